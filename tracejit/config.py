@@ -1,0 +1,58 @@
+"""Settings, read from the environment once at import; the table in ``docs/configuration.md`` lists them all.
+
+`config` is the one mutable object: tests and users set its attributes, everything else reads them.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from dataclasses import dataclass, field
+
+
+def _flag(name: str) -> bool:
+    return os.environ.get(name, "") not in ("", "0")
+
+
+def _default_store() -> pathlib.Path:
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(os.environ.get("TRACEJIT_CACHE_DIR") or pathlib.Path(base) / "tracejit")
+
+
+@dataclass
+class Config:
+    """All settings of the process.
+
+    jit:      False makes `tj.jit` call the body eagerly (`TRACEJIT_JIT=0`), so that debuggers work.
+    engine:   "native", or "naive" to run every task inline at its launch (`TRACEJIT_ENGINE`).
+    workers:  native worker threads besides the calling thread; None means what affinity and cgroup allow.
+    check:    compare every replay with the NumPy evaluator (`TRACEJIT_CHECK=1`).
+    verify:   run the IR verifier between passes (`TRACEJIT_VERIFY=1`).
+    dump:     names of passes whose result is printed (`TRACEJIT_DUMP=cse,fuse`).
+    disable:  names of passes to leave out, for bisection (`TRACEJIT_DISABLE=fuse`).
+    explain:  print the reason of every retrace when it happens (`TRACEJIT_EXPLAIN=1`).
+    store:    the kernel store's folder (`TRACEJIT_CACHE_DIR`).
+    store_limit: bytes the store may hold before least recently used entries go (`TRACEJIT_CACHE_LIMIT`).
+    signatures: how many signatures one jitted function keeps (`TRACEJIT_SIGNATURES`).
+    """
+
+    jit: bool = field(default_factory=lambda: os.environ.get("TRACEJIT_JIT", "1") != "0")
+    engine: str = field(default_factory=lambda: os.environ.get("TRACEJIT_ENGINE", "native"))
+    workers: int | None = field(
+        default_factory=lambda: int(w) if (w := os.environ.get("TRACEJIT_WORKERS")) else None
+    )
+    check: bool = field(default_factory=lambda: _flag("TRACEJIT_CHECK"))
+    verify: bool = field(default_factory=lambda: _flag("TRACEJIT_VERIFY"))
+    dump: frozenset[str] = field(
+        default_factory=lambda: frozenset(filter(None, os.environ.get("TRACEJIT_DUMP", "").split(",")))
+    )
+    disable: frozenset[str] = field(
+        default_factory=lambda: frozenset(filter(None, os.environ.get("TRACEJIT_DISABLE", "").split(",")))
+    )
+    explain: bool = field(default_factory=lambda: _flag("TRACEJIT_EXPLAIN"))
+    store: pathlib.Path = field(default_factory=_default_store)
+    store_limit: int = field(default_factory=lambda: int(os.environ.get("TRACEJIT_CACHE_LIMIT", 1 << 30)))
+    signatures: int = field(default_factory=lambda: int(os.environ.get("TRACEJIT_SIGNATURES", 64)))
+
+
+config = Config()

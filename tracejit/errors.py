@@ -1,0 +1,65 @@
+"""Errors that teach: every error is a `TracejitError` and also the builtin a Python programmer expects.
+
+A message names the operator, what was given, what was expected, the user's ``file:line`` and the remedy.
+`locate` adds the location once, at the place where it is known, so that the rules themselves stay short.
+
+>>> issubclass(ShapeError, ValueError) and issubclass(ShapeError, TracejitError)
+True
+"""
+
+from __future__ import annotations
+
+
+class TracejitError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class ShapeError(TracejitError, ValueError):
+    """Shapes do not fit the operator."""
+
+
+class DTypeError(TracejitError, TypeError):
+    """A dtype is not supported by the operator, or a cast would lose information silently."""
+
+
+class AxisError(TracejitError, ValueError, IndexError):
+    """An axis is out of range or repeated."""
+
+
+class OutOfBoundsError(TracejitError, IndexError):
+    """An index lies outside its axis, found while recording or by a running kernel."""
+
+
+class DeviceError(TracejitError, ValueError):
+    """Operands live on different devices, or a device does not exist."""
+
+
+class ArgumentError(TracejitError, TypeError):
+    """An argument has the wrong type or a value the operator does not take."""
+
+
+class ReadOnlyError(TracejitError, ValueError):
+    """A write to something that cannot be written, e.g. a broadcast view."""
+
+
+class ReplayError(TracejitError, RuntimeError):
+    """A traced function does something that cannot be replayed (raised with ``strict=True``)."""
+
+
+class EngineError(TracejitError, RuntimeError):
+    """A task failed on the engine; `__cause__` is the original exception where there is one."""
+
+
+class CheckError(TracejitError, AssertionError):
+    """`TRACEJIT_CHECK=1` found an operator whose result differs from the NumPy evaluator's."""
+
+
+class VerificationError(TracejitError, AssertionError):
+    """A graph breaks an invariant of the IR: a bug in a pass, not in user code."""
+
+
+def locate(error: TracejitError, location: str | None) -> TracejitError:
+    """Return `error` with ``(at file:line)`` appended to its message, once."""
+    if location and error.args and location not in str(error.args[0]):
+        error.args = (f"{error.args[0]}\n  at {location}", *error.args[1:])
+    return error

@@ -1,0 +1,1 @@
+"""Types, graphs, operators' records, views, printer, verifier and the NumPy evaluator."""

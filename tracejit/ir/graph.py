@@ -1,0 +1,130 @@
+"""The IR: small frozen records with identity, in the user's order.
+
+- `Value`: something computed once; compared by identity, named only by the printer.
+- `Node`: one application of an operator. `attrs` is plain data and is never mutated.
+- `Graph`: ``inputs``, ``nodes`` in the user's order (every value is defined before it is used),
+  ``outputs``, and ``effects``: "after this call the storage bound to input `target` holds `value`".
+
+What always holds (checked by `verify`): every value has one definition, uses come after definitions, types are what
+the operator's typing rule says, an effect's target is an input and has its value's shape and dtype.
+
+`Builder` appends nodes; recording, gradients and every rewriting pass use it.
+
+>>> from tracejit.ops import add
+>>> from tracejit.ir.types import ArrayType
+>>> b = Builder()
+>>> x = b.input(ArrayType((3,), np.dtype("float32")))
+>>> print(b.graph(outputs=[b.emit(add, x, x)]))
+graph(%0: float32[3]) {
+  %1: float32[3] = add(%0, %0)
+  return %1
+}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracejit.errors import TracejitError, locate
+from tracejit.ir.op import Op
+from tracejit.ir.types import ArrayType
+
+
+class Value:
+    """Something that is computed once. Identity is all that distinguishes values of one type."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: ArrayType):
+        self.type = type
+
+    def __repr__(self) -> str:
+        return f"<Value {self.type} at {id(self):#x}>"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Node:
+    """One application of `op`. `location` is the user's ``file:line`` and never part of a key."""
+
+    op: Op
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    location: str | None = None
+
+    @property
+    def output(self) -> Value:
+        """The only output."""
+        (value,) = self.outputs
+        return value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Effect:
+    """After the call the storage bound to input `target` holds `value`."""
+
+    target: Value
+    value: Value
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A pure function in single-assignment form, plus effects on the storages of its inputs."""
+
+    inputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Value, ...]
+    effects: tuple[Effect, ...] = ()
+
+    def __str__(self) -> str:
+        from tracejit.ir.printer import print_graph  # printing is a view of the graph, above it
+
+        return print_graph(self)
+
+    def results(self) -> tuple[Value, ...]:
+        """Everything that must be computed: outputs, then the values of the effects."""
+        return self.outputs + tuple(effect.value for effect in self.effects)
+
+
+class Builder:
+    """Appends nodes to a graph under construction; types are inferred, errors carry the location."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Value] = []
+        self.nodes: list[Node] = []
+
+    def input(self, type: ArrayType) -> Value:
+        """Add an input of the graph."""
+        value = Value(type)
+        self.inputs.append(value)
+        return value
+
+    def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
+        """Append one node and return its output value (a tuple of them if the operator has several)."""
+        try:
+            types = op.infer(*(v.type for v in inputs), **attrs)
+        except TracejitError as error:
+            raise locate(error, location) from None
+        several = isinstance(types, tuple)
+        outputs = tuple(map(Value, types if several else (types,)))
+        self.nodes.append(Node(op, inputs, outputs, attrs, location))
+        return outputs if several else outputs[0]
+
+    def copy(self, node: Node, inputs: Iterable[Value]) -> tuple[Value, ...]:
+        """Append `node` applied to other inputs of the same types; return its new outputs."""
+        outputs = tuple(Value(v.type) for v in node.outputs)
+        self.nodes.append(Node(node.op, tuple(inputs), outputs, node.attrs, node.location))
+        return outputs
+
+    def graph(self, outputs: Iterable[Value], effects: Iterable[Effect] = ()) -> Graph:
+        """The finished graph."""
+        return Graph(tuple(self.inputs), tuple(self.nodes), tuple(outputs), tuple(effects))
+
+
+def constant_of(value: Any, dtype: np.dtype) -> dict[str, Any]:
+    """Attributes of a `constant` node: a plain Python number that prints and hashes the same everywhere."""
+    return {"value": np.dtype(dtype).type(value).item(), "dtype": np.dtype(dtype)}

@@ -1,0 +1,69 @@
+"""The record that declares an operator, and the registry.
+
+All there is to know about an operator is in one `Op`: its typing rule, its NumPy meaning, its gradient, the scalar
+kernel that computes it and its traits. The declarations live in `tracejit.ops`; passes and code generation read
+traits and never keep lists of operator names.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+class Trait(enum.Enum):
+    """What passes may assume about an operator."""
+
+    ELEMENTWISE = "elementwise"  # out[i] depends on in[i] alone; operands have the output's shape, or are numbers
+    COMMUTATIVE = "commutative"
+    VIEW = "view"  # the output is an index map of the input; costs nothing inside a kernel
+    REDUCTION = "reduction"  # attrs: axes (sorted tuple of ints), pieces (see `ops.reduce`); the axes vanish
+    CAN_FAIL = "can-fail"  # may report an error at run time (an index out of range): sits before the commit point
+    ORDERED = "ordered"  # has a side effect: never removed, merged or reordered (callbacks)
+    EXPENSIVE = "expensive"  # a transcendental: computing it twice costs more than storing it
+    LIBRARY = "library"  # runs as a library task, alone or with an elementwise epilogue
+    EXACT = "exact"  # exactly rounded or integer or pure movement: NumPy's result bit for bit
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One operator.
+
+    name:      the field's word for it, unique.
+    infer:     typing rule: ``infer(*types, **attrs)`` gives the output `ArrayType` (a tuple of them for several
+               outputs), or raises a `TracejitError` that names the operator and what it expected.
+    evaluate:  NumPy meaning: ``evaluate(*arrays, **attrs)``.
+    gradient:  ``gradient(node, cotangents)`` on symbolic values (see `tracejit.ops.symbolic`) gives one cotangent
+               or None for each input; None instead of a function: not differentiable, cotangents stop.
+    kernel:    name of the scalar function in `tracejit.kernels.scalar`, for elementwise operators.
+    traits:    see `Trait`.
+    doc:       one line for people.
+    """
+
+    name: str
+    infer: Callable[..., Any]
+    evaluate: Callable[..., Any]
+    gradient: Callable[..., Any] | None = None
+    kernel: str | None = None
+    traits: frozenset[Trait] = frozenset()
+    doc: str = ""
+
+    def has(self, trait: Trait) -> bool:
+        """Whether the operator has `trait`."""
+        return trait in self.traits
+
+    def __repr__(self) -> str:
+        return f"<Op {self.name}>"
+
+
+OPS: dict[str, Op] = {}
+
+
+def register(op: Op) -> Op:
+    """Add `op` to the registry; a name can be declared once."""
+    if op.name in OPS:
+        raise ValueError(f"operator {op.name!r} is declared twice")
+    OPS[op.name] = op
+    return op

@@ -1,0 +1,68 @@
+"""What a value is: shape, dtype and device.
+
+A value on the device `HOST` is a number: 0-d, and it travels in a kernel's argument block instead of in memory.
+Literals and the run-time numbers of a call (a learning rate) are such values.
+
+>>> str(ArrayType((3, 4), np.dtype("float32"), CPU))
+'float32[3,4]'
+>>> str(ArrayType((), np.dtype("float64"), HOST))
+'float64'
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A place where values live: ``cpu:0``, ``gpu:1``, or `HOST` for numbers."""
+
+    kind: str
+    index: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.index}"
+
+
+HOST = Device("host")
+CPU = Device("cpu")
+
+DTYPES = tuple(
+    np.dtype(name)
+    for name in "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    """Shape, dtype and device of a `Value`."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    device: Device = CPU
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def on_host(self) -> bool:
+        """Whether this is a number that travels in the argument block."""
+        return self.device.kind == "host"
+
+    def __str__(self) -> str:
+        where = "" if self.device in (CPU, HOST) else f"@{self.device}"
+        dims = "" if self.on_host else f"[{','.join(map(str, self.shape))}]"
+        return f"{self.dtype}{dims}{where}"
