@@ -31,6 +31,7 @@ import numpy as np
 
 from tracejit.errors import TracejitError, locate
 from tracejit.ir.op import Op
+from tracejit.ir.printer import print_graph
 from tracejit.ir.types import ArrayType
 
 
@@ -81,8 +82,6 @@ class Graph:
     effects: tuple[Effect, ...] = ()
 
     def __str__(self) -> str:
-        from tracejit.ir.printer import print_graph  # printing is a view of the graph, above it
-
         return print_graph(self)
 
     def results(self) -> tuple[Value, ...]:

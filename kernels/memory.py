@@ -1,0 +1,138 @@
+"""Typed access to raw memory, atomics and calls by address: the intrinsics under every kernel and the executor.
+
+Addresses are plain ``int64``. Dtypes are passed as Numba types and are compile-time constants.
+
+    block = ...                            # an address
+    n = load(block, int64)                 # one element
+    x = pointer(load(block + 8, int64), float32)
+    x[i] = x[j] + float32(1)               # typed pointers index without checks and let LLVM vectorise
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+I64 = ir.IntType(64)
+
+
+def _dtype(argument):
+    """The Numba type that a type argument such as `float32` stands for."""
+    if isinstance(argument, types.NumberClass):
+        return argument.dtype
+    raise TypeError(f"expected a Numba number type, got {argument}")
+
+
+@intrinsic
+def pointer(typingctx, address, dtype):
+    """`address` as a typed pointer that can be indexed."""
+    result = types.CPointer(_dtype(dtype))
+
+    def codegen(context, builder, signature, args):
+        return builder.inttoptr(args[0], context.get_value_type(result))
+
+    return result(types.int64, dtype), codegen
+
+
+@intrinsic
+def load(typingctx, address, dtype):
+    """The element of type `dtype` at `address`."""
+    element = _dtype(dtype)
+
+    def codegen(context, builder, signature, args):
+        slot = builder.inttoptr(args[0], context.get_data_type(element).as_pointer())
+        return context.unpack_value(builder, element, slot)
+
+    return element(types.int64, dtype), codegen
+
+
+@intrinsic
+def store(typingctx, address, value):
+    """Write `value` at `address`."""
+
+    def codegen(context, builder, signature, args):
+        slot = builder.inttoptr(args[0], context.get_data_type(value).as_pointer())
+        context.pack_value(builder, value, args[1], slot)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, value), codegen
+
+
+def _slot(builder, address):
+    return builder.inttoptr(address, I64.as_pointer())
+
+
+@intrinsic
+def load_acquire(typingctx, address):
+    """Atomic load of an int64; sees all that was written before the `store_release` it reads from."""
+
+    def codegen(context, builder, signature, args):
+        return builder.load_atomic(_slot(builder, args[0]), "acquire", 8)
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def store_release(typingctx, address, value):
+    """Atomic store of an int64; publishes all earlier writes of this thread."""
+
+    def codegen(context, builder, signature, args):
+        builder.store_atomic(args[1], _slot(builder, args[0]), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def atomic_add(typingctx, address, amount):
+    """Add to an int64 (acquire and release) and return the value before."""
+
+    def codegen(context, builder, signature, args):
+        return builder.atomic_rmw("add", _slot(builder, args[0]), args[1], "acq_rel")
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def compare_exchange(typingctx, address, expected, desired):
+    """Set the int64 at `address` to `desired` if it is `expected`; whether it was."""
+
+    def codegen(context, builder, signature, args):
+        pair = builder.cmpxchg(_slot(builder, args[0]), args[1], args[2], "acq_rel", "acquire")
+        return builder.zext(builder.extract_value(pair, 1), context.get_value_type(types.boolean))
+
+    return types.boolean(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def pause(typingctx):
+    """Tell the processor that this is a spin loop (x86 `pause`; nothing elsewhere)."""
+
+    def codegen(context, builder, signature, args):
+        if builder.module.triple.startswith("x86_64"):
+            hint = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"
+            )
+            builder.call(hint, [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
+def call_kernel(typingctx, function, block, lo, hi, scratch):
+    """Call the kernel at address `function`: ``status = kernel(block, lo, hi, scratch)``."""
+    signature = types.int64(*[types.int64] * 5)
+
+    def codegen(context, builder, signature, args):
+        kind = ir.FunctionType(I64, [I64] * 4)
+        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
+
+    return signature, codegen
+
+
+def external(name, signature):
+    """A C function of the process, called by name: ``external("pthread_self", int64())``."""
+    return types.ExternalFunction(name, signature)

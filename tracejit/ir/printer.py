@@ -1,0 +1,68 @@
+"""The text form of a graph: deterministic, names are numbers in order of definition.
+
+Golden tests, `f.graph()`, `TRACEJIT_DUMP` and the kernel store use it. Nested graphs are indented.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tracejit.ir.graph import Graph, Node, Value
+
+
+class Names:
+    """Hands out ``%0``, ``%1``, ... in the order in which values are first named."""
+
+    def __init__(self) -> None:
+        self._names: dict[Value, str] = {}
+
+    def __call__(self, value: Value) -> str:
+        return self._names.setdefault(value, f"%{len(self._names)}")
+
+
+def print_graph(graph: Graph, *, locations: bool = False, indent: str = "") -> str:
+    """`graph` as text; with `locations`, each node's user line as a comment."""
+    name = Names()
+    inputs = ", ".join(f"{name(v)}: {v.type}" for v in graph.inputs)
+    lines = [f"{indent}graph({inputs}) {{"]
+    for node in graph.nodes:
+        lines.append(_print_node(node, name, locations, indent + "  "))
+    for effect in graph.effects:
+        lines.append(f"{indent}  {name(effect.target)} <- {name(effect.value)}")
+    lines.append(f"{indent}  return {', '.join(map(name, graph.outputs))}".rstrip())
+    lines.append(indent + "}")
+    return "\n".join(lines)
+
+
+def _print_node(node: Node, name: Names, locations: bool, indent: str) -> str:
+    inputs = ", ".join(map(name, node.inputs))
+    nested: list[str] = []
+    attrs = []
+    for key, value in sorted(node.attrs.items()):
+        if hasattr(value, "nodes") and hasattr(value, "effects"):
+            nested.append(print_graph(value, locations=locations, indent=indent).lstrip())
+        elif key == "dtype" and all(out.type.dtype == value for out in node.outputs):
+            continue
+        else:
+            attrs.append(f"{key}={print_attribute(value)}")
+    outputs = ", ".join(f"{name(v)}: {v.type}" for v in node.outputs)
+    text = f"{indent}{outputs}{' = ' if outputs else ''}{node.op.name}({inputs})"
+    if attrs:
+        text += f" [{', '.join(attrs)}]"
+    if nested:
+        text += " " + " ".join(nested)
+    if locations and node.location:
+        text += f"  # {node.location}"
+    return text
+
+
+def print_attribute(value: Any) -> str:
+    """An attribute as text: plain data only."""
+    if isinstance(value, np.dtype | float | int | str | bool | type(None)):
+        return str(value)
+    if isinstance(value, tuple | list):
+        return "(" + ", ".join(map(print_attribute, value)) + ")"
+    return str(value)

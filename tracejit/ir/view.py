@@ -1,0 +1,204 @@
+"""Affine views: which element of a C-contiguous base each index of a view means.
+
+A `View` is offset, shape and strides, all in elements. Basic slicing, transposition, broadcasting, flips and
+reshapes that need no copy are functions from view to view; the frontend composes them in Python and only the final
+view is recorded, as one `view` node. `compose` does the same for two recorded nodes.
+
+>>> v = View.of_shape((4, 6))
+>>> v.permute((1, 0)).slice_axis(0, 5, None, -2)
+View(offset=5, shape=(3, 4), strides=(-2, 6))
+>>> v.permute((1, 0)).reshape((24,)) is None
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides (in elements) of a C-contiguous array."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
+    return tuple(strides)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An index map: element ``i`` is element ``offset + sum(i * strides)`` of the base."""
+
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @staticmethod
+    def of_shape(shape: Sequence[int]) -> View:
+        """The whole of a C-contiguous base."""
+        return View(0, tuple(shape), contiguous_strides(shape))
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in C order without gaps (extents of 1 may have any stride)."""
+        expected = 1
+        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if extent == 0:
+                return True
+            if extent != 1:
+                if stride != expected:
+                    return False
+                expected *= extent
+        return True
+
+    def is_whole(self, base_shape: Sequence[int]) -> bool:
+        """Whether this is the identity on a base of `base_shape`."""
+        return self.offset == 0 and self.shape == tuple(base_shape) and self.is_contiguous()
+
+    def covers(self, base_shape: Sequence[int]) -> bool:
+        """Whether every element of the base is hit exactly once."""
+        return self.size == math.prod(base_shape) and not self.overlaps_itself()
+
+    def overlaps_itself(self) -> bool:
+        """Whether two indices may mean one element (broadcast or overlapping strides; never wrong, may be careful)."""
+        reach = 0
+        for stride, extent in sorted((abs(s), n) for s, n in zip(self.strides, self.shape, strict=True) if n > 1):
+            if stride <= reach:
+                return True
+            reach += stride * (extent - 1)
+        return False
+
+    def span(self) -> tuple[int, int]:
+        """Lowest element used and one past the highest; (offset, offset) for an empty view."""
+        if self.size == 0:
+            return self.offset, self.offset
+        moves = [s * (n - 1) for s, n in zip(self.strides, self.shape, strict=True)]
+        return self.offset + sum(m for m in moves if m < 0), self.offset + sum(m for m in moves if m > 0) + 1
+
+    def permute(self, axes: Sequence[int]) -> View:
+        """Reorder dimensions."""
+        return View(self.offset, tuple(self.shape[a] for a in axes), tuple(self.strides[a] for a in axes))
+
+    def expand(self, axis: int) -> View:
+        """Insert a dimension of extent 1."""
+        return View(
+            self.offset,
+            (*self.shape[:axis], 1, *self.shape[axis:]),
+            (*self.strides[:axis], 0, *self.strides[axis:]),
+        )
+
+    def drop(self, axes: Sequence[int]) -> View:
+        """Remove dimensions of extent 1."""
+        kept = [a for a in range(len(self.shape)) if a not in set(axes)]
+        return self.permute(kept)
+
+    def broadcast(self, shape: Sequence[int]) -> View:
+        """NumPy's broadcasting to `shape`, which must be compatible."""
+        lead = len(shape) - len(self.shape)
+        strides = [0] * lead + [
+            s if n == m else 0 for s, n, m in zip(self.strides, self.shape, shape[lead:], strict=True)
+        ]
+        return View(self.offset, tuple(shape), tuple(strides))
+
+    def select(self, axis: int, index: int) -> View:
+        """Fix a dimension at `index` (already non-negative and in range)."""
+        rest = [a for a in range(len(self.shape)) if a != axis]
+        return View(self.offset + index * self.strides[axis], *self._take(rest))
+
+    def slice_axis(self, axis: int, start: int | None, stop: int | None, step: int | None = None) -> View:
+        """Python's slice along one dimension."""
+        start, stop, step = slice(start, stop, step).indices(self.shape[axis])
+        extent = len(range(start, stop, step))
+        offset = self.offset + (start * self.strides[axis] if extent else 0)
+        shape, strides = list(self.shape), list(self.strides)
+        shape[axis], strides[axis] = extent, strides[axis] * step
+        return View(offset, tuple(shape), tuple(strides))
+
+    def _take(self, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return tuple(self.shape[a] for a in axes), tuple(self.strides[a] for a in axes)
+
+    def merged(self) -> View:
+        """The same elements in the same order with as few dimensions as possible."""
+        shape: list[int] = []
+        strides: list[int] = []
+        for extent, stride in zip(self.shape, self.strides, strict=True):
+            if extent == 1:
+                continue
+            if shape and strides[-1] == stride * extent:
+                shape[-1] *= extent
+                strides[-1] = stride
+            else:
+                shape.append(extent)
+                strides.append(stride)
+        return View(self.offset, tuple(shape), tuple(strides))
+
+    def reshape(self, shape: Sequence[int]) -> View | None:
+        """The same elements in C order under another shape of the same size; None where that needs a copy."""
+        shape = tuple(shape)
+        if self.size == 0:
+            return View(self.offset, shape, contiguous_strides(shape))
+        groups = self.merged()
+        strides: list[int] = []
+        g, left = len(groups.shape) - 1, 1
+        stride = groups.strides[g] if groups.shape else 1
+        left = groups.shape[g] if groups.shape else 1
+        for extent in reversed(shape):
+            if extent == 1:
+                strides.append(0)
+                continue
+            if left == 1:
+                g -= 1
+                stride, left = groups.strides[g], groups.shape[g]
+            if left % extent:
+                return None
+            strides.append(stride)
+            stride, left = stride * extent, left // extent
+        return View(self.offset, shape, tuple(reversed(strides)))
+
+    def compose(self, outer: View) -> View | None:
+        """`outer` applied to the (C-contiguous) result of this view, as one view of the base; None if not affine."""
+        inner = self.merged()
+        if outer.size == 0:
+            return View(self.offset, outer.shape, contiguous_strides(outer.shape))
+        dims = list(zip(inner.shape, contiguous_strides(inner.shape), inner.strides, strict=True))
+        position, rest = [], outer.offset
+        for _extent, unit, _stride in dims:
+            position.append(rest // unit)
+            rest %= unit
+        offset = inner.offset + sum(p * d[2] for p, d in zip(position, dims, strict=True))
+        strides = []
+        lowest, highest = list(position), list(position)
+        for extent, stride in zip(outer.shape, outer.strides, strict=True):
+            if extent == 1 or stride == 0:
+                strides.append(0)
+                continue
+            axis = next((a for a, d in enumerate(dims) if abs(stride) % d[1] == 0), None)
+            if axis is None:
+                return None
+            steps = stride // dims[axis][1]
+            reach = steps * (extent - 1)
+            lowest[axis] += min(reach, 0)
+            highest[axis] += max(reach, 0)
+            strides.append(steps * dims[axis][2])
+        if any(lo < 0 or hi >= d[0] for lo, hi, d in zip(lowest, highest, dims, strict=True)):
+            return None
+        return View(offset, outer.shape, tuple(strides))
+
+    def read(self, base: np.ndarray) -> np.ndarray:
+        """The elements of C-contiguous `base` this view means, as a NumPy view."""
+        flat = base.reshape(-1)
+        item = flat.itemsize
+        return np.lib.stride_tricks.as_strided(
+            flat[self.offset :] if self.size else flat[:0],
+            self.shape,
+            tuple(s * item for s in self.strides),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.offset}+{list(self.shape)}:{list(self.strides)}".replace(" ", "")
