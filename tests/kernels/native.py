@@ -1,0 +1,54 @@
+"""Compile library kernels and call them by address, as the engine does; the GIL is released during a call."""
+
+import ctypes
+import functools
+import threading
+
+import numpy as np
+
+from tracejit.codegen.build import Entry, build_object
+from tracejit.codegen.link import link
+from tracejit.kernels.library import LIBRARY
+
+SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
+
+
+@functools.cache
+def address(name, dtype):
+    """Address of a compiled library kernel."""
+    built = build_object([Entry("kernel", LIBRARY[name, dtype])])
+    return link(f"{name}_{dtype}", built.object_code, ["kernel"])["kernel"]
+
+
+def block_of(slots, values):
+    """An argument block from a mapping of slots to integers; every slot must be given."""
+    assert set(values) == set(slots)
+    block = np.zeros(len(slots), np.int64)
+    for slot, value in values.items():
+        block[slot] = value
+    return block
+
+
+def run(kernel, block, ranges, threads=1):
+    """Call the kernel for every (lo, hi) of `ranges`, shared out over threads; all must return 0."""
+    function, failures = SIGNATURE(kernel), []
+    start = threading.Barrier(threads)
+
+    def work(mine):
+        start.wait()
+        failures.extend(status for lo, hi in mine if (status := function(block.ctypes.data, lo, hi, 0)) != 0)
+
+    workers = [threading.Thread(target=work, args=(ranges[i::threads],)) for i in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert failures == []
+
+
+def random_ranges(rng, units):
+    """The units 0 to `units` cut into ranges at random, in random order."""
+    cuts = np.unique(np.concatenate([[0, units], rng.integers(0, units + 1, size=rng.integers(0, 5))]))
+    ranges = list(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
+    rng.shuffle(ranges)
+    return [tuple(r) for r in ranges]
