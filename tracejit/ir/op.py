@@ -40,6 +40,10 @@ class Op:
     kernel:    name of the scalar function in `tracejit.kernels.scalar`, for elementwise operators.
     traits:    see `Trait`.
     doc:       one line for people.
+    arity:     operands of a public elementwise function, else 0.
+    admits:    dtypes an elementwise operator (or a reduction) is defined for.
+    promotion: how the public function casts its operands (see `tracejit.ops.promotion`): "same" to NumPy's common
+               dtype, "float" to NumPy's floating dtype for it, "bool" to truth values; None: no public function.
     """
 
     name: str
@@ -49,6 +53,9 @@ class Op:
     kernel: str | None = None
     traits: frozenset[Trait] = frozenset()
     doc: str = ""
+    arity: int = 0
+    admits: frozenset[Any] = frozenset()
+    promotion: str | None = None
 
     def has(self, trait: Trait) -> bool:
         """Whether the operator has `trait`."""

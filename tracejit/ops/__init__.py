@@ -1,1 +1,28 @@
-""""""
+"""Every operator, declared once, under its name: ``from tracejit.ops import add`` gives the `Op`.
+
+Importing this package registers them all in `tracejit.ir.op.OPS`, which is the only list of operators there is.
+"""
+
+from tracejit.ir.op import OPS
+from tracejit.ops import (
+    arithmetic,
+    creation,
+    linalg,
+    movement,
+    random,
+    reduce,
+    select,
+    structure,
+    transcendental,
+)
+from tracejit.ops.symbolic import Operator
+
+MODULES = (arithmetic, creation, linalg, movement, random, reduce, select, structure, transcendental)
+
+
+def __getattr__(name: str) -> Operator:
+    """The operator called `name`."""
+    op = OPS.get(name)
+    if not isinstance(op, Operator):
+        raise AttributeError(f"module 'tracejit.ops' has no operator {name!r}")
+    return op

@@ -1,0 +1,171 @@
+"""Elementwise arithmetic, comparison, bits and classification, one declaration each.
+
+A gradient of None means that the derivative is zero wherever it exists (`floor`, `sign`). Conventions are
+JAX's: `abs` gives 0 at 0, `maximum` and `minimum` split ties evenly. `EXACT` operators equal NumPy bit for bit,
+`floor_divide` and `remainder` by NumPy's own definition through fmod; `maximum` and `minimum` are not among
+them, as NumPy leaves the sign of a zero open.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracejit.ir.op import Trait
+from tracejit.ops.rules import ALL, BOOL, FLOATING, INTEGERS, NUMERIC, binary, comparison, unary
+from tracejit.ops.select import where
+from tracejit.ops.symbolic import Sym
+
+COMMUTATIVE, EXACT = Trait.COMMUTATIVE, Trait.EXACT
+TRUTH = np.dtype("bool")
+BITS = BOOL | INTEGERS
+
+
+def _all(ct: Sym, *_: Sym) -> Sym:
+    """The cotangent passes unchanged."""
+    return ct
+
+
+def _shared(ct: Sym, wins: Sym, tie: Sym) -> Sym:
+    """The part of `ct` for one operand of `maximum` or `minimum`: all if it wins, half in a tie."""
+    return where(wins, ct, where(tie, 0.5 * ct, 0))
+
+
+def _round(x: np.ndarray) -> np.ndarray:
+    return np.rint(x) if x.dtype.kind == "f" else np.copy(x)
+
+
+# ---- arithmetic
+
+add = binary("add", np.add, ALL, "Sum.", (_all, _all), COMMUTATIVE, EXACT)
+subtract = binary("subtract", np.subtract, NUMERIC, "Difference.", (_all, lambda ct, x1, x2, y: -ct), EXACT)
+multiply = binary(
+    "multiply",
+    np.multiply,
+    ALL,
+    "Product.",
+    (lambda ct, x1, x2, y: ct * x2, lambda ct, x1, x2, y: ct * x1),
+    COMMUTATIVE,
+    EXACT,
+)
+divide = binary(
+    "divide",
+    np.divide,
+    FLOATING,
+    "Quotient.",
+    (lambda ct, x1, x2, y: ct / x2, lambda ct, x1, x2, y: -(ct * y / x2)),
+    EXACT,
+)
+floor_divide = binary("floor_divide", np.floor_divide, NUMERIC, "Quotient rounded down.", (None, None), EXACT)
+remainder = binary(
+    "remainder",
+    np.remainder,
+    NUMERIC,
+    "Remainder with the sign of the divisor.",
+    (_all, lambda ct, x1, x2, y: -(ct * floor_divide(x1, x2))),
+    EXACT,
+)
+maximum = binary(
+    "maximum",
+    np.maximum,
+    ALL,
+    "The larger operand; nan if one is nan.",
+    (
+        lambda ct, x1, x2, y: _shared(ct, x1 > x2, equal(x1, x2)),
+        lambda ct, x1, x2, y: _shared(ct, x2 > x1, equal(x1, x2)),
+    ),
+    COMMUTATIVE,
+)
+minimum = binary(
+    "minimum",
+    np.minimum,
+    ALL,
+    "The smaller operand; nan if one is nan.",
+    (
+        lambda ct, x1, x2, y: _shared(ct, x1 < x2, equal(x1, x2)),
+        lambda ct, x1, x2, y: _shared(ct, x2 < x1, equal(x1, x2)),
+    ),
+    COMMUTATIVE,
+)
+negative = unary("negative", np.negative, NUMERIC, "The operand negated.", lambda ct, x, y: -ct, EXACT)
+abs = unary("abs", np.absolute, ALL, "Absolute value.", lambda ct, x, y: ct * sign(x), EXACT)
+sign = unary("sign", np.sign, NUMERIC, "-1, 0 or 1; nan for nan.", None, EXACT)
+square = unary("square", np.square, NUMERIC, "The operand times itself.", lambda ct, x, y: 2 * ct * x, EXACT)
+sqrt = unary("sqrt", np.sqrt, FLOATING, "Square root.", lambda ct, x, y: 0.5 * ct / y, EXACT)
+reciprocal = unary(
+    "reciprocal", np.reciprocal, NUMERIC, "One over the operand.", lambda ct, x, y: -(ct * y * y), EXACT
+)
+
+# ---- rounding
+
+floor = unary("floor", np.floor, ALL, "Rounded down to an integer.", None, EXACT)
+ceil = unary("ceil", np.ceil, ALL, "Rounded up to an integer.", None, EXACT)
+trunc = unary("trunc", np.trunc, ALL, "Rounded towards zero to an integer.", None, EXACT)
+round = unary("round", _round, NUMERIC, "Rounded to the nearest integer, ties to even.", None, EXACT)
+
+# ---- signs, neighbours
+
+copysign = binary(
+    "copysign",
+    np.copysign,
+    FLOATING,
+    "The magnitude of the first operand with the sign of the second.",
+    (lambda ct, x1, x2, y: where(equal(signbit(x1), signbit(y)), ct, -ct), None),
+    EXACT,
+)
+signbit = unary("signbit", np.signbit, FLOATING, "Whether the sign bit is set.", None, EXACT, result=TRUTH)
+nextafter = binary(
+    "nextafter",
+    np.nextafter,
+    FLOATING,
+    "The next number after the first operand towards the second.",
+    (None, None),
+    EXACT,
+)
+isfinite = unary("isfinite", np.isfinite, ALL, "Neither nan nor infinite.", None, EXACT, result=TRUTH)
+isinf = unary("isinf", np.isinf, ALL, "Infinite of either sign.", None, EXACT, result=TRUTH)
+isnan = unary("isnan", np.isnan, ALL, "Not a number.", None, EXACT, result=TRUTH)
+
+# ---- comparison
+
+equal = comparison("equal", np.equal, "x1 == x2.", COMMUTATIVE)
+not_equal = comparison("not_equal", np.not_equal, "x1 != x2.", COMMUTATIVE)
+less = comparison("less", np.less, "x1 < x2.")
+less_equal = comparison("less_equal", np.less_equal, "x1 <= x2.")
+greater = comparison("greater", np.greater, "x1 > x2.")
+greater_equal = comparison("greater_equal", np.greater_equal, "x1 >= x2.")
+
+# ---- truth and bits
+
+logical_and = binary("logical_and", np.logical_and, BOOL, "Both are true.", (None, None), COMMUTATIVE, EXACT)
+logical_or = binary("logical_or", np.logical_or, BOOL, "One is true.", (None, None), COMMUTATIVE, EXACT)
+logical_xor = binary(
+    "logical_xor", np.logical_xor, BOOL, "Exactly one is true.", (None, None), COMMUTATIVE, EXACT
+)
+logical_not = unary("logical_not", np.logical_not, BOOL, "The operand is false.", None, EXACT)
+
+bitwise_and = binary(
+    "bitwise_and", np.bitwise_and, BITS, "Bits set in both.", (None, None), COMMUTATIVE, EXACT
+)
+bitwise_or = binary(
+    "bitwise_or", np.bitwise_or, BITS, "Bits set in one or both.", (None, None), COMMUTATIVE, EXACT
+)
+bitwise_xor = binary(
+    "bitwise_xor", np.bitwise_xor, BITS, "Bits set in exactly one.", (None, None), COMMUTATIVE, EXACT
+)
+bitwise_invert = unary("bitwise_invert", np.bitwise_not, BITS, "All bits flipped.", None, EXACT)
+bitwise_left_shift = binary(
+    "bitwise_left_shift",
+    np.left_shift,
+    INTEGERS,
+    "Bits shifted left; 0 from the width on.",
+    (None, None),
+    EXACT,
+)
+bitwise_right_shift = binary(
+    "bitwise_right_shift",
+    np.right_shift,
+    INTEGERS,
+    "Bits shifted right, the sign repeated; 0 or -1 from the width on.",
+    (None, None),
+    EXACT,
+)

@@ -1,0 +1,92 @@
+"""Operators that make values from nothing but attributes: `constant` (a number), `full`, `iota`, `empty`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracejit.errors import ArgumentError, DeviceError, ShapeError
+from tracejit.ir.op import Trait, register
+from tracejit.ir.types import HOST, ArrayType, Device
+from tracejit.ops.rules import ALL, INT64, check_count, check_dtype
+from tracejit.ops.symbolic import Operator
+
+
+def _check_place(name: str, shape: Sequence[int], device: Device) -> None:
+    if not all(isinstance(n, int) and n >= 0 for n in shape):
+        raise ShapeError(f"{name} got the shape {tuple(shape)}; extents are non-negative integers")
+    if device == HOST:
+        raise DeviceError(
+            f"{name} makes an array, which cannot live on the host; name a device such as cpu:0"
+        )
+
+
+def _infer_constant(*types: ArrayType, value: Any, dtype: np.dtype) -> ArrayType:
+    check_count("constant", types, 0)
+    check_dtype("constant", dtype, ALL)
+    if not isinstance(value, bool | int | float):
+        raise ArgumentError(f"constant holds a Python number, got {type(value).__name__} {value!r}")
+    return ArrayType((), dtype, HOST)
+
+
+def _infer_full(*types: ArrayType, shape: tuple[int, ...], device: Device) -> ArrayType:
+    check_count("full", types, 1)
+    if not types[0].on_host:
+        raise DeviceError(
+            f"full needs a number on the host, got the array {types[0]}; broadcast it with view"
+        )
+    _check_place("full", shape, device)
+    return ArrayType(shape, types[0].dtype, device)
+
+
+def _infer_iota(*types: ArrayType, size: int, device: Device) -> ArrayType:
+    check_count("iota", types, 0)
+    _check_place("iota", (size,), device)
+    return ArrayType((size,), INT64, device)
+
+
+def _infer_empty(*types: ArrayType, shape: tuple[int, ...], dtype: np.dtype, device: Device) -> ArrayType:
+    check_count("empty", types, 0)
+    check_dtype("empty", dtype, ALL)
+    _check_place("empty", shape, device)
+    return ArrayType(shape, dtype, device)
+
+
+EXACT = frozenset({Trait.EXACT})
+
+constant = Operator(
+    "constant",
+    _infer_constant,
+    lambda *, value, dtype: np.asarray(value, dtype),
+    traits=EXACT,
+    doc="A literal number, on the host.",
+)
+register(constant)
+
+full = Operator(
+    "full",
+    _infer_full,
+    lambda x, *, shape, device: np.full(shape, x, x.dtype),
+    traits=EXACT,
+    doc="An array filled with a number.",
+)
+register(full)
+
+iota = Operator(
+    "iota",
+    _infer_iota,
+    lambda *, size, device: np.arange(size, dtype=INT64),
+    traits=EXACT,
+    doc="The integers from 0 to size - 1; any grid of indices is a view of one.",
+)
+register(iota)
+
+empty = Operator(
+    "empty",
+    _infer_empty,
+    lambda *, shape, dtype, device: np.zeros(shape, dtype),
+    doc="An array with arbitrary elements.",
+)
+register(empty)

@@ -1,0 +1,284 @@
+"""Operators that move elements without computing: views, updates, gathers, copies between devices.
+
+view(x; view)              y[i] = x.flat[view(i)]
+update(base, x; view)      base, with the elements that `view` means replaced by those of x
+gather(x, index; axis)     y[..., i, ...] = x[..., index[i], ...]; index is in range (see check_index)
+scatter_add(x, index; axis, extent)    adjoint of gather: x[..., i, ...] added at index[i], in index order
+check_index(index; extent, axis)       negative ones wrapped; an error at run time if out of range
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracejit.errors import AxisError, DeviceError, DTypeError, OutOfBoundsError, ReadOnlyError, ShapeError
+from tracejit.ir.op import Trait, register
+from tracejit.ir.types import HOST, ArrayType, Device
+from tracejit.ir.view import View
+from tracejit.ops.creation import iota
+from tracejit.ops.rules import (
+    INT64,
+    NUMERIC,
+    check_array,
+    check_count,
+    check_dtype,
+    check_one_dtype,
+    text,
+)
+from tracejit.ops.symbolic import Operator, Sym, SymNode, full_like
+
+EXACT = frozenset({Trait.EXACT})
+
+# ---- views
+
+
+def _check_view(name: str, base: ArrayType, view: View) -> None:
+    low, high = view.span()
+    if view.size and (low < 0 or high > base.size):
+        raise OutOfBoundsError(
+            f"{name} with {view} means elements {low} to {high - 1} of {base}, which has {base.size}"
+        )
+
+
+def _infer_view(*types: ArrayType, view: View) -> ArrayType:
+    check_count("view", types, 1)
+    check_array("view", types[0])
+    _check_view("view", types[0], view)
+    return ArrayType(view.shape, types[0].dtype, types[0].device)
+
+
+def _view_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    (x,), (ct,) = node.inputs, cotangents
+    return [place(ct, node.attrs["view"], x)]
+
+
+def place(ct: Sym, view: View, like: Sym) -> Sym:
+    """Adjoint of ``x.view(view)`` for x of the type of `like`: elements that `view` repeats add up.
+
+    >>> from tracejit.ir.types import ArrayType
+    >>> from tracejit.ir.graph import Builder
+    >>> from tracejit.ops.symbolic import building
+    >>> b, f = Builder(), np.dtype("float32")
+    >>> x, ct = Sym(b.input(ArrayType((3, 4), f))), Sym(b.input(ArrayType((4, 3), f)))
+    >>> with building(b):
+    ...     print(b.graph([place(ct, x.whole().permute((1, 0)), x).value]))
+    graph(%0: float32[3,4], %1: float32[4,3]) {
+      %2: float32[3,4] = view(%1) [view=0+[3,4]:[1,3]]
+      return %2
+    }
+    """
+    repeated = [a for a, (n, s) in enumerate(zip(view.shape, view.strides, strict=True)) if s == 0 and n != 1]
+    ct = ct.sum(repeated)
+    kept = [a for a in range(len(view.shape)) if a not in repeated]
+    view = view.permute(kept)
+    if view.overlaps_itself():
+        return _accumulate(ct, view, like)
+    if view.covers(like.shape):
+        return _inverse(ct, view, like.shape)
+    return update(full_like(like, 0), ct, view=view)
+
+
+def _inverse(ct: Sym, view: View, shape: tuple[int, ...]) -> Sym:
+    """Rearrange `ct` so that its elements lie where `view`, which hits every element once, took them from."""
+    back = ct.whole()
+    for axis, (extent, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
+        if stride < 0 and extent > 1:
+            back = back.slice_axis(axis, None, None, -1)
+    order = [a for a, n in enumerate(view.shape) if n != 1]
+    ones = [a for a, n in enumerate(view.shape) if n == 1]
+    back = back.permute(ones + sorted(order, key=lambda a: -abs(view.strides[a])))
+    reshaped = back.reshape(shape)
+    return ct.view(reshaped) if reshaped is not None else ct.view(back).reshape(shape)
+
+
+def _accumulate(ct: Sym, view: View, like: Sym) -> Sym:
+    """Add up `ct` where `view` (sliding windows, say) hits elements more than once."""
+    size = math.prod(like.shape)
+    index = iota(size=size, device=like.device).view(view)
+    flat = scatter_add(ct.reshape((view.size,)), index.reshape((view.size,)), axis=0, extent=size)
+    return flat.reshape(like.shape)
+
+
+def _infer_update(*types: ArrayType, view: View) -> ArrayType:
+    check_count("update", types, 2)
+    base, x = types
+    for operand in types:
+        check_array("update", operand)
+    check_one_dtype("update", types)
+    _check_view("update", base, view)
+    if base.device != x.device:
+        raise DeviceError(f"update got arrays on two devices: {text(types)}; move one of them with copy_to")
+    if x.shape != view.shape:
+        raise ShapeError(f"update of {view} expects the shape {view.shape}, got {x}; broadcast it first")
+    if view.overlaps_itself():
+        raise ReadOnlyError(
+            f"update of {view}: its elements overlap, so it cannot be written; write to a copy"
+        )
+    return base
+
+
+def _evaluate_update(base: np.ndarray, x: np.ndarray, *, view: View) -> np.ndarray:
+    result = np.array(base, order="C")
+    view.read(result)[...] = x
+    return result
+
+
+def _update_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    (_, x), (ct,), view = node.inputs, cotangents, node.attrs["view"]
+    return [update(ct, full_like(x, 0), view=view), ct.view(view)]
+
+
+view = Operator(
+    "view",
+    _infer_view,
+    lambda x, *, view: view.read(np.ascontiguousarray(x)),
+    _view_gradient,
+    traits=EXACT | {Trait.VIEW},
+    doc="The elements of the operand that an affine index map means.",
+)
+register(view)
+
+update = Operator(
+    "update",
+    _infer_update,
+    _evaluate_update,
+    _update_gradient,
+    traits=EXACT,
+    doc="The first operand, with the elements that a view means replaced by the second.",
+)
+register(update)
+
+# ---- indexing by arrays
+
+
+def _check_gather(name: str, x: ArrayType, index: ArrayType, axis: int, ndim: int) -> None:
+    for operand in (x, index):
+        check_array(name, operand)
+    if index.dtype != INT64:
+        raise DTypeError(f"{name} needs an int64 index, got {index}; cast it with astype")
+    if x.device != index.device:
+        raise DeviceError(f"{name} got arrays on two devices: {x}, {index}; move one of them with copy_to")
+    if not 0 <= axis < ndim:
+        raise AxisError(f"{name} along axis {axis} of {x}: expected an axis from 0 to {ndim - 1}")
+
+
+def _infer_gather(*types: ArrayType, axis: int) -> ArrayType:
+    check_count("gather", types, 2)
+    x, index = types
+    _check_gather("gather", x, index, axis, x.ndim)
+    return ArrayType((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), x.dtype, x.device)
+
+
+def _evaluate_gather(x: np.ndarray, index: np.ndarray, *, axis: int) -> np.ndarray:
+    return np.take(x, index, axis)
+
+
+def _gather_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    (x, index), (ct,), axis = node.inputs, cotangents, node.attrs["axis"]
+    return [scatter_add(ct, index, axis=axis, extent=x.shape[axis]), None]
+
+
+def _infer_scatter_add(*types: ArrayType, axis: int, extent: int) -> ArrayType:
+    check_count("scatter_add", types, 2)
+    x, index = types
+    _check_gather("scatter_add", x, index, axis, x.ndim - index.ndim + 1)
+    check_dtype("scatter_add", x.dtype, NUMERIC)
+    if x.shape[axis : axis + index.ndim] != index.shape:
+        raise ShapeError(
+            f"scatter_add at axis {axis} expects the index's shape {index.shape} inside that of the operand "
+            f"{x.shape}; broadcast the operand first"
+        )
+    return ArrayType((*x.shape[:axis], extent, *x.shape[axis + index.ndim :]), x.dtype, x.device)
+
+
+def _evaluate_scatter_add(x: np.ndarray, index: np.ndarray, *, axis: int, extent: int) -> np.ndarray:
+    lead, trail = x.shape[:axis], x.shape[axis + index.ndim :]
+    result = np.zeros((*lead, extent, *trail), x.dtype)
+    flat = x.reshape(*lead, index.size, *trail)
+    np.add.at(np.moveaxis(result, axis, 0), index.reshape(-1), np.moveaxis(flat, axis, 0))
+    return result
+
+
+def _scatter_add_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    (_, index), (ct,) = node.inputs, cotangents
+    return [gather(ct, index, axis=node.attrs["axis"]), None]
+
+
+def _infer_check_index(*types: ArrayType, extent: int, axis: int) -> ArrayType:
+    check_count("check_index", types, 1)
+    if types[0].dtype != INT64:
+        raise DTypeError(f"check_index needs an int64 index, got {types[0]}; cast it with astype")
+    return types[0]
+
+
+def _evaluate_check_index(index: np.ndarray, *, extent: int, axis: int) -> np.ndarray:
+    wrapped = np.where(index < 0, index + extent, index)
+    bad = (wrapped < 0) | (wrapped >= extent)
+    if bad.any():
+        raise OutOfBoundsError(
+            f"index {index[bad].flat[0]} is out of bounds for axis {axis} with extent {extent}; "
+            f"expected {-extent} to {extent - 1}"
+        )
+    return wrapped
+
+
+gather = Operator(
+    "gather",
+    _infer_gather,
+    _evaluate_gather,
+    _gather_gradient,
+    traits=EXACT,
+    doc="Elements picked along an axis by an array of indices in range.",
+)
+register(gather)
+
+scatter_add = Operator(
+    "scatter_add",
+    _infer_scatter_add,
+    _evaluate_scatter_add,
+    _scatter_add_gradient,
+    traits=EXACT,
+    doc="Elements added up along an axis at an array of indices in range, in index order.",
+)
+register(scatter_add)
+
+check_index = Operator(
+    "check_index",
+    _infer_check_index,
+    _evaluate_check_index,
+    None,
+    "check_index",
+    EXACT | {Trait.ELEMENTWISE, Trait.CAN_FAIL},
+    "Indices with negative ones counted from the end; fails where one is out of range.",
+    admits=frozenset({INT64}),
+)
+register(check_index)
+
+# ---- devices
+
+
+def _infer_copy_to(*types: ArrayType, device: Device) -> ArrayType:
+    check_count("copy_to", types, 1)
+    check_array("copy_to", types[0])
+    if device == HOST:
+        raise DeviceError("copy_to moves arrays between devices; the host holds numbers only")
+    return ArrayType(types[0].shape, types[0].dtype, device)
+
+
+def _copy_to_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    (x,), (ct,) = node.inputs, cotangents
+    return [copy_to(ct, device=x.device)]
+
+
+copy_to = Operator(
+    "copy_to",
+    _infer_copy_to,
+    lambda x, *, device: np.copy(x),
+    _copy_to_gradient,
+    traits=EXACT,
+    doc="The same array on another device.",
+)
+register(copy_to)

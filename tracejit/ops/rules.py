@@ -1,0 +1,185 @@
+"""Shared by all declarations: groups of dtypes, checks that name what went wrong, and factories.
+
+The factories `unary`, `binary` and `comparison` make an elementwise operator one readable line:
+
+    sin = unary("sin", np.sin, FLOATING, "Sine, in radians.", lambda ct, x, y: ct * cos(x), EXPENSIVE)
+
+The gradient's lambdas get the cotangent of the output, the inputs and the output; binary operators give a pair
+of them, one for each input. They are asked for floating array inputs only: numbers and integers have no
+cotangent.
+
+Elementwise typing is strict, because the frontend has already promoted and broadcast: array operands have one
+shape and one device, all operands one dtype among those the operator admits; numbers on the host mix in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracejit.errors import ArgumentError, AxisError, DeviceError, DTypeError, ShapeError
+from tracejit.ir.op import Trait, register
+from tracejit.ir.types import DTYPES, HOST, ArrayType, Device
+from tracejit.ops.symbolic import Operator, Sym, SymNode
+
+ALL = frozenset(DTYPES)
+BOOL = frozenset({np.dtype("bool")})
+INTEGERS = frozenset(d for d in DTYPES if d.kind in "iu")
+FLOATING = frozenset(d for d in DTYPES if d.kind == "f")
+NUMERIC = INTEGERS | FLOATING
+
+INT64 = np.dtype("int64")
+UINT64 = np.dtype("uint64")
+
+Rule = Callable[..., Sym]
+
+
+def text(types: Sequence[ArrayType]) -> str:
+    """Operand types for error messages."""
+    return ", ".join(map(str, types)) or "nothing"
+
+
+def check_count(name: str, types: Sequence[ArrayType], count: int) -> None:
+    """Exactly `count` operands."""
+    if len(types) != count:
+        raise ArgumentError(
+            f"{name} takes {count} operand{'s' * (count != 1)}, got {len(types)}: {text(types)}"
+        )
+
+
+def check_array(name: str, x: ArrayType) -> None:
+    """An array, not a host number."""
+    if x.on_host:
+        raise DeviceError(f"{name} needs an array, got the number {x}; make it an array with full")
+
+
+def check_dtype(name: str, dtype: np.dtype, admits: frozenset[np.dtype]) -> None:
+    """A dtype among those admitted."""
+    if dtype not in admits:
+        expected = ", ".join(str(d) for d in DTYPES if d in admits)
+        raise DTypeError(
+            f"{name} is not defined for {dtype}, only for {expected}; cast the operand with astype"
+        )
+
+
+def check_axes(name: str, x: ArrayType, axes: Sequence[int]) -> None:
+    """Sorted, distinct, non-negative axes of `x`."""
+    if list(axes) != sorted(set(axes)) or any(not 0 <= axis < x.ndim for axis in axes):
+        raise AxisError(
+            f"{name} over axes {tuple(axes)} of {x}: expected sorted, distinct axes from 0 to {x.ndim - 1}"
+        )
+
+
+def together(name: str, types: Sequence[ArrayType]) -> tuple[tuple[int, ...], Device]:
+    """Shape and device of an elementwise result: those of the array operands, or a number's."""
+    arrays = [t for t in types if not t.on_host]
+    if not arrays:
+        return (), HOST
+    first = arrays[0]
+    for other in arrays[1:]:
+        if other.shape != first.shape:
+            raise ShapeError(
+                f"{name} got arrays of different shapes: {text(types)}; broadcast them to one shape first"
+            )
+        if other.device != first.device:
+            raise DeviceError(
+                f"{name} got arrays on {first.device} and {other.device}: {text(types)}; "
+                "move one of them with copy_to"
+            )
+    return first.shape, first.device
+
+
+def check_one_dtype(name: str, types: Sequence[ArrayType]) -> None:
+    """All operands have one dtype."""
+    if any(t.dtype != types[0].dtype for t in types):
+        raise DTypeError(f"{name} needs operands of one dtype, got {text(types)}; cast them with astype")
+
+
+def elementwise_rule(
+    name: str, arity: int, admits: frozenset[np.dtype], result: np.dtype | None = None
+) -> Callable[..., ArrayType]:
+    """The typing rule of an elementwise operator; `result` is its dtype if not that of the operands."""
+
+    def infer(*types: ArrayType) -> ArrayType:
+        check_count(name, types, arity)
+        check_one_dtype(name, types)
+        check_dtype(name, types[0].dtype, admits)
+        shape, device = together(name, types)
+        return ArrayType(shape, result or types[0].dtype, device)
+
+    return infer
+
+
+def elementwise_gradient(*rules: Rule | None) -> Callable[..., list[Sym | None]]:
+    """`Op.gradient` from one rule ``(ct, *inputs, output) -> Sym`` for each input; None: no dependence."""
+
+    def gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+        (ct,) = cotangents
+        return [
+            None if rule is None or x.on_host or not x.is_floating else rule(ct, *node.inputs, node.output)
+            for x, rule in zip(node.inputs, rules, strict=True)
+        ]
+
+    return gradient
+
+
+def elementwise(
+    name: str,
+    arity: int,
+    evaluate: Callable[..., Any],
+    admits: frozenset[np.dtype],
+    doc: str,
+    rules: Sequence[Rule | None],
+    *traits: Trait,
+    result: np.dtype | None = None,
+    kernel: str | None = None,
+) -> Operator:
+    """Declare and register a public elementwise operator. Promotion follows from the dtypes it admits."""
+    promotion = "float" if admits == FLOATING else "bool" if admits == BOOL else "same"
+    op = Operator(
+        name,
+        elementwise_rule(name, arity, admits, result),
+        evaluate,
+        elementwise_gradient(*rules) if any(rules) else None,
+        kernel or name,
+        frozenset({Trait.ELEMENTWISE, *traits}),
+        doc,
+        arity=arity,
+        admits=admits,
+        promotion=promotion,
+    )
+    register(op)
+    return op
+
+
+def unary(
+    name: str,
+    evaluate: Callable[..., Any],
+    admits: frozenset[np.dtype],
+    doc: str,
+    gradient: Rule | None,
+    *traits: Trait,
+    **options: Any,
+) -> Operator:
+    """An elementwise function of one operand; ``gradient(ct, x, y)``."""
+    return elementwise(name, 1, evaluate, admits, doc, (gradient,), *traits, **options)
+
+
+def binary(
+    name: str,
+    evaluate: Callable[..., Any],
+    admits: frozenset[np.dtype],
+    doc: str,
+    gradient: tuple[Rule | None, Rule | None],
+    *traits: Trait,
+    **options: Any,
+) -> Operator:
+    """An elementwise function of two operands; two rules ``(ct, x1, x2, y)``."""
+    return elementwise(name, 2, evaluate, admits, doc, gradient, *traits, **options)
+
+
+def comparison(name: str, evaluate: Callable[..., Any], doc: str, *traits: Trait) -> Operator:
+    """An elementwise comparison of two operands, giving bool."""
+    return binary(name, evaluate, ALL, doc, (None, None), Trait.EXACT, *traits, result=np.dtype("bool"))

@@ -1,0 +1,108 @@
+"""Elementwise operators that only choose or convert: `where`, `astype`, `copy`, `stop_gradient`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracejit.errors import DTypeError
+from tracejit.ir.op import Trait, register
+from tracejit.ir.types import ArrayType
+from tracejit.ops.rules import (
+    ALL,
+    check_array,
+    check_count,
+    check_dtype,
+    check_one_dtype,
+    elementwise_gradient,
+    together,
+)
+from tracejit.ops.symbolic import Operator, Sym, SymNode
+
+MOVES = frozenset({Trait.ELEMENTWISE, Trait.EXACT})
+
+
+def _infer_where(*types: ArrayType) -> ArrayType:
+    check_count("where", types, 3)
+    condition, *choices = types
+    if condition.dtype != bool:
+        raise DTypeError(f"where needs a bool condition, got {condition}; compare it, e.g. with not_equal")
+    check_one_dtype("where", choices)
+    shape, device = together("where", types)
+    return ArrayType(shape, choices[0].dtype, device)
+
+
+def _infer_astype(*types: ArrayType, dtype: np.dtype) -> ArrayType:
+    check_count("astype", types, 1)
+    check_dtype("astype", dtype, ALL)
+    return ArrayType(types[0].shape, dtype, types[0].device)
+
+
+def _astype_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    (x,), (ct,) = node.inputs, cotangents
+    return [None if x.on_host or not x.is_floating else ct.astype(x.dtype)]
+
+
+def _infer_copy(*types: ArrayType) -> ArrayType:
+    check_count("copy", types, 1)
+    check_array("copy", types[0])
+    return types[0]
+
+
+def _infer_stop_gradient(*types: ArrayType) -> ArrayType:
+    check_count("stop_gradient", types, 1)
+    return types[0]
+
+
+where = Operator(
+    "where",
+    _infer_where,
+    np.where,
+    elementwise_gradient(
+        None,
+        lambda ct, condition, x1, x2, y: where(condition, ct, 0),
+        lambda ct, condition, x1, x2, y: where(condition, 0, ct),
+    ),
+    "where",
+    MOVES,
+    "The second operand where the condition holds, else the third.",
+    admits=ALL,
+)
+register(where)
+
+astype = Operator(
+    "astype",
+    _infer_astype,
+    lambda x, *, dtype: np.asarray(x).astype(dtype),
+    _astype_gradient,
+    "astype",
+    MOVES,
+    "The operand in another dtype, converted as NumPy does.",
+    admits=ALL,
+)
+register(astype)
+
+copy = Operator(
+    "copy",
+    _infer_copy,
+    np.copy,
+    lambda node, cotangents: list(cotangents),
+    "copy",
+    MOVES,
+    "The same elements in a buffer of their own.",
+    admits=ALL,
+)
+register(copy)
+
+stop_gradient = Operator(
+    "stop_gradient",
+    _infer_stop_gradient,
+    np.copy,
+    None,
+    "copy",
+    MOVES,
+    "The operand, through which no cotangent flows back.",
+    admits=ALL,
+)
+register(stop_gradient)

@@ -1,0 +1,71 @@
+"""Operators that hold structure together: `fused` (a nested graph that is one kernel) and `callback`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracejit.errors import ArgumentError, VerificationError
+from tracejit.ir.evaluate import evaluate
+from tracejit.ir.graph import Graph
+from tracejit.ir.op import Trait, register
+from tracejit.ir.types import ArrayType
+from tracejit.ops.rules import text
+from tracejit.ops.symbolic import Operator
+
+
+def _infer_fused(*types: ArrayType, body: Graph, **attrs: Any) -> tuple[ArrayType, ...]:
+    expected = tuple(v.type for v in body.inputs)
+    if types != expected:
+        raise VerificationError(f"fused got {text(types)}, its body takes {text(expected)}")
+    if body.effects:
+        raise VerificationError("the body of fused has effects; only the outer graph may")
+    return tuple(v.type for v in body.outputs)
+
+
+def _evaluate_fused(*arrays: np.ndarray, body: Graph, **attrs: Any) -> tuple[np.ndarray, ...]:
+    return tuple(evaluate(body, arrays)[0])
+
+
+fused = Operator(
+    "fused",
+    _infer_fused,
+    _evaluate_fused,
+    doc="A nested graph that becomes one kernel; it always has a tuple of outputs.",
+)
+register(fused)
+
+# Attributes are plain data, so a `callback` node holds the number under which its function is kept here.
+CALLBACKS: dict[int, Callable[..., object]] = {}
+_numbers = itertools.count()
+
+
+def keep_callback(function: Callable[..., object]) -> int:
+    """Keep `function` in `CALLBACKS` under a new number, for the attribute `id` of a `callback` node."""
+    number = next(_numbers)
+    CALLBACKS[number] = function
+    return number
+
+
+def _infer_callback(*types: ArrayType, id: int) -> tuple[ArrayType, ...]:
+    if id not in CALLBACKS:
+        raise ArgumentError(f"callback {id} is unknown; keep its function with keep_callback first")
+    return ()
+
+
+def _evaluate_callback(*arrays: np.ndarray, id: int) -> tuple[np.ndarray, ...]:
+    CALLBACKS[id](*arrays)
+    return ()
+
+
+callback = Operator(
+    "callback",
+    _infer_callback,
+    _evaluate_callback,
+    traits=frozenset({Trait.ORDERED}),
+    doc="Calls a Python function with the operands, in order with all other callbacks; no outputs.",
+)
+register(callback)

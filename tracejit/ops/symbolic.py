@@ -1,0 +1,268 @@
+"""Symbolic values: how gradient rules (and composed operators) are written.
+
+A `Sym` is a `Value` that has Python's operators and the common methods; operators are called like functions on
+Syms. Each such call appends one node to the *ambient builder*, so a rule reads as mathematics and is itself made
+of registered operators, which is why second derivatives need nothing more.
+
+    def gradient(node, cotangents):          # the form of every `Op.gradient`
+        (ct,) = cotangents                   # one per output; None where an output has no cotangent
+        x, y = node.inputs                   # Syms; node.outputs and node.attrs are there too
+        return [ct * y, ct * x]              # one per input, of the input's type; None for "no dependence"
+
+    with building(builder, location):        # every emitted node carries `location`
+        x = Sym(value)
+        y = 2 * sin(x) + x.sum((0,)).spread((0,), x.shape)
+
+A Python number becomes a `constant` on the host with the dtype of the last symbolic operand, so
+``where(mask, x, 0)`` and ``2 * x`` mean what they say. Host values (numbers) mix freely with arrays. Gradient
+rules compute nothing from run-time numbers alone: they spread them with `dense` first.
+
+`pull_back` applies the rule of one node; the gradient pass is a loop around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracejit.errors import VerificationError
+from tracejit.ir.graph import Builder, Node, Value, constant_of
+from tracejit.ir.op import OPS, Op
+from tracejit.ir.types import ArrayType, Device
+from tracejit.ir.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where nodes go, and the user's line they carry."""
+
+    builder: Builder
+    location: str | None
+
+
+_scope: ContextVar[Scope] = ContextVar("building")
+
+
+@contextmanager
+def building(builder: Builder, location: str | None = None) -> Iterator[None]:
+    """Make `builder` the ambient builder: operators applied to Syms inside append their nodes to it."""
+    token = _scope.set(Scope(builder, location))
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def _ambient() -> Scope:
+    scope = _scope.get(None)
+    if scope is None:
+        raise VerificationError("symbolic values are computed inside `with building(builder):` only")
+    return scope
+
+
+class Operator(Op):
+    """An `Op` that can be applied to symbolic values: ``sin(x)``, ``gather(x, index, axis=0)``."""
+
+    def __call__(self, *operands: Operand, **attrs: Any) -> Any:
+        return emit(self, *operands, **attrs)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sym:
+    """A value of the graph under construction, with Python's operators."""
+
+    value: Value
+
+    @property
+    def type(self) -> ArrayType:
+        return self.value.type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.type.dtype
+
+    @property
+    def device(self) -> Device:
+        return self.type.device
+
+    @property
+    def on_host(self) -> bool:
+        return self.type.on_host
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether cotangents of this value exist."""
+        return self.dtype.kind == "f"
+
+    def __add__(self, other: Operand) -> Sym:
+        return _apply("add", self, other)
+
+    def __radd__(self, other: Operand) -> Sym:
+        return _apply("add", other, self)
+
+    def __sub__(self, other: Operand) -> Sym:
+        return _apply("subtract", self, other)
+
+    def __rsub__(self, other: Operand) -> Sym:
+        return _apply("subtract", other, self)
+
+    def __mul__(self, other: Operand) -> Sym:
+        return _apply("multiply", self, other)
+
+    def __rmul__(self, other: Operand) -> Sym:
+        return _apply("multiply", other, self)
+
+    def __truediv__(self, other: Operand) -> Sym:
+        return _apply("divide", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Sym:
+        return _apply("divide", other, self)
+
+    def __pow__(self, other: Operand) -> Sym:
+        return _apply("pow", self, other)
+
+    def __neg__(self) -> Sym:
+        return _apply("negative", self)
+
+    def __matmul__(self, other: Sym) -> Sym:
+        return _apply("matmul", self, other)
+
+    def __lt__(self, other: Operand) -> Sym:
+        return _apply("less", self, other)
+
+    def __le__(self, other: Operand) -> Sym:
+        return _apply("less_equal", self, other)
+
+    def __gt__(self, other: Operand) -> Sym:
+        return _apply("greater", self, other)
+
+    def __ge__(self, other: Operand) -> Sym:
+        return _apply("greater_equal", self, other)
+
+    def astype(self, dtype: np.dtype) -> Sym:
+        """This value in another dtype."""
+        return self if self.dtype == dtype else _apply("astype", self, dtype=np.dtype(dtype))
+
+    def sum(self, axes: Sequence[int]) -> Sym:
+        """Sum over `axes`, which vanish."""
+        return _apply("sum", self, axes=tuple(sorted(axes)), pieces=0) if axes else self
+
+    def whole(self) -> View:
+        """The view of this value that is all of it; the start for other views."""
+        return View.of_shape(self.shape)
+
+    def view(self, view: View) -> Sym:
+        """The elements that `view` means."""
+        return self if view.is_whole(self.shape) else _apply("view", self, view=view)
+
+    def reshape(self, shape: Sequence[int]) -> Sym:
+        """The same elements in C order under another shape."""
+        return self.view(View.of_shape(shape))
+
+    def permute(self, axes: Sequence[int]) -> Sym:
+        """Reorder dimensions."""
+        return self.view(self.whole().permute(axes))
+
+    @property
+    def mT(self) -> Sym:
+        """Matrix transpose: the last two dimensions swapped."""
+        n = len(self.shape)
+        return self.permute((*range(n - 2), n - 1, n - 2))
+
+    def flip(self, axis: int) -> Sym:
+        """Reverse one dimension."""
+        return self.view(self.whole().slice_axis(axis, None, None, -1))
+
+    def spread(self, axes: Sequence[int], shape: Sequence[int]) -> Sym:
+        """Adjoint of `sum` over `axes` of an array of `shape`: repeat along inserted dimensions."""
+        view = self.whole()
+        for axis in sorted(axes):
+            view = view.expand(axis)
+        return self.view(view.broadcast(shape))
+
+    def full(self, shape: Sequence[int], device: Device) -> Sym:
+        """An array filled with this host number."""
+        return _apply("full", self, shape=tuple(shape), device=device)
+
+
+Operand = Sym | bool | int | float
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SymNode:
+    """A node as its gradient rule sees it."""
+
+    inputs: tuple[Sym, ...]
+    outputs: tuple[Sym, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def output(self) -> Sym:
+        """The only output."""
+        (sym,) = self.outputs
+        return sym
+
+
+def emit(op: Op, *operands: Operand, **attrs: Any) -> Any:
+    """Append one node to the ambient builder; its output as a Sym (a tuple if the operator has several)."""
+    scope = _ambient()
+    dtype = next((x.dtype for x in reversed(operands) if isinstance(x, Sym)), None)
+    values = [x.value if isinstance(x, Sym) else number(x, dtype).value for x in operands]
+    results = scope.builder.emit(op, *values, location=scope.location, **attrs)
+    return tuple(map(Sym, results)) if isinstance(results, tuple) else Sym(results)
+
+
+def _apply(name: str, *operands: Operand, **attrs: Any) -> Any:
+    return emit(OPS[name], *operands, **attrs)
+
+
+def number(value: float, dtype: np.dtype | None) -> Sym:
+    """A literal as a host value of `dtype`."""
+    if dtype is None:
+        raise VerificationError(f"no symbolic operand says which dtype {value!r} has")
+    return _apply("constant", **constant_of(value, dtype))
+
+
+def literal(x: Sym) -> float | None:
+    """The number that `x` is, if a `constant` node of the ambient builder defines it."""
+    if not x.on_host:
+        return None
+    constants = (n for n in _ambient().builder.nodes if n.op.name == "constant")
+    return next((n.attrs["value"] for n in constants if n.output is x.value), None)
+
+
+def full_like(x: Sym, value: float) -> Sym:
+    """An array of the type of `x`, filled with the literal `value`."""
+    return number(value, x.dtype).full(x.shape, x.device)
+
+
+def dense(x: Sym, like: Sym) -> Sym:
+    """`x`, as an array of the shape of `like` if it is a host number."""
+    return x.full(like.shape, like.device) if x.on_host and not like.on_host else x
+
+
+def pull_back(builder: Builder, node: Node, cotangents: Sequence[Value | None]) -> list[Value | None]:
+    """Append the gradient rule of `node` to `builder`: one cotangent, or None, for each input.
+
+    At least one of `cotangents` (one for each output) is not None.
+    """
+    if node.op.gradient is None:
+        return [None] * len(node.inputs)
+    seen = SymNode(tuple(map(Sym, node.inputs)), tuple(map(Sym, node.outputs)), dict(node.attrs))
+    with building(builder, node.location):
+        results = node.op.gradient(seen, [None if ct is None else Sym(ct) for ct in cotangents])
+    for x, result in zip(node.inputs, results, strict=True):
+        if result is not None and result.type != x.type:
+            raise VerificationError(
+                f"the gradient rule of {node.op.name} gives {result.type} for an input {x.type}"
+            )
+    return [None if result is None else result.value for result in results]

@@ -1,0 +1,182 @@
+"""Elementwise transcendental functions: NumPy's, and the logistic function and erf for neural networks.
+
+Derivatives are written with the result `y` where that saves a second evaluation, and such that they stay
+finite where the true derivative is: `pow` at base 0, `logaddexp` at infinities, `hypot` at the origin (0, a
+subgradient).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tracejit.ir.op import Trait
+from tracejit.ops.arithmetic import equal, isinf, logical_and, sqrt
+from tracejit.ops.rules import FLOATING, NUMERIC, binary, unary
+from tracejit.ops.select import where
+from tracejit.ops.symbolic import Sym, dense, literal
+
+COMMUTATIVE, EXPENSIVE = Trait.COMMUTATIVE, Trait.EXPENSIVE
+LN2, LN10 = math.log(2), math.log(10)
+
+# ---- exponentials, logarithms
+
+exp = unary("exp", np.exp, FLOATING, "e to the power of the operand.", lambda ct, x, y: ct * y, EXPENSIVE)
+exp2 = unary(
+    "exp2", np.exp2, FLOATING, "2 to the power of the operand.", lambda ct, x, y: ct * y * LN2, EXPENSIVE
+)
+expm1 = unary(
+    "expm1", np.expm1, FLOATING, "exp(x) - 1, accurate near 0.", lambda ct, x, y: ct * (y + 1), EXPENSIVE
+)
+log = unary("log", np.log, FLOATING, "Natural logarithm.", lambda ct, x, y: ct / x, EXPENSIVE)
+log2 = unary("log2", np.log2, FLOATING, "Logarithm to base 2.", lambda ct, x, y: ct / (x * LN2), EXPENSIVE)
+log10 = unary(
+    "log10", np.log10, FLOATING, "Logarithm to base 10.", lambda ct, x, y: ct / (x * LN10), EXPENSIVE
+)
+log1p = unary(
+    "log1p", np.log1p, FLOATING, "log(1 + x), accurate near 0.", lambda ct, x, y: ct / (x + 1), EXPENSIVE
+)
+
+# ---- trigonometric, hyperbolic
+
+sin = unary("sin", np.sin, FLOATING, "Sine, in radians.", lambda ct, x, y: ct * cos(x), EXPENSIVE)
+cos = unary("cos", np.cos, FLOATING, "Cosine, in radians.", lambda ct, x, y: -(ct * sin(x)), EXPENSIVE)
+tan = unary("tan", np.tan, FLOATING, "Tangent, in radians.", lambda ct, x, y: ct * (y * y + 1), EXPENSIVE)
+asin = unary("asin", np.arcsin, FLOATING, "Inverse sine.", lambda ct, x, y: ct / _cosine(x), EXPENSIVE)
+acos = unary("acos", np.arccos, FLOATING, "Inverse cosine.", lambda ct, x, y: -(ct / _cosine(x)), EXPENSIVE)
+atan = unary("atan", np.arctan, FLOATING, "Inverse tangent.", lambda ct, x, y: ct / (x * x + 1), EXPENSIVE)
+sinh = unary("sinh", np.sinh, FLOATING, "Hyperbolic sine.", lambda ct, x, y: ct * cosh(x), EXPENSIVE)
+cosh = unary("cosh", np.cosh, FLOATING, "Hyperbolic cosine.", lambda ct, x, y: ct * sinh(x), EXPENSIVE)
+tanh = unary("tanh", np.tanh, FLOATING, "Hyperbolic tangent.", lambda ct, x, y: ct * (1 - y * y), EXPENSIVE)
+asinh = unary(
+    "asinh",
+    np.arcsinh,
+    FLOATING,
+    "Inverse hyperbolic sine.",
+    lambda ct, x, y: ct / sqrt(x * x + 1),
+    EXPENSIVE,
+)
+acosh = unary(
+    "acosh",
+    np.arccosh,
+    FLOATING,
+    "Inverse hyperbolic cosine.",
+    lambda ct, x, y: ct / (sqrt(x - 1) * sqrt(x + 1)),
+    EXPENSIVE,
+)
+atanh = unary(
+    "atanh",
+    np.arctanh,
+    FLOATING,
+    "Inverse hyperbolic tangent.",
+    lambda ct, x, y: ct / ((1 - x) * (1 + x)),
+    EXPENSIVE,
+)
+
+
+def _cosine(x: Sym) -> Sym:
+    """cos(asin(x)), without cancellation near -1 and 1."""
+    return sqrt((1 - x) * (1 + x))
+
+
+# ---- two operands
+
+
+def _pow_base(ct: Sym, x: Sym, p: Sym, y: Sym) -> Sym | None:
+    """p * x**(p-1), and 0 where p is 0 whatever x is; a literal exponent is folded, so that x**2 gives 2x."""
+    exponent = literal(p)
+    if exponent is None:
+        p = dense(p, x)
+        zero = equal(p, 0)
+        return ct * p * pow(x, where(zero, 1, p - 1))
+    if exponent in (0, 1, 2):
+        return {0: None, 1: ct, 2: 2 * ct * x}[exponent]
+    return ct * exponent * pow(x, exponent - 1)
+
+
+def _pow_exponent(ct: Sym, x: Sym, p: Sym, y: Sym) -> Sym:
+    """log(x) * x**p, and 0 where x is 0."""
+    x = dense(x, p)
+    return ct * y * log(where(equal(x, 0), 1, x))
+
+
+def _atan2_part(ct: Sym, numerator: Sym, x1: Sym, x2: Sym) -> Sym:
+    x1, x2 = dense(x1, ct), dense(x2, ct)
+    return ct * numerator / (x1 * x1 + x2 * x2)
+
+
+def _hypot_part(ct: Sym, x: Sym, y: Sym) -> Sym:
+    return ct * (x / where(equal(y, 0), 1, y))
+
+
+def _logaddexp_part(ct: Sym, x: Sym, other: Sym, y: Sym) -> Sym:
+    """The softmax weight of x; a half where both are the same infinity."""
+    return ct * sigmoid(where(logical_and(isinf(y), equal(x, other)), 0, x - other))
+
+
+pow = binary(
+    "pow",
+    np.power,
+    NUMERIC,
+    "The first operand to the power of the second.",
+    (_pow_base, _pow_exponent),
+    EXPENSIVE,
+)
+atan2 = binary(
+    "atan2",
+    np.arctan2,
+    FLOATING,
+    "Angle of the point (x2, x1).",
+    (
+        lambda ct, x1, x2, y: _atan2_part(ct, x2, x1, x2),
+        lambda ct, x1, x2, y: -_atan2_part(ct, x1, x1, x2),
+    ),
+    EXPENSIVE,
+)
+hypot = binary(
+    "hypot",
+    np.hypot,
+    FLOATING,
+    "Length of the vector (x1, x2), without overflow.",
+    (lambda ct, x1, x2, y: _hypot_part(ct, x1, y), lambda ct, x1, x2, y: _hypot_part(ct, x2, y)),
+    COMMUTATIVE,
+    EXPENSIVE,
+)
+logaddexp = binary(
+    "logaddexp",
+    np.logaddexp,
+    FLOATING,
+    "log(exp(x1) + exp(x2)), without overflow.",
+    (
+        lambda ct, x1, x2, y: _logaddexp_part(ct, x1, x2, y),
+        lambda ct, x1, x2, y: _logaddexp_part(ct, x2, x1, y),
+    ),
+    COMMUTATIVE,
+    EXPENSIVE,
+)
+
+# ---- neural networks
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x)), written so that exp never overflows."""
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, small).astype(x.dtype) / (1 + small)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype)
+
+
+sigmoid = unary(
+    "sigmoid", _sigmoid, FLOATING, "The logistic function.", lambda ct, x, y: ct * y * (1 - y), EXPENSIVE
+)
+erf = unary(
+    "erf",
+    _erf,
+    FLOATING,
+    "The error function.",
+    lambda ct, x, y: ct * (2 / math.sqrt(math.pi)) * exp(-(x * x)),
+    EXPENSIVE,
+)
