@@ -1,6 +1,7 @@
 """Every operator, declared once, under its name: ``from tracejit.ops import add`` gives the `Op`.
 
-Importing this package registers them all in `tracejit.ir.op.OPS`, which is the only list of operators there is.
+Importing this package registers them all in `tracejit.ir.op.OPS`, which is the only list of operators there
+is.
 """
 
 from tracejit.ir.op import OPS

@@ -1,9 +1,9 @@
 """Elementwise arithmetic, comparison, bits and classification, one declaration each.
 
 A gradient of None means that the derivative is zero wherever it exists (`floor`, `sign`). Conventions are
-JAX's: `abs` gives 0 at 0, `maximum` and `minimum` split ties evenly. `EXACT` operators equal NumPy bit for bit,
-`floor_divide` and `remainder` by NumPy's own definition through fmod; `maximum` and `minimum` are not among
-them, as NumPy leaves the sign of a zero open.
+JAX's: `abs` gives 0 at 0, `maximum` and `minimum` split ties evenly. `EXACT` operators equal NumPy bit for
+bit, `floor_divide` and `remainder` by NumPy's own definition through fmod; `maximum` and `minimum` are not
+among them, as NumPy leaves the sign of a zero open.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from tracejit.ir.op import Trait
 from tracejit.ops.rules import ALL, BOOL, FLOATING, INTEGERS, NUMERIC, binary, comparison, unary
 from tracejit.ops.select import where
-from tracejit.ops.symbolic import Sym
+from tracejit.ops.symbolic import Operator, Sym
 
 COMMUTATIVE, EXACT = Trait.COMMUTATIVE, Trait.EXACT
 TRUTH = np.dtype("bool")
@@ -88,7 +88,7 @@ minimum = binary(
 )
 negative = unary("negative", np.negative, NUMERIC, "The operand negated.", lambda ct, x, y: -ct, EXACT)
 abs = unary("abs", np.absolute, ALL, "Absolute value.", lambda ct, x, y: ct * sign(x), EXACT)
-sign = unary("sign", np.sign, NUMERIC, "-1, 0 or 1; nan for nan.", None, EXACT)
+sign: Operator = unary("sign", np.sign, NUMERIC, "-1, 0 or 1; nan for nan.", None, EXACT)
 square = unary("square", np.square, NUMERIC, "The operand times itself.", lambda ct, x, y: 2 * ct * x, EXACT)
 sqrt = unary("sqrt", np.sqrt, FLOATING, "Square root.", lambda ct, x, y: 0.5 * ct / y, EXACT)
 reciprocal = unary(
@@ -112,7 +112,9 @@ copysign = binary(
     (lambda ct, x1, x2, y: where(equal(signbit(x1), signbit(y)), ct, -ct), None),
     EXACT,
 )
-signbit = unary("signbit", np.signbit, FLOATING, "Whether the sign bit is set.", None, EXACT, result=TRUTH)
+signbit: Operator = unary(
+    "signbit", np.signbit, FLOATING, "Whether the sign bit is set.", None, EXACT, result=TRUTH
+)
 nextafter = binary(
     "nextafter",
     np.nextafter,
@@ -127,7 +129,7 @@ isnan = unary("isnan", np.isnan, ALL, "Not a number.", None, EXACT, result=TRUTH
 
 # ---- comparison
 
-equal = comparison("equal", np.equal, "x1 == x2.", COMMUTATIVE)
+equal: Operator = comparison("equal", np.equal, "x1 == x2.", COMMUTATIVE)
 not_equal = comparison("not_equal", np.not_equal, "x1 != x2.", COMMUTATIVE)
 less = comparison("less", np.less, "x1 < x2.")
 less_equal = comparison("less_equal", np.less_equal, "x1 <= x2.")

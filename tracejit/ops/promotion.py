@@ -1,7 +1,8 @@
 """How public elementwise functions cast their operands: NumPy's rules, asked from NumPy.
 
-Operators are strict; the frontend casts every operand to `operand_dtype` first. Python numbers are weak (NumPy 2):
-they are given as the types `bool`, `int` or `float`. Where NumPy would compute in float16, float32 is used.
+Operators are strict; the frontend casts every operand to `operand_dtype` first. Python numbers are weak
+(NumPy 2): they are given as the types `bool`, `int` or `float`. Where NumPy would compute in float16,
+float32 is used.
 
 >>> from tracejit.ops import add, sin, logical_and
 >>> operand_dtype(add, np.dtype("int8"), np.dtype("float32")), operand_dtype(add, np.dtype("float32"), float)
@@ -27,7 +28,8 @@ Weak = type[bool] | type[int] | type[float]
 def operand_dtype(op: Op, *operands: np.dtype | Weak) -> np.dtype:
     """The dtype to which all operands of the public elementwise operator `op` are cast.
 
-    At least one operand is a dtype. Raises `DTypeError` if NumPy has no such operation (subtracting bools, say).
+    At least one operand is a dtype. Raises `DTypeError` if NumPy has no such operation (subtracting bools,
+    say).
     """
     if op.promotion is None:
         raise ArgumentError(f"{op.name} is no public elementwise function")

@@ -2,8 +2,9 @@
 
 Method: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A draw is a pure
 function of a key and a position, so it can be computed anywhere, in any order, again. Element i of
-``random_bits(key, counter, index)`` encrypts the 128-bit block whose low half is counter + index[i] with the two
-32-bit halves of the key. uint32 takes the first word of the result, uint64 the first two (low word first).
+``random_bits(key, counter, index)`` encrypts the 128-bit block whose low half is counter + index[i] with
+the two 32-bit halves of the key. uint32 takes the first word of the result, uint64 the first two (low word
+first).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Reductions, their positions (`argmax`, `argmin`) and `cumulative_sum`.
 
 Reductions take `axes` (sorted; the reduced dimensions vanish, none gives the operand itself) and `pieces`.
-With pieces = n > 0 the reduced elements, in C order over the reduced axes, are cut into n runs of equal length
-ceil(R / n), the last ones shorter or empty, and the output has the shape kept + (n,): partial results, which a
-second reduction combines. A rewrite introduces them to split long reductions, after differentiation.
-The kernel of a reduction is the scalar function that combines two elements.
+With pieces = n > 0 the reduced elements, in C order over the reduced axes, are cut into n runs of equal
+length ceil(R / n), the last ones shorter or empty, and the output has the shape kept + (n,): partial
+results, which a second reduction combines. A rewrite introduces them to split long reductions, after
+differentiation. The kernel of a reduction is the scalar function that combines two elements.
 
 >>> sum.evaluate(np.arange(7), axes=(0,), pieces=3)
 array([ 3, 12,  6])

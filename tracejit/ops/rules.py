@@ -4,9 +4,9 @@ The factories `unary`, `binary` and `comparison` make an elementwise operator on
 
     sin = unary("sin", np.sin, FLOATING, "Sine, in radians.", lambda ct, x, y: ct * cos(x), EXPENSIVE)
 
-The gradient's lambdas get the cotangent of the output, the inputs and the output; binary operators give a pair
-of them, one for each input. They are asked for floating array inputs only: numbers and integers have no
-cotangent.
+The gradient's lambdas get the cotangent of the output, the inputs and the output; binary operators give a
+pair of them, one for each input. They are asked for floating array inputs only: numbers and integers have
+no cotangent.
 
 Elementwise typing is strict, because the frontend has already promoted and broadcast: array operands have one
 shape and one device, all operands one dtype among those the operator admits; numbers on the host mix in.
@@ -33,7 +33,7 @@ NUMERIC = INTEGERS | FLOATING
 INT64 = np.dtype("int64")
 UINT64 = np.dtype("uint64")
 
-Rule = Callable[..., Sym]
+Rule = Callable[..., Sym | None]
 
 
 def text(types: Sequence[ArrayType]) -> str:

@@ -55,7 +55,7 @@ def _infer_stop_gradient(*types: ArrayType) -> ArrayType:
     return types[0]
 
 
-where = Operator(
+where: Operator = Operator(
     "where",
     _infer_where,
     np.where,

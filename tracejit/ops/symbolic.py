@@ -1,8 +1,8 @@
 """Symbolic values: how gradient rules (and composed operators) are written.
 
-A `Sym` is a `Value` that has Python's operators and the common methods; operators are called like functions on
-Syms. Each such call appends one node to the *ambient builder*, so a rule reads as mathematics and is itself made
-of registered operators, which is why second derivatives need nothing more.
+A `Sym` is a `Value` that has Python's operators and the common methods; operators are called like functions
+on Syms. Each such call appends one node to the *ambient builder*, so a rule reads as mathematics and is
+itself made of registered operators, which is why second derivatives need nothing more.
 
     def gradient(node, cotangents):          # the form of every `Op.gradient`
         (ct,) = cotangents                   # one per output; None where an output has no cotangent

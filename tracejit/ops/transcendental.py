@@ -15,7 +15,7 @@ from tracejit.ir.op import Trait
 from tracejit.ops.arithmetic import equal, isinf, logical_and, sqrt
 from tracejit.ops.rules import FLOATING, NUMERIC, binary, unary
 from tracejit.ops.select import where
-from tracejit.ops.symbolic import Sym, dense, literal
+from tracejit.ops.symbolic import Operator, Sym, dense, literal
 
 COMMUTATIVE, EXPENSIVE = Trait.COMMUTATIVE, Trait.EXPENSIVE
 LN2, LN10 = math.log(2), math.log(10)
@@ -41,13 +41,17 @@ log1p = unary(
 # ---- trigonometric, hyperbolic
 
 sin = unary("sin", np.sin, FLOATING, "Sine, in radians.", lambda ct, x, y: ct * cos(x), EXPENSIVE)
-cos = unary("cos", np.cos, FLOATING, "Cosine, in radians.", lambda ct, x, y: -(ct * sin(x)), EXPENSIVE)
+cos: Operator = unary(
+    "cos", np.cos, FLOATING, "Cosine, in radians.", lambda ct, x, y: -(ct * sin(x)), EXPENSIVE
+)
 tan = unary("tan", np.tan, FLOATING, "Tangent, in radians.", lambda ct, x, y: ct * (y * y + 1), EXPENSIVE)
 asin = unary("asin", np.arcsin, FLOATING, "Inverse sine.", lambda ct, x, y: ct / _cosine(x), EXPENSIVE)
 acos = unary("acos", np.arccos, FLOATING, "Inverse cosine.", lambda ct, x, y: -(ct / _cosine(x)), EXPENSIVE)
 atan = unary("atan", np.arctan, FLOATING, "Inverse tangent.", lambda ct, x, y: ct / (x * x + 1), EXPENSIVE)
 sinh = unary("sinh", np.sinh, FLOATING, "Hyperbolic sine.", lambda ct, x, y: ct * cosh(x), EXPENSIVE)
-cosh = unary("cosh", np.cosh, FLOATING, "Hyperbolic cosine.", lambda ct, x, y: ct * sinh(x), EXPENSIVE)
+cosh: Operator = unary(
+    "cosh", np.cosh, FLOATING, "Hyperbolic cosine.", lambda ct, x, y: ct * sinh(x), EXPENSIVE
+)
 tanh = unary("tanh", np.tanh, FLOATING, "Hyperbolic tangent.", lambda ct, x, y: ct * (1 - y * y), EXPENSIVE)
 asinh = unary(
     "asinh",
@@ -90,9 +94,11 @@ def _pow_base(ct: Sym, x: Sym, p: Sym, y: Sym) -> Sym | None:
         p = dense(p, x)
         zero = equal(p, 0)
         return ct * p * pow(x, where(zero, 1, p - 1))
-    if exponent in (0, 1, 2):
-        return {0: None, 1: ct, 2: 2 * ct * x}[exponent]
-    return ct * exponent * pow(x, exponent - 1)
+    if exponent == 0:
+        return None
+    if exponent == 1:
+        return ct
+    return exponent * ct * (x if exponent == 2 else pow(x, exponent - 1))
 
 
 def _pow_exponent(ct: Sym, x: Sym, p: Sym, y: Sym) -> Sym:
