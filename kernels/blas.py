@@ -1,19 +1,19 @@
 """Matrix products through BLAS: entry points, argument block and the split into panels. Needs no Numba.
 
 OpenBLAS comes as the package `scipy-openblas32`, a private copy that is set to one thread: parallelism is the
-engine's, by row panels, and the OpenBLAS inside the user's NumPy is left alone. It is built for at most 64
+engine's, by panels, and the OpenBLAS inside the user's NumPy is left alone. It is built for at most 64
 concurrent callers, so the engine must not run more than 64 workers that call it. The results of a product
-depend on how its rows are split (packing changes the order of additions), so `gemm_plan` sees the shape
-alone.
+depend on how it is split (packing changes the order of additions), so `gemm_plan` sees the shape alone.
 
-`gemm_layout` says how BLAS can read two strided operands where they lie; the kernel ``gemm`` of
-`tracejit.kernels.library` takes the answer in a block with the slots of `Gemm`. C is C-contiguous.
+`gemm_layout` says how BLAS can read two strided operands where they lie, `gemm_plan` how the product falls
+into units; `gemm_slots` puts both into the argument block of the kernel ``gemm`` of
+`tracejit.kernels.library`, which gets the addresses of the matrices besides.
 
 >>> layout = gemm_layout((128, 784), (784, 1), (784, 512), (1, 784))    # x @ w.T, w is 512 by 784
 >>> layout.b
 Operand(leading=784, transposed=True, outer=0, inner=0)
 >>> gemm_plan(1, 128, 512, 784)
-GemmPlan(panel_rows=64, panels=2, units=2, chunk=1)
+GemmPlan(panel_rows=64, row_panels=2, panel_columns=512, column_panels=1, units=2, chunk=1)
 """
 
 from __future__ import annotations
@@ -35,41 +35,44 @@ LARGEST = 2**31 - 1
 """Extents and leading strides are C ints."""
 
 PANEL_BYTES = 1 << 19  # half of a common L2 cache: the panel of C that an epilogue reads again
-PANEL_ROWS = 512  # packing B again costs about 24 rows' worth of arithmetic per panel: below 5 %
+PANEL_EXTENT = 512  # packing the other operand again costs about 24 rows' worth of arithmetic: below 5 %
 SPLIT_WORK = 1 << 20  # multiply-adds times 2 below which a product is one unit (about 10 us)
 CHUNK_WORK = 1 << 18  # what one grab of units should be worth, for batches of tiny products
-ROW_STEP = 8  # panels end on multiples of the register tile
+STEP = 16  # panels end on multiples of the register tile
 
 
 class Gemm(enum.IntEnum):
-    """Slots of the block of ``gemm``: for each matrix of the batch C = A @ B; unit = (matrix, row panel).
+    """Slots of the block of ``gemm``: C = A @ B for a batch; unit = (matrix, row panel, column panel).
 
     Matrix ``i`` of the batch reads A at ``A + itemsize * (i // INNER * A_OUTER + i % INNER * A_INNER)``, B
-    likewise, and writes C at ``C + itemsize * i * M * N``. Strides count elements. After a panel the kernel
-    at address EPILOGUE (0: none) is called as ``epilogue(EPILOGUE_BLOCK, r0, r1, scratch)``, rows counted
-    over the whole batch.
+    likewise, and writes C, which is C-contiguous, at ``C + itemsize * i * M * N``. Strides count elements.
+    After a panel the kernel at address EPILOGUE (0: none) is called as ``epilogue(EPILOGUE_BLOCK, r0, r1,
+    scratch)``, rows counted over the whole batch; it needs whole rows, COLUMN_PANELS = 1.
     """
 
-    ENTRY = 0  # address of the BLAS function, see `entry_points`; unused by integer products
-    A = 1
-    B = 2
-    C = 3
-    M = 4
-    N = 5
-    K = 6
-    A_LEADING = 7
-    B_LEADING = 8
-    A_TRANSPOSED = 9  # 1: stored as (K, M)
-    B_TRANSPOSED = 10  # 1: stored as (N, K)
-    INNER = 11  # extent of the inner batch dimension
-    A_OUTER = 12
-    A_INNER = 13
-    B_OUTER = 14
-    B_INNER = 15
-    PANEL_ROWS = 16
-    PANELS = 17  # row panels in each matrix
-    EPILOGUE = 18
-    EPILOGUE_BLOCK = 19
+    A = 0
+    B = 1
+    C = 2
+    ENTRY = 3  # address of the BLAS function `?gemm`, see `entry_points`; unused by integer products
+    VECTOR_ENTRY = 4  # address of `?gemv`, for M = 1 or N = 1
+    M = 5
+    N = 6
+    K = 7
+    A_LEADING = 8
+    B_LEADING = 9
+    A_TRANSPOSED = 10  # 1: stored as (K, M)
+    B_TRANSPOSED = 11  # 1: stored as (N, K)
+    INNER = 12  # extent of the inner batch dimension
+    A_OUTER = 13
+    A_INNER = 14
+    B_OUTER = 15
+    B_INNER = 16
+    PANEL_ROWS = 17
+    ROW_PANELS = 18  # in each matrix
+    PANEL_COLUMNS = 19
+    COLUMN_PANELS = 20
+    EPILOGUE = 21
+    EPILOGUE_BLOCK = 22
 
 
 class Operand(NamedTuple):
@@ -102,14 +105,16 @@ class GemmPlan(NamedTuple):
     """The split of a batched product; `chunk` is how many units to take at once."""
 
     panel_rows: int
-    panels: int  # in each matrix
+    row_panels: int
+    panel_columns: int
+    column_panels: int
     units: int
     chunk: int
 
 
 @functools.cache
 def entry_points() -> dict[str, int]:
-    """Addresses of the matrix product for ``float32`` and ``float64``.
+    """Addresses of ``sgemm``, ``dgemm``, ``sgemv`` and ``dgemv`` (their C interfaces).
 
     The library is opened by path, not through its package, whose import would make its symbols global and so
     capture the calls of a SciPy loaded later.
@@ -120,10 +125,9 @@ def entry_points() -> dict[str, int]:
     (path,) = (pathlib.Path(package.origin).parent / "lib").glob("libscipy_openblas.*")
     library = ctypes.CDLL(str(path))
     library.scipy_openblas_set_num_threads(1)
-    return {
-        dtype: ctypes.cast(getattr(library, f"scipy_cblas_{letter}gemm"), ctypes.c_void_p).value or 0
-        for dtype, letter in (("float32", "s"), ("float64", "d"))
-    }
+    names = ["sgemm", "dgemm", "sgemv", "dgemv"]
+    functions = {name: getattr(library, f"scipy_cblas_{name}") for name in names}
+    return {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in functions.items()}
 
 
 def matrix_layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, bool] | None:
@@ -181,20 +185,59 @@ def _merge(levels: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     return merged
 
 
-def gemm_plan(batch: int, m: int, n: int, k: int, itemsize: int = 4) -> GemmPlan:
-    """The split of `batch` products (m, k) @ (k, n) into row panels: a function of the shape alone.
+def gemm_plan(batch: int, m: int, n: int, k: int, itemsize: int = 4, *, epilogue: bool = True) -> GemmPlan:
+    """The split of `batch` products (m, k) @ (k, n) into panels: a function of the shape alone.
 
-    A tiny product is one panel. Others get panels whose part of C stays in the cache for the epilogue, but
-    not fewer rows than make packing B worth it, and an even number of units where there are few, so that two
-    workers balance.
+    A tiny product is one panel. With an epilogue, which wants whole rows, panels are rows; otherwise the
+    longer side of C is split, so that the smaller operand is the one packed again for each panel. That
+    matters for few rows: 64 rows in two panels of rows cost 1.2 times the whole, 16 rows 1.5 times; below
+    about 64 rows a separate task for the epilogue is the better plan.
     """
     if batch == 0 or m == 0 or n == 0:
-        return GemmPlan(max(m, 1), 0, 0, 1)
-    panels = 1
+        return GemmPlan(max(m, 1), 0, max(n, 1), 0, 0, 1)
+    rows, columns = m, n
     if 2 * m * n * max(k, 1) >= SPLIT_WORK:
-        panels = ceil_div(m, max(PANEL_ROWS, PANEL_BYTES // (n * itemsize)))
-        if batch * panels % 2 and batch * panels < 8:
-            panels += 1
-    rows = min(m, ceil_div(ceil_div(m, panels), ROW_STEP) * ROW_STEP)
-    panels = ceil_div(m, rows)
-    return GemmPlan(rows, panels, batch * panels, max(1, CHUNK_WORK // (2 * rows * n * max(k, 1))))
+        if epilogue or m >= n:
+            rows = _panel(batch, m, n * itemsize)
+        else:
+            columns = _panel(batch, n, m * itemsize)
+    row_panels, column_panels = ceil_div(m, rows), ceil_div(n, columns)
+    chunk = max(1, CHUNK_WORK // (2 * rows * columns * max(k, 1)))
+    return GemmPlan(rows, row_panels, columns, column_panels, batch * row_panels * column_panels, chunk)
+
+
+def _panel(batch: int, extent: int, line_bytes: int) -> int:
+    """How much of the split side is one panel: its part of C fits the cache, or packing dominates otherwise.
+
+    Where units are few their number is even, so that two workers balance.
+    """
+    panels = ceil_div(extent, max(PANEL_EXTENT, PANEL_BYTES // line_bytes))
+    if batch * panels % 2 and batch * panels < 8:
+        panels += 1
+    return min(extent, ceil_div(ceil_div(extent, panels), STEP) * STEP)
+
+
+def gemm_slots(layout: GemmLayout, plan: GemmPlan, dtype: str) -> dict[Gemm, int]:
+    """The values of all slots but A, B, C, EPILOGUE and EPILOGUE_BLOCK; `dtype` is a NumPy name."""
+    letter = {"float32": "s", "float64": "d"}.get(dtype)
+    a, b = layout.a, layout.b
+    return {
+        Gemm.ENTRY: entry_points()[letter + "gemm"] if letter else 0,
+        Gemm.VECTOR_ENTRY: entry_points()[letter + "gemv"] if letter else 0,
+        Gemm.M: layout.m,
+        Gemm.N: layout.n,
+        Gemm.K: layout.k,
+        Gemm.A_LEADING: a.leading,
+        Gemm.B_LEADING: b.leading,
+        Gemm.A_TRANSPOSED: int(a.transposed),
+        Gemm.B_TRANSPOSED: int(b.transposed),
+        Gemm.INNER: layout.inner,
+        Gemm.A_OUTER: a.outer,
+        Gemm.A_INNER: a.inner,
+        Gemm.B_OUTER: b.outer,
+        Gemm.B_INNER: b.inner,
+        Gemm.PANEL_ROWS: plan.panel_rows,
+        Gemm.ROW_PANELS: plan.row_panels,
+        Gemm.PANEL_COLUMNS: plan.panel_columns,
+        Gemm.COLUMN_PANELS: plan.column_panels,
+    }

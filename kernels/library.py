@@ -28,37 +28,40 @@ ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # CBLAS_ORDER and CBLAS_TRANSPOSE
 DEPTH, WIDTH = 64, 1024  # block of B that an integer product keeps in the cache
 
 
-@intrinsic
-def call_blas(typingctx, function, a_flag, b_flag, m, n, k, a, a_leading, b, b_leading, c, scalar):
-    """Call the ``cblas_?gemm`` at `function`: C = A @ B, row-major, C contiguous, floats of type `scalar`."""
-    element = scalar.dtype
-    integers = [types.int64] * 11
+def cblas_call(parameters):
+    """An intrinsic that calls a CBLAS function: ``call(function, values, real)``, `values` a tuple of int64.
 
-    def codegen(context, builder, signature, args):
-        function, a_flag, b_flag, m, n, k, a, a_leading, b, b_leading, c, _ = args
-        real = context.get_data_type(element)
-        int32, address = ir.IntType(32), ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(
-            ir.VoidType(), [int32] * 6 + [real, address, int32, address, int32, real, address, int32]
-        )
+    `parameters` has one letter for each parameter: ``i`` a C int, ``p`` a pointer, ``0`` and ``1`` that
+    number as a float of type `real`, for which no value is given.
+    """
+    given = [letter for letter in parameters if letter in "ip"]
 
-        def c_int(value):
-            return builder.trunc(value, int32)
+    @intrinsic
+    def call(typingctx, function, values, real):
+        def codegen(context, builder, signature, args):
+            scalar = context.get_data_type(real.dtype)
+            kinds = {"i": ir.IntType(32), "p": ir.IntType(8).as_pointer(), "0": scalar, "1": scalar}
+            kind = ir.FunctionType(ir.VoidType(), [kinds[letter] for letter in parameters])
+            numbers = iter(cgutils.unpack_tuple(builder, args[1]))
+            convert = {
+                "i": lambda: builder.trunc(next(numbers), kinds["i"]),
+                "p": lambda: builder.inttoptr(next(numbers), kinds["p"]),
+                "0": lambda: scalar(0.0),
+                "1": lambda: scalar(1.0),
+            }
+            target = builder.inttoptr(args[0], kind.as_pointer())
+            builder.call(target, [convert[letter]() for letter in parameters])
+            return context.get_dummy_value()
 
-        def c_pointer(value):
-            return builder.inttoptr(value, address)
+        return types.void(types.int64, types.UniTuple(types.int64, len(given)), real), codegen
 
-        builder.call(
-            builder.inttoptr(function, kind.as_pointer()),
-            [
-                *(int32(ROW_MAJOR), c_int(a_flag), c_int(b_flag), c_int(m), c_int(n), c_int(k)),
-                *(real(1.0), c_pointer(a), c_int(a_leading), c_pointer(b), c_int(b_leading)),
-                *(real(0.0), c_pointer(c), c_int(n)),
-            ],
-        )
-        return context.get_dummy_value()
+    return call
 
-    return types.void(*integers, scalar), codegen
+
+# order, flags of A and B, m, n, k, alpha, A, leading, B, leading, beta, C, leading
+call_gemm = cblas_call("iiiiii1pipi0pi")
+# order, flag of A, rows, columns, alpha, A, leading, x, step, beta, y, step
+call_gemv = cblas_call("iiii1pipi0pi")
 
 
 @intrinsic
@@ -88,23 +91,27 @@ def operand(block, matrix, address, outer, inner, itemsize):
 
 
 def make_gemm(product, itemsize):
-    """The ``gemm`` kernel; ``product(block, a, b, c, r0, r1)`` computes rows r0 to r1 of one matrix."""
+    """The ``gemm`` kernel; ``product(block, a, b, c, r0, r1, c0, c1)`` computes a panel of one matrix."""
 
     def gemm(block, lo, hi, scratch):
         m, n = slot(block, Gemm.M), slot(block, Gemm.N)
-        panels, rows = slot(block, Gemm.PANELS), slot(block, Gemm.PANEL_ROWS)
+        rows, columns = slot(block, Gemm.PANEL_ROWS), slot(block, Gemm.PANEL_COLUMNS)
+        row_panels, column_panels = slot(block, Gemm.ROW_PANELS), slot(block, Gemm.COLUMN_PANELS)
         epilogue = slot(block, Gemm.EPILOGUE)
         for unit in range(lo, hi):
-            matrix = unit // panels
-            r0 = unit % panels * rows
+            matrix = unit // (row_panels * column_panels)
+            r0 = unit // column_panels % row_panels * rows
             r1 = min(r0 + rows, m)
+            c0 = unit % column_panels * columns
             a = operand(block, matrix, Gemm.A, Gemm.A_OUTER, Gemm.A_INNER, itemsize)
             b = operand(block, matrix, Gemm.B, Gemm.B_OUTER, Gemm.B_INNER, itemsize)
-            product(block, a, b, slot(block, Gemm.C) + itemsize * matrix * m * n, r0, r1)
+            c = slot(block, Gemm.C) + itemsize * matrix * m * n
+            product(block, a, b, c, r0, r1, c0, min(c0 + columns, n))
             if epilogue != 0:
                 first = matrix * m
-                block_of = slot(block, Gemm.EPILOGUE_BLOCK)
-                status = call_kernel(epilogue, block_of, first + r0, first + r1, scratch)
+                status = call_kernel(
+                    epilogue, slot(block, Gemm.EPILOGUE_BLOCK), first + r0, first + r1, scratch
+                )
                 if status != 0:
                     return status
         return int64(0)
@@ -112,65 +119,98 @@ def make_gemm(product, itemsize):
     return gemm
 
 
+@njit(error_model="numpy")
+def strides(block, leading, transposed):
+    """(down, across) of an operand in elements, from its slots."""
+    if slot(block, transposed) != 0:
+        return 1, slot(block, leading)
+    return slot(block, leading), 1
+
+
+@njit(error_model="numpy")
+def clear(c, n, r0, r1, c0, c1, dtype):
+    """Zero a panel of the matrix at `c`."""
+    out = pointer(c, dtype)
+    for i in range(r0, r1):
+        for j in range(c0, c1):
+            out[i * n + j] = dtype(0)
+
+
 def make_blas_product(dtype, itemsize):
-    """Rows of one product by BLAS."""
+    """A panel of one product by BLAS.
+
+    A single row or column goes to ``gemv``, ten times faster than ``gemm`` there. It adds to zeros: versions
+    of OpenBLAS have differed on whether ``beta = 0`` reads the result.
+    """
 
     @njit(error_model="numpy")
-    def product(block, a, b, c, r0, r1):
-        n, k = slot(block, Gemm.N), slot(block, Gemm.K)
+    def product(block, a, b, c, r0, r1, c0, c1):
+        m, n, k = slot(block, Gemm.M), slot(block, Gemm.N), slot(block, Gemm.K)
+        a_leading, b_leading = slot(block, Gemm.A_LEADING), slot(block, Gemm.B_LEADING)
+        a_flag, b_flag = PLAIN + slot(block, Gemm.A_TRANSPOSED), PLAIN + slot(block, Gemm.B_TRANSPOSED)
+        a_down, a_across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED)
+        b_down, b_across = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED)
+        a, b, c = a + itemsize * r0 * a_down, b + itemsize * c0 * b_across, c + itemsize * (r0 * n + c0)
+        rows, columns = r1 - r0, c1 - c0
+        if k == 0 or m == 1 or n == 1:
+            clear(c, n, 0, rows, 0, columns, dtype)
         if k == 0:
-            out = pointer(c, dtype)
-            for i in range(r0 * n, r1 * n):
-                out[i] = dtype(0)
             return
-        leading = slot(block, Gemm.A_LEADING)
-        transposed = slot(block, Gemm.A_TRANSPOSED)
-        call_blas(
-            slot(block, Gemm.ENTRY),
-            PLAIN + transposed,
-            PLAIN + slot(block, Gemm.B_TRANSPOSED),
-            r1 - r0,
-            n,
-            k,
-            a + itemsize * r0 * (1 if transposed else leading),
-            leading,
-            b,
-            slot(block, Gemm.B_LEADING),
-            c + itemsize * r0 * n,
-            dtype,
-        )
+        entry, vector_entry = slot(block, Gemm.ENTRY), slot(block, Gemm.VECTOR_ENTRY)
+        if n == 1:
+            down, across = (rows, k) if a_flag == PLAIN else (k, rows)
+            call_gemv(vector_entry, (ROW_MAJOR, a_flag, down, across, a, a_leading, b, b_down, c, 1), dtype)
+        elif m == 1:
+            down, across = (k, columns) if b_flag == PLAIN else (columns, k)
+            flag = PLAIN + TRANSPOSED - b_flag
+            call_gemv(vector_entry, (ROW_MAJOR, flag, down, across, b, b_leading, a, a_across, c, 1), dtype)
+        else:
+            shape = (ROW_MAJOR, a_flag, b_flag, rows, columns, k)
+            call_gemm(entry, (*shape, a, a_leading, b, b_leading, c, n), dtype)
 
     return product
 
 
 def make_loop_product(dtype, itemsize, multiply_add):
-    """Rows of one product of integers by loops, blocked so that a part of B stays in the cache."""
+    """A panel of one product of integers by loops, blocked so that a part of B stays in the cache.
+
+    Along rows of B the inner loop adds a multiple of a row to a row of C; where B is transposed it is a dot
+    product of two contiguous pieces. Integers wrap, so that any order of additions gives the same bits.
+    """
 
     @njit(error_model="numpy")
-    def product(block, a, b, c, r0, r1):
+    def axpy(out, x, row, width):
+        for j in range(width):
+            out[j] = multiply_add(out[j], x, row[j])
+
+    @njit(error_model="numpy")
+    def dot(start, x, step, y, depth):
+        total = start
+        for p in range(depth):
+            total = multiply_add(total, x[p * step], y[p])
+        return total
+
+    @njit(error_model="numpy")
+    def product(block, a, b, c, r0, r1, c0, c1):
         n, k = slot(block, Gemm.N), slot(block, Gemm.K)
-        a_leading, b_leading = slot(block, Gemm.A_LEADING), slot(block, Gemm.B_LEADING)
-        down, across = (1, a_leading) if slot(block, Gemm.A_TRANSPOSED) else (a_leading, 1)
-        b_transposed = slot(block, Gemm.B_TRANSPOSED) != 0
-        left, whole = pointer(a, dtype), pointer(c, dtype)
-        for i in range(r0 * n, r1 * n):
-            whole[i] = dtype(0)
+        a_down, a_across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED)
+        b_down, b_across = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED)
+        clear(c, n, r0, r1, c0, c1, dtype)
         for p0 in range(0, k, DEPTH):
-            p1 = min(p0 + DEPTH, k)
-            for j0 in range(0, n, WIDTH):
-                width = min(j0 + WIDTH, n) - j0
+            depth = min(p0 + DEPTH, k) - p0
+            for j0 in range(c0, c1, WIDTH):
+                width = min(j0 + WIDTH, c1) - j0
                 for i in range(r0, r1):
                     out = pointer(c + itemsize * (i * n + j0), dtype)
-                    for p in range(p0, p1):
-                        x = left[i * down + p * across]
-                        if b_transposed:
-                            column = pointer(b + itemsize * (j0 * b_leading + p), dtype)
-                            for j in range(width):
-                                out[j] = multiply_add(out[j], x, column[j * b_leading])
-                        else:
-                            row = pointer(b + itemsize * (p * b_leading + j0), dtype)
-                            for j in range(width):
-                                out[j] = multiply_add(out[j], x, row[j])
+                    left = pointer(a + itemsize * (i * a_down + p0 * a_across), dtype)
+                    if b_down == 1:
+                        for j in range(width):
+                            column = pointer(b + itemsize * (p0 + (j0 + j) * b_across), dtype)
+                            out[j] = dot(out[j], left, a_across, column, depth)
+                    else:
+                        for p in range(depth):
+                            row = pointer(b + itemsize * ((p0 + p) * b_down + j0), dtype)
+                            axpy(out, left[p * a_across], row, width)
 
     return product
 

@@ -9,7 +9,7 @@ import pytest
 
 from tracejit.kernels.blas import (
     LARGEST,
-    PANEL_ROWS,
+    PANEL_EXTENT,
     GemmLayout,
     Operand,
     entry_points,
@@ -33,10 +33,11 @@ def read(flat, shape, layout):
 
 
 def test_entry_points_multiply():
-    for dtype, real in (("float32", ctypes.c_float), ("float64", ctypes.c_double)):
+    kinds = (("sgemm", "float32", ctypes.c_float), ("dgemm", "float64", ctypes.c_double))
+    for name, dtype, real in kinds:
         integer, address = ctypes.c_int, ctypes.c_void_p
-        kinds = [*[integer] * 6, real, address, integer, address, integer, real, address, integer]
-        gemm = ctypes.CFUNCTYPE(None, *kinds)(entry_points()[dtype])
+        parameters = [*[integer] * 6, real, address, integer, address, integer, real, address, integer]
+        gemm = ctypes.CFUNCTYPE(None, *parameters)(entry_points()[name])
         a, b = np.arange(6, dtype=dtype).reshape(2, 3), np.arange(12, dtype=dtype).reshape(3, 4)
         c = np.full((2, 4), np.nan, dtype)
         gemm(101, 111, 111, 2, 4, 3, 1, a.ctypes.data, 3, b.ctypes.data, 4, 0, c.ctypes.data, 4)
@@ -102,18 +103,31 @@ def test_what_blas_cannot_read_is_refused():
     assert gemm_layout((LARGEST + 1, 8), (8, 1), (8, 8), (8, 1)) is None
 
 
-def test_plan_covers_every_row_once_and_balances_two_workers():
+def test_plan_covers_every_element_once_and_balances_two_workers():
     rng = np.random.default_rng(0)
-    for _ in range(3000):
+    for trial in range(4000):
         batch, m, n, k = (int(2 ** rng.uniform(0, limit)) for limit in (6, 13, 12, 12))
-        plan = gemm_plan(batch, m, n, k)
-        assert plan.units == batch * plan.panels
-        assert (plan.panels - 1) * plan.panel_rows < m <= plan.panels * plan.panel_rows
+        plan = gemm_plan(batch, m, n, k, epilogue=trial % 2 == 0)
+        assert plan.units == batch * plan.row_panels * plan.column_panels
+        assert (plan.row_panels - 1) * plan.panel_rows < m <= plan.row_panels * plan.panel_rows
+        assert (plan.column_panels - 1) * plan.panel_columns < n <= plan.column_panels * plan.panel_columns
+        if trial % 2 == 0:
+            assert plan.column_panels == 1
+        extent, panel = (m, plan.panel_rows) if plan.column_panels == 1 else (n, plan.panel_columns)
         if 2 * m * n * k < 1 << 20:
-            assert plan.panels == 1
-        elif m >= 32:
+            assert plan.units == batch
+        elif extent >= 64:
             assert plan.units % 2 == 0 or plan.units >= 7
-            assert plan.panel_rows >= min(m, PANEL_ROWS) // 2 - 8
+            assert panel >= min(extent, PANEL_EXTENT) // 2 - 16
+
+
+def test_plan_of_empty_products():
     for empty in [(0, 3, 3, 3), (3, 0, 3, 3), (3, 3, 0, 3)]:
         assert gemm_plan(*empty).units == 0
     assert gemm_plan(2, 3, 3, 0).units == 2
+
+
+def test_plan_splits_the_longer_side_unless_an_epilogue_needs_rows():
+    assert gemm_plan(1, 64, 4096, 784).column_panels == 1
+    assert gemm_plan(1, 64, 4096, 784, epilogue=False)[:4] == (64, 1, 2048, 2)
+    assert gemm_plan(1, 4096, 64, 784, epilogue=False).column_panels == 1

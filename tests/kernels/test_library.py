@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.native import SIGNATURE, address, block_of, random_ranges, run
-from tracejit.kernels.blas import Gemm, entry_points, gemm_layout, gemm_plan
+from tracejit.kernels.blas import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots
 from tracejit.kernels.blocks import Copy, ScatterAdd, copy_plan, scatter_plan
 from tracejit.kernels.library import LIBRARY, NUMBERS
 
@@ -29,36 +29,23 @@ def random_operand(rng, batch, rows, columns, dtype):
     return base[:batch, :rows, :columns]
 
 
-def gemm_block(a, b, c, epilogue=0, epilogue_block=0, panel_rows=None):
-    itemsize = a.itemsize
-    strides = [tuple(s // itemsize for s in x.strides) for x in (a, b)]
+def gemm_block(a, b, c, epilogue=0, epilogue_block=0, panel=None):
+    """The block of a product and its number of units; `panel` overrides the plan with (rows, columns)."""
+    strides = [tuple(s // x.itemsize for s in x.strides) for x in (a, b)]
     layout = gemm_layout(a.shape, strides[0], b.shape, strides[1])
-    plan = gemm_plan(layout.batch, layout.m, layout.n, layout.k, itemsize)
-    rows = panel_rows or plan.panel_rows
-    panels = -(-layout.m // rows)
+    plan = gemm_plan(layout.batch, layout.m, layout.n, layout.k, a.itemsize, epilogue=epilogue != 0)
+    if panel:
+        (rows, columns), panels = panel, (-(-layout.m // panel[0]), -(-layout.n // panel[1]))
+        plan = GemmPlan(rows, panels[0], columns, panels[1], layout.batch * panels[0] * panels[1], 1)
     values = {
-        Gemm.ENTRY: entry_points().get(str(a.dtype), 0),
+        **gemm_slots(layout, plan, str(a.dtype)),
         Gemm.A: a.ctypes.data,
         Gemm.B: b.ctypes.data,
         Gemm.C: c.ctypes.data,
-        Gemm.M: layout.m,
-        Gemm.N: layout.n,
-        Gemm.K: layout.k,
-        Gemm.A_LEADING: layout.a.leading,
-        Gemm.B_LEADING: layout.b.leading,
-        Gemm.A_TRANSPOSED: layout.a.transposed,
-        Gemm.B_TRANSPOSED: layout.b.transposed,
-        Gemm.INNER: layout.inner,
-        Gemm.A_OUTER: layout.a.outer,
-        Gemm.A_INNER: layout.a.inner,
-        Gemm.B_OUTER: layout.b.outer,
-        Gemm.B_INNER: layout.b.inner,
-        Gemm.PANEL_ROWS: rows,
-        Gemm.PANELS: panels,
         Gemm.EPILOGUE: epilogue,
         Gemm.EPILOGUE_BLOCK: epilogue_block,
     }
-    return block_of(Gemm, values), (layout.batch * panels if plan.units else 0)
+    return block_of(Gemm, values), plan.units
 
 
 def product(a, b, dtype):
@@ -85,7 +72,7 @@ def test_gemm_random_shapes_layouts_and_splits(dtype, seed):
     m, n, k = (int(rng.choice([1, 1, 2, 3, 5, 8, 17, 40, 70])) for _ in range(3))
     a, b = random_operand(rng, batch, m, k, dtype), random_operand(rng, batch, k, n, dtype)
     c = np.full((batch, m, n), np.nan if dtype in FLOATS else 1, dtype)
-    block, units = gemm_block(a, b, c, panel_rows=int(rng.integers(1, m + 1)))
+    block, units = gemm_block(a, b, c, panel=[int(rng.integers(1, extent + 1)) for extent in (m, n)])
     run(address("gemm", dtype), block, random_ranges(rng, units))
     assert_product(c, a, b, dtype)
 
@@ -136,7 +123,15 @@ def test_gemm_special_values_travel():
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
-    ("batch", "m", "n", "k"), [(1, 700, 64, 96), (1, 1030, 10, 64), (6, 40, 33, 50), (3, 130, 120, 70)]
+    ("batch", "m", "n", "k"),
+    [
+        (1, 700, 64, 96),
+        (1, 60, 510, 64),
+        (6, 40, 33, 50),
+        (3, 130, 120, 70),
+        (1, 1, 800, 900),
+        (1, 900, 1, 700),
+    ],
 )
 def test_gemm_bits_do_not_depend_on_ranges_or_threads(dtype, batch, m, n, k):
     rng = np.random.default_rng(7)
@@ -175,7 +170,7 @@ def test_gemm_epilogue_sees_every_row_once_after_its_panel():
         return 0
 
     at = np.frombuffer(epilogue, np.int64)[0]
-    block, units = gemm_block(a, b, c, epilogue=at, epilogue_block=1234, panel_rows=8)
+    block, units = gemm_block(a, b, c, epilogue=at, epilogue_block=1234, panel=(8, 4))
     run(address("gemm", "float32"), block, random_ranges(rng, units))
     assert sorted(calls) == [(i * 21 + p, i * 21 + min(p + 8, 21)) for i in range(3) for p in (0, 8, 16)]
     np.testing.assert_array_equal(result, c.reshape(63, 4) + 1)
@@ -186,7 +181,7 @@ def test_gemm_returns_the_status_of_a_failing_epilogue():
     c = np.zeros((40, 2), "f")
     epilogue = SIGNATURE(lambda block, r0, r1, scratch: 77 if r0 == 16 else 0)
     at = np.frombuffer(epilogue, np.int64)[0]
-    block, units = gemm_block(a, np.ones((2, 2), "f"), c, epilogue=at, panel_rows=8)
+    block, units = gemm_block(a, np.ones((2, 2), "f"), c, epilogue=at, panel=(8, 2))
     assert SIGNATURE(address("gemm", "float32"))(block.ctypes.data, 0, units, 0) == 77
     np.testing.assert_array_equal(c[:, 0], np.repeat([2, 0], [24, 16]))  # later panels were not run
 
