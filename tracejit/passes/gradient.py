@@ -1,0 +1,70 @@
+"""Reverse-mode differentiation: appends the nodes that compute cotangents to a graph under construction.
+
+The rules are the operators' own (`Op.gradient`); this is the walk around them. It goes backwards over nodes in which
+every value is defined before it is used, so when a node is reached its outputs' cotangents are complete:
+
+    for node in reversed(nodes):
+        cotangents of its inputs += rule(node, cotangents of its outputs)
+
+Only nodes on a path from one of `wrt` are visited. Because the backward nodes are ordinary nodes in the same builder,
+derivatives of any order come from applying the function again, and the recorder can call it in the middle of a
+recording. Each emitted node carries the location of the forward node it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tracejit.errors import VerificationError
+from tracejit.ir.graph import Builder, Node, Value
+from tracejit.ops import add
+from tracejit.ops.symbolic import pull_back
+
+
+def gradient(
+    builder: Builder,
+    nodes: Iterable[Node],
+    outputs: Sequence[Value],
+    cotangents: Sequence[Value],
+    wrt: Sequence[Value],
+    location: str | None = None,
+) -> list[Value | None]:
+    """Append to `builder` the cotangents of `wrt`, given those of `outputs`; None where nothing depends on one.
+
+    `nodes` compute `outputs`, in order, and are already in `builder` or before it. `location` is for the sums that
+    come from no single node: an output that is named twice.
+    """
+    total: dict[Value, Value] = {}
+    for output, cotangent in zip(outputs, cotangents, strict=True):
+        if cotangent.type != output.type:
+            raise VerificationError(
+                f"gradient: a cotangent {cotangent.type} is given for a value {output.type}"
+            )
+        _accumulate(builder, total, output, cotangent, location)
+    nodes, active = _nodes_between(nodes, wrt)
+    for node in reversed(nodes):
+        known = [total.get(v) for v in node.outputs]
+        if all(ct is None for ct in known):
+            continue
+        for value, cotangent in zip(node.inputs, pull_back(builder, node, known), strict=True):
+            if cotangent is not None and value in active:
+                _accumulate(builder, total, value, cotangent, node.location)
+    return [total.get(v) for v in wrt]
+
+
+def _nodes_between(nodes: Iterable[Node], wrt: Sequence[Value]) -> tuple[list[Node], set[Value]]:
+    """The nodes through which cotangents can reach `wrt`, and every value that depends on `wrt`."""
+    active = set(wrt)
+    kept = []
+    for node in nodes:
+        if node.op.gradient is not None and not active.isdisjoint(node.inputs):
+            active.update(node.outputs)
+            kept.append(node)
+    return kept, active
+
+
+def _accumulate(
+    builder: Builder, total: dict[Value, Value], value: Value, cotangent: Value, location: str | None
+) -> None:
+    known = total.get(value)
+    total[value] = cotangent if known is None else builder.emit(add, known, cotangent, location=location)

@@ -1,0 +1,69 @@
+"""Questions about the elements that two views of one array mean.
+
+>>> left, right = View.of_shape((4, 6)).slice_axis(1, 0, 2), View.of_shape((4, 6)).slice_axis(1, 2, None)
+>>> disjoint(left, right, (4, 6))
+True
+>>> inverse(View.of_shape((4, 6)).permute((1, 0)), (4, 6))
+View(offset=0, shape=(4, 6), strides=(1, 4))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracejit.ir.view import View, contiguous_strides
+
+
+def same(one: View, other: View) -> bool:
+    """Whether two views mean the same elements in the same C order (their shapes may differ)."""
+    return one.size == other.size and (one.size == 0 or one.merged() == other.merged())
+
+
+def disjoint(one: View, other: View, shape: Sequence[int]) -> bool:
+    """Whether two views of an array of `shape` are known to share no element; False if in doubt."""
+    (low, high), (other_low, other_high) = one.span(), other.span()
+    if high <= other_low or other_high <= low:
+        return True
+    box, other_box = _bounds(one, shape), _bounds(other, shape)
+    if box is None or other_box is None:
+        return False
+    return any(a[1] < b[0] or b[1] < a[0] for a, b in zip(box, other_box, strict=True))
+
+
+def _bounds(view: View, shape: Sequence[int]) -> list[tuple[int, int]] | None:
+    """Lowest and highest index along each axis of the base; None if an axis of the view runs across several."""
+    units = contiguous_strides(shape)
+    bounds = []
+    rest = view.offset
+    for extent, unit in zip(shape, units, strict=True):
+        index, rest = (rest // unit, rest % unit) if extent > 1 else (0, rest)
+        bounds.append((index, index))
+    for extent, stride in zip(view.shape, view.strides, strict=True):
+        if extent == 1 or stride == 0:
+            continue
+        axis = next((a for a, u in enumerate(units) if shape[a] > 1 and abs(stride) % u == 0), None)
+        if axis is None:
+            return None
+        reach = stride // units[axis] * (extent - 1)
+        low, high = bounds[axis]
+        bounds[axis] = (low + min(reach, 0), high + max(reach, 0))
+    if any(low < 0 or high >= extent for (low, high), extent in zip(bounds, shape, strict=True)):
+        return None
+    return bounds
+
+
+def inverse(view: View, shape: Sequence[int]) -> View | None:
+    """For a view that covers an array of `shape`: the view of its result that gives the array back.
+
+    None if that is not affine, or if `view` does not cover the array.
+    """
+    if not view.covers(shape):
+        return None
+    if view.size == 0:
+        return View.of_shape(shape)
+    dims = [d for d in zip(view.shape, view.strides, contiguous_strides(view.shape), strict=True) if d[0] > 1]
+    dims.sort(key=lambda dim: -abs(dim[1]))
+    # In order of falling stride the dimensions count through the array; a negative stride counts backwards.
+    offset = sum(unit * (extent - 1) for extent, stride, unit in dims if stride < 0)
+    strides = tuple(unit if stride > 0 else -unit for _, stride, unit in dims)
+    return View(offset, tuple(dim[0] for dim in dims), strides).reshape(shape)

@@ -1,0 +1,375 @@
+"""Algebra that keeps the meaning exactly: a table of small rules, applied in one walk forwards.
+
+A rule belongs to one operator, looks at the operands' definitions and answers with the value that stands for the
+application, or None. What a rule emits is simplified in turn, so that when a node is reached, everything before it
+is in its final form and one walk is enough. No rule adds work; nodes that lose their last use are left for `dce`.
+
+Exactly means: the same bits as the NumPy evaluator, except for the sign and payload of nan. So ``x + 0.0`` stays (it
+turns -0.0 into 0.0) while ``x - 0.0`` goes; ``x / 8`` may become ``x * 0.125`` but ``x / 3`` may not become a product.
+
+    %1: float32 = constant() [value=2.0]
+    %2: float32[8] = power(%0, %1)          =>    %2: float32[8] = square(%0)
+
+`copy` and `stop_gradient` are identities here: values are immutable, `legalize` puts back the copies that memory
+needs, and gradients were taken while recording.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.ir.evaluate import evaluate_node
+from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
+from tracejit.ir.op import OPS, Op, Trait
+from tracejit.ir.view import View
+from tracejit.passes.regions import disjoint, inverse, same
+
+Rule = Callable[..., Value | None]
+
+_RULES: dict[Op, list[Rule]] = defaultdict(list)
+
+# How many stores a read looks back through. Bounds the pass to linear time on long chains of stores.
+_LOOK_BACK = 32
+
+
+def simplify(graph: Graph) -> Graph:
+    """`graph` with simpler nodes and the same results."""
+    rewriter = Rewriter(graph)
+    for node in graph.nodes:
+        rewriter.add(node)
+    final = rewriter.final
+    return Graph(
+        graph.inputs,
+        tuple(rewriter.builder.nodes),
+        tuple(final.get(v, v) for v in graph.outputs),
+        tuple(Effect(e.target, final.get(e.value, e.value)) for e in graph.effects),
+    )
+
+
+class Rewriter:
+    """The graph under construction, where every value knows the node that defines it."""
+
+    def __init__(self, graph: Graph):
+        self.builder = Builder()
+        self.builder.inputs.extend(graph.inputs)
+        self.final: dict[Value, Value] = {}  # values of the old graph that another one stands for
+        self.definition: dict[Value, Node] = {}
+        self.op: Op  # the operator whose rule runs
+        self._location: str | None = None
+
+    def add(self, node: Node) -> None:
+        """Append `node`, simplified."""
+        self._location = node.location
+        inputs = tuple(self.final.get(v, v) for v in node.inputs)
+        if len(node.outputs) == 1:
+            value = self._apply(node.op, inputs, node.attrs)
+            if value is not None:
+                self.final[node.outputs[0]] = value
+                return
+        if inputs != node.inputs:
+            node = Node(node.op, inputs, node.outputs, node.attrs, node.location)
+        self.builder.nodes.append(node)
+        self._define(node)
+
+    def emit(self, op: Op, *inputs: Value, **attrs: Any) -> Value:
+        """The value of `op` on `inputs`: simplified if it can be, else of a new node."""
+        value = self._apply(op, inputs, attrs)
+        if value is None:
+            value = self.builder.emit(op, *inputs, location=self._location, **attrs)
+            self._define(self.builder.nodes[-1])
+        return value
+
+    def _define(self, node: Node) -> None:
+        for value in node.outputs:
+            self.definition[value] = node
+
+    def _apply(self, op: Op, inputs: tuple[Value, ...], attrs: Any) -> Value | None:
+        for rule in (*_RULES[op], *_GENERAL):
+            self.op = op
+            value = rule(self, *inputs, **attrs)
+            if value is not None:
+                return value
+        return None
+
+    def match(self, value: Value, op: Op) -> Node | None:
+        """The node that defines `value`, if it applies `op`."""
+        node = self.definition.get(value)
+        return node if node is not None and node.op is op else None
+
+    def number(self, value: Value) -> Any:
+        """The Python number that every element of `value` is known to be, or None."""
+        node = self.definition.get(value)
+        if node is None:
+            return None
+        if node.op is ops.constant:
+            return node.attrs["value"]
+        return self.number(node.inputs[0]) if node.op is ops.full else None
+
+
+def rule(*operators: Op) -> Callable[[Rule], Rule]:
+    """Register a rule: ``rule(rewriter, *operands, **attributes)`` gives the value to use instead, or None."""
+
+    def register(function: Rule) -> Rule:
+        for op in operators:
+            _RULES[op].append(function)
+        return function
+
+    return register
+
+
+# ------------------------------------------------------------------------------------------------------- numbers
+
+
+def _fold_constants(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
+    """An elementwise operator on constants is computed here, by the evaluator."""
+    op = r.op
+    if not op.has(Trait.ELEMENTWISE) or op.has(Trait.CAN_FAIL):
+        return None
+    definitions = [r.match(v, ops.constant) for v in inputs]
+    if None in definitions:
+        return None
+    output = Value(op.infer(*(v.type for v in inputs), **attrs))
+    arrays = [np.asarray(d.attrs["value"], dtype=d.output.type.dtype) for d in definitions if d is not None]
+    with np.errstate(all="ignore"):
+        (result,) = evaluate_node(Node(op, inputs, (output,), attrs), arrays)
+    return r.emit(ops.constant, **constant_of(result[()], output.type.dtype))
+
+
+def _fold_fills(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
+    """An array operand that is one number everywhere becomes that number, and the result a fill if none is left.
+
+    Only for exact operators: NumPy computes some others differently for a number than for an array.
+    """
+    op = r.op
+    if not op.has(Trait.ELEMENTWISE) or not op.has(Trait.EXACT) or op.has(Trait.CAN_FAIL):
+        return None
+    fills = [r.match(v, ops.full) for v in inputs]
+    if not any(fills):
+        return None
+    numbers = [v if fill is None else fill.inputs[0] for v, fill in zip(inputs, fills, strict=True)]
+    if any(not v.type.on_host for v in numbers):
+        return r.emit(op, *numbers, **attrs)
+    if any(r.match(v, ops.constant) is None for v in numbers):
+        return None  # nothing computes on run-time numbers
+    if op is ops.random_bits:
+        return None  # its numbers are no array operands that shrank: the index must stay an array
+    filled = next(v.type for v, fill in zip(inputs, fills, strict=True) if fill)
+    return r.emit(ops.full, r.emit(op, *numbers, **attrs), shape=filled.shape, device=filled.device)
+
+
+_GENERAL: tuple[Rule, ...] = (_fold_constants, _fold_fills)
+
+
+def _same_number(number: Any, wanted: float) -> bool:
+    """Whether a known number is `wanted`, zeros compared with their sign where the dtype has one."""
+    if number is None or number != wanted:
+        return False
+    return not isinstance(number, float) or math.copysign(1, number) == math.copysign(1, wanted)
+
+
+def _is_whole_result(x: Value, other: Value) -> bool:
+    """Whether an elementwise operator on `x` and `other` has the type of `x`."""
+    return other.type.on_host or not x.type.on_host
+
+
+def _neutral(op: Op, numbers: Callable[[np.dtype], float | None], *, both: bool) -> None:
+    """Register that ``x op n`` (with `both`, also ``n op x``) is x, for the n that `numbers` gives for x's dtype."""
+
+    def drop_neutral(r: Rewriter, x: Value, y: Value) -> Value | None:
+        wanted = numbers(x.type.dtype)
+        if wanted is None:
+            return None
+        if _same_number(r.number(y), wanted) and _is_whole_result(x, y):
+            return x
+        if both and _same_number(r.number(x), wanted) and _is_whole_result(y, x):
+            return y
+        return None
+
+    rule(op)(drop_neutral)
+
+
+def _all_ones(dtype: np.dtype) -> int:
+    return -1 if dtype.kind == "i" else 1 if dtype.kind == "b" else int(np.iinfo(dtype).max)
+
+
+_neutral(ops.add, lambda dtype: -0.0 if dtype.kind == "f" else 0, both=True)
+_neutral(ops.subtract, lambda dtype: 0.0 if dtype.kind == "f" else 0, both=False)
+_neutral(ops.multiply, lambda dtype: 1, both=True)
+_neutral(ops.divide, lambda dtype: 1, both=False)
+_neutral(ops.pow, lambda dtype: 1, both=False)
+_neutral(ops.floor_divide, lambda dtype: None if dtype.kind == "f" else 1, both=False)
+_neutral(ops.bitwise_left_shift, lambda dtype: 0, both=False)
+_neutral(ops.bitwise_right_shift, lambda dtype: 0, both=False)
+_neutral(ops.bitwise_or, lambda dtype: 0, both=True)
+_neutral(ops.bitwise_xor, lambda dtype: 0, both=True)
+_neutral(ops.bitwise_and, _all_ones, both=True)
+
+
+@rule(ops.add)
+def _add_negative(r: Rewriter, x: Value, y: Value) -> Value | None:
+    """x + -y is x - y."""
+    for a, b in ((x, y), (y, x)):
+        if negated := r.match(b, ops.negative):
+            return r.emit(ops.subtract, a, negated.inputs[0])
+    return None
+
+
+@rule(ops.subtract)
+def _subtract_negative(r: Rewriter, x: Value, y: Value) -> Value | None:
+    """x - -y is x + y."""
+    negated = r.match(y, ops.negative)
+    return r.emit(ops.add, x, negated.inputs[0]) if negated else None
+
+
+@rule(ops.divide)
+def _divide_by_power_of_two(r: Rewriter, x: Value, y: Value) -> Value | None:
+    """x / 2**k is x * 2**-k where both are normal numbers: one correctly rounded result, and a product is cheaper."""
+    number = r.number(y)
+    if number is None or not _is_whole_result(x, y) or math.frexp(number)[0] not in (0.5, -0.5):
+        return None
+    if abs(math.frexp(number)[1]) >= -np.finfo(y.type.dtype).minexp:
+        return None
+    return r.emit(ops.multiply, x, r.emit(ops.constant, **constant_of(1 / number, y.type.dtype)))
+
+
+@rule(ops.pow)
+def _special_powers(r: Rewriter, x: Value, y: Value) -> Value | None:
+    """The scalar exponents for which NumPy itself computes something simpler, with these very results."""
+    number = r.number(y) if y.type.on_host else None
+    if number == 2:
+        return r.emit(ops.square, x)
+    if x.type.dtype.kind == "f" and number == 0.5:
+        return r.emit(ops.sqrt, x)
+    if x.type.dtype.kind == "f" and number == -1:
+        return r.emit(ops.reciprocal, x)
+    return None
+
+
+@rule(ops.negative, ops.logical_not, ops.bitwise_invert)
+def _twice(r: Rewriter, x: Value) -> Value | None:
+    """Negating twice is no change."""
+    node = r.definition.get(x)
+    is_same = node is not None and node.op is r.op and node.inputs[0].type == x.type
+    return node.inputs[0] if node is not None and is_same else None
+
+
+@rule(ops.square, ops.abs)
+def _sign_does_not_matter(r: Rewriter, x: Value) -> Value | None:
+    """The square, or absolute value, of -x or abs(x) is that of x."""
+    inner = r.match(x, ops.negative) or r.match(x, ops.abs)
+    return r.emit(r.op, inner.inputs[0]) if inner else None
+
+
+@rule(ops.maximum, ops.minimum, ops.bitwise_and, ops.bitwise_or, ops.logical_and, ops.logical_or)
+def _both_same(r: Rewriter, x: Value, y: Value) -> Value | None:
+    """An operator that picks one of two equal operands."""
+    return x if x is y else None
+
+
+@rule(ops.where)
+def _known_choice(r: Rewriter, condition: Value, x: Value, y: Value) -> Value | None:
+    """A choice between equals, or with a known condition."""
+    known = r.number(condition)
+    if x is not y and known is None:
+        return None
+    chosen, other = (y, x) if known is False else (x, y)
+    arrays = [v for v in (condition, x, y) if not v.type.on_host]
+    if chosen.type.on_host and arrays:
+        return r.emit(ops.full, chosen, shape=arrays[0].type.shape, device=arrays[0].type.device)
+    return chosen
+
+
+@rule(ops.astype)
+def _cast(r: Rewriter, x: Value, *, dtype: np.dtype) -> Value | None:
+    """No cast at all, or one cast instead of an exact one and another."""
+    if x.type.dtype == dtype:
+        return x
+    inner = r.match(x, ops.astype)
+    if inner and _is_exact_cast(inner.inputs[0].type.dtype, x.type.dtype):
+        source = inner.inputs[0]
+        # What an out-of-range float gives as an integer depends on the width it is converted from.
+        if source.type.dtype.kind != "f" or dtype.kind not in "iu":
+            return r.emit(ops.astype, source, dtype=dtype)
+    return None
+
+
+def _is_exact_cast(source: np.dtype, target: np.dtype) -> bool:
+    """Whether every number of `source` is one of `target`."""
+    rounds = source.kind in "iu" and target.kind == "f" and source.itemsize >= target.itemsize
+    return np.can_cast(source, target, "safe") and not rounds
+
+
+@rule(ops.copy, ops.stop_gradient)
+def _identity(r: Rewriter, x: Value) -> Value | None:
+    """Values never change, so a copy is as good as the original."""
+    return x
+
+
+@rule(ops.floor, ops.ceil, ops.trunc, ops.round)
+def _already_whole(r: Rewriter, x: Value) -> Value | None:
+    """Rounding integers."""
+    return x if x.type.dtype.kind in "iub" else None
+
+
+@rule(ops.sum, ops.prod, ops.max, ops.min, ops.any, ops.all)
+def _nothing_reduced(r: Rewriter, x: Value, *, axes: tuple[int, ...], pieces: int = 0) -> Value | None:
+    """A reduction over no axes."""
+    return None if axes or pieces else x
+
+
+# ------------------------------------------------------------------------------------------------------ movement
+
+
+@rule(ops.view)
+def _view(r: Rewriter, x: Value, *, view: View) -> Value | None:
+    """A view of all of x, of another view, of a fill or of an index range."""
+    if view.is_whole(x.type.shape):
+        return x
+    if filled := r.match(x, ops.full):
+        return r.emit(ops.full, filled.inputs[0], shape=view.shape, device=x.type.device)
+    if inner := r.match(x, ops.view):
+        combined = inner.attrs["view"].compose(view)
+        return None if combined is None else r.emit(ops.view, inner.inputs[0], view=combined)
+    if r.match(x, ops.iota) and len(view.shape) == 1 and view.offset == 0 and view.is_contiguous():
+        return r.emit(ops.iota, size=view.shape[0], device=x.type.device)
+    return None
+
+
+@rule(ops.view)
+def _view_of_update(r: Rewriter, x: Value, *, view: View) -> Value | None:
+    """What was stored in exactly these elements, or the value before stores into others."""
+    base = x
+    for _ in range(_LOOK_BACK):
+        node = r.match(base, ops.update)
+        if node is None:
+            break
+        stored = node.attrs["view"]
+        if same(stored, view):
+            return r.emit(ops.view, node.inputs[1], view=View.of_shape(view.shape))
+        if not disjoint(stored, view, x.type.shape):
+            break
+        base = node.inputs[0]
+    return None if base is x else r.emit(ops.view, base, view=view)
+
+
+@rule(ops.update)
+def _update(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
+    """A store of nothing, of everything, of what is there already, or over an equal store."""
+    if view.size == 0:
+        return base
+    whole = inverse(view, base.type.shape)
+    if whole is not None:
+        return r.emit(ops.view, x, view=whole)
+    source = r.match(x, ops.view)
+    if source and source.inputs[0] is base and same(source.attrs["view"], view):
+        return base
+    earlier = r.match(base, ops.update)
+    if earlier and same(earlier.attrs["view"], view):
+        return r.emit(ops.update, earlier.inputs[0], x, view=view)
+    return None
