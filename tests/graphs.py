@@ -1,9 +1,10 @@
 """Random graphs for property tests, and the comparison of two graphs by their meaning.
 
-`random_graph(rng, ...)` makes a valid graph of array inputs, run-time numbers and a mixture of operators: elementwise
-arithmetic, casts, comparisons, views (slices, transposes, flips, broadcasts, reshapes), updates, reductions, products,
-gathers with checked indices, fills and index ranges, with outputs and effects. Values stay small integers or dyadic
-fractions of small size, so that most sums are exact, and every operator's NumPy meaning is deterministic.
+`random_graph(rng, ...)` makes a valid graph of array inputs, run-time numbers and a mixture of operators:
+elementwise arithmetic, casts, comparisons, views (slices, transposes, flips, broadcasts, reshapes),
+updates, reductions, products, gathers with checked indices, fills and index ranges, with outputs and
+effects. Values stay small integers or dyadic fractions of small size, so that most sums are exact, and
+every operator's NumPy meaning is deterministic.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Maker:
     def shape(self) -> tuple[int, ...]:
         return tuple(int(n) for n in self.rng.choice([1, 2, 3, 4, 6], size=self.rng.integers(0, 4)))
 
-    # -- one kind of node each ------------------------------------------------------------------------------------
+    # -- one kind of node each -----------------------------------------------------------------------------
 
     def elementwise(self) -> None:
         x = self.recent(lambda v: v.type.dtype in NUMBERS)
@@ -196,7 +197,7 @@ class Maker:
 
 KINDS = (
     ["elementwise"] * 8 + ["view"] * 4 + ["update"] * 4 + ["reduce"] * 2
-    + "power cast choice product index create duplicate".split()
+    + ["power", "cast", "choice", "product", "index", "create", "duplicate"]
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from tracejit.passes.dce import dce
 from tracejit.passes.gradient import gradient
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
-SMOOTH = "smooth smooth smooth combine combine view view update reduce product".split()
+SMOOTH = ["smooth", "smooth", "smooth", "combine", "combine", "view", "view", "update", "reduce", "product"]
 
 
 class SmoothMaker(Maker):

@@ -56,7 +56,8 @@ NEUTRAL = [
     ("multiply", 1.0, F8, True), ("multiply", 1, I4, True), ("multiply", 0.0, F4, False),
     ("divide", 1.0, F4, True), ("pow", 1.0, F4, True), ("floor_divide", 1, I4, True),
     ("floor_divide", 1.0, F4, False), ("bitwise_and", -1, I4, True), ("bitwise_or", 0, I4, True),
-    ("bitwise_xor", 0, I4, True), ("bitwise_left_shift", 0, I4, True), ("bitwise_and", 2**32 - 1, "uint32", True),
+    ("bitwise_xor", 0, I4, True), ("bitwise_left_shift", 0, I4, True),
+    ("bitwise_and", 2**32 - 1, "uint32", True),
 ]  # fmt: skip
 
 

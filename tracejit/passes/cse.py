@@ -1,9 +1,10 @@
 """Common subexpression elimination: a node that computes what an earlier one did gives way to it.
 
-Two nodes are equal if they apply the same operator to the same values with the same attributes; the operands of a
-commutative operator may be exchanged. Equality is exact: ``0.0`` and ``-0.0`` are different constants. Locations do
-not count, and the surviving node keeps its own. `Trait.ORDERED` nodes (callbacks) are never merged. Random draws
-need no exception: a draw's counter is an input, so draws that differ have different inputs.
+Two nodes are equal if they apply the same operator to the same values with the same attributes; the
+operands of a commutative operator may be exchanged. Equality is exact: ``0.0`` and ``-0.0`` are different
+constants. Locations do not count, and the surviving node keeps its own. `Trait.ORDERED` nodes (callbacks)
+are never merged. Random draws need no exception: a draw's counter is an input, so draws that differ have
+different inputs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Dead code elimination: drop the nodes that no result needs.
 
-Kept are the nodes that an output or an effect depends on, and those that do something besides computing values:
-`Trait.ORDERED` (callbacks) and `Trait.CAN_FAIL` (an index out of range is an error even if nobody reads the
-element). The graph is linear and every value is defined before it is used, so one walk backwards sees each value's
-uses before its definition.
+Kept are the nodes that an output or an effect depends on, and those that do something besides computing
+values: `Trait.ORDERED` (callbacks) and `Trait.CAN_FAIL` (an index out of range is an error even if nobody
+reads the element). The graph is linear and every value is defined before it is used, so one walk backwards
+sees each value's uses before its definition.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Reverse-mode differentiation: appends the nodes that compute cotangents to a graph under construction.
 
-The rules are the operators' own (`Op.gradient`); this is the walk around them. It goes backwards over nodes in which
-every value is defined before it is used, so when a node is reached its outputs' cotangents are complete:
+The rules are the operators' own (`Op.gradient`); this is the walk around them. It goes backwards over nodes
+in which every value is defined before it is used, so when a node is reached its outputs' cotangents are
+complete:
 
     for node in reversed(nodes):
         cotangents of its inputs += rule(node, cotangents of its outputs)
 
-Only nodes on a path from one of `wrt` are visited. Because the backward nodes are ordinary nodes in the same builder,
-derivatives of any order come from applying the function again, and the recorder can call it in the middle of a
-recording. Each emitted node carries the location of the forward node it comes from.
+Only nodes on a path from one of `wrt` are visited. Because the backward nodes are ordinary nodes in the
+same builder, derivatives of any order come from applying the function again, and the recorder can call it
+in the middle of a recording. Each emitted node carries the location of the forward node it comes from.
 """
 
 from __future__ import annotations
@@ -29,18 +30,16 @@ def gradient(
     wrt: Sequence[Value],
     location: str | None = None,
 ) -> list[Value | None]:
-    """Append to `builder` the cotangents of `wrt`, given those of `outputs`; None where nothing depends on one.
+    """Append to `builder` the cotangents of `wrt`, given those of `outputs`; None: no dependence.
 
-    `nodes` compute `outputs`, in order, and are already in `builder` or before it. `location` is for the sums that
-    come from no single node: an output that is named twice.
+    `nodes` compute `outputs`, in order, and are already in `builder` or before it. `location` is for the
+    sums that come from no single node: an output that is named twice.
     """
     total: dict[Value, Value] = {}
-    for output, cotangent in zip(outputs, cotangents, strict=True):
-        if cotangent.type != output.type:
-            raise VerificationError(
-                f"gradient: a cotangent {cotangent.type} is given for a value {output.type}"
-            )
-        _accumulate(builder, total, output, cotangent, location)
+    for output, seed in zip(outputs, cotangents, strict=True):
+        if seed.type != output.type:
+            raise VerificationError(f"gradient: a cotangent {seed.type} is given for a value {output.type}")
+        _accumulate(builder, total, output, seed, location)
     nodes, active = _nodes_between(nodes, wrt)
     for node in reversed(nodes):
         known = [total.get(v) for v in node.outputs]

@@ -31,7 +31,7 @@ def disjoint(one: View, other: View, shape: Sequence[int]) -> bool:
 
 
 def _bounds(view: View, shape: Sequence[int]) -> list[tuple[int, int]] | None:
-    """Lowest and highest index along each axis of the base; None if an axis of the view runs across several."""
+    """Lowest and highest index along each axis of the base; None if an axis of the view crosses several."""
     units = contiguous_strides(shape)
     bounds = []
     rest = view.offset

@@ -1,17 +1,19 @@
 """Algebra that keeps the meaning exactly: a table of small rules, applied in one walk forwards.
 
-A rule belongs to one operator, looks at the operands' definitions and answers with the value that stands for the
-application, or None. What a rule emits is simplified in turn, so that when a node is reached, everything before it
-is in its final form and one walk is enough. No rule adds work; nodes that lose their last use are left for `dce`.
+A rule belongs to one operator, looks at the operands' definitions and answers with the value that stands
+for the application, or None. What a rule emits is simplified in turn, so that when a node is reached,
+everything before it is in its final form and one walk is enough. No rule adds work; nodes that lose their
+last use are left for `dce`.
 
-Exactly means: the same bits as the NumPy evaluator, except for the sign and payload of nan. So ``x + 0.0`` stays (it
-turns -0.0 into 0.0) while ``x - 0.0`` goes; ``x / 8`` may become ``x * 0.125`` but ``x / 3`` may not become a product.
+Exactly means: the same bits as the NumPy evaluator, except for the sign and payload of nan. So ``x + 0.0``
+stays (it turns -0.0 into 0.0) while ``x - 0.0`` goes; ``x / 8`` may become ``x * 0.125`` but ``x / 3`` may
+not become a product.
 
     %1: float32 = constant() [value=2.0]
     %2: float32[8] = power(%0, %1)          =>    %2: float32[8] = square(%0)
 
-`copy` and `stop_gradient` are identities here: values are immutable, `legalize` puts back the copies that memory
-needs, and gradients were taken while recording.
+`copy` and `stop_gradient` are identities here: values are immutable, `legalize` puts back the copies that
+memory needs, and gradients were taken while recording.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import numpy as np
 from tracejit import ops
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
-from tracejit.ir.op import OPS, Op, Trait
+from tracejit.ir.op import Op, Trait
 from tracejit.ir.view import View
 from tracejit.passes.regions import disjoint, inverse, same
 
@@ -113,7 +115,7 @@ class Rewriter:
 
 
 def rule(*operators: Op) -> Callable[[Rule], Rule]:
-    """Register a rule: ``rule(rewriter, *operands, **attributes)`` gives the value to use instead, or None."""
+    """Register a rule: ``rule(rewriter, *operands, **attributes)`` gives the value to use instead."""
 
     def register(function: Rule) -> Rule:
         for op in operators:
@@ -123,7 +125,7 @@ def rule(*operators: Op) -> Callable[[Rule], Rule]:
     return register
 
 
-# ------------------------------------------------------------------------------------------------------- numbers
+# -------------------------------------------------------------------------------------------------- numbers
 
 
 def _fold_constants(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
@@ -142,7 +144,7 @@ def _fold_constants(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
 
 
 def _fold_fills(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
-    """An array operand that is one number everywhere becomes that number, and the result a fill if none is left.
+    """An array operand that is one number everywhere becomes that number; the result a fill if all are.
 
     Only for exact operators: NumPy computes some others differently for a number than for an array.
     """
@@ -179,7 +181,7 @@ def _is_whole_result(x: Value, other: Value) -> bool:
 
 
 def _neutral(op: Op, numbers: Callable[[np.dtype], float | None], *, both: bool) -> None:
-    """Register that ``x op n`` (with `both`, also ``n op x``) is x, for the n that `numbers` gives for x's dtype."""
+    """Register that ``x op n`` (with `both`, also ``n op x``) is x, n being `numbers` of the dtype of x."""
 
     def drop_neutral(r: Rewriter, x: Value, y: Value) -> Value | None:
         wanted = numbers(x.type.dtype)
@@ -229,7 +231,7 @@ def _subtract_negative(r: Rewriter, x: Value, y: Value) -> Value | None:
 
 @rule(ops.divide)
 def _divide_by_power_of_two(r: Rewriter, x: Value, y: Value) -> Value | None:
-    """x / 2**k is x * 2**-k where both are normal numbers: one correctly rounded result, and a product is cheaper."""
+    """x / 2**k is x * 2**-k where both are normal numbers: the same rounding, and a product is cheaper."""
     number = r.number(y)
     if number is None or not _is_whole_result(x, y) or math.frexp(number)[0] not in (0.5, -0.5):
         return None
@@ -278,7 +280,7 @@ def _known_choice(r: Rewriter, condition: Value, x: Value, y: Value) -> Value | 
     known = r.number(condition)
     if x is not y and known is None:
         return None
-    chosen, other = (y, x) if known is False else (x, y)
+    chosen = y if known is False else x
     arrays = [v for v in (condition, x, y) if not v.type.on_host]
     if chosen.type.on_host and arrays:
         return r.emit(ops.full, chosen, shape=arrays[0].type.shape, device=arrays[0].type.device)
@@ -323,7 +325,7 @@ def _nothing_reduced(r: Rewriter, x: Value, *, axes: tuple[int, ...], pieces: in
     return None if axes or pieces else x
 
 
-# ------------------------------------------------------------------------------------------------------ movement
+# ------------------------------------------------------------------------------------------------- movement
 
 
 @rule(ops.view)
