@@ -1,0 +1,43 @@
+"""Scalar functions: what an elementwise operator computes for one element, written once for CPU and
+CUDA.
+
+    from tracejit.kernels.scalar import FUNCTIONS, function_name
+
+    name = function_name("exp", "float32")     # 'exp': operator's kernel, dtype of the result
+    FUNCTIONS[name]                            # what a generated kernel calls under this name
+
+`FUNCTIONS` maps every name to something a Numba kernel (numba or numba-cuda) can call as a global, and
+`from tracejit.kernels.scalar import exp` gives the same object. One name serves all dtypes its operator
+admits: the arguments must have exactly one dtype (booleans are `numba.boolean`) and the result has the
+dtype the operator's typing rule says, nothing is promoted. Where the result's dtype is not known from
+the arguments it is part of the name: ``astype_float32(x)``, ``random_bits_uint64(key, counter, index)``;
+`function_name` adds it.
+
+The functions take their meaning from NumPy. Transcendental ones are within 2 units in the last place of
+the correctly rounded result in float32 and 4 in float64, and exact on special values; all others are
+exact. All are branch-free, so loops over them vectorise.
+"""
+
+from tracejit.kernels import philox
+from tracejit.kernels.scalar import arithmetic, casts, exponential, logarithm
+from tracejit.kernels.scalar.declare import FUNCTIONS, scalar
+
+__all__ = ["FUNCTIONS", "arithmetic", "casts", "exponential", "function_name", "logarithm"]
+
+scalar("uint32")(philox.random_bits_uint32)
+scalar("uint64")(philox.random_bits_uint64)
+
+
+def function_name(kernel, dtype):
+    """The key in `FUNCTIONS` for an operator's kernel whose result has `dtype` (a name: 'float32')."""
+    for name in (kernel, f"{kernel}_{dtype}"):
+        if name in FUNCTIONS:
+            return name
+    raise KeyError(f"no scalar function for kernel {kernel!r} with a result of {dtype}")
+
+
+def __getattr__(name):
+    try:
+        return FUNCTIONS[name]
+    except KeyError:
+        raise AttributeError(f"tracejit.kernels.scalar has no function {name!r}") from None

@@ -1,0 +1,38 @@
+"""Casts between all dtypes, with NumPy's meaning of `astype`.
+
+To bool: whether the value is not zero (NaN is true). Integers wrap. Floats truncate towards zero; NumPy
+leaves what does not fit to the processor, here it saturates and NaN gives 0, on every machine.
+"""
+
+from tracejit.kernels.intrinsics import WIDTH, convert, dtype_of, is_float, select
+from tracejit.kernels.scalar.declare import scalar
+
+
+def cast(x, dtype):
+    """`x` as `dtype`."""
+    if dtype == "bool":
+        return x if dtype_of(x) == "bool" else x != 0
+    if is_float(x) and not dtype.startswith("float"):
+        return _saturating(x, dtype)
+    return convert(x, dtype)
+
+
+def _saturating(x, dtype):
+    signed, width = dtype.startswith("int"), WIDTH[dtype]
+    lowest, beyond = (-(2.0 ** (width - 1)), 2.0 ** (width - 1)) if signed else (0.0, 2.0**width)
+    inside = (x >= lowest) & (x < beyond)
+    whole = convert(select(inside, x, 0.0), dtype)
+    least, most = (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if signed else (0, 2**width - 1)
+    return select(inside, whole, select(x >= beyond, most, select(x <= lowest, least, whole)))
+
+
+def _declare(dtype):
+    def astype(x):
+        return cast(x, dtype)
+
+    astype.__name__ = f"astype_{dtype}"
+    scalar(dtype)(astype)
+
+
+for _dtype in WIDTH:
+    _declare(_dtype)

@@ -1,0 +1,104 @@
+"""Exponentials: exp, exp2, expm1, and the logistic function and tanh, which rest on them.
+
+An argument is taken apart as ``x = n ln 2 + r`` with an integer n and |r| <= ln(2) / 2 (Cody and Waite,
+with `fma` so that the subtraction is exact); then ``e**x = 2**n (1 + r + r**2 Q(r))`` with a minimax
+polynomial Q.
+"""
+
+from tracejit.kernels.intrinsics import copysign, fma, magnitude, select
+from tracejit.kernels.scalar.declare import scalar
+from tracejit.kernels.scalar.parts import (
+    clamped,
+    is_double,
+    nearest_multiple,
+    of,
+    polynomial,
+    power_of_two,
+    scaled,
+)
+
+# (exp(r) - 1 - r) / r**2 on |r| <= ln(2) / 2; relative error of exp below 2**-29 and 2**-57
+EXP_F32 = (0.5, 0.16666648, 0.04166648, 0.008337889, 0.0013934603, 0.00017280648)
+EXP_F64 = (
+    0.5,
+    0.16666666666666688,
+    0.041666666666666824,
+    0.00833333333331389,
+    0.0013888888888777245,
+    0.00019841269903481533,
+    2.4801587489310087e-05,
+    2.7557239938496747e-06,
+    2.755731117602814e-07,
+    2.5103940111890434e-08,
+    2.081867081146858e-09,
+)
+# (tanh(x) - x) / x**3 in x**2 on |x| <= 0.55, relative error below 2**-29
+TANH_F32 = (-0.33333316, 0.13332544, -0.053847548, 0.02105135, -0.0062453654)
+
+
+def reduced(x):
+    """(n as float, n as integer, r) with ``x = n ln 2 + r``, for |x| below about 2**(fraction - 3)."""
+    n, i = nearest_multiple(x, of(x).log2e)
+    return n, i, fma(-n, of(x).ln2_low, fma(-n, of(x).ln2, x))
+
+
+def exp_reduced(r):
+    """exp(r) for |r| <= ln(2) / 2."""
+    return fma(r * r, polynomial(r, EXP_F64 if is_double(r) else EXP_F32), r) + 1.0
+
+
+def exp_negative(x):
+    """exp(x) for x <= 0, down to the smallest subnormal numbers."""
+    least = -746.0 if is_double(x) else -104.0
+    _, n, r = reduced(select(x < least, least, x))
+    return scaled(exp_reduced(r), n)
+
+
+@scalar()
+def exp(x):
+    least, most = (-746.0, 710.0) if is_double(x) else (-104.0, 89.0)
+    _, n, r = reduced(clamped(x, least, most))
+    return scaled(exp_reduced(r), n)
+
+
+@scalar()
+def sigmoid(x):
+    e = exp_negative(-magnitude(x))
+    return select(x < 0.0, e, 1.0) / (1.0 + e)
+
+
+@scalar()
+def expm1(x):
+    """e**x - 1 as ``2**n (r + r**2 Q(r)) + (2**n - 1)``, r and the sum in two parts each, at half scale."""
+    form = of(x)
+    least, most = (-40.0, 710.0) if is_double(x) else (-18.0, 89.0)
+    n, i, _ = reduced(clamped(x, least, most))
+    high = fma(-n, form.ln2, clamped(x, least, most))
+    r = fma(-n, form.ln2_low, high)
+    r_low = fma(-n, form.ln2_low, high - r)
+    half = power_of_two(i - 1)
+    whole = half - 0.5
+    part = half * r
+    total = whole + part
+    low = fma(
+        half, fma(r * r, polynomial(r, EXP_F64 if is_double(x) else EXP_F32), r_low), part - (total -
+        whole) ) return select(magnitude(x) < 2.0 ** -(form.fraction + 1), x, 2.0 * (total + low))
+
+
+@scalar()
+def tanh(x):
+    return _tanh_f64(x) if is_double(x) else _tanh_f32(x)
+
+
+def _tanh_f64(x):
+    t = expm1(clamped(2.0 * magnitude(x), 0.0, 45.0))
+    return copysign(t / (t + 2.0), x)
+
+
+def _tanh_f32(x):
+    a = magnitude(x)
+    z = x * x
+    small = fma(a * z, polynomial(z, TANH_F32), a)
+    _, n, r = reduced(clamped(2.0 * a, 0.0, 20.0))
+    large = 1.0 - 2.0 / fma(exp_reduced(r), power_of_two(n), 1.0)
+    return copysign(select(a < 0.55, small, large), x)

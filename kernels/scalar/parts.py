@@ -1,0 +1,103 @@
+"""What several functions are built from: polynomials, powers of two, and numbers taken apart.
+
+Constants that depend on the precision are in `FORMATS`; `of(x)` is that of a lane.
+"""
+
+from dataclasses import dataclass
+
+from tracejit.kernels.intrinsics import bits, dtype_of, fill, floating, fma, select
+
+
+@dataclass(frozen=True)
+class Format:
+    """Constants of one precision. `ln2` and `log2e` are rounded to it, `ln2_low` is the rest of ln 2."""
+
+    fraction: int  # stored bits of the significand
+    bias: int  # of the exponent
+    tiny: float  # smallest normal number
+    magic: float  # adding 1.5 * 2**fraction rounds to an integer, which then sits in the low bits
+    magic_bits: int
+    middle: int  # the bits of sqrt(1/2)
+    ln2: float
+    ln2_low: float
+    log2e: float
+
+
+FORMATS = {
+    "float32": Format(
+        fraction=23,
+        bias=127,
+        tiny=2.0**-126,
+        magic=1.5 * 2.0**23,
+        magic_bits=0x4B400000,
+        middle=0x3F3504F3,
+        ln2=0.6931471824645996,
+        ln2_low=-1.9046542121259336e-09,
+        log2e=1.4426950216293335,
+    ),
+    "float64": Format(
+        fraction=52,
+        bias=1023,
+        tiny=2.0**-1022,
+        magic=1.5 * 2.0**52,
+        magic_bits=0x4338000000000000,
+        middle=0x3FE6A09E667F3BCD,
+        ln2=0.6931471805599453,
+        ln2_low=2.3190468138462996e-17,
+        log2e=1.4426950408889634,
+    ),
+}
+
+
+def of(x):
+    """The constants of the precision of `x`."""
+    return FORMATS[dtype_of(x)]
+
+
+def is_double(x):
+    return dtype_of(x) == "float64"
+
+
+def polynomial(x, coefficients):
+    """``c[0] + c[1] x + c[2] x**2 + ...`` by Horner's rule."""
+    *rest, value = coefficients
+    for c in reversed(rest):
+        value = fma(value, x, c)
+    return value
+
+
+def nearest_multiple(x, factor):
+    """The integer n nearest to ``x * factor``, as float and as integer; |n| below 2**(fraction - 2).
+
+    No conversion is involved, so NaN passes through the float and gives some integer.
+    """
+    shifted = fma(x, factor, of(x).magic)
+    return shifted - of(x).magic, bits(shifted) - of(x).magic_bits
+
+
+def power_of_two(n):
+    """2**n for an integer lane, where that is a normal number."""
+    form = FORMATS["float32" if dtype_of(n) == "int32" else "float64"]
+    return floating((n + form.bias) << form.fraction)
+
+
+def scaled(x, n):
+    """``x * 2**n``, rounded once; n may reach twice the range of normal numbers."""
+    half = n >> 1
+    return x * power_of_two(half) * power_of_two(n - half)
+
+
+def clamped(x, least, most):
+    """`x` within bounds; NaN stays."""
+    x = select(x < least, least, x)
+    return select(x > most, most, x)
+
+
+def split(x):
+    """(k, m) with ``x == m * 2**k`` for positive finite x: k an integer lane, m in [sqrt(1/2), sqrt(2))."""
+    form = of(x)
+    subnormal = x < form.tiny
+    x = select(subnormal, x * 2.0**form.fraction, x)
+    offset = bits(x) - form.middle
+    k = (offset >> form.fraction) - select(subnormal, fill(offset, form.fraction), 0)
+    return k, floating((offset & ((1 << form.fraction) - 1)) + form.middle)
