@@ -80,9 +80,9 @@ def expm1(x):
     whole = half - 0.5
     part = half * r
     total = whole + part
-    low = fma(
-        half, fma(r * r, polynomial(r, EXP_F64 if is_double(x) else EXP_F32), r_low), part - (total -
-        whole) ) return select(magnitude(x) < 2.0 ** -(form.fraction + 1), x, 2.0 * (total + low))
+    q = polynomial(r, EXP_F64 if is_double(x) else EXP_F32)
+    low = fma(half, fma(r * r, q, r_low), part - (total - whole))
+    return select(magnitude(x) < 2.0 ** -(form.fraction + 1), x, 2.0 * (total + low))
 
 
 @scalar()
