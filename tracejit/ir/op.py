@@ -37,13 +37,14 @@ class Op:
     evaluate:  NumPy meaning: ``evaluate(*arrays, **attrs)``.
     gradient:  ``gradient(node, cotangents)`` on symbolic values (see `tracejit.ops.symbolic`) gives one cotangent
                or None for each input; None instead of a function: not differentiable, cotangents stop.
-    kernel:    name of the scalar function in `tracejit.kernels.scalar`, for elementwise operators.
+    kernel:    name of the scalar function in `tracejit.kernels.scalar`: of an elementwise operator, or the one
+               with which a reduction combines two elements.
     traits:    see `Trait`.
     doc:       one line for people.
     arity:     operands of a public elementwise function, else 0.
     admits:    dtypes an elementwise operator (or a reduction) is defined for.
-    promotion: how the public function casts its operands (see `tracejit.ops.promotion`): "same" to NumPy's common
-               dtype, "float" to NumPy's floating dtype for it, "bool" to truth values; None: no public function.
+    promotion: how the public function casts its operands: "same" to NumPy's common dtype, "float" to NumPy's
+               floating dtype for it, "bool" to truth values; None: no public elementwise function.
     """
 
     name: str

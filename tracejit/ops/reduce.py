@@ -148,7 +148,7 @@ def _shift(x: Sym, step: int) -> Sym:
     """x moved up by `step` along the last axis, ones moving in."""
     last = len(x.shape) - 1
     target = x.whole().slice_axis(last, step, None)
-    source = x.view(x.whole().slice_axis(last, None, max(x.shape[last] - step, 0)))
+    source = x.view(x.whole().slice_axis(last, None, -step))
     return update(full_like(x, 1), source, view=target)
 
 
