@@ -103,6 +103,9 @@ def elementwise_rule(
     """The typing rule of an elementwise operator; `result` is its dtype if not that of the operands."""
 
     def infer(*types: ArrayType) -> ArrayType:
+        if types and types.count(types[0]) == arity == len(types) and types[0].dtype in admits:
+            first = types[0]  # the common case, as every eager operation passes here
+            return first if result is None else ArrayType(first.shape, result, first.device)
         check_count(name, types, arity)
         check_one_dtype(name, types)
         check_dtype(name, types[0].dtype, admits)
