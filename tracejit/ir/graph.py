@@ -38,7 +38,7 @@ from tracejit.ir.types import ArrayType
 class Value:
     """Something that is computed once. Identity is all that distinguishes values of one type."""
 
-    __slots__ = ("type",)
+    __slots__ = ("__weakref__", "type")
 
     def __init__(self, type: ArrayType):
         self.type = type

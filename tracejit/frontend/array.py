@@ -1,0 +1,220 @@
+"""What an array is, without its operators: a `Storage` plus a `View`, construction, looking and conversion.
+
+*Looking* at a value (`numpy`, `item`, `float`, `bool`, `print`, ...) flushes the recording that holds it and waits for
+that value only. `NDArray` (in `frontend.ndarray`) adds operators and indexing; `ArrayCore.new` makes one without
+knowing it, so that dispatch can stand below the operators that call it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tracejit import engine
+from tracejit.errors import ArgumentError, ReplayError, locate
+from tracejit.frontend.location import user_location
+from tracejit.frontend.recording import lock, thread
+from tracejit.frontend.storage import Storage, memory_at
+from tracejit.ir.types import CPU, DTYPES, ArrayType, Device
+from tracejit.ir.view import View
+
+
+class ArrayCore:
+    """The part of `NDArray` that operators stand on."""
+
+    __slots__ = ("__weakref__", "_storage", "_view")
+    __array_priority__ = 1000
+    default_device: ClassVar[Device] = CPU
+    concrete: ClassVar[type[Any]]
+
+    def __init_subclass__(cls) -> None:
+        ArrayCore.concrete = cls
+
+    @staticmethod
+    def new(storage: Storage, view: View | None = None) -> Any:
+        """An `NDArray` on `storage`; by default on all of it."""
+        return ArrayCore.concrete(storage, view or View.of_shape(storage.type.shape))
+
+    def __init__(self, storage: Storage, view: View):
+        self._storage = storage
+        self._view = view
+
+    # -- what it is ----------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the dimensions."""
+        return self._view.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """NumPy dtype of the elements."""
+        return self._storage.type.dtype
+
+    @property
+    def device(self) -> Device:
+        """Where the elements live."""
+        return self._storage.type.device
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self._view.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._view.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.itemsize
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes to step in each dimension, as in NumPy."""
+        return tuple(s * self.itemsize for s in self._view.strides)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ArgumentError("len() of an array without dimensions")
+        return self.shape[0]
+
+    # -- construction --------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def from_numpy(array: np.ndarray) -> Any:
+        """A new array with a copy of `array`'s elements (taken before this returns)."""
+        dtype = array.dtype.newbyteorder("=")
+        if dtype not in DTYPES:
+            raise locate(
+                ArgumentError(
+                    f"asarray: NumPy dtype {array.dtype} is not supported; cast it to one of "
+                    f"{', '.join(map(str, DTYPES))}"
+                ),
+                user_location(),
+            )
+        storage = Storage(ArrayType(array.shape, dtype, CPU))
+        storage.materialise()
+        storage.memory()[...] = array
+        if thread.trace is not None:
+            thread.trace.imported(storage, array)
+        return ArrayCore.new(storage)
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def _ready(self, what: str) -> None:
+        """Make the content available in memory: flush what it depends on, and wait for it."""
+        if thread.trace is not None:
+            thread.trace.look(self, what)
+        holder = self._storage.recording
+        if holder is not None:
+            with lock:
+                if self._storage.recording is not None:
+                    self._storage.recording.release(self._storage)
+        engine.wait(self._storage.variable)
+
+    def _seen(self, what: str) -> np.ndarray:
+        """The elements as a NumPy view of the memory; call only to read at once."""
+        self._ready(what)
+        storage = self._storage
+        base = memory_at(storage.address, storage.type, storage.buffer)
+        return self._view.read(base)
+
+    def numpy(self, *, copy: bool = True) -> np.ndarray:
+        """The elements as a NumPy array: a copy, or with ``copy=False`` a read-only view of the memory.
+
+        A view keeps the storage *shared*: later work that touches it finishes before the call that starts it returns.
+        """
+        seen = self._seen("numpy()")
+        if copy:
+            return seen.copy()
+        self._storage.shared = True
+        seen = seen.view()
+        seen.flags.writeable = False
+        return seen
+
+    def item(self, *index: int) -> Any:
+        """The only element (or the one at `index`) as a Python number."""
+        return self._seen("item()").item(*index)
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers."""
+        return self._seen("tolist()").tolist()
+
+    def wait(self) -> Any:
+        """Wait until the elements are computed; raises what went wrong computing them."""
+        self._ready("wait()")
+        return self
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ArgumentError(
+                "an NDArray's memory is given to NumPy as a copy; use x.numpy(copy=False) for a view"
+            )
+        array = self._seen("__array__").copy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __float__(self) -> float:
+        return float(self._scalar("float()"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int()"))
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex()"))
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu" or self.ndim:
+            raise ArgumentError(
+                f"only 0-d integer arrays can be an index, not {self.dtype}{list(self.shape)}"
+            )
+        return int(self._scalar("index()"))
+
+    def _scalar(self, what: str) -> Any:
+        if self.size != 1:
+            raise ArgumentError(
+                f"{what}: an array of shape {self.shape} has {self.size} elements, expected one; "
+                "use .any(), .all() or an index"
+            )
+        return self._seen(what).item()
+
+    def __repr__(self) -> str:
+        text = np.array2string(self._seen("repr()"), separator=", ", prefix="NDArray(")
+        return f"NDArray({text}, dtype={self.dtype})"
+
+    def __str__(self) -> str:
+        return str(self._seen("str()"))
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item() if self.ndim == 0 else str(self), spec)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # -- exchange ------------------------------------------------------------------------------------------------
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self._storage.shared = True
+        return self._seen("__dlpack__").__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __reduce__(self) -> Any:
+        return ArrayCore.from_numpy, (self.numpy(),)
+
+
+def refuse_trace(what: str) -> None:
+    """Raise if a trace is being recorded: `what` cannot happen inside one."""
+    if thread.trace is not None:
+        raise locate(ReplayError(f"{what} cannot be used inside a traced function"), user_location())

@@ -1,0 +1,216 @@
+"""Eager code: the open recording of each thread, and when and how it is flushed.
+
+A flush compiles the recorded graph (or finds its schedule by structure), gives pending storages their memory and
+launches. It happens at a look, at fixed sizes (so that loops cut into identical groups), when another thread or a
+traced call touches a storage of the recording, and when windows would overlap.
+
+Numbers in eager code are run-time inputs, so `x * 0.1` and `x * 0.2` share one schedule.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from tracejit import compile, engine
+from tracejit.frontend.recording import Number, Overlap, Recording, Window, kept, lock, thread
+from tracejit.frontend.storage import Storage, memory_at
+from tracejit.ir.evaluate import evaluate
+from tracejit.ir.graph import Graph, Value
+from tracejit.ir.op import Trait
+from tracejit.ir.types import ArrayType
+from tracejit.ir.view import View
+from tracejit.ops import copy
+
+NODE_LIMIT = 64
+BYTE_LIMIT = 256 << 20
+SMALL = 2048  # elements; up to this size exact operators run on NumPy at once
+SCHEDULES = 512
+
+_schedules: OrderedDict[Any, Any] = OrderedDict()
+_schedules_lock = threading.Lock()
+
+
+def schedule_for(graph: Graph) -> Any:
+    """The schedule of a graph of this structure, compiled if it is new (least recently used ones are dropped)."""
+    key = compile.schedule_key(graph)
+    with _schedules_lock:
+        schedule = _schedules.get(key)
+        if schedule is not None:
+            _schedules.move_to_end(key)
+            return schedule
+    schedule = compile.compile_graph(graph)
+    with _schedules_lock:
+        _schedules[key] = schedule
+        if len(_schedules) > SCHEDULES:
+            _schedules.popitem(last=False)
+    return schedule
+
+
+class EagerRecording(Recording):
+    """The open recording of a thread."""
+
+    def literal(self, number: Any, dtype: np.dtype) -> Value:
+        """A number in eager code: a run-time input, so that its value is not part of the structure."""
+        return self.number(Number(number, number), dtype)
+
+    def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
+        """As in `Recording`; where windows would overlap, what was recorded so far is flushed first."""
+        try:
+            return super().window(storage, wanted, write=write)
+        except Overlap:
+            self.flush()
+            return super().window(storage, wanted, write=write)
+
+    def release(self, storage: Storage) -> None:
+        """Flush, so that others can use `storage`."""
+        with lock:
+            self.flush()
+            self.windows.pop(storage, None)
+            storage.recording = None
+
+    def cut(self) -> None:
+        """Flush if the recording has reached its fixed size. Called between operators, never inside one."""
+        if len(self.nodes) >= NODE_LIMIT or self.bytes >= BYTE_LIMIT:
+            self.flush()
+
+    def flush(self) -> None:
+        """Launch what was recorded."""
+        with lock:
+            live = self.live()
+            outputs = [s.pending for s in live]
+            written = self.written()
+            places: list[Storage] = list(live)
+            if self.tapes:
+                places += self._keep(outputs, written)
+            if places or written:
+                graph = self.finish(outputs)  # type: ignore[arg-type]
+                run(graph, self.bound, places)
+            windows = self._kept_windows() if self.tapes else {}
+            for storage in self.windows:
+                storage.recording = None
+            self.reset()
+            for storage, kept_windows in windows.items():
+                storage.recording = self
+                self.windows[storage] = kept_windows
+
+    def _keep(self, outputs: list[Any], written: list[Window]) -> list[Storage]:
+        """Under a gradient: add every value the backward pass may ask for to `outputs`; their storages."""
+        have = {id(v) for v in outputs}
+        for storage, value in zip(self.live(), outputs, strict=True):
+            kept[value] = Window(storage, 0, value.type.size, value)
+        places = []
+        for window in written:
+            old = window.input
+            value = self.emit(copy, old)
+            storage = Storage(old.type)
+            kept[old] = Window(storage, 0, old.type.size, old)
+            outputs.append(value)
+            places.append(storage)
+        for value in [v for node in self.nodes for v in node.outputs]:
+            if id(value) not in have and not value.type.on_host:
+                storage = Storage(value.type)
+                kept[value] = Window(storage, 0, value.type.size, value)
+                outputs.append(value)
+                places.append(storage)
+        return places
+
+    def _kept_windows(self) -> dict[Storage, list[Window]]:
+        """Windows to go on with, so that a storage read again gives the same value to the gradient."""
+        windows: dict[Storage, list[Window]] = {}
+        for storage, old in self.windows.items():
+            windows[storage] = []
+            for window in old:
+                again = Window(storage, window.lo, window.hi, window.value)
+                kept.setdefault(window.value, again)
+                windows[storage].append(again)
+        for ref in self.created:
+            storage = ref()  # type: ignore[assignment]
+            if storage is not None:
+                value = next((v for v, w in kept.items() if w.storage is storage), None)
+                if value is not None:
+                    windows[storage] = [Window(storage, 0, storage.type.size, value)]
+        return windows
+
+
+def eager() -> EagerRecording:
+    """This thread's open eager recording."""
+    recording = thread.eager
+    if recording is None:
+        recording = thread.eager = EagerRecording()
+    return recording
+
+
+def current() -> EagerRecording:
+    """Where this thread's array code is recorded: its trace, or its eager recording, cut if it is full."""
+    if thread.trace is not None:
+        return thread.trace
+    recording = eager()
+    recording.cut()
+    return recording
+
+
+def flush() -> None:
+    """Launch what this thread has recorded eagerly."""
+    if thread.eager is not None:
+        thread.eager.flush()
+
+
+def runs_on_numpy(graph: Graph) -> bool:
+    """Whether a graph is so small, and its operators so exact, that NumPy gives a kernel's result sooner."""
+    return not graph.effects and all(
+        node.op.has(Trait.EXACT)
+        and not node.op.has(Trait.ORDERED)
+        and all(v.type.size <= SMALL for v in (*node.inputs, *node.outputs))
+        for node in graph.nodes
+    )
+
+
+def run(graph: Graph, bound: list[Window | Number], places: list[Storage], schedule: Any = None) -> None:
+    """Compute `graph`: inputs from `bound`, outputs into the (pending) storages `places`.
+
+    Without a `schedule`, one is found or compiled, or NumPy computes what is small and exact.
+    """
+    for storage in places:
+        storage.materialise()
+    if schedule is None and runs_on_numpy(graph):
+        _run_on_numpy(graph, bound, places)
+        return
+    schedule = schedule or schedule_for(graph)
+    values: list[Any] = []
+    variables: list[int] = []
+    for item in bound:
+        if isinstance(item, Window):
+            storage = item.storage
+            values.append(storage.address + item.lo * storage.type.dtype.itemsize)
+            variables.append(storage.variable.address)
+        else:
+            values.append(item.value)
+            variables.append(0)
+    for storage in places:
+        values.append(storage.address)
+        variables.append(storage.variable.address)
+    keep = (*(b.storage for b in bound if isinstance(b, Window)), *places)
+    schedule.launch(schedule.pack.pack(*values, *variables), keep)
+
+
+def _run_on_numpy(graph: Graph, bound: list[Window | Number], places: list[Storage]) -> None:
+    arrays: list[Any] = []
+    for value, item in zip(graph.inputs, bound, strict=True):
+        if isinstance(item, Window):
+            engine.wait(item.storage.variable)
+            arrays.append(window_memory(item, value.type))
+        else:
+            arrays.append(item.value)
+    outputs, _ = evaluate(graph, arrays)
+    for storage, array in zip(places, outputs, strict=True):
+        storage.memory()[...] = array
+
+
+def window_memory(window: Window, type: ArrayType) -> np.ndarray:
+    """The memory of a window as a NumPy array of `type`."""
+    storage = window.storage
+    return memory_at(storage.address + window.lo * storage.type.dtype.itemsize, type, storage.buffer)

@@ -1,0 +1,103 @@
+"""Reasons, for people: why a traced function retraced, what it runs, and what keeps it from being replayed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Retrace:
+    """The nearest signature known before, and what differs: (path, old, new)."""
+
+    signature: int
+    differences: tuple[tuple[str, str, str], ...]
+
+    def __str__(self) -> str:
+        shown = [f"{path}: {old} -> {new}" for path, old, new in self.differences[:4]]
+        more = len(self.differences) - len(shown)
+        return "; ".join(shown) + (f"; and {more} more" if more else "")
+
+
+def reason(entry: Any, known: Sequence[Any]) -> Retrace | None:
+    """Why none of the `known` signatures served for `entry`: the difference to the nearest."""
+    if not known:
+        return None
+    candidates = [(_differences(k.facts, entry.facts), i) for i, k in enumerate(known)]
+    differences, index = min(candidates, key=lambda c: len(c[0]))
+    return Retrace(len(known) - index, tuple(differences))
+
+
+def _differences(old: dict[str, str], new: dict[str, str]) -> list[tuple[str, str, str]]:
+    paths = list(dict.fromkeys([*new, *old]))
+    return [
+        (p, old.get(p, "absent"), new.get(p, "absent"))
+        for p in paths
+        if old.get(p, "absent") != new.get(p, "absent")
+    ]
+
+
+def announce(name: str, retrace: Retrace) -> None:
+    """Say on stderr that `name` retraced (`TRACEJIT_EXPLAIN=1`)."""
+    sys.stderr.write(f"tracejit: {name} retraced: {retrace or 'nothing that is shown differs'}\n")
+
+
+def report(name: str, entries: Sequence[Any], retraces: Sequence[Retrace], dropped: int) -> str:
+    """The text of `f.explain()`."""
+    lines = [f"{name}: {len(entries)} signature{'s' if len(entries) != 1 else ''}"]
+    if dropped:
+        lines[0] += f", {dropped} dropped (raise TRACEJIT_SIGNATURES to keep more)"
+    for number, entry in zip(range(len(entries), 0, -1), entries, strict=True):
+        lines += _describe(number, entry)
+    if retraces:
+        lines.append("retraces:")
+        lines += [f"  {r}" for r in retraces]
+        lines += _advice(retraces)
+    return "\n".join(lines)
+
+
+def _describe(number: int, entry: Any) -> list[str]:
+    arguments = ", ".join(f"{p}: {f}" for p, f in list(entry.facts.items())[:12])
+    lines = [f"signature {number} ({entry.replays} replays): {arguments}"]
+    for text, line in entry.reasons:
+        lines.append(f"  runs piecewise: {text}" + (f"\n    at {line}" if line else ""))
+    schedule = entry.schedule
+    if schedule is None:
+        return lines
+    operations = len(entry.graph.nodes)
+    lines.append(
+        f"  {operations} operations became {len(schedule.kernels)} kernels; memory for intermediate arrays: "
+        f"{schedule.planned_bytes:,} bytes planned, {schedule.naive_bytes:,} naive"
+    )
+    for kernel in schedule.kernels:
+        places = ", ".join(dict.fromkeys(str(p) for p in kernel.locations if p))
+        lines.append(f"  {kernel.name} [{kernel.key[:8]}, {kernel.origin}]  {places}")
+    lines += [f"  not fused: {missed}" for missed in getattr(schedule, "missed", ())]
+    lines += [f"  {widened}" for widened in _widened(entry.graph)]
+    return lines
+
+
+def _widened(graph: Any) -> list[str]:
+    """Operators that turned float32 into float64."""
+    return [
+        f"{node.op.name} widened float32 to float64 at {node.location}"
+        for node in graph.nodes
+        if node.op.name == "astype"
+        and str(node.inputs[0].type.dtype) == "float32"
+        and str(node.output.type.dtype) == "float64"
+    ]
+
+
+def _advice(retraces: Sequence[Retrace]) -> list[str]:
+    counts: dict[str, int] = {}
+    for retrace in retraces:
+        for path, _old, _new in retrace.differences:
+            counts[path] = counts.get(path, 0) + 1
+    often = [(n, p) for p, n in counts.items() if n >= 3]
+    return [
+        f"  {path} caused {count} retraces: keep its value out of Python control flow, shapes and formatting, "
+        "or pass it as an array"
+        for count, path in sorted(often, reverse=True)
+    ]

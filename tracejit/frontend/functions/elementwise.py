@@ -1,0 +1,161 @@
+"""The public elementwise functions: one for each operator whose declaration has an arity.
+
+Nothing is listed here: name, operands, dtypes, promotion and text come from the declaration (`tracejit.ops`), and NumPy's
+name for the same function from the ufunc that gives its meaning. So an operator is public once it is declared.
+
+>>> import tracejit as tj
+>>> tj.add(tj.asarray([1, 2, 3]), 0.5)
+NDArray([1.5, 2.5, 3.5], dtype=float64)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracejit.errors import ArgumentError, locate
+from tracejit.frontend import dispatch
+from tracejit.frontend.axes import integer
+from tracejit.frontend.location import user_location
+from tracejit.ir.op import OPS, Op
+from tracejit.ops import copy as copy_op
+from tracejit.ops import round as round_op
+from tracejit.ops import where as where_op
+
+if TYPE_CHECKING:
+    from tracejit.frontend.ndarray import NDArray
+
+    def __getattr__(name: str) -> Any: ...
+
+
+OPERANDS = {1: "x", 2: "x1, x2"}
+PROMOTION = {
+    "same": "Operands are promoted as in NumPy; Python numbers adapt to the arrays they meet.",
+    "float": "Integers and bools give NumPy's floating dtype for them (float32 where that is float16).",
+    "bool": "Operands are taken as truth values; the result is bool.",
+}
+
+
+def _describe(op: Op) -> str:
+    """The docstring of a public function, from its declaration."""
+    dtypes = ", ".join(sorted(map(str, op.admits)))
+    return (
+        f"{op.doc}\n\n"
+        f"{OPERANDS[op.arity]}: arrays of any shapes that broadcast, or numbers. {PROMOTION[op.promotion or 'same']}\n"
+        f"Computed in {dtypes}. Raises ShapeError, DTypeError or ArgumentError.\n"
+    )
+
+
+def _public(op: Op) -> Callable[..., Any]:
+    """The public function of an elementwise operator."""
+
+    def unary(x: Any, /) -> Any:
+        return dispatch.apply(op, x)
+
+    def binary(x1: Any, x2: Any, /) -> Any:
+        return dispatch.apply(op, x1, x2)
+
+    function: Callable[..., Any] = unary if op.arity == 1 else binary
+    function.__name__ = function.__qualname__ = op.name
+    function.__module__ = __name__
+    function.__doc__ = _describe(op)
+    return function
+
+
+def pow(x1: Any, x2: Any, /) -> NDArray:
+    """The first operand to the power of the second.
+
+    Integers to a negative power raise ArgumentError, as in NumPy; a literal exponent 2 becomes `square`.
+
+    >>> import tracejit as tj
+    >>> tj.pow(tj.asarray([1, 2, 3]), 2)
+    NDArray([1, 4, 9], dtype=int64)
+    """
+    return dispatch.power(x1, x2)
+
+
+def round(x: Any, /, decimals: int = 0) -> NDArray:
+    """Rounded to the nearest number with `decimals` digits after the point, ties to even.
+
+    Negative decimals round integers to tens, hundreds, ...; bools are refused.
+
+    >>> import tracejit as tj
+    >>> tj.round(tj.asarray([0.5, 1.5, 2.5]))
+    NDArray([0., 2., 2.], dtype=float32)
+    """
+    digits = integer("round: decimals", decimals)
+    if digits == 0:
+        return dispatch.apply(round_op, x)
+    array = dispatch.as_array("round", x)
+    if array.dtype.kind == "f":
+        scale = 10.0 ** abs(digits)
+        if digits > 0:
+            return dispatch.apply(round_op, array * scale) / scale
+        return dispatch.apply(round_op, array / scale) * scale
+    if digits > 0 and array.dtype.kind in "iu":
+        return array.copy()
+    raise locate(
+        ArgumentError(
+            f"round: {array.dtype} cannot be rounded to {digits} decimals; cast it to a float first"
+        ),
+        user_location(),
+    )
+
+
+def positive(x: Any, /) -> NDArray:
+    """A copy of the operand, which must not be bool.
+
+    >>> import tracejit as tj
+    >>> tj.positive(tj.asarray([-1, 2]))
+    NDArray([-1,  2], dtype=int64)
+    """
+    array = dispatch.as_array("positive", x)
+    if array.dtype == bool:
+        raise locate(ArgumentError("positive: not defined for bool; cast it with astype"), user_location())
+    return dispatch.emit(copy_op, array)
+
+
+def where(condition: Any, x1: Any, x2: Any, /) -> NDArray:
+    """Elements of `x1` where `condition` holds, else of `x2`.
+
+    All three broadcast; x1 and x2 are promoted to one dtype; a condition of numbers holds where it is not 0.
+
+    >>> import tracejit as tj
+    >>> tj.where(tj.asarray([True, False]), 1.0, tj.asarray([5, 6]))
+    NDArray([1., 6.], dtype=float64)
+    """
+    return dispatch.apply(where_op, condition, x1, x2)
+
+
+def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
+    """Elements below `min` become `min`, those above `max` become `max`; None leaves that side open.
+
+    `x`, `min` and `max` broadcast and are promoted as in NumPy; nan stays nan.
+
+    >>> import tracejit as tj
+    >>> tj.clip(tj.asarray([-1, 3, 9]), 0, 5)
+    NDArray([0, 3, 5], dtype=int64)
+    """
+    result = dispatch.as_array("clip", x)
+    if min is None and max is None:
+        return result.copy()
+    if min is not None:
+        result = dispatch.apply(OPS["maximum"], result, min)
+    return result if max is None else dispatch.apply(OPS["minimum"], result, max)
+
+
+_OWN = {f.__name__: f for f in (pow, round, positive, where, clip)}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    op.name: _OWN.get(op.name) or _public(op) for op in OPS.values() if op.arity and op.promotion
+} | _OWN
+"""Every public elementwise function, by name."""
+
+UFUNCS: dict[np.ufunc, Callable[..., Any]] = {
+    op.evaluate: FUNCTIONS[op.name] for op in OPS.values() if op.arity and isinstance(op.evaluate, np.ufunc)
+} | {np.power: pow, np.rint: round, np.positive: positive}
+"""What NumPy's ufuncs are here."""
+
+globals().update(FUNCTIONS)
+__all__ = sorted(FUNCTIONS)

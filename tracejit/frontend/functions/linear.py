@@ -1,0 +1,125 @@
+"""Products of vectors, matrices and tensors, all composed of `matmul` and sums of products."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tracejit import ops
+from tracejit.errors import ShapeError, locate
+from tracejit.frontend import dispatch
+from tracejit.frontend.array import ArrayCore
+from tracejit.frontend.axes import axis_list, integer
+from tracejit.frontend.functions.manipulation import moveaxis, permute_dims, ravel, reshape
+from tracejit.frontend.location import user_location
+
+if TYPE_CHECKING:
+    from tracejit.frontend.ndarray import NDArray
+
+
+def matmul(x1: Any, x2: Any, /) -> NDArray:
+    """Matrix product over the last two dimensions; leading ones broadcast, vectors are rows or columns.
+
+    >>> import tracejit as tj
+    >>> tj.matmul(tj.asarray([[1, 2], [3, 4]]), tj.asarray([1, 1]))
+    NDArray([3, 7], dtype=int64)
+    """
+    return dispatch.matmul(x1, x2)
+
+
+def dot(x1: Any, x2: Any, /) -> NDArray:
+    """NumPy's dot: product with a number, inner product of vectors, else over x1's last and x2's second-to-last axis.
+
+    >>> import tracejit as tj
+    >>> tj.dot(tj.asarray([1, 2, 3]), tj.asarray([4, 5, 6]))
+    NDArray(32, dtype=int64)
+    """
+    a, b = dispatch.as_array("dot", x1), dispatch.as_array("dot", x2)
+    if not a.ndim or not b.ndim:
+        return dispatch.apply(ops.multiply, a, b)
+    if b.ndim <= 2:
+        return dispatch.matmul(a, b)
+    return tensordot(a, b, axes=((-1,), (-2,)))
+
+
+def outer(x1: Any, x2: Any, /) -> NDArray:
+    """All products of an element of `x1` with one of `x2`, both flattened: shape (x1.size, x2.size).
+
+    >>> import tracejit as tj
+    >>> tj.outer(tj.asarray([1, 2]), tj.asarray([10, 20]))
+    NDArray([[10, 20],
+             [20, 40]], dtype=int64)
+    """
+    a, b = ravel(dispatch.as_array("outer", x1)), ravel(dispatch.as_array("outer", x2))
+    return dispatch.apply(ops.multiply, ArrayCore.new(a._storage, a._view.expand(1)), b)
+
+
+def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> NDArray:
+    """Sum of products over pairs of axes: the last n of `x1` with the first n of `x2`, or two lists of axes.
+
+    >>> import tracejit as tj
+    >>> tj.tensordot(tj.ones((2, 3, 4)), tj.ones((4, 3, 5)), axes=((1, 2), (1, 0))).shape
+    (2, 5)
+    """
+    a, b = dispatch.as_array("tensordot", x1), dispatch.as_array("tensordot", x2)
+    left, right = _contracted(a, b, axes)
+    extents = [a.shape[i] for i in left]
+    if extents != [b.shape[i] for i in right]:
+        raise locate(
+            ShapeError(f"tensordot: {a.shape} and {b.shape} do not agree along axes {left} and {right}"),
+            user_location(),
+        )
+    free_a = [i for i in range(a.ndim) if i not in left]
+    free_b = [i for i in range(b.ndim) if i not in right]
+    inner = math.prod(extents)
+    rows, columns = [a.shape[i] for i in free_a], [b.shape[i] for i in free_b]
+    product = dispatch.matmul(
+        reshape(permute_dims(a, (*free_a, *left)), (math.prod(rows), inner)),
+        reshape(permute_dims(b, (*right, *free_b)), (inner, math.prod(columns))),
+    )
+    return reshape(product, (*rows, *columns))
+
+
+def _contracted(a: Any, b: Any, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The axes of both arrays over which `tensordot` sums."""
+    if isinstance(axes, tuple | list) and len(axes) == 2:
+        left = axis_list("tensordot", axes[0], a.ndim)
+        right = axis_list("tensordot", axes[1], b.ndim)
+        if len(left) == len(right):
+            return left, right
+    elif not isinstance(axes, tuple | list):
+        count = integer("tensordot: axes", axes)
+        if 0 <= count <= min(a.ndim, b.ndim):
+            return tuple(range(a.ndim - count, a.ndim)), tuple(range(count))
+    raise locate(
+        ShapeError(
+            f"tensordot: axes {axes} do not fit shapes {a.shape} and {b.shape}; give a number or two lists of axes "
+            "of equal length"
+        ),
+        user_location(),
+    )
+
+
+def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> NDArray:
+    """Inner products of the vectors along an axis; all other dimensions broadcast.
+
+    >>> import tracejit as tj
+    >>> tj.vecdot(tj.asarray([[1, 2], [3, 4]]), tj.asarray([1, 10]))
+    NDArray([21, 43], dtype=int64)
+    """
+    a, b = dispatch.as_array("vecdot", x1), dispatch.as_array("vecdot", x2)
+    if not a.ndim or not b.ndim:
+        raise locate(ShapeError("vecdot: operands need at least one dimension"), user_location())
+    a, b = moveaxis(a, axis, -1), moveaxis(b, axis, -1)
+    if a.shape[-1] != b.shape[-1]:
+        raise locate(
+            ShapeError(f"vecdot: vectors of {a.shape[-1]} and {b.shape[-1]} elements along axis {axis}"),
+            user_location(),
+        )
+    product = dispatch.apply(ops.multiply, a, b)
+    return dispatch.emit(
+        ops.sum if product.dtype != bool else ops.any, product, axes=(product.ndim - 1,), pieces=0
+    )
+
+
+__all__ = ["dot", "matmul", "outer", "tensordot", "vecdot"]

@@ -1,0 +1,164 @@
+"""`tj.jit`: run a function's body once for each signature, replay it on later calls.
+
+>>> import tracejit as tj
+>>> @tj.jit
+... def step(w, x, lr):
+...     w -= lr * x
+...     return (w * w).sum()
+>>> w = tj.ones(3)
+>>> for lr in (0.5, 0.25):
+...     loss = step(w, tj.ones(3), lr)
+>>> float(loss), step.cache_info().traces
+(0.1875, 1)
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tracejit.config import config
+from tracejit.errors import ArgumentError
+from tracejit.frontend import explain, specs, tracer
+from tracejit.frontend.recording import thread
+from tracejit.frontend.replay import MISS
+from tracejit.frontend.storage import Storage
+from tracejit.frontend.tracer import PIECEWISE, Entry
+from tracejit.ir.graph import Graph
+
+
+@dataclass(frozen=True)
+class CacheInfo:
+    """Counts of one traced function."""
+
+    traces: int
+    replays: int
+    signatures: int
+    kernels_compiled: int
+    kernels_loaded: int
+
+
+class Jitted:
+    """A traced function; made by `tj.jit`. Calling it replays the entry whose signature fits, or records a new one."""
+
+    def __init__(self, function: Callable[..., Any], *, strict: bool = False):
+        functools.update_wrapper(self, function)
+        self.__wrapped_function__ = function
+        self._strict = strict
+        self._entries: list[Entry] = []
+        self._retraces: list[explain.Retrace] = []
+        self._whole: set[Storage] = set()
+        self._lock = threading.RLock()
+        self._traces = 0
+        self._dropped = 0
+        self._replayed_before = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if thread.trace is not None or thread.tapes or not config.jit:
+            return self.__wrapped_function__(*args, **kwargs)
+        for entry in self._entries:
+            result = entry.replay(args, kwargs)
+            if result is not MISS:
+                return self.__wrapped_function__(*args, **kwargs) if result is PIECEWISE else result
+        return self._record(args, kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with self._lock:
+            for entry in list(self._entries):  # another thread may have recorded this signature meanwhile
+                result = entry.replay(args, kwargs)
+                if result is not MISS:
+                    return self.__wrapped_function__(*args, **kwargs) if result is PIECEWISE else result
+            recorded = tracer.record(
+                self.__wrapped_function__, args, kwargs, self._whole, strict=self._strict
+            )
+            self._traces += 1
+            self._whole |= recorded.aliased
+            if recorded.entry is not None:
+                self._add(recorded.entry)
+            return recorded.result
+
+    def _add(self, entry: Entry) -> None:
+        retrace = explain.reason(entry, self._entries)
+        if retrace is not None:
+            self._retraces = [*self._retraces[-99:], retrace]
+            if config.explain:
+                explain.announce(self.__name__, retrace)
+        entries = [entry, *self._entries]
+        for old in entries[config.signatures :]:
+            self._replayed_before += old.replays
+            self._dropped += 1
+        self._entries = entries[: config.signatures]
+
+    # -- looking inside ------------------------------------------------------------------------------------------
+
+    def entry_for(self, *args: Any, **kwargs: Any) -> Entry:
+        """The entry these arguments (arrays, or `tj.spec`s for them) have; recorded without running, if new."""
+        return specs.entry_for(self, args, kwargs)
+
+    def warm(self, *args: Any, **kwargs: Any) -> None:
+        """Record and compile for these arguments without computing or changing anything.
+
+        Arrays may be given as `tj.spec(shape, dtype)`.
+        """
+        self.entry_for(*args, **kwargs)
+
+    def graph(self, *args: Any, **kwargs: Any) -> Graph:
+        """The recorded graph for these arguments; `print` shows it."""
+        return self.entry_for(*args, **kwargs).graph
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """The compiled schedule for these arguments: tasks, their dependencies, buffers; `print` shows it."""
+        entry = self.entry_for(*args, **kwargs)
+        if entry.schedule is None:
+            raise ArgumentError(f"{self.__name__} runs piecewise for these arguments: {entry.reasons[0][0]}")
+        return entry.schedule
+
+    def kernels(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """The kernels for these arguments: name, source, user lines, whether vectorised, where they came from."""
+        return list(self.schedule(*args, **kwargs).kernels)
+
+    def explain(self) -> str:
+        """For people: signatures seen, why each retrace happened, kernels and memory, what could not be replayed."""
+        return explain.report(self.__name__, self._entries, self._retraces, self._dropped)
+
+    def cache_info(self) -> CacheInfo:
+        """Counts: traces, replays, signatures, kernels compiled and loaded."""
+        kernels = {k.key: k for e in self._entries if e.schedule is not None for k in e.schedule.kernels}
+        origins = [k.origin for k in kernels.values()]
+        return CacheInfo(
+            traces=self._traces,
+            replays=self._replayed_before + sum(e.replays for e in self._entries),
+            signatures=len(self._entries),
+            kernels_compiled=origins.count("compiled"),
+            kernels_loaded=origins.count("loaded"),
+        )
+
+    def cache_clear(self) -> None:
+        """Forget all signatures."""
+        with self._lock:
+            self._entries, self._retraces = [], []
+
+
+def jit(function: Callable[..., Any] | None = None, *, strict: bool = False) -> Any:
+    """Trace `function` on its first call and replay it on later ones.
+
+    The body runs once for each signature: the arguments' structure, shapes, dtypes and aliasing, and the numbers it
+    looked at. With ``strict=True`` a body that cannot be replayed raises `ReplayError` at the line that is the reason;
+    otherwise it runs piecewise, and `explain()` says why.
+    """
+    if function is None:
+        return functools.partial(jit, strict=strict)
+    if not callable(function):
+        raise ArgumentError(f"jit: expected a function, got {type(function).__name__}")
+    code = getattr(function, "__code__", None)
+    if code is not None and code.co_flags & 0x2A0:  # generator, coroutine, asynchronous generator
+        raise ArgumentError(
+            f"jit: {function.__qualname__} is a generator or coroutine; trace the function that does one step of it"
+        )
+    return Jitted(function, strict=strict)

@@ -1,0 +1,270 @@
+"""The one recorder: what array code does becomes a graph, whether it runs eagerly or under `tj.jit`.
+
+A `Recording` is a graph under construction plus what each storage holds in it. A storage that the recording created
+holds a value of the graph (`Storage.pending`). One that existed before is read and written through *windows*: a
+contiguous range of it that enters the graph as one input. Writing rebinds a value, so the graph stays pure; when the
+recording is launched, rebound windows become effects and live pending storages become outputs.
+
+What always holds:
+- A window that is written overlaps no other window of its storage (`Overlap` is raised instead: an eager recording
+  is cut there, a trace starts again with the whole storage as one window).
+- An eager recording marks every storage it touches (`storage.recording`), so that whoever touches it from elsewhere
+  flushes first. A trace marks only the storages it creates: nothing it does shows before it is launched.
+
+`thread` holds what this thread has open: one eager recording, at most one trace, the number of active gradients.
+`lock` is held while an eager recording changes: another thread may flush it. It is one lock for all of them, because a
+recording that touches a storage of another one flushes that while it is changing itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tracejit.errors import ReadOnlyError, ReplayError
+from tracejit.frontend.location import user_location
+from tracejit.frontend.storage import Storage
+from tracejit.ir.graph import Builder, Effect, Graph, Value, constant_of
+from tracejit.ir.op import Op
+from tracejit.ir.types import HOST, ArrayType
+from tracejit.ir.view import View
+from tracejit.ops import constant, update, view
+
+
+class Window:
+    """Elements ``lo`` to ``hi`` of a materialised storage, as one value of a recording."""
+
+    __slots__ = ("hi", "input", "lo", "storage", "value")
+
+    def __init__(self, storage: Storage, lo: int, hi: int, value: Value):
+        self.storage, self.lo, self.hi = storage, lo, hi
+        self.input = self.value = value
+
+    @property
+    def written(self) -> bool:
+        return self.value is not self.input
+
+    def overlaps(self, lo: int, hi: int) -> bool:
+        return self.lo < hi and lo < self.hi
+
+
+class Number:
+    """Where a run-time number comes from: `value` now; `source` is what identifies it (a number or an expression)."""
+
+    __slots__ = ("source", "value")
+
+    def __init__(self, value: bool | int | float, source: Any):
+        self.value, self.source = value, source
+
+
+class Overlap(Exception):
+    """A window is needed that overlaps a written one of the same storage."""
+
+    def __init__(self, storage: Storage):
+        super().__init__("overlapping windows")
+        self.storage = storage
+
+
+class Recording(Builder):
+    """A graph under construction, and what each storage holds in it."""
+
+    marks_storages = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tapes: list[Any] = []  # gradients being taken; told before nodes are forgotten
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything; active gradients keep the nodes they need."""
+        for tape in self.tapes:
+            tape.flushed()
+        self.inputs, self.nodes = [], []
+        self.bound: list[Window | Number] = []
+        self.windows: dict[Storage, list[Window]] = {}
+        self.created: list[weakref.ref[Storage]] = []
+        self.defined: set[Value] = set()
+        self.scalars: dict[tuple[Any, ...], Value] = {}
+        self.bytes = 0
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
+        """`Builder.emit`; kept values of an earlier recording become inputs."""
+        for value in inputs:
+            if value not in self.defined:
+                self.adopt(value)
+        result = super().emit(op, *inputs, location=location or user_location(), **attrs)
+        for value in self.nodes[-1].outputs:
+            self.defined.add(value)
+            self.bytes += value.type.nbytes
+        return result
+
+    def adopt(self, value: Value) -> None:
+        """Make a value kept from an earlier recording (see `kept`) an input of this one."""
+        window = kept.get(value)
+        if window is None:
+            raise ReplayError("an array of a finished recording is used here, but was not kept for it")
+        self._mark(window.storage)
+        self._add_input(value, window)
+
+    def _add_input(self, value: Value, bound: Window | Number) -> None:
+        self.inputs.append(value)
+        self.bound.append(bound)
+        self.defined.add(value)
+
+    def literal(self, number: Any, dtype: np.dtype) -> Value:
+        """A number written in the program: part of the graph."""
+        key = ("literal", repr(number), dtype)
+        if key not in self.scalars:
+            self.scalars[key] = self.emit(constant, **constant_of(number, dtype))
+        return self.scalars[key]
+
+    def constant(self, number: Any, dtype: np.dtype) -> Value:
+        """A number that belongs to the structure of the graph, in eager code too."""
+        return Recording.literal(self, number, dtype)
+
+    def number(self, number: Number, dtype: np.dtype) -> Value:
+        """A run-time number: an input on the host."""
+        key = ("number", repr(number.source), dtype)
+        if key not in self.scalars:
+            value = self.scalars[key] = Value(ArrayType((), dtype, HOST))
+            self._add_input(value, number)
+        return self.scalars[key]
+
+    # -- storages ------------------------------------------------------------------------------------------------
+
+    def _mark(self, storage: Storage) -> None:
+        holder = storage.recording
+        if holder is not self and holder is not None:
+            holder.release(storage)
+        if self.marks_storages:
+            storage.recording = self
+
+    def release(self, storage: Storage) -> None:
+        """Make `storage` available to others. Only an eager recording can: what a trace does is not computed yet."""
+        raise ReplayError(
+            f"an array made at {storage.made_at} while a traced function was being recorded is used outside of it, "
+            "but was never computed; return it from the function instead"
+        )
+
+    def new(self, value: Value) -> Storage:
+        """A new storage that holds `value`."""
+        storage = Storage(value.type)
+        storage.recording, storage.pending = self, value
+        storage.made_at = self.nodes[-1].location if self.nodes else None
+        self.created.append(weakref.ref(storage))
+        return storage
+
+    def range_for(self, storage: Storage, wanted: View) -> tuple[int, int]:
+        """The range of a storage to bring in for a view of it."""
+        return wanted.span()
+
+    def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
+        """The window through which `wanted` is accessed; made when there is none."""
+        self._mark(storage)
+        windows = self.windows.setdefault(storage, [])
+        lo, hi = wanted.span()
+        found = next((w for w in windows if w.lo <= lo and hi <= w.hi), None)
+        if found is None:
+            lo, hi = self.range_for(storage, wanted)
+            if any(w.written and w.overlaps(lo, hi) for w in windows):
+                raise Overlap(storage)
+            size = hi - lo
+            shape: tuple[int, ...] = (size,)
+            if size == wanted.size and wanted.is_contiguous():
+                shape = wanted.shape
+            elif size == storage.type.size:
+                shape = storage.type.shape
+            value = Value(ArrayType(shape, storage.type.dtype, storage.type.device))
+            found = Window(storage, lo, hi, value)
+            windows.append(found)
+            self._add_input(value, found)
+        if write and any(w is not found and w.overlaps(found.lo, found.hi) for w in windows):
+            raise Overlap(storage)
+        return found
+
+    def read(self, storage: Storage, wanted: View) -> Value:
+        """The current content of `storage` seen through `wanted`, with its shape."""
+        if storage.pending is not None and storage.recording is self:
+            value, low = storage.pending, 0
+        else:
+            window = self.window(storage, wanted, write=False)
+            value, low = window.value, window.lo
+        if value not in self.defined:
+            self.adopt(value)
+        inside = View(wanted.offset - low, wanted.shape, wanted.strides)
+        if wanted.shape == value.type.shape and inside.is_whole(wanted.shape):
+            return value
+        return self.emit(view, value, view=inside)
+
+    def write(self, storage: Storage, wanted: View, new: Value) -> None:
+        """Rebind the elements of `wanted` to `new`, which has its shape, dtype and device."""
+        if wanted.overlaps_itself():
+            raise ReadOnlyError(
+                f"cannot write to a broadcast view of shape {wanted.shape}: several of its elements share one "
+                "place in memory; write to a copy (x.copy())"
+            )
+        window = None
+        if storage.pending is not None and storage.recording is self:
+            base, low = storage.pending, 0
+        else:
+            window = self.window(storage, wanted, write=True)
+            base, low = window.value, window.lo
+        inside = View(wanted.offset - low, wanted.shape, wanted.strides)
+        if base.type.shape == new.type.shape and inside.is_whole(base.type.shape):
+            value = new
+        else:
+            value = self.emit(update, base, new, view=inside)
+        if window is None:
+            storage.pending = value
+        else:
+            window.value = value
+
+    # -- the finished graph --------------------------------------------------------------------------------------
+
+    def live(self) -> list[Storage]:
+        """The storages this recording created that somebody still holds."""
+        return [s for ref in self.created if (s := ref()) is not None and s.pending is not None]
+
+    def written(self) -> list[Window]:
+        """The windows of older storages whose content changed, in order of first access."""
+        return [w for windows in self.windows.values() for w in windows if w.written]
+
+    def finish(self, outputs: list[Value]) -> Graph:
+        """The graph with these outputs and an effect for every written window."""
+        return self.graph(outputs, [Effect(w.input, w.value) for w in self.written()])
+
+
+kept: weakref.WeakKeyDictionary[Value, Window] = weakref.WeakKeyDictionary()
+"""Values of flushed recordings that a gradient may still need, and where they lie in memory."""
+
+
+lock = threading.RLock()
+
+
+class Thread(threading.local):
+    """What one thread has open."""
+
+    def __init__(self) -> None:
+        self.eager: Any = None  # the thread's `eager.EagerRecording`, made on first use
+        self.trace: Any = None  # the `trace.Trace` being recorded
+        self.tapes = 0
+
+
+thread = Thread()
+
+
+@contextmanager
+def taping() -> Iterator[None]:
+    """While active, values of flushed recordings are kept for the gradient."""
+    thread.tapes += 1
+    try:
+        yield
+    finally:
+        thread.tapes -= 1

@@ -1,0 +1,147 @@
+"""Replay functions: the Python that a repeated call runs instead of the body.
+
+For every recorded signature a function is generated that is straight-line Python: walk the arguments, check them
+(return `MISS` where they are not of this signature), compute the numbers, bind addresses, launch, write back what the
+body rebound, return. Nothing in it is generic, which is what keeps a replay at a few microseconds:
+
+    def replay(args, kwargs):
+        if len(args) != 2 or kwargs: return MISS
+        v0 = args[0]
+        if type(v0) is not NDArray: return MISS
+        s0 = v0._storage
+        if s0.type is not T0 and s0.type != T0: return MISS
+        ...
+        launch(pack(s0.address, v1, t0.address, s0.variable.address, 0, t0.variable.address), (s0, t0))
+        return NDArray(t0, V1)
+
+`Source` collects its lines and constants. `Source.array` emits the checks of one array; what comes before and after
+the launch is put together by `frontend.jit`.
+"""
+
+from __future__ import annotations
+
+import linecache
+from typing import Any
+
+import numpy as np
+
+from tracejit.frontend.ndarray import NDArray
+from tracejit.frontend.number import source_of
+from tracejit.frontend.storage import Storage
+from tracejit.ir.types import ArrayType
+from tracejit.ir.view import View
+
+
+class _Miss:
+    """What a replay function returns when the call is not of its signature."""
+
+    def __repr__(self) -> str:
+        return "MISS"
+
+
+MISS = _Miss()
+
+
+def release(storage: Storage) -> None:
+    """Flush the eager recording that has touched `storage`."""
+    holder = storage.recording
+    if holder is not None:
+        holder.release(storage)
+
+
+class Source:
+    """A replay function under construction: its lines, and the objects its names stand for."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {
+            "MISS": MISS, "NDArray": NDArray, "Storage": Storage, "View": View, "ndarray": np.ndarray,
+            "release": release,
+        }  # fmt: skip
+        self._constants: dict[int, str] = {}
+        self._serial = 0
+
+    def name(self, prefix: str) -> str:
+        """A fresh variable."""
+        self._serial += 1
+        return f"{prefix}{self._serial - 1}"
+
+    def constant(self, value: Any) -> str:
+        """A name that stands for this very object; it is kept alive by the function."""
+        found = self._constants.get(id(value))
+        if found is None:
+            found = self._constants[id(value)] = self.name("K")
+            self.names[found] = value
+        return found
+
+    def line(self, text: str) -> None:
+        """Append one line of the body."""
+        self.lines.append(text)
+
+    def require(self, condition: str) -> None:
+        """The call is of this signature only if `condition` holds."""
+        self.lines.append(f"if not ({condition}): return MISS")
+
+    def bind(self, expression: str, prefix: str = "v") -> str:
+        """Evaluate `expression` into a fresh variable."""
+        name = self.name(prefix)
+        self.lines.append(f"{name} = {expression}")
+        return name
+
+    def same(self, expression: str, value: Any) -> None:
+        """Require that a plain value is what it was: equal, of the same type, and the same zero or nan."""
+        kind = type(value)
+        if value is None or kind is bool or value is Ellipsis:
+            self.require(f"{expression} is {value!r}")
+        elif kind is float:
+            self.require(f"type({expression}) is float and repr({expression}) == {value!r}"
+                         if value == 0 or value != value
+                         else f"type({expression}) is float and {expression} == {source_of(value)}")  # fmt: skip
+        elif kind in (int, str, bytes):
+            self.require(f"type({expression}) is {kind.__name__} and {expression} == {value!r}")
+        elif isinstance(value, np.generic):
+            constant = self.constant(value)
+            self.require(f"type({expression}) is type({constant}) and repr({expression}) == repr({constant})")
+        elif kind is tuple:
+            whole = self.bind(expression)
+            self.require(f"type({whole}) is tuple and len({whole}) == {len(value)}")
+            for index, item in enumerate(value):
+                self.same(f"{whole}[{index}]", item)
+        else:
+            self.require(f"{expression} is {self.constant(value)}")
+
+    def array(self, variable: str, type: ArrayType, view: View, *, window: bool) -> str:
+        """Require an NDArray of this type and view (any offset, for a window); bind its storage."""
+        self.require(f"type({variable}) is NDArray")
+        storage = self.bind(f"{variable}._storage", "s")
+        if window:
+            of = self.bind(f"{storage}.type")
+            self.require(
+                f"{of}.dtype == {self.constant(type.dtype)} and {of}.device == {self.constant(type.device)}"
+            )
+            seen = self.bind(f"{variable}._view")
+            self.require(
+                f"{seen}.shape == {self.constant(view.shape)} and {seen}.strides == {self.constant(view.strides)}"
+            )
+        else:
+            t, v = self.constant(type), self.constant(view)
+            self.line(f"if {storage}.type is not {t}:")
+            self.line(f"    if {storage}.type != {t}: return MISS")
+            self.line(f"    {storage}.type = {t}")
+            self.line(f"if {variable}._view is not {v}:")
+            self.line(f"    if {variable}._view != {v}: return MISS")
+            self.line(f"    {variable}._view = {v}")
+        return storage
+
+    def function(self, name: str) -> Any:
+        """Compile the lines into ``replay(args, kwargs)``; its source is registered with `linecache`."""
+        text = "def replay(args, kwargs):\n" + "".join(f"    {line}\n" for line in self.lines)
+        filename = f"<tracejit replay of {name} #{id(self):x}>"
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+        exec(compile(text, filename, "exec"), self.names)
+        return self.names["replay"]
+
+    @property
+    def text(self) -> str:
+        """The function's source."""
+        return "def replay(args, kwargs):\n" + "".join(f"    {line}\n" for line in self.lines)

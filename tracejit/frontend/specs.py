@@ -1,0 +1,62 @@
+"""Array specifications: a shape and a dtype where an array would stand, to compile ahead of time.
+
+>>> spec((2, 3), "float32")
+spec((2, 3), float32)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracejit.frontend import dispatch, tracer, trees
+from tracejit.frontend.ndarray import NDArray, normalize_shape
+from tracejit.frontend.storage import Storage
+from tracejit.ir.types import CPU, ArrayType, Device
+from tracejit.ir.view import View
+
+if TYPE_CHECKING:
+    from tracejit.frontend.jit import Jitted
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An array that is not there: what `warm`, `graph`, `schedule` and `kernels` need to know of it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    device: Device = CPU
+
+    def __repr__(self) -> str:
+        return f"spec({self.shape}, {self.dtype})"
+
+
+def spec(shape: Any, dtype: Any = np.float32, device: Device = CPU) -> Spec:
+    """The specification of an array of `shape` (an integer or a sequence) and `dtype` on `device`."""
+    return Spec(normalize_shape("spec", shape), dispatch.supported("spec", dtype), device)
+
+
+def _stand_in(leaf: Any) -> Any:
+    """An array without memory for a spec; anything else stays."""
+    if not isinstance(leaf, Spec):
+        return leaf
+    storage = Storage(ArrayType(leaf.shape, leaf.dtype, leaf.device))
+    return NDArray(storage, View.of_shape(leaf.shape))
+
+
+def entry_for(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tracer.Entry:
+    """The entry of `jitted` for these arguments, recorded and compiled without running anything if it is new."""
+    args, kwargs = trees.map(_stand_in, (args, kwargs))
+    with jitted._lock:
+        function = jitted.__wrapped_function__
+        recorded = tracer.record(function, args, kwargs, jitted._whole, strict=True, launch=False)
+        entry = recorded.entry
+        assert entry is not None
+        known = next((e for e in jitted._entries if e.facts == entry.facts), None)
+        if known is not None:
+            return known
+        jitted._traces += 1
+        jitted._add(entry)
+        return entry

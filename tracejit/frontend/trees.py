@@ -1,0 +1,140 @@
+"""Trees: nested dicts, lists, tuples, named tuples, dataclasses and None, with anything else as a leaf.
+
+A leaf's path is written as one would in Python: ``params['w1']``, ``state.velocity[0]``.
+
+>>> leaves, structure = flatten({"b": 1, "a": [2, (3, None)]})
+>>> leaves
+[1, 2, 3]
+>>> unflatten(structure, [10, 20, 30])
+{'b': 10, 'a': [20, (30, None)]}
+>>> map(lambda x, y: x + y, {"w": 1}, {"w": 2})
+{'w': 3}
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tracejit.errors import ArgumentError
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """The shape of a tree: its container type, the keys in it, and the structures of its children (None: a leaf)."""
+
+    kind: type | None
+    keys: tuple[Any, ...] = ()
+    children: tuple[Structure, ...] = ()
+
+    @property
+    def leaves(self) -> int:
+        """How many leaves the tree has."""
+        return 1 if self.kind is None else sum(c.leaves for c in self.children)
+
+
+LEAF = Structure(None)
+
+
+def children_of(tree: Any) -> tuple[type, tuple[Any, ...], list[Any]] | None:
+    """Container type, keys and children of a tree; None for a leaf."""
+    kind = type(tree)
+    if tree is None:
+        return kind, (), []
+    if isinstance(tree, dict):
+        return kind, tuple(tree), list(tree.values())
+    if kind is list or kind is tuple:
+        return kind, tuple(range(len(tree))), list(tree)
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return kind, tuple(tree._fields), list(tree)
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        names = tuple(f.name for f in dataclasses.fields(tree))
+        return kind, names, [getattr(tree, n) for n in names]
+    return None
+
+
+def build(kind: type, keys: Sequence[Any], children: Sequence[Any]) -> Any:
+    """A container of `kind` with these children."""
+    if kind is type(None):
+        return None
+    if issubclass(kind, dict):
+        made = kind()
+        made.update(zip(keys, children, strict=True))
+        return made
+    if kind is list or kind is tuple:
+        return kind(children)
+    if issubclass(kind, tuple):
+        return kind(*children)
+    made = object.__new__(kind)
+    for name, child in zip(keys, children, strict=True):
+        object.__setattr__(made, name, child)
+    return made
+
+
+def step(kind: type, key: Any) -> str:
+    """How a child is written after its container: ``['w']``, ``[0]``, ``.name``."""
+    if issubclass(kind, dict) or kind in (list, tuple):
+        return f"[{key!r}]"
+    return f".{key}"
+
+
+def flatten(tree: Any) -> tuple[list[Any], Structure]:
+    """Leaves in order, and the structure that `unflatten` needs."""
+    leaves: list[Any] = []
+
+    def walk(node: Any) -> Structure:
+        found = children_of(node)
+        if found is None:
+            leaves.append(node)
+            return LEAF
+        kind, keys, children = found
+        return Structure(kind, keys, tuple(builtins.map(walk, children)))
+
+    return leaves, walk(tree)
+
+
+def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
+    """The tree of this structure with these leaves."""
+    remaining = iter(leaves)
+
+    def walk(node: Structure) -> Any:
+        if node.kind is None:
+            return next(remaining)
+        return build(node.kind, node.keys, [walk(c) for c in node.children])
+
+    tree = walk(structure)
+    if next(remaining, remaining) is not remaining:
+        raise ArgumentError(f"unflatten: got {len(leaves)} leaves for a tree with {structure.leaves}")
+    return tree
+
+
+def leaves_with_paths(tree: Any, root: str = "") -> list[tuple[str, Any]]:
+    """Every leaf with its path."""
+    found = children_of(tree)
+    if found is None:
+        return [(root, tree)]
+    kind, keys, children = found
+    return [
+        pair
+        for key, child in zip(keys, children, strict=True)
+        for pair in leaves_with_paths(child, root + step(kind, key))
+    ]
+
+
+def map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """`function` applied to corresponding leaves of trees with one structure."""
+    leaves, structure = flatten(tree)
+    columns = [leaves]
+    for other in others:
+        more, other_structure = flatten(other)
+        if other_structure != structure:
+            raise ArgumentError(f"tree.map: trees differ in structure: {structure} and {other_structure}")
+        columns.append(more)
+    return unflatten(structure, [function(*row) for row in zip(*columns, strict=True)])
+
+
+def leaves(tree: Any) -> list[Any]:
+    """The leaves in order."""
+    return flatten(tree)[0]
