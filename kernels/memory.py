@@ -1,4 +1,5 @@
-"""Typed access to raw memory, atomics and calls by address: the intrinsics under every kernel and the executor.
+"""Typed access to raw memory, atomics and calls by address: the intrinsics under every kernel and the
+executor.
 
 Addresses are plain ``int64``. Dtypes are passed as Numba types and are compile-time constants.
 

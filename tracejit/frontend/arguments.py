@@ -1,10 +1,11 @@
-"""The arguments of a traced call: what the body gets to see, and the checks by which a replay recognises them again.
+"""The arguments of a traced call: what the body gets to see, and the checks by which a replay recognises them
+again.
 
-`Arguments.bring` walks the arguments once. For each it emits lines of the replay function (see `frontend.replay`)
-and gives what the body is called with: containers are rebuilt (so that rebinding can be seen, and undone when the body
-raises), numbers become proxies, NumPy arrays are copied in, arrays and other objects are passed as themselves.
-An array that views a part of its storage is passed as a *window*: an array of its own on the same memory, so that
-its offset is a run-time value.
+`Arguments.bring` walks the arguments once. For each it emits lines of the replay function (see
+`frontend.replay`) and gives what the body is called with: containers are rebuilt (so that rebinding can be
+seen, and undone when the body raises), numbers become proxies, NumPy arrays are copied in, arrays and other
+objects are passed as themselves. An array that views a part of its storage is passed as a *window*: an array
+of its own on the same memory, so that its offset is a run-time value.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, 
 class Arguments:
     """What the trace knows of its call's arguments.
 
-    arrays:     storage the trace sees -> name of the replay's variable for its storage, and its offset in elements.
+    arrays:     storage the trace sees -> name of the replay's variable for its storage, and its offset in
+                elements.
     handles:    id of an array passed on -> replay variable holding the caller's array.
     callers:    id of an array passed on -> the caller's array.
     containers: id of a rebuilt container -> (rebuilt, original, replay variable).

@@ -1,8 +1,8 @@
 """What an array is, without its operators: a `Storage` plus a `View`, construction, looking and conversion.
 
-*Looking* at a value (`numpy`, `item`, `float`, `bool`, `print`, ...) flushes the recording that holds it and waits for
-that value only. `NDArray` (in `frontend.ndarray`) adds operators and indexing; `ArrayCore.new` makes one without
-knowing it, so that dispatch can stand below the operators that call it.
+*Looking* at a value (`numpy`, `item`, `float`, `bool`, `print`, ...) flushes the recording that holds it and
+waits for that value only. `NDArray` (in `frontend.ndarray`) adds operators and indexing; `ArrayCore.new`
+makes one without knowing it, so that dispatch can stand below the operators that call it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ArrayCore:
         self._storage = storage
         self._view = view
 
-    # -- what it is ----------------------------------------------------------------------------------------------
+    # -- what it is ------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -87,7 +87,7 @@ class ArrayCore:
             raise ArgumentError("len() of an array without dimensions")
         return self.shape[0]
 
-    # -- construction --------------------------------------------------------------------------------------------
+    # -- construction ----------------------------------------------------------------------------------------
 
     @staticmethod
     def from_numpy(array: np.ndarray) -> Any:
@@ -108,7 +108,7 @@ class ArrayCore:
             thread.trace.imported(storage, array)
         return ArrayCore.new(storage)
 
-    # -- looking -------------------------------------------------------------------------------------------------
+    # -- looking ---------------------------------------------------------------------------------------------
 
     def _ready(self, what: str) -> None:
         """Make the content available in memory: flush what it depends on, and wait for it."""
@@ -131,7 +131,8 @@ class ArrayCore:
     def numpy(self, *, copy: bool = True) -> np.ndarray:
         """The elements as a NumPy array: a copy, or with ``copy=False`` a read-only view of the memory.
 
-        A view keeps the storage *shared*: later work that touches it finishes before the call that starts it returns.
+        A view keeps the storage *shared*: later work that touches it finishes before the call that starts it
+        returns.
         """
         seen = self._seen("numpy()")
         if copy:
@@ -201,7 +202,7 @@ class ArrayCore:
 
     __hash__ = None  # type: ignore[assignment]
 
-    # -- exchange ------------------------------------------------------------------------------------------------
+    # -- exchange --------------------------------------------------------------------------------------------
 
     def __dlpack__(self, **options: Any) -> Any:
         self._storage.shared = True

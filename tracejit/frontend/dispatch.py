@@ -1,8 +1,9 @@
 """From a user's call to a node: promote, broadcast, cast, emit, wrap.
 
-`apply(op, *operands, **attrs)` is the one way in which array code reaches the recorder. Operands are NDArrays, NumPy
-arrays and scalars, Python numbers or the number proxies of a trace. Dtypes follow NumPy 2: `np.result_type` between
-arrays, Python numbers are weak. Operators never see an ArrayCore: they get values of one dtype and one shape.
+`apply(op, *operands, **attrs)` is the one way in which array code reaches the recorder. Operands are
+NDArrays, NumPy arrays and scalars, Python numbers or the number proxies of a trace. Dtypes follow NumPy 2:
+`np.result_type` between arrays, Python numbers are weak. Operators never see an ArrayCore: they get values of
+one dtype and one shape.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ Operand = Any
 
 
 def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
-    """Record `op` on `operands` (promoted and broadcast, for public elementwise operators) and wrap its results."""
+    """Record `op` on `operands` (promoted and broadcast, for public elementwise operators) and wrap its
+    results."""
     operands = tuple(as_operand(op.name, x) for x in operands)
     dtypes = promoted(op, operands)
     shape = broadcast_shape(op.name, [x.shape for x in operands if isinstance(x, ArrayCore)])
@@ -51,7 +53,8 @@ def _fits(number: int, dtype: np.dtype) -> bool:
 
 
 def _beyond(op: Op, operands: Sequence[Operand], number: int, dtype: np.dtype, shape: tuple[int, ...]) -> Any:
-    """`op` with a number that its dtype cannot hold: a comparison has one answer for all elements, as in NumPy."""
+    """`op` with a number that its dtype cannot hold: a comparison has one answer for all elements, as in
+    NumPy."""
     if isinstance(op.evaluate, np.ufunc) and op.evaluate.types[-1].endswith("?") and len(operands) == 2:
         truth = op.evaluate(*(x if x is number else 0 for x in operands))
         return full(bool(truth), shape, np.dtype(bool), device_of(operands))
@@ -105,7 +108,8 @@ def wrap(recording: Recording, result: Value | tuple[Value, ...]) -> Any:
 
 
 def write(target: ArrayCore, value: Operand, name: str = "assignment") -> None:
-    """Store `value` (broadcast, cast as NumPy's ``same_kind`` allows) into the elements that `target` views."""
+    """Store `value` (broadcast, cast as NumPy's ``same_kind`` allows) into the elements that `target`
+    views."""
     value = as_operand(name, value)
     dtype = target.dtype
     source = np.result_type(weak_type(value), dtype) if is_weak(value) else weak_type(value)
@@ -153,7 +157,7 @@ def value_of(recording: Recording, operand: Operand, dtype: np.dtype, shape: tup
     return value
 
 
-# -- operands ----------------------------------------------------------------------------------------------------
+# -- operands ------------------------------------------------------------------------------------------------
 
 
 def as_operand(name: str, x: Any) -> Operand:
@@ -173,7 +177,8 @@ def as_operand(name: str, x: Any) -> Operand:
 
 
 def is_weak(x: Operand) -> bool:
-    """Whether `x` is a Python number, which adapts its dtype to the arrays it meets (NumPy scalars do not)."""
+    """Whether `x` is a Python number, which adapts its dtype to the arrays it meets (NumPy scalars do
+    not)."""
     return not isinstance(x, ArrayCore)
 
 
@@ -216,7 +221,7 @@ def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, 
         ) from None
 
 
-# -- promotion ---------------------------------------------------------------------------------------------------
+# -- promotion -----------------------------------------------------------------------------------------------
 
 HALF, SINGLE = np.dtype("float16"), np.dtype("float32")
 
@@ -244,7 +249,8 @@ def promoted(op: Op, operands: Sequence[Operand]) -> list[np.dtype]:
 
 
 def _numpy_loop(ufunc: np.ufunc, dtype: np.dtype) -> np.dtype:
-    """The dtype in which NumPy's ufunc would compute operands of `dtype`; `dtype` itself where it would refuse."""
+    """The dtype in which NumPy's ufunc would compute operands of `dtype`; `dtype` itself where it would
+    refuse."""
     try:
         found = ufunc.resolve_dtypes((*[dtype] * ufunc.nin, *[None] * ufunc.nout))[0]
     except TypeError:
@@ -303,7 +309,7 @@ def in_trace() -> bool:
     return thread.trace is not None
 
 
-# -- operators with rules of their own ---------------------------------------------------------------------------
+# -- operators with rules of their own -----------------------------------------------------------------------
 
 
 def power(base: Operand, exponent: Operand) -> Any:

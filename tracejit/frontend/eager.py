@@ -1,8 +1,8 @@
 """Eager code: the open recording of each thread, and when and how it is flushed.
 
-A flush compiles the recorded graph (or finds its schedule by structure), gives pending storages their memory and
-launches. It happens at a look, at fixed sizes (so that loops cut into identical groups), when another thread or a
-traced call touches a storage of the recording, and when windows would overlap.
+A flush compiles the recorded graph (or finds its schedule by structure), gives pending storages their memory
+and launches. It happens at a look, at fixed sizes (so that loops cut into identical groups), when another
+thread or a traced call touches a storage of the recording, and when windows would overlap.
 
 Numbers in eager code are run-time inputs, so `x * 0.1` and `x * 0.2` share one schedule.
 """
@@ -35,7 +35,8 @@ _schedules_lock = threading.Lock()
 
 
 def schedule_for(graph: Graph) -> Any:
-    """The schedule of a graph of this structure, compiled if it is new (least recently used ones are dropped)."""
+    """The schedule of a graph of this structure, compiled if it is new (least recently used ones are
+    dropped)."""
     key = compile.schedule_key(graph)
     with _schedules_lock:
         schedule = _schedules.get(key)

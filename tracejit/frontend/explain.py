@@ -1,4 +1,5 @@
-"""Reasons, for people: why a traced function retraced, what it runs, and what keeps it from being replayed."""
+"""Reasons, for people: why a traced function retraced, what it runs, and what keeps it from being
+replayed."""
 
 from __future__ import annotations
 

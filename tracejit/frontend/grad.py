@@ -1,7 +1,8 @@
 """Gradients of functions on arrays: a transformation of the recorded graph, not a mode of the arrays.
 
-`value_and_grad(f)` calls f while the recorder keeps what it records, then appends the backward nodes to the same
-recording. So it works in eager code, inside `tj.jit`, around jitted functions, and on itself (second derivatives).
+`value_and_grad(f)` calls f while the recorder keeps what it records, then appends the backward nodes to the
+same recording. So it works in eager code, inside `tj.jit`, around jitted functions, and on itself (second
+derivatives).
 
 >>> import tracejit as tj
 >>> tj.grad(lambda x: (x * x * x).sum())(tj.asarray([1.0, 2.0]))
@@ -65,11 +66,12 @@ def _recorded() -> Iterator[_Tape]:
 
 
 def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
-    """``(value, pull_back)``: the result of ``function(*args)``, and a function from its cotangents to the arguments'.
+    """``(value, pull_back)``: the result of ``function(*args)``, and a function from its cotangents to the
+    arguments'.
 
-    `pull_back` takes a tree like the value and returns a tuple with one tree for each argument (None for leaves that
-    are not floating arrays). With `has_aux`, `function` returns (value, aux) and so ``(value, pull_back, aux)`` comes
-    back. Source: reverse-mode differentiation as in TensorFlow's graph gradients.
+    `pull_back` takes a tree like the value and returns a tuple with one tree for each argument (None for
+    leaves that are not floating arrays). With `has_aux`, `function` returns (value, aux) and so ``(value,
+    pull_back, aux)`` comes back. Source: reverse-mode differentiation as in TensorFlow's graph gradients.
     """
     leaves, structure = trees.flatten(args)
     with taping(), _recorded() as tape:
@@ -104,11 +106,14 @@ def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
 def value_and_grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Any:
-    """A function that returns ``(value, gradients)`` of `function` with respect to the arguments at `argnums`.
+    """A function that returns ``(value, gradients)`` of `function` with respect to the arguments at
+    `argnums`.
 
-    `function` returns a scalar array (with `has_aux`: a pair of it and anything). Gradients have the structure of the
-    argument: arrays of its leaves' shapes and dtypes, None for leaves that are not floating arrays. The derivative is
-    with respect to the array, however the function reaches it: two leaves that are the same memory get the same total.
+    `function` returns a scalar array (with `has_aux`: a pair of it and anything). Gradients have the
+    structure of the
+    argument: arrays of its leaves' shapes and dtypes, None for leaves that are not floating arrays. The
+    derivative is with respect to the array, however the function reaches it: two leaves that are the same
+    memory get the same total.
     """
     single = isinstance(argnums, int)
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
@@ -140,7 +145,8 @@ def value_and_grad(
 
 
 def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Any:
-    """A function that returns the gradients of `function`; see `value_and_grad`. With `has_aux`: (gradients, aux)."""
+    """A function that returns the gradients of `function`; see `value_and_grad`. With `has_aux`: (gradients,
+    aux)."""
     both = value_and_grad(function, argnums, has_aux=has_aux)
 
     @functools.wraps(function)
@@ -207,7 +213,8 @@ def _backward(recording: Recording, nodes: list[Node], ends: list[Value], seeds:
 
 
 def _leaf_gradient(recording: Recording, leaf: NDArray, start: _Start, cotangent: Value | None) -> NDArray:
-    """The part of the cotangent of a storage's content that a leaf views; zeros where nothing depends on it."""
+    """The part of the cotangent of a storage's content that a leaf views; zeros where nothing depends on
+    it."""
     shape = start.value.type.shape
     if cotangent is None:
         zero = recording.constant(0.0, leaf.dtype)

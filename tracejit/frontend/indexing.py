@@ -1,7 +1,7 @@
 """Indexing: basic indices give views that alias, integer arrays gather, boolean masks look at values.
 
-`view_of` turns a basic index (integers, slices, ``...``, ``None``) into a view. `getitem` and `setitem` are what
-``x[index]`` and ``x[index] = value`` do; rules and results are NumPy's.
+`view_of` turns a basic index (integers, slices, ``...``, ``None``) into a view. `getitem` and `setitem` are
+what ``x[index]`` and ``x[index] = value`` do; rules and results are NumPy's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Exchange with NumPy and other array libraries: NumPy's two protocols, and DLPack.
 
-NumPy's ufuncs and functions called on an NDArray give NDArrays, computed here; what does not exist here raises
-`ArgumentError` rather than fall back to NumPy silently. ``out=`` may be an NDArray or, outside of traces, a NumPy
-array, which is then filled at once.
+NumPy's ufuncs and functions called on an NDArray give NDArrays, computed here; what does not exist here
+raises `ArgumentError` rather than fall back to NumPy silently. ``out=`` may be an NDArray or, outside of
+traces, a NumPy array, which is then filled at once.
 
 `from_dlpack` shares the exporter's memory: the array's storage lies on it and keeps the exporter alive.
 
@@ -41,7 +41,7 @@ def _refuse(what: str, remedy: str) -> ArgumentError:
     return locate(ArgumentError(f"{what}; {remedy}"), user_location())  # type: ignore[return-value]
 
 
-# -- ufuncs ----------------------------------------------------------------------------------------------------------
+# -- ufuncs --------------------------------------------------------------------------------------------------
 
 UFUNCS: dict[np.ufunc, Callable[..., Any]] = elementwise.UFUNCS | {np.matmul: linear.matmul, np.vecdot: linear.vecdot}
 
@@ -91,7 +91,7 @@ def _deliver(name: str, result: Any, out: Any) -> Any:
     return out
 
 
-# -- functions -------------------------------------------------------------------------------------------------------
+# -- functions -----------------------------------------------------------------------------------------------
 
 OTHER_NAMES = {
     "a": "x",

@@ -42,7 +42,8 @@ class CacheInfo:
 
 
 class Jitted:
-    """A traced function; made by `tj.jit`. Calling it replays the entry whose signature fits, or records a new one."""
+    """A traced function; made by `tj.jit`. Calling it replays the entry whose signature fits, or records a
+    new one."""
 
     def __init__(self, function: Callable[..., Any], *, strict: bool = False):
         functools.update_wrapper(self, function)
@@ -95,10 +96,11 @@ class Jitted:
             self._dropped += 1
         self._entries = entries[: config.signatures]
 
-    # -- looking inside ------------------------------------------------------------------------------------------
+    # -- looking inside --------------------------------------------------------------------------------------
 
     def entry_for(self, *args: Any, **kwargs: Any) -> Entry:
-        """The entry these arguments (arrays, or `tj.spec`s for them) have; recorded without running, if new."""
+        """The entry these arguments (arrays, or `tj.spec`s for them) have; recorded without running, if
+        new."""
         return specs.entry_for(self, args, kwargs)
 
     def warm(self, *args: Any, **kwargs: Any) -> None:
@@ -120,11 +122,13 @@ class Jitted:
         return entry.schedule
 
     def kernels(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """The kernels for these arguments: name, source, user lines, whether vectorised, where they came from."""
+        """The kernels for these arguments: name, source, user lines, whether vectorised, where they came
+        from."""
         return list(self.schedule(*args, **kwargs).kernels)
 
     def explain(self) -> str:
-        """For people: signatures seen, why each retrace happened, kernels and memory, what could not be replayed."""
+        """For people: signatures seen, why each retrace happened, kernels and memory, what could not be
+        replayed."""
         return explain.report(self.__name__, self._entries, self._retraces, self._dropped)
 
     def cache_info(self) -> CacheInfo:
@@ -148,9 +152,9 @@ class Jitted:
 def jit(function: Callable[..., Any] | None = None, *, strict: bool = False) -> Any:
     """Trace `function` on its first call and replay it on later ones.
 
-    The body runs once for each signature: the arguments' structure, shapes, dtypes and aliasing, and the numbers it
-    looked at. With ``strict=True`` a body that cannot be replayed raises `ReplayError` at the line that is the reason;
-    otherwise it runs piecewise, and `explain()` says why.
+    The body runs once for each signature: the arguments' structure, shapes, dtypes and aliasing, and the
+    numbers it looked at. With ``strict=True`` a body that cannot be replayed raises `ReplayError` at the line
+    that is the reason; otherwise it runs piecewise, and `explain()` says why.
     """
     if function is None:
         return functools.partial(jit, strict=strict)

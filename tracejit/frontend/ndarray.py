@@ -1,7 +1,7 @@
 """`NDArray`: the array people use. Operators, indexing and the methods NumPy users expect.
 
-Operators are derived from the operator declarations; in-place operators write through the view, so that every alias
-sees them. Methods that need no copy return views.
+Operators are derived from the operator declarations; in-place operators write through the view, so that every
+alias sees them. Methods that need no copy return views.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def _unary(op: Op) -> Callable[..., Any]:
 
 
 class NDArray(ArrayCore):
-    """A mutable n-dimensional array, recorded and computed lazily. Make one with `tj.asarray`, `tj.zeros`, ...
+    """A mutable n-dimensional array, recorded and computed lazily. Make one with `tj.asarray`, `tj.zeros`,
+    ...
 
     >>> import tracejit as tj
     >>> x = tj.arange(6).reshape(2, 3)
@@ -128,7 +129,7 @@ class NDArray(ArrayCore):
     def __contains__(self, value: Any) -> bool:
         return bool((self == value).any())
 
-    # -- views ---------------------------------------------------------------------------------------------------
+    # -- views -----------------------------------------------------------------------------------------------
 
     @property
     def T(self) -> NDArray:
@@ -161,7 +162,7 @@ class NDArray(ArrayCore):
     round = elementwise.round
     dot = linear.dot
 
-    # -- reductions ----------------------------------------------------------------------------------------------
+    # -- reductions ------------------------------------------------------------------------------------------
 
     sum = reductions.sum
     prod = reductions.prod
@@ -175,7 +176,7 @@ class NDArray(ArrayCore):
     argmax = reductions.argmax
     argmin = reductions.argmin
 
-    # -- NumPy's protocols ---------------------------------------------------------------------------------------
+    # -- NumPy's protocols -----------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         return interop.call_ufunc(ufunc, method, inputs, options)
@@ -186,7 +187,7 @@ class NDArray(ArrayCore):
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return sys.modules["tracejit"]
 
-    # -- copies --------------------------------------------------------------------------------------------------
+    # -- copies ----------------------------------------------------------------------------------------------
 
     def copy(self) -> NDArray:
         """A new array with the same elements."""

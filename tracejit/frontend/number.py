@@ -1,9 +1,9 @@
 """Numbers of a traced call: run-time inputs until the body looks at their value.
 
-A `NumberProxy` stands for an int or float argument while its call is recorded. Arithmetic between numbers gives another
-proxy whose `source` is the Python expression that computes it; replays evaluate that expression, so Python's own rules
-hold, and only results cross into kernels. Whoever looks at the value (a comparison, ``math.sqrt``, formatting,
-``range``, hashing) gets it, and the trace guards what was looked at.
+A `NumberProxy` stands for an int or float argument while its call is recorded. Arithmetic between numbers
+gives another proxy whose `source` is the Python expression that computes it; replays evaluate that
+expression, so Python's own rules hold, and only results cross into kernels. Whoever looks at the value (a
+comparison, ``math.sqrt``, formatting, ``range``, hashing) gets it, and the trace guards what was looked at.
 
 The proxy subclasses no number, because C code would read a subclass's C value and bypass us; it answers
 ``isinstance`` through ``__class__``.

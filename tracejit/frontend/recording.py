@@ -1,19 +1,22 @@
 """The one recorder: what array code does becomes a graph, whether it runs eagerly or under `tj.jit`.
 
-A `Recording` is a graph under construction plus what each storage holds in it. A storage that the recording created
-holds a value of the graph (`Storage.pending`). One that existed before is read and written through *windows*: a
-contiguous range of it that enters the graph as one input. Writing rebinds a value, so the graph stays pure; when the
-recording is launched, rebound windows become effects and live pending storages become outputs.
+A `Recording` is a graph under construction plus what each storage holds in it. A storage that the recording
+created holds a value of the graph (`Storage.pending`). One that existed before is read and written through
+*windows*: a contiguous range of it that enters the graph as one input. Writing rebinds a value, so the graph
+stays pure; when the recording is launched, rebound windows become effects and live pending storages become
+outputs.
 
 What always holds:
-- A window that is written overlaps no other window of its storage (`Overlap` is raised instead: an eager recording
-  is cut there, a trace starts again with the whole storage as one window).
-- An eager recording marks every storage it touches (`storage.recording`), so that whoever touches it from elsewhere
-  flushes first. A trace marks only the storages it creates: nothing it does shows before it is launched.
+- A window that is written overlaps no other window of its storage (`Overlap` is raised instead: an eager
+  recording is cut there, a trace starts again with the whole storage as one window).
+- An eager recording marks every storage it touches (`storage.recording`), so that whoever touches it from
+  elsewhere flushes first. A trace marks only the storages it creates: nothing it does shows before it is
+  launched.
 
-`thread` holds what this thread has open: one eager recording, at most one trace, the number of active gradients.
-`lock` is held while an eager recording changes: another thread may flush it. It is one lock for all of them, because a
-recording that touches a storage of another one flushes that while it is changing itself.
+`thread` holds what this thread has open: one eager recording, at most one trace, the number of active
+gradients. `lock` is held while an eager recording changes: another thread may flush it. It is one lock for
+all of them, because a recording that touches a storage of another one flushes that while it is changing
+itself.
 """
 
 from __future__ import annotations
@@ -54,7 +57,8 @@ class Window:
 
 
 class Number:
-    """Where a run-time number comes from: `value` now; `source` is what identifies it (a number or an expression)."""
+    """Where a run-time number comes from: `value` now; `source` is what identifies it (a number or an
+    expression)."""
 
     __slots__ = ("source", "value")
 
@@ -92,7 +96,7 @@ class Recording(Builder):
         self.scalars: dict[tuple[Any, ...], Value] = {}
         self.bytes = 0
 
-    # -- values --------------------------------------------------------------------------------------------------
+    # -- values ----------------------------------------------------------------------------------------------
 
     def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
         """`Builder.emit`; kept values of an earlier recording become inputs."""
@@ -137,7 +141,7 @@ class Recording(Builder):
             self._add_input(value, number)
         return self.scalars[key]
 
-    # -- storages ------------------------------------------------------------------------------------------------
+    # -- storages --------------------------------------------------------------------------------------------
 
     def _mark(self, storage: Storage) -> None:
         holder = storage.recording
@@ -147,7 +151,8 @@ class Recording(Builder):
             storage.recording = self
 
     def release(self, storage: Storage) -> None:
-        """Make `storage` available to others. Only an eager recording can: what a trace does is not computed yet."""
+        """Make `storage` available to others. Only an eager recording can: what a trace does is not computed
+        yet."""
         raise ReplayError(
             f"an array made at {storage.made_at} while a traced function was being recorded is used outside of it, "
             "but was never computed; return it from the function instead"
@@ -226,7 +231,7 @@ class Recording(Builder):
         else:
             window.value = value
 
-    # -- the finished graph --------------------------------------------------------------------------------------
+    # -- the finished graph ----------------------------------------------------------------------------------
 
     def live(self) -> list[Storage]:
         """The storages this recording created that somebody still holds."""

@@ -1,8 +1,9 @@
 """Replay functions: the Python that a repeated call runs instead of the body.
 
-For every recorded signature a function is generated that is straight-line Python: walk the arguments, check them
-(return `MISS` where they are not of this signature), compute the numbers, bind addresses, launch, write back what the
-body rebound, return. Nothing in it is generic, which is what keeps a replay at a few microseconds:
+For every recorded signature a function is generated that is straight-line Python: walk the arguments, check
+them (return `MISS` where they are not of this signature), compute the numbers, bind addresses, launch, write
+back what the body rebound, return. Nothing in it is generic, which is what keeps a replay at a few
+microseconds:
 
     def replay(args, kwargs):
         if len(args) != 2 or kwargs: return MISS
@@ -14,8 +15,8 @@ body rebound, return. Nothing in it is generic, which is what keeps a replay at 
         launch(pack(s0.address, v1, t0.address, s0.variable.address, 0, t0.variable.address), (s0, t0))
         return NDArray(t0, V1)
 
-`Source` collects its lines and constants. `Source.array` emits the checks of one array; what comes before and after
-the launch is put together by `frontend.jit`.
+`Source` collects its lines and constants. `Source.array` emits the checks of one array; what comes before and
+after the launch is put together by `frontend.jit`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a traced call leaves behind: its result, and what it rebound in containers and objects.
 
-Both are described by the same walk over the recorded values, `Results.give`: it writes the expression that a replay
-evaluates for a value, and `settle` gives the value itself for the call that was recorded.
+Both are described by the same walk over the recorded values, `Results.give`: it writes the expression that a
+replay evaluates for a value, and `settle` gives the value itself for the call that was recorded.
 
 - an array made by the call: a new array on the storage of an output;
 - an array given to the call, or one it reached: that very array, or a view of the same storage;
@@ -46,7 +46,7 @@ class Results:
         self._given: set[int] = set()
         self._objects = {id(value): variable for variable, _path, value in arguments.objects}
 
-    # -- replayed calls ------------------------------------------------------------------------------------------
+    # -- replayed calls --------------------------------------------------------------------------------------
 
     def give(self, value: Any, path: str) -> str:
         """The expression for `value`; statements it needs first are appended to `lines`."""
@@ -151,7 +151,7 @@ class Results:
         """Keys of the caller's container, and what the body was given for its children."""
         return self.arguments.given[id(original)]
 
-    # -- the recorded call ---------------------------------------------------------------------------------------
+    # -- the recorded call -----------------------------------------------------------------------------------
 
     def settle(self, value: Any) -> Any:
         """`value` as the caller gets it from the recorded call itself."""

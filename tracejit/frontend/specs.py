@@ -47,7 +47,8 @@ def _stand_in(leaf: Any) -> Any:
 
 
 def entry_for(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tracer.Entry:
-    """The entry of `jitted` for these arguments, recorded and compiled without running anything if it is new."""
+    """The entry of `jitted` for these arguments, recorded and compiled without running anything if it is
+    new."""
     args, kwargs = trees.map(_stand_in, (args, kwargs))
     with jitted._lock:
         function = jitted.__wrapped_function__

@@ -1,12 +1,12 @@
 """What an array owns: memory once it is computed, or a value in an open recording until then.
 
-An `NDArray` is a `Storage` plus a view of it. All views of one array share one storage, and writing through any of
-them rebinds what the storage holds; its address, once it has one, never changes.
+An `NDArray` is a `Storage` plus a view of it. All views of one array share one storage, and writing through
+any of them rebinds what the storage holds; its address, once it has one, never changes.
 
 States of a storage:
 - *pending*:      no buffer yet; it holds the value `pending` of the recording `recording`, which created it.
-- *materialised*: a buffer and an engine variable. `recording` is the eager recording that has touched it and is not
-                  flushed yet (then its newest content may be a value there), or None.
+- *materialised*: a buffer and an engine variable. `recording` is the eager recording that has touched it and
+                  is not flushed yet (then its newest content may be a value there), or None.
 """
 
 from __future__ import annotations

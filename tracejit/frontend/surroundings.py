@@ -1,8 +1,9 @@
 """What a traced body can reach besides its arguments: globals, closures, attributes.
 
-The body's surroundings are over-approximated by *names*: starting from the function (and objects among the arguments),
-every global, closure cell and attribute whose name occurs in the code of a reachable Python function is visited.
-Each visited thing is a `Place`: a Python expression that finds it again, and what it held before the body ran.
+The body's surroundings are over-approximated by *names*: starting from the function (and objects among the
+arguments), every global, closure cell and attribute whose name occurs in the code of a reachable Python
+function is visited. Each visited thing is a `Place`: a Python expression that finds it again, and what it
+held before the body ran.
 
 - Arrays at a place are inputs by reference: a replay reads the place again.
 - Plain values (numbers, strings, tuples of them, flags) and functions are guarded: a change retraces.
@@ -117,7 +118,7 @@ class Surroundings:
             for variable, path, value in objects:
                 self._visit(value, variable, path, frozenset(self.names))
 
-    # -- visiting ------------------------------------------------------------------------------------------------
+    # -- visiting --------------------------------------------------------------------------------------------
 
     def _first(self, value: Any) -> bool:
         if id(value) in self._visited:
@@ -237,7 +238,7 @@ class Surroundings:
         for name in sorted({*holder, *slots, *fields} & self.names):
             self._visit(getattr(value, name), f"{expression}.{name}", f"{path}.{name}", frozenset(self.names))
 
-    # -- questions -----------------------------------------------------------------------------------------------
+    # -- questions -------------------------------------------------------------------------------------------
 
     def array_at(self, storage: Storage) -> Place | None:
         """Where an array on `storage` was found."""

@@ -1,9 +1,10 @@
 """A trace: the recording of one call of a traced function.
 
-Nothing is computed while a trace is recorded. It notes which numbers the body looked at (guards), which random numbers
-it drew and which NumPy arrays came in. When the body does something that cannot be replayed (it looks at an array's
-value, for example), the trace becomes *piecewise*: what was recorded so far is launched, and from there on the trace is
-an eager recording, so the body still runs exactly once and its result is right.
+Nothing is computed while a trace is recorded. It notes which numbers the body looked at (guards), which
+random numbers it drew and which NumPy arrays came in. When the body does something that cannot be replayed
+(it looks at an array's value, for example), the trace becomes *piecewise*: what was recorded so far is
+launched, and from there on the trace is an eager recording, so the body still runs exactly once and its
+result is right.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Trace(EagerRecording):
         self.parents: dict[Storage, Storage] = {}  # window storage -> the storage it is a part of
         self.aliased: set[Storage] = set()  # storages that must enter whole next time
 
-    # -- numbers -------------------------------------------------------------------------------------------------
+    # -- numbers ---------------------------------------------------------------------------------------------
 
     def guard(self, source: str, value: Any) -> None:
         """The body looked at the number `source`: the trace holds only where it is `value` again."""
@@ -78,7 +79,7 @@ class Trace(EagerRecording):
             self.number(Number(counter, names[1]), UINT64),
         )
 
-    # -- storages ------------------------------------------------------------------------------------------------
+    # -- storages --------------------------------------------------------------------------------------------
 
     def imported(self, storage: Storage, array: np.ndarray) -> None:
         """A NumPy array was brought in by the body."""
@@ -118,7 +119,7 @@ class Trace(EagerRecording):
         self.aliased.add(storage)
         self.give_up("an argument and another array the body uses share memory", remedy="", keep_entry=False)
 
-    # -- piecewise -----------------------------------------------------------------------------------------------
+    # -- piecewise -------------------------------------------------------------------------------------------
 
     def look(self, array: Any, what: str) -> None:
         """The body looks at an array's value."""

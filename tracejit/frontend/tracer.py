@@ -1,8 +1,8 @@
 """Recording one call of a traced function, and making the replay function of its signature.
 
-`record` runs the body once on a `Trace`, launches what it recorded, and returns the result together with an `Entry`:
-the signature's replay function, its schedule and the facts it depends on. What cannot be replayed gives an entry
-whose replay says so (`PIECEWISE`), with the reasons.
+`record` runs the body once on a `Trace`, launches what it recorded, and returns the result together with an
+`Entry`: the signature's replay function, its schedule and the facts it depends on. What cannot be replayed
+gives an entry whose replay says so (`PIECEWISE`), with the reasons.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Entry:
 
 @dataclass(eq=False)
 class Recorded:
-    """What recording a call gives: its result, the entry for later calls (None: record again), aliased storages."""
+    """What recording a call gives: its result, the entry for later calls (None: record again), aliased
+    storages."""
 
     result: Any
     entry: Entry | None
@@ -64,7 +65,8 @@ class Recorded:
 
 def record(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], whole: set[Storage], *,
            strict: bool, launch: bool = True) -> Recorded:  # fmt: skip
-    """Run `function` once on these arguments, recording it. With ``launch=False`` nothing is computed or changed."""
+    """Run `function` once on these arguments, recording it. With ``launch=False`` nothing is computed or
+    changed."""
     call = _Call(function, args, kwargs, whole, strict, dry=not launch)
     try:
         result = call.run_body()
@@ -124,7 +126,8 @@ class _Call:
             thread.trace = None
 
     def undo(self) -> None:
-        """The body raised: objects hold what they held before. A piecewise body keeps its finished statements."""
+        """The body raised: objects hold what they held before. A piecewise body keeps its finished
+        statements."""
         if self.trace.piecewise:
             self.trace.flush()
             self._settle_objects()
@@ -145,7 +148,7 @@ class _Call:
             namespace[variable] = given
         exec(f"{expression} = _value", namespace)
 
-    # -- piecewise -----------------------------------------------------------------------------------------------
+    # -- piecewise -------------------------------------------------------------------------------------------
 
     def finish_piecewise(self, result: Any) -> Recorded:
         trace = self.trace
@@ -176,7 +179,7 @@ class _Call:
             if type(place.value) is NumberProxy:
                 self._restore(place.expression, results.settle(place.value))
 
-    # -- replayable ----------------------------------------------------------------------------------------------
+    # -- replayable ------------------------------------------------------------------------------------------
 
     def finish(self, result: Any, *, launch: bool) -> Recorded:
         trace, source = self.trace, self.source

@@ -23,7 +23,8 @@ from tracejit.errors import ArgumentError
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """The shape of a tree: its container type, the keys in it, and the structures of its children (None: a leaf)."""
+    """The shape of a tree: its container type, the keys in it, and the structures of its children (None: a
+    leaf)."""
 
     kind: type | None
     keys: tuple[Any, ...] = ()

@@ -1,9 +1,10 @@
 """Watching the body while it is recorded: calls that a replay would silently leave out.
 
-A replay does not run the body, so whatever the body does besides array work must be known to have no effect and always
-the same result. While recording, `sys.setprofile` reports every call: builtins and methods of builtin types known
-to be pure pass; any other C function (``time.time``, ``print``, ``next``, ``random.random``) makes the trace
-piecewise; Python functions the surroundings did not find by name are followed now.
+A replay does not run the body, so whatever the body does besides array work must be known to have no effect
+and always the same result. While recording, `sys.setprofile` reports every call: builtins and methods of
+builtin types known to be pure pass; any other C function (``time.time``, ``print``, ``next``,
+``random.random``) makes the trace piecewise; Python functions the surroundings did not find by name are
+followed now.
 """
 
 from __future__ import annotations
@@ -18,72 +19,19 @@ from tracejit.frontend.surroundings import Surroundings, names_in, trusted
 from tracejit.frontend.trace import Trace
 
 PURE_BUILTINS = frozenset(
-    [
-        "abs",
-        "all",
-        "any",
-        "ascii",
-        "bin",
-        "callable",
-        "chr",
-        "delattr",
-        "dir",
-        "divmod",
-        "format",
-        "getattr",
-        "hasattr",
-        "hash",
-        "hex",
-        "id",
-        "isinstance",
-        "issubclass",
-        "iter",
-        "len",
-        "locals",
-        "globals",
-        "max",
-        "min",
-        "oct",
-        "ord",
-        "pow",
-        "repr",
-        "round",
-        "setattr",
-        "sorted",
-        "sum",
-        "vars",
-        "__build_class__",
-        "__import__",
-    ]
+    {
+        *("abs", "all", "any", "ascii", "bin", "callable", "chr", "delattr", "dir", "divmod", "format"),
+        *("getattr", "globals", "hasattr", "hash", "hex", "id", "isinstance", "issubclass", "iter", "len"),
+        *("locals", "max", "min", "oct", "ord", "pow", "repr", "round", "setattr", "sorted", "sum", "vars"),
+        *("__build_class__", "__import__"),
+    }
 )
 PURE_MODULES = frozenset(
-    [
-        "math",
-        "cmath",
-        "operator",
-        "_operator",
-        "_functools",
-        "functools",
-        "itertools",
-        "_collections",
-        "_abc",
-        "_struct",
-        "_weakref",
-        "copy",
-        "_copy",
-        "_thread",
-        "_sre",
-        "_io.StringIO",
-        "unicodedata",
-        "zlib",
-        "_bisect",
-        "_heapq",
-        "numpy",
-        "gc",
-        "sys",
-        "_typing",
-        "_warnings",
-    ]
+    {
+        *("math", "cmath", "operator", "_operator", "_functools", "functools", "itertools", "_collections"),
+        *("_abc", "_struct", "_weakref", "copy", "_copy", "_thread", "_sre", "unicodedata", "zlib", "_bisect"),
+        *("_heapq", "numpy", "gc", "sys", "_typing", "_warnings"),
+    }
 )
 PURE_TYPES = (
     dict, list, tuple, str, bytes, bytearray, int, float, complex, bool, set, frozenset, range, slice, type,
@@ -94,7 +42,8 @@ _ITERATORS = frozenset({"__next__", "send", "throw"})
 
 
 def impure(function: Any) -> str | None:
-    """The name of a C function that may have effects or a changing result; None for those known to be pure."""
+    """The name of a C function that may have effects or a changing result; None for those known to be
+    pure."""
     owner = getattr(function, "__self__", None)
     name = getattr(function, "__name__", str(function))
     if isinstance(owner, types.ModuleType) or owner is None:

@@ -18,7 +18,8 @@ Observer = Callable[[Node, tuple[np.ndarray, ...]], None]
 def evaluate(
     graph: Graph, inputs: Sequence[np.ndarray], observe: Observer | None = None
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Outputs and effect values of `graph` on `inputs` (arrays or NumPy scalars, in the order of graph.inputs).
+    """Outputs and effect values of `graph` on `inputs` (arrays or NumPy scalars, in the order of
+    graph.inputs).
 
     `observe(node, outputs)` is called after every node.
     """

@@ -5,8 +5,8 @@
 - `Graph`: ``inputs``, ``nodes`` in the user's order (every value is defined before it is used),
   ``outputs``, and ``effects``: "after this call the storage bound to input `target` holds `value`".
 
-What always holds (checked by `verify`): every value has one definition, uses come after definitions, types are what
-the operator's typing rule says, an effect's target is an input and has its value's shape and dtype.
+What always holds (checked by `verify`): every value has one definition, uses come after definitions, types
+are what the operator's typing rule says, an effect's target is an input and has its value's shape and dtype.
 
 `Builder` appends nodes; recording, gradients and every rewriting pass use it.
 

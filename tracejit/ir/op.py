@@ -1,8 +1,8 @@
 """The record that declares an operator, and the registry.
 
-All there is to know about an operator is in one `Op`: its typing rule, its NumPy meaning, its gradient, the scalar
-kernel that computes it and its traits. The declarations live in `tracejit.ops`; passes and code generation read
-traits and never keep lists of operator names.
+All there is to know about an operator is in one `Op`: its typing rule, its NumPy meaning, its gradient, the
+scalar kernel that computes it and its traits. The declarations live in `tracejit.ops`; passes and code
+generation read traits and never keep lists of operator names.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ class Op:
     """One operator.
 
     name:      the field's word for it, unique.
-    infer:     typing rule: ``infer(*types, **attrs)`` gives the output `ArrayType` (a tuple of them for several
-               outputs), or raises a `TracejitError` that names the operator and what it expected.
+    infer:     typing rule: ``infer(*types, **attrs)`` gives the output `ArrayType` (a tuple of them for
+               several outputs), or raises a `TracejitError` that names the operator and what it expected.
     evaluate:  NumPy meaning: ``evaluate(*arrays, **attrs)``.
-    gradient:  ``gradient(node, cotangents)`` on symbolic values (see `tracejit.ops.symbolic`) gives one cotangent
-               or None for each input; None instead of a function: not differentiable, cotangents stop.
-    kernel:    name of the scalar function in `tracejit.kernels.scalar`: of an elementwise operator, or the one
-               with which a reduction combines two elements.
+    gradient:  ``gradient(node, cotangents)`` on symbolic values (see `tracejit.ops.symbolic`) gives one
+               cotangent or None for each input; None instead of a function: not differentiable, cotangents
+               stop.
+    kernel:    name of the scalar function in `tracejit.kernels.scalar`: of an elementwise operator, or the
+               one with which a reduction combines two elements.
     traits:    see `Trait`.
     doc:       one line for people.
     arity:     operands of a public elementwise function, else 0.

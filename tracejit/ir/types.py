@@ -1,7 +1,7 @@
 """What a value is: shape, dtype and device.
 
-A value on the device `HOST` is a number: 0-d, and it travels in a kernel's argument block instead of in memory.
-Literals and the run-time numbers of a call (a learning rate) are such values.
+A value on the device `HOST` is a number: 0-d, and it travels in a kernel's argument block instead of in
+memory. Literals and the run-time numbers of a call (a learning rate) are such values.
 
 >>> str(ArrayType((3, 4), np.dtype("float32"), CPU))
 'float32[3,4]'

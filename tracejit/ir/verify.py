@@ -1,4 +1,5 @@
-"""The verifier: what always holds for a graph, checked between passes in tests and with ``TRACEJIT_VERIFY=1``."""
+"""The verifier: what always holds for a graph, checked between passes in tests and with
+``TRACEJIT_VERIFY=1``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Affine views: which element of a C-contiguous base each index of a view means.
 
 A `View` is offset, shape and strides, all in elements. Basic slicing, transposition, broadcasting, flips and
-reshapes that need no copy are functions from view to view; the frontend composes them in Python and only the final
-view is recorded, as one `view` node. `compose` does the same for two recorded nodes.
+reshapes that need no copy are functions from view to view; the frontend composes them in Python and only the
+final view is recorded, as one `view` node. `compose` does the same for two recorded nodes.
 
 >>> v = View.of_shape((4, 6))
 >>> v.permute((1, 0)).slice_axis(0, 5, None, -2)
@@ -66,7 +66,8 @@ class View:
         return self.size == math.prod(base_shape) and not self.overlaps_itself()
 
     def overlaps_itself(self) -> bool:
-        """Whether two indices may mean one element (broadcast or overlapping strides; never wrong, may be careful)."""
+        """Whether two indices may mean one element (broadcast or overlapping strides; never wrong, may be
+        careful)."""
         reach = 0
         for stride, extent in sorted((abs(s), n) for s, n in zip(self.strides, self.shape, strict=True) if n > 1):
             if stride <= reach:
@@ -162,7 +163,8 @@ class View:
         return View(self.offset, shape, tuple(reversed(strides)))
 
     def compose(self, outer: View) -> View | None:
-        """`outer` applied to the (C-contiguous) result of this view, as one view of the base; None if not affine."""
+        """`outer` applied to the (C-contiguous) result of this view, as one view of the base; None if not
+        affine."""
         inner = self.merged()
         if outer.size == 0:
             return View(self.offset, outer.shape, contiguous_strides(outer.shape))
