@@ -1,0 +1,71 @@
+"""What generated kernels need around the scalar functions: accumulators, and indices.
+
+Written over lanes like the scalar functions (see `tracejit.kernels.intrinsics`). `add_reassoc` and
+`multiply_reassoc` alone carry flags: LLVM may reorder these additions and so use vectors; nan and
+infinities keep their meaning.
+
+    total = add_reassoc(total, x)                       # inside a block of at most 1024 elements
+    error = error + sum_error(total, block)             # what the addition on the next line rounds off
+    total = total + block
+"""
+
+from tracejit.kernels.intrinsics import Lane, compiled, select
+
+FLAGS = ("reassoc", "nsz")
+
+
+def _reordered(instruction, meaning):
+    """A float operation that LLVM may reorder."""
+
+    def function(x, y):
+        if not isinstance(x, Lane):
+            return meaning(x, y)
+        return x.like(getattr(x.builder, instruction)(x.value, x.lift(y).value, flags=FLAGS))
+
+    function.__name__ = f"{instruction}_reordered"
+    return compiled(function)
+
+
+def _sum_error(total, x):
+    """What ``total + x`` rounds off, exactly (Knuth's two-sum)."""
+    rounded = total + x
+    part = rounded - total
+    return (total - (rounded - part)) + (x - part)
+
+
+def _compensated(total, error):
+    """The sum and its error together; after an overflow the error is nan and does not count."""
+    return select(error == error, total + error, total)
+
+
+def _wrapped_index(index, extent):
+    """A negative index counted from the end; 0 for one out of range, so that memory is safe until the
+    kernel fails.
+    """
+    wrapped = select(index < 0, index + extent, index)
+    return select((wrapped >= 0) & (wrapped < extent), wrapped, 0)
+
+
+def _out_of_range(index, extent):
+    """Whether an index, negative ones counted from the end, misses its axis."""
+    return (index >= extent) | (index < 0 - extent)
+
+
+def _first_failure(status, failed, position):
+    """The status of a kernel: 1 + `position` where it failed first."""
+    return select(failed & (status == 0), position + 1, status)
+
+
+def _is_extreme(value, extreme):
+    """Whether argmax or argmin may stand here: at the extreme, or at a nan."""
+    return (value == extreme) | (value != value)
+
+
+add_reassoc = _reordered("fadd", lambda x, y: x + y)
+multiply_reassoc = _reordered("fmul", lambda x, y: x * y)
+sum_error = compiled(_sum_error)
+compensated = compiled(_compensated)
+wrapped_index = compiled(_wrapped_index)
+out_of_range = compiled(_out_of_range, "bool")
+first_failure = compiled(_first_failure)
+is_extreme = compiled(_is_extreme, "bool")

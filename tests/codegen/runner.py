@@ -1,0 +1,110 @@
+"""Compiles and runs one fused node on NumPy arrays, unit by unit, and compares it with the evaluator."""
+
+import ctypes
+import functools
+import itertools
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.codegen.build import Entry, build_object
+from tracejit.codegen.emit import emit, load_source
+from tracejit.codegen.link import link
+from tracejit.codegen.lower import lower
+from tracejit.codegen.spec import Address, Integer
+from tracejit.ir.evaluate import evaluate_node
+from tracejit.ir.graph import Node, Value
+
+SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
+
+
+@functools.cache
+def compiled(spec):
+    """The machine code of a spec, as a ctypes function."""
+    built = build_object([Entry("kernel", load_source(emit(spec)))])
+    return SIGNATURE(link("kernel", built.object_code, ["kernel"])["kernel"])
+
+
+def fused_node(body, kind="map", **attrs):
+    """A `fused` node around `body`, which is also its own graph."""
+    outputs = tuple(Value(v.type) for v in body.outputs)
+    return Node(ops.fused, body.inputs, outputs, {"body": body, "kind": kind, **attrs})
+
+
+def argument_block(lowered, buffers):
+    """The block of a kernel; `buffers` are arrays (memory) and numbers, in the order of the operands."""
+    block = np.zeros(len(lowered.slots), np.int64)
+    for position, slot in enumerate(lowered.slots):
+        if isinstance(slot, Integer):
+            block[position] = slot.value
+        elif isinstance(slot, Address):
+            block[position] = buffers[slot.operand].ctypes.data + slot.byte_offset
+        else:
+            raw = np.zeros(8, np.uint8)
+            number = np.asarray(buffers[slot.operand])
+            raw[: number.itemsize] = np.frombuffer(number.tobytes(), np.uint8)
+            block[position] = raw.view(np.int64)[0]
+    return block
+
+
+def run(node, arrays, shared=(), rng=None):
+    """Outputs and status of `node` on copies of `arrays`, in random chunks of units in random order."""
+    lowered = lower(node, shared)
+    body = node.attrs["body"]
+    buffers = [np.array(a, order="C") for a in arrays]
+    sources = dict(shared)
+    producers = {v: n for n in body.nodes for v in n.outputs}
+    for position, value in enumerate(body.outputs):
+        producer = producers.get(value)
+        if producer is not None and producer.op is ops.update:
+            sources[position] = body.inputs.index(producer.inputs[0])
+    for position, value in enumerate(node.outputs):
+        if position in sources:
+            buffers.append(buffers[sources[position]].reshape(value.type.shape))
+        else:
+            buffers.append(np.full(value.type.shape, 77, value.type.dtype))
+    product = lowered.product
+    if product is not None:
+        a, b = (v.read(buffers[i]) for i, v in ((product.a, product.a_view), (product.b, product.b_view)))
+        buffers[product.result].reshape((*a.shape[:-1], b.shape[-1]))[...] = a @ b
+    status = run_units(lowered, buffers, rng)
+    return buffers[len(arrays) :], status
+
+
+def run_units(lowered, buffers, rng=None):
+    """Call the kernel on chunks of [0, units)."""
+    function = compiled(lowered.spec)
+    block = argument_block(lowered, buffers)
+    scratch = np.zeros(lowered.scratch // 8 + 16, np.int64)
+    place = -(-scratch.ctypes.data // 64) * 64
+    cuts = [0, lowered.units]
+    if rng is not None and lowered.units > 1:
+        cuts = sorted({0, lowered.units, *rng.integers(0, lowered.units, 3).tolist()})
+    chunks = list(itertools.pairwise(cuts))
+    if rng is not None:
+        rng.shuffle(chunks)
+    status = 0
+    for lo, hi in chunks:
+        status = status or function(block.ctypes.data, int(lo), int(hi), place)
+    return status
+
+
+def expected(node, arrays):
+    """What the evaluator says."""
+    with np.errstate(all="ignore"):
+        return evaluate_node(node, arrays)
+
+
+def check(node, arrays, shared=(), rng=None, exact=True, tolerance=1e-5):
+    """The kernel's outputs equal the evaluator's: bit for bit, or within `tolerance`."""
+    results, status = run(node, arrays, shared, rng)
+    assert status == 0
+    for got, wanted in zip(results, expected(node, arrays), strict=True):
+        assert got.dtype == wanted.dtype
+        if exact or got.dtype.kind != "f":
+            np.testing.assert_array_equal(got, wanted)
+            if got.dtype.kind == "f":
+                numbers = ~np.isnan(wanted)
+                np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(wanted)[numbers])
+        else:
+            np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)

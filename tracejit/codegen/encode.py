@@ -1,0 +1,241 @@
+"""Scheduled terms to a `Spec` and the values of its slots.
+
+Everything is numbered in order of first use, which makes the spec canonical: two kernels with the same
+structure get equal specs, whatever their shapes, names and literals. What a term needs at run time (an
+extent, a stride, an offset) goes to `Encoder.slots` under the name that `Spec.slot_names` gives it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tracejit.codegen.spec import Access, Address, Integer, Layout, Number, Section, Slot, Spec, Step
+from tracejit.ir.graph import Graph, Value
+from tracejit.ir.view import View
+from tracejit.passes import phases
+from tracejit.passes.domain import Domain, Kind, Level, Program, Store, Term, piece_length
+from tracejit.passes.phases import Orientation, Schedule
+
+LINE = 64  # bytes: scratch rows start on cache lines
+
+
+class Stride(NamedTuple):
+    """What makes two layouts the same: level, and strides over the dimensions they move along."""
+
+    level: Level
+    strides: tuple[int, ...]
+
+
+class Encoder:
+    """Numbers values, pointers and layouts, and collects the slots' values. Made for one kernel, used once."""
+
+    def __init__(
+        self,
+        body: Graph,
+        program: Program,
+        plan: Schedule,
+        operands: dict[Value, int],
+        outputs: Sequence[int],
+        columns: int,
+    ):
+        """`operands`, `outputs`: numbers of the buffers; `columns`: width of a tile of a COLUMNS kernel."""
+        self.body, self.program, self.plan = body, program, plan
+        self.domain: Domain = program.domain
+        self.operands, self.outputs, self.columns = operands, outputs, columns
+        self.lane = len(self.domain.kept) - 1
+        if plan.orientation is Orientation.ROWS:
+            self.lane = len(self.domain.shape) - 1
+        self.slots: dict[str, Slot] = {f"n{d}": Integer(n) for d, n in enumerate(self.domain.shape)}
+        self.pointers: dict[tuple[int, int], int] = {}
+        self.pointer_types: list[str] = []
+        self.layouts: dict[Stride, int] = {}
+        self.layout_records: list[Layout] = []
+        self.counts = {"offset": 0, "bound": 0, "jump": 0, "c": 0}
+        self.numbers: list[str] = []
+        self.accumulators: list[str] = []
+        self.values: dict[tuple[Term, str], int] = {}
+        self.folds: dict[Term, int] = {}
+        self.scratch = 0
+
+    def encode(self) -> Spec:
+        """The structure of the kernel; afterwards `slots` and `scratch` are complete."""
+        prologue = tuple(self.term(t, "") for t in self.plan.prologue)
+        sections = tuple(self.section(n, s) for n, s in enumerate(self.plan.sections))
+        rows = tuple(str(t.dtype) for t in self.plan.kept)
+        self.lay_out_scratch(rows)
+        if self.domain.pieces:
+            self.slots["pieces"] = Integer(self.domain.pieces)
+            self.slots["length"] = Integer(piece_length(self.domain))
+        return Spec(
+            self.plan.orientation.value,
+            len(self.domain.kept),
+            len(self.domain.reduced),
+            bool(self.domain.pieces),
+            tuple(self.pointer_types),
+            tuple(self.layout_records),
+            tuple(self.numbers),
+            self.counts["offset"],
+            self.counts["bound"],
+            self.counts["jump"],
+            rows,
+            tuple(self.accumulators),
+            prologue,
+            sections,
+        )
+
+    def lay_out_scratch(self, rows: Sequence[str]) -> None:
+        """Offsets of scratch rows, and of the accumulators of a COLUMNS kernel."""
+        length = math.prod(self.domain.reduced)
+        areas = [(f"row{n}", dtype) for n, dtype in enumerate(rows)]
+        if self.plan.orientation is Orientation.COLUMNS:
+            length = self.columns
+            areas += [(f"sum{n}", dtype) for n, dtype in enumerate(self.accumulators)]
+        for name, dtype in areas:
+            self.slots[name] = Integer(self.scratch)
+            size = length * np.dtype(dtype).itemsize
+            self.scratch += -(-size // LINE) * LINE
+
+    # -------------------------------------------------------------------------------------------- numbering
+
+    def next(self, kind: str, slot: Slot) -> int:
+        """A new slot of `kind`: its position."""
+        position = self.counts[kind]
+        self.counts[kind] += 1
+        self.slots[f"{kind}{position}"] = slot
+        return position
+
+    def result(self, term: Term, where: str) -> int:
+        """The number of the variable that holds `term`; FULL terms have one in each section."""
+        return self.values.setdefault((term, where), len(self.values))
+
+    def layout(self, view: View, level: Level) -> int:
+        """The number of the layout with the strides of `view`."""
+        kept = len(self.domain.kept)
+        strides = view.strides if level is Level.FULL else view.strides[:kept]
+        key = Stride(level, strides)
+        if key in self.layouts:
+            return self.layouts[key]
+        number = self.layouts[key] = len(self.layouts)
+        lane = "zero"
+        if self.lane < len(strides):
+            stride, extent = strides[self.lane], self.domain.shape[self.lane]
+            lane = "one" if stride == 1 or extent == 1 else "zero" if stride == 0 else "step"
+        self.layout_records.append(Layout(level.name.lower(), lane))
+        for d, stride in enumerate(strides):
+            if d != self.lane or lane == "step":
+                self.slots[f"s{number}_{d}"] = Integer(stride)
+        return number
+
+    def access(self, operand: int, view: View, level: Level, dtype: np.dtype) -> Access:
+        """An access to a buffer; one pointer for each buffer and offset."""
+        key = (operand, view.offset * dtype.itemsize)
+        if key not in self.pointers:
+            self.slots[f"x{len(self.pointers)}"] = Address(*key)
+            self.pointers[key] = len(self.pointers)
+            self.pointer_types.append(str(dtype))
+        return Access(self.pointers[key], self.layout(view, level))
+
+    # -------------------------------------------------------------------------------------------- steps
+
+    def section(self, number: int, section: phases.Section) -> Section:
+        """All steps of a section: carried values, computations, what is kept, folds, stores."""
+        where = str(number)
+        return Section(section.level.name.lower(), tuple(self.steps(section, where)))
+
+    def steps(self, section: phases.Section, where: str) -> Iterator[Step]:
+        for term, row in section.recall.items():
+            yield Step("recall", str(term.dtype), self.name(term, where), position=row)
+        for term, store in section.reload.items():
+            access = self.access(self.outputs[store.output], store.view, store.level, term.dtype)
+            yield Step("load", str(term.dtype), self.name(term, where), access=access)
+        for term in section.compute:
+            yield self.term(term, where)
+        for term, row in section.keep.items():
+            yield Step("keep", str(term.dtype), args=(self.name(term, where),), position=row)
+        for term in section.folds:
+            yield self.fold(term, where)
+        for store in section.stores:
+            yield self.store(store, where)
+
+    def name(self, term: Term, where: str) -> int:
+        """The variable of `term` in section `where`: of its own where it is computed or carried again."""
+        if term.level is Level.HOST:
+            return self.result(term, "")
+        once = self.plan.orientation is not Orientation.COLUMNS and term.level is Level.KEPT
+        return self.result(term, "row" if once else where)
+
+    def term(self, term: Term, where: str) -> Step:
+        """The step that computes `term`."""
+        args = tuple(self.name(a, where) for a in term.args) if term.kind is not Kind.REDUCE else ()
+        step = Step(term.kind.value, str(term.dtype), self.name(term, where), args)
+        return _ENCODERS[term.kind](self, term, step)
+
+    def fold(self, term: Term, where: str) -> Step:
+        (value,) = term.args
+        return Step(
+            "fold",
+            str(term.dtype),
+            args=(self.name(value, where),),
+            function=term.function or "",
+            position=self.accumulator(term),
+        )
+
+    def accumulator(self, term: Term) -> int:
+        """The number of the accumulator of a reduction or scan; sums of float32 go to float64."""
+        if term not in self.folds:
+            self.folds[term] = len(self.accumulators)
+            wide = term.kind is Kind.REDUCE and term.function == "sum" and term.dtype == np.float32
+            self.accumulators.append("float64" if wide else str(term.dtype))
+        return self.folds[term]
+
+    def store(self, store: Store, where: str) -> Step:
+        level = store.level
+        access = self.access(self.outputs[store.output], store.view, level, store.term.dtype)
+        return Step("store", str(store.term.dtype), args=(self.name(store.term, where),), access=access)
+
+    def load(self, term: Term, step: Step) -> Step:
+        assert term.value is not None
+        assert term.view is not None
+        access = self.access(self.operands[term.value], term.view, self.domain.level(term.view), term.dtype)
+        return replace(step, access=access)
+
+    def gather(self, term: Term, step: Step) -> Step:
+        return replace(self.load(term, step), position=self.next("jump", Integer(term.stride)))
+
+    def index(self, term: Term, step: Step) -> Step:
+        assert term.view is not None
+        layout = self.layout(term.view, self.domain.level(term.view))
+        return replace(step, layout=layout, position=self.next("offset", Integer(term.view.offset)))
+
+    def number(self, term: Term, step: Step) -> Step:
+        assert term.value is not None
+        self.numbers.append(str(term.dtype))
+        return replace(step, position=self.next("c", Number(self.operands[term.value])))
+
+    def apply(self, term: Term, step: Step) -> Step:
+        return replace(step, function=term.function)
+
+    def bounded(self, term: Term, step: Step) -> Step:
+        return replace(step, position=self.next("bound", Integer(term.bound)))
+
+    def accumulated(self, term: Term, step: Step) -> Step:
+        kind = "finish" if term.kind is Kind.REDUCE else "scan"
+        return replace(step, kind=kind, function=term.function, position=self.accumulator(term))
+
+
+_ENCODERS = {
+    Kind.LOAD: Encoder.load,
+    Kind.NUMBER: Encoder.number,
+    Kind.INDEX: Encoder.index,
+    Kind.APPLY: Encoder.apply,
+    Kind.GATHER: Encoder.gather,
+    Kind.CHECK: Encoder.bounded,
+    Kind.MATCH: Encoder.bounded,
+    Kind.REDUCE: Encoder.accumulated,
+    Kind.SCAN: Encoder.accumulated,
+}

@@ -1,0 +1,148 @@
+"""A `fused` node with concrete shapes to a `Lowered` kernel: structure, argument block, units. Needs no
+Numba.
+
+`trace` and `schedule` (shared with the fusion pass) say what is computed and when; `Encoder` splits that
+into structure (the `Spec`) and run-time values (the slots); `units_of` cuts the domain into units by shape
+alone.
+
+    y = exp(x) over float32[100,200]     spec: map, kept 1, pointers (float32, float32), one layout ("kept",
+    "one")
+                                         slots: n0=20000, tile=16384, x0=Address(0, 0), x1=Address(1, 0)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tracejit.codegen.encode import Encoder
+from tracejit.codegen.spec import Integer, Lowered, Product
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.view import View
+from tracejit.passes.domain import Kind, Program, row_tile, trace
+from tracejit.passes.phases import Orientation, check_updates, schedule
+
+UNIT_NANOSECONDS = 20_000
+"""About how long one unit should take on one core: long against the cost of a task, short against a whole
+kernel.
+"""
+
+TRANSPOSED_TILE = 64
+"""Side of a tile where an operand is walked across its rows: both sides of it stay in the first cache."""
+
+COLUMN_TILE = 512
+"""Most columns of a unit that reduces over rows: its accumulators stay in the first cache."""
+
+
+def lower(node: Node, shared: Sequence[tuple[int, int]] = ()) -> Lowered:
+    """The kernel of a `fused` node. `shared`: pairs (output, input) that have the same memory."""
+    body: Graph = node.attrs["body"]
+    program = trace(body)
+    plan = schedule(program)
+    check_updates(body, program, plan)
+    operands = {value: number for number, value in enumerate(body.inputs)}
+    outputs = range(len(body.inputs), len(body.inputs) + len(body.outputs))
+    updates = [(s.output, s.base) for s in program.stores if s.base is not None]
+    for output, source in [*shared, *updates]:  # one pointer for each buffer: the output's
+        operands[body.inputs[source]] = outputs[output]
+    product = None
+    if program.matmul is not None:
+        product = _product(body, program.matmul, outputs[node.attrs["result"]])
+        operands[program.matmul.output] = product.result
+    columns = min(program.domain.kept[-1], COLUMN_TILE)
+    encoder = Encoder(body, program, plan, operands, outputs, columns)
+    spec = encoder.encode()
+    slots = encoder.slots
+    transposed = any(layout.lane == "step" for layout in spec.layouts)
+    units, chunk, tiles = _SPLITS[plan.orientation](program, transposed)
+    slots.update({name: Integer(n) for name, n in tiles.items()})
+    return Lowered(
+        spec, tuple(slots[name] for name in spec.slot_names()), units, chunk, encoder.scratch, product
+    )
+
+
+def _product(body: Graph, matmul: Node, result: int) -> Product:
+    """The operands of a panel's matrix product, through the views that the body puts before them."""
+    (a, a_view), (b, b_view) = (operand_of(body, value) for value in matmul.inputs)
+    return Product(a, a_view, b, b_view, result)
+
+
+def operand_of(body: Graph, value: Value) -> tuple[int, View]:
+    """The input of `body` that `value` is a view of, and the view."""
+    producers = {value: node for node in body.nodes for value in node.outputs}
+    view = View.of_shape(value.type.shape)
+    while value in producers:
+        inner: View = producers[value].attrs["view"]
+        composed = inner.compose(view)
+        assert composed is not None, "the fusion pass leaves one view before a product"
+        view, (value,) = composed, producers[value].inputs
+    return body.inputs.index(value), view
+
+
+# ------------------------------------------------------------------------------------------------ units
+
+Split = tuple[int, int, dict[str, int]]
+"""How many units, how many to take at once, and the slots that say so to the kernel."""
+
+
+def elements_per_unit(program: Program) -> int:
+    """A power of two, from a rough price in nanoseconds of one element: memory, arithmetic, functions."""
+    price = 0.4 * len(program.stores)
+    for term in program.terms:
+        if term.kind in (Kind.LOAD, Kind.GATHER):
+            price += 0.4 * (1 + 4 * (term.kind is Kind.GATHER))
+        else:
+            price += 2.0 if term.expensive else 0.05
+    return 1 << max(10, int(math.log2(UNIT_NANOSECONDS / price)))
+
+
+def ceil_div(total: int, size: int) -> int:
+    """How many pieces of `size` cover `total`."""
+    return -(-total // size)
+
+
+def split_map(program: Program, transposed: bool) -> Split:
+    """Tiles over the last two dimensions; for the epilogue of a product each is one row of it."""
+    kept = program.domain.kept
+    budget = elements_per_unit(program)
+    if program.matmul is not None:
+        rows, columns = row_tile(program)
+    elif transposed and len(kept) > 1:
+        rows = columns = TRANSPOSED_TILE
+    else:
+        columns = min(kept[-1], budget)
+        rows = max(1, budget // max(columns, 1))
+    if len(kept) == 1:
+        tile = max(1, columns if program.matmul is not None else budget)
+        return ceil_div(kept[0], tile), 1, {"tile": tile}
+    rows, columns = max(1, min(rows, kept[-2])), max(1, columns)
+    row_tiles, column_tiles = ceil_div(kept[-2], rows), ceil_div(kept[-1], columns)
+    slots = {"rows": rows, "row_tiles": row_tiles, "columns": columns, "column_tiles": column_tiles}
+    units = math.prod(kept[:-2]) * row_tiles * column_tiles
+    return units, max(1, budget // (rows * columns)), slots
+
+
+def split_rows(program: Program, transposed: bool) -> Split:
+    """One unit for each kept index and piece."""
+    domain = program.domain
+    units = math.prod(domain.kept) * max(1, domain.pieces)
+    length = ceil_div(math.prod(domain.reduced), max(1, domain.pieces))
+    return units, max(1, elements_per_unit(program) // max(1, length)), {}
+
+
+def split_columns(program: Program, transposed: bool) -> Split:
+    """One unit for each tile of the last kept dimension, outer kept index and piece."""
+    domain = program.domain
+    columns = max(1, min(domain.kept[-1], COLUMN_TILE))
+    tiles = ceil_div(domain.kept[-1], columns)
+    units = math.prod(domain.kept[:-1]) * tiles * max(1, domain.pieces)
+    work = ceil_div(math.prod(domain.reduced), max(1, domain.pieces)) * columns
+    slots = {"columns": columns, "column_tiles": tiles}
+    return units, max(1, elements_per_unit(program) // max(1, work)), slots
+
+
+_SPLITS = {
+    Orientation.MAP: split_map,
+    Orientation.ROWS: split_rows,
+    Orientation.COLUMNS: split_columns,
+}

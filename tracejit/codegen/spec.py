@@ -1,0 +1,176 @@
+"""What a generated kernel is: its structure (`Spec`), its argument block (slots) and its split into units.
+
+A `Spec` is plain frozen data: operators, dtypes, how many dimensions are left after merging, which operands
+move along the innermost loop. Extents, strides, offsets and literals are not in it: they are run-time
+slots, so kernels are shared between shapes. Equal specs give equal source; ``repr(spec)`` is what the
+kernel store hashes.
+
+Unit and block conventions:
+
+- The block is a row of 8-byte slots in the order of `Spec.slot_names`. `Address` is the operand's address
+  plus a byte offset; `Integer` is an int64; `Number` is a host value *in its own dtype*, in the low bytes
+  of the slot.
+- Operands are numbered like the fused node's: its inputs, then its outputs.
+- MAP kernels: a unit is a tile, `rows` x `columns` elements, of the last two dimensions. ROWS: a unit is
+  one kept index (and piece). COLUMNS: a unit is a tile of the last kept dimension (and piece).
+- scratch: `Lowered.scratch` bytes that belong to the worker while it runs a unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from tracejit.ir.view import View
+
+
+class Address(NamedTuple):
+    """A slot: address of operand number `operand`, plus `byte_offset`."""
+
+    operand: int
+    byte_offset: int
+
+
+class Integer(NamedTuple):
+    """A slot: an int64 known when the schedule is made."""
+
+    value: int
+
+
+class Number(NamedTuple):
+    """A slot: the host value `operand` in its own dtype, in the low bytes."""
+
+    operand: int
+
+
+Slot = Address | Integer | Number
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an access moves: at what level, and along the lane (the innermost loop): "one", "zero" or "step"."""
+
+    level: str  # "kept" or "full"
+    lane: str
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An element of pointer number `pointer` with the strides of layout number `layout`."""
+
+    pointer: int
+    layout: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction. `result` and `args` number values; other fields as the kind needs them.
+
+    number (position), load (access), index (position of its offset, layout), apply (function), gather
+    (access, args: index; position of its stride), check (args: index, linear position; position of its
+    bound), match (args: value, extreme, index; position of its bound), recall/keep (position of the scratch
+    row), fold (function; args: value), finish (position of the fold), scan (args: value), store (access,
+    args: value).
+    """
+
+    kind: str
+    dtype: str
+    result: int = -1
+    args: tuple[int, ...] = ()
+    function: str = ""
+    access: Access | None = None
+    layout: int = -1
+    position: int = -1
+
+    def replace(self, **fields: Any) -> Step:
+        """The same step with other fields."""
+        return replace(self, **fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Steps at one level, in order: "kept" once for each kept index, "full" for each reduced index too."""
+
+    level: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The structure of a kernel.
+
+    orientation: "map", "rows" or "columns": which loop is innermost (`tracejit.passes.phases.Orientation`).
+    kept, reduced: numbers of dimensions. pieces: the first reduced dimension is cut into ranges, one per
+    unit. pointers: dtypes. numbers: dtypes of host values. offsets, bounds, strides: how many slots INDEX,
+    CHECK and MATCH, and GATHER steps use. rows: dtypes of scratch rows.
+    """
+
+    orientation: str
+    kept: int
+    reduced: int
+    pieces: bool
+    pointers: tuple[str, ...]
+    layouts: tuple[Layout, ...]
+    numbers: tuple[str, ...]
+    offsets: int
+    bounds: int
+    jumps: int
+    rows: tuple[str, ...]
+    accumulators: tuple[str, ...]
+    prologue: tuple[Step, ...]
+    sections: tuple[Section, ...]
+
+    @property
+    def lane(self) -> int:
+        """The dimension of the innermost loop."""
+        return self.kept + self.reduced - 1 if self.orientation == "rows" else self.kept - 1
+
+    def moving(self, layout: int) -> list[int]:
+        """Dimensions along which `layout` has a run-time stride."""
+        chosen = self.layouts[layout]
+        count = self.kept if chosen.level == "kept" else self.kept + self.reduced
+        return [d for d in range(count) if d != self.lane or chosen.lane == "step"]
+
+    def slot_names(self) -> list[str]:
+        """The slots of the argument block, in order."""
+        names = [f"n{d}" for d in range(self.kept + self.reduced)]
+        if self.orientation == "map":
+            names += ["tile"] if self.kept == 1 else ["rows", "row_tiles", "columns", "column_tiles"]
+        if self.orientation == "columns":
+            names += ["columns", "column_tiles"]
+        if self.pieces:
+            names += ["pieces", "length"]
+        names += [f"x{p}" for p in range(len(self.pointers))]
+        names += [f"s{n}_{d}" for n in range(len(self.layouts)) for d in self.moving(n)]
+        names += [f"offset{n}" for n in range(self.offsets)]
+        names += [f"bound{n}" for n in range(self.bounds)]
+        names += [f"jump{n}" for n in range(self.jumps)]
+        names += [f"c{n}" for n in range(len(self.numbers))]
+        names += [f"row{n}" for n in range(len(self.rows))]
+        names += [f"sum{n}" for n in range(len(self.accumulators)) if self.orientation == "columns"]
+        return names
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The matrix product of a panel kernel: operand numbers, how they are read, and where the product goes."""
+
+    a: int
+    a_view: View
+    b: int
+    b_view: View
+    result: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A kernel for concrete shapes. `chunk`: units to take at once; `scratch`: bytes; `product`: for panels
+    only.
+    """
+
+    spec: Spec
+    slots: tuple[Slot, ...]
+    units: int
+    chunk: int
+    scratch: int
+    product: Product | None = None

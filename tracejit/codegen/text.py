@@ -1,0 +1,188 @@
+"""What the sources for all targets share: steps as lines of Python, imports, identities of reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from tracejit.codegen.spec import Access, Section, Spec, Step
+
+INDENT = "    "
+
+COMBINE = {
+    "sum": "add",
+    "prod": "multiply",
+    "max": "maximum",
+    "min": "minimum",
+    "any": "logical_or",
+    "all": "logical_and",
+    "cumulative_sum": "add",
+}
+"""The scalar function that adds one element to each kind of reduction."""
+
+REORDERED = {"sum": "add_reassoc", "prod": "multiply_reassoc"}
+"""For floats: the same, in any order (see `tracejit.kernels.accumulate`)."""
+
+
+def identity(function: str, dtype: str) -> str:
+    """What a reduction starts with, as source."""
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        return str(function in ("all", "min", "prod"))
+    if function in ("max", "min"):
+        if kind == "f":
+            return f"{dtype}({'-' if function == 'max' else ''}inf)"
+        limits = np.iinfo(dtype)
+        return f"{dtype}({limits.min if function == 'max' else limits.max})"
+    if function == "cumulative_sum" and kind == "f":
+        return f"{dtype}(-0.0)"  # so that -0.0 stays itself
+    return f"{dtype}({int(function == 'prod')})"
+
+
+def memory_type(dtype: str) -> str:
+    """The Numba type of a dtype in memory: a bool is a byte."""
+    return "uint8" if dtype == "bool" else dtype
+
+
+class Source:
+    """Lines of Python under construction, and the names they import."""
+
+    def __init__(self, spec: Spec):
+        self.spec = spec
+        self.lines: list[str] = []
+        self.depth = 0
+        self.imports: dict[str, set[str]] = {}
+        self.bases = {}
+
+    def use(self, name: str, module: str) -> str:
+        """`name`, imported from `module`."""
+        self.imports.setdefault(module, set()).add(name)
+        return name
+
+    def type(self, dtype: str) -> str:
+        """The name of a Numba type."""
+        return self.use(dtype, "numba")
+
+    def function(self, kernel: str, dtype: str) -> str:
+        """The scalar function of an operator's kernel with a result of `dtype`."""
+        suffix = f"_{dtype}" if kernel in ("astype", "random_bits") else ""
+        return self.use(kernel + suffix, "tracejit.kernels.scalar")
+
+    def accumulate(self, name: str) -> str:
+        """A function of `tracejit.kernels.accumulate`."""
+        return self.use(name, "tracejit.kernels.accumulate")
+
+    def line(self, text: str) -> None:
+        self.lines.append(INDENT * self.depth + text)
+
+    @contextmanager
+    def block(self, header: str) -> Iterator[None]:
+        """Everything inside is one level deeper."""
+        self.line(header)
+        self.depth += 1
+        before = len(self.lines)
+        yield
+        if len(self.lines) == before:
+            self.line("pass")
+        self.depth -= 1
+
+    def finish(self, opening: list[str]) -> str:
+        """The whole file: a comment on what it computes, the imports, `opening` and the lines."""
+        imports = [f"from {m} import {', '.join(sorted(names))}" for m, names in sorted(self.imports.items())]
+        return "\n".join([summary(self.spec), "", *imports, "", "", *opening, *self.lines, ""])
+
+    # -------------------------------------------------------------------------------------------- steps
+
+    bases: dict[int, str]
+    """For each layout, the variable that holds its place outside the lane; "" is 0."""
+
+    in_lane = False
+    """Whether the lines being written stand in the innermost loop."""
+
+    def place(self, layout: int) -> str:
+        """The index of the element of `layout` at the current place."""
+        lane, base = self.spec.layouts[layout].lane, self.bases[layout]
+        index = f"i{self.spec.lane}"
+        if not self.in_lane or lane == "zero":
+            return base or "0"
+        moved = index if lane == "one" else f"{index} * s{layout}_{self.spec.lane}"
+        return f"{base} + {moved}" if base else moved
+
+    def element(self, access: Access, moved: str = "") -> str:
+        """An element of a buffer."""
+        return f"x{access.pointer}[{self.place(access.layout)}{moved}]"
+
+    def read(self, step: Step, element: str) -> None:
+        self.line(f"v{step.result} = {element}{' != 0' if step.dtype == 'bool' else ''}")
+
+    def write(self, element: str, value: str, dtype: str) -> None:
+        """Store `value`; a bool becomes a byte."""
+        self.line(f"{element} = {self.type('uint8') + '(' + value + ')' if dtype == 'bool' else value}")
+
+    def step(self, step: Step) -> None:
+        """The lines of one step (not of folds and scans, whose accumulators depend on the target)."""
+        args = [f"v{a}" for a in step.args]
+        match step.kind:
+            case "number":
+                loaded = f"c{step.position}"
+                self.line(f"v{step.result} = {loaded}{' != 0' if step.dtype == 'bool' else ''}")
+            case "load":
+                assert step.access is not None
+                self.read(step, self.element(step.access))
+            case "gather":
+                assert step.access is not None
+                self.read(step, self.element(step.access, f" + {args[0]} * jump{step.position}"))
+            case "store":
+                assert step.access is not None
+                partial = self.spec.pieces and self.spec.layouts[step.access.layout].level == "kept"
+                self.write(self.element(step.access, " + piece" if partial else ""), args[0], step.dtype)
+            case "index":
+                self.line(f"v{step.result} = offset{step.position} + {self.place(step.layout)}")
+            case "apply":
+                self.line(f"v{step.result} = {self.function(step.function, step.dtype)}({', '.join(args)})")
+            case "check":
+                self.check(step, args)
+            case "match":
+                found = f"{self.accumulate('is_extreme')}({args[0]}, {args[1]})"
+                where = self.function("where", "int64")
+                self.line(f"v{step.result} = {where}({found}, {args[2]}, bound{step.position})")
+            case _:
+                raise AssertionError(f"no line for a {step.kind}")
+
+    def check(self, step: Step, args: list[str]) -> None:
+        bound = f"bound{step.position}"
+        failed = f"{self.accumulate('out_of_range')}({args[0]}, {bound})"
+        self.line(f"status = {self.accumulate('first_failure')}(status, {failed}, {args[1]})")
+        self.line(f"v{step.result} = {self.accumulate('wrapped_index')}({args[0]}, {bound})")
+
+
+def summary(spec: Spec) -> str:
+    """A comment: orientation, and the operators in order."""
+    steps = [step for section in spec.sections for step in section.steps]
+    names = [step.function for step in steps if step.kind in ("apply", "fold", "scan")]
+    names += [step.kind for step in steps if step.kind in ("gather", "check", "match")]
+    text = f"# {spec.orientation}: {', '.join(dict.fromkeys(names)) or 'copy'}"
+    return text if len(text) <= 110 else text[:107] + "..."
+
+
+def moving_results(spec: Spec, steps: Iterable[Step]) -> set[int]:
+    """The values among `steps` that change along the lane."""
+    moving: set[int] = set()
+    for step in steps:
+        layout = step.layout if step.access is None else step.access.layout
+        if (
+            any(a in moving for a in step.args)
+            or (layout >= 0 and spec.layouts[layout].lane != "zero")
+            or step.kind in ("recall", "scan")
+        ):
+            moving.add(step.result)
+    return moving
+
+
+def layouts_of(sections: Iterable[Section]) -> list[int]:
+    """The layouts that sections use, in order of first use."""
+    steps = [step for section in sections for step in section.steps]
+    used = [s.layout if s.access is None else s.access.layout for s in steps]
+    return list(dict.fromkeys(n for n in used if n >= 0))
