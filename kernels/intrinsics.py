@@ -392,7 +392,9 @@ def lookup(table: Sequence[float], index: Any) -> Any:
         constant.initializer = ir.Constant(kind, list(table))
         constant.global_constant, constant.linkage = True, "internal"
     element = builder.gep(constant, [ir.Constant(ir.IntType(64), 0), index.value], inbounds=True)
-    return index.like(builder.load(element), "float64")
+    value = builder.load(element)
+    value.set_metadata("invariant.load", module.add_metadata([]))
+    return index.like(value, "float64")
 
 
 def _type_named(name: str, arguments: Sequence[Any]) -> Any:

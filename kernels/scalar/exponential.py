@@ -63,8 +63,10 @@ def exp(x):
 
 @scalar()
 def sigmoid(x):
+    """1 / (1 + e**-x) from ``e = exp(-|x|)`` and ``q = e / (1 + e)``: it is 1 - q, or q = e - e q where x < 0."""
     e = exp_negative(-magnitude(x))
-    return select(x < 0.0, e, 1.0) / (1.0 + e)
+    q = e / (1.0 + e)
+    return select(x < 0.0, fma(-e, q, e), 1.0 - q)
 
 
 @scalar()

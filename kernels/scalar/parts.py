@@ -101,3 +101,22 @@ def split(x):
     offset = bits(x) - form.middle
     k = (offset >> form.fraction) - select(subnormal, fill(offset, form.fraction), 0)
     return k, floating((offset & ((1 << form.fraction) - 1)) + form.middle)
+
+
+def two_sum(a, b):
+    """(sum, error) with ``sum + error == a + b`` exactly (Knuth)."""
+    total = a + b
+    kept = total - a
+    return total, (a - (total - kept)) + (b - kept)
+
+
+def fast_two_sum(a, b):
+    """(sum, error) with ``sum + error == a + b`` exactly, for |a| >= |b| or a == 0 (Dekker)."""
+    total = a + b
+    return total, b - (total - a)
+
+
+def two_product(a, b):
+    """(product, error) with ``product + error == a * b`` exactly."""
+    product = a * b
+    return product, fma(a, b, -product)
