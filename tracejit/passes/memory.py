@@ -1,0 +1,117 @@
+"""Which values share memory because of what their nodes mean: the vocabulary of `legalize` and `plan`.
+
+Three kinds of nodes make no new buffer:
+
+- a *contiguous view* is its operand's memory, seen from some offset; it costs no task;
+- a node that *overwrites* writes one output into the memory of one operand and leaves the rest as it is:
+`update`,
+  and a fused kernel whose output is an `update` of one of its inputs;
+- `empty` is memory that nobody has written yet, and makes no task either.
+
+`contents` follows views only: values of one content are the same bytes at the same time. `roots` follows
+overwriting too: values of one root lie in the same buffer, one after the other.
+
+A fused kernel may, besides, share memory between an output and an operand that dies there (attribute
+``inplace``); whether it does is the plan's decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tracejit import ops
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.op import Trait
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A value's place in the buffer of `root`: `offset` in bytes."""
+
+    root: Value
+    offset: int
+
+
+def is_alias(node: Node) -> bool:
+    """Whether the output is the operand's memory, from some offset on."""
+    return node.op is ops.view and node.attrs["view"].is_contiguous()
+
+
+def is_task(node: Node) -> bool:
+    """Whether something has to run for this node."""
+    return node.op is not ops.constant and node.op is not ops.empty and not is_alias(node)
+
+
+def overwrites(node: Node) -> Pairs:
+    """Pairs (output, operand): the node writes the output into the operand's memory."""
+    if node.op is ops.update:
+        return ((0, 0),)
+    if node.op is not ops.fused:
+        return ()
+    body: Graph = node.attrs["body"]
+    stores = {n.outputs[0]: n for n in body.nodes if n.op is ops.update}
+    pairs = []
+    for k, value in enumerate(body.outputs):
+        base = value
+        while base in stores:
+            base = stores[base].inputs[0]
+        if base is not value and base in body.inputs:
+            pairs.append((k, body.inputs.index(base)))
+    return tuple(pairs)
+
+
+def may_share(node: Node) -> Pairs:
+    """Pairs (output, operand) that the kernel allows to be the same memory."""
+    return tuple(node.attrs.get("inplace", ()))
+
+
+def can_fail(node: Node) -> bool:
+    """Whether the node's task may report an error at run time."""
+    if node.op is ops.fused:
+        return any(can_fail(inner) for inner in node.attrs["body"].nodes)
+    return node.op.has(Trait.CAN_FAIL)
+
+
+def contents(graph: Graph) -> dict[Value, Span]:
+    """For each array value: the value whose bytes it is a part of."""
+    return _spans(graph, lambda node: ())
+
+
+def roots(graph: Graph) -> dict[Value, Span]:
+    """For each array value: the first value of the buffer it lies in. The graph is legal, see `legalize`."""
+    return _spans(graph, overwrites)
+
+
+def _spans(graph: Graph, kept: Callable[[Node], Pairs]) -> dict[Value, Span]:
+    spans = {value: Span(value, 0) for value in graph.inputs if not value.type.on_host}
+    for node in graph.nodes:
+        if is_alias(node):
+            base, view = spans[node.inputs[0]], node.attrs["view"]
+            offset = view.offset * node.output.type.dtype.itemsize if view.size else 0
+            spans[node.output] = Span(base.root, base.offset + offset)
+            continue
+        same = dict(kept(node))
+        for k, value in enumerate(node.outputs):
+            if not value.type.on_host:
+                spans[value] = spans[node.inputs[same[k]]] if k in same else Span(value, 0)
+    return spans
+
+
+def is_whole(value: Value, span: Span) -> bool:
+    """Whether a value with this span is all of its buffer."""
+    return span.offset == 0 and value.type.nbytes == span.root.type.nbytes
+
+
+def alias_groups(graph: Graph, aliases: Sequence[Sequence[int]]) -> dict[Value, frozenset[Value]]:
+    """For each input: the inputs whose memory may overlap its own, itself included.
+
+    `aliases` are groups of positions of inputs that share storage.
+    """
+    groups = {value: frozenset([value]) for value in graph.inputs}
+    for group in aliases:
+        together = frozenset().union(*(groups[graph.inputs[i]] for i in group))
+        groups.update(dict.fromkeys(together, together))
+    return groups
