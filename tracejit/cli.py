@@ -1,0 +1,273 @@
+"""The command ``tracejit``: look into the kernel store, fill it ahead of time, check it, empty it.
+
+    tracejit cache list
+    tracejit cache show 3f2a --asm
+    tracejit cache warm train.py:warm
+
+A key may be shortened, as long as it fits one entry; a kernel's name does too. The exit status is 0, or 1
+where the command could not do what it was asked (or ``verify`` found something bad), or 2 for a wrong command
+line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import inspect
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+from tracejit.codegen.entry import Entry
+from tracejit.codegen.store import Store
+from tracejit.config import config
+from tracejit.errors import ArgumentError, TracejitError
+
+SHORT = 12  # digits of a key in tables
+WIDE = 160  # columns of a table that goes to a file or pipe
+
+
+def _size(nbytes: int) -> str:
+    """
+    >>> _size(900), _size(25_600), _size(3 << 20)
+    ('900 B', '25.0 KiB', '3.0 MiB')
+    """
+    if nbytes < 1024:
+        return f"{nbytes} B"
+    return f"{nbytes / 1024:.1f} KiB" if nbytes < 1 << 20 else f"{nbytes / (1 << 20):.1f} MiB"
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def _machine(target: Sequence[str]) -> str:
+    """The part of a target that people recognise: triple and processor, not the list of its features."""
+    return " ".join(target[:2])
+
+
+def _table(*columns: str, numbers: Sequence[str] = ()) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    return table
+
+
+def _facts_table(facts: Sequence[tuple[str, str]]) -> Table:
+    table = _table("fact", "value")
+    table.show_header = False
+    for name, value in facts:
+        table.add_row(f"[bold]{name}[/bold]", value)
+    return table
+
+
+def _kernels(count: int) -> str:
+    return f"{count} kernel{'' if count == 1 else 's'}"
+
+
+def find(store: Store, key: str) -> Entry:
+    """The entry whose key starts with `key` or whose name it is; an error lists the candidates."""
+    entries = store.entries()
+    found = [entry for entry in entries if entry.key.startswith(key)] if key else []
+    found = found or [entry for entry in entries if entry.name == key]
+    if len(found) == 1:
+        return found[0]
+    candidates = [f"  {entry.key[:SHORT]}  {entry.name}" for entry in (found or entries)[:10]]
+    if not candidates:
+        raise ArgumentError(f"no kernel {key!r}: the store in {store.path} is empty")
+    what = f"{key!r} fits {len(found)} kernels" if found else f"no kernel has the key or name {key!r}"
+    raise ArgumentError("\n".join([f"{what}; there are:", *candidates]))
+
+
+def _list(store: Store, console: Console, options: argparse.Namespace) -> int:
+    columns = ("key", "name", "target", "size", "compile s", "hits", "width", "last used")
+    table = _table(*columns, numbers=("size", "compile s", "hits", "width"))
+    for entry in store.entries():
+        table.add_row(
+            entry.key[:SHORT],
+            entry.name,
+            _machine(entry.target),
+            _size(entry.nbytes),
+            f"{entry.seconds:.3f}",
+            str(entry.hits),
+            str(entry.metadata.get("width", "")),
+            _time(entry.last_used),
+        )
+    console.print(table)
+    return 0
+
+
+def _show(store: Store, console: Console, options: argparse.Namespace) -> int:
+    entry = find(store, options.key)
+    if options.form == "source":
+        _listing(console, entry.source, "python")
+    elif options.form is not None:
+        # `listing` loads Numba, which no other command needs; compile.py has its gate for the same reason.
+        listing = importlib.import_module("tracejit.codegen.listing")
+        if options.form == "llvm":
+            _listing(console, listing.llvm_ir(entry), "llvm")
+        else:
+            _listing(console, listing.assembly(entry), "gas")
+    else:
+        console.print(_facts_table(_facts(entry)))
+    return 0
+
+
+def _facts(entry: Entry) -> list[tuple[str, str]]:
+    """What there is to say about an entry, for people."""
+    return [
+        ("key", entry.key),
+        ("name", entry.name),
+        ("target", _machine(entry.target)),
+        ("size", f"{_size(entry.nbytes)}, object code {_size(len(entry.object_code))}"),
+        ("compiled", f"{_time(entry.created)} in {entry.seconds:.3f} s"),
+        ("used", f"{entry.hits} times, last {_time(entry.last_used)}"),
+        *((name, str(value)) for name, value in entry.metadata.items()),
+        *((name, value) for name, value in entry.environment.items() if name != "target"),
+    ]
+
+
+def _listing(console: Console, text: str, language: str) -> None:
+    """Code, in colour on a terminal, as it is into a file."""
+    if console.is_terminal:
+        console.print(Syntax(text, language, background_color="default", word_wrap=True))
+    else:
+        console.out(text, highlight=False)
+
+
+def _stats(store: Store, console: Console, options: argparse.Namespace) -> int:
+    stats, entries = store.stats(), store.entries()
+    facts = [
+        ("folder", str(stats.path)),
+        ("kernels", str(stats.entries)),
+        ("size", f"{_size(stats.nbytes)} of {_size(stats.limit)}"),
+        ("loaded", f"{sum(entry.hits for entry in entries)} times"),
+        ("compile time stored", f"{sum(entry.seconds for entry in entries):.1f} s"),
+        ("compile time saved", f"{sum(entry.seconds * entry.hits for entry in entries):.1f} s"),
+        ("problem", stats.problem or "none"),
+    ]
+    console.print(_facts_table(facts))
+    return 0
+
+
+def _path(store: Store, console: Console, options: argparse.Namespace) -> int:
+    console.out(store.path, highlight=False)
+    return 0
+
+
+def load_function(text: str) -> Callable[[], Any]:
+    """The function that ``FILE.py:NAME`` or ``module:NAME`` names; NAME is ``warm`` where it is left out."""
+    where, _, name = text.partition(":")
+    name = name or "warm"
+    if where.endswith(".py"):
+        file = pathlib.Path(where).resolve()
+        if not file.is_file():
+            raise ArgumentError(f"warm {text}: there is no file {where}")
+        sys.path.insert(0, str(file.parent))
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    else:
+        sys.path.insert(0, "")
+        if importlib.util.find_spec(where) is None:
+            raise ArgumentError(f"warm {text}: there is no module {where}; a file ends in .py")
+        module = importlib.import_module(where)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ArgumentError(f"warm {text}: {where} has no function {name!r}")
+    needed = [
+        p.name
+        for p in inspect.signature(function).parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if needed:
+        raise ArgumentError(
+            f"warm {text}: {name} needs arguments ({', '.join(needed)}); "
+            f"name a function without any, such as\n"
+            f"  def warm():\n      {name}.warm(tj.spec((128, 784)), ...)"
+        )
+    return function
+
+
+def _warm(store: Store, console: Console, options: argparse.Namespace) -> int:
+    for text in options.functions:
+        function = load_function(text)
+        before = {entry.key: entry.hits for entry in store.entries()}
+        start = time.perf_counter()
+        function()
+        seconds = time.perf_counter() - start
+        after = {entry.key: entry.hits for entry in store.entries()}
+        compiled = len(after.keys() - before.keys())
+        loaded = sum(after.get(key, 0) > hits for key, hits in before.items())
+        console.print(
+            f"{text}: {_kernels(compiled)} compiled, {loaded} found, {seconds:.1f} s", highlight=False
+        )
+    return 0
+
+
+def _verify(store: Store, console: Console, options: argparse.Namespace) -> int:
+    bad = store.verify()
+    for key, reason in bad.items():
+        console.print(f"removed {key[:SHORT]}: {reason}", highlight=False)
+    console.print(f"{_kernels(len(store.entries()))} good, {len(bad)} removed", highlight=False)
+    return 1 if bad else 0
+
+
+def _clear(store: Store, console: Console, options: argparse.Namespace) -> int:
+    console.print(f"{_kernels(store.clear())} removed", highlight=False)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tracejit", description="Trace-and-replay array compiler.")
+    cache = parser.add_subparsers(required=True, metavar="COMMAND").add_parser(
+        "cache", help="the kernel store", description="Look into the kernel store, fill, check or empty it."
+    )
+    commands = cache.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[..., int], help: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=help, description=help)
+        added.set_defaults(run=run)
+        return added
+
+    command("list", _list, "all kernels, most recently used first")
+    show = command("show", _show, "one kernel")
+    show.add_argument("key", help="its key, or the beginning of it, or its name")
+    form = show.add_mutually_exclusive_group()
+    for name, what in (
+        ("source", "its generated source"),
+        ("llvm", "its LLVM IR, compiled again"),
+        ("asm", "its assembly, compiled again"),
+    ):
+        form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=what)
+    command("stats", _stats, "how much there is, and what it saved")
+    warm = command("warm", _warm, "call functions that compile ahead (they call `.warm` of jitted functions)")
+    warm.add_argument(
+        "functions", nargs="+", metavar="FILE:FUNCTION", help="or module:FUNCTION; default warm"
+    )
+    command("verify", _verify, "check every kernel and remove what is damaged or foreign")
+    command("clear", _clear, "remove all kernels")
+    command("path", _path, "the folder of the store")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDE)
+    try:
+        return int(options.run(Store(config.store, config.store_limit), console, options))
+    except TracejitError as error:
+        print(f"tracejit: {error}", file=sys.stderr)
+        return 1
