@@ -1,4 +1,4 @@
-"""Runs a memory plan on real bytes, in any order that its dependencies allow, with kernels that are as nasty as allowed.
+"""Runs a memory plan on real bytes, in any order that its dependencies allow, with the nastiest kernels.
 
 A kernel may write garbage to its outputs before it reads its operands, except where the plan has it share
 memory with an operand; there it must be allowed to, either because it overwrites the operand or by its

@@ -210,7 +210,7 @@ class _Uses:
         self.held[storage].append(content)
 
     def is_free_from(self, position: int, k: int, storage: Value) -> bool:
-        """Whether output `k` of the node at `position` may overwrite `storage`: nobody misses what was there."""
+        """Whether output `k` of the node at `position` may overwrite `storage`: nobody misses the old."""
         node = self.graph.nodes[position]
         for holder in self.groups[storage]:
             for content in self.held[holder]:

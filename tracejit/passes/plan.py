@@ -119,8 +119,7 @@ def _claimed(graph: Graph, spans: dict[Value, Span]) -> dict[Value, Place]:
     for value, place in claims:
         span = spans.get(value)
         if span is None or not is_whole(value, span) or buffers.setdefault(span.root, place) != place:
-            raise VerificationError(f"plan: a result {value.type} has no buffer of its own; run legalize
-            first")
+            raise VerificationError(f"plan: the result {value.type} has no buffer of its own; legalize first")
     return buffers
 
 
@@ -225,9 +224,7 @@ def _pack(
         inherited: set[Value] = set()
         for root in first[task]:
             known = ancestors[task] | 1 << task
-            heirs = (
-                v for v in dying[task] if v not in inherited and v in places and users[v] & ~known == 0
-            )
+            heirs = (v for v in dying[task] if v not in inherited and v in places and users[v] & ~known == 0)
             dead = next((v for v in heirs if _may_inherit(node, spans, root, v)), None)
             if dead is not None:
                 inherited.add(dead)
@@ -258,6 +255,10 @@ def _may_inherit(node: Node, spans: dict[Value, Span], root: Value, dead: Value)
 def _shared(node: Node, places: dict[Value, Place]) -> tuple[tuple[int, int], ...]:
     """The (output, operand) pairs that are one memory."""
     return tuple(
-        (k, j) for k, output in enumerate(node.outputs) for j, operand in enumerate(node.inputs) if output
-        in places and places.get(operand) == places[output] and output.type.nbytes * operand.type.nbytes
+        (k, j)
+        for k, output in enumerate(node.outputs)
+        for j, operand in enumerate(node.inputs)
+        if output in places
+        and places.get(operand) == places[output]
+        and output.type.nbytes * operand.type.nbytes
     )
