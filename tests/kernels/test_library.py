@@ -147,6 +147,27 @@ def test_gemm_bits_do_not_depend_on_ranges_or_threads(dtype, batch, m, n, k):
             assert c.tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(64, 48, 100), (1, 300, 257), (300, 1, 257), (128, 10, 784), (7, 9, 11)]
+)
+def test_gemm_bits_do_not_depend_on_addresses(dtype, m, n, k):
+    rng = np.random.default_rng(11)
+    itemsize, results = np.dtype(dtype).itemsize, set()
+    memory = [np.empty(size * itemsize + 256, np.uint8) for size in (m * k, k * n, m * n)]
+    values = [random_array(rng, shape, dtype) for shape in ((m, k), (k, n), (m, n))]
+    for offset in (0, 1, 3, 8, 13):
+        arrays = []
+        for raw, value in zip(memory, values, strict=True):
+            start = -raw.ctypes.data % 64 + offset * itemsize
+            arrays.append(raw[start : start + value.nbytes].view(dtype).reshape(value.shape))
+            arrays[-1][...] = value
+        block, units = gemm_block(*arrays)
+        run(address("gemm", dtype), block, [(0, units)])
+        results.add(arrays[2].tobytes())
+    assert len(results) == 1
+
+
 def test_gemm_many_concurrent_callers():
     rng = np.random.default_rng(3)
     a, b = random_array(rng, (64, 48, 64), "f"), random_array(rng, (64, 64, 40), "f")
