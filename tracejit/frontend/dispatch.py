@@ -117,8 +117,8 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment") -> None:
         given = type(plain_type(value)).__name__ if is_weak(value) else str(source)
         raise locate(
             DTypeError(
-                f"{name}: cannot store {given} values in an array of dtype {dtype} without losing information; "
-                f"cast the value with astype({dtype}) or use an array of dtype {source}"
+                f"{name}: cannot store {given} values in an array of dtype {dtype} without losing "
+                f"information; cast the value with astype({dtype}) or use an array of dtype {source}"
             ),
             user_location(),
         )
@@ -214,8 +214,8 @@ def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, 
     except ValueError:
         raise locate(
             ShapeError(
-                f"{name}: shapes {' and '.join(map(str, shapes))} do not broadcast; each pair of trailing extents "
-                "must be equal or 1 (insert axes with x[..., None] or reshape)"
+                f"{name}: shapes {' and '.join(map(str, shapes))} do not broadcast; each pair of trailing "
+                "extents must be equal or 1 (insert axes with x[..., None] or reshape)"
             ),
             user_location(),
         ) from None
@@ -319,7 +319,8 @@ def power(base: Operand, exponent: Operand) -> Any:
     if type(exponent) is int and exponent < 0 and isinstance(base, ArrayCore) and base.dtype.kind in "biu":
         raise locate(
             ArgumentError(
-                f"pow: integers to the negative power {exponent} are no integers; cast the base to a float first"
+                f"pow: integers to the negative power {exponent} are no integers; cast the base to a float "
+                "first"
             ),
             user_location(),
         )
@@ -338,14 +339,14 @@ def matmul(a: Operand, b: Operand) -> Any:
     if left.shape[-1] != right.shape[-2]:
         raise locate(
             ShapeError(
-                f"matmul: {a.shape} @ {b.shape}: the last extent of the first ({left.shape[-1]}) must equal the "
-                f"last but one of the second ({right.shape[-2]})"
+                f"matmul: {a.shape} @ {b.shape}: the last extent of the first ({left.shape[-1]}) must equal "
+                f"the last but one of the second ({right.shape[-2]})"
             ),
             user_location(),
         )
     batch = broadcast_shape("matmul", [left.shape[:-2], right.shape[:-2]])
     dtype = common_dtype("matmul", (a, b))
-    if dtype == bool:
+    if dtype.kind == "b":
         return apply(not_equal, matmul(cast(a, np.dtype("int64")), cast(b, np.dtype("int64"))), 0)
     with lock:
         recording = eager.current()

@@ -53,8 +53,8 @@ def _integer(part: Any) -> int:
     except TypeError:
         raise locate(
             ArgumentError(
-                f"index: {type(part).__name__} {part!r} is no index; use integers, slices, ..., None, or arrays of "
-                "integers or booleans"
+                f"index: {type(part).__name__} {part!r} is no index; use integers, slices, ..., None, or "
+                "arrays of integers or booleans"
             ),
             user_location(),
         ) from None
@@ -115,7 +115,8 @@ def setitem(x: ArrayCore, index: Any, value: Any) -> None:
         return
     raise locate(
         ArgumentError(
-            "assignment through integer arrays is not supported; assign slices, or build the result with tj.where"
+            "assignment through integer arrays is not supported; assign slices, or build the result with "
+            "tj.where"
         ),
         user_location(),
     )
@@ -141,8 +142,8 @@ def _masked_write(x: ArrayCore, parts: list[Any], mask: Any, value: Any) -> None
     if isinstance(given, ArrayCore) and given.size != 1:
         raise locate(
             ArgumentError(
-                "assignment through a mask takes one number: with more, which goes where depends on the mask's "
-                "values; write x[...] = tj.where(mask, values, x)"
+                "assignment through a mask takes one number: with more, which goes where depends on the "
+                "mask's values; write x[...] = tj.where(mask, values, x)"
             ),
             user_location(),
         )

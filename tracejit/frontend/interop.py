@@ -43,7 +43,10 @@ def _refuse(what: str, remedy: str) -> ArgumentError:
 
 # -- ufuncs --------------------------------------------------------------------------------------------------
 
-UFUNCS: dict[np.ufunc, Callable[..., Any]] = elementwise.UFUNCS | {np.matmul: linear.matmul, np.vecdot: linear.vecdot}
+UFUNCS: dict[np.ufunc, Callable[..., Any]] = elementwise.UFUNCS | {
+    np.matmul: linear.matmul,
+    np.vecdot: linear.vecdot,
+}
 
 REDUCTIONS: dict[np.ufunc, Callable[..., Any]] = {
     np.add: reductions.sum,
@@ -73,7 +76,8 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: d
         raise _refuse(f"numpy.{name} has no counterpart for NDArrays", "convert with x.numpy() first")
     if options:
         raise _refuse(
-            f"numpy.{name} on NDArrays does not take {', '.join(options)}", "use tj.where, or convert with x.numpy()"
+            f"numpy.{name} on NDArrays does not take {', '.join(options)}",
+            "use tj.where, or convert with x.numpy()",
         )
     result = function(*inputs) if method == "__call__" else function(*inputs, axis=axis, keepdims=keepdims)
     return _deliver(name, result if dtype is None else result.astype(dtype, copy=False), out)
@@ -93,24 +97,11 @@ def _deliver(name: str, result: Any, out: Any) -> Any:
 
 # -- functions -----------------------------------------------------------------------------------------------
 
-OTHER_NAMES = {
-    "a": "x",
-    "arr": "x",
-    "ary": "x",
-    "array": "x",
-    "m": "x",
-    "a_min": "min",
-    "a_max": "max",
-    "newshape": "shape",
-}
-"""NumPy's names of parameters -> ours."""
-
 ALIASES = {
     "amax": "max",
     "amin": "min",
     "around": "round",
     "concatenate": "concat",
-    "cumsum": "cumulative_sum",
 }
 """NumPy's names of functions -> ours, where they differ."""
 
@@ -121,55 +112,119 @@ def _cumsum(x: Any, axis: Any = None, **options: Any) -> Any:
     return reductions.cumulative_sum(array.ravel() if axis is None else array, axis=axis or 0, **options)
 
 
-ATTRIBUTES: dict[Callable[..., Any], Callable[..., Any]] = {
+def _array_equal(x1: Any, x2: Any) -> bool:
+    """NumPy's array_equal, which looks at the values."""
+    return np.array_equal(np.asarray(x1), np.asarray(x2))
+
+
+ADAPTED: dict[Callable[..., Any], Callable[..., Any]] = {
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
     np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
     np.copy: lambda x: x.copy(),
     np.cumsum: _cumsum,
-    np.array_equal: lambda a1, a2: np.array_equal(np.asarray(a1), np.asarray(a2)),
+    np.array_equal: _array_equal,
 }
-"""NumPy functions answered without one of our own of that name."""
+"""NumPy functions that have no public function of their name here."""
 
 
 def call_function(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """What `NDArray.__array_function__` does."""
     name = function.__name__
-    ours = ATTRIBUTES.get(function) or NAMESPACE.get(ALIASES.get(name, name))
+    ours = ADAPTED.get(function) or NAMESPACE.get(ALIASES.get(name, name))
     if ours is None or getattr(np, name, None) is not function:
         where = getattr(function, "__module__", None) or "numpy"
         raise _refuse(f"{where}.{name} has no counterpart for NDArrays", "convert with x.numpy() first")
-    options = {OTHER_NAMES.get(k, k): v for k, v in options.items()}
-    out = options.pop("out", None)
     positional, named = _arranged(name, function, ours, args, options)
-    out = named.pop("out", out)
+    out = named.pop("out", None)
     return _deliver(name, ours(*positional, **named), out)
 
 
 def _arranged(
-    name: str, function: Callable[..., Any], ours: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
+    name: str,
+    function: Callable[..., Any],
+    ours: Callable[..., Any],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
 ) -> tuple[list[Any], dict[str, Any]]:
-    """NumPy's arguments as `ours` takes them: those it has no positional place for go by their NumPy name."""
-    parameters = list(inspect.signature(ours).parameters.values())
+    """NumPy's arguments as `ours` takes them: its required ones in order, all others by name."""
+    parameters = inspect.signature(ours).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return list(args), options
-    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    names = _parameter_names(function)
-    positional: list[Any] = []
-    named = dict(options)
-    for index, value in enumerate(args):
-        given = OTHER_NAMES.get(names[index], names[index]) if index < len(names) else None
-        if index < len(places) and (index == 0 or given is None or given == places[index].name or _by_place(places, index)):
-            positional.append(value)
-        elif given is not None:
-            named[given] = value
-    for place in places[len(positional) :]:
-        if place.kind is place.POSITIONAL_ONLY and place.name in named:
-            positional.append(named.pop(place.name))
-    known = {p.name for p in parameters}
-    unknown = [k for k, v in named.items() if k not in known and k != "out" and v is not None]
+        return list(args), dict(options)
+    given = inspect.signature(function).bind(*args, **options).arguments
+    given |= given.pop("kwargs", {})
+    required = sum(p.default is p.empty and p.kind is not p.VAR_KEYWORD for p in parameters)
+    positional, rest = list(given.values())[:required], dict(list(given.items())[required:])
+    named = {k.removeprefix("a_"): v for k, v in rest.items()}  # a_min, a_max
+    known = {p.name for p in parameters} | {"out"}
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    unknown = [k for k in named if k not in known and not open_ended]
     if unknown:
         raise _refuse(
             f"numpy.{name} on NDArrays does not take {', '.join(unknown)}", f"see help(tj.{ours.__name__})"
         )
-    return positional, {k: v for k, v in named.items() if k in known or k == "out"}
+    return positional, named
+
+
+# -- DLPack --------------------------------------------------------------------------------------------------
+
+
+class Foreign:
+    """Memory that another library owns: what a storage needs to know of it, and the owner, kept alive."""
+
+    __slots__ = ("__weakref__", "address", "owner")
+
+    def __init__(self, address: int, owner: object):
+        self.address, self.owner = address, owner
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> NDArray:
+    """An array on the memory of `x`, which may be anything that speaks DLPack (NumPy, PyTorch, JAX, ...).
+
+    Writes are seen on both sides. Memory that cannot be shared (read-only, or badly aligned) is copied; with
+    ``copy=False`` that raises ArgumentError, ``copy=True`` always copies.
+
+    >>> import numpy as np, tracejit as tj
+    >>> tj.from_dlpack(np.arange(3))
+    NDArray([0, 1, 2], dtype=int64)
+    """
+    if not hasattr(x, "__dlpack__"):
+        raise _refuse(f"from_dlpack: {type(x).__name__} has no __dlpack__", "use tj.asarray")
+    if isinstance(x, ArrayCore):
+        return x.copy() if copy else x  # type: ignore[attr-defined, return-value]
+    try:
+        seen = np.from_dlpack(x)
+    except (BufferError, RuntimeError) as error:
+        raise _refuse(
+            f"from_dlpack: {type(x).__name__} cannot be imported ({error})", "copy it to a NumPy array"
+        ) from error
+    shareable = seen.flags.writeable and seen.flags.aligned and seen.dtype in DTYPES and _whole_steps(seen)
+    if copy is False and not shareable:
+        raise _refuse(
+            f"from_dlpack: {seen.dtype} memory with strides {seen.strides} "
+            f"({'writable' if seen.flags.writeable else 'read-only'}) cannot be shared",
+            "use tj.asarray to copy it",
+        )
+    if copy or not shareable:
+        return ArrayCore.from_numpy(seen)
+    return _on(seen)
+
+
+def _whole_steps(array: np.ndarray) -> bool:
+    return all(stride % array.itemsize == 0 for stride in array.strides)
+
+
+def _on(array: np.ndarray) -> Any:
+    """An array on the memory of a NumPy array: a storage over the span it covers, and a view of that."""
+    strides = tuple(
+        s // array.itemsize if n > 1 else 0 for s, n in zip(array.strides, array.shape, strict=True)
+    )
+    view = View(0, array.shape, strides)
+    if view.is_contiguous():
+        view = View.of_shape(array.shape)
+    low, high = view.span()
+    shape = array.shape if view.is_contiguous() else (high - low,)
+    address = array.__array_interface__["data"][0] + low * array.itemsize
+    storage = Storage(ArrayType(shape, array.dtype), Foreign(address, array), engine.Variable())
+    storage.shared = True
+    return ArrayCore.new(storage, View(view.offset - low, view.shape, view.strides))

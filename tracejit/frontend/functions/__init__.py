@@ -1,7 +1,7 @@
 """The public functions on arrays, grouped by what they do; `NAMESPACE` is all of them by name.
 
-Functions are composed of few operators through `dispatch`; they use NDArray's methods but never import it, so that
-NDArray can take its methods from here.
+Functions are composed of few operators through `dispatch`; they use NDArray's methods but never import it, so
+that NDArray can take its methods from here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Creating arrays: from Python and NumPy data, filled with a number, or computed from positions.
 
-Floating arrays are float32 unless a dtype is given, integers int64. Shapes are integers or tuples of them. `device` is
-a `Device` or its text (``"cpu:0"``); the default device if left out.
+Floating arrays are float32 unless a dtype is given, integers int64. Shapes are integers or tuples of them.
+`device` is a `Device` or its text (``"cpu:0"``); the default device if left out.
 
 Everything that depends on positions starts from one operator, `iota`; a grid of indices is a view of it
 (`positions`), so that it costs no memory inside a kernel.
@@ -39,14 +39,14 @@ def _device(name: str, device: Any) -> Device:
     return as_device(name, device, ArrayCore.default_device)
 
 
-# -- from data -------------------------------------------------------------------------------------------------------
+# -- from data -----------------------------------------------------------------------------------------------
 
 
 def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> NDArray:
-    """`obj` as an array: a number, nested lists, a NumPy array (copied), an NDArray (itself, unless it must change).
+    """An array of a number, nested lists or a NumPy array (copied); an NDArray itself, unless it must change.
 
-    Python floats become float32, ints int64, bools bool; NumPy data keep their dtype. ``copy=True`` always copies;
-    ``copy=False`` raises ArgumentError where a copy is needed. To share memory, use `from_dlpack`.
+    Python floats become float32, ints int64, bools bool; NumPy data keep their dtype. ``copy=True`` always
+    copies; ``copy=False`` raises ArgumentError where a copy is needed. To share memory, use `from_dlpack`.
 
     >>> import tracejit as tj
     >>> tj.asarray([[1, 2], [3, 4]])
@@ -57,7 +57,8 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
     if copy is False and array is not obj:
         raise locate(
             ArgumentError(
-                f"asarray: {type(obj).__name__} data are always copied; use from_dlpack to share memory with it"
+                f"asarray: {type(obj).__name__} data are always copied; use from_dlpack to share memory "
+                "with it"
             ),
             user_location(),
         )
@@ -66,7 +67,8 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
     if (wanted, place) != (array.dtype, array.device) and copy is False:
         raise locate(
             ArgumentError(
-                f"asarray: {array.dtype} on {array.device} to {wanted} on {place} needs a copy, but copy=False"
+                f"asarray: {array.dtype} on {array.device} to {wanted} on {place} needs a copy, but "
+                "copy=False"
             ),
             user_location(),
         )
@@ -134,7 +136,7 @@ def array(obj: Any, /, dtype: Any = None, *, device: Any = None) -> NDArray:
     return asarray(obj, dtype=dtype, device=device, copy=True)
 
 
-# -- filled ----------------------------------------------------------------------------------------------------------
+# -- filled --------------------------------------------------------------------------------------------------
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
@@ -242,11 +244,11 @@ def empty_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any =
     )
 
 
-# -- from positions --------------------------------------------------------------------------------------------------
+# -- from positions ------------------------------------------------------------------------------------------
 
 
 def positions(shape: tuple[int, ...], axis: int, device: Device) -> Any:
-    """For each element of an array of `shape` its index along `axis` (int64): a broadcast view of one iota."""
+    """For each element of an array of `shape` its index along `axis`, int64: a broadcast view of an iota."""
     line = dispatch.emit(ops.iota, size=shape[axis], device=device)
     strides = tuple(int(a == axis) for a in range(len(shape)))
     return ArrayCore.new(line._storage, View(0, shape, strides))
@@ -295,7 +297,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, de
 def linspace(
     start: Any, stop: Any, num: int = 50, *, dtype: Any = None, endpoint: bool = True, device: Any = None
 ) -> NDArray:
-    """`num` evenly spaced numbers from `start` to `stop` (float32 by default); without `endpoint`, stop is left out.
+    """`num` evenly spaced numbers from `start` to `stop`, which without `endpoint` is left out (float32).
 
     Integer dtypes round down. `start` and `stop` are numbers.
 
@@ -375,7 +377,7 @@ def triu(x: Any, /, k: int = 0) -> NDArray:
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[NDArray, ...]:
-    """Coordinate arrays from one-dimensional ones, with NumPy's ``"xy"`` or matrices' ``"ij"`` order of dimensions.
+    """Coordinate arrays from one-dimensional ones; the first two dimensions are swapped unless ``"ij"``.
 
     >>> import tracejit as tj
     >>> x, y = tj.meshgrid(tj.arange(3), tj.arange(2))

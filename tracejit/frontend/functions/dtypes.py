@@ -15,7 +15,7 @@ from tracejit.ir.types import DTYPES
 if TYPE_CHECKING:
     from tracejit.frontend.ndarray import NDArray
 
-# The Python name `bool` means the builtin here; the namespace exports the dtype under that name, as NumPy does.
+# The name `bool` means the builtin here; the namespace exports the dtype under that name, as NumPy does.
 (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64) = DTYPES
 
 pi, e, inf, nan = math.pi, math.e, math.inf, math.nan
@@ -28,7 +28,7 @@ def _typed(x: Any) -> Any:
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> NDArray:
-    """The elements converted to `dtype` as NumPy does; without need and with ``copy=False``, the array itself.
+    """The elements converted to `dtype` as NumPy does; the array itself with ``copy=False`` if it has that.
 
     >>> import tracejit as tj
     >>> tj.astype(tj.asarray([1.7, -1.7]), tj.int32)
@@ -58,7 +58,7 @@ def can_cast(from_: Any, to: Any, /, casting: Any = "safe") -> bool:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is of a kind: ``"bool"``, ``"integral"``, ``"real floating"``, ``"numeric"``, a dtype, or several.
+    """Whether a dtype is of a kind: ``"bool"``, ``"integral"``, ``"real floating"``, ``"numeric"``, or a dtype.
 
     >>> import tracejit as tj
     >>> tj.isdtype(tj.int8, "signed integer")

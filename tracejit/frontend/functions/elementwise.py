@@ -1,7 +1,8 @@
 """The public elementwise functions: one for each operator whose declaration has an arity.
 
-Nothing is listed here: name, operands, dtypes, promotion and text come from the declaration (`tracejit.ops`), and NumPy's
-name for the same function from the ufunc that gives its meaning. So an operator is public once it is declared.
+Nothing is listed here: name, operands, dtypes, promotion and text come from the declaration (`tracejit.ops`),
+and NumPy's name for the same function from the ufunc that gives its meaning. So an operator is public once it
+is declared.
 
 >>> import tracejit as tj
 >>> tj.add(tj.asarray([1, 2, 3]), 0.5)
@@ -43,8 +44,9 @@ def _describe(op: Op) -> str:
     dtypes = ", ".join(sorted(map(str, op.admits)))
     return (
         f"{op.doc}\n\n"
-        f"{OPERANDS[op.arity]}: arrays of any shapes that broadcast, or numbers. {PROMOTION[op.promotion or 'same']}\n"
-        f"Computed in {dtypes}. Raises ShapeError, DTypeError or ArgumentError.\n"
+        f"{OPERANDS[op.arity]}: arrays of any shapes that broadcast, or numbers. "
+        f"{PROMOTION[op.promotion or 'same']}\nComputed in {dtypes}. Raises ShapeError, DTypeError or "
+        "ArgumentError.\n"
     )
 
 

@@ -28,7 +28,7 @@ def matmul(x1: Any, x2: Any, /) -> NDArray:
 
 
 def dot(x1: Any, x2: Any, /) -> NDArray:
-    """NumPy's dot: product with a number, inner product of vectors, else over x1's last and x2's second-to-last axis.
+    """NumPy's dot: a product with a number, or sums over x1's last and x2's last but one dimension.
 
     >>> import tracejit as tj
     >>> tj.dot(tj.asarray([1, 2, 3]), tj.asarray([4, 5, 6]))
@@ -93,8 +93,8 @@ def _contracted(a: Any, b: Any, axes: Any) -> tuple[tuple[int, ...], tuple[int, 
             return tuple(range(a.ndim - count, a.ndim)), tuple(range(count))
     raise locate(
         ShapeError(
-            f"tensordot: axes {axes} do not fit shapes {a.shape} and {b.shape}; give a number or two lists of axes "
-            "of equal length"
+            f"tensordot: axes {axes} do not fit shapes {a.shape} and {b.shape}; give a number or two lists "
+            "of axes of equal length"
         ),
         user_location(),
     )

@@ -42,13 +42,14 @@ def _sequence(name: str, arrays: Any) -> list[Any]:
     return [dispatch.as_array(name, x) for x in arrays]
 
 
-# -- shape -----------------------------------------------------------------------------------------------------------
+# -- shape ---------------------------------------------------------------------------------------------------
 
 
 def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> NDArray:
     """The elements in C order under another shape, in which one -1 is inferred.
 
-    A view where strides allow, else a copy; ``copy=True`` always copies, ``copy=False`` raises rather than copy.
+    A view where strides allow, else a copy; ``copy=True`` always copies, ``copy=False`` raises rather than
+    copy.
 
     >>> import tracejit as tj
     >>> tj.reshape(tj.arange(6), (2, -1))
@@ -167,7 +168,7 @@ def broadcast_arrays(*arrays: Any) -> tuple[NDArray, ...]:
     return tuple(_seen(x, x._view.broadcast(shape)) for x in given)
 
 
-# -- order of dimensions and elements --------------------------------------------------------------------------------
+# -- order of dimensions and elements ------------------------------------------------------------------------
 
 
 def permute_dims(x: Any, /, axes: Any) -> NDArray:
@@ -261,7 +262,7 @@ def flip(x: Any, /, axis: Any = None) -> NDArray:
     return _seen(array, view)
 
 
-# -- joining, moving -------------------------------------------------------------------------------------------------
+# -- joining, moving -----------------------------------------------------------------------------------------
 
 
 def _joined(arrays: list[Any], axis: int, dtype: Any) -> Any:
@@ -281,7 +282,7 @@ def _joined(arrays: list[Any], axis: int, dtype: Any) -> Any:
 
 
 def concat(arrays: Any, /, axis: int | None = 0) -> NDArray:
-    """Arrays one after the other along an axis; flattened first where axis is None. All other extents must agree.
+    """Arrays one after the other along an axis, flattened first if that is None; other extents must agree.
 
     >>> import tracejit as tj
     >>> tj.concat([tj.asarray([1, 2]), tj.asarray([3])])
@@ -296,7 +297,8 @@ def concat(arrays: Any, /, axis: int | None = 0) -> NDArray:
     if len(shapes) > 1 or any(x.ndim != first.ndim for x in given):
         raise locate(
             ShapeError(
-                f"concat: shapes {', '.join(str(x.shape) for x in given)} must agree except along axis {position}"
+                f"concat: shapes {', '.join(str(x.shape) for x in given)} must agree except along axis "
+                f"{position}"
             ),
             user_location(),
         )
@@ -368,7 +370,7 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> NDArray:
 
 
 def take(x: Any, indices: Any, /, axis: int | None = None) -> NDArray:
-    """Elements along an axis at integer positions, negative ones counted from the end; of the flattened array without.
+    """Elements at integer positions (negative: from the end) along an axis, or of the flattened array.
 
     The result has the shape of `indices` in place of the axis. Positions out of range raise OutOfBoundsError.
 

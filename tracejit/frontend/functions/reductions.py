@@ -1,8 +1,8 @@
 """Reductions over axes, positions of extremes, and running sums.
 
-Every reduction takes `axis` (an integer, several, or None for all) and `keepdims` (reduced dimensions stay with extent
-1). Reducing everything gives a 0-d array. Dtypes are NumPy's: sums of bools and small integers are int64 or uint64,
-means of integers float64.
+Every reduction takes `axis` (an integer, several, or None for all) and `keepdims` (reduced dimensions stay
+with extent 1). Reducing everything gives a 0-d array. Dtypes are NumPy's: sums of bools and small integers
+are int64 or uint64, means of integers float64.
 """
 
 from __future__ import annotations
