@@ -20,7 +20,7 @@ test: $(VENV)/.test ## Run all tests
 	$(BIN)/python -m pytest -n auto --maxprocesses 2
 
 tiny: $(VENV)/.test ## Run the tests that take seconds
-	$(BIN)/python -m pytest tests/ir tests/passes tests/codegen/test_store.py tests/test_repository.py
+	$(BIN)/python -m pytest $(wildcard tests/ir) tests/passes tests/codegen/test_store.py tests/test_cli.py tests/test_repository.py
 
 lint: $(VENV)/.test ## Check style, format and the layers of imports
 	$(BIN)/ruff check

@@ -12,8 +12,12 @@ import time
 import pytest
 
 from tracejit.codegen import entry as entry_module
+from tracejit.codegen.build import Entry as KernelEntry
+from tracejit.codegen.build import build_object
 from tracejit.codegen.entry import DIGEST, MAGIC
+from tracejit.codegen.link import host
 from tracejit.codegen.store import Entry, Store, key
+from tracejit.kernels.library import LIBRARY
 
 TARGET = ("x86_64-unknown-linux-gnu", "znver4", "+avx512f")
 
@@ -52,6 +56,30 @@ def test_what_is_put_comes_back_in_another_process_too(store):
         f"assert e.object_code == bytes.fromhex({entry.object_code.hex()!r});"
         "assert 'numba' not in sys.modules and 'llvmlite' not in sys.modules"
     )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_stored_object_code_runs_without_numba(store):
+    built = build_object([KernelEntry("kernel", LIBRARY["scatter_add", "int32"])])
+    k = key("scatter_add int32", host())
+    store.put(k, Entry("scatter_add", "", built.object_code, host(), 0.1))
+    program = f"""
+import ctypes, pathlib, sys
+import numpy as np
+from tracejit.codegen.link import host, link
+from tracejit.codegen.store import Store, key
+from tracejit.kernels.blocks import ScatterAdd, scatter_plan
+found = Store(pathlib.Path({str(store.path)!r})).get(key("scatter_add int32", host()))
+address = link(found.name, found.object_code, ["kernel"])["kernel"]
+x, index, out = np.arange(5, dtype="i4"), np.array([2, 0, 2, 2, 1]), np.empty(3, "i4")
+plan = scatter_plan(1, 5, 1, 3)
+block = np.array([x.ctypes.data, index.ctypes.data, out.ctypes.data, 5, 1, 3, *plan[:4]])
+assert len(block) == len(ScatterAdd)
+function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)(address)
+assert function(block.ctypes.data, 0, plan.units, 0) == 0
+assert out.tolist() == [1, 4, 5], out
+assert "numba" not in sys.modules
+"""
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
