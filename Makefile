@@ -1,4 +1,4 @@
-# Needs Python 3.11 or newer and make; everything else is installed into .venv.  `make help` lists the targets.
+# Needs Python 3.11 or newer and make; everything else is installed into .venv. `make help` lists targets.
 
 PYTHON ?= python3
 VENV := .venv
@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TREE := build/tree
 FUZZ ?= 10000
+TINY := $(wildcard tests/ir) tests/passes tests/codegen/test_store.py tests/test_cli.py tests/test_repository.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test tiny lint types fuzz bench docs clean
@@ -20,7 +21,7 @@ test: $(VENV)/.test ## Run all tests
 	$(BIN)/python -m pytest -n auto --maxprocesses 2
 
 tiny: $(VENV)/.test ## Run the tests that take seconds
-	$(BIN)/python -m pytest $(wildcard tests/ir) tests/passes tests/codegen/test_store.py tests/test_cli.py tests/test_repository.py
+	$(BIN)/python -m pytest $(TINY)
 
 lint: $(VENV)/.test ## Check style, format and the layers of imports
 	$(BIN)/ruff check
@@ -45,7 +46,8 @@ clean: ## Remove the environment and all that was built
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed: make PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.examples $(VENV)/.test: pyproject.toml | $(BIN)/python
