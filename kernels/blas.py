@@ -46,8 +46,9 @@ class Gemm(enum.IntEnum):
 
     Matrix ``i`` of the batch reads A at ``A + itemsize * (i // INNER * A_OUTER + i % INNER * A_INNER)``, B
     likewise, and writes C, which is C-contiguous, at ``C + itemsize * i * M * N``. Strides count elements.
-    After a panel the kernel at address EPILOGUE (0: none) is called as ``epilogue(EPILOGUE_BLOCK, r0, r1,
-    scratch)``, rows counted over the whole batch; it needs whole rows, COLUMN_PANELS = 1.
+    After a panel the kernel at address EPILOGUE (0: none) is called as ``epilogue(block, r0, r1, scratch)``,
+    rows counted over the whole batch; it needs whole rows, COLUMN_PANELS = 1. Its block lies EPILOGUE_BLOCK
+    bytes after this one, so that blocks can be copied together.
     """
 
     A = 0

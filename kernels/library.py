@@ -109,9 +109,8 @@ def make_gemm(product, itemsize):
             product(block, a, b, c, r0, r1, c0, min(c0 + columns, n))
             if epilogue != 0:
                 first = matrix * m
-                status = call_kernel(
-                    epilogue, slot(block, Gemm.EPILOGUE_BLOCK), first + r0, first + r1, scratch
-                )
+                block_of = block + slot(block, Gemm.EPILOGUE_BLOCK)
+                status = call_kernel(epilogue, block_of, first + r0, first + r1, scratch)
                 if status != 0:
                     return status
         return int64(0)

@@ -184,8 +184,8 @@ def test_gemm_epilogue_sees_every_row_once_after_its_panel():
     calls = []
 
     @SIGNATURE
-    def epilogue(block, r0, r1, scratch):
-        assert (block, scratch) == (1234, 0)
+    def epilogue(own_block, r0, r1, scratch):
+        assert (own_block, scratch) == (block.ctypes.data + 1234, 0)
         result[r0:r1] = c.reshape(63, 4)[r0:r1] + 1
         calls.append((r0, r1))
         return 0
