@@ -210,7 +210,9 @@ def _word(meaning: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callabl
 
 def _lifted(*operands: Any) -> list[Lane]:
     """Lanes and Python numbers as lanes of one dtype."""
-    lane = next(o for o in operands if isinstance(o, Lane))
+    lane = next((o for o in operands if isinstance(o, Lane)), None)
+    if lane is None:
+        raise TypeError(f"one of {operands} must be a lane, to give the dtype; use fill")
     return [lane.lift(o) for o in operands]
 
 

@@ -19,10 +19,30 @@ exact. All are branch-free, so loops over them vectorise.
 """
 
 from tracejit.kernels import philox
-from tracejit.kernels.scalar import arithmetic, casts, exponential, logarithm, trigonometric
+from tracejit.kernels.scalar import (
+    arithmetic,
+    casts,
+    exponential,
+    inverse,
+    logarithm,
+    power,
+    special,
+    trigonometric,
+)
 from tracejit.kernels.scalar.declare import FUNCTIONS, scalar
 
-__all__ = ["FUNCTIONS", "arithmetic", "casts", "exponential", "function_name", "logarithm", "trigonometric"]
+__all__ = [
+    "FUNCTIONS",
+    "arithmetic",
+    "casts",
+    "exponential",
+    "function_name",
+    "inverse",
+    "logarithm",
+    "power",
+    "special",
+    "trigonometric",
+]
 
 scalar("uint32")(philox.random_bits_uint32)
 scalar("uint64")(philox.random_bits_uint64)

@@ -9,6 +9,7 @@ from tracejit.kernels.intrinsics import copysign, fma, magnitude, select
 from tracejit.kernels.scalar.declare import scalar
 from tracejit.kernels.scalar.parts import (
     clamped,
+    in_double,
     is_double,
     nearest_multiple,
     of,
@@ -18,7 +19,7 @@ from tracejit.kernels.scalar.parts import (
 )
 
 # (exp(r) - 1 - r) / r**2 on |r| <= ln(2) / 2; relative error of exp below 2**-29 and 2**-57
-EXP_F32 = (0.5, 0.16666648, 0.04166648, 0.008337889, 0.0013934603, 0.00017280648)
+EXP_F32 = (0.5, 0.16666648, 0.04166648, 0.008337889, 0.0013934602, 0.00017280648)
 EXP_F64 = (
     0.5,
     0.16666666666666688,
@@ -62,8 +63,16 @@ def exp(x):
 
 
 @scalar()
+def exp2(x):
+    least, most = (-1076.0, 1025.0) if is_double(x) else (-151.0, 129.0)
+    x = clamped(x, least, most)
+    n, i = nearest_multiple(x, 1.0)
+    return scaled(exp_reduced((x - n) * of(x).ln2), i)
+
+
+@scalar()
 def sigmoid(x):
-    """1 / (1 + e**-x) from ``e = exp(-|x|)`` and ``q = e / (1 + e)``: it is 1 - q, or q = e - e q where x < 0."""
+    """1 / (1 + e**-x): with ``e = exp(-|x|)`` and ``q = e / (1 + e)`` it is 1 - q, or e - e q where x < 0."""
     e = exp_negative(-magnitude(x))
     q = e / (1.0 + e)
     return select(x < 0.0, fma(-e, q, e), 1.0 - q)
@@ -104,3 +113,23 @@ def _tanh_f32(x):
     _, n, r = reduced(clamped(2.0 * a, 0.0, 20.0))
     large = 1.0 - 2.0 / fma(exp_reduced(r), power_of_two(n), 1.0)
     return copysign(select(a < 0.55, small, large), x)
+
+
+@scalar()
+def sinh(x):
+    if not is_double(x):
+        return in_double(sinh, x)
+    a = magnitude(x)
+    t = expm1(clamped(a, 0.0, 700.0))
+    _, n, r = reduced(clamped(a, 0.0, 712.0))
+    large = scaled(exp_reduced(r), n - 1)
+    return copysign(select(a < 30.0, 0.5 * (t + t / (t + 1.0)), large), x)
+
+
+@scalar()
+def cosh(x):
+    if not is_double(x):
+        return in_double(cosh, x)
+    _, n, r = reduced(clamped(magnitude(x), 0.0, 712.0))
+    half = scaled(exp_reduced(r), n - 1)
+    return half + 0.25 / half

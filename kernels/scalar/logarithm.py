@@ -5,9 +5,9 @@ In float32 it is a polynomial in ``f = m - 1``; in float64 the series of the inv
 in ``s = f / (2 + f)``, which costs a division and saves a dozen terms (the arrangement of Sun's fdlibm).
 """
 
-from tracejit.kernels.intrinsics import convert, dtype_of, fma, select
+from tracejit.kernels.intrinsics import convert, copysign, dtype_of, fill, fma, select
 from tracejit.kernels.scalar.declare import scalar
-from tracejit.kernels.scalar.parts import is_double, of, polynomial, split
+from tracejit.kernels.scalar.parts import is_double, of, polynomial, power_of_two, split, two_sum
 
 INFINITY, NAN = float("inf"), float("nan")
 
@@ -35,20 +35,23 @@ LOG_F64 = (
 )
 
 
-def log_parts(f, k):
-    """log((1 + f) * 2**k) for 1 + f in [sqrt(1/2), sqrt(2)) and k an integer as float."""
-    form = of(f)
+def log_fraction(f):
+    """log(1 + f) - f for 1 + f in [sqrt(1/2), sqrt(2))."""
+    if not is_double(f):
+        return f * f * fma(f, polynomial(f, LOG_F32), -0.5)
+    s = f / (2.0 + f)
+    z = s * s
     half = 0.5 * f * f
-    if is_double(f):
-        s = f / (2.0 + f)
-        z = s * s
-        rest = s * fma(z, polynomial(z, LOG_F64), half)
-    else:
-        rest = f * f * f * polynomial(f, LOG_F32)
-    return fma(k, form.ln2, f - (half - fma(k, form.ln2_low, rest)))
+    return s * fma(z, polynomial(z, LOG_F64), half) - half
 
 
-def with_special_values(x, result):
+def _natural(f, k):
+    """log((1 + f) * 2**k), k an integer lane."""
+    k = convert(k, dtype_of(f))
+    return fma(k, of(f).ln2, f + fma(k, of(f).ln2_low, log_fraction(f)))
+
+
+def _with_special_values(x, result):
     """The logarithm of x where `result` is right for positive finite x."""
     result = select(x < INFINITY, result, x)
     return select(x < 0.0, NAN, select(x == 0.0, -INFINITY, result))
@@ -57,4 +60,32 @@ def with_special_values(x, result):
 @scalar()
 def log(x):
     k, m = split(x)
-    return with_special_values(x, log_parts(m - 1.0, convert(k, dtype_of(x))))
+    return _with_special_values(x, _natural(m - 1.0, k))
+
+
+@scalar()
+def log2(x):
+    form = of(x)
+    k, m = split(x)
+    f = m - 1.0
+    rest = fma(f, form.log2e_low, log_fraction(f) * form.log2e)
+    return _with_special_values(x, convert(k, dtype_of(x)) + fma(f, form.log2e, rest))
+
+
+@scalar()
+def log10(x):
+    form = of(x)
+    k, m = split(x)
+    f, k = m - 1.0, convert(k, dtype_of(x))
+    rest = fma(k, form.log10of2_low, fma(f, form.log10e_low, log_fraction(f) * form.log10e))
+    return _with_special_values(x, fma(k, form.log10of2, fma(f, form.log10e, rest)))
+
+
+@scalar()
+def log1p(x):
+    """The logarithm of ``1 + x = u + error`` with the error, scaled like u, added to the fraction."""
+    u, error = two_sum(fill(x, 1.0), x)
+    k, m = split(u)
+    near = select(k > 60, 60, k)  # beyond, the error does not matter
+    f = (m - 1.0) + error * power_of_two(-near)
+    return copysign(_with_special_values(u, _natural(f, k)), x)

@@ -5,12 +5,12 @@ Constants that depend on the precision are in `FORMATS`; `of(x)` is that of a la
 
 from dataclasses import dataclass
 
-from tracejit.kernels.intrinsics import bits, dtype_of, fill, floating, fma, select
+from tracejit.kernels.intrinsics import bits, convert, dtype_of, fill, floating, fma, select
 
 
 @dataclass(frozen=True)
 class Format:
-    """Constants of one precision. `ln2` and `log2e` are rounded to it, `ln2_low` is the rest of ln 2."""
+    """Constants of one precision. Each `c` with a `c_low` is a number to twice the precision."""
 
     fraction: int  # stored bits of the significand
     bias: int  # of the exponent
@@ -21,6 +21,11 @@ class Format:
     ln2: float
     ln2_low: float
     log2e: float
+    log2e_low: float
+    log10e: float
+    log10e_low: float
+    log10of2: float
+    log10of2_low: float
 
 
 FORMATS = {
@@ -34,6 +39,11 @@ FORMATS = {
         ln2=0.6931471824645996,
         ln2_low=-1.9046542121259336e-09,
         log2e=1.4426950216293335,
+        log2e_low=1.925963033500011e-08,
+        log10e=0.4342944920063019,
+        log10e_low=-1.0103049952192578e-08,
+        log10of2=0.3010300099849701,
+        log10of2_low=-1.432098883924482e-08,
     ),
     "float64": Format(
         fraction=52,
@@ -45,6 +55,11 @@ FORMATS = {
         ln2=0.6931471805599453,
         ln2_low=2.3190468138462996e-17,
         log2e=1.4426950408889634,
+        log2e_low=2.0355273740931033e-17,
+        log10e=0.4342944819032518,
+        log10e_low=1.098319650216765e-17,
+        log10of2=0.3010299956639812,
+        log10of2_low=-2.8037281277851704e-18,
     ),
 }
 
@@ -56,6 +71,11 @@ def of(x):
 
 def is_double(x):
     return dtype_of(x) == "float64"
+
+
+def in_double(function, *xs):
+    """`function` of float32 lanes, computed in float64 and rounded."""
+    return convert(function(*(convert(x, "float64") for x in xs)), "float32")
 
 
 def polynomial(x, coefficients):

@@ -1,0 +1,171 @@
+"""Powers, `hypot` and `logaddexp`.
+
+``x**y`` is ``2**(y log2(x))``. An error in the exponent is an error of the result's significand, magnified by
+the exponent's size: so in float32 everything is done in float64, and in float64 the logarithm and its product
+with y have two parts.
+"""
+
+from tracejit.kernels import intrinsics as lanes
+from tracejit.kernels.intrinsics import (
+    WIDTH,
+    bits,
+    convert,
+    dtype_of,
+    fill,
+    floating,
+    fma,
+    is_float,
+    larger,
+    magnitude,
+    select,
+    smaller,
+    sqrt,
+)
+from tracejit.kernels.scalar.declare import scalar
+from tracejit.kernels.scalar.exponential import exp_negative, exp_reduced
+from tracejit.kernels.scalar.logarithm import log1p
+from tracejit.kernels.scalar.parts import (
+    clamped,
+    fast_two_sum,
+    is_double,
+    nearest_multiple,
+    of,
+    polynomial,
+    power_of_two,
+    scaled,
+    split,
+    two_product,
+    two_sum,
+)
+
+INFINITY, NAN = float("inf"), float("nan")
+
+# (log2((1 + s) / (1 - s)) - 2 s log2(e)) / s**3 in s**2, relative error of the logarithm below 2**-37
+LOG2_MEDIUM = (0.9617966791329651, 0.5770828669723544, 0.4117053222408805, 0.3402389770369577)
+# (2**x - 1) / x for |x| <= 1/2, relative error of 2**x below 2**-28
+EXP2_MEDIUM = (
+    0.6931472150114951,
+    0.24022652785510215,
+    0.05550310468582203,
+    0.009617692643213181,
+    0.00134066717507282,
+    0.00015594697301955332,
+)
+# (atanh(s) - s - s**3 / 3) / s**5 in s**2, relative error of log(m) below 2**-66
+ATANH = (
+    0.20000000000001136,
+    0.14285714285045614,
+    0.11111111260739177,
+    0.09090892112844341,
+    0.07693382037425535,
+    0.06628327873840764,
+    0.06598937742707928,
+)
+THIRD = (0.3333333333333333, 1.850371707708594e-17)
+
+
+@scalar()
+def pow(x, y):
+    if not is_float(x):
+        return _integer_power(x, y)
+    power = _power_f64(magnitude(x), y) if is_double(x) else _power_f32(magnitude(x), y)
+    integral = lanes.floor(y) == y
+    odd = integral & (lanes.floor(0.5 * y) != 0.5 * y)
+    power = select(magnitude(x) == 1.0, select(y == y, 1.0, y), power)
+    power = select((x < 0.0) & (x > -INFINITY) & ~integral & (y == y), NAN, power)
+    power = select((bits(x) < 0) & odd, -power, power)
+    return select((y == 0.0) | (x == 1.0), 1.0, power)
+
+
+def _power_f32(a, y):
+    """a**y for a >= 0."""
+    y = convert(y, "float64")
+    k, m = split(convert(a, "float64"))
+    s = (m - 1.0) / (m + 1.0)
+    z = s * s
+    log2 = convert(k, "float64") + s * fma(z, polynomial(z, LOG2_MEDIUM), 2.0 * of(y).log2e)
+    log2 = select(a == 0.0, -INFINITY, select(a < INFINITY, log2, convert(a, "float64")))
+    t = clamped(y * log2, -200.0, 200.0)
+    n, i = nearest_multiple(t, 1.0)
+    r = t - n
+    return convert(fma(r, polynomial(r, EXP2_MEDIUM), 1.0) * power_of_two(i), "float32")
+
+
+def _product(a, b):
+    """The product of two numbers in two parts."""
+    high, low = two_product(a[0], b[0])
+    return high, low + fma(a[0], b[1], a[1] * b[0])
+
+
+def _log2_f64(a):
+    """log2(a) in two parts for positive finite a, relative error below 2**-64."""
+    k, m = split(a)
+    f = m - 1.0
+    d, d_low = two_sum(m, fill(m, 1.0))
+    s = f / d
+    s_low = fma(-s, d_low, fma(-s, d, f)) / d
+    z, z_low = two_product(s, s)
+    z_low = fma(2.0 * s, s_low, z_low)
+    series = fast_two_sum(fill(z, THIRD[0]), fma(z, polynomial(z, ATANH), THIRD[1]))
+    rest = _product((s, s_low), _product((z, z_low), series))
+    total, total_low = fast_two_sum(s, rest[0])
+    form = of(a)
+    twice_log2e = fill(a, 2.0 * form.log2e), fill(a, 2.0 * form.log2e_low)
+    total, total_low = _product((total, total_low + (s_low + rest[1])), twice_log2e)
+    high, low = two_sum(convert(k, "float64"), total)
+    return fast_two_sum(high, low + total_low)
+
+
+def _power_f64(a, y):
+    """a**y for a >= 0."""
+    high, low = _log2_f64(a)
+    high = select(a == 0.0, -INFINITY, select(a < INFINITY, high, a))
+    low = select((a == 0.0) | ~(a < INFINITY), 0.0, low)
+    t, t_low = two_product(y, high)
+    finite = magnitude(t) < 1100.0
+    t = clamped(t, -1100.0, 1100.0)
+    t_low = select(finite, fma(y, low, t_low), 0.0)
+    n, i = nearest_multiple(t, 1.0)
+    r = t - n
+    form = of(a)
+    return scaled(exp_reduced(fma(r, form.ln2, fma(r, form.ln2_low, t_low * form.ln2))), i)
+
+
+def _integer_power(x, y):
+    """Square and multiply over all bits of the exponent, which must not be negative; wraps."""
+    result = fill(x, 1)
+    for _ in range(WIDTH[dtype_of(x)] - dtype_of(x).startswith("int")):
+        result = select((y & 1) != 0, result * x, result)
+        x, y = x * x, y >> 1
+    return result
+
+
+@scalar()
+def hypot(x, y):
+    if not is_double(x):
+        a, b = convert(x, "float64"), convert(y, "float64")
+        result = convert(sqrt(fma(a, a, b * b)), "float32")
+    else:
+        result = _hypot_f64(magnitude(x), magnitude(y))
+    infinite = (magnitude(x) == INFINITY) | (magnitude(y) == INFINITY)
+    return select(infinite, INFINITY, result)
+
+
+def _hypot_f64(a, b):
+    """With both scaled by a power of two so that the larger is near 1."""
+    exponent = bits(larger(a, b)) >> 52
+    exponent = select(exponent < 1, 1, select(exponent > 2045, 2045, exponent))
+    scale = floating((2046 - exponent) << 52)
+    a, b = a * scale, b * scale
+    a, b = larger(a, b), smaller(a, b)
+    square, error = two_product(a, a)
+    return sqrt(square + fma(b, b, error)) * floating(exponent << 52)
+
+
+@scalar()
+def logaddexp(x, y):
+    """log(e**x + e**y); where that nearly cancels, the error is relative to the larger operand."""
+    top = larger(x, y)
+    step = magnitude(x - y)
+    result = top + log1p(exp_negative(-step))
+    return select(magnitude(top) == INFINITY, top, result)

@@ -1,0 +1,66 @@
+"""The error function: a polynomial near zero, beyond it ``1 - exp(p(x))`` with p close to log(erfc(x))."""
+
+from tracejit.kernels.intrinsics import copysign, fma, magnitude, select
+from tracejit.kernels.scalar.declare import scalar
+from tracejit.kernels.scalar.exponential import exp_reduced, reduced
+from tracejit.kernels.scalar.parts import is_double, polynomial, power_of_two
+
+# erf(x) / x - 1 in x**2 for |x| <= 1, relative error of erf below 2**-29 and 2**-55
+ERF_F32 = (0.12837917, -0.37612626, 0.11283579, -0.026853347, 0.0051871622, -0.00079978531, 7.8069039e-05)
+ERF_F64 = (
+    0.12837916709551256,
+    -0.37612638903183343,
+    0.1128379167093695,
+    -0.026866170641959137,
+    0.005223977596735834,
+    -0.0008548325484995265,
+    0.00012055280496421043,
+    -1.4924465635427309e-05,
+    1.6444150490665827e-06,
+    -1.618399026842682e-07,
+    1.3616693718122866e-08,
+    -7.607798284245617e-10,
+)
+# log(erfc(x)) for 1 <= x <= END, absolute error of erfc below 2**-34 and 2**-58
+ERFC_F32 = (
+    0.00018846844,
+    -1.1295803,
+    -0.63321662,
+    -0.10842173,
+    0.025210019,
+    -0.0042051296,
+    0.00044143151,
+    -2.1692862e-05,
+)
+ERFC_F64 = (
+    -1.7959789488473786e-07,
+    -1.1283773294843837,
+    -0.6366284879066909,
+    -0.10274725498601976,
+    0.019078160542613288,
+    0.00028048185866029593,
+    -0.0017689933892968798,
+    0.000641166558790948,
+    -4.48183588537429e-05,
+    -7.036879910786389e-05,
+    4.5038277291635743e-05,
+    -1.65142397587609e-05,
+    4.3271239829324516e-06,
+    -8.505924253135372e-07,
+    1.2570813923005638e-07,
+    -1.3627120405719997e-08,
+    1.0257384450671871e-09,
+    -4.7962439485569205e-11,
+    1.0496726007085945e-12,
+)
+END_F32, END_F64 = 3.95, 5.95  # from here on erf rounds to 1
+
+
+@scalar()
+def erf(x):
+    near, far, end = (ERF_F64, ERFC_F64, END_F64) if is_double(x) else (ERF_F32, ERFC_F32, END_F32)
+    a = magnitude(x)
+    small = fma(a, polynomial(x * x, near), a)
+    _, n, r = reduced(polynomial(select(a > end, end, a), far))
+    large = 1.0 - exp_reduced(r) * power_of_two(n)
+    return copysign(select(a < 1.0, small, large), x)
