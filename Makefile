@@ -15,7 +15,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s%s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.examples ## Train a small network and show what was compiled
-	$(BIN)/python examples/demo.py
+	$(BIN)/python examples/digits.py
 
 test: $(VENV)/.test ## Run all tests
 	$(BIN)/python -m pytest -n auto --maxprocesses 2

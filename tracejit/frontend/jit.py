@@ -121,6 +121,17 @@ class Jitted:
             raise ArgumentError(f"{self.__name__} runs piecewise for these arguments: {entry.reasons[0][0]}")
         return entry.schedule
 
+    def schedules(self) -> list[Any]:
+        """The schedules of all signatures seen so far, oldest first (those that run piecewise have none)."""
+        return [e.schedule for e in reversed(self._entries) if e.schedule is not None]
+
+    def first_call(self) -> tracer.Timing:
+        """How long the first call of the oldest signature took: record, compile (or load), run."""
+        timings = [e.timing for e in reversed(self._entries) if e.timing is not None]
+        if not timings:
+            raise ArgumentError(f"{self.__name__} has not been called in a way that can be replayed")
+        return timings[0]
+
     def kernels(self, *args: Any, **kwargs: Any) -> list[Any]:
         """The kernels for these arguments: name, source, user lines, whether vectorised, where they came
         from."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +41,19 @@ class _Piecewise:
 PIECEWISE = _Piecewise()
 
 
+@dataclass(frozen=True)
+class Timing:
+    """Seconds the first call of a signature took, and for what."""
+
+    record: float
+    compile: float
+    run: float
+
+    @property
+    def total(self) -> float:
+        return self.record + self.compile + self.run
+
+
 @dataclass(eq=False)
 class Entry:
     """One signature of a traced function."""
@@ -51,6 +65,7 @@ class Entry:
     reasons: list[tuple[str, str | None]] = field(default_factory=list)
     text: str = ""
     replays: int = 0
+    timing: Timing | None = None
 
 
 @dataclass(eq=False)
@@ -83,6 +98,7 @@ class _Call:
 
     def __init__(self, function: Any, args: Any, kwargs: Any, whole: set[Storage], strict: bool, dry: bool):
         self.function = function
+        self.started = time.perf_counter()
         self.source = Source()
         self.trace = Trace(getattr(function, "__qualname__", "function"), strict=strict, dry=dry)
         self.arguments = Arguments(self.trace, self.source, whole | shared_storages(args, kwargs))
@@ -196,7 +212,9 @@ class _Call:
             return self.finish_piecewise(result)
         self._guard_numbers()
         graph = trace.finish([s.pending for s in results.outputs])  # type: ignore[misc]
+        recorded = time.perf_counter()
         schedule = compile.compile_graph(graph)
+        compiled = time.perf_counter()
         outputs = list(results.outputs)
         self._emit_launch(graph, schedule, results)
         source.line(f"entry.replays += 1; return {expression}")
@@ -209,6 +227,8 @@ class _Call:
         for stream, total in trace.draws:
             stream.advance(total)
         eager.run(graph, trace.bound, outputs, schedule)
+        ran = time.perf_counter()
+        entry.timing = Timing(recorded - self.started, compiled - recorded, ran - compiled)
         done = Results(self.arguments)
         done.settle_containers()
         self._settle_objects()
