@@ -89,7 +89,11 @@ class EagerRecording(Recording):
                 places += self._keep(outputs, written)
             if places or written:
                 graph = self.finish(outputs)  # type: ignore[arg-type]
-                run(graph, self.bound, places)
+                try:
+                    run(graph, self.bound, places)
+                except BaseException as error:
+                    self._abandon(places, error)
+                    raise
             windows = self._kept_windows() if self.tapes else {}
             for storage in self.windows:
                 storage.recording = None
@@ -97,6 +101,20 @@ class EagerRecording(Recording):
             for storage, kept_windows in windows.items():
                 storage.recording = self
                 self.windows[storage] = kept_windows
+
+    def _abandon(self, places: list[Storage], error: BaseException) -> None:
+        """Nothing of this recording was computed: forget it, and let whoever looks at its arrays get the error."""
+
+        def fail() -> None:
+            raise error
+
+        for storage in places:
+            if storage.variable is None:
+                storage.materialise()
+        engine.push(fail, writes=[s.variable for s in places], name="a recording that failed")
+        for storage in self.windows:
+            storage.recording = None
+        self.reset()
 
     def _keep(self, outputs: list[Any], written: list[Window]) -> list[Storage]:
         """Under a gradient: add every value the backward pass may ask for to `outputs`; their storages."""
