@@ -218,14 +218,14 @@ class Encoder:
         return replace(step, position=self.next("c", Number(self.operands[term.value])))
 
     def apply(self, term: Term, step: Step) -> Step:
-        return replace(step, function=term.function)
+        return replace(step, function=term.function or "")
 
     def bounded(self, term: Term, step: Step) -> Step:
         return replace(step, position=self.next("bound", Integer(term.bound)))
 
     def accumulated(self, term: Term, step: Step) -> Step:
         kind = "finish" if term.kind is Kind.REDUCE else "scan"
-        return replace(step, kind=kind, function=term.function, position=self.accumulator(term))
+        return replace(step, kind=kind, function=term.function or "", position=self.accumulator(term))
 
 
 _ENCODERS = {

@@ -315,7 +315,9 @@ class _Tracer:
                 raise Unfusable("update writes into an input of the kernel only")
         home = self.home(value)
         term = self.demand(value, home)
-        view = home if base is None else self.compose(node.attrs["view"], home, node)
+        view = home
+        if node is not None and base is not None:
+            view = self.compose(node.attrs["view"], home, node)
         if self.domain.pieces:
             view = self.piece_store(term, view, home)
         return Store(position, term, view, max(term.level, self.domain.level(view)), base)
@@ -417,6 +419,9 @@ class _Tracer:
     def check_index(self, node: Node, view: View) -> Term:
         (index,) = node.inputs
         extent = node.attrs["extent"]
+        moving = [d for d, stride in enumerate(view.strides) if stride]
+        if not view.permute(moving).covers(index.type.shape):
+            raise Unfusable("a kernel checks all of an index, or none of it")
         linear = self.add(Kind.INDEX, INT64, self.domain.level(view), view=view)
         return self.add(
             Kind.CHECK, INT64, Level.HOST, [self.demand(index, view), linear], bound=extent, node=node

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from tracejit.ir.graph import Graph, Value
 from tracejit.passes.domain import Kind, Level, Program, Store, Term, Unfusable
+from tracejit.passes.regions import disjoint
 
 KEEP_BYTES = 1 << 21
 """Rows kept in scratch may take this many bytes; longer ones are computed again."""
@@ -215,11 +216,13 @@ def _same_place(store: Store, term: Term) -> bool:
 
 
 def check_updates(body: Graph, program: Program, plan: Schedule) -> None:
-    """Refuse a kernel that reads what an update has already overwritten."""
+    """Refuse a kernel that may read what an update has already overwritten."""
     allowed = set(in_place(program, plan))
-    read = {t.value for t in program.terms}
     for store in program.stores:
-        if store.base is not None:
-            base = body.inputs[store.base]
-            if base in read and (store.output, base) not in allowed:
-                raise Unfusable("the kernel reads other elements of the array it updates")
+        base = None if store.base is None else body.inputs[store.base]
+        if base is None or (store.output, base) in allowed:
+            continue
+        reads = [t.view for t in program.terms if t.value is base and t.view is not None]
+        gathered = any(t.kind is Kind.GATHER for t in program.terms if t.value is base)
+        if gathered or not all(disjoint(view, store.view, base.type.shape) for view in reads):
+            raise Unfusable("the kernel reads other elements of the array it updates")

@@ -1,0 +1,128 @@
+"""From a set of nodes to the graph inside a `fused` node, and what its kernel allows.
+
+body = assemble(nodes, ...)       # inputs: outer values the nodes need; outputs: values others need
+kernel = analyse(body)            # raises Unfusable if no single kernel computes it
+kernel.attributes()               # kind, inplace, result: the attributes of the fused node
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracejit import ops
+from tracejit.ir.graph import Builder, Graph, Node, Value
+from tracejit.passes.domain import Program, trace
+from tracejit.passes.phases import Schedule, check_updates, in_place, schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A nested graph, and the values of the outer graph that its inputs and outputs are."""
+
+    graph: Graph
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
+def assemble(
+    nodes: Sequence[Node],
+    producers: Mapping[Value, Node],
+    is_free: Callable[[Node], bool],
+    is_output: Callable[[Value], bool],
+) -> Body:
+    """The body of `nodes`, in order, with a copy of every free node that they use. Constants stay outside."""
+    builder = Builder()
+    values: dict[Value, Value] = {}
+    inside = set(nodes)
+
+    def inner(value: Value) -> Value:
+        if value not in values:
+            node = producers.get(value)
+            if node is not None and node not in inside and is_free(node) and node.op is not ops.constant:
+                add(node)
+            else:
+                values[value] = builder.input(value.type)
+        return values[value]
+
+    def add(node: Node) -> None:
+        outputs = builder.copy(node, [inner(v) for v in node.inputs])
+        values.update(zip(node.outputs, outputs, strict=True))
+
+    for node in nodes:
+        add(node)
+    outer = {new: old for old, new in values.items()}
+    outputs = [v for node in nodes for v in node.outputs if is_output(v)]
+    graph = builder.graph([values[v] for v in outputs])
+    return Body(graph, tuple(outer[v] for v in graph.inputs), tuple(outputs))
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """A body with its program and schedule: proof that one kernel computes it."""
+
+    body: Graph
+    program: Program
+    plan: Schedule
+
+    def sharing(self) -> list[tuple[int, int]]:
+        """Pairs (output, input) that may share memory, other than updates (which always do)."""
+        position = {value: n for n, value in enumerate(self.body.inputs)}
+        updates = {s.output for s in self.program.stores if s.base is not None}
+        bases = {s.base for s in self.program.stores if s.base is not None}
+        taken = bases | self.factors()
+        return [
+            (output, position[value])
+            for output, value in in_place(self.program, self.plan)
+            if value in position and output not in updates and position[value] not in taken
+        ]
+
+    def factors(self) -> set[int]:
+        """Inputs that the matrix product reads: other panels still need them when an epilogue writes."""
+        if self.program.matmul is None:
+            return set()
+        producers = {value: node for node in self.body.nodes for value in node.outputs}
+        found = set()
+        for value in self.program.matmul.inputs:
+            while value in producers:
+                (value,) = producers[value].inputs
+            found.add(self.body.inputs.index(value))
+        return found
+
+    def product_outputs(self) -> list[int]:
+        """Outputs whose buffer can take the matrix product before the epilogue turns it into the output."""
+        matmul = self.program.matmul
+        if matmul is None:
+            return []
+        if matmul.output in self.body.outputs:
+            return [self.body.outputs.index(matmul.output)]
+        updates = {s.output for s in self.program.stores if s.base is not None}
+        pairs = in_place(self.program, self.plan)
+        return [n for n, value in pairs if value is matmul.output and n not in updates]
+
+
+def analyse(body: Graph) -> Analysis:
+    """Raise `Unfusable` unless one kernel can compute `body`."""
+    program = trace(body)
+    plan = schedule(program)
+    check_updates(body, program, plan)
+    return Analysis(body, program, plan)
+
+
+def attributes(analysis: Analysis, reserved: Iterable[int]) -> dict[str, Any] | None:
+    """The attributes of the fused node; None if a matrix product needs an output of its own.
+
+    `reserved`: outputs that should rather be written over an input (a weight that is updated).
+    """
+    sharing = analysis.sharing()
+    if analysis.program.matmul is None:
+        kind = analysis.plan.orientation.value
+        return {"body": analysis.body, "kind": kind, "inplace": tuple(sharing)}
+    over_inputs = {output for output, _ in sharing} & set(reserved)
+    outputs = [n for n in analysis.product_outputs() if n not in over_inputs]
+    if not outputs:
+        return None
+    result = outputs[0]
+    pairs = tuple(pair for pair in sharing if pair[0] != result)
+    return {"body": analysis.body, "kind": "panel", "inplace": pairs, "result": result}
