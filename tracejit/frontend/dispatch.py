@@ -22,18 +22,23 @@ from tracejit.frontend.recording import Number, Recording, lock, thread
 from tracejit.ir.graph import Value
 from tracejit.ir.op import Op
 from tracejit.ir.types import DTYPES, ArrayType, Device
-from tracejit.ops import astype, not_equal, pow, square
+from tracejit.ops import astype, less, not_equal, pow, square, where
 from tracejit.ops import copy as copy_op
 from tracejit.ops import full as full_op
 from tracejit.ops import matmul as matmul_op
 
 Operand = Any
 
+_UINT64 = np.dtype("uint64")
+_INTEGERS = frozenset(d for d in DTYPES if d.kind in "iu")
+
 
 def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
     """Record `op` on `operands` (promoted and broadcast, for public elementwise operators) and wrap its
     results."""
     operands = tuple(as_operand(op.name, x) for x in operands)
+    if op.promotion == "same" and len(operands) == 2 and _mixed_signs(operands) and _is_comparison(op):
+        return _compare_mixed(op, *operands)
     dtypes = promoted(op, operands)
     shape = broadcast_shape(op.name, [x.shape for x in operands if isinstance(x, ArrayCore)])
     for x, dtype in zip(operands, dtypes, strict=True):
@@ -55,7 +60,7 @@ def _fits(number: int, dtype: np.dtype) -> bool:
 def _beyond(op: Op, operands: Sequence[Operand], number: int, dtype: np.dtype, shape: tuple[int, ...]) -> Any:
     """`op` with a number that its dtype cannot hold: a comparison has one answer for all elements, as in
     NumPy."""
-    if isinstance(op.evaluate, np.ufunc) and op.evaluate.types[-1].endswith("?") and len(operands) == 2:
+    if len(operands) == 2 and _is_comparison(op):
         truth = op.evaluate(*(x if x is number else 0 for x in operands))
         return full(bool(truth), shape, np.dtype(bool), device_of(operands))
     raise locate(
@@ -64,6 +69,25 @@ def _beyond(op: Op, operands: Sequence[Operand], number: int, dtype: np.dtype, s
         ),
         user_location(),
     )
+
+
+def _is_comparison(op: Op) -> bool:
+    number = ArrayType((), np.dtype("int64"))
+    return op.admits >= _INTEGERS and op.arity == 2 and op.infer(number, number).dtype == bool
+
+
+def _mixed_signs(operands: Sequence[Operand]) -> bool:
+    """Whether these are arrays of signed and of uint64 integers, which no integer dtype holds both."""
+    kinds = {x.dtype.kind for x in operands if isinstance(x, ArrayCore)}
+    return kinds == {"i", "u"} and any(x.dtype == _UINT64 for x in operands)
+
+
+def _compare_mixed(op: Op, x1: Any, x2: Any) -> Any:
+    """A comparison of a signed with a uint64 array, exact as in NumPy: a negative number is below all others."""
+    signed = x1 if x1.dtype.kind == "i" else x2
+    truth = bool(op.evaluate(-1, 0) if signed is x1 else op.evaluate(0, -1))
+    exact = apply(op, *(emit(astype, x, dtype=_UINT64) if x is signed else x for x in (x1, x2)))
+    return apply(where, apply(less, signed, 0), truth, exact)
 
 
 def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
@@ -236,7 +260,7 @@ def promoted(op: Op, operands: Sequence[Operand]) -> list[np.dtype]:
         common = np.dtype(bool)
     elif op.admits and common not in op.admits:
         if isinstance(op.evaluate, np.ufunc):
-            common = _numpy_loop(op.evaluate, common)
+            common = _numpy_loop(op.evaluate, operands, common)
         elif op.promotion == "float":
             common = floating(common)
     if op.admits and common not in op.admits:
@@ -248,13 +272,16 @@ def promoted(op: Op, operands: Sequence[Operand]) -> list[np.dtype]:
     return [common] * len(operands)
 
 
-def _numpy_loop(ufunc: np.ufunc, dtype: np.dtype) -> np.dtype:
-    """The dtype in which NumPy's ufunc would compute operands of `dtype`; `dtype` itself where it would
-    refuse."""
+def _numpy_loop(ufunc: np.ufunc, operands: Sequence[Operand], common: np.dtype) -> np.dtype:
+    """The dtype in which NumPy's ufunc would compute these operands; `common` where it would refuse them."""
+    given = [weak_type(x) for x in operands]
+    kinds = [
+        np.dtype(bool) if isinstance(x, bool) else x if isinstance(x, np.dtype) else type(x) for x in given
+    ]
     try:
-        found = ufunc.resolve_dtypes((*[dtype] * ufunc.nin, *[None] * ufunc.nout))[0]
+        found = ufunc.resolve_dtypes((*kinds, *[None] * ufunc.nout))[0]  # type: ignore[arg-type]
     except TypeError:
-        return dtype
+        return common
     return SINGLE if found == HALF else found
 
 

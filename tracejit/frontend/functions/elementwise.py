@@ -92,10 +92,9 @@ def round(x: Any, /, decimals: int = 0) -> NDArray:
         return dispatch.apply(round_op, x)
     array = dispatch.as_array("round", x)
     if array.dtype.kind == "f":
-        scale = 10.0 ** abs(digits)
         if digits > 0:
-            return dispatch.apply(round_op, array * scale) / scale
-        return dispatch.apply(round_op, array / scale) * scale
+            return dispatch.apply(round_op, array * 10.0**digits) / 10.0**digits
+        return dispatch.apply(round_op, array / 10.0**-digits) * 10.0**-digits
     if digits > 0 and array.dtype.kind in "iu":
         return array.copy()
     raise locate(

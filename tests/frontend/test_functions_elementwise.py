@@ -1,0 +1,211 @@
+"""Every elementwise function that the operators declare, against NumPy and SciPy: values, dtypes, broadcasting."""
+
+import operator
+
+import numpy as np
+import pytest
+import scipy.special
+
+import tracejit as tj
+from tests.frontend.samples import DTYPES, FLOATS, assert_close, laid_out, sample, single
+from tracejit.frontend.functions.elementwise import FUNCTIONS, UFUNCS
+from tracejit.ir.op import OPS, Trait
+
+ORACLES = {function.__name__: ufunc for ufunc, function in UFUNCS.items()} | {
+    "erf": scipy.special.erf,
+    "sigmoid": scipy.special.expit,
+}
+PUBLIC = sorted(op.name for op in OPS.values() if op.arity and op.promotion)
+SHIFTS = ("bitwise_left_shift", "bitwise_right_shift")
+
+
+def arity(name):
+    return OPS[name].arity
+
+
+def reference(name, *operands):
+    """NumPy's result; operators it has no name for are computed in float64."""
+    with np.errstate(all="ignore"):
+        if name in ("erf", "sigmoid"):
+            dtype = tj.result_type(*operands, np.float32 if operands[0].dtype.itemsize <= 2 else np.float64)
+            dtype = operands[0].dtype if operands[0].dtype.kind == "f" else dtype
+            return ORACLES[name](operands[0].astype(np.float64)).astype(dtype)
+        if name == "round" and operands[0].dtype.kind != "f":
+            return np.round(operands[0])
+        result = np.asarray(ORACLES[name](*operands))
+        if result.dtype == np.float16:
+            result = ORACLES[name](*(np.asarray(x, np.float32) for x in operands))
+        return result
+
+
+def operands_for(name, rng, shapes, dtypes):
+    arrays = [sample(rng, s, d, special=True) for s, d in zip(shapes, dtypes, strict=True)]
+    if name == "pow" and all(d.kind in "bui" for d in dtypes):
+        arrays[1] = np.abs(arrays[1].astype(np.int64) % 7).astype(dtypes[1])
+    return arrays
+
+
+def accepts(name, *operands):
+    """Whether NumPy takes operands of these dtypes."""
+    try:
+        reference(name, *operands)
+    except TypeError:
+        return False
+    return not (name == "round" and operands[0].dtype.kind == "b")
+
+
+def check(name, run, rng, shapes, dtypes):
+    arrays = operands_for(name, rng, shapes, dtypes)
+    if not accepts(name, *arrays):
+        with pytest.raises(TypeError, match=name):
+            FUNCTIONS[name](*map(tj.asarray, arrays))
+        return
+    got = run(FUNCTIONS[name], *(laid_out(rng, a) for a in arrays))
+    expected = reference(name, *arrays)
+    if OPS[name].has(Trait.EXACT):
+        assert got.dtype == single(np.asarray(expected).dtype)
+        np.testing.assert_array_equal(got, expected)
+    else:
+        assert_close(got, expected)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_dtype(name, evaluator):
+    rng = np.random.default_rng(1)
+    for dtype in DTYPES:
+        check(name, lambda f, *a: f(*a).numpy(), rng, [(3, 5)] * arity(name), [dtype] * arity(name))
+
+
+@pytest.mark.parametrize("name", [n for n in PUBLIC if arity(n) == 2])
+def test_every_pair_of_dtypes(name, evaluator):
+    rng = np.random.default_rng(2)
+    for first in DTYPES:
+        for second in DTYPES:
+            check(name, lambda f, *a: f(*a).numpy(), rng, [(7,), (7,)], [first, second])
+
+
+SHAPE_PAIRS = [((), ()), ((4,), ()), ((0,), (1,)), ((3, 1), (1, 4)), ((2, 3, 4), (3, 1)), ((5,), (2, 1, 5))]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_shapes_and_layouts(name, evaluator):
+    rng = np.random.default_rng(3)
+    for shapes in SHAPE_PAIRS:
+        for dtype in (np.dtype("float64"), np.dtype("int32"), np.dtype("bool")):
+            check(name, lambda f, *a: f(*a).numpy(), rng, shapes[: arity(name)], [dtype] * arity(name))
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_all_modes(name, run):
+    rng = np.random.default_rng(4)
+    admits = OPS[name].admits
+    dtype = next(d for d in (*FLOATS, np.dtype("int32"), np.dtype("bool")) if d in admits)
+    check(name, run, rng, [(6, 1), (1, 33)][: arity(name)], [dtype] * arity(name))
+
+
+@pytest.mark.parametrize("name", [n for n in PUBLIC if arity(n) == 2])
+def test_python_numbers_are_weak(name, evaluator):
+    rng = np.random.default_rng(5)
+    for dtype in DTYPES:
+        array = operands_for(name, rng, [(9,), (9,)], [dtype, dtype])[0]
+        for number in (2, 2.5, True):
+            if not accepts(name, array, number):
+                with pytest.raises(TypeError, match=name):
+                    FUNCTIONS[name](tj.asarray(array), number)
+                continue
+            got = FUNCTIONS[name](tj.asarray(array), number).numpy()
+            assert_close(got, reference(name, array, number))
+
+
+def test_comparisons_with_numbers_out_of_range(evaluator):
+    for number in (-1, 300, 2**70, -(2**70)):
+        array = np.array([0, 1, 255], np.uint8)
+        for compare in (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne):
+            np.testing.assert_array_equal(compare(tj.asarray(array), number).numpy(), compare(array, number))
+            np.testing.assert_array_equal(compare(number, tj.asarray(array)).numpy(), compare(number, array))
+
+
+def test_numbers_that_do_not_fit_are_refused():
+    with pytest.raises(
+        tj.errors.DTypeError, match=r"300 does not fit into uint8(?s:.*)test_functions_elementwise"
+    ):
+        tj.asarray(np.uint8([1])) + 300
+    with pytest.raises(tj.errors.DTypeError, match="-1"):
+        tj.asarray(np.uint8([1])) * -1
+
+
+def test_integers_to_negative_powers_are_refused():
+    with pytest.raises(tj.errors.ArgumentError, match="negative power -2"):
+        tj.asarray([1, 2]) ** -2
+
+
+def test_numpy_scalars_are_strong(evaluator):
+    x = tj.ones(2)
+    assert (x * np.float64(2)).dtype == np.float64
+    assert (np.float64(2) * x).dtype == np.float64
+    assert (x * 2.0).dtype == np.float32
+
+
+def test_numbers_alone(evaluator):
+    assert tj.add(1, 2).numpy() == 3
+    assert tj.add(1, 2).dtype == np.int64
+    assert tj.sin(1.0).dtype == np.float32
+    assert tj.add(True, False).dtype == np.bool_
+
+
+def test_errors_name_the_users_line():
+    with pytest.raises(
+        ValueError, match=r"add: shapes \(2,\) and \(3,\)(?s:.*)test_functions_elementwise.py"
+    ):
+        tj.ones(2) + tj.ones(3)
+    with pytest.raises(TypeError, match="add: expected an array or a number, got str"):
+        tj.add(tj.ones(2), "x")
+    with pytest.raises(TypeError, match="not defined for float32"):
+        tj.ones(2) & tj.ones(2)
+
+
+def test_where_clip_positive_round(run):
+    rng = np.random.default_rng(6)
+    x = sample(rng, (4, 5), np.float32, special=True)
+    y = sample(rng, (5,), np.int16)
+    np.testing.assert_array_equal(
+        run(lambda x, y: tj.where(x > 0, x, y), *map(tj.asarray, (x, y))), np.where(x > 0, x, y)
+    )
+    np.testing.assert_array_equal(
+        run(lambda x: tj.clip(x, -1, 1.5), tj.asarray(x)), np.clip(x, np.float32(-1), np.float32(1.5))
+    )
+    np.testing.assert_array_equal(run(lambda y: tj.clip(y, min=0), tj.asarray(y)), np.clip(y, 0, None))
+    np.testing.assert_array_equal(run(tj.positive, tj.asarray(y)), y)
+    with np.errstate(all="ignore"):
+        assert_close(run(lambda x: tj.round(x, 2), tj.asarray(x[:, :2])), np.round(x[:, :2], 2))
+
+
+@pytest.mark.parametrize(
+    "name", ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "ge", "eq", "ne"]
+)
+def test_operators_with_numpy_arrays_on_either_side(name, evaluator):
+    apply = getattr(operator, name)
+    rng = np.random.default_rng(7)
+    a, b = rng.uniform(0.5, 3, (2, 6))
+    for left, right in ((tj.asarray(a), b), (a, tj.asarray(b)), (tj.asarray(a), tj.asarray(b))):
+        result = apply(left, right)
+        assert isinstance(result, tj.NDArray)
+        np.testing.assert_allclose(result.numpy(), apply(a, b), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["iadd", "isub", "imul", "itruediv", "ipow", "ifloordiv", "imod"])
+def test_in_place_operators_are_seen_through_views(name, evaluator):
+    apply = getattr(operator, name)
+    expected = np.arange(1.0, 9.0).reshape(2, 4)
+    x = tj.asarray(expected.copy())
+    row, same = x[1], x
+    x = apply(x, 2)
+    assert x is same
+    expected = apply(expected, 2)
+    np.testing.assert_array_equal(row.numpy(), expected[1])
+
+
+def test_in_place_operators_keep_the_dtype():
+    x = tj.asarray([1, 2])
+    with pytest.raises(TypeError, match="in-place divide"):
+        x /= 2

@@ -1,0 +1,138 @@
+"""Reductions, positions of extremes and running sums against NumPy."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tests.frontend.samples import DTYPES, SHAPES, assert_close, laid_out, sample
+
+SUMS = ["sum", "prod", "mean", "var", "std"]
+EXTREMES = ["max", "min"]
+TRUTHS = ["any", "all"]
+
+
+def axes_of(ndim):
+    """None, each axis from both ends, pairs, and no axis at all."""
+    single = [*range(ndim), *range(-ndim, 0)]
+    return [None, *single, *itertools.combinations(range(ndim), 2), ()]
+
+
+def expected_or_error(name, array, **options):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return getattr(np, name)(array, **options)
+        except (ValueError, TypeError):
+            return None
+
+
+def check(name, call, x, array, **options):
+    expected = expected_or_error(name, array, **options)
+    if expected is None:
+        with pytest.raises((ValueError, TypeError)):
+            call(lambda x: getattr(tj, name)(x, **options), x)
+        return
+    got = call(lambda x: getattr(tj, name)(x, **options), x)
+    scale = float(np.abs(array.astype(np.float64)).sum()) + 1 if array.size else 1
+    assert_close(
+        got, expected, ulps=16, scale=scale if name != "prod" else abs(float(np.max(expected, initial=1)))
+    )
+
+
+@pytest.mark.parametrize("name", SUMS + EXTREMES + TRUTHS)
+def test_every_dtype_shape_and_axis(name, evaluator):
+    rng = np.random.default_rng(1)
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            array = sample(rng, shape, dtype)
+            for axis in axes_of(len(shape)):
+                x = laid_out(rng, array)
+                keepdims = bool(rng.integers(2))
+                if name in EXTREMES and axis == () and array.size == 0:
+                    continue
+                check(name, lambda f, x: f(x).numpy(), x, array, axis=axis, keepdims=keepdims)
+
+
+@pytest.mark.parametrize("name", SUMS + EXTREMES + TRUTHS)
+@pytest.mark.parametrize("axis", [None, 0, 1, -1, (0, 2)])
+def test_all_modes(name, axis, run):
+    rng = np.random.default_rng(2)
+    array = sample(rng, (6, 5, 7), np.float32, low=0.5, high=1.5)
+    check(name, run, tj.asarray(array), array, axis=axis)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_positions(name, evaluator):
+    rng = np.random.default_rng(3)
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            array = sample(rng, shape, dtype, special=True)
+            for axis in (None, *range(-len(shape), len(shape))):
+                for keepdims in (False, True):
+                    check(
+                        name,
+                        lambda f, x: f(x).numpy(),
+                        laid_out(rng, array),
+                        array,
+                        axis=axis,
+                        keepdims=keepdims,
+                    )
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_positions_in_all_modes(name, run):
+    array = np.array([[1.0, np.nan, 3.0], [2.0, 2.0, 1.0], [-np.inf, 0.0, np.inf]])
+    for axis in (None, 0, 1):
+        check(name, run, tj.asarray(array), array, axis=axis)
+
+
+def test_cumulative_sum(evaluator):
+    rng = np.random.default_rng(4)
+    for dtype in DTYPES:
+        for shape in [(5,), (0,), (3, 4), (2, 0, 3), (2, 3, 4)]:
+            array = sample(rng, shape, dtype)
+            for axis in range(-len(shape), len(shape)):
+                for initial in (False, True):
+                    expected = np.cumulative_sum(array, axis=axis, include_initial=initial)
+                    got = tj.cumulative_sum(laid_out(rng, array), axis=axis, include_initial=initial)
+                    assert_close(got.numpy(), expected, scale=50)
+
+
+def test_cumulative_sum_in_all_modes(run):
+    array = sample(np.random.default_rng(5), (9, 11), np.float64)
+    for axis in (0, 1):
+        assert_close(run(lambda x, axis=axis: tj.cumulative_sum(x, axis), tj.asarray(array)),
+                     np.cumulative_sum(array, axis=axis), scale=50)  # fmt: skip
+
+
+def test_options():
+    x = tj.asarray([[1.0, 2.0], [3.0, 5.0]])
+    array = x.numpy()
+    assert x.var(ddof=1).item() == tj.var(x, correction=1).item() == np.var(array, ddof=1)
+    assert np.isnan(tj.var(tj.ones(1), correction=1).item())
+    assert tj.sum(x, dtype=tj.float64).dtype == np.float64
+    assert tj.sum(tj.asarray([True, True]), dtype=tj.int8).dtype == np.int8
+    assert tj.mean(tj.asarray([1, 2], dtype=tj.int8), dtype=tj.float32).dtype == np.float32
+    assert tj.count_nonzero(x == 1).item() == 1
+    np.testing.assert_array_equal(tj.count_nonzero(x, axis=0, keepdims=True).numpy(), [[2, 2]])
+
+
+def test_errors():
+    x = tj.ones((2, 3))
+    with pytest.raises(
+        tj.errors.AxisError, match=r"sum: axis 2 is out of range for 2 dimensions(?s:.*)test_functions"
+    ):
+        x.sum(2)
+    with pytest.raises(tj.errors.AxisError, match="repeat"):
+        x.sum((0, -2))
+    with pytest.raises(tj.errors.ShapeError, match=r"max(?s:.*)test_functions_reductions"):
+        tj.max(tj.ones((0,)))
+    with pytest.raises(tj.errors.ArgumentError, match="correction and ddof"):
+        tj.std(x, correction=1, ddof=1)
+    with pytest.raises(tj.errors.ArgumentError, match="name the axis"):
+        tj.cumulative_sum(x)
+    with pytest.raises(tj.errors.DTypeError, match="must be float32 or float64"):
+        tj.mean(x, dtype=tj.int32)
