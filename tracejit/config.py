@@ -31,6 +31,7 @@ class Config:
     dump:     names of passes whose result is printed (`TRACEJIT_DUMP=cse,fuse`).
     disable:  names of passes to leave out, for bisection (`TRACEJIT_DISABLE=fuse`).
     explain:  print the reason of every retrace when it happens (`TRACEJIT_EXPLAIN=1`).
+    verbose:  say what takes long even where standard error is no terminal (`TRACEJIT_VERBOSE=1`).
     store:    the kernel store's folder (`TRACEJIT_CACHE_DIR`).
     store_limit: bytes the store may hold before least recently used entries go (`TRACEJIT_CACHE_LIMIT`).
     signatures: how many signatures one jitted function keeps (`TRACEJIT_SIGNATURES`).
@@ -50,6 +51,7 @@ class Config:
         default_factory=lambda: frozenset(filter(None, os.environ.get("TRACEJIT_DISABLE", "").split(",")))
     )
     explain: bool = field(default_factory=lambda: _flag("TRACEJIT_EXPLAIN"))
+    verbose: bool = field(default_factory=lambda: _flag("TRACEJIT_VERBOSE"))
     store: pathlib.Path = field(default_factory=_default_store)
     store_limit: int = field(default_factory=lambda: int(os.environ.get("TRACEJIT_CACHE_LIMIT", 1 << 30)))
     signatures: int = field(default_factory=lambda: int(os.environ.get("TRACEJIT_SIGNATURES", 64)))

@@ -9,6 +9,7 @@ A pass is a plain function from graph to graph that leaves the graph valid. Sett
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from tracejit.ir.printer import print_graph
 from tracejit.ir.verify import verify
 from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
-from tracejit.passes.fuse import fuse
+from tracejit.passes.fuse import Missed, fuse
 from tracejit.passes.simplify import simplify
 
 Pass = Callable[[Graph], Graph]
@@ -29,12 +30,28 @@ PASSES: dict[str, Pass] = {"simplify": simplify, "cse": cse, "dce": dce, "fuse":
 """The passes, in the order in which they run."""
 
 
-def optimize(graph: Graph, stop_after: str | None = None, times: dict[str, float] | None = None) -> Graph:
-    """Run the passes on `graph`, up to and including `stop_after`; seconds for each are added to `times`."""
-    if stop_after is not None and stop_after not in PASSES:
-        raise ArgumentError(f"optimize: there is no pass {stop_after!r}; the passes are {', '.join(PASSES)}")
-    check("record", graph)
-    for name, transform in PASSES.items():
+def optimize(
+    graph: Graph,
+    stop_after: str | None = None,
+    times: dict[str, float] | None = None,
+    *,
+    start_after: str | None = None,
+    missed: list[Missed] | None = None,
+) -> Graph:
+    """Run the passes after `start_after`, up to and including `stop_after` (None: the first, the last).
+
+    Seconds for each are added to `times`, fusions that could not be made are appended to `missed`.
+    """
+    for name in (start_after, stop_after):
+        if name is not None and name not in PASSES:
+            raise ArgumentError(f"optimize: there is no pass {name!r}; the passes are {', '.join(PASSES)}")
+    names = list(PASSES)
+    if start_after is None:
+        check("record", graph)
+    else:
+        names = names[names.index(start_after) + 1 :]
+    for name in names:
+        transform = functools.partial(fuse, missed=missed) if name == "fuse" else PASSES[name]
         graph = run_pass(name, transform, graph, times)
         if name == stop_after:
             break

@@ -1,0 +1,307 @@
+"""From a memory plan to what the engine runs: kernels to load, tasks, argument blocks and patches.
+
+Each planned task becomes a `Job`: the kernels it needs (`Recipe`s), its argument block as *words*, and how
+its work is split. A word is the content of an 8-byte slot before addresses are known:
+
+- an integer, or `Bits` of a number that is known now;
+- `At`: the place of a value plus a byte offset; becomes a patch, for each call (inputs, outputs) or once
+(arena); - `Ref`: the address of one of the job's kernels; `Distance`: bytes from the job's first block to
+another slot.
+
+    matmul(%0, %1)   ->   Job(recipes=[gemm float32], words=[At(%0), At(%1), At(%2), sgemm, 1024, ...],
+    units=4)
+
+A `fused` node of kind ``panel`` is a product whose kernel calls the generated one after each panel: one job
+with two kernels and two blocks, one behind the other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.codegen.emit import emit
+from tracejit.codegen.lower import lower
+from tracejit.codegen.spec import Address, Integer, Lowered
+from tracejit.errors import OutOfBoundsError, VerificationError, locate
+from tracejit.ir.graph import Builder, Graph, Node, Value
+from tracejit.ir.op import Trait
+from tracejit.ir.view import View
+from tracejit.kernels.blas import Gemm, gemm_layout, gemm_plan, gemm_slots
+from tracejit.kernels.blocks import Copy, ScatterAdd, copy_plan, scatter_plan
+from tracejit.loader import Recipe
+from tracejit.ops.structure import CALLBACKS
+from tracejit.passes.memory import can_fail
+from tracejit.passes.plan import PlannedTask
+
+TRANSCENDENTAL_COST = 10
+"""Cost of a transcendental function of one element, in units of 0.1 ns (see `engine.Task.cost`)."""
+
+FLOPS = 10
+"""Floating point operations of a matrix product in a unit of cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The address of `value`, plus `offset` bytes; for a number, its bits."""
+
+    value: Value
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The address of kernel number `kernel` of the job."""
+
+    kernel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """Bytes from the start of the job's block to its slot number `slot`."""
+
+    slot: int
+
+
+Word = int | At | Ref | Distance
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A task before addresses are known. Kernel 0 is the one that the engine calls."""
+
+    name: str
+    recipes: tuple[Recipe, ...]
+    words: tuple[Word, ...]
+    units: int
+    chunk: int
+    scratch: int = 0
+    callable: Callable[[int], object] | None = None
+
+
+def job(task: PlannedTask) -> Job:
+    """What has to run for a planned task."""
+    node = task.node
+    special = _JOBS.get(node.op.name)
+    if special is not None:
+        return special(node)
+    if node.op is not ops.fused:
+        node = _alone(node)
+    lowered = lower(node, task.shared)
+    return _panel(node, lowered) if lowered.product is not None else _generated(node, lowered)
+
+
+def _alone(node: Node) -> Node:
+    """A `fused` node around one node."""
+    body = Builder()
+    inputs = [body.input(v.type) for v in node.inputs]
+    outputs = body.copy(node, inputs)
+    return Node(
+        ops.fused, node.inputs, node.outputs, {"body": body.graph(outputs), "kind": "map"}, node.location
+    )
+
+
+# ---------------------------------------------------------------------------------------- generated kernels
+
+
+def _generated(node: Node, lowered: Lowered) -> Job:
+    name = kernel_name(node)
+    return Job(
+        name, (_recipe(name, lowered),), _words(node, lowered), lowered.units, lowered.chunk, lowered.scratch
+    )
+
+
+def _recipe(name: str, lowered: Lowered) -> Recipe:
+    return Recipe(name, lowered.spec, lambda: emit(lowered.spec))
+
+
+def _words(node: Node, lowered: Lowered) -> tuple[Word, ...]:
+    """The block of a generated kernel."""
+    operands = (*node.inputs, *node.outputs)
+    words: list[Word] = []
+    for slot in lowered.slots:
+        if isinstance(slot, Integer):
+            words.append(slot.value)
+        elif isinstance(slot, Address):
+            words.append(At(operands[slot.operand], slot.byte_offset))
+        else:
+            words.append(At(operands[slot.operand]))
+    return tuple(words)
+
+
+def kernel_name(node: Node) -> str:
+    """What a kernel computes: its operators, e.g. ``multiply+add``."""
+    body: Graph | None = node.attrs.get("body")
+    if body is None:
+        return node.op.name
+    names = [n.op.name for n in body.nodes if not n.op.has(Trait.VIEW) and n.op is not ops.constant]
+    text = "+".join(dict.fromkeys(names)) or "view"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+# -------------------------------------------------------------------------------------------- library kernels
+
+
+def _library(name: str, dtype: str) -> Recipe:
+    source = f'from tracejit.kernels.library import LIBRARY\n\nkernel = LIBRARY["{name}", "{dtype}"]\n'
+    return Recipe(name if name == "copy" else f"{name} {dtype}", ("library", name, dtype), lambda: source)
+
+
+def _panel(node: Node, lowered: Lowered) -> Job:
+    """A matrix product, followed by the generated kernel on the rows of each panel."""
+    product = lowered.product
+    assert product is not None
+    operands = (*node.inputs, *node.outputs)
+    has_epilogue = any(section.steps for section in lowered.spec.sections)
+    a, b = (operands[product.a], product.a_view), (operands[product.b], product.b_view)
+    result = operands[product.result]
+    plain, units, chunk = _gemm(a, b, result, has_epilogue)
+    name = kernel_name(node)
+    gemm = _library("gemm", result.type.dtype.name)
+    if not has_epilogue:
+        return Job(name, (gemm,), _row(plain, Gemm), units, chunk)
+    words = _row({**plain, Gemm.EPILOGUE: Ref(1), Gemm.EPILOGUE_BLOCK: Distance(len(Gemm))}, Gemm)
+    recipes = (gemm, _recipe(name, lowered))
+    return Job(name, recipes, (*words, *_words(node, lowered)), units, chunk, lowered.scratch)
+
+
+def _matmul(node: Node) -> Job:
+    a, b = ((v, View.of_shape(v.type.shape)) for v in node.inputs)
+    words, units, chunk = _gemm(a, b, node.output, False)
+    return Job("matmul", (_library("gemm", node.output.type.dtype.name),), _row(words, Gemm), units, chunk)
+
+
+def _gemm(
+    a: tuple[Value, View], b: tuple[Value, View], c: Value, has_epilogue: bool
+) -> tuple[dict[Any, Word], int, int]:
+    """The slots of the product of two views, and its split."""
+    (a_value, a_view), (b_value, b_view) = a, b
+    dtype = a_value.type.dtype
+    layout = gemm_layout(a_view.shape, a_view.strides, b_view.shape, b_view.strides)
+    if layout is None:
+        raise VerificationError(
+            f"matmul of {a_view} and {b_view}: not readable in place; fuse copies such operands"
+        )
+    split = gemm_plan(layout.batch, layout.m, layout.n, layout.k, dtype.itemsize, epilogue=has_epilogue)
+    slots: dict[Any, Word] = dict(gemm_slots(layout, split, dtype.name))
+    slots |= {
+        Gemm.A: At(a_value, a_view.offset * dtype.itemsize),
+        Gemm.B: At(b_value, b_view.offset * dtype.itemsize),
+        Gemm.C: At(c),
+        Gemm.EPILOGUE: 0,
+        Gemm.EPILOGUE_BLOCK: 0,
+    }
+    return slots, split.units, split.chunk
+
+
+def _copy(node: Node) -> Job:
+    nbytes = node.output.type.nbytes
+    split = copy_plan(nbytes)
+    slots = {
+        Copy.SOURCE: At(node.inputs[0]),
+        Copy.TARGET: At(node.output),
+        Copy.BYTES: nbytes,
+        Copy.UNIT_BYTES: split.unit_bytes,
+    }
+    return Job("copy", (_library("copy", "uint8"),), _row(slots, Copy), split.units, split.chunk)
+
+
+def _scatter_add(node: Node) -> Job:
+    x, index = node.inputs
+    axis, extent = node.attrs["axis"], node.attrs["extent"]
+    outer = int(np.prod(x.type.shape[:axis], dtype=np.int64))
+    inner = int(np.prod(x.type.shape[axis + index.type.ndim :], dtype=np.int64))
+    split = scatter_plan(outer, index.type.size, inner, extent)
+    slots = {
+        ScatterAdd.X: At(x),
+        ScatterAdd.INDEX: At(index),
+        ScatterAdd.OUT: At(node.output),
+        ScatterAdd.COUNT: index.type.size,
+        ScatterAdd.INNER: inner,
+        ScatterAdd.EXTENT: extent,
+        ScatterAdd.ROWS: split.rows,
+        ScatterAdd.ROW_PARTS: split.row_parts,
+        ScatterAdd.COLUMNS: split.columns,
+        ScatterAdd.COLUMN_PARTS: split.column_parts,
+    }
+    recipe = _library("scatter_add", x.type.dtype.name)
+    return Job("scatter_add", (recipe,), _row(slots, ScatterAdd), split.units, split.chunk)
+
+
+def _row(slots: Mapping[Any, Word], names: Any) -> tuple[Word, ...]:
+    """The words of a block whose slots have names."""
+    return tuple(slots[name] for name in names)
+
+
+# --------------------------------------------------------------------------------------------- Python tasks
+
+
+def _callback(node: Node) -> Job:
+    call = Callback(CALLBACKS[node.attrs["id"]], node.inputs)
+    return Job("callback", (), tuple(At(v) for v in node.inputs), 0, 1, callable=call)
+
+
+class Callback:
+    """Calls a Python function with copies of arrays and numbers, which it finds through an argument block."""
+
+    def __init__(self, function: Callable[..., object], operands: Sequence[Value]):
+        self._function = function
+        self._types = [v.type for v in operands]
+
+    def __call__(self, block: int) -> None:
+        arrays = []
+        for position, type in enumerate(self._types):
+            slot = block + 8 * position
+            start = slot if type.on_host else ctypes.c_int64.from_address(slot).value
+            raw = ctypes.string_at(start, type.nbytes)
+            arrays.append(np.frombuffer(bytearray(raw), type.dtype).reshape(type.shape))
+        self._function(*arrays)
+
+
+_JOBS: dict[str, Callable[[Node], Job]] = {
+    "matmul": _matmul,
+    "copy": _copy,
+    "scatter_add": _scatter_add,
+    "callback": _callback,
+}
+"""Operators that no generated kernel computes."""
+
+
+# ---------------------------------------------------------------------------------------------------- facts
+
+
+def cost(node: Node) -> int:
+    """Estimated cost of a task: bytes of memory traffic, or as much time (0.1 ns each)."""
+    arrays = [v for v in (*node.inputs, *node.outputs) if not v.type.on_host]
+    total = sum(v.type.nbytes for v in arrays)
+    for inner in node.attrs["body"].nodes if node.op is ops.fused else (node,):
+        if inner.op is ops.matmul:
+            total += 2 * inner.output.type.size * inner.inputs[0].type.shape[-1] // FLOPS
+        elif inner.op.has(Trait.EXPENSIVE):
+            total += inner.output.type.size * TRANSCENDENTAL_COST
+    return total
+
+
+def locations(node: Node) -> tuple[str, ...]:
+    """The user's lines that a node computes, in order."""
+    inner = node.attrs["body"].nodes if node.op is ops.fused else ()
+    lines = [n.location for n in (*inner, node) if n.location]
+    return tuple(dict.fromkeys(lines))
+
+
+def failure(node: Node, status: int) -> BaseException:
+    """The exception for a task that reported `status`: 1 plus the position of the first bad index."""
+    inner = node.attrs["body"].nodes if node.op is ops.fused else (node,)
+    checks = [n for n in inner if can_fail(n)]
+    what = "; or ".join(
+        f"axis {n.attrs['axis']} with extent {n.attrs['extent']}, expected {-n.attrs['extent']} to "
+        f"{n.attrs['extent'] - 1}"
+        for n in checks
+    )
+    error = OutOfBoundsError(f"index number {status - 1} is out of bounds for {what}")
+    return locate(error, checks[0].location if checks else node.location)

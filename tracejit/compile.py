@@ -1,0 +1,311 @@
+"""Graph to schedule: the one place that knows both the compiler's side and the engine's.
+
+    graph --optimize--> kernels as nodes --legalize--> fit for memory --plan--> places and dependencies
+          --assemble--> recipes and argument blocks --load--> addresses --> Program (the engine's) in a
+          `Schedule`
+
+Nothing here imports Numba: kernels come from the store, and `tracejit.loader` has the lazy gate for when
+one must be compiled. The engine's own executor comes the same way; importing this module installs it.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from tracejit import engine
+from tracejit.assemble import At, Distance, Job, Ref, Word, cost, failure, job, locations
+from tracejit.engine import native
+from tracejit.errors import DeviceError, VerificationError
+from tracejit.ir.evaluate import evaluate, evaluate_node
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.op import Trait
+from tracejit.ir.types import CPU
+from tracejit.loader import Kernel, Recipe, load
+from tracejit.passes.driver import check, optimize
+from tracejit.passes.fuse import Missed
+from tracejit.passes.legalize import legalize
+from tracejit.passes.memory import can_fail, roots
+from tracejit.passes.plan import Kind, MemoryPlan, Place, naive_bytes, plan
+from tracejit.schedule import KernelInfo, Packer, Schedule
+
+Aliases = Sequence[Sequence[int]]
+
+
+def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
+    """The schedule of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
+    _check_devices(graph)
+    times: dict[str, float] = {}
+    missed: list[Missed] = []
+    clean = optimize(graph, "dce", times)
+    fused = optimize(clean, times=times, start_after="dce", missed=missed)
+    with _timed(times, "plan"):
+        legal = legalize(fused, aliases)
+        check("legalize", legal)
+        memory = plan(legal, aliases)
+        jobs = [job(task) for task in memory.tasks]
+    with _timed(times, "kernels"):
+        recipes = [recipe for job in jobs for recipe in job.recipes]
+        loaded = load(recipes)
+    with _timed(times, "assemble"):
+        return _schedule(memory, jobs, loaded, naive_bytes(clean), tuple(missed), times)
+
+
+def run_reference(graph: Graph, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Outputs and effects' values by the NumPy evaluator, for `TRACEJIT_CHECK`."""
+    return evaluate(graph, arrays)
+
+
+@contextmanager
+def _timed(times: dict[str, float], name: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    times[name] = times.get(name, 0.0) + time.perf_counter() - start
+
+
+def _check_devices(graph: Graph) -> None:
+    values = (*graph.inputs, *(v for node in graph.nodes for v in node.outputs))
+    for value in values:
+        if not value.type.on_host and value.type.device != CPU:
+            raise DeviceError(f"there is no engine for {value.type.device} yet; use arrays on {CPU}")
+
+
+# ------------------------------------------------------------------------------------------------ the program
+
+
+def _schedule(
+    memory: MemoryPlan,
+    jobs: Sequence[Job],
+    loaded: Sequence[tuple[Kernel, str]],
+    naive: int,
+    missed: tuple[Missed, ...],
+    times: dict[str, float],
+) -> Schedule:
+    graph = memory.graph
+    blocks = _Blocks(memory)
+    kernels = iter(loaded)
+    tasks = []
+    for planned, this in zip(memory.tasks, jobs, strict=True):
+        addresses = [next(kernels)[0].addresses["kernel"] for _ in this.recipes]
+        node = planned.node
+        tasks.append(
+            engine.Task(
+                name=this.name,
+                location=next(iter(reversed(locations(node))), None),
+                function=addresses[0] if addresses else 0,
+                block=blocks.add(this.words, addresses),
+                units=this.units,
+                chunk=this.chunk,
+                after=planned.after,
+                uses=blocks.uses(node),
+                can_fail=can_fail(node),
+                callable=this.callable,
+                cost=cost(node),
+            )
+        )
+    nodes = [planned.node for planned in memory.tasks]
+    program = engine.Program(
+        tasks,
+        blocks.template,
+        blocks.patches,
+        memory.arena_bytes,
+        max((this.scratch for this in jobs), default=0),
+        _modes(memory) + [engine.WRITE] * blocks.has_callbacks,
+        lambda index, status: failure(nodes[index], status),
+    )
+    return Schedule(
+        graph=graph,
+        plan=memory,
+        program=program,
+        tasks=tuple(tasks),
+        kernels=_infos(memory, jobs, loaded),
+        pack=Packer([v.type for v in (*graph.inputs, *graph.outputs)]),
+        launch=_ordered_launch(program) if blocks.has_callbacks else program.launch,
+        naive_bytes=naive,
+        missed=missed,
+        times=times,
+    )
+
+
+class _Blocks:
+    """The argument blocks of all tasks, one after the other, and where addresses have to be filled in.
+
+    The engine's arguments are the graph's inputs, then its outputs; if there are callbacks, then the
+    variable that keeps them in order.
+    """
+
+    def __init__(self, memory: MemoryPlan):
+        graph = memory.graph
+        self.template: list[int] = []
+        self.patches: list[tuple[int, int, int]] = []
+        self.has_callbacks = any(task.node.op.has(Trait.ORDERED) for task in memory.tasks)
+        self._places = memory.places
+        self._input = {value: i for i, value in enumerate(graph.inputs)}
+        self._outputs_start = len(graph.inputs)
+        self._last = len(graph.inputs) + len(graph.outputs)
+        self._numbers = _known_numbers(graph)
+
+    def add(self, words: Sequence[Word], addresses: Sequence[int]) -> int:
+        """Append the block of a task; the index of its first slot."""
+        start = len(self.template)
+        for word in words:
+            match word:
+                case At(value, offset):
+                    self._add_value(value, offset)
+                case Ref(kernel):
+                    self.template.append(addresses[kernel])
+                case Distance(slot):
+                    self.template.append(8 * slot)
+                case _:
+                    self.template.append(word)
+        return start
+
+    def _add_value(self, value: Value, offset: int) -> None:
+        slot = len(self.template)
+        if value in self._numbers:
+            self.template.append(_bits(self._numbers[value]))
+            return
+        self.template.append(0)
+        if value.type.on_host:
+            self.patches.append((slot, self._input[value], 0))
+            return
+        place = self._places[value]
+        argument = self._argument(place)
+        self.patches.append((slot, engine.ARENA if argument is None else argument, place.offset + offset))
+
+    def _argument(self, place: Place) -> int | None:
+        if place.kind is Kind.ARENA:
+            return None
+        return place.index + (self._outputs_start if place.kind is Kind.OUTPUT else 0)
+
+    def uses(self, node: Node) -> tuple[int, ...]:
+        """The arguments whose variables a task needs."""
+        places = (self._places[v] for v in (*node.inputs, *node.outputs) if v in self._places)
+        found = {self._argument(place) for place in places}
+        if node.op.has(Trait.ORDERED):
+            found.add(self._last)
+        return tuple(sorted(argument for argument in found if argument is not None))
+
+
+def _known_numbers(graph: Graph) -> dict[Value, np.ndarray]:
+    """Numbers that the graph itself computes from constants."""
+    known: dict[Value, np.ndarray] = {}
+    for node in graph.nodes:
+        if node.outputs and all(v.type.on_host for v in node.outputs):
+            if not all(v in known for v in node.inputs):
+                raise VerificationError(
+                    f"{node.op.name} computes a number from run-time numbers, which is Python's business"
+                )
+            with np.errstate(all="ignore"):
+                results = evaluate_node(node, [known[v] for v in node.inputs])
+            known.update(zip(node.outputs, results, strict=True))
+    return known
+
+
+def _bits(number: np.ndarray) -> int:
+    """A number's own bits in the low bytes of an int64."""
+    return struct.unpack("q", number.tobytes().ljust(8, b"\0"))[0]
+
+
+def _modes(memory: MemoryPlan) -> list[int]:
+    """How the program uses each argument: the graph's inputs, then its outputs."""
+    graph, places = memory.graph, memory.places
+    origin = roots(graph)
+    read: set[Value] = set()
+    written: set[int] = set()
+    for task in memory.tasks:
+        arrays = [v for v in (*task.node.inputs, *task.node.outputs) if v in origin]
+        read.update(origin[v].root for v in arrays)
+        written.update(
+            places[v].index for v in task.node.outputs if v in places and places[v].kind is Kind.INPUT
+        )
+    modes = {
+        (False, False): engine.NUMBER,  # nobody looks at it
+        (True, False): engine.READ,
+        (True, True): engine.WRITE,
+        (False, True): engine.OVERWRITE,
+    }
+    inputs = [modes[value in read, i in written] for i, value in enumerate(graph.inputs)]
+    return [*inputs, *[engine.FRESH] * len(graph.outputs)]
+
+
+def _infos(
+    memory: MemoryPlan, jobs: Sequence[Job], loaded: Sequence[tuple[Kernel, str]]
+) -> tuple[KernelInfo, ...]:
+    """The distinct kernels with the user's lines they compute."""
+    found: dict[str, tuple[Kernel, str, dict[str, None]]] = {}
+    each = iter(loaded)
+    for task, this in zip(memory.tasks, jobs, strict=True):
+        lines = dict.fromkeys(locations(task.node))
+        for _ in this.recipes:
+            kernel, origin = next(each)
+            found.setdefault(kernel.key, (kernel, origin, {}))[2].update(lines)
+    return tuple(
+        KernelInfo(k.name, k.source, k.key, tuple(lines), k.width, origin, k.seconds)
+        for k, origin, lines in found.values()
+    )
+
+
+# ------------------------------------------------------------------------------------------------ callbacks
+
+_CALLBACK_ORDER = engine.Variable("callbacks")
+"""Every launch with callbacks writes this, so that callbacks of different calls keep their order, too."""
+
+
+def _ordered_launch(program: engine.Program) -> Callable[[bytes, object], None]:
+    """`program.launch` with the variable of all callbacks as a last argument."""
+    variable = struct.pack("q", _CALLBACK_ORDER.address)
+
+    def launch(packed: bytes, keep: object) -> None:
+        half = len(packed) // 2
+        program.launch(packed[:half] + bytes(8) + packed[half:] + variable, (keep, _CALLBACK_ORDER))
+
+    return launch
+
+
+# ------------------------------------------------------------------------------------------------- structure
+
+
+def schedule_key(graph: Graph) -> Hashable:
+    """Equal for graphs that may share a schedule: same operators, attributes, wiring and input types.
+
+    Neither locations nor identities of values count. Types of other values follow from these.
+    """
+    number = {value: i for i, value in enumerate(graph.inputs)}
+    parts: list[Hashable] = [len(number)]
+    for value in graph.inputs:
+        parts += (value.type.shape, value.type.dtype, value.type.device.kind, value.type.device.index)
+    for node in graph.nodes:
+        parts.append(node.op)
+        parts += [number[v] for v in node.inputs]
+        for name, attribute in node.attrs.items():
+            parts += (name, repr(attribute) if attribute.__class__ is float else attribute)
+        for value in node.outputs:
+            number[value] = len(number)
+    parts.append(len(graph.outputs))
+    parts += [number[v] for v in graph.outputs]
+    for effect in graph.effects:
+        parts += (number[effect.target], number[effect.value])
+    return tuple(parts)
+
+
+# -------------------------------------------------------------------------------------------------- executor
+
+
+def load_executor() -> Mapping[str, int]:
+    """Addresses of the engine's native functions."""
+    recipe = Recipe(
+        "executor",
+        ("executor",),
+        lambda: "from tracejit.kernels.executor import ENTRIES\n",
+        entries=("tracejit.kernels.executor", "ENTRIES"),
+    )
+    ((kernel, _),) = load([recipe])
+    return kernel.addresses
+
+
+native.install(load_executor)

@@ -1,0 +1,134 @@
+"""Schedules: what `compile_graph` makes of a graph, ready to be launched any number of times.
+
+    schedule = compile_graph(graph)
+    packed = schedule.pack.pack(*values, *variables)     # addresses and numbers, then variables' addresses
+    schedule.launch(packed, keep)                        # returns at once; the engine runs the tasks
+
+`values` are, for each input and then each output of the graph, its address, or the number itself for an input
+on the host. Outputs are new memory. Inputs that effects write keep their address.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracejit.engine import Program, Task
+from tracejit.ir.graph import Graph
+from tracejit.ir.printer import Names
+from tracejit.ir.types import ArrayType
+from tracejit.passes.fuse import Missed
+from tracejit.passes.plan import MemoryPlan
+
+_CODES = {
+    "bool": "?7x",
+    "int8": "b7x",
+    "uint8": "B7x",
+    "int16": "h6x",
+    "uint16": "H6x",
+    "int32": "i4x",
+    "uint32": "I4x",
+    "int64": "q",
+    "uint64": "Q",
+    "float32": "f4x",
+    "float64": "d",
+}
+"""How `struct` packs a number in its own dtype into the low bytes of 8."""
+
+
+class Packer:
+    """Packs the arguments of a launch: ``pack(*values, *variables)``, as `struct.Struct` does.
+
+    Numbers that the dtype does not hold follow NumPy: a float becomes infinite, an integer is an
+    `OverflowError`.
+    """
+
+    def __init__(self, values: Sequence[ArrayType]):
+        self._types = tuple(values)
+        codes = "".join(_CODES[t.dtype.name] if t.on_host else "q" for t in values)
+        self._struct = struct.Struct("=" + codes + "q" * len(values))
+        self.size = self._struct.size
+        self._pack = self._struct.pack
+        exact = all(not t.on_host or t.dtype.name in ("bool", "float64") for t in values)
+        self.pack: Callable[..., bytes] = self._pack if exact else self._pack_with_care
+
+    def _pack_with_care(self, *arguments: Any) -> bytes:
+        try:
+            return self._pack(*arguments)
+        except (struct.error, OverflowError):
+            return self._pack(*map(_converted, self._types, arguments), *arguments[len(self._types) :])
+
+
+def _converted(type: ArrayType, value: Any) -> Any:
+    if not type.on_host:
+        return value
+    if type.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return type.dtype.type(value)
+    low, high = np.iinfo(type.dtype).min, np.iinfo(type.dtype).max
+    if not low <= value <= high:
+        raise OverflowError(f"the number {value} does not fit {type.dtype}, which holds {low} to {high}")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInfo:
+    """A kernel of a schedule, for people. `locations`: the user's lines that all its tasks compute."""
+
+    name: str
+    source: str
+    key: str
+    locations: tuple[str, ...]
+    width: int
+    origin: str
+    seconds: float
+
+    @property
+    def vectorised(self) -> bool:
+        """Whether the machine code computes with vectors."""
+        return self.width > 1
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A compiled graph. `tasks` are the engine's; `times` are seconds spent in each stage of compiling."""
+
+    graph: Graph
+    plan: MemoryPlan
+    program: Program
+    tasks: tuple[Task, ...]
+    kernels: tuple[KernelInfo, ...]
+    pack: Packer
+    launch: Callable[[bytes, object], None]
+    naive_bytes: int
+    missed: tuple[Missed, ...] = ()
+    times: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def planned_bytes(self) -> int:
+        """Bytes of internal memory that one launch takes: the arena."""
+        return self.plan.arena_bytes
+
+    def text(self) -> str:
+        """The schedule for people and golden tests: tasks, what they wait for, where values lie."""
+        name = Names()
+        places = self.plan.places
+
+        def where(value: Any) -> str:
+            return f"{name(value)}@{places[value]}" if value in places else name(value)
+
+        head = ", ".join(f"{name(v)}: {v.type}" for v in self.graph.inputs)
+        lines = [f"schedule({head})"]
+        for number, (planned, task) in enumerate(zip(self.plan.tasks, self.tasks, strict=True)):
+            inputs = ", ".join(map(where, planned.node.inputs))
+            outputs = ", ".join(map(where, planned.node.outputs))
+            after = f" after {', '.join(map(str, task.after))}" if task.after else ""
+            split = f" [{task.units}/{task.chunk}]" if task.callable is None else " [Python]"
+            lines.append(f"  {number}: {outputs}{' = ' * bool(outputs)}{task.name}({inputs}){split}{after}")
+        lines.append(f"  return {', '.join(map(where, self.graph.outputs))}".rstrip())
+        lines.append(f"memory: planned {self.planned_bytes} bytes, naive {self.naive_bytes}")
+        return "\n".join(lines)
