@@ -216,22 +216,18 @@ def _lifted(*operands: Any) -> list[Lane]:
     return [lane.lift(o) for o in operands]
 
 
-def _exact_fma(a: Any, b: Any, c: Any) -> Any:
-    product = float(a) * float(b)
-    plain = product + float(c)
+def _exact_fma(a: float, b: float, c: float) -> float:
+    product = a * b
+    plain = product + c
     if not np.isfinite(plain) or not np.isfinite(product):
         return plain
-    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
-    return float(exact) if exact else plain
+    return float(Fraction(a) * Fraction(b) + Fraction(c)) or plain
 
 
-def _numpy_fma(a: Any, b: Any, c: Any) -> Any:
-    dtype = next(x.dtype for x in (a, b, c) if isinstance(x, np.generic | np.ndarray))
-    return (
-        np.frompyfunc(_exact_fma, 3, 1)(a, b, c).astype(dtype)
-        if np.ndim(a)
-        else dtype.type(_exact_fma(a, b, c))
-    )
+def _numpy_fma(*operands: Any) -> Any:
+    dtype = next(x.dtype for x in operands if isinstance(x, np.generic | np.ndarray))
+    doubles = (np.asarray(x, dtype).astype(np.float64) for x in operands)
+    return np.asarray(np.frompyfunc(_exact_fma, 3, 1)(*doubles)).astype(dtype)[()]
 
 
 @_word(_numpy_fma)
