@@ -1,1 +1,63 @@
-""""""
+"""The dependency engine: runs opaque tasks in the order that their variables demand, and knows no IR.
+
+An operation names the variables it reads and writes. Operations that share a variable which one of them writes run in
+the order of their launch, all others may run at once (MXNet's contract). `Program` is a static graph of native tasks,
+`push` a single Python function; both return at once. `wait` looks at a variable, and raises what went wrong.
+
+    v = Variable()
+    push(work, writes=[v])
+    wait(v)
+"""
+
+from __future__ import annotations
+
+from tracejit.engine.hosts import run_here
+from tracejit.engine.instance import LABEL
+from tracejit.engine.lifecycle import drain
+from tracejit.engine.machine import processors
+from tracejit.engine.memory import Buffer, Pool, Statistics, pool
+from tracejit.engine.profiler import Event, Profile, Recording
+from tracejit.engine.program import PROGRAMS, Program
+from tracejit.engine.push import push
+from tracejit.engine.task import ARENA, FRESH, NUMBER, OVERWRITE, READ, WRITE, Task
+from tracejit.engine.threads import set_workers, workers
+from tracejit.engine.variable import Variable, wait, wait_all
+
+__all__ = [
+    "ARENA",
+    "FRESH",
+    "NUMBER",
+    "OVERWRITE",
+    "READ",
+    "WRITE",
+    "Buffer",
+    "Event",
+    "Pool",
+    "Profile",
+    "Program",
+    "Statistics",
+    "Task",
+    "Variable",
+    "pool",
+    "processors",
+    "profile",
+    "push",
+    "run_here",
+    "set_workers",
+    "wait",
+    "wait_all",
+    "workers",
+]
+
+
+def profile() -> Recording:
+    """Record what runs inside a ``with`` block, which begins and ends by waiting for everything in flight."""
+    return Recording(_describe, drain)
+
+
+def _describe(label: int) -> tuple[str, str | None]:
+    program = PROGRAMS.get(label // LABEL)
+    if program is None:
+        return "task of a program that is gone", None
+    task = program.tasks[label % LABEL]
+    return task.name, task.location

@@ -1,0 +1,187 @@
+"""The executor's lock, clock and idle threads.
+
+There is one lock. A thread with nothing to do gives it up in `idle`: it stands in a list of idle threads, spins for a
+short while, then sleeps on a condition variable of its own, so that whoever has work for it wakes exactly this thread.
+Only C functions that Linux and macOS share are used, on opaque memory that their ``_init`` functions have set up.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from numba import njit
+from numba.extending import intrinsic
+from numba.types import int32, int64, void
+
+from tracejit.kernels.executor_layout import (
+    ASLEEP,
+    AWAKE,
+    ENGINE_DEMAND,
+    ENGINE_DEMAND_SEQUENCE,
+    ENGINE_LOCK,
+    ENGINE_SPIN,
+    ENGINE_WAITERS_IDLE,
+    ENGINE_WORKERS_IDLE,
+    SPINNING,
+    THREAD_CONDITION,
+    THREAD_IDLE,
+    THREAD_LIMIT,
+    THREAD_LIST,
+    THREAD_NEXT,
+    THREAD_PREVIOUS,
+    THREAD_TIME,
+)
+from tracejit.kernels.memory import I64, external, load_acquire, pause, store_release
+
+native = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+BILLION = 1_000_000_000
+REALTIME = 0  # the clock of pthread_cond_timedwait
+MONOTONIC = 6 if sys.platform == "darwin" else 1  # the clock of time.monotonic_ns
+LONGEST_SLEEP = 3600 * BILLION
+
+mutex_init = external("pthread_mutex_init", int32(int64, int64))
+mutex_lock = external("pthread_mutex_lock", int32(int64))
+mutex_unlock = external("pthread_mutex_unlock", int32(int64))
+condition_init = external("pthread_cond_init", int32(int64, int64))
+condition_signal = external("pthread_cond_signal", int32(int64))
+condition_timedwait = external("pthread_cond_timedwait", int32(int64, int64, int64))
+clock_gettime = external("clock_gettime", int32(int64, int64))
+usleep = external("usleep", int32(int64))
+
+
+@intrinsic
+def get(typingctx, address):
+    """The word at `address`."""
+
+    def codegen(context, builder, signature, args):
+        return builder.load(builder.inttoptr(args[0], I64.as_pointer()))
+
+    return int64(int64), codegen
+
+
+@intrinsic
+def put(typingctx, address, value):
+    """Write the word at `address`."""
+
+    def codegen(context, builder, signature, args):
+        builder.store(args[1], builder.inttoptr(args[0], I64.as_pointer()))
+        return context.get_dummy_value()
+
+    return void(int64, int64), codegen
+
+
+@native
+def lock(engine):
+    mutex_lock(engine + ENGINE_LOCK)
+
+
+@native
+def unlock(engine):
+    mutex_unlock(engine + ENGINE_LOCK)
+
+
+@native
+def now(thread):
+    """The monotonic clock in nanoseconds."""
+    clock_gettime(MONOTONIC, thread + THREAD_TIME)
+    return get(thread + THREAD_TIME) * BILLION + get(thread + THREAD_TIME + 8)
+
+
+@native
+def link(head, thread):
+    """Put `thread` first in the list of idle threads at `head`: the one that was busy last is woken first."""
+    first = get(head)
+    put(thread + THREAD_LIST, head)
+    put(thread + THREAD_NEXT, first)
+    put(thread + THREAD_PREVIOUS, 0)
+    if first != 0:
+        put(first + THREAD_PREVIOUS, thread)
+    put(head, thread)
+
+
+@native
+def unlink(thread):
+    following, previous = get(thread + THREAD_NEXT), get(thread + THREAD_PREVIOUS)
+    if following != 0:
+        put(following + THREAD_PREVIOUS, previous)
+    if previous != 0:
+        put(previous + THREAD_NEXT, following)
+    else:
+        put(get(thread + THREAD_LIST), following)
+
+
+@native
+def wake(thread):
+    """Make an idle thread return from `idle`. The caller holds the lock."""
+    asleep = get(thread + THREAD_IDLE) == ASLEEP
+    unlink(thread)
+    store_release(thread + THREAD_IDLE, AWAKE)  # pairs with load_acquire in `idle`
+    if asleep:
+        condition_signal(thread + THREAD_CONDITION)
+
+
+@native
+def sleep(engine, thread, duration):
+    """Wait on the thread's condition for at most `duration` nanoseconds; may return early.
+
+    POSIX measures this by the wall clock: if somebody turns it back, a wait for a signal is not affected, only
+    the moment at which an unsuccessful one gives up.
+    """
+    clock_gettime(REALTIME, thread + THREAD_TIME)
+    end = get(thread + THREAD_TIME + 8) + min(duration, LONGEST_SLEEP)
+    put(thread + THREAD_TIME, get(thread + THREAD_TIME) + end // BILLION)
+    put(thread + THREAD_TIME + 8, end % BILLION)
+    condition_timedwait(thread + THREAD_CONDITION, engine + ENGINE_LOCK, thread + THREAD_TIME)
+
+
+@native
+def idle(engine, thread, head, deadline):
+    """Stand in the list at `head` until woken or until `deadline`. The lock is held before and after."""
+    link(head, thread)
+    put(thread + THREAD_IDLE, SPINNING)
+    spin = get(engine + ENGINE_SPIN)
+    if spin > 0:
+        unlock(engine)
+        limit = min(now(thread) + spin, deadline)
+        while load_acquire(thread + THREAD_IDLE) == SPINNING and now(thread) < limit:  # pairs with `wake`
+            pause()
+        lock(engine)
+        if get(thread + THREAD_IDLE) == AWAKE:
+            return
+    put(thread + THREAD_IDLE, ASLEEP)
+    while get(thread + THREAD_IDLE) == ASLEEP:
+        left = deadline - now(thread)
+        if left <= 0:
+            unlink(thread)
+            put(thread + THREAD_IDLE, AWAKE)
+        else:
+            sleep(engine, thread, left)
+
+
+@native
+def rouse(engine, spare):
+    """Wake as many idle threads as chunks became ready, less the `spare` ones that the caller takes itself.
+
+    Threads that wait for a result come first: they have to wake up anyway, and their caches are warm.
+    """
+    wanted = get(engine + ENGINE_DEMAND) - spare
+    sequence = get(engine + ENGINE_DEMAND_SEQUENCE)
+    put(engine + ENGINE_DEMAND, 0)
+    put(engine + ENGINE_DEMAND_SEQUENCE, 0)
+    thread = get(engine + ENGINE_WAITERS_IDLE)
+    while wanted > 0 and thread != 0:
+        following = get(thread + THREAD_NEXT)
+        if get(thread + THREAD_LIMIT) >= sequence:
+            wake(thread)
+            wanted -= 1
+        thread = following
+    while wanted > 0 and get(engine + ENGINE_WORKERS_IDLE) != 0:
+        wake(get(engine + ENGINE_WORKERS_IDLE))
+        wanted -= 1
+
+
+@native
+def wake_all(head):
+    while get(head) != 0:
+        wake(get(head))

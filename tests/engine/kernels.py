@@ -1,0 +1,78 @@
+"""Small native kernels for the tests, and helpers that make programs of them.
+
+Block of every kernel: slot 0 is the address of an int64 output, slot 1 of an int64 input, slot 2 a number.
+"""
+
+import functools
+import struct
+
+from numba.types import int64
+
+from tracejit import engine
+from tracejit.codegen.build import Entry, build_object
+from tracejit.codegen.link import link
+from tracejit.kernels.memory import load, pointer, store
+
+
+def nothing(block, low, high, scratch):
+    return 0
+
+
+def mix(block, low, high, scratch):
+    """output = output * 31 + input * 7 + number, over and over again: order matters."""
+    output, number = load(block, int64), load(block + 16, int64)
+    value = load(load(block + 8, int64), int64)
+    store(output, load(output, int64) * 31 + value * 7 + number)
+    return 0
+
+
+def fill(block, low, high, scratch):
+    """output[i] = number + i for the units, through scratch memory."""
+    output, number = pointer(load(block, int64), int64), load(block + 16, int64)
+    room = pointer(scratch, int64)
+    for i in range(low, high):
+        room[i - low] = number + i
+    for i in range(low, high):
+        output[i] = room[i - low]
+    return 0
+
+
+def spin(block, low, high, scratch):
+    """Work: output[unit] = a hash of the unit, `number` rounds each."""
+    output, rounds = pointer(load(block, int64), int64), load(block + 16, int64)
+    for i in range(low, high):
+        x = int64(i + 1)
+        for _ in range(rounds):
+            x ^= x << 13
+            x ^= x >> 7
+            x ^= x << 17
+        output[i] = x
+    return 0
+
+
+def check(block, low, high, scratch):
+    """Fail with 1 + i for the first i of the units whose input[i] is negative."""
+    values = pointer(load(block + 8, int64), int64)
+    for i in range(low, high):
+        if values[i] < 0:
+            return i + 1
+    return 0
+
+
+@functools.cache
+def addresses():
+    entries = [Entry(f.__name__, f) for f in (nothing, mix, fill, spin, check)]
+    return link("test_kernels", build_object(entries).object_code, [entry.name for entry in entries])
+
+
+def task(kernel, block=0, units=1, chunk=1, **rest):
+    rest.setdefault("name", kernel)
+    rest.setdefault("location", f"{kernel}.py:1")
+    return engine.Task(function=addresses()[kernel], block=block, units=units, chunk=chunk, **rest)
+
+
+def pack(*arguments):
+    """(value, variable or None) for each argument."""
+    values = [value for value, _ in arguments]
+    variables = [variable.address if variable else 0 for _, variable in arguments]
+    return struct.pack(f"{2 * len(arguments)}q", *values, *variables)

@@ -1,0 +1,66 @@
+"""What failed, by the number of the launch that failed first.
+
+The native side knows a failure only as that number: it poisons variables with it and hands it on to launches that read
+them. Here the number leads to the exception, until a wait has told it. Exceptions are made anew for each wait that
+raises one, so that their tracebacks do not grow.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tracejit.errors import EngineError
+
+KEPT = 256  # failures remembered; a variable that stays poisoned longer than that many others is told less
+
+
+@dataclass
+class Failure:
+    """How to make the exception, and whether a wait has raised it."""
+
+    make: Callable[[], BaseException]
+    told: bool = False
+
+
+_failures: OrderedDict[int, Failure] = OrderedDict()
+_lock = threading.RLock()
+
+
+def record(sequence: int, make: Callable[[], BaseException]) -> None:
+    """Remember the failure of launch `sequence`, once."""
+    with _lock:
+        _failures.setdefault(sequence, Failure(make))
+        while len(_failures) > KEPT:
+            _failures.popitem(last=False)
+
+
+def known(sequence: int) -> bool:
+    """Whether that failure is remembered."""
+    return sequence in _failures
+
+
+def tell(sequence: int) -> BaseException:
+    """The exception of a failure, for raising."""
+    failure = _failures.get(sequence)
+    if failure is None:
+        return EngineError(
+            "an earlier task failed, and more than 256 failures have come since: see the first one"
+        )
+    failure.told = True
+    return failure.make()
+
+
+def peek(sequence: int) -> BaseException | None:
+    """The exception of a failure, without telling it."""
+    failure = _failures.get(sequence)
+    return failure.make() if failure else None
+
+
+def untold() -> list[BaseException]:
+    """The exceptions that no wait has raised, oldest first; they count as told from now on."""
+    with _lock:
+        waiting = [sequence for sequence, failure in sorted(_failures.items()) if not failure.told]
+    return [tell(sequence) for sequence in waiting]

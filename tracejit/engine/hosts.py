@@ -1,0 +1,233 @@
+"""Python tasks: the threads that run them, and how they end.
+
+Native workers never take the GIL, so tasks that are Python callables have threads of their own. The pool keeps one
+thread free to take the next task, up to a bound; a task that waits for a variable does not count against the bound, so
+tasks that wait for one another cannot use it up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tracejit.config import config
+from tracejit.engine import failures, native, profiler, threads
+from tracejit.engine.launches import IN_FLIGHT
+from tracejit.engine.machine import processors
+from tracejit.engine.native import ENGINE
+from tracejit.engine.threads import Thread, workers
+from tracejit.errors import EngineError, locate
+from tracejit.kernels.executor_layout import (
+    ENGINE_HOST_READY,
+    INSTANCE_SEQUENCE,
+    INSTANCE_TASKS,
+    TASK_BYTES,
+    THREAD_OBJECT,
+)
+
+LONG = 3600 * 1_000_000_000  # nanoseconds; a host thread without work is woken when there is some
+LEAST = 4  # host threads that may run at once on a small machine: Python tasks often only wait
+
+
+@dataclass(slots=True)
+class Call:
+    """What a Python task runs: its function and arguments, and what errors and timelines show of it.
+
+    `variables` gives the addresses of all variables of its launch.
+    """
+
+    function: Callable[..., object]
+    arguments: tuple[object, ...]
+    name: str
+    location: str | None
+    asynchronous: bool
+    variables: Callable[[], tuple[int, ...]]
+
+
+class Run:
+    """One run of a Python task; the `on_complete` of an asynchronous one.
+
+    Calling it ends the task: ``on_complete()``, or ``on_complete(error)``.
+    """
+
+    __slots__ = ("_address", "_call", "_ended", "_sequence", "_start", "outer", "variables")
+
+    def __init__(self, call: Call, address: int, sequence: int) -> None:
+        self._call, self._address, self._sequence = call, address, sequence
+        self.outer: Run | None = None  # the task on whose thread it runs (naive engine)
+        self._start = time.monotonic_ns()
+        self._ended = threading.Lock()  # held from the moment at which the task ends
+        self.variables = call.variables
+
+    def start(self) -> None:
+        """Call the function on this thread; unless it is asynchronous, its return ends the task."""
+        call, thread, failure = self._call, threads.current(), None
+        self.outer, thread.task = thread.task, self
+        RUNNING.add(self)
+        try:
+            if call.asynchronous:
+                call.function(self)
+            else:
+                call.function(*call.arguments)
+        except BaseException as error:
+            failure = error
+        thread.task = self.outer
+        if failure is not None or not call.asynchronous:
+            self._end(failure)
+
+    def __call__(self, error: BaseException | None = None) -> None:
+        if not self._end(error):
+            raise EngineError(f"task {self._call.name!r} was completed twice")
+        settle()
+
+    def _end(self, error: BaseException | None) -> bool:
+        """End the native task, unless it has ended. An error counts even then: `wait_all` tells it."""
+        first = self._ended.acquire(blocking=False)
+        if error is not None:
+            failures.record(self._sequence, _explain(self._call, error))
+        if first:
+            profiler.record_host(self._call.name, self._call.location, self._start)
+            RUNNING.discard(self)
+            native.calls().complete(ENGINE.address, self._address, int(error is not None))
+        return first
+
+    def lose(self) -> None:
+        """In a forked child: the thread that would have ended this task exists in the parent only."""
+        if self._ended.acquire(blocking=False):
+            error = EngineError("the task was running in the parent process when it forked")
+            failures.record(self._sequence, _explain(self._call, error))
+            RUNNING.discard(self)
+            native.calls().complete(ENGINE.address, self._address, 1)
+
+
+def _explain(call: Call, error: BaseException) -> Callable[[], BaseException]:
+    def make() -> BaseException:
+        failure = EngineError(f"task {call.name!r} failed: {type(error).__name__}: {error}")
+        failure.__cause__ = error
+        return locate(failure, call.location)
+
+    return make
+
+
+RUNNING: set[Run] = set()
+"""Python tasks that have started and not ended."""
+
+
+def _run_next(thread: Thread, patience: int) -> bool:
+    """Take the next Python task, wait for it at most `patience` nanoseconds, and run it; whether there was one."""
+    calls = native.calls()
+    task = calls.poll_host(ENGINE.address, thread.address, 0)
+    if not task and patience:
+        task = calls.take_host(ENGINE.address, thread.address, patience)
+    if not task:
+        return False
+    program, instance, keep = IN_FLIGHT[thread.words[THREAD_OBJECT >> 3]]
+    index = (task - instance.words[INSTANCE_TASKS >> 3]) // TASK_BYTES
+    run = Run(program.call(index, instance, keep), task, instance.words[INSTANCE_SEQUENCE >> 3])
+    del program, instance, keep
+    with hosts.occupied():
+        run.start()
+    return True
+
+
+def run_here() -> None:
+    """Run everything that is ready on the calling thread: the naive engine."""
+    thread = threads.current()
+    while True:
+        threads.help_out()
+        if not _run_next(thread, 0) and ENGINE.words[ENGINE_HOST_READY >> 3] == 0:
+            return
+
+
+def settle() -> None:
+    """Tasks may have become ready: see that there are threads to run them."""
+    if config.engine == "naive":
+        run_here()
+    else:
+        workers.ensure()
+        hosts.ensure()
+
+
+class Hosts:
+    """The host threads."""
+
+    def __init__(self) -> None:
+        self._limit = max(LEAST, processors())
+        self.forget()
+
+    def forget(self) -> None:
+        """Start from nothing (in a forked child the threads are gone)."""
+        self._lock = threading.Lock()
+        self._threads: dict[Thread, threading.Thread] = {}
+        self._busy = 0  # threads that run a task
+        self._blocked = 0  # of these, threads whose task waits
+        self._stopping = False
+
+    def ensure(self) -> None:
+        """See that some thread will take what is ready."""
+        if ENGINE.words[ENGINE_HOST_READY >> 3] and len(self._threads) == self._busy:
+            self._add_spare()
+
+    def _add_spare(self) -> None:
+        with self._lock:
+            alive = len(self._threads)
+            if alive == self._busy and alive - self._blocked < self._limit and not self._stopping:
+                thread = Thread(f"host {alive}")
+                thread.while_blocked = self._unoccupied
+                name = f"tracejit {thread.name}"
+                python = threading.Thread(target=self._serve, args=(thread,), name=name, daemon=True)
+                self._threads[thread] = python
+                python.start()
+
+    def _serve(self, thread: Thread) -> None:
+        threads.adopt(thread)
+        while True:
+            _run_next(thread, LONG)
+            settle()
+            with self._lock:
+                if self._stopping or len(self._threads) - self._blocked > self._limit:
+                    del self._threads[thread]
+                    return
+
+    @contextlib.contextmanager
+    def occupied(self) -> Iterator[None]:
+        """This host thread runs a task: another one shall be free."""
+        if threads.current().while_blocked != self._unoccupied:
+            yield  # not a host thread: the naive engine
+            return
+        with self._lock:
+            self._busy += 1
+        self._add_spare()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy -= 1
+
+    @contextlib.contextmanager
+    def _unoccupied(self) -> Iterator[None]:
+        """The task of this host thread waits: another thread shall be free."""
+        with self._lock:
+            self._blocked += 1
+        self._add_spare()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocked -= 1
+
+    def stop(self, seconds: float) -> None:
+        """Let the threads end after their current tasks; wait for each at most `seconds`."""
+        with self._lock:
+            self._stopping = True
+            running = list(self._threads.items())
+        for thread, _ in running:
+            native.calls().stop_thread(ENGINE.address, thread.address)
+        for _, python in running:
+            python.join(seconds)
+
+
+hosts = Hosts()

@@ -1,0 +1,74 @@
+"""Launches in flight, and what happens when they end.
+
+A launch keeps alive what it was given (`keep`: buffers, variables, closures) until it has ended; that is the whole of
+deferred deletion. The executor lists ended launches, and `reap` drops what they kept: at every entry into the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tracejit.engine import failures, native
+from tracejit.engine.native import ENGINE, Record
+from tracejit.kernels.executor_layout import (
+    ENGINE_FINISHED,
+    INSTANCE_ERROR,
+    INSTANCE_FAILED_TASK,
+    INSTANCE_NEXT_FINISHED,
+    INSTANCE_SEQUENCE,
+    INSTANCE_STATUS,
+)
+
+
+class Launcher(Protocol):
+    """What this module needs of a program."""
+
+    def describe(self, task: int, status: int, keep: object) -> Callable[[], BaseException]:
+        """How to make the exception for a failed task."""
+
+    def call(self, task: int, instance: Record, keep: object) -> Any:
+        """What a Python task runs: a `hosts.Call`."""
+
+    def recycle(self, instance: Record) -> None:
+        """Take back an instance whose launch has ended."""
+
+
+IN_FLIGHT: dict[int, tuple[Launcher, Record, object]] = {}
+"""By address of the instance: its program, the instance, what it keeps."""
+
+
+def reap() -> None:
+    """Forget the launches that have ended."""
+    if ENGINE.words[ENGINE_FINISHED >> 3] == 0:
+        return
+    address = native.calls().take_finished(ENGINE.address)
+    while address:
+        program, instance, keep = IN_FLIGHT[address]
+        address = instance.words[INSTANCE_NEXT_FINISHED >> 3]
+        note_failure(program, instance, keep)
+        del IN_FLIGHT[instance.address], keep
+        program.recycle(instance)
+
+
+def note_failure(program: Launcher, instance: Record, keep: object) -> None:
+    """If this launch failed by itself (it did not just read what another left), remember how."""
+    words = instance.words
+    sequence = words[INSTANCE_SEQUENCE >> 3]
+    if words[INSTANCE_ERROR >> 3] == sequence and not failures.known(sequence):
+        task, status = words[INSTANCE_FAILED_TASK >> 3], words[INSTANCE_STATUS >> 3]
+        failures.record(sequence, program.describe(task, status, keep))
+
+
+def find_failure(sequence: int) -> BaseException:
+    """The exception of launch `sequence`, which has failed but may not have ended."""
+    note_running(sequence)
+    return failures.tell(sequence)
+
+
+def note_running(sequence: int) -> None:
+    """Remember a failure before its launch has ended."""
+    if not failures.known(sequence):
+        for program, instance, keep in list(IN_FLIGHT.values()):
+            if instance.words[INSTANCE_SEQUENCE >> 3] == sequence:
+                note_failure(program, instance, keep)

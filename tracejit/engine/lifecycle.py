@@ -1,0 +1,83 @@
+"""The engine around fork and at exit.
+
+Before a fork, what runs is given a short time to end; then the executor is stopped between two chunks, with its lock
+held, so that the child finds consistent queues. The child has none of the threads: workers and host threads start anew
+when they are needed, Python tasks that were running elsewhere fail there.
+
+At exit, what has been launched is given a short time to end, failures that no wait has raised are printed, and all
+threads are stopped; a task that waits for something that never happens cannot hold up the exit.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+import traceback
+
+from tracejit.engine import failures, native, threads
+from tracejit.engine.hosts import RUNNING, hosts
+from tracejit.engine.launches import reap
+from tracejit.engine.native import ENGINE
+from tracejit.engine.threads import SLICE, workers
+from tracejit.kernels.executor_layout import ALL, ENGINE_OLDEST
+
+PATIENCE = 5.0  # seconds
+
+
+def drain(seconds: float = float("inf")) -> bool:
+    """Wait until everything launched has ended, without raising what failed; whether it has in this time."""
+    if not native.loaded() or ENGINE.words[ENGINE_OLDEST >> 3] == 0:
+        reap()
+        return True
+    end = time.monotonic() + seconds
+    thread, calls = threads.Thread("drain"), native.calls()
+    code = calls.begin_wait(ENGINE.address, thread.address, ALL, 0)
+    while code != 1 and time.monotonic() < end:
+        code = calls.wait(ENGINE.address, thread.address, SLICE)
+        if code < 0:
+            thread.grow()
+    reap()
+    return code == 1
+
+
+def _before_fork() -> None:
+    if native.loaded():
+        if threads.current().task is None:
+            drain(PATIENCE)
+        native.calls().quiesce(ENGINE.address)
+
+
+def _after_in_parent() -> None:
+    if native.loaded():
+        native.calls().resume(ENGINE.address)
+
+
+def _after_in_child() -> None:
+    if not native.loaded():
+        return
+    native.calls().resume_child(ENGINE.address)
+    workers.forget()
+    hosts.forget()
+    mine = threads.current().task
+    while mine is not None:
+        RUNNING.discard(mine)
+        mine = mine.outer
+    for run in list(RUNNING):
+        run.lose()
+
+
+def _at_exit() -> None:
+    if not native.loaded():
+        return
+    drain(PATIENCE)
+    hosts.stop(0.1)
+    workers.stop()
+    for error in failures.untold():
+        print("tracejit: a task failed, and no wait has raised it:", file=sys.stderr)
+        traceback.print_exception(error)
+
+
+atexit.register(_at_exit)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

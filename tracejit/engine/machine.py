@@ -1,0 +1,67 @@
+"""How many processors this process may use: what affinity and cgroup allow.
+
+>>> processors() >= 1
+True
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pathlib
+
+SPIN = 50_000  # nanoseconds an idle thread spins before it sleeps
+
+_CGROUP = pathlib.Path("/sys/fs/cgroup")
+
+
+def _first_line(path: pathlib.Path) -> str:
+    try:
+        return path.read_text().splitlines()[0]
+    except (OSError, IndexError):  # no such controller on this machine
+        return ""
+
+
+def _quota() -> float:
+    """Processors that the cgroup allows (version 2, else version 1); infinity without a bound."""
+    folder = _CGROUP
+    for line in _lines(pathlib.Path("/proc/self/cgroup")):
+        if line.startswith("0::"):
+            folder = _CGROUP / line[3:].strip().lstrip("/")
+    bounds = [math.inf]
+    while folder.is_relative_to(_CGROUP):
+        quota, _, period = _first_line(folder / "cpu.max").partition(" ")
+        if quota.isdigit() and period.isdigit():
+            bounds.append(int(quota) / int(period))
+        folder = folder.parent
+    quota = _first_line(_CGROUP / "cpu" / "cpu.cfs_quota_us")
+    period = _first_line(_CGROUP / "cpu" / "cpu.cfs_period_us")
+    if quota.isdigit() and period.isdigit():  # -1: no bound
+        bounds.append(int(quota) / int(period))
+    return min(bounds)
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:  # not Linux
+        return []
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    return max(1, min(count, math.ceil(min(_quota(), count))))
+
+
+def spare_processors() -> int:
+    """Processors besides the one of the calling thread: the default number of workers."""
+    return processors() - 1
+
+
+def spin_time(workers: int) -> int:
+    """How long idle threads spin: not at all when there are more threads than processors."""
+    return SPIN if workers < processors() else 0

@@ -1,0 +1,128 @@
+"""Memory: 64-byte aligned buffers in size classes, recycled when they are collected.
+
+Whoever still needs a buffer refers to it; a launch in flight refers to all its buffers (`keep`), so memory goes back
+only after the last reader. Sizes are rounded up to four classes per power of two, so at most a fifth is unused.
+
+    buffer = pool.allocate(1000)      # buffer.address, buffer.nbytes == 1000
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracejit.engine.launches import reap
+from tracejit.errors import ArgumentError
+
+ALIGNMENT = 64
+CACHE_LIMIT = (
+    1 << 30
+)  # bytes that may lie unused before a further request to the system gives them back first
+
+Block = tuple[int, np.ndarray]  # an aligned address, and the array that owns the memory
+
+
+def size_class(nbytes: int) -> int:
+    """The size of the blocks that serve requests of `nbytes`: a multiple of a quarter of a power of two.
+
+    >>> [size_class(n) for n in (0, 64, 65, 1000, 1025, 5_000_000)]
+    [64, 64, 128, 1024, 1280, 5242880]
+    """
+    step = max(ALIGNMENT, 1 << max(0, (nbytes - 1).bit_length() - 3))
+    return max(ALIGNMENT, nbytes + -nbytes % step)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """in_use and cached: bytes; allocations: how often memory was taken from the system."""
+
+    in_use: int
+    cached: int
+    allocations: int
+
+
+class Buffer:
+    """Uninitialised memory at `address`; returns to its pool when it is collected."""
+
+    __slots__ = ("__weakref__", "_block", "_shelf", "address", "nbytes")
+
+    def __init__(self, shelf: deque[Block], block: Block, nbytes: int) -> None:
+        self._shelf = shelf
+        self._block = block
+        self.address = block[0]
+        self.nbytes = nbytes
+
+    def __del__(self) -> None:
+        self._shelf.append(
+            self._block
+        )  # one atomic step: this may run in any thread, in the middle of anything
+
+
+class Pool:
+    """Buffers by size class."""
+
+    def __init__(self) -> None:
+        self._shelves: dict[int, deque[Block]] = {}
+        self._lock = threading.RLock()
+        self._owned = 0
+        self._allocations = 0
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """A buffer of at least `nbytes` bytes."""
+        if nbytes < 0:
+            raise ArgumentError(f"allocate: expected a size of at least 0 bytes, got {nbytes}")
+        size = size_class(nbytes)
+        shelf = self._shelves.get(size)
+        if shelf is None:
+            shelf = self._shelves.setdefault(size, deque())
+        try:
+            block = shelf.pop()
+        except IndexError:
+            block = self._take(size)
+        return Buffer(shelf, block, nbytes)
+
+    def _take(self, size: int) -> Block:
+        reap()
+        with self._lock:
+            if self._cached() > CACHE_LIMIT:
+                self.trim()
+            try:
+                memory = np.empty(size + ALIGNMENT, np.uint8)
+            except MemoryError:
+                self.trim()
+                memory = np.empty(size + ALIGNMENT, np.uint8)
+            self._owned += size
+            self._allocations += 1
+        address = memory.ctypes.data
+        return address + -address % ALIGNMENT, memory
+
+    def _cached(self) -> int:
+        return sum(size * len(shelf) for size, shelf in list(self._shelves.items()))
+
+    def trim(self) -> int:
+        """Give all unused memory back to the system; how many bytes that were."""
+        freed = 0
+        with self._lock:
+            for size, shelf in list(self._shelves.items()):
+                while True:
+                    try:
+                        shelf.pop()
+                    except IndexError:
+                        break
+                    freed += size
+            self._owned -= freed
+        return freed
+
+    def statistics(self) -> Statistics:
+        """Bytes in use, bytes cached, and how often memory was taken from the system."""
+        reap()
+        with self._lock:
+            cached = self._cached()
+            return Statistics(self._owned - cached, cached, self._allocations)
+
+
+pool = Pool()
+"""The pool of ``cpu:0``."""

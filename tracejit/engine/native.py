@@ -1,0 +1,145 @@
+"""The way to the native executor: its records in memory and its entry points.
+
+The executor (`tracejit.kernels.executor`) is machine code that somebody else compiles or finds in the kernel store:
+`install` takes a function that returns the addresses, and it is called when the first program is made. Calls that
+never block for long keep the GIL, which saves handing it over (up to 5 ms when another thread wants it); the others
+release it. A thread that holds the executor's lock never wants the GIL, so both kinds may wait for the lock.
+
+    install(loader)               # once, by tracejit.compile
+    calls().launch(instance, packed, thread)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracejit.config import config
+from tracejit.engine.machine import spare_processors, spin_time
+from tracejit.errors import EngineError
+from tracejit.kernels.executor_layout import ENGINE_BYTES, ENGINE_SPIN, ENGINE_WORKERS
+
+LINE = 64  # bytes of a cache line
+
+Loader = Callable[[], Mapping[str, int]]
+
+
+class Record:
+    """Zeroed int64 words at a 64-byte aligned address; `words` indexes them (byte offset divided by 8)."""
+
+    __slots__ = ("address", "words")
+
+    def __init__(self, nbytes: int) -> None:
+        memory = np.zeros((nbytes + LINE) // 8, np.int64)
+        start = -memory.ctypes.data % LINE // 8
+        self.words = memoryview(memory[start : start + nbytes // 8])  # keeps the memory alive
+        self.address: int = memory.ctypes.data + 8 * start
+
+
+class Calls(NamedTuple):
+    """The executor's entry points (see `tracejit.kernels.executor`)."""
+
+    launch: Callable[[int, bytes, int], int]
+    begin_wait: Callable[[int, int, int, int], int]
+    wait: Callable[[int, int, int], int]
+    observe: Callable[[int, int], int]
+    work: Callable[[int, int], int]
+    help: Callable[[int, int], int]
+    poll_host: Callable[[int, int, int], int]
+    take_host: Callable[[int, int, int], int]
+    complete: Callable[[int, int, int], None]
+    take_finished: Callable[[int], int]
+    initialize_thread: Callable[[int], None]
+    stop_thread: Callable[[int, int], None]
+    quiesce: Callable[[int], None]
+    resume: Callable[[int], None]
+    resume_child: Callable[[int], None]
+
+
+ENGINE = Record(ENGINE_BYTES)
+"""The engine's native record; there is one per process."""
+
+_lock = threading.Lock()
+_loader: Loader | None = None
+_calls: Calls | None = None
+
+
+def install(loader: Loader) -> None:
+    """Say where the executor comes from: `loader()` returns the address of every entry by name.
+
+    It is called once, at the first use. Installing another one afterwards changes nothing.
+    """
+    global _loader
+    _loader = loader
+
+
+def loaded() -> bool:
+    """Whether the executor has been loaded; if not, nothing has ever been launched."""
+    return _calls is not None
+
+
+def calls() -> Calls:
+    """The executor's entry points, loaded at the first call."""
+    return _calls or _load()
+
+
+def _load() -> Calls:
+    global _calls
+    with _lock:
+        if _calls is None:
+            if _loader is None:
+                raise EngineError(
+                    "the engine has no native executor yet: import tracejit, which installs one"
+                )
+            addresses = _loader()
+            function(addresses, "initialize", 1, None, holds_gil=True)(ENGINE.address)
+            workers = spare_processors() if config.workers is None else config.workers
+            ENGINE.words[ENGINE_WORKERS >> 3] = workers
+            ENGINE.words[ENGINE_SPIN >> 3] = spin_time(workers)
+            _calls = _bind(addresses)
+    return _calls
+
+
+def function(
+    addresses: Mapping[str, int],
+    name: str,
+    arity: int,
+    result: Any = ctypes.c_int64,
+    *,
+    holds_gil: bool,
+    arguments: tuple[Any, ...] = (),
+) -> Callable[..., Any]:
+    """A C function as a Python callable; all arguments are int64 unless `arguments` says otherwise."""
+    prototype = ctypes.PYFUNCTYPE if holds_gil else ctypes.CFUNCTYPE
+    return prototype(result, *(arguments or (ctypes.c_int64,) * arity))(addresses[f"engine_{name}"])
+
+
+def _bind(addresses: Mapping[str, int]) -> Calls:
+    def quick(name: str, arity: int, result: Any = ctypes.c_int64) -> Callable[..., Any]:
+        return function(addresses, name, arity, result, holds_gil=True)
+
+    def long(name: str, arity: int) -> Callable[..., Any]:
+        return function(addresses, name, arity, holds_gil=False)
+
+    packed = (ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64)
+    return Calls(
+        launch=function(addresses, "launch", 3, holds_gil=True, arguments=packed),
+        begin_wait=quick("begin_wait", 4),
+        wait=long("wait", 3),
+        observe=quick("observe", 2),
+        work=long("work", 2),
+        help=long("help", 2),
+        poll_host=quick("take_host", 3),
+        take_host=long("take_host", 3),
+        complete=quick("complete", 3, None),
+        take_finished=quick("take_finished", 1),
+        initialize_thread=quick("initialize_thread", 1, None),
+        stop_thread=quick("stop_thread", 2, None),
+        quiesce=quick("quiesce", 1, None),
+        resume=quick("resume", 1, None),
+        resume_child=quick("resume_child", 1, None),
+    )

@@ -1,0 +1,128 @@
+"""The profiler: one event per task and thread, recorded natively into a ring while a profile is open.
+
+with engine.profile() as profile:
+    step(x)
+for event in profile.events:
+    print(event.name, event.thread, event.end - event.start)
+profile.save("trace.json")            # for chrome://tracing or https://ui.perfetto.dev
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracejit.engine import native
+from tracejit.engine.native import ENGINE, Record
+from tracejit.engine.threads import THREADS
+from tracejit.errors import EngineError
+from tracejit.kernels.executor_layout import (
+    ENGINE_EVENT_CAPACITY,
+    ENGINE_EVENT_COUNT,
+    ENGINE_EVENTS,
+    EVENT_BYTES,
+)
+
+CAPACITY = 1 << 16  # events in the ring; older ones are overwritten
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One task on one thread; start and end in nanoseconds of `time.monotonic_ns`."""
+
+    name: str
+    location: str | None
+    thread: str
+    start: int
+    end: int
+
+
+@dataclass
+class Profile:
+    """What was recorded, in order of time. `dropped` counts events that the ring had no room for."""
+
+    events: list[Event] = field(default_factory=list)
+    dropped: int = 0
+
+    def chrome_trace(self) -> str:
+        """The events as JSON in Chrome's trace format."""
+        names = sorted({event.thread for event in self.events})
+        rows: list[dict[str, object]] = [
+            {"ph": "M", "name": "thread_name", "pid": os.getpid(), "tid": i, "args": {"name": name}}
+            for i, name in enumerate(names)
+        ]
+        for event in self.events:
+            rows.append(
+                {
+                    "ph": "X",
+                    "name": event.name,
+                    "pid": os.getpid(),
+                    "tid": names.index(event.thread),
+                    "ts": event.start / 1000,
+                    "dur": (event.end - event.start) / 1000,
+                    "args": {"location": event.location},
+                }
+            )
+        return json.dumps({"traceEvents": rows})
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the Chrome trace to a file."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.chrome_trace())
+
+
+_host_events: list[Event] | None = None
+_lock = threading.Lock()
+
+
+def record_host(name: str, location: str | None, start: int) -> None:
+    """Note a Python task that ends now."""
+    events = _host_events
+    if events is not None:
+        events.append(Event(name, location, threading.current_thread().name, start, time.monotonic_ns()))
+
+
+class Recording:
+    """An open profile; see `tracejit.engine.profile`."""
+
+    def __init__(self, describe: Callable[[int], tuple[str, str | None]], drain: Callable[[], None]) -> None:
+        self._describe, self._drain = describe, drain
+        self._profile = Profile()
+        self._ring: Record | None = None
+
+    def __enter__(self) -> Profile:
+        global _host_events
+        native.calls()
+        self._drain()
+        with _lock:
+            if _host_events is not None:
+                raise EngineError("a profile is open already; profiles do not nest")
+            _host_events = []
+            self._ring = Record(CAPACITY * EVENT_BYTES)
+            ENGINE.words[ENGINE_EVENT_COUNT >> 3] = 0
+            ENGINE.words[ENGINE_EVENT_CAPACITY >> 3] = CAPACITY
+            ENGINE.words[ENGINE_EVENTS >> 3] = self._ring.address
+        return self._profile
+
+    def __exit__(self, *exception: object) -> None:
+        global _host_events
+        self._drain()
+        with _lock:
+            ENGINE.words[ENGINE_EVENTS >> 3] = 0
+            host, _host_events = _host_events or [], None
+        assert self._ring is not None
+        count = ENGINE.words[ENGINE_EVENT_COUNT >> 3]
+        self._profile.dropped = max(0, count - CAPACITY)
+        rows = np.frombuffer(self._ring.words, np.int64).reshape(CAPACITY, 4)[: min(count, CAPACITY)]
+        events = host
+        for label, thread, start, end in rows.tolist():
+            name, location = self._describe(label)
+            known = THREADS.get(thread)
+            events.append(Event(name, location, known.name if known else f"thread {thread}", start, end))
+        self._profile.events[:] = sorted(events, key=lambda event: (event.start, event.end))

@@ -1,0 +1,215 @@
+"""Programs: static graphs of tasks that are launched over and over.
+
+A program is prepared once: its tasks, who comes after whom, who uses which argument, and the argument blocks that its
+kernels read. A launch takes an *instance* (a copy of all this with an arena of its own), writes the addresses and
+numbers of this call into the blocks and hands it to the executor: one native call, whatever the number of tasks.
+
+    tasks = [Task("scale", "train.py:7", kernel_address, block=0, units=1000, chunk=100, uses=(0, 1))]
+    program = Program(tasks, template=[0, 0], patches=[(0, 0, 0), (1, 1, 0)], arguments=[READ, FRESH])
+    program.launch(struct.pack("4q", x.address, y.address, x_variable.address, y_variable.address), keep=(x, y))
+
+A launch whose estimated cost is small and whose variables are free runs inside that call. Otherwise the call returns
+at once, or, if too many launches of this program are in flight, when the oldest of them has ended.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from tracejit.engine import native, threads
+from tracejit.engine.hosts import Call, settle
+from tracejit.engine.instance import Instance, Plan
+from tracejit.engine.launches import IN_FLIGHT, note_failure, reap
+from tracejit.engine.native import ENGINE, Record
+from tracejit.engine.task import ARENA, FRESH, NUMBER, OVERWRITE, READ, WRITE, Task
+from tracejit.errors import ArgumentError, EngineError, locate
+from tracejit.kernels.executor_layout import (
+    ENGINE_FINISHED,
+    FAILED,
+    FINISHED,
+    INSTANCE_LEFT,
+    INSTANCE_SEQUENCE,
+    LAUNCH,
+    NEEDS_SCRATCH,
+)
+
+SMALL = 1 << 18  # cost up to which a launch runs on the calling thread: about 20 us of memory traffic
+LOOK_AHEAD = 1 << 30  # bytes of arenas that the launches of one program may hold
+MOST_INSTANCES = 8
+
+PROGRAMS: WeakValueDictionary[int, Program] = WeakValueDictionary()
+"""Live programs by number, for the profiler."""
+
+_numbers = itertools.count(1)
+
+
+class Program:
+    """A static graph of tasks.
+
+    tasks:         in an order in which they could run
+    template:      the argument blocks of all tasks, one after the other, as int64 slots
+    patches:       (slot, argument, addend): the launch's value of the argument plus `addend` goes to the slot;
+                   (slot, ARENA, addend): the address of the instance's arena plus `addend`
+    arena_bytes:   memory that each launch has for itself
+    scratch_bytes: memory that each thread has for itself while it runs a chunk
+    arguments:     mode of each argument
+    on_error:      makes the exception when a kernel returns a nonzero status: ``on_error(task_index, status)``
+
+    A launch that fails skips its remaining tasks. For WRITE and OVERWRITE arguments to keep their content then, every
+    task that can fail has to come before all tasks that write them; the engine does not check this.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        template: Sequence[int] | np.ndarray = (),
+        patches: Sequence[tuple[int, int, int]] = (),
+        arena_bytes: int = 0,
+        scratch_bytes: int = 0,
+        arguments: Sequence[int] = (),
+        on_error: Callable[[int, int], BaseException] | None = None,
+    ) -> None:
+        self.tasks = list(tasks)
+        blocks = np.array(template, np.int64)
+        _check(self.tasks, len(blocks), patches, arguments)
+        self._on_error = on_error
+        self._has_host = any(task.callable for task in self.tasks)
+        small = not self._has_host and sum(task.estimate for task in self.tasks) <= SMALL
+        sizes = (arena_bytes, scratch_bytes)
+        number = next(_numbers)
+        self._plan = Plan(number, self.tasks, blocks, patches, list(arguments), sizes, small)
+        PROGRAMS[number] = self
+        self._packed_bytes = 16 * len(arguments)
+        self._most = max(1, min(MOST_INSTANCES, LOOK_AHEAD // max(1, arena_bytes)))
+        self._made = 0
+        self._free: deque[Instance] = deque()
+        self._lock = threading.Lock()
+        self._launch = native.calls().launch
+
+    def launch(self, packed: bytes, keep: object) -> None:
+        """Start the program.
+
+        packed: one int64 per argument (an address, or the bits of a number), then per argument the address of its
+                variable (0: nothing to order), in native byte order
+        keep:   is referred to until the launch has ended: buffers and variables of all its arguments
+        """
+        if len(packed) != self._packed_bytes:
+            raise ArgumentError(f"launch: expected {self._packed_bytes} packed bytes, got {len(packed)}")
+        if ENGINE.words[ENGINE_FINISHED >> 3]:
+            reap()
+        instance = self._take()
+        if self._has_host:
+            instance.packed = packed
+        self._start(instance, packed, keep)
+
+    def _take(self) -> Instance:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._another()
+
+    def _start(self, instance: Instance, packed: bytes, keep: object) -> None:
+        address = instance.address
+        IN_FLIGHT[address] = (self, instance, keep)
+        code = self._launch(address, packed, threads.address())
+        if code == FINISHED:
+            del IN_FLIGHT[address]
+            self._free.append(instance)
+        elif code == NEEDS_SCRATCH:
+            threads.current().grow()
+            self._start(instance, packed, keep)
+        elif code == FAILED:
+            note_failure(self, instance, keep)
+            del IN_FLIGHT[address]
+            self._free.append(instance)
+        else:
+            settle()
+
+    def _another(self) -> Instance:
+        """An instance when none is free: a new one, or the next to become free when there are enough.
+
+        A Python task never waits for one here: what is in flight may be waiting for that task.
+        """
+        while True:
+            reap()
+            oldest = self._oldest()
+            with self._lock:
+                if self._free:
+                    return self._free.pop()
+                if self._made < self._most or oldest is None or threads.current().task is not None:
+                    self._made += 1
+                    return Instance(self._plan)
+            threads.block(LAUNCH, oldest.address)
+
+    def _oldest(self) -> Record | None:
+        """The oldest launch of this program that has not ended."""
+        mine = [
+            i for program, i, _ in list(IN_FLIGHT.values()) if program is self and i.words[INSTANCE_LEFT >> 3]
+        ]
+        return min(mine, key=lambda instance: instance.words[INSTANCE_SEQUENCE >> 3], default=None)
+
+    def recycle(self, instance: Instance) -> None:
+        """Take back an instance whose launch has ended; the engine calls this."""
+        with self._lock:
+            if self._made > self._most:
+                self._made -= 1
+            else:
+                self._free.append(instance)
+
+    def describe(self, task: int, status: int, keep: object) -> Callable[[], BaseException]:
+        """How to make the exception for a failed task; the engine calls this."""
+        failed, on_error = self.tasks[task], self._on_error
+
+        def make() -> BaseException:
+            if on_error is not None:
+                return on_error(task, status)
+            return locate(EngineError(f"task {failed.name!r} failed with status {status}"), failed.location)
+
+        return make
+
+    def call(self, task: int, instance: Instance, keep: object) -> Call:
+        """What a Python task runs; the engine calls this."""
+        packed, count = instance.packed, len(instance.packed) // 16
+        this = self.tasks[task]
+        assert this.callable is not None
+        return Call(
+            function=this.callable,
+            arguments=(instance.block + 8 * this.block,),
+            name=this.name,
+            location=this.location,
+            asynchronous=False,
+            variables=lambda: struct.unpack(f"{2 * count}q", packed)[count:],
+        )
+
+
+def _check(
+    tasks: Sequence[Task], slots: int, patches: Sequence[tuple[int, int, int]], arguments: Sequence[int]
+) -> None:
+    """Raise if an index leads nowhere: native code would follow it."""
+    for i, task in enumerate(tasks):
+        if not all(0 <= earlier < i for earlier in task.after):
+            raise ArgumentError(f"task {i} ({task.name}): comes after {task.after}, expected earlier tasks")
+        if not all(0 <= a < len(arguments) and arguments[a] != NUMBER for a in task.uses):
+            raise ArgumentError(
+                f"task {i} ({task.name}): uses {task.uses}, expected arguments with variables"
+            )
+        if task.callable is None and (task.function == 0 or task.chunk < 1 or task.units < 0):
+            raise ArgumentError(
+                f"task {i} ({task.name}): function {task.function}, units {task.units}, chunk {task.chunk}; "
+                "expected an address, units of at least 0 and a chunk of at least 1"
+            )
+        if not 0 <= task.block <= slots:
+            raise ArgumentError(f"task {i} ({task.name}): block {task.block} lies outside {slots} slots")
+    for slot, argument, _ in patches:
+        if not (0 <= slot < slots and ARENA <= argument < len(arguments)):
+            raise ArgumentError(f"patch of slot {slot} from argument {argument}: no such slot or argument")
+    for mode in arguments:
+        if mode not in (NUMBER, READ, WRITE, OVERWRITE, FRESH):
+            raise ArgumentError(f"mode {mode!r}: expected NUMBER, READ, WRITE, OVERWRITE or FRESH")

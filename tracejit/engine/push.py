@@ -1,0 +1,111 @@
+"""Python functions as tasks.
+
+total = Variable("total")
+push(add, reads=[x], writes=[total])
+push(show, reads=[total])               # runs after add, on a thread of its own
+wait_all()
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+
+from tracejit.engine.hosts import Call
+from tracejit.engine.instance import Instance
+from tracejit.engine.launches import reap
+from tracejit.engine.program import Program
+from tracejit.engine.task import FRESH, READ, Task
+from tracejit.engine.variable import Variable
+from tracejit.errors import ArgumentError, DeviceError
+from tracejit.kernels.executor_layout import INSTANCE_BYTES, TASK_PRIORITY
+
+_PRIORITY = (INSTANCE_BYTES + TASK_PRIORITY) // 8
+
+
+def push(
+    fn: Callable[..., object],
+    reads: Sequence[Variable] = (),
+    writes: Sequence[Variable] = (),
+    priority: int = 0,
+    device: object = None,
+    name: str | None = None,
+    asynchronous: bool = False,
+) -> None:
+    """Run `fn()` when all tasks pushed before that write `reads`, or use `writes`, have ended.
+
+    It runs on a thread of its own; tasks of higher `priority` first, when several are ready. An `asynchronous` task is
+    called as ``fn(on_complete)`` and ends when somebody calls ``on_complete()`` or ``on_complete(error)``, from any
+    thread. If it raises, waits for what it writes raise `EngineError` with the exception as ``__cause__``, and tasks
+    that read it do not run, until a later task that only writes it succeeds.
+
+    `device`: None or a CPU device; all of them share the host threads.
+    """
+    if device is not None and not str(device).startswith("cpu"):
+        raise DeviceError(f"push: Python tasks run on CPU devices, got {device}")
+    variables = (*reads, *writes)
+    for variable in variables:
+        if type(variable) is not Variable:
+            raise ArgumentError(f"push: reads and writes are engine variables, got {type(variable).__name__}")
+    frame = sys._getframe(1)
+    call = _PushedCall(fn, variables, name, frame.f_code.co_filename, frame.f_lineno, asynchronous)
+    reap()
+    _program(len(reads), len(writes)).push(call, [v.address for v in variables], priority)
+
+
+class _PushedCall:
+    """What one push asks for; lives as long as its launch."""
+
+    __slots__ = ("asynchronous", "filename", "fn", "line", "name", "variables")
+
+    def __init__(
+        self,
+        fn: Callable[..., object],
+        variables: tuple[Variable, ...],
+        name: str | None,
+        filename: str,
+        line: int,
+        asynchronous: bool,
+    ) -> None:
+        self.fn, self.variables, self.name = fn, variables, name
+        self.filename, self.line, self.asynchronous = filename, line, asynchronous
+
+
+class _PushProgram(Program):
+    """The program of all pushes with so many variables: one Python task that uses them all."""
+
+    def __init__(self, reads: int, writes: int) -> None:
+        task = Task("push", None, 0, 0, 0, 1, uses=range(reads + writes), callable=_never)
+        super().__init__([task], arguments=[READ] * reads + [FRESH] * writes)
+        self._most = sys.maxsize  # no arena, no bound
+        self._pack = struct.Struct(f"{2 * (reads + writes)}q").pack
+        self._zeros = (0,) * (reads + writes)
+
+    def push(self, pushed: _PushedCall, addresses: list[int], priority: int) -> None:
+        """Start one push."""
+        instance = self._take()
+        instance.words[_PRIORITY] = priority
+        self._start(instance, self._pack(*self._zeros, *addresses), pushed)
+
+    def call(self, task: int, instance: Instance, keep: object) -> Call:
+        assert isinstance(keep, _PushedCall)
+        variables = keep.variables
+        return Call(
+            function=keep.fn,
+            arguments=(),
+            name=keep.name or getattr(keep.fn, "__qualname__", None) or repr(keep.fn),
+            location=f"{keep.filename}:{keep.line}",
+            asynchronous=keep.asynchronous,
+            variables=lambda: tuple(variable.address for variable in variables),
+        )
+
+
+def _never(block: int) -> None:
+    raise AssertionError("a pushed task runs what was pushed")
+
+
+@cache
+def _program(reads: int, writes: int) -> _PushProgram:
+    return _PushProgram(reads, writes)

@@ -1,0 +1,58 @@
+"""What a program is made of: tasks, and the modes in which a launch uses its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tracejit.kernels import executor_layout as layout
+
+# Modes of arguments.
+NUMBER = layout.NUMBER  # a value; has no variable
+READ = layout.READS
+WRITE = layout.READS | layout.WRITES  # existing storage, updated; a failing launch keeps its content
+OVERWRITE = layout.WRITES  # existing storage, written wholly and not read: ends its poison
+FRESH = layout.WRITES | layout.POISONS  # new storage, written wholly; a failing launch leaves it poisoned
+
+ARENA = -1
+"""In a patch, in place of an argument: the arena of the instance."""
+
+CHUNK_COST = 1 << 14  # cost of a chunk whose task does not say
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One step of a program: a kernel over `units` in pieces of `chunk`, or a Python callable.
+
+    function: address of ``status = kernel(block, lo, hi, scratch)``; 0 for a Python task
+    block:    index of the first slot of its argument block in the program's template
+    chunk:    units per call of the kernel; different threads take different chunks
+    after:    indices of earlier tasks that must have ended
+    uses:     indices of the arguments whose variables it needs
+    callable: for a Python task, called with the address of its argument block
+    priority: tasks of higher priority run first, when several are ready
+    cost:     estimated bytes of memory traffic, or as much time (0.1 ns each); None: judged by the chunks
+    """
+
+    name: str
+    location: str | None
+    function: int
+    block: int
+    units: int
+    chunk: int
+    after: Sequence[int] = ()
+    uses: Sequence[int] = ()
+    can_fail: bool = False
+    callable: Callable[[int], object] | None = None
+    priority: int = 0
+    cost: int | None = None
+
+    @property
+    def chunks(self) -> int:
+        """How many calls of the kernel it takes."""
+        return 0 if self.callable else -(-self.units // self.chunk)
+
+    @property
+    def estimate(self) -> int:
+        """Its cost, given or judged."""
+        return self.chunks * CHUNK_COST if self.cost is None else self.cost

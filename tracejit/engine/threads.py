@@ -1,0 +1,179 @@
+"""Threads that run tasks: the workers, and every Python thread while it waits.
+
+A `Thread` is the native record of one, with its own scratch memory. Workers are daemon threads, each inside one
+native call for good; they start at the first launch that needs them. A thread that waits sits in native code too,
+where it helps, and comes back every 50 ms so that Python can see a Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from weakref import WeakValueDictionary
+
+from tracejit.config import config
+from tracejit.engine import native
+from tracejit.engine.machine import spin_time
+from tracejit.engine.native import ENGINE, Record
+from tracejit.errors import ArgumentError
+from tracejit.kernels.executor_layout import (
+    ENGINE_SPIN,
+    ENGINE_WORKERS,
+    THREAD_BYTES,
+    THREAD_NEED,
+    THREAD_NUMBER,
+    THREAD_SCRATCH,
+    THREAD_SCRATCH_BYTES,
+)
+
+SLICE = 50_000_000  # nanoseconds between looks at pending signals
+
+_numbers = itertools.count()
+_local = threading.local()
+
+
+class Thread(Record):
+    """The native record of a thread. `name` and `number` are what the profiler shows."""
+
+    __slots__ = ("__weakref__", "busy", "name", "number", "scratch", "task", "while_blocked")
+
+    def __init__(self, name: str) -> None:
+        super().__init__(THREAD_BYTES)
+        self.name, self.number = name, next(_numbers)
+        self.busy = False  # inside `block`; a signal handler that waits too needs a record of its own
+        self.scratch: Record | None = None
+        self.task: Any = None  # the Python task that it runs
+        self.while_blocked: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+        self.words[THREAD_NUMBER >> 3] = self.number
+        native.calls().initialize_thread(self.address)
+        THREADS[self.number] = self
+
+    def grow(self) -> None:
+        """Replace the scratch memory by one of the size that the last task asked for."""
+        need = self.words[THREAD_NEED >> 3]
+        self.scratch = Record(need + -need % native.LINE)
+        self.words[THREAD_SCRATCH >> 3] = self.scratch.address
+        self.words[THREAD_SCRATCH_BYTES >> 3] = need
+
+
+THREADS: WeakValueDictionary[int, Thread] = WeakValueDictionary()
+"""Live threads by number, for the profiler."""
+
+
+def adopt(thread: Thread) -> None:
+    """Make `thread` the record of the calling thread."""
+    _local.thread = thread
+
+
+def current() -> Thread:
+    """The record of the calling thread."""
+    try:
+        thread: Thread = _local.thread
+    except AttributeError:
+        thread = _local.thread = Thread(threading.current_thread().name)
+    if thread.busy:
+        return Thread(thread.name)
+    return thread
+
+
+def address() -> int:
+    """The address of the record of the calling thread, which must not be inside `block`."""
+    try:
+        return _local.thread.address  # type: ignore[no-any-return]
+    except AttributeError:
+        return current().address
+
+
+def block(kind: int, place: int) -> None:
+    """Wait for the record at `place` in the way `kind` says (WRITTEN, UNUSED, LAUNCH, ALL), and help meanwhile."""
+    thread, calls = current(), native.calls()
+    if calls.begin_wait(ENGINE.address, thread.address, kind, place):
+        return
+    thread.busy = True
+    try:
+        with thread.while_blocked():
+            while (code := calls.wait(ENGINE.address, thread.address, SLICE)) != 1:
+                if code < 0:
+                    thread.grow()
+    finally:
+        thread.busy = False
+
+
+def help_out() -> None:
+    """Run native tasks on the calling thread until none is ready."""
+    thread = current()
+    while not native.calls().help(ENGINE.address, thread.address):
+        thread.grow()
+
+
+class Workers:
+    """The native workers of the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._running: list[tuple[Thread, threading.Thread]] = []
+
+    @property
+    def count(self) -> int:
+        """How many workers there are, or will be at the first launch that needs them."""
+        native.calls()
+        return int(ENGINE.words[ENGINE_WORKERS >> 3])
+
+    def ensure(self) -> None:
+        """Start the workers if they do not run yet. Without workers, run what is ready here and now."""
+        count = ENGINE.words[ENGINE_WORKERS >> 3]
+        if count == 0:
+            help_out()
+        elif len(self._running) < count and config.engine != "naive":
+            with self._lock:
+                while len(self._running) < count:
+                    self._start(len(self._running))
+
+    def _start(self, index: int) -> None:
+        thread = Thread(f"worker {index}")
+        python = threading.Thread(target=_work, args=(thread,), name=f"tracejit worker {index}", daemon=True)
+        python.start()
+        self._running.append((thread, python))
+
+    def set(self, count: int) -> None:
+        """Stop the workers after their current tasks; the next launch starts `count` of them."""
+        with self._lock:
+            self.stop()
+            ENGINE.words[ENGINE_WORKERS >> 3] = count
+            ENGINE.words[ENGINE_SPIN >> 3] = spin_time(count)
+
+    def stop(self) -> None:
+        """Stop the workers and wait for them; whatever is ready stays queued."""
+        with self._lock:
+            for thread, _ in self._running:
+                native.calls().stop_thread(ENGINE.address, thread.address)
+            for _, python in self._running:
+                python.join()
+            self._running.clear()
+
+    def forget(self) -> None:
+        """In a forked child: the workers are gone."""
+        self._lock = threading.RLock()
+        self._running.clear()
+
+
+def _work(thread: Thread) -> None:
+    adopt(thread)
+    while not native.calls().work(ENGINE.address, thread.address):
+        thread.grow()
+
+
+workers = Workers()
+
+
+def set_workers(count: int) -> None:
+    """Use `count` native workers besides the calling threads (0: tasks run on the threads that launch or wait)."""
+    if count < 0:
+        raise ArgumentError(f"set_workers: expected a count of at least 0, got {count}")
+    native.calls()  # loading sets the default
+    workers.set(count)
+    workers.ensure()

@@ -1,0 +1,124 @@
+"""Variables, and waiting for them.
+
+A `Variable` stands for something that tasks read and write: a storage, a random stream, a communicator. Tasks that
+share a variable which one of them writes run in the order in which they were pushed; all others may run at once.
+
+    v = Variable("total")
+    push(task, writes=[v])
+    wait(v)                     # raises what the task raised
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+
+from tracejit.engine import failures, native, threads
+from tracejit.engine.launches import find_failure, note_running, reap
+from tracejit.engine.native import ENGINE, Record
+from tracejit.errors import EngineError
+from tracejit.kernels.executor_layout import (
+    ALL,
+    UNUSED,
+    VARIABLE_BYTES,
+    VARIABLE_FAILURE,
+    VARIABLE_HEAD,
+    VARIABLE_POISON,
+    WRITTEN,
+)
+
+SLAB = 256  # variables made at once
+
+_WORDS = VARIABLE_BYTES // 8
+_free: deque[tuple[memoryview, int]] = deque()  # words of a variable that nobody has, and their address
+_refill = threading.Lock()
+
+
+def _more() -> None:
+    with _refill:
+        slab = Record(SLAB * VARIABLE_BYTES)
+        for i in range(SLAB):
+            words = slab.words[i * _WORDS : (i + 1) * _WORDS]
+            _free.append((words, slab.address + i * VARIABLE_BYTES))
+
+
+class Variable:
+    """A name for ordering. `address` is its native record, which launches take.
+
+    A launch that uses the address must `keep` the variable; memory is recycled when the variable is collected.
+    """
+
+    __slots__ = ("__weakref__", "_words", "address", "name")
+
+    def __init__(self, name: str | None = None) -> None:
+        while True:
+            try:
+                self._words, self.address = _free.popleft()
+            except IndexError:
+                _more()
+                continue
+            if self._words[VARIABLE_HEAD >> 3] == 0:
+                break
+            _free.append((self._words, self.address))  # a launch that did not keep its variable still uses it
+            _more()
+        self._words[VARIABLE_POISON >> 3] = 0
+        self._words[VARIABLE_FAILURE >> 3] = 0
+        self.name = name
+
+    def __del__(self, free: deque[tuple[memoryview, int]] = _free) -> None:
+        free.append((self._words, self.address))
+
+    def __repr__(self) -> str:
+        return f"Variable({self.name!r})" if self.name else f"<Variable at {self.address:#x}>"
+
+    @property
+    def poison(self) -> BaseException | None:
+        """The exception of the task that left garbage here, or None. Does not wait."""
+        sequence = self._words[VARIABLE_POISON >> 3]
+        if sequence == 0:
+            return None
+        note_running(sequence)
+        return failures.peek(sequence)
+
+
+def wait(variable: Variable, *, exclusive: bool = False) -> None:
+    """Wait until everything pushed so far that writes `variable` has ended; raise if one of them failed.
+
+    A failed Python task leaves its variables poisoned, and every wait raises until a later write succeeds. A failed
+    launch of kernels keeps the contents of what existed before it, and the next wait raises once. With `exclusive`,
+    wait until nothing uses the variable at all, so that the caller may write its memory. Ctrl-C works.
+
+    Inside a Python task, what the task itself reads or writes is ready, and such a wait returns at once.
+    """
+    if not native.loaded():
+        return  # nothing has ever been launched
+    task = threads.current().task
+    if task is None or variable.address not in task.variables():
+        threads.block(UNUSED if exclusive else WRITTEN, variable.address)
+    reap()
+    words: Any = variable._words
+    if words[VARIABLE_FAILURE >> 3] or words[VARIABLE_POISON >> 3]:
+        sequence = native.calls().observe(ENGINE.address, variable.address)
+        if sequence:
+            raise find_failure(sequence)
+
+
+def wait_all() -> None:
+    """Wait until everything launched so far has ended; raise the oldest failure that no wait has raised yet.
+
+    Further such failures are named in a note on the exception; all of them count as raised.
+    """
+    if not native.loaded():
+        return
+    if threads.current().task is not None:
+        raise EngineError(
+            "wait_all() inside a task would wait for the task itself; wait for single variables instead"
+        )
+    threads.block(ALL, 0)
+    reap()
+    errors = failures.untold()
+    if errors:
+        for other in errors[1:]:
+            errors[0].add_note(f"also failed: {other}")
+        raise errors[0]
