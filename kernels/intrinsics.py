@@ -91,14 +91,15 @@ class Lane:
 
     def call(self, name: str, *others: Any) -> Lane:
         """LLVM's intrinsic ``llvm.<name>`` on lanes of this dtype, with a result of this dtype."""
+        return self.external(f"llvm.{name}.{'f' if self.is_float else 'i'}{WIDTH[self.dtype]}", *others)
+
+    def external(self, name: str, *others: Any) -> Lane:
+        """A function from outside the kernel, on lanes of this dtype, with a result of this dtype."""
         arguments = [self.value, *(self.lift(o).value for o in others)]
-        kind = _LLVM[self.dtype]
-        letter = "f" if self.is_float else "i"
-        full = f"llvm.{name}.{letter}{WIDTH[self.dtype]}"
-        module = self.builder.module
-        function = module.globals.get(full)
+        kind, module = _LLVM[self.dtype], self.builder.module
+        function = module.globals.get(name)
         if function is None:
-            function = ir.Function(module, ir.FunctionType(kind, [kind] * len(arguments)), full)
+            function = ir.Function(module, ir.FunctionType(kind, [kind] * len(arguments)), name)
         return self.like(self.builder.call(function, arguments))
 
     def _binary(self, other: Any, floating: str | None, signed: str, unsigned: str | None = None) -> Lane:
@@ -142,7 +143,11 @@ class Lane:
         return self.lift(other) / self
 
     def __neg__(self) -> Lane:
-        return self.like(self.builder.fneg(self.value)) if self.is_float else self.lift(0) - self
+        if not self.is_float:
+            return self.lift(0) - self
+        if self.on_gpu:  # NVVM's dialect has no fneg
+            return self.lift(-0.0) - self
+        return self.like(self.builder.fneg(self.value))
 
     def __and__(self, other: Any) -> Lane:
         return self._binary(other, None, "and_")
@@ -364,7 +369,9 @@ def smaller(x: Any, y: Any) -> Any:
 @_word(np.fmod)
 def fmod(x: Any, y: Any) -> Any:
     """C's remainder of floats: exact, with the sign of `x`. Not vectorised: the C library computes it."""
-    return x.like(x.builder.frem(x.value, x.lift(y).value))
+    if not x.on_gpu:
+        return x.like(x.builder.frem(x.value, x.lift(y).value))
+    return x.external("__nv_fmodf" if x.dtype == "float32" else "__nv_fmod", y)  # NVVM's frem is not exact
 
 
 def _numpy_quotient(a: Any, b: Any) -> Any:
