@@ -166,12 +166,15 @@ def report(console, accuracy, ours, numpys, loss, loss_by_hand, difference) -> N
         f"last loss           {loss:.6f} and {loss_by_hand:.6f}; over all steps they differ by at most {difference:.1e}"
     )
     console.print(
-        f"fusion              {schedule.operations} recorded operations became {len(schedule.kernels)} kernels"
+        f"fusion              {schedule.operations} recorded operations became {len(schedule.tasks)} tasks "
+        f"of {len(schedule.kernels)} kernels"
     )
     console.print(
         f"intermediate memory {schedule.planned_bytes:,} bytes planned, {schedule.naive_bytes:,} naive"
     )
-    console.print("look inside         tracejit cache list; train_step.explain(); print(train_step.schedules()[0])")
+    console.print(
+        "look inside         tracejit cache list; train_step.explain(); print(train_step.schedules()[0])"
+    )
 
 
 if __name__ == "__main__":

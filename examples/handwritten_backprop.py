@@ -74,7 +74,9 @@ def main() -> None:
     names = {name: schedule.task_at(__file__, line) for name, line in lines_of("s2", "gw2", "gb2").items()}
     for first, second in (("s2", "gw2"), ("s2", "gb2"), ("gw2", "gb2")):
         path = schedule.path(names[first], names[second]) or schedule.path(names[second], names[first])
-        print(f"{first} and {second}: {'connected' if path else 'no path between them, they may run at once'}")
+        print(
+            f"{first} and {second}: {'connected' if path else 'no path between them, they may run at once'}"
+        )
 
     with tj.profile() as profile:
         for _ in range(50):
@@ -87,7 +89,9 @@ def lines_of(*names: str) -> dict[str, int]:
     """The line in this file on which each of these variables is assigned."""
     with open(__file__, encoding="utf-8") as file:
         lines = file.read().splitlines()
-    return {n: next(i for i, text in enumerate(lines, 1) if text.strip().startswith(f"{n} = ")) for n in names}
+    return {
+        n: next(i for i, text in enumerate(lines, 1) if text.strip().startswith(f"{n} = ")) for n in names
+    }
 
 
 def overlap(profile, names) -> str:
@@ -101,7 +105,9 @@ def overlap(profile, names) -> str:
                 pairs[key] = pairs.get(key, 0) + 1
     if not pairs:
         return "no two of them ran at the same time (one worker?)"
-    return "ran at the same time: " + ", ".join(f"{pair} {count} times" for pair, count in sorted(pairs.items()))
+    return "ran at the same time: " + ", ".join(
+        f"{pair} {count} times" for pair, count in sorted(pairs.items())
+    )
 
 
 if __name__ == "__main__":

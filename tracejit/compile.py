@@ -52,7 +52,7 @@ def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
         recipes = [recipe for job in jobs for recipe in job.recipes]
         loaded = load(recipes)
     with _timed(times, "assemble"):
-        return _schedule(memory, jobs, loaded, naive_bytes(clean), tuple(missed), times)
+        return _schedule(memory, jobs, loaded, naive_bytes(clean), len(graph.nodes), tuple(missed), times)
 
 
 def run_reference(graph: Graph, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -82,6 +82,7 @@ def _schedule(
     jobs: Sequence[Job],
     loaded: Sequence[tuple[Kernel, str]],
     naive: int,
+    operations: int,
     missed: tuple[Missed, ...],
     times: dict[str, float],
 ) -> Schedule:
@@ -126,6 +127,8 @@ def _schedule(
         pack=Packer([v.type for v in (*graph.inputs, *graph.outputs)]),
         launch=_ordered_launch(program) if blocks.has_callbacks else program.launch,
         naive_bytes=naive,
+        operations=operations,
+        lines=tuple(map(locations, nodes)),
         missed=missed,
         times=times,
     )

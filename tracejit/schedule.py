@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.engine import Program, Task
+from tracejit.errors import ArgumentError
 from tracejit.ir.graph import Graph
 from tracejit.ir.printer import Names
 from tracejit.ir.types import ArrayType
@@ -95,7 +96,11 @@ class KernelInfo:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A compiled graph. `tasks` are the engine's; `times` are seconds spent in each stage of compiling."""
+    """A compiled graph.
+
+    `tasks` are the engine's, `lines` the user's lines each of them computes; `operations` is how many were recorded;
+    `times` are seconds spent in each stage of compiling.
+    """
 
     graph: Graph
     plan: MemoryPlan
@@ -105,6 +110,8 @@ class Schedule:
     pack: Packer
     launch: Callable[[bytes, object], None]
     naive_bytes: int
+    operations: int
+    lines: tuple[tuple[str, ...], ...]
     missed: tuple[Missed, ...] = ()
     times: dict[str, float] = field(default_factory=dict)
 
@@ -112,6 +119,27 @@ class Schedule:
     def planned_bytes(self) -> int:
         """Bytes of internal memory that one launch takes: the arena."""
         return self.plan.arena_bytes
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def task_at(self, file: str, line: int) -> int:
+        """The first task that computes something written on this line of the user's code."""
+        place = f"{file}:{line}"
+        for number, lines in enumerate(self.lines):
+            if place in lines:
+                return number
+        raise ArgumentError(f"no task of this schedule computes anything written at {place}")
+
+    def path(self, first: int, second: int) -> bool:
+        """Whether task `second` has to wait for task `first`."""
+        waiting, seen = [second], {second}
+        while waiting:
+            for earlier in self.tasks[waiting.pop()].after:
+                if earlier not in seen:
+                    seen.add(earlier)
+                    waiting.append(earlier)
+        return first in seen and first != second
 
     def text(self) -> str:
         """The schedule for people and golden tests: tasks, what they wait for, where values lie."""
