@@ -1,0 +1,439 @@
+"""compile_graph: whole graphs as machine code on the engine, against the evaluator; kernels' origins."""
+
+import pathlib
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tests.golden import check_golden
+from tests.graphs import F4, F8, I4, I8, outcome, random_graph, random_inputs
+from tests.launching import launch, start
+from tracejit import compile, engine, loader, ops
+from tracejit.codegen.emit import emit
+from tracejit.codegen.lower import lower
+from tracejit.compile import compile_graph, run_reference, schedule_key
+from tracejit.config import config
+from tracejit.errors import DeviceError, OutOfBoundsError
+from tracejit.ir.graph import Builder, Effect, Graph, Value, constant_of
+from tracejit.ir.types import HOST, ArrayType, Device
+from tracejit.ir.view import View
+from tracejit.ops.structure import CALLBACKS, keep_callback
+from tracejit.schedule import Packer
+
+GOLDEN = pathlib.Path(__file__).parent / "passes" / "golden"
+X = ArrayType((40, 60), F4)
+
+
+@pytest.fixture
+def empty_store(tmp_path, monkeypatch):
+    """A kernel store without entries, and nothing in memory."""
+    monkeypatch.setattr(config, "store", tmp_path)
+    monkeypatch.setattr(loader, "_kernels", {})
+    monkeypatch.setattr(loader, "_store", None)
+    return tmp_path
+
+
+def check(graph: Graph, seed: int = 0) -> compile.Schedule:
+    """Compile, run twice and compare with the evaluator."""
+    schedule = compile_graph(graph)
+    for n in range(2):
+        arrays = random_inputs(graph, seed + n)
+        outputs, storages = outcome(graph, arrays)
+        storages = [a for a, v in zip(storages, graph.inputs, strict=True) if not v.type.on_host]
+        got, after = launch(schedule, arrays)
+        for result, expected in zip((*got, *after), (*outputs, *storages), strict=True):
+            assert result.dtype == expected.dtype
+            assert result.shape == expected.shape
+            finite = expected[np.isfinite(expected)]
+            scale = float(np.abs(finite).max(initial=1))
+            np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6 * scale)
+    return schedule
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_graphs(seed):
+    check(random_graph(seed, nodes=18), seed)
+
+
+def elementwise() -> Graph:
+    b = Builder()
+    x, y = b.input(X), b.input(X)
+    rate = b.input(ArrayType((), F4, HOST))
+    step = b.emit(ops.multiply, y, rate, location="model.py:1")
+    new = b.emit(ops.subtract, x, step, location="model.py:2")
+    total = b.emit(ops.sum, new, axes=(1,), pieces=0, location="model.py:3")
+    return b.graph([total], [Effect(x, new)])
+
+
+def test_text_and_facts():
+    schedule = check(elementwise())
+    check_golden(GOLDEN / "schedule.txt", schedule.text())
+    assert schedule.planned_bytes == schedule.plan.arena_bytes
+    assert schedule.naive_bytes == 40 * 60 * 4
+    assert {line for k in schedule.kernels for line in k.locations} == {f"model.py:{n}" for n in (1, 2, 3)}
+    assert all(k.source.startswith("#") and k.vectorised for k in schedule.kernels)
+    assert set(schedule.times) >= {"simplify", "cse", "dce", "fuse", "plan", "kernels", "assemble"}
+
+
+# -- arguments ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint16", "int32", "int64", "uint64", "float32", "float64"]
+)
+def test_numbers_reach_kernels_in_their_own_dtype(dtype):
+    b = Builder()
+    x = b.input(ArrayType((5,), np.dtype(dtype)))
+    run_time = b.input(ArrayType((), np.dtype(dtype), HOST))
+    written = b.emit(ops.constant, **constant_of(1, dtype))
+    graph = b.graph([b.emit(ops.add, b.emit(ops.add, x, run_time), written)])
+    schedule = compile_graph(graph)
+    values = np.array([0, 1, 1, 0, 1]).astype(dtype)
+    for number in np.array([0, 1, 100, 77]).astype(dtype):
+        ((got,), _) = launch(schedule, [values, number])
+        np.testing.assert_array_equal(got, values + number + np.dtype(dtype).type(1))
+
+
+def test_packer_follows_numpy_where_a_number_does_not_fit():
+    number = ArrayType((), F4, HOST)
+    packed = Packer([number, X]).pack(1e300, 64, 0, 128)
+    assert struct.unpack("=f4xqqq", packed) == (np.inf, 64, 0, 128)
+    with pytest.raises(OverflowError, match="300 does not fit int8"):
+        Packer([ArrayType((), np.dtype("int8"), HOST)]).pack(300, 0)
+
+
+def test_numbers_as_results_and_inputs_nobody_uses():
+    b = Builder()
+    b.input(X)
+    rate = b.input(ArrayType((), F8, HOST))
+    schedule = check(b.graph([rate, b.emit(ops.constant, value=2.5, dtype=F8)]))
+    assert [v.type for v in schedule.graph.outputs] == [ArrayType((), F8)] * 2
+
+
+def test_no_node_at_all():
+    b = Builder()
+    x = b.input(X)
+    check(b.graph([x, x], [Effect(x, x)]))
+    check(Builder().graph([]))
+
+
+def test_swap():
+    b = Builder()
+    x, y = b.input(X), b.input(X)
+    check(b.graph([], [Effect(x, y), Effect(y, x)]))
+
+
+def test_other_devices_are_refused():
+    b = Builder()
+    x = b.input(ArrayType((3,), F4, Device("gpu")))
+    with pytest.raises(DeviceError, match="gpu:0"):
+        compile_graph(b.graph([x]))
+
+
+def test_reference():
+    graph = elementwise()
+    arrays = random_inputs(graph, 0)
+    (total,), (new,) = run_reference(graph, arrays)
+    np.testing.assert_array_equal(total, new.sum(1))
+
+
+# -- products, scatters, a training step --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [F4, F8, I4])
+def test_products_of_views(dtype):
+    b = Builder()
+    x, w = b.input(ArrayType((6, 5, 7), dtype)), b.input(ArrayType((9, 7), dtype))
+    flat = b.emit(ops.view, x, view=View.of_shape((30, 7)))
+    turned = b.emit(ops.view, w, view=View.of_shape((9, 7)).permute((1, 0)))
+    y = b.emit(ops.matmul, flat, turned)
+    second = b.emit(ops.view, x, view=View.of_shape((6, 5, 7)).permute((0, 2, 1)))
+    batched = b.emit(ops.matmul, x, second)
+    check(b.graph([b.emit(ops.negative, y), batched]))
+
+
+def test_scatter_add():
+    b = Builder()
+    x, index = b.input(ArrayType((4, 3, 5), F4)), b.input(ArrayType((3,), I8))
+    checked = b.emit(ops.check_index, index, extent=9, axis=1)
+    check(b.graph([b.emit(ops.scatter_add, x, checked, axis=1, extent=9)]))
+
+
+def training_step(batch=64, inputs=100, hidden=80, classes=10) -> Graph:
+    """Two linear layers with tanh, squared error, momentum."""
+    b = Builder()
+
+    def turn(v: Value) -> Value:
+        return b.emit(ops.view, v, view=View.of_shape(v.type.shape).permute((1, 0)))
+
+    def spread(v: Value, n: int) -> Value:
+        return b.emit(ops.view, v, view=View.of_shape(v.type.shape).broadcast((n, *v.type.shape)))
+
+    def array(*shape: int) -> Value:
+        return b.input(ArrayType(shape, F4))
+
+    x, y = array(batch, inputs), array(batch, classes)
+    w1, b1, w2, b2 = array(inputs, hidden), array(hidden), array(hidden, classes), array(classes)
+    rate = b.input(ArrayType((), F4, HOST))
+    h = b.emit(ops.tanh, b.emit(ops.add, b.emit(ops.matmul, x, w1), spread(b1, batch)))
+    s2 = b.emit(ops.subtract, b.emit(ops.add, b.emit(ops.matmul, h, w2), spread(b2, batch)), y)
+    loss = b.emit(ops.sum, b.emit(ops.square, s2), axes=(0, 1), pieces=0)
+    gh = b.emit(ops.matmul, s2, turn(w2))
+    one = b.emit(ops.constant, value=1.0, dtype=F4)
+    s1 = b.emit(ops.multiply, gh, b.emit(ops.subtract, one, b.emit(ops.square, h)))
+    slopes = {
+        w1: b.emit(ops.matmul, turn(x), s1),
+        b1: b.emit(ops.sum, s1, axes=(0,), pieces=0),
+        w2: b.emit(ops.matmul, turn(h), s2),
+        b2: b.emit(ops.sum, s2, axes=(0,), pieces=0),
+    }
+    effects = []
+    for w, slope in slopes.items():
+        effects.append(Effect(w, b.emit(ops.subtract, w, b.emit(ops.multiply, slope, rate))))
+    return b.graph([loss], effects)
+
+
+def ancestors(tasks) -> list[set[int]]:
+    found: list[set[int]] = []
+    for task in tasks:
+        found.append(set(task.after).union(*(found[t] for t in task.after)))
+    return found
+
+
+def test_training_step():
+    graph = training_step()
+    schedule = check(graph)
+    assert not any(task.name == "copy" for task in schedule.tasks)
+    assert schedule.planned_bytes < schedule.naive_bytes / 2
+
+
+def test_gradients_of_a_layer_are_independent():
+    """The hidden cotangent, and the gradients of the second layer's weights and bias, may all run at once."""
+    schedule = compile_graph(training_step())
+    waits = ancestors(schedule.tasks)
+    writer = {v: t for t, task in enumerate(schedule.plan.tasks) for v in task.node.outputs}
+    w2, b2 = (writer[e.value] for e in schedule.graph.effects[2:])
+    assert w2 != b2
+    assert w2 not in waits[b2]
+    assert b2 not in waits[w2]
+
+
+# -- failures and Python ------------------------------------------------------------------------------------
+
+
+def gather_then_write() -> Graph:
+    b = Builder()
+    x, index = b.input(ArrayType((5,), F4)), b.input(ArrayType((3,), I8))
+    checked = b.emit(ops.check_index, index, extent=5, axis=0, location="model.py:9")
+    y = b.emit(ops.gather, x, checked, axis=0, location="model.py:9")
+    return b.graph([y], [Effect(x, b.emit(ops.negative, x))])
+
+
+def test_a_failing_call_changes_nothing_and_names_the_line():
+    schedule = compile_graph(gather_then_write())
+    x = np.arange(5, dtype=F4)
+    (got,), (after, _) = launch(schedule, [x, np.array([1, -1, 4])])
+    np.testing.assert_array_equal(got, [1, 4, 4])
+    np.testing.assert_array_equal(after, -x)
+    kept = x.copy()
+    variables = [engine.Variable() for _ in range(3)]
+    index, out = np.array([1, 7, 0]), np.zeros(3, F4)
+    addresses = [a.ctypes.data for a in (kept, index, out)]
+    packed = schedule.pack.pack(*addresses, *(v.address for v in variables))
+    schedule.launch(packed, (kept, index, out, variables))
+    with pytest.raises(OutOfBoundsError, match=r"(?s)index number 1 .* extent 5.*model\.py:9"):
+        engine.wait(variables[2])
+    with pytest.raises(OutOfBoundsError):
+        engine.wait(variables[0])
+    np.testing.assert_array_equal(kept, x)
+
+
+def test_callbacks_see_values_in_order_over_several_calls():
+    seen = []
+    number = keep_callback(lambda x, n: seen.append((x.copy(), int(n))))
+    b = Builder()
+    x, n = b.input(ArrayType((3,), F4)), b.input(ArrayType((), I8, HOST))
+    b.emit(ops.callback, x, n, id=number)
+    new = b.emit(ops.add, x, b.emit(ops.constant, value=1.0, dtype=F4))
+    b.emit(ops.callback, new, n, id=number)
+    schedule = compile_graph(b.graph([], [Effect(x, new)]))
+    del CALLBACKS[number]
+    arrays = [np.full(3, 10 * i, F4) for i in range(20)]
+    for i, array in enumerate(arrays):
+        start(schedule, [array, np.int64(i)], [])
+    engine.wait_all()
+    assert [n for _, n in seen] == [i // 2 for i in range(40)]
+    for position, (values, _) in enumerate(seen):
+        np.testing.assert_array_equal(values, 10 * (position // 2) + position % 2)
+
+
+# -- where kernels come from --------------------------------------------------------------------------------
+
+
+def origins(schedule) -> set[str]:
+    return {k.origin for k in schedule.kernels}
+
+
+def test_compiled_then_memory_then_loaded(empty_store):
+    assert origins(compile_graph(elementwise())) == {"compiled"}
+    assert origins(compile_graph(elementwise())) == {"memory"}
+    loader.forget()
+    assert origins(check(elementwise())) == {"loaded"}
+
+
+def test_another_shape_needs_no_compile(empty_store):
+    for n, expected in ((100, "compiled"), (12345, "memory")):
+        b = Builder()
+        x = b.input(ArrayType((n,), F4))
+        assert origins(check(b.graph([b.emit(ops.exp, b.emit(ops.negative, x))]))) == {expected}
+
+
+def test_a_damaged_entry_is_compiled_again(empty_store):
+    compile_graph(elementwise())
+    loader.forget()
+    for file in empty_store.glob("*.kernel"):
+        file.write_bytes(file.read_bytes()[:-9] + b"destroyed")
+    assert origins(check(elementwise())) == {"compiled"}
+
+
+def test_one_compile_however_many_threads_ask(empty_store, monkeypatch):
+    compiled = []
+    real = loader._compiled
+
+    def slowly(recipe):
+        compiled.append(recipe.name)
+        time.sleep(0.05)
+        return real(recipe)
+
+    monkeypatch.setattr(loader, "_compiled", slowly)
+    together = threading.Barrier(6)
+    schedules = []
+
+    def ask():
+        together.wait()
+        schedules.append(compile_graph(elementwise()))
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(schedules) == 6
+    assert len(compiled) == len(set(compiled)) == len(schedules[0].kernels)
+    assert sorted("compiled" in origins(s) for s in schedules) == [False] * 5 + [True]
+
+
+def test_a_failing_compile_leaves_nothing_behind(empty_store):
+    source = "def kernel(block, lo, hi, scratch):\n    return missing\n"
+    broken = loader.Recipe("broken", "some structure", lambda: source)
+    with pytest.raises(Exception, match="missing"):
+        loader.load([broken])
+    spec = _any_spec()
+    good = loader.Recipe("good", "some structure", lambda: emit(spec))
+    ((kernel, origin),) = loader.load([good])
+    assert origin == "compiled"
+    assert kernel.addresses["kernel"]
+
+
+def _any_spec():
+    b = Builder()
+    x = b.input(ArrayType((7,), F4))
+    schedule = compile_graph(b.graph([b.emit(ops.negative, x)]))
+    return lower(schedule.plan.tasks[0].node).spec
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_a_slow_compile_says_so(empty_store, monkeypatch, capsys, verbose):
+    monkeypatch.setattr(config, "verbose", verbose)
+    monkeypatch.setattr(loader, "SLOW", 0.0)
+    compile_graph(elementwise())
+    said = capsys.readouterr().err
+    assert ("tracejit: compiling" in said) == verbose
+
+
+def test_a_second_process_does_not_import_numba(empty_store):
+    program = (
+        "import sys\n"
+        "import numpy as np\n"
+        "from tracejit import compile, engine, ops\n"
+        "from tracejit.ir.graph import Builder\n"
+        "from tracejit.ir.types import ArrayType\n"
+        "from tests.launching import launch\n"
+        "b = Builder()\n"
+        "x = b.input(ArrayType((50, 50), np.dtype('float32')))\n"
+        "y = b.emit(ops.exp, b.emit(ops.matmul, x, x))\n"
+        "schedule = compile.compile_graph(b.graph([y]))\n"
+        "(got,), _ = launch(schedule, [np.full((50, 50), 0.1, 'f')])\n"
+        "np.testing.assert_allclose(got, np.exp(0.5), rtol=1e-5)\n"
+        "print(sorted({k.origin for k in schedule.kernels}), 'numba' in sys.modules)\n"
+    )
+    root = pathlib.Path(__file__).parents[1]
+    said = []
+    for _ in range(2):
+        environment = {"TRACEJIT_CACHE_DIR": str(empty_store), "HOME": str(empty_store)}
+        command = [sys.executable, "-c", program]
+        result = subprocess.run(
+            command, capture_output=True, text=True, cwd=root, env=environment, check=False
+        )
+        assert result.returncode == 0, result.stderr
+        said.append(result.stdout.strip())
+    assert said == ["['compiled'] True", "['loaded'] False"]
+
+
+# -- structure ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_equal_graphs_have_equal_keys(seed):
+    assert schedule_key(random_graph(seed)) == schedule_key(random_graph(seed))
+    assert hash(schedule_key(random_graph(seed))) == hash(schedule_key(random_graph(seed)))
+
+
+def test_different_graphs_have_different_keys():
+    keys = {schedule_key(random_graph(seed)) for seed in range(200)}
+    assert len(keys) == 200
+
+
+def variant(number=0.0, *, swap=False, op=ops.subtract, shape=(3,), effect=False, twice=False, dtype=F4):
+    b = Builder()
+    x, y = b.input(ArrayType(shape, dtype)), b.input(ArrayType(shape, dtype))
+    z = b.emit(op, *((y, x) if swap else (x, y)), location=str(time.perf_counter_ns()))
+    z = b.emit(ops.add, z, b.emit(ops.constant, **constant_of(number, dtype)))
+    return b.graph([z, z] if twice else [z], [Effect(x, z)] if effect else [])
+
+
+def test_what_the_key_sees():
+    variants = [
+        *(variant(n) for n in (0.0, -0.0, 1.0, float("nan"))),
+        *(variant(shape=s) for s in ((4,), (3, 1))),
+        *(variant(**{name: True}) for name in ("swap", "effect", "twice")),
+        variant(op=ops.multiply),
+        variant(dtype=F8),
+    ]
+    assert len({schedule_key(g) for g in variants}) == len(variants)
+    assert schedule_key(variant()) == schedule_key(variant())
+    assert schedule_key(variant(float("nan"))) == schedule_key(variant(float("nan")))
+
+
+def test_the_key_is_quick():
+    b = Builder()
+    value: Value = b.input(X)
+    for n in range(32):
+        value = b.emit(ops.negative, b.emit(ops.multiply, value, value) if n % 2 else value)
+    for _ in range(64 - len(b.nodes)):
+        value = b.emit(ops.view, value, view=View.of_shape((40, 60)).slice_axis(0, None, None, -1))
+    graph = b.graph([value])
+    assert len(graph.nodes) == 64
+    best = min(_seconds(lambda: hash(schedule_key(graph))) for _ in range(50))
+    assert best < 400e-6, f"{best * 1e6:.0f} us"
+
+
+def _seconds(action) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
