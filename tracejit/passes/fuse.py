@@ -269,6 +269,7 @@ class _Fuser:
             body = assemble(
                 nodes, self.producers, self.is_free, lambda v: v in products or self.leaves(v, members)
             )
+            reserved = [n for n, v in enumerate(body.outputs) if v in self.targets]
             found = attributes(analyse(body.graph), reserved)
         assert found is not None
         inputs = [self.written(builder, v, values) for v in body.inputs]
