@@ -1,0 +1,37 @@
+"""tracejit: record imperative array code once, replay it as fused Numba kernels on a dependency engine.
+
+>>> import tracejit as tj
+>>> @tj.jit
+... def step(w, x, learning_rate):
+...     w -= learning_rate * x
+...     return (w * w).sum()
+>>> w = tj.ones(3)
+>>> float(step(w, tj.ones(3), 0.5))
+0.75
+"""
+
+from __future__ import annotations
+
+from tracejit import compile as _compile
+from tracejit import engine, errors, nn, optim
+from tracejit.config import config
+from tracejit.engine import wait_all
+from tracejit.errors import TracejitError
+from tracejit.frontend import interop, random, trees as tree
+from tracejit.frontend.functions import NAMESPACE as _NAMESPACE
+from tracejit.frontend.grad import grad, value_and_grad, vjp
+from tracejit.frontend.io import load, save
+from tracejit.frontend.jit import Jitted, jit
+from tracejit.frontend.ndarray import NDArray
+from tracejit.frontend.specs import Spec, spec
+from tracejit.ir.types import Device
+
+__version__ = "0.1.0"
+
+globals().update(_NAMESPACE)
+from_dlpack = interop.from_dlpack
+
+
+def cpu(index: int = 0) -> Device:
+    """The CPU with this index."""
+    return Device("cpu", index)
