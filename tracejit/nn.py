@@ -189,7 +189,7 @@ def _checked(labels: Any, classes: int, axis: int) -> Any:
 
 
 def _label_losses(scores: Any, labels: Any, axis: int) -> Any:
-    """log(sum(exp(s))) - s[label], with s shifted to a maximum of 0: then no digits cancel.
+    """log(sum(exp(s))) - s[label], with s shifted to a maximum of 0, so that nothing overflows.
 
     The score at the label is a masked sum, not a gather, so that all of it is one pass over the rows.
     """

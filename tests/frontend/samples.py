@@ -1,4 +1,4 @@
-"""Random arrays for tests: all dtypes, special values, layouts that are not contiguous, and how close is close."""
+"""Random arrays for tests: all dtypes, special values, layouts, and how close is close."""
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def sample(rng, shape, dtype, *, special=False, low=-3.0, high=3.0):
 
 
 def laid_out(rng, array):
-    """An NDArray with these elements in a random layout: contiguous, transposed, cut from a larger one, reversed."""
+    """An NDArray of these elements: contiguous, transposed, cut from a larger one, or reversed."""
     choice = rng.integers(4)
     if choice == 1 and array.ndim > 1:
         return tj.asarray(np.ascontiguousarray(array.T)).T
@@ -65,7 +65,7 @@ def single(dtype):
 
 
 def assert_close(got, expected, *, ulps=8, scale=None):
-    """Equal dtype and shape; floats within `ulps` of the last place of their own or of `scale`'s magnitude."""
+    """Equal dtype and shape; floats within `ulps` last places of their own or of `scale`'s magnitude."""
     expected = np.asarray(expected)
     assert isinstance(got, np.ndarray), type(got)
     assert got.dtype == single(expected.dtype), (got.dtype, expected.dtype)

@@ -1,4 +1,4 @@
-"""Every elementwise function that the operators declare, against NumPy and SciPy: values, dtypes, broadcasting."""
+"""Every elementwise function the operators declare, against NumPy and SciPy: values, dtypes, shapes."""
 
 import operator
 

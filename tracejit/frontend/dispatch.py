@@ -8,12 +8,12 @@ one dtype and one shape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
+from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError, locate
 from tracejit.frontend import eager
 from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.location import user_location
@@ -22,6 +22,7 @@ from tracejit.frontend.recording import Number, Recording, lock, thread
 from tracejit.ir.graph import Value
 from tracejit.ir.op import Op
 from tracejit.ir.types import DTYPES, ArrayType, Device
+from tracejit.ir.view import View
 from tracejit.ops import astype, less, not_equal, pow, square, where
 from tracejit.ops import copy as copy_op
 from tracejit.ops import full as full_op
@@ -42,33 +43,32 @@ def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
     dtypes = promoted(op, operands)
     shape = broadcast_shape(op.name, [x.shape for x in operands if isinstance(x, ArrayCore)])
     for x, dtype in zip(operands, dtypes, strict=True):
-        if type(x) is int and dtype.kind in "iu" and not _fits(x, dtype):
-            return _beyond(op, operands, x, dtype, shape)
+        if type(x) is int and not _fits(x, dtype):
+            if _is_comparison(op):
+                truth = op.evaluate(*(y if y is x else 0 for y in operands))
+                return full(bool(truth), shape, np.dtype(bool), device_of(operands))
+            raise _too_wide(op.name, x, dtype)
     with lock:
         recording = eager.current()
-        values = [value_of(recording, x, d, shape) for x, d in zip(operands, dtypes, strict=True)]
+        values = _values(
+            recording,
+            lambda: [value_of(recording, x, d, shape) for x, d in zip(operands, dtypes, strict=True)],
+        )
         if all(v.type.on_host for v in values):
             values[0] = recording.emit(full_op, values[0], shape=(), device=device_of(operands))
         return wrap(recording, recording.emit(op, *values, **attrs))
 
 
 def _fits(number: int, dtype: np.dtype) -> bool:
+    if dtype.kind not in "iu":
+        return True
     bounds = np.iinfo(dtype)
-    return bounds.min <= number <= bounds.max
+    return bool(bounds.min <= number <= bounds.max)
 
 
-def _beyond(op: Op, operands: Sequence[Operand], number: int, dtype: np.dtype, shape: tuple[int, ...]) -> Any:
-    """`op` with a number that its dtype cannot hold: a comparison has one answer for all elements, as in
-    NumPy."""
-    if len(operands) == 2 and _is_comparison(op):
-        truth = op.evaluate(*(x if x is number else 0 for x in operands))
-        return full(bool(truth), shape, np.dtype(bool), device_of(operands))
-    raise locate(
-        DTypeError(
-            f"{op.name}: the number {number} does not fit into {dtype}; cast the array to a wider dtype"
-        ),
-        user_location(),
-    )
+def _too_wide(name: str, number: int, dtype: np.dtype) -> TracejitError:
+    message = f"{name}: the number {number} does not fit into {dtype}; cast the array to a wider dtype"
+    return locate(DTypeError(message), user_location())
 
 
 def _is_comparison(op: Op) -> bool:
@@ -83,7 +83,7 @@ def _mixed_signs(operands: Sequence[Operand]) -> bool:
 
 
 def _compare_mixed(op: Op, x1: Any, x2: Any) -> Any:
-    """A comparison of a signed with a uint64 array, exact as in NumPy: a negative number is below all others."""
+    """A comparison of a signed with a uint64 array, exact as in NumPy: negative is below all others."""
     signed = x1 if x1.dtype.kind == "i" else x2
     truth = bool(op.evaluate(-1, 0) if signed is x1 else op.evaluate(0, -1))
     exact = apply(op, *(emit(astype, x, dtype=_UINT64) if x is signed else x for x in (x1, x2)))
@@ -94,13 +94,20 @@ def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
     """Record `op` on arrays as they are: no promotion, no broadcasting."""
     with lock:
         recording = eager.current()
-        values = [recording.read(x._storage, x._view) if isinstance(x, ArrayCore) else x for x in operands]
+        values = _values(
+            recording,
+            lambda: [
+                recording.read(x._storage, x._view) if isinstance(x, ArrayCore) else x for x in operands
+            ],
+        )
         return wrap(recording, recording.emit(op, *values, **attrs))
 
 
 def full(value: Operand, shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Any:
     """A new array filled with a number, or a 0-d or broadcastable array."""
     value = as_operand("full", value)
+    if type(value) is int and not _fits(value, dtype):
+        raise _too_wide("full", value, dtype)
     with lock:
         recording = eager.current()
         content = value_of(recording, value, dtype, shape)
@@ -136,6 +143,8 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment") -> None:
     views."""
     value = as_operand(name, value)
     dtype = target.dtype
+    if type(value) is int and not _fits(value, dtype):
+        raise _too_wide(name, value, dtype)
     source = np.result_type(weak_type(value), dtype) if is_weak(value) else weak_type(value)
     if not np.can_cast(source, dtype, "same_kind"):
         given = type(plain_type(value)).__name__ if is_weak(value) else str(source)
@@ -164,7 +173,25 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment") -> None:
         new = value_of(recording, value, dtype, target.shape)
         if new.type.on_host:
             new = recording.emit(full_op, new, shape=target.shape, device=target.device)
-        recording.write(target._storage, target._view, new)
+        try:
+            if target._storage.pending is None or target._storage.recording is not recording:
+                new = _with_window(recording, target, new)
+            recording.write(target._storage, target._view, new)
+        except TracejitError as error:
+            raise locate(error, user_location()) from None
+
+
+def _with_window(recording: Recording, target: ArrayCore, new: Value) -> Value:
+    """Make the window through which `target` is written, and give `new` again: making it may flush."""
+    holder = recording.new(new)
+    recording.window(target._storage, target._view, write=True)
+    return new if new in recording.defined else recording.read(holder, View.of_shape(new.type.shape))
+
+
+def _values(recording: Recording, read: Callable[[], list[Value]]) -> list[Value]:
+    """What `read` gives; again if reading one operand flushed the recording, and the others with it."""
+    values = read()
+    return values if all(v in recording.defined for v in values) else read()
 
 
 def value_of(recording: Recording, operand: Operand, dtype: np.dtype, shape: tuple[int, ...]) -> Value:
@@ -377,10 +404,11 @@ def matmul(a: Operand, b: Operand) -> Any:
         return apply(not_equal, matmul(cast(a, np.dtype("int64")), cast(b, np.dtype("int64"))), 0)
     with lock:
         recording = eager.current()
-        values = []
-        for x, seen in ((a, left), (b, right)):
-            value = recording.read(x._storage, seen.broadcast((*batch, *seen.shape[-2:])))
-            values.append(value if value.type.dtype == dtype else recording.emit(astype, value, dtype=dtype))
+        wide = [
+            ArrayCore.new(x._storage, v.broadcast((*batch, *v.shape[-2:])))
+            for x, v in ((a, left), (b, right))
+        ]
+        values = _values(recording, lambda: [value_of(recording, x, dtype, x.shape) for x in wide])
         result = wrap(recording, recording.emit(matmul_op, *values))
     view = result._view
     if b.ndim == 1:

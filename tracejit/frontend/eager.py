@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from tracejit import compile, engine
+from tracejit.errors import TracejitError
 from tracejit.frontend.recording import Number, Overlap, Recording, Window, kept, lock, thread
 from tracejit.frontend.storage import Storage, memory_at
 from tracejit.ir.evaluate import evaluate
@@ -103,7 +105,7 @@ class EagerRecording(Recording):
                 self.windows[storage] = kept_windows
 
     def _abandon(self, places: list[Storage], error: BaseException) -> None:
-        """Nothing of this recording was computed: forget it, and let whoever looks at its arrays get the error."""
+        """Nothing of this recording was computed: forget it; whoever looks at its arrays gets the error."""
 
         def fail() -> None:
             raise error
@@ -111,7 +113,10 @@ class EagerRecording(Recording):
         for storage in places:
             if storage.variable is None:
                 storage.materialise()
-        engine.push(fail, writes=[s.variable for s in places], name="a recording that failed")
+        if places:
+            engine.push(fail, writes=[s.variable for s in places], name="a recording that failed")
+            with suppress(TracejitError):
+                engine.wait(places[0].variable)  # the caller of the flush gets the error now: it is told
         for storage in self.windows:
             storage.recording = None
         self.reset()

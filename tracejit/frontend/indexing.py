@@ -68,11 +68,11 @@ def _slice(part: slice) -> slice:
     return slice(start, stop, step)
 
 
-def _select(view: View, axis: int, part: Any) -> View:
+def _select(view: View, axis: int, part: Any, dimension: int) -> View:
     position, extent = _integer(part), view.shape[axis]
     if not -extent <= position < extent:
         raise locate(
-            OutOfBoundsError(f"index {position} is out of range for axis {axis} with extent {extent}"),
+            OutOfBoundsError(f"index {position} is out of range for axis {dimension} with extent {extent}"),
             user_location(),
         )
     return view.select(axis, position % extent)
@@ -80,7 +80,7 @@ def _select(view: View, axis: int, part: Any) -> View:
 
 def view_of(x: ArrayCore, parts: list[Any]) -> View:
     """The view that a fully expanded basic index means."""
-    view, axis = x._view, 0
+    view, axis, dimension = x._view, 0, 0  # the next dimension of the view, and of x
     for part in parts:
         if part is None:
             view = view.expand(axis)
@@ -89,8 +89,10 @@ def view_of(x: ArrayCore, parts: list[Any]) -> View:
             bounds = _slice(part)
             view = view.slice_axis(axis, bounds.start, bounds.stop, bounds.step)
             axis += 1
+            dimension += 1
         else:
-            view = _select(view, axis, part)
+            view = _select(view, axis, part, dimension)
+            dimension += 1
     return view
 
 

@@ -110,8 +110,9 @@ def load(path: Path) -> Any:
     Raises FileNotFoundError, or ArgumentError if the file is no ``.npz`` file or holds pickled objects.
     """
     try:
-        with np.load(os.fspath(path), allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
+        with open(path, "rb") as handle:
+            file = np.load(handle, allow_pickle=False)
+            if isinstance(file, np.ndarray):
                 return asarray(file)
             if STRUCTURE not in file.files:
                 return {name: asarray(file[name]) for name in file.files}

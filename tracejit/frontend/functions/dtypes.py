@@ -58,7 +58,7 @@ def can_cast(from_: Any, to: Any, /, casting: Any = "safe") -> bool:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is of a kind: ``"bool"``, ``"integral"``, ``"real floating"``, ``"numeric"``, or a dtype.
+    """Whether a dtype is of a kind: ``"bool"``, ``"integral"``, ``"real floating"``, a dtype, or several.
 
     >>> import tracejit as tj
     >>> tj.isdtype(tj.int8, "signed integer")
