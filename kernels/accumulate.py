@@ -1,6 +1,6 @@
 """What generated kernels need around the scalar functions: accumulators, and indices.
 
-Written over lanes like the scalar functions (see `tracejit.kernels.intrinsics`). `add_reassoc` and
+Written over lanes like the scalar functions (see `tracejit.kernels.lane`). `add_reassoc` and
 `multiply_reassoc` alone carry flags: LLVM may reorder these additions and so use vectors; nan and
 infinities keep their meaning.
 
@@ -9,7 +9,8 @@ infinities keep their meaning.
     total = total + block
 """
 
-from tracejit.kernels.intrinsics import Lane, compiled, select
+from tracejit.kernels.intrinsics import select
+from tracejit.kernels.lane import Lane, compiled
 
 FLAGS = ("reassoc", "nsz")
 

@@ -6,21 +6,19 @@ Integers wrap in their own width. On bools `add` and `maximum` are "or", `multip
 
 from tracejit.kernels import intrinsics as lanes
 from tracejit.kernels.intrinsics import (
-    WIDTH,
     bits,
     convert,
     copysign,
-    dtype_of,
     fill,
     floating,
     fmod,
-    is_float,
     larger,
     magnitude,
     quotient,
     select,
     smaller,
 )
+from tracejit.kernels.lane import WIDTH, dtype_of, is_float
 from tracejit.kernels.scalar.declare import scalar
 
 scalar()(copysign)

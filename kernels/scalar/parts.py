@@ -5,7 +5,8 @@ Constants that depend on the precision are in `FORMATS`; `of(x)` is that of a la
 
 from dataclasses import dataclass
 
-from tracejit.kernels.intrinsics import bits, convert, dtype_of, fill, floating, fma, select
+from tracejit.kernels.intrinsics import bits, convert, fill, floating, fma, select
+from tracejit.kernels.lane import dtype_of
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,18 @@ with y have two parts.
 
 from tracejit.kernels import intrinsics as lanes
 from tracejit.kernels.intrinsics import (
-    WIDTH,
     bits,
     convert,
-    dtype_of,
     fill,
     floating,
     fma,
-    is_float,
     larger,
     magnitude,
     select,
     smaller,
     sqrt,
 )
+from tracejit.kernels.lane import WIDTH, dtype_of, is_float
 from tracejit.kernels.scalar.declare import scalar
 from tracejit.kernels.scalar.exponential import exp_negative, exp_reduced
 from tracejit.kernels.scalar.logarithm import log1p

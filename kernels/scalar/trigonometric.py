@@ -1,11 +1,14 @@
-"""Sine, cosine and tangent of any finite argument, in radians."""
+"""Sine, cosine and tangent of any finite argument, in radians.
+
+In float32 the angle is reduced in float64. Arguments beyond the reach of the quick reduction are computed out
+of line, in float64.
+"""
 
 from tracejit.kernels.intrinsics import bits, convert, fma, magnitude, select
+from tracejit.kernels.outline import except_beyond
 from tracejit.kernels.scalar.declare import scalar
-from tracejit.kernels.scalar.parts import is_double, polynomial
-from tracejit.kernels.scalar.reduction import reduced_f32, reduced_f64
-
-QUARTER_PI = 0.7853981633974483
+from tracejit.kernels.scalar.parts import in_double, is_double, polynomial
+from tracejit.kernels.scalar.reduction import BOUND, reduced, reduced_far
 
 # (sin(r) - r) / r**3 and (cos(r) - 1 + r**2 / 2) / r**4 in r**2, |r| <= pi/4
 SIN_F32 = (-0.16666667, 0.0083333794, -0.00019853064, 2.83251e-06)  # 2**-32
@@ -45,51 +48,68 @@ def _cosine(r, low, coefficients):
     return one + (((1.0 - one) - half) + fma(z * z, polynomial(z, coefficients), -r * low))
 
 
-def _reduced(x):
-    """(q, r, low) for |x|: small arguments stay as they are."""
-    a = magnitude(x)
-    small = a < QUARTER_PI
-    if is_double(x):
-        q, r, low = reduced_f64(a)
-        return select(small, 0, q), select(small, a, r), select(small, 0.0, low)
-    q, r = reduced_f32(a)
-    return select(small, 0, convert(q, "int32")), select(small, a, convert(r, "float32")), 0.0
-
-
-def _wave(x, q, r, low):
-    """sin(q pi/2 + r)."""
-    sine = _sine(r, low, SIN_F64 if is_double(r) else SIN_F32)
-    cosine = _cosine(r, low, COS_F64 if is_double(r) else COS_F32)
+def _wave(q, r, low):
+    """sin(q pi/2 + r + low)."""
+    double = is_double(r)
+    sine = _sine(r, low, SIN_F64 if double else SIN_F32)
+    cosine = _cosine(r, low, COS_F64 if double else COS_F32)
     value = select((q & 1) != 0, cosine, sine)
-    value = select((q & 2) != 0, -value, value)
-    return select(magnitude(x) < float("inf"), value, x - x)
+    return select((q & 2) != 0, -value, value)
+
+
+def _ratio(q, r, low, sines, cosines):
+    """tan(q pi/2 + r + low)."""
+    sine, cosine = _sine(r, low, sines), _cosine(r, low, cosines)
+    odd = (q & 1) != 0
+    return select(odd, -cosine, sine) / select(odd, sine, cosine)
+
+
+def _narrowed(x):
+    """The angle x of float32, reduced in float64 and rounded."""
+    q, r, _ = reduced(convert(x, "float64"))
+    return convert(q, "int32"), convert(r, "float32"), 0.0
+
+
+def _odd(x, value):
+    """The value of an odd function at x, given that at |x|; NaN at infinity."""
+    value = select(magnitude(x) < float("inf"), value, x - x)
+    return select(bits(x) < 0, -value, value)
+
+
+def sin_far(x):
+    return _odd(x, _wave(*reduced_far(magnitude(x)))) if is_double(x) else in_double(sin_far, x)
+
+
+def cos_far(x):
+    if not is_double(x):
+        return in_double(cos_far, x)
+    q, r, low = reduced_far(magnitude(x))
+    return select(magnitude(x) < float("inf"), _wave(q + 1, r, low), x - x)
+
+
+def tan_far(x):
+    if not is_double(x):
+        return in_double(tan_far, x)
+    return _odd(x, _ratio(*reduced_far(magnitude(x)), SIN_F64, COS_F64))
 
 
 @scalar()
 def sin(x):
-    q, r, low = _reduced(x)
-    value = _wave(x, q, r, low)
-    return select(bits(x) < 0, -value, value)
+    near = _wave(*(reduced(x) if is_double(x) else _narrowed(x)))
+    return except_beyond(x, BOUND, select(x == 0.0, x, near), sin_far)
 
 
 @scalar()
 def cos(x):
-    q, r, low = _reduced(x)
-    return _wave(x, q + 1, r, low)
+    q, r, low = reduced(x) if is_double(x) else _narrowed(x)
+    return except_beyond(x, BOUND, _wave(q + 1, r, low), cos_far)
 
 
 @scalar()
 def tan(x):
     if is_double(x):
-        q, r, low = _reduced(x)
-        sine, cosine = _sine(r, low, SIN_F64), _cosine(r, low, COS_F64)
+        near = _ratio(*reduced(x), SIN_F64, COS_F64)
     else:
-        a = magnitude(x)
-        q, r = reduced_f32(a)
-        small = a < QUARTER_PI
-        q, r = select(small, 0, convert(q, "int32")), select(small, convert(a, "float64"), r)
-        sine, cosine = _sine(r, 0.0, SIN_MEDIUM), _cosine(r, 0.0, COS_MEDIUM)
-    odd = (q & 1) != 0
-    value = select(odd, -cosine, sine) / select(odd, sine, cosine)
-    value = select(magnitude(x) < float("inf"), value if is_double(x) else convert(value, "float32"), x - x)
-    return select(bits(x) < 0, -value, value)
+        q, r, _ = reduced(convert(x, "float64"))
+        near = convert(_ratio(q, r, 0.0, SIN_MEDIUM, COS_MEDIUM), "float32")
+    return except_beyond(x, BOUND, select(x == 0.0, x, near), tan_far)
