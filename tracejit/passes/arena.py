@@ -7,7 +7,7 @@ tasks are integers used as bit sets (bit t: task t).
 
 >>> arena = Arena()
 >>> a = arena.allocate(100, ancestors=0)                # first written by task 0
->>> arena.release(a, users=0b011)                       # touched by tasks 0 and 1
+>>> arena.release(a, 100, users=0b011)                  # touched by tasks 0 and 1
 >>> arena.allocate(64, ancestors=0b001), arena.size     # a branch that does not wait for task 1: new memory
 (128, 192)
 >>> arena.allocate(64, ancestors=0b011), arena.size     # a task after both: the old memory
@@ -16,6 +16,7 @@ tasks are integers used as bit sets (bit t: task t).
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass
 
 ALIGNMENT = 64
@@ -23,59 +24,65 @@ ALIGNMENT = 64
 
 
 @dataclass(slots=True)
-class Piece:
-    """`size` bytes at `offset`; the tasks that touched them last; whether a buffer lives there."""
+class Hole:
+    """Bytes that no living buffer has, and the tasks that touched them last."""
 
     offset: int
     size: int
     users: int
-    live: bool
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
 
 
 class Arena:
-    """Pieces in order of their offsets, without gaps."""
+    """Memory of `size` bytes, which grows; its holes are in order of their offsets."""
 
     def __init__(self) -> None:
-        self._pieces: list[Piece] = []
-
-    @property
-    def size(self) -> int:
-        """Bytes needed."""
-        return self._pieces[-1].offset + self._pieces[-1].size if self._pieces else 0
+        self.size = 0
+        self._holes: list[Hole] = []
 
     def allocate(self, nbytes: int, ancestors: int) -> int:
         """Offset of `nbytes` for a buffer whose first writer has these `ancestors`."""
-        size = -(-nbytes // ALIGNMENT) * ALIGNMENT
+        size = _aligned(nbytes)
         if size == 0:
             return 0
         start, stop = self._best_fit(size, ~ancestors)
-        found = self._pieces[start:stop]
+        found = self._holes[start:stop]
         offset = found[0].offset if found else self.size
-        rest = sum(piece.size for piece in found) - size
-        new = [Piece(offset, size, 0, True)]
-        if rest > 0:  # the end of the last piece stays as it was
-            new.append(Piece(offset + size, rest, found[-1].users, False))
-        self._pieces[start:stop] = new
+        end = offset + size
+        self.size = max(self.size, end)
+        rest = []
+        if found and found[-1].end > end:  # what is left of the last hole
+            rest.append(Hole(end, found[-1].end - end, found[-1].users))
+        self._holes[start:stop] = rest
         return offset
 
-    def release(self, offset: int, users: int) -> None:
-        """The buffer at `offset` is dead; `users` are all tasks that touched it."""
-        for piece in self._pieces:
-            if piece.offset == offset and piece.live:
-                piece.live, piece.users = False, users
+    def release(self, offset: int, nbytes: int, users: int) -> None:
+        """The buffer of `nbytes` at `offset` is dead; `users` are all tasks that touched it."""
+        if nbytes:
+            bisect.insort(self._holes, Hole(offset, _aligned(nbytes), users), key=lambda hole: hole.offset)
 
     def _best_fit(self, size: int, others: int) -> tuple[int, int]:
-        """The pieces to use: the smallest run of free ones that fits, else what can grow at the end."""
+        """The holes to use: the smallest run of neighbours that fits, else what can grow at the end."""
         best, best_size = None, 0
-        start, total = 0, 0
-        for position, piece in enumerate(self._pieces):
-            if piece.live or piece.users & others:
+        start, total, end = 0, 0, 0
+        for position, hole in enumerate(self._holes):
+            if hole.users & others:
                 start, total = position + 1, 0
                 continue
-            total += piece.size
-            while total - self._pieces[start].size >= size:
-                total -= self._pieces[start].size
+            if hole.offset != end:
+                start, total = position, 0
+            total, end = total + hole.size, hole.end
+            while total - self._holes[start].size >= size:
+                total -= self._holes[start].size
                 start += 1
             if total >= size and (best is None or total < best_size):
                 best, best_size = (start, position + 1), total
-        return best or (start, len(self._pieces))
+        grows = start < len(self._holes) and end == self.size
+        return best or ((start, len(self._holes)) if grows else (len(self._holes),) * 2)
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

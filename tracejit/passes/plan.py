@@ -232,8 +232,8 @@ def _pack(
             else:
                 places[root] = Place(Kind.ARENA, 0, arena.allocate(root.type.nbytes, ancestors[task]))
         for root in dying[task]:
-            if root not in inherited and root.type.nbytes:
-                arena.release(places[root].offset, users[root])
+            if root not in inherited:
+                arena.release(places[root].offset, root.type.nbytes, users[root])
     unused = {s.root for s in spans.values()} - buffers.keys() - places.keys()
     return {**places, **dict.fromkeys(unused, Place(Kind.ARENA, 0, 0))}
 
