@@ -81,8 +81,8 @@ def main() -> None:
     with tj.profile() as profile:
         for _ in range(50):
             jitted(*params, *batch)
-        tj.wait_all()
-    print(overlap(profile, {names[n]: n for n in names}))
+    tasks = {schedule.tasks[number].location: name for name, number in names.items()}
+    print(overlap(profile, tasks))
 
 
 def lines_of(*names: str) -> dict[str, int]:
@@ -94,20 +94,18 @@ def lines_of(*names: str) -> dict[str, int]:
     }
 
 
-def overlap(profile, names) -> str:
-    """How often two of the named tasks ran at the same time, from the engine's events."""
-    events = [(e.start, e.end, names[e.task]) for e in profile.events if e.task in names]
-    pairs = {}
-    for i, (start, end, name) in enumerate(events):
-        for other_start, other_end, other in events[i + 1 : i + 8]:
-            if other != name and other_start < end and start < other_end:
-                key = " and ".join(sorted((name, other)))
-                pairs[key] = pairs.get(key, 0) + 1
+def overlap(profile, tasks) -> str:
+    """How often two of the tasks (user line -> name) ran at the same time, from the engine's events."""
+    events = [(event, tasks[event.location]) for event in profile.events if event.location in tasks]
+    pairs: dict[str, int] = {}
+    for i, (event, name) in enumerate(events):
+        for other, other_name in events[i + 1 : i + 8]:
+            if name != other_name and other.start < event.end and event.start < other.end:
+                pair = " and ".join(sorted((name, other_name)))
+                pairs[pair] = pairs.get(pair, 0) + 1
     if not pairs:
         return "no two of them ran at the same time (one worker?)"
-    return "ran at the same time: " + ", ".join(
-        f"{pair} {count} times" for pair, count in sorted(pairs.items())
-    )
+    return "ran at the same time: " + ", ".join(f"{pair} {count} times" for pair, count in sorted(pairs.items()))
 
 
 if __name__ == "__main__":

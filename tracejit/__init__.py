@@ -15,7 +15,7 @@ from __future__ import annotations
 from tracejit import compile as _compile
 from tracejit import engine, errors, nn, optim
 from tracejit.config import config
-from tracejit.engine import wait_all
+from tracejit.engine import profile, wait_all
 from tracejit.errors import TracejitError
 from tracejit.frontend import interop, random, trees as tree
 from tracejit.frontend.functions import NAMESPACE as _NAMESPACE
@@ -28,8 +28,33 @@ from tracejit.ir.types import Device
 
 __version__ = "0.1.0"
 
-globals().update(_NAMESPACE)
 from_dlpack = interop.from_dlpack
+globals().update(_NAMESPACE)
+__all__ = [
+    "Device",
+    "Jitted",
+    "NDArray",
+    "Spec",
+    "TracejitError",
+    "config",
+    "cpu",
+    "engine",
+    "errors",
+    "from_dlpack",
+    "grad",
+    "jit",
+    "load",
+    "nn",
+    "optim",
+    "random",
+    "save",
+    "spec",
+    "tree",
+    "value_and_grad",
+    "vjp",
+    "wait_all",
+    *_NAMESPACE,
+]
 
 
 def cpu(index: int = 0) -> Device:

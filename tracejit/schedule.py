@@ -124,10 +124,10 @@ class Schedule:
         return self.text()
 
     def task_at(self, file: str, line: int) -> int:
-        """The first task that computes something written on this line of the user's code."""
+        """The last task that computes something written on this line of the user's code."""
         place = f"{file}:{line}"
-        for number, lines in enumerate(self.lines):
-            if place in lines:
+        for number in reversed(range(len(self.lines))):
+            if place in self.lines[number]:
                 return number
         raise ArgumentError(f"no task of this schedule computes anything written at {place}")
 
