@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tracejit.codegen.spec import Section, Spec, Step
 from tracejit.codegen.text import (
     COMBINE,
@@ -58,8 +60,11 @@ def emit_map(kernel: _Kernel) -> None:
         kernel.line(f"a{last - 1} = unit // column_tiles % row_tiles * rows")
         kernel.line(f"b{last - 1} = min(a{last - 1} + rows, n{last - 1})")
         kernel.unravel("unit // (column_tiles * row_tiles)", range(last - 1))
+        kernel.transpose_tiles()
         with kernel.block(f"for i{last - 1} in range(a{last - 1}, b{last - 1}):"):
             kernel.set_bases([section], range(last))
+            if spec.tiles:
+                kernel.line(f"line = (i{last - 1} - a{last - 1}) * columns - a{last}")
             kernel.lane_loop(section, f"a{last}", f"b{last}")
 
 
@@ -113,6 +118,9 @@ class _Kernel(Source):
                 self.line(f"{name} = {load}({address}, {self.type(memory_type(spec.numbers[int(number)]))})")
             elif name.startswith("row") and name[3:].isdigit() and spec.orientation == "rows":
                 self.pointer(name, f"scratch + {load}({address}, {int64})", spec.rows[int(name[3:])])
+            elif name.startswith("tile") and name[4:].isdigit():
+                dtype = spec.pointers[spec.tiles[int(name[4:])].pointer]
+                self.pointer(name, f"scratch + {load}({address}, {int64})", dtype)
             else:
                 self.line(f"{name} = {load}({address}, {int64})")
 
@@ -125,11 +133,21 @@ class _Kernel(Source):
         names = [(f"row{n}", f"row{n}", d) for n, d in enumerate(self.spec.rows)]
         names += [(f"t{n}", f"sum{n}", d) for n, d in enumerate(self.spec.accumulators)]
         for name, slot, dtype in names:
-            size = {"bool": 1}.get(dtype) or int(dtype.lstrip("uintflo")) // 8
-            at = f"scratch + {slot} - {first} * {size}"
+            at = f"scratch + {slot} - {first} * {np.dtype(dtype).itemsize}"
             self.pointer(f"{name}_tile" if name == slot else name, at, dtype)
 
     # -------------------------------------------------------------------------------------------- indices
+
+    def transpose_tiles(self) -> None:
+        """Copy what lies across the loop, for one tile, so that it lies along it."""
+        last = self.spec.lane
+        for n, access in enumerate(self.spec.tiles):
+            moves = [f"i{d} * s{access.layout}_{d}" for d in range(last - 1)]
+            moves += [f"a{last - 1}", f"a{last} * s{access.layout}_{last}"]
+            size = f"columns, b{last - 1} - a{last - 1}, b{last} - a{last}"
+            transpose = self.use("transpose_tile", "tracejit.kernels.tiles")
+            source = f"x{access.pointer}, {' + '.join(moves)}, s{access.layout}_{last}"
+            self.line(f"{transpose}({source}, tile{n}, {size})")
 
     def unravel(self, linear: str, dims: range) -> None:
         """Indices along `dims` from a linear one."""
@@ -173,9 +191,7 @@ class _Kernel(Source):
     def lane_loop(self, section: Section, first: str, last: str) -> None:
         """The innermost loop over `section`, what does not change along it before it."""
         moving = moving_results(self.spec, section.steps)
-        inside = [
-            s for s in section.steps if s.result in moving or s.result < 0 or s.kind in ("finish", "check")
-        ]
+        inside = [s for s in section.steps if s.result in moving or s.result < 0]
         for step in section.steps:
             if step not in inside:
                 self.row_step(step)
@@ -193,6 +209,8 @@ class _Kernel(Source):
                 self.write(self.scratch_row(step.position), value, step.dtype)
             case "recall":
                 self.read(step, self.scratch_row(step.position))
+            case "tile":
+                self.read(step, f"tile{step.position}[line + i{self.spec.lane}]")
             case "fold":
                 self.fold(step, value)
             case "scan":

@@ -23,6 +23,12 @@ from tracejit.passes.phases import Orientation, Schedule
 
 LINE = 64  # bytes: scratch rows start on cache lines
 
+TILE = 64
+"""Side of a transposed tile: it and the lines it comes from stay in the first cache."""
+
+TILES = 8
+"""Most operands that are transposed tile by tile."""
+
 
 class Stride(NamedTuple):
     """What makes two layouts the same: level, and strides over the dimensions they move along."""
@@ -58,6 +64,7 @@ class Encoder:
         self.counts = {"offset": 0, "bound": 0, "jump": 0, "c": 0}
         self.numbers: list[str] = []
         self.accumulators: list[str] = []
+        self.tiles: dict[Access, int] = {}
         self.values: dict[tuple[Term, str], int] = {}
         self.folds: dict[Term, int] = {}
         self.scratch = 0
@@ -83,6 +90,7 @@ class Encoder:
             self.counts["bound"],
             self.counts["jump"],
             rows,
+            tuple(self.tiles),
             tuple(self.accumulators),
             prologue,
             sections,
@@ -91,11 +99,12 @@ class Encoder:
     def lay_out_scratch(self, rows: Sequence[str]) -> None:
         """Offsets of scratch rows, and of the accumulators of a COLUMNS kernel."""
         length = math.prod(self.domain.reduced)
-        areas = [(f"row{n}", dtype) for n, dtype in enumerate(rows)]
+        areas = [(f"row{n}", length, dtype) for n, dtype in enumerate(rows)]
+        areas += [(f"tile{n}", TILE * TILE, self.pointer_types[a.pointer]) for a, n in self.tiles.items()]
         if self.plan.orientation is Orientation.COLUMNS:
-            length = self.columns
-            areas += [(f"sum{n}", dtype) for n, dtype in enumerate(self.accumulators)]
-        for name, dtype in areas:
+            areas = [(name, self.columns, dtype) for name, _, dtype in areas]
+            areas += [(f"sum{n}", self.columns, dtype) for n, dtype in enumerate(self.accumulators)]
+        for name, length, dtype in areas:
             self.slots[name] = Integer(self.scratch)
             size = length * np.dtype(dtype).itemsize
             self.scratch += -(-size // LINE) * LINE
@@ -202,7 +211,18 @@ class Encoder:
         assert term.value is not None
         assert term.view is not None
         access = self.access(self.operands[term.value], term.view, self.domain.level(term.view), term.dtype)
+        if term.kind is Kind.LOAD and self.lies_across(term.view):
+            number = self.tiles.setdefault(access, len(self.tiles))
+            return replace(step, kind="tile", access=access, position=number)
         return replace(step, access=access)
+
+    def lies_across(self, view: View) -> bool:
+        """Whether `view` is contiguous along the last dimension but one, and worth transposing by tiles."""
+        if self.plan.orientation is not Orientation.MAP or self.program.matmul or len(view.strides) < 2:
+            return False
+        down, along = view.strides[-2:]
+        across = down == 1 and along not in (0, 1) and min(self.domain.kept[-2:]) >= 8
+        return across and len(self.tiles) < TILES
 
     def gather(self, term: Term, step: Step) -> Step:
         return replace(self.load(term, step), position=self.next("jump", Integer(term.stride)))

@@ -14,21 +14,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
-from tracejit.codegen.encode import Encoder
+from tracejit.codegen.encode import TILE, Encoder
 from tracejit.codegen.spec import Integer, Lowered, Product
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.view import View
-from tracejit.passes.domain import Kind, Program, row_tile, trace
+from tracejit.passes.domain import Kind, Program, Store, row_tile, trace
 from tracejit.passes.phases import Orientation, check_updates, schedule
 
 UNIT_NANOSECONDS = 20_000
 """About how long one unit should take on one core: long against the cost of a task, short against a whole
 kernel.
 """
-
-TRANSPOSED_TILE = 64
-"""Side of a tile where an operand is walked across its rows: both sides of it stay in the first cache."""
 
 COLUMN_TILE = 512
 """Most columns of a unit that reduces over rows: its accumulators stay in the first cache."""
@@ -38,8 +36,7 @@ def lower(node: Node, shared: Sequence[tuple[int, int]] = ()) -> Lowered:
     """The kernel of a `fused` node. `shared`: pairs (output, input) that have the same memory."""
     body: Graph = node.attrs["body"]
     program = trace(body)
-    plan = schedule(program)
-    check_updates(body, program, plan)
+    check_updates(body, program, schedule(program))
     operands = {value: number for number, value in enumerate(body.inputs)}
     outputs = range(len(body.inputs), len(body.inputs) + len(body.outputs))
     updates = [(s.output, s.base) for s in program.stores if s.base is not None]
@@ -49,12 +46,13 @@ def lower(node: Node, shared: Sequence[tuple[int, int]] = ()) -> Lowered:
     if program.matmul is not None:
         product = _product(body, program.matmul, outputs[node.attrs["result"]])
         operands[program.matmul.output] = product.result
+        program = replace(program, stores=_without(program, node.attrs["result"]))
+    plan = schedule(program)
     columns = min(program.domain.kept[-1], COLUMN_TILE)
     encoder = Encoder(body, program, plan, operands, outputs, columns)
     spec = encoder.encode()
     slots = encoder.slots
-    transposed = any(layout.lane == "step" for layout in spec.layouts)
-    units, chunk, tiles = _SPLITS[plan.orientation](program, transposed)
+    units, chunk, tiles = _SPLITS[plan.orientation](program, bool(spec.tiles))
     slots.update({name: Integer(n) for name, n in tiles.items()})
     return Lowered(
         spec, tuple(slots[name] for name in spec.slot_names()), units, chunk, encoder.scratch, product
@@ -65,6 +63,13 @@ def _product(body: Graph, matmul: Node, result: int) -> Product:
     """The operands of a panel's matrix product, through the views that the body puts before them."""
     (a, a_view), (b, b_view) = (operand_of(body, value) for value in matmul.inputs)
     return Product(a, a_view, b, b_view, result)
+
+
+def _without(program: Program, result: int) -> tuple[Store, ...]:
+    """The stores of a panel, without one that writes the product where it already is."""
+    assert program.matmul is not None
+    product = program.matmul.output
+    return tuple(s for s in program.stores if s.output != result or s.term.value is not product)
 
 
 def operand_of(body: Graph, value: Value) -> tuple[int, View]:
@@ -108,7 +113,7 @@ def split_map(program: Program, transposed: bool) -> Split:
     if program.matmul is not None:
         rows, columns = row_tile(program)
     elif transposed and len(kept) > 1:
-        rows = columns = TRANSPOSED_TILE
+        rows = columns = TILE
     else:
         columns = min(kept[-1], budget)
         rows = max(1, budget // max(columns, 1))

@@ -116,6 +116,7 @@ class Spec:
     bounds: int
     jumps: int
     rows: tuple[str, ...]
+    tiles: tuple[Access, ...]
     accumulators: tuple[str, ...]
     prologue: tuple[Step, ...]
     sections: tuple[Section, ...]
@@ -146,6 +147,7 @@ class Spec:
         names += [f"bound{n}" for n in range(self.bounds)]
         names += [f"jump{n}" for n in range(self.jumps)]
         names += [f"c{n}" for n in range(len(self.numbers))]
+        names += [f"tile{n}" for n in range(len(self.tiles))]
         names += [f"row{n}" for n in range(len(self.rows))]
         names += [f"sum{n}" for n in range(len(self.accumulators)) if self.orientation == "columns"]
         return names

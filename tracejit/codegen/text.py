@@ -176,6 +176,7 @@ def moving_results(spec: Spec, steps: Iterable[Step]) -> set[int]:
             any(a in moving for a in step.args)
             or (layout >= 0 and spec.layouts[layout].lane != "zero")
             or step.kind in ("recall", "scan")
+            or (step.kind == "finish" and spec.orientation == "columns")
         ):
             moving.add(step.result)
     return moving

@@ -1,7 +1,7 @@
 """Rewrites that make every node of a graph computable by a kernel, before fusion.
 
-Long reductions with little parallelism become two: partial results of pieces, then their combination. How many
-pieces depends on the shape alone, so the result does not depend on how many workers there are.
+Long reductions with little parallelism become two: partial results of pieces, then their combination. How
+many pieces depends on the shape alone, so the result does not depend on how many workers there are.
 
     loss = sum(x, axes=(0,))          # float32[4194304]
     part = sum(x, axes=(0,), pieces=64)

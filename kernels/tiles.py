@@ -1,0 +1,68 @@
+"""Transposition of tiles, so that an operand that lies across the loop is read along its rows.
+
+    transpose_tile(x, first, stride, tile, width, rows, columns)
+
+copies ``tile[r * width + c] = x[first + r + c * stride]``. Whole blocks of 8 x 8 elements go through
+registers.
+"""
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+SIDE = 8
+
+
+@intrinsic
+def transpose_block(typingctx, source, first, stride, target, start, width):
+    """``target[start + r * width + c] = source[first + r + c * stride]`` for an 8 x 8 block."""
+    signature = types.void(source, types.int64, types.int64, target, types.int64, types.int64)
+
+    def codegen(context, builder, signature, args):
+        source, first, stride, target, start, width = args
+        element = source.type.pointee
+        row = ir.VectorType(element, SIDE).as_pointer()
+        alignment = context.get_abi_sizeof(element)
+
+        def place(pointer, base, step, n):
+            index = builder.add(base, builder.mul(step, ir.Constant(step.type, n)))
+            return builder.bitcast(builder.gep(pointer, [index]), row)
+
+        rows = [builder.load(place(source, first, stride, n), align=alignment) for n in range(SIDE)]
+        for size in (1, 2, 4):
+            rows = _exchange(builder, rows, size)
+        for n, value in enumerate(rows):
+            builder.store(value, place(target, start, width, n), align=alignment)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _exchange(builder, rows, size):
+    """Swap the two blocks off the diagonal in every 2 x 2 arrangement of blocks of `size` x `size`."""
+    result = list(rows)
+    for upper in range(SIDE):
+        if upper & size:
+            continue
+        lower = upper | size
+        for target, lanes in (
+            (upper, [SIDE + n - size if n & size else n for n in range(SIDE)]),
+            (lower, [SIDE + n if n & size else n + size for n in range(SIDE)]),
+        ):
+            mask = ir.Constant(ir.VectorType(ir.IntType(32), SIDE), lanes)
+            result[target] = builder.shuffle_vector(rows[upper], rows[lower], mask)
+    return result
+
+
+@njit(error_model="numpy")
+def transpose_tile(x, first, stride, tile, width, rows, columns):
+    """Copy a tile of `rows` x `columns` elements; see the module."""
+    whole_rows = rows // SIDE * SIDE
+    whole_columns = columns // SIDE * SIDE
+    for c in range(0, whole_columns, SIDE):
+        for r in range(0, whole_rows, SIDE):
+            transpose_block(x, first + r + c * stride, stride, tile, r * width + c, width)
+    for c in range(columns):
+        done = whole_rows if c < whole_columns else 0
+        for r in range(done, rows):
+            tile[r * width + c] = x[first + r + c * stride]

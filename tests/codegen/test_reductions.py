@@ -1,0 +1,150 @@
+"""Reductions with what comes before and after them: rows, columns, pieces, scans."""
+
+import numpy as np
+import pytest
+
+from tests.codegen import runner
+from tests.codegen.bodies import random_array
+from tracejit import ops
+from tracejit.codegen.lower import lower
+from tracejit.ir.graph import Builder
+from tracejit.ir.types import DTYPES, HOST, ArrayType
+from tracejit.ir.view import View
+from tracejit.passes.fuse import fuse
+
+REDUCTIONS = [ops.sum, ops.prod, ops.max, ops.min, ops.any, ops.all]
+F4, F8 = np.dtype("float32"), np.dtype("float64")
+
+
+def spread(b, value, axes, shape):
+    """`value`, reduced over `axes`, broadcast back to `shape`."""
+    view = View.of_shape(value.type.shape)
+    for axis in axes:
+        view = view.expand(axis)
+    return b.emit(ops.view, value, view=view.broadcast(shape))
+
+
+def kernels(graph):
+    return [node for node in fuse(graph).nodes if node.op is ops.fused]
+
+
+def only_kernel(graph):
+    (kernel,) = kernels(graph)
+    return kernel
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("op", REDUCTIONS, ids=lambda op: op.name)
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((7, 40), (1,)), ((7, 40), (0,)), ((5, 3, 20), (0, 2)), ((0, 9), (0,))]
+)
+def test_every_reduction(op, dtype, shape, axes):
+    if dtype not in op.admits or (0 in shape and op in (ops.max, ops.min)):
+        pytest.skip("not defined")
+    rng = np.random.default_rng(1)
+    b = Builder()
+    x = b.input(ArrayType(shape, dtype))
+    node = only_kernel(b.graph([b.emit(op, x, axes=axes)]))
+    arrays = [rng.integers(0, 2, shape).astype(dtype)] if op is ops.prod else [random_array(rng, x.type)]
+    runner.check(node, arrays, rng=rng, exact=False)
+
+
+@pytest.mark.parametrize("op", [ops.argmax, ops.argmin], ids=lambda op: op.name)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_positions(op, dtype, axis):
+    rng = np.random.default_rng(2)
+    b = Builder()
+    x = b.input(ArrayType((33, 20), dtype))
+    runner.check(only_kernel(b.graph([b.emit(op, x, axis=axis)])), [random_array(rng, x.type)], rng=rng)
+
+
+@pytest.mark.parametrize("dtype", [F4, F8, np.dtype("int8")], ids=str)
+@pytest.mark.parametrize(("shape", "axis"), [((6, 50), 1), ((50, 30), 0), ((4, 9, 16), 1), ((11,), 0)])
+def test_running_sums(dtype, shape, axis):
+    rng = np.random.default_rng(3)
+    b = Builder()
+    x = b.input(ArrayType(shape, dtype))
+    total = b.emit(ops.cumulative_sum, b.emit(ops.negative, x), axis=axis)
+    runner.check(
+        only_kernel(b.graph([b.emit(ops.square, total), total])), [random_array(rng, x.type)], rng=rng
+    )
+
+
+@pytest.mark.parametrize("shape", [(30, 1000), (5, 3000), (64, 10), (1, 5), (3, 4, 50)])
+def test_softmax_is_one_kernel(shape):
+    rng = np.random.default_rng(4)
+    b = Builder()
+    x = b.input(ArrayType(shape, F4))
+    axes = (len(shape) - 1,)
+    e = b.emit(ops.exp, b.emit(ops.subtract, x, spread(b, b.emit(ops.max, x, axes=axes), axes, shape)))
+    y = b.emit(ops.divide, e, spread(b, b.emit(ops.sum, e, axes=axes), axes, shape))
+    node = only_kernel(b.graph([y]))
+    assert node.attrs["kind"] == "rows"
+    assert node.attrs["inplace"] == ((0, 0),)
+    runner.check(node, [rng.normal(size=shape).astype(F4)], rng=rng, exact=False, tolerance=1e-6)
+    runner.check(node, [rng.normal(size=shape).astype(F4)], [(0, 0)], rng=rng, exact=False, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("axes", [(1,), (0,), (0, 2)])
+def test_normalization_along_any_axes(axes):
+    """Mean and variance over leading, middle or trailing axes, scale and shift: one kernel."""
+    rng = np.random.default_rng(5)
+    shape = (6, 20, 18)
+    kept = tuple(n for a, n in enumerate(shape) if a not in axes)
+    b = Builder()
+    x, scale = b.input(ArrayType(shape, F8)), b.input(ArrayType(kept, F8))
+    count = b.input(ArrayType((), F8, HOST))
+    mean = b.emit(ops.divide, b.emit(ops.sum, x, axes=axes), count)
+    centred = b.emit(ops.subtract, x, spread(b, mean, axes, shape))
+    variance = b.emit(ops.divide, b.emit(ops.sum, b.emit(ops.square, centred), axes=axes), count)
+    scaled = b.emit(ops.multiply, scale, b.emit(ops.reciprocal, b.emit(ops.sqrt, variance)))
+    y = b.emit(ops.multiply, centred, spread(b, scaled, axes, shape))
+    node = only_kernel(b.graph([y, mean]))
+    count_of = np.float64(np.prod(shape) / np.prod(kept))
+    arrays = {x: rng.normal(size=shape), scale: rng.normal(size=kept), count: count_of}
+    runner.check(node, [arrays[v] for v in node.inputs], rng=rng, exact=False, tolerance=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [F4, F8], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((1 << 20,), (0,)), ((1 << 19, 2), (0,)), ((2, 300_001), (1,)), ((200_003, 3), (0, 1))],
+)
+def test_long_sums_are_split_and_accurate(dtype, shape, axes):
+    rng = np.random.default_rng(6)
+    b = Builder()
+    x = b.input(ArrayType(shape, dtype))
+    partial, combine = kernels(b.graph([b.emit(ops.sum, b.emit(ops.square, x), axes=axes)]))
+    array = (rng.normal(size=shape) + 3).astype(dtype)
+    (parts,), status = runner.run(partial, [array], rng=rng)
+    (result,), _ = runner.run(combine, [parts], rng=rng)
+    assert status == 0
+    assert lower(partial).units >= 2
+    exact = np.square(array).astype(np.longdouble).sum(axis=axes)
+    theirs = np.square(array).sum(axis=axes)
+    eps = np.finfo(dtype).eps
+    assert np.all(np.abs(result - exact) <= np.maximum(np.abs(theirs - exact), 2 * eps * exact))
+
+
+def test_a_bias_gradient_updates_in_place():
+    """Sum over rows, then momentum and step of a bias: one kernel over columns, in place."""
+    rng = np.random.default_rng(7)
+    b = Builder()
+    g = b.input(ArrayType((50, 700), F4))
+    bias, speed = (b.input(ArrayType((700,), F4)) for _ in range(2))
+    rate = b.input(ArrayType((), F4, HOST))
+    moved = b.emit(ops.add, speed, b.emit(ops.sum, g, axes=(0,)))
+    stepped = b.emit(ops.subtract, bias, b.emit(ops.multiply, rate, moved))
+    node = only_kernel(b.graph([moved, stepped]))
+    assert node.attrs["kind"] == "columns"
+    arrays = {
+        g: rng.normal(size=(50, 700)),
+        bias: rng.normal(size=700),
+        speed: rng.normal(size=700),
+        rate: 0.1,
+    }
+    pairs = [(0, node.inputs.index(speed)), (1, node.inputs.index(bias))]
+    assert set(pairs) <= set(node.attrs["inplace"])
+    inputs = [np.asarray(arrays[v], F4) for v in node.inputs]
+    runner.check(node, inputs, pairs, rng=rng, exact=False)
