@@ -9,7 +9,6 @@ from tracejit.kernels.intrinsics import copysign, fma, magnitude, select
 from tracejit.kernels.scalar.declare import scalar
 from tracejit.kernels.scalar.parts import (
     clamped,
-    in_double,
     is_double,
     nearest_multiple,
     of,
@@ -35,6 +34,17 @@ EXP_F64 = (
 )
 # (tanh(x) - x) / x**3 in x**2 on |x| <= 0.55, relative error below 2**-29
 TANH_F32 = (-0.33333316, 0.13332544, -0.053847548, 0.02105135, -0.0062453654)
+# (sinh(x) - x) / x**3 in x**2 on |x| <= 1, relative error below 2**-31 and 2**-61
+SINH_F32 = (0.16666667, 0.0083333105, 0.00019842891, 2.7822673e-06)
+SINH_F64 = (
+    0.16666666666666669,
+    0.008333333333332912,
+    0.0001984126984159341,
+    2.755731910675631e-06,
+    2.5052130998846494e-08,
+    1.6056659154091392e-10,
+    7.776600625382018e-13,
+)
 
 
 def reduced(x):
@@ -115,21 +125,22 @@ def _tanh_f32(x):
     return copysign(select(a < 0.55, small, large), x)
 
 
+def _half_exp(a):
+    """e**a / 2 for a >= 0, where it is finite beyond the range of exp."""
+    _, n, r = reduced(clamped(a, 0.0, 712.0 if is_double(a) else 90.0))
+    return scaled(exp_reduced(r), n - 1)
+
+
 @scalar()
 def sinh(x):
-    if not is_double(x):
-        return in_double(sinh, x)
     a = magnitude(x)
-    t = expm1(clamped(a, 0.0, 700.0))
-    _, n, r = reduced(clamped(a, 0.0, 712.0))
-    large = scaled(exp_reduced(r), n - 1)
-    return copysign(select(a < 30.0, 0.5 * (t + t / (t + 1.0)), large), x)
+    z = a * a
+    small = fma(a * z, polynomial(z, SINH_F64 if is_double(x) else SINH_F32), a)
+    half = _half_exp(a)
+    return copysign(select(a < 1.0, small, half - 0.25 / half), x)
 
 
 @scalar()
 def cosh(x):
-    if not is_double(x):
-        return in_double(cosh, x)
-    _, n, r = reduced(clamped(magnitude(x), 0.0, 712.0))
-    half = scaled(exp_reduced(r), n - 1)
+    half = _half_exp(magnitude(x))
     return half + 0.25 / half

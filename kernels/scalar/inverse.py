@@ -2,7 +2,7 @@
 
 from tracejit.kernels.intrinsics import bits, copysign, fill, fma, magnitude, select, sqrt
 from tracejit.kernels.scalar.declare import scalar
-from tracejit.kernels.scalar.logarithm import log, log1p
+from tracejit.kernels.scalar.logarithm import log1p
 from tracejit.kernels.scalar.parts import in_double, is_double, polynomial
 
 INFINITY, NAN = float("inf"), float("nan")
@@ -11,6 +11,7 @@ HALF_PI = {
     "float64": (1.5707963267948966, 6.123233995736766e-17),
 }
 LN2 = 0.6931471805599453
+HUGE = 2.0**60  # beyond, log1p(x) is log(x), and asinh(x) and acosh(x) are log(2 x)
 TAN_EIGHTH = 0.41421356237309503  # of a turn's eighth: tan(pi/8)
 
 # (atan(t) - t) / t**3 in t**2: |t| <= 1, relative error of atan below 2**-28; |t| <= tan(pi/8), 2**-59
@@ -145,9 +146,9 @@ def asinh(x):
     if not is_double(x):
         return in_double(asinh, x)
     a = magnitude(x)
-    z = a * a
-    near = log1p(a + z / (1.0 + sqrt(z + 1.0)))
-    return copysign(select(a < 2.0**28, near, log(a) + LN2), x)
+    huge = a > HUGE
+    grown = a + a * a / (1.0 + sqrt(fma(a, a, 1.0)))
+    return copysign(log1p(select(huge, a, grown)) + select(huge, fill(x, LN2), 0.0), x)
 
 
 @scalar()
@@ -155,7 +156,8 @@ def acosh(x):
     if not is_double(x):
         return in_double(acosh, x)
     t = x - 1.0
-    result = select(x < 2.0**28, log1p(t + sqrt(t * (x + 1.0))), log(x) + LN2)
+    huge = x > HUGE
+    result = log1p(select(huge, x, t + sqrt(t * (x + 1.0)))) + select(huge, fill(x, LN2), 0.0)
     return select(x < 1.0, NAN, result)
 
 
