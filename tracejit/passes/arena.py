@@ -6,11 +6,11 @@ that sharing memory never makes one task wait for another: independent branches 
 tasks are integers used as bit sets (bit t: task t).
 
 >>> arena = Arena()
->>> a = arena.allocate(100, ancestors=0)                # first written by task 0
->>> arena.release(a, 100, users=0b011)                  # touched by tasks 0 and 1
->>> arena.allocate(64, ancestors=0b001), arena.size     # a branch that does not wait for task 1: new memory
+>>> a = arena.allocate(0, 100, ancestors=0)               # first written by task 0
+>>> arena.release(a, 100, users=0b011, until=9)           # touched by tasks 0 and 1
+>>> arena.allocate(2, 64, ancestors=0b001), arena.size    # does not wait for task 1: new memory
 (128, 192)
->>> arena.allocate(64, ancestors=0b011), arena.size     # a task after both: the old memory
+>>> arena.allocate(3, 64, ancestors=0b011), arena.size    # comes after both: the old memory
 (0, 192)
 """
 
@@ -25,11 +25,12 @@ ALIGNMENT = 64
 
 @dataclass(slots=True)
 class Hole:
-    """Bytes that no living buffer has, and the tasks that touched them last."""
+    """Bytes that no living buffer has; the tasks that touched them last; the last task that may have them."""
 
     offset: int
     size: int
     users: int
+    until: int
 
     @property
     def end(self) -> int:
@@ -43,11 +44,12 @@ class Arena:
         self.size = 0
         self._holes: list[Hole] = []
 
-    def allocate(self, nbytes: int, ancestors: int) -> int:
-        """Offset of `nbytes` for a buffer whose first writer has these `ancestors`."""
+    def allocate(self, task: int, nbytes: int, ancestors: int) -> int:
+        """Offset of `nbytes` for a buffer whose first writer is `task`, which has these `ancestors`."""
         size = _aligned(nbytes)
         if size == 0:
             return 0
+        self._holes = [hole for hole in self._holes if hole.until >= task]
         start, stop = self._best_fit(size, ~ancestors)
         found = self._holes[start:stop]
         offset = found[0].offset if found else self.size
@@ -55,14 +57,19 @@ class Arena:
         self.size = max(self.size, end)
         rest = []
         if found and found[-1].end > end:  # what is left of the last hole
-            rest.append(Hole(end, found[-1].end - end, found[-1].users))
+            rest.append(Hole(end, found[-1].end - end, found[-1].users, found[-1].until))
         self._holes[start:stop] = rest
         return offset
 
-    def release(self, offset: int, nbytes: int, users: int) -> None:
-        """The buffer of `nbytes` at `offset` is dead; `users` are all tasks that touched it."""
+    def release(self, offset: int, nbytes: int, users: int, until: int) -> None:
+        """The buffer of `nbytes` at `offset` is dead; `users` are all tasks that touched it.
+
+        `until` is the last task that has them among its ancestors and writes something new: after it nobody
+        can use this memory, and looking at it would make planning slow.
+        """
         if nbytes:
-            bisect.insort(self._holes, Hole(offset, _aligned(nbytes), users), key=lambda hole: hole.offset)
+            hole = Hole(offset, _aligned(nbytes), users, until)
+            bisect.insort(self._holes, hole, key=lambda hole: hole.offset)
 
     def _best_fit(self, size: int, others: int) -> tuple[int, int]:
         """The holes to use: the smallest run of neighbours that fits, else what can grow at the end."""
@@ -80,6 +87,8 @@ class Arena:
                 start += 1
             if total >= size and (best is None or total < best_size):
                 best, best_size = (start, position + 1), total
+                if total == size:
+                    break
         grows = start < len(self._holes) and end == self.size
         return best or ((start, len(self._holes)) if grows else (len(self._holes),) * 2)
 

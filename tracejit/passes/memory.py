@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
+from tracejit.ops import constant, empty, fused, update, view
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -37,22 +37,22 @@ class Span:
 
 def is_alias(node: Node) -> bool:
     """Whether the output is the operand's memory, from some offset on."""
-    return node.op is ops.view and node.attrs["view"].is_contiguous()
+    return node.op is view and node.attrs["view"].is_contiguous()
 
 
 def is_task(node: Node) -> bool:
     """Whether something has to run for this node."""
-    return node.op is not ops.constant and node.op is not ops.empty and not is_alias(node)
+    return node.op is not constant and node.op is not empty and not is_alias(node)
 
 
 def overwrites(node: Node) -> Pairs:
     """Pairs (output, operand): the node writes the output into the operand's memory."""
-    if node.op is ops.update:
+    if node.op is update:
         return ((0, 0),)
-    if node.op is not ops.fused:
+    if node.op is not fused:
         return ()
     body: Graph = node.attrs["body"]
-    stores = {n.outputs[0]: n for n in body.nodes if n.op is ops.update}
+    stores = {n.outputs[0]: n for n in body.nodes if n.op is update}
     pairs = []
     for k, value in enumerate(body.outputs):
         base = value
@@ -70,7 +70,7 @@ def may_share(node: Node) -> Pairs:
 
 def can_fail(node: Node) -> bool:
     """Whether the node's task may report an error at run time."""
-    if node.op is ops.fused:
+    if node.op is fused:
         return any(can_fail(inner) for inner in node.attrs["body"].nodes)
     return node.op.has(Trait.CAN_FAIL)
 
@@ -89,8 +89,8 @@ def _spans(graph: Graph, kept: Callable[[Node], Pairs]) -> dict[Value, Span]:
     spans = {value: Span(value, 0) for value in graph.inputs if not value.type.on_host}
     for node in graph.nodes:
         if is_alias(node):
-            base, view = spans[node.inputs[0]], node.attrs["view"]
-            offset = view.offset * node.output.type.dtype.itemsize if view.size else 0
+            base, seen = spans[node.inputs[0]], node.attrs["view"]
+            offset = seen.offset * node.output.type.dtype.itemsize if seen.size else 0
             spans[node.output] = Span(base.root, base.offset + offset)
             continue
         same = dict(kept(node))

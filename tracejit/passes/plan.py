@@ -27,6 +27,7 @@ ranges count nothing on either side, and neither do inputs, outputs and the stor
 from __future__ import annotations
 
 import enum
+import functools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -86,7 +87,7 @@ def plan(graph: Graph, aliases: Sequence[Sequence[int]] = ()) -> MemoryPlan:
     buffers = _claimed(graph, spans)
     after, ancestors = _dependencies(graph, nodes, spans, buffers, aliases)
     arena = Arena()
-    buffers.update(_pack(arena, nodes, spans, buffers, ancestors))
+    buffers.update(_pack(arena, nodes, spans, buffers, after, ancestors))
     places = {}
     for value, span in spans.items():
         start = buffers[span.root]
@@ -203,39 +204,59 @@ def _pack(
     nodes: Sequence[Node],
     spans: dict[Value, Span],
     buffers: dict[Value, Place],
-    ancestors: list[int],
+    after: Sequence[Sequence[int]],
+    ancestors: Sequence[int],
 ) -> dict[Value, Place]:
     """Places in the arena for the roots that have no place yet."""
-    users: dict[Value, int] = {}
+    users: dict[Value, list[int]] = {}
     first: dict[int, list[Value]] = defaultdict(list)
-    last: dict[Value, int] = {}
     for task, node in enumerate(nodes):
         for value in (*node.inputs, *node.outputs):
             if value in spans and (root := spans[value].root) not in buffers:
                 if root not in users:
                     first[task].append(root)
-                users[root] = users.get(root, 0) | 1 << task
-                last[root] = task
+                users.setdefault(root, []).append(task)
     dying: dict[int, list[Value]] = defaultdict(list)
-    for root, task in last.items():
-        dying[task].append(root)
+    for root, tasks in users.items():
+        dying[tasks[-1]].append(root)
+    latest = _latest_heirs(after, first)
     places: dict[Value, Place] = {}
     for task, node in enumerate(nodes):
         inherited: set[Value] = set()
         for root in first[task]:
             known = ancestors[task] | 1 << task
-            heirs = (v for v in dying[task] if v not in inherited and v in places and users[v] & ~known == 0)
+            heirs = (
+                v for v in dying[task] if v in places and v not in inherited and _within(users[v], known)
+            )
             dead = next((v for v in heirs if _may_inherit(node, spans, root, v)), None)
             if dead is not None:
                 inherited.add(dead)
                 places[root] = places[dead]
             else:
-                places[root] = Place(Kind.ARENA, 0, arena.allocate(root.type.nbytes, ancestors[task]))
+                offset = arena.allocate(task, root.type.nbytes, ancestors[task])
+                places[root] = Place(Kind.ARENA, 0, offset)
         for root in dying[task]:
-            if root not in inherited:
-                arena.release(places[root].offset, root.type.nbytes, users[root])
+            until = min(latest[t] for t in users[root])
+            if root not in inherited and until > task:
+                bits = functools.reduce(lambda bits, t: bits | 1 << t, users[root], 0)
+                arena.release(places[root].offset, root.type.nbytes, bits, until)
     unused = {s.root for s in spans.values()} - buffers.keys() - places.keys()
     return {**places, **dict.fromkeys(unused, Place(Kind.ARENA, 0, 0))}
+
+
+def _within(tasks: Sequence[int], known: int) -> bool:
+    """Whether all `tasks` are in the set `known`."""
+    return all(known >> task & 1 for task in tasks)
+
+
+def _latest_heirs(after: Sequence[Sequence[int]], first: dict[int, list[Value]]) -> list[int]:
+    """For each task: its last descendant that writes something new; -1 if there is none."""
+    latest = [-1] * len(after)
+    for task in range(len(after) - 1, -1, -1):
+        here = max(latest[task], task if first.get(task) else -1)
+        for earlier in after[task]:
+            latest[earlier] = max(latest[earlier], here)
+    return latest
 
 
 def _may_inherit(node: Node, spans: dict[Value, Span], root: Value, dead: Value) -> bool:
