@@ -38,7 +38,9 @@ class Stride(NamedTuple):
 
 
 class Encoder:
-    """Numbers values, pointers and layouts, and collects the slots' values. Made for one kernel, used once."""
+    """Numbers values, pointers and layouts, and collects the slots' values. Made for one kernel, used
+    once.
+    """
 
     def __init__(
         self,

@@ -20,8 +20,9 @@ from tracejit.codegen.encode import TILE, Encoder
 from tracejit.codegen.spec import Integer, Lowered, Product
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.view import View
-from tracejit.passes.domain import Kind, Program, Store, row_tile, trace
+from tracejit.passes.domain import Kind, Program, Store, row_tile
 from tracejit.passes.phases import Orientation, check_updates, schedule
+from tracejit.passes.trace import trace
 
 UNIT_NANOSECONDS = 20_000
 """About how long one unit should take on one core: long against the cost of a task, short against a whole

@@ -48,7 +48,9 @@ Slot = Address | Integer | Number
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How an access moves: at what level, and along the lane (the innermost loop): "one", "zero" or "step"."""
+    """How an access moves: at what level, and along the lane (the innermost loop): "one", "zero" or
+    "step".
+    """
 
     level: str  # "kept" or "full"
     lane: str
@@ -155,7 +157,9 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The matrix product of a panel kernel: operand numbers, how they are read, and where the product goes."""
+    """The matrix product of a panel kernel: operand numbers, how they are read, and where the product
+    goes.
+    """
 
     a: int
     a_view: View

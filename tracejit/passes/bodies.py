@@ -13,8 +13,9 @@ from typing import Any
 
 from tracejit import ops
 from tracejit.ir.graph import Builder, Graph, Node, Value
-from tracejit.passes.domain import Program, trace
+from tracejit.passes.domain import Program
 from tracejit.passes.phases import Schedule, check_updates, in_place, schedule
+from tracejit.passes.trace import trace
 
 
 @dataclass(frozen=True, slots=True)

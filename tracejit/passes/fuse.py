@@ -28,9 +28,10 @@ from tracejit.ir.view import View
 from tracejit.kernels.blas import gemm_layout
 from tracejit.passes.bodies import Body, analyse, assemble, attributes
 from tracejit.passes.dce import dce
-from tracejit.passes.domain import Unfusable, is_fold
+from tracejit.passes.domain import Unfusable
 from tracejit.passes.groups import Group, Partition
 from tracejit.passes.prepare import prepare
+from tracejit.passes.trace import is_fold
 
 NODES = 64
 """Most operators in a kernel: more take long to compile and spill registers."""

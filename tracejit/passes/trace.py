@@ -1,0 +1,397 @@
+"""The body of a fused kernel as a program over one domain.
+
+`trace` follows the body from its outputs to its inputs and asks for every value *at a view*: which
+element does domain index ``i`` need? View nodes vanish into these maps.
+
+    y = exp(x - view(max(x)))      # domain kept (m,), reduced (n,)
+      load x      at 0+[m,n]:[n,1]       level FULL
+      reduce max  of the load            level KEPT: the same for all reduced indices
+      apply subtract, apply exp          level FULL
+
+A reduction or an expensive function is demanded at one view only: nothing expensive is computed twice.
+What does not fit raises `Unfusable` with the reason, which is how the fusion pass finds out; code
+generation traces the finished group again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.op import Trait
+from tracejit.ir.view import View, contiguous_strides
+from tracejit.passes.domain import (
+    Domain,
+    Kind,
+    Level,
+    Program,
+    Store,
+    Term,
+    Unfusable,
+    merge,
+    piece_length,
+    row_tile,
+)
+
+INT64 = np.dtype("int64")
+
+
+def reduced_axes(node: Node) -> tuple[int, ...]:
+    """The axes that a reduction or scan runs over."""
+    return tuple(node.attrs["axes"]) if "axes" in node.attrs else (node.attrs["axis"],)
+
+
+def is_fold(node: Node) -> bool:
+    """Whether the node runs over reduced dimensions: a reduction, argmax, argmin or a scan."""
+    return node.op.has(Trait.REDUCTION) or node.op.name in _ALONG_AXIS
+
+
+def trace(body: Graph) -> Program:
+    """The body as terms over one domain, with as few dimensions as possible; raises `Unfusable`."""
+    tracer = _Tracer(body)
+    stores = tuple(tracer.store(position, value) for position, value in enumerate(body.outputs))
+    program = merge(Program(tracer.domain, tuple(tracer.terms), stores, tracer.matmul))
+    if program.domain.pieces:
+        piece_length(program.domain)
+    if program.matmul is not None:
+        row_tile(program)
+    return program
+
+
+def _split(extents: Sequence[int], strides: Sequence[int], shapes: Iterable[tuple[int, ...]]) -> View:
+    """Dimensions cut where some contiguous array of the same size has a boundary; those of extent 1
+    vanish.
+    """
+    boundaries = {u for shape in shapes for u in accumulate(reversed(shape), lambda a, b: a * b) if u}
+    new_extents: list[int] = []
+    new_strides: list[int] = []
+    for extent, stride in zip(extents, strides, strict=True):
+        if extent == 1:
+            continue
+        inside = {u // stride for u in boundaries if stride < u < stride * extent and u % stride == 0}
+        sizes = [extent]  # of the parts still to be cut, outermost first, in elements
+        sizes += [size for size in sorted(inside, reverse=True) if extent % size == 0]
+        sizes = [s for n, s in enumerate(sizes) if n == 0 or all(t % s == 0 for t in sizes[:n])]
+        for size, inner in zip(sizes, [*sizes[1:], 1], strict=True):
+            new_extents.append(size // inner)
+            new_strides.append(stride * inner)
+    return View(0, tuple(new_extents), tuple(new_strides))
+
+
+def _layout(body: Graph) -> tuple[Domain, View, View]:
+    """The domain, and the views that values of the full and of the kept size have by nature."""
+    folds = [node for node in body.nodes if is_fold(node)]
+    if not folds:
+        shape = _stored(body, body.outputs[0]).type.shape
+        size = math.prod(shape)
+        home = _split(shape, contiguous_strides(shape), _shapes(body, size)) if size else View.of_shape(shape)
+        return Domain(home.shape, ()), home, home
+    fold = folds[0]
+    (x,) = fold.inputs
+    axes = reduced_axes(fold)
+    kept = [a for a in range(x.type.ndim) if a not in axes]
+    whole, rest = View.of_shape(x.type.shape), View.of_shape([x.type.shape[a] for a in kept])
+    reduced = whole.permute(axes)
+    if not whole.size:
+        domain = Domain(rest.shape, reduced.shape, fold.attrs.get("pieces", 0))
+        return domain, whole.permute([*kept, *axes]), View(0, domain.shape, rest.strides + (0,) * len(axes))
+    shapes = _shapes(body, whole.size)
+    outer = _split(*_pair(whole.permute(kept)), shapes)
+    inner = _split(*_pair(reduced), shapes)
+    domain = Domain(outer.shape, inner.shape, fold.attrs.get("pieces", 0))
+    zeros = (0,) * len(inner.shape)
+    return (
+        domain,
+        View(0, domain.shape, outer.strides + inner.strides),
+        View(0, domain.shape, contiguous_strides(outer.shape) + zeros),
+    )
+
+
+def _pair(view: View) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return view.shape, view.strides
+
+
+def _shapes(body: Graph, size: int) -> set[tuple[int, ...]]:
+    """Shapes of all arrays of `size` elements in the body."""
+    values = [v for node in body.nodes for v in node.outputs] + list(body.inputs)
+    return {v.type.shape for v in values if v.type.size == size and not v.type.on_host}
+
+
+def _producers(body: Graph) -> dict[Value, Node]:
+    return {value: node for node in body.nodes for value in node.outputs}
+
+
+def _stored(body: Graph, output: Value) -> Value:
+    """What is computed for an output: the new elements, if it is an update."""
+    node = _producers(body).get(output)
+    return node.inputs[1] if node is not None and node.op.name == "update" else output
+
+
+@dataclass
+class _Tracer:
+    """Terms by demand, each made once for a value and a view."""
+
+    body: Graph
+    domain: Domain = field(init=False)
+    full: View = field(init=False)
+    kept: View = field(init=False)
+    terms: list[Term] = field(default_factory=list)
+    matmul: Node | None = None
+
+    def __post_init__(self) -> None:
+        self.domain, self.full, self.kept = _layout(self.body)
+        self.producers = _producers(self.body)
+        self.inputs = {value: i for i, value in enumerate(self.body.inputs)}
+        self.made: dict[tuple[Value, View | None], Term] = {}
+        self.views: dict[Value, View] = {}  # of what must not be computed at two views
+
+    # -------------------------------------------------------------------------------------------- outputs
+
+    def store(self, position: int, output: Value) -> Store:
+        """The store of one output of the body."""
+        value, base = output, None
+        node = self.producers.get(output)
+        if node is not None and node.op.name == "update":
+            value, base = node.inputs[1], self.inputs.get(node.inputs[0])
+            if base is None:
+                raise Unfusable("update writes into an input of the kernel only")
+        home = self.home(value)
+        term = self.demand(value, home)
+        view = home
+        if node is not None and base is not None:
+            view = self.compose(node.attrs["view"], home, node)
+        if self.domain.pieces:
+            view = self.piece_store(term, view, home)
+        return Store(position, term, view, max(term.level, self.domain.level(view)), base)
+
+    def piece_store(self, term: Term, view: View, home: View) -> View:
+        """Where the partial results of kept index k lie: from ``k * pieces`` on (lowering adds the piece)."""
+        if home is self.full:
+            return view
+        if term.kind is not Kind.REDUCE:
+            raise Unfusable("a kernel of partial results stores nothing else of the kept shape")
+        return View(0, view.shape, tuple(s * self.domain.pieces for s in view.strides))
+
+    def home(self, value: Value) -> View:
+        """The elements of `value` in the order of the domain."""
+        size = value.type.size
+        pieces = max(1, self.domain.pieces)
+        if size == math.prod(self.domain.kept) * pieces and is_partial(self.producers.get(value)) == (
+            pieces > 1
+        ):
+            return self.kept
+        if size == math.prod(self.domain.shape):
+            return self.full
+        raise Unfusable(f"{value.type} fits neither the kept nor the full shape of the kernel")
+
+    # -------------------------------------------------------------------------------------------- values
+
+    def demand(self, value: Value, view: View) -> Term:
+        """The element of `value` at `view`."""
+        key = (value, None if value.type.on_host else view)
+        if key not in self.made:
+            self.made[key] = self.make(value, view)
+        return self.made[key]
+
+    def make(self, value: Value, view: View) -> Term:
+        node = self.producers.get(value)
+        if value.type.on_host and node is None:
+            return self.add(Kind.NUMBER, value.type.dtype, Level.HOST, value=value)
+        if node is None:
+            return self.add(Kind.LOAD, value.type.dtype, self.domain.level(view), value=value, view=view)
+        op = node.op
+        if op.name in _BY_NAME:
+            return _BY_NAME[op.name](self, node, view)
+        if is_fold(node):
+            return self.reduction(node, view)
+        if op.has(Trait.ELEMENTWISE):
+            return self.elementwise(node, view)
+        raise Unfusable(f"{op.name} has no place inside a kernel")
+
+    def add(
+        self, kind: Kind, dtype: np.dtype, level: Level, args: Sequence[Term] = (), **fields: Any
+    ) -> Term:
+        term = Term(kind, dtype, max([level, *(a.level for a in args)]), tuple(args), **fields)
+        self.terms.append(term)
+        return term
+
+    def compose(self, inner: View, outer: View, node: Node) -> View:
+        view = inner.compose(outer)
+        if view is None:
+            raise Unfusable(f"{node.op.name} {inner} is no affine index map over the kernel's domain")
+        return view
+
+    def once(self, node: Node, view: View) -> None:
+        """Refuse to compute an expensive node at a second view."""
+        if self.views.setdefault(node.output, view) != view:
+            raise Unfusable(f"{node.op.name} is needed at two different index maps")
+
+    def elementwise(self, node: Node, view: View) -> Term:
+        if node.op.has(Trait.EXPENSIVE) and not node.output.type.on_host:
+            self.once(node, view)
+            self.not_repeated(node, view)
+        args = [self.demand(v, view) for v in node.inputs]
+        return self.add(
+            Kind.APPLY, node.output.type.dtype, Level.HOST, args, function=node.op.kernel, node=node
+        )
+
+    def not_repeated(self, node: Node, view: View) -> None:
+        """Refuse a broadcast that would compute an expensive node again for other indices."""
+        last = max((d for d, stride in enumerate(view.strides) if stride), default=-1)
+        if math.prod(self.domain.shape[: last + 1]) > node.output.type.size:
+            raise Unfusable(f"broadcasting {node.op.name} would compute it many times")
+
+    def view(self, node: Node, view: View) -> Term:
+        return self.demand(node.inputs[0], self.compose(node.attrs["view"], view, node))
+
+    def full_of(self, node: Node, view: View) -> Term:
+        return self.demand(node.inputs[0], view)
+
+    def iota(self, node: Node, view: View) -> Term:
+        return self.add(Kind.INDEX, INT64, self.domain.level(view), view=view)
+
+    def matmul_result(self, node: Node, view: View) -> Term:
+        if view != self.full or not view.is_contiguous():
+            raise Unfusable("an epilogue reads the product at its own index only")
+        self.matmul = node
+        return self.add(
+            Kind.LOAD, node.output.type.dtype, self.domain.level(view), value=node.output, view=view
+        )
+
+    def check_index(self, node: Node, view: View) -> Term:
+        (index,) = node.inputs
+        extent = node.attrs["extent"]
+        moving = [d for d, stride in enumerate(view.strides) if stride]
+        if not view.permute(moving).covers(index.type.shape):
+            raise Unfusable("a kernel checks all of an index, or none of it")
+        linear = self.add(Kind.INDEX, INT64, self.domain.level(view), view=view)
+        return self.add(
+            Kind.CHECK, INT64, Level.HOST, [self.demand(index, view), linear], bound=extent, node=node
+        )
+
+    def gather(self, node: Node, view: View) -> Term:
+        """Element ``x[before, index[middle], after]``: three affine parts of `view`."""
+        x, index = node.inputs
+        axis = node.attrs["axis"]
+        base, source = self.source(x)
+        before, after = base.shape[:axis], base.shape[axis + 1 :]
+        groups = (math.prod(before), index.type.size, math.prod(after))
+        parts = [
+            self.compose(View(0, groups, tuple(int(g == group) for g in range(3))), view, node)
+            for group in range(3)
+        ]
+        fixed = [
+            self.compose(View(0, extents, strides), part, node)
+            for extents, strides, part in (
+                (before, base.strides[:axis], parts[0]),
+                (after, base.strides[axis + 1 :], parts[2]),
+            )
+        ]
+        moves = tuple(a + b for a, b in zip(fixed[0].strides, fixed[1].strides, strict=True))
+        place = View(base.offset + fixed[0].offset + fixed[1].offset, view.shape, moves)
+        return self.add(
+            Kind.GATHER,
+            x.type.dtype,
+            self.domain.level(place),
+            [self.demand(index, parts[1])],
+            value=source,
+            view=place,
+            node=node,
+            stride=base.strides[axis],
+        )
+
+    def source(self, x: Value) -> tuple[View, Value]:
+        """The input that `x` is a view of."""
+        view = View.of_shape(x.type.shape)
+        while x not in self.inputs:
+            node = self.producers[x]
+            if node.op.name != "view":
+                raise Unfusable("gather reads an input of the kernel only")
+            view, (x,) = self.compose(node.attrs["view"], view, node), node.inputs
+        return view, x
+
+    # -------------------------------------------------------------------------------------------- folds
+
+    def operand_view(self, node: Node, view: View) -> View:
+        """Where the operand of a reduction is read if its result is wanted at `view`."""
+        (x,) = node.inputs
+        axes = reduced_axes(node)
+        kept = [a for a in range(x.type.ndim) if a not in axes]
+        dims = len(self.domain.kept)
+        whole = View.of_shape(x.type.shape)
+        if any(view.strides[dims:]):
+            raise Unfusable(f"{node.op.name} reduces other dimensions than the kernel does")
+        inner = whole.permute(axes)
+        along = (
+            View(0, inner.shape, inner.strides).reshape(self.domain.reduced)
+            if (inner.size == math.prod(self.domain.reduced))
+            else None
+        )
+        if along is None:
+            raise Unfusable(
+                f"{node.op.name} over {inner.shape} in a kernel that reduces {self.domain.reduced}"
+            )
+        outer = self.compose(
+            whole.permute(kept), View(view.offset, view.shape[:dims], view.strides[:dims]), node
+        )
+        return View(outer.offset, self.domain.shape, outer.strides + along.strides)
+
+    def reduction(self, node: Node, view: View) -> Term:
+        self.once(node, view)
+        if node.attrs.get("pieces", 0) != self.domain.pieces:
+            raise Unfusable("partial and whole reductions do not mix")
+        operand = self.demand(node.inputs[0], self.operand_view(node, view))
+        name = node.op.name
+        if name in _ALONG_AXIS:
+            return self.position(node, operand, _ALONG_AXIS[name])
+        return self.reduce(node, name, operand, node.output.type.dtype)
+
+    def reduce(self, node: Node, function: str, operand: Term, dtype: np.dtype) -> Term:
+        term = Term(Kind.REDUCE, dtype, Level.KEPT, (operand,), function=function, node=node)
+        self.terms.append(term)
+        return term
+
+    def position(self, node: Node, operand: Term, function: str) -> Term:
+        """argmax: the extreme first, then the smallest index where it stands."""
+        extreme = self.reduce(node, function, operand, operand.dtype)
+        reduced = self.domain.reduced
+        along = View(0, self.domain.shape, (0,) * len(self.domain.kept) + contiguous_strides(reduced))
+        index = self.add(Kind.INDEX, INT64, self.domain.level(along), view=along)
+        match = self.add(
+            Kind.MATCH, INT64, Level.HOST, [operand, extreme, index], bound=math.prod(reduced), node=node
+        )
+        return self.reduce(node, "min", match, INT64)
+
+    def scan(self, node: Node, view: View) -> Term:
+        self.once(node, view)
+        if view != self.full or self.domain.pieces:
+            raise Unfusable("cumulative_sum is computed in its own order only")
+        operand = self.demand(node.inputs[0], view)
+        return self.add(
+            Kind.SCAN, node.output.type.dtype, Level.FULL, [operand], function=node.op.name, node=node
+        )
+
+
+def is_partial(node: Node | None) -> bool:
+    """Whether `node` is a reduction into pieces."""
+    return node is not None and bool(node.attrs.get("pieces", 0))
+
+
+_ALONG_AXIS = {"argmax": "max", "argmin": "min", "cumulative_sum": "sum"}
+"""Operators that run along an axis without being reductions of the registry, and what they accumulate."""
+
+_BY_NAME = {
+    "view": _Tracer.view,
+    "full": _Tracer.full_of,
+    "iota": _Tracer.iota,
+    "matmul": _Tracer.matmul_result,
+    "check_index": _Tracer.check_index,
+    "gather": _Tracer.gather,
+    "cumulative_sum": _Tracer.scan,
+}
