@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -14,20 +14,25 @@ from tracejit.frontend import eager
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _evaluator():
+@pytest.fixture(autouse=True)
+def _evaluator(request, monkeypatch):
     """Everything here is about the frontend, except for what takes `run`."""
-    original = eager.run
-    eager.run = run_on_evaluator
-    yield
-    eager.run = original
+    if "run" not in request.fixturenames:
+        monkeypatch.setattr(eager, "run", run_on_evaluator)
+
+
+def examples(test):
+    """Many examples; the fixture above is the same for all of them."""
+    return settings(
+        max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )(test)
 
 
 def filled(shape, dtype=np.int64):
     return np.arange(int(np.prod(shape)), dtype=dtype).reshape(shape)
 
 
-@settings(max_examples=200, deadline=None)
+@examples
 @given(st.data())
 def test_basic_indices(data):
     array = filled(data.draw(SHAPES))
@@ -38,7 +43,7 @@ def test_basic_indices(data):
     np.testing.assert_array_equal(got.numpy(), expected)
 
 
-@settings(max_examples=200, deadline=None)
+@examples
 @given(st.data())
 def test_basic_assignment_and_aliases(data):
     array = filled(data.draw(SHAPES))
@@ -55,7 +60,7 @@ def test_basic_assignment_and_aliases(data):
     np.testing.assert_array_equal(alias.numpy(), array.T)
 
 
-@settings(max_examples=200, deadline=None)
+@examples
 @given(st.data())
 def test_views_of_views_alias(data):
     array = filled(data.draw(SHAPES))
@@ -70,7 +75,7 @@ def test_views_of_views_alias(data):
     np.testing.assert_array_equal(x.numpy(), array)
 
 
-@settings(max_examples=200, deadline=None)
+@examples
 @given(st.data())
 def test_integer_arrays(data):
     array = filled(data.draw(hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=4)))
@@ -223,7 +228,7 @@ def test_errors(case):
 
 
 def test_windows_that_overlap_cut_the_recording_between_operands():
-    """A storage is written in part, then read in an overlapping part by an operator with other pending operands."""
+    """A storage is written in part, then read in an overlapping part next to other pending operands."""
     x = tj.asarray(np.arange(8))
     expected = np.arange(8)
     x[2:5] = 1

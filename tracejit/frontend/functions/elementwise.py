@@ -23,6 +23,7 @@ from tracejit.frontend.location import user_location
 from tracejit.ir.op import OPS, Op
 from tracejit.ops import copy as copy_op
 from tracejit.ops import round as round_op
+from tracejit.ops import stop_gradient as stop_gradient_op
 from tracejit.ops import where as where_op
 
 if TYPE_CHECKING:
@@ -147,7 +148,17 @@ def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
     return result if max is None else dispatch.apply(OPS["minimum"], result, max)
 
 
-_OWN = {f.__name__: f for f in (pow, round, positive, where, clip)}
+def stop_gradient(x: Any, /) -> NDArray:
+    """A copy of the operand through which no gradient flows back.
+
+    >>> import tracejit as tj
+    >>> tj.grad(lambda x: (tj.stop_gradient(x) * x).sum())(tj.asarray([3.0]))
+    NDArray([3.], dtype=float32)
+    """
+    return dispatch.emit(stop_gradient_op, dispatch.as_array("stop_gradient", x))
+
+
+_OWN = {f.__name__: f for f in (pow, round, positive, where, clip, stop_gradient)}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     op.name: _OWN.get(op.name) or _public(op) for op in OPS.values() if op.arity and op.promotion
 } | _OWN
