@@ -188,18 +188,24 @@ def quotient(a: Any, b: Any) -> Any:
     return a._binary(b, None, "sdiv", "udiv")
 
 
-@word(lambda table, index: np.asarray(table)[index])
-def lookup(table: Sequence[float], index: Any) -> Any:
-    """Element `index` (an int64 lane, in range) of a constant table of float64."""
+@word(lambda a, b: np.uint64(int(a) * int(b) >> 64))
+def product_high(a: Any, b: Any) -> Any:
+    """The upper half of the 128-bit product of two uint64."""
+    builder, wide = a.builder, ir.IntType(128)
+    product = builder.mul(builder.zext(a.value, wide), builder.zext(a.lift(b).value, wide))
+    return a.like(builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), LLVM_TYPE["uint64"]))
+
+
+@word(lambda table, index: np.array(table, np.uint64)[index])
+def lookup(table: Sequence[int], index: Any) -> Any:
+    """Element `index` (an int64 lane, in range) of a constant table of uint64."""
     builder, module = index.builder, index.builder.module
-    kind = ir.ArrayType(LLVM_TYPE["float64"], len(table))
-    name = f"tracejit.table.{abs(hash(tuple(table))):x}"
+    kind = ir.ArrayType(LLVM_TYPE["uint64"], len(table))
+    name = f"tracejit.table.{hash(tuple(table)):x}"
     constant = module.globals.get(name)
     if constant is None:
         constant = ir.GlobalVariable(module, kind, name, addrspace=1 if index.on_gpu else 0)
         constant.initializer = ir.Constant(kind, list(table))
         constant.global_constant, constant.linkage = True, "internal"
     element = builder.gep(constant, [ir.Constant(ir.IntType(64), 0), index.value], inbounds=True)
-    value = builder.load(element)
-    value.set_metadata("invariant.load", module.add_metadata([]))
-    return index.like(value, "float64")
+    return index.like(builder.load(element), "uint64")
