@@ -1,5 +1,6 @@
 """compile_graph: whole graphs as machine code on the engine, against the evaluator; kernels' origins."""
 
+import os
 import pathlib
 import struct
 import subprocess
@@ -338,6 +339,27 @@ def test_a_failing_compile_leaves_nothing_behind(empty_store):
     ((kernel, origin),) = loader.load([good])
     assert origin == "compiled"
     assert kernel.addresses["kernel"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_does_not_wait_for_threads_it_has_not(empty_store):
+    """A thread of the parent is compiling at the time of the fork; the child compiles for itself."""
+    compile_graph(elementwise())
+    (structure, done), *_ = loader._kernels.items()
+    loader._kernels[structure] = type(done)()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            loaded = loader.load([loader.Recipe("again", structure, lambda: emit(structure))])
+            os.write(write, loaded[0][1].encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        assert pipe.read() == "loaded"
+    assert os.waitpid(child, 0)[1] == 0
+    loader._kernels[structure] = done
 
 
 def _any_spec():

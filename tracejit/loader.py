@@ -15,6 +15,7 @@ about. `load` turns recipes into `Kernel`s. What always holds:
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import threading
 import time
@@ -79,6 +80,18 @@ def forget() -> None:
     """Forget the kernels in memory, so that they are looked up in the store again; addresses stay valid."""
     with _lock:
         _kernels.clear()
+
+
+def _start_anew_after_fork() -> None:
+    """In a forked child, the threads that promised kernels or held the lock are gone."""
+    global _lock
+    _lock = threading.Lock()
+    for structure, future in list(_kernels.items()):
+        if not future.done():
+            del _kernels[structure]
+
+
+os.register_at_fork(after_in_child=_start_anew_after_fork)
 
 
 def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
