@@ -16,7 +16,8 @@ What always holds:
 - No promotion and no implicit conversion: both operands of an operator have one dtype; a Python number
   takes the dtype of the lane beside it. Integers wrap, `>>` repeats the sign of signed integers.
 - No exceptions and no fast-math flags: each operator is exactly the IEEE operation.
-- No branches, so that LLVM's loop vectoriser can take any function whole.
+- No branches, so that LLVM's loop vectoriser can take any function whole (for a rare and costly case there is
+  `tracejit.kernels.outline`).
 
 Numba's front end never sees the inside, so a function costs about a millisecond to compile into a kernel.
 """
@@ -192,10 +193,7 @@ def is_float(x: Any) -> bool:
 
 
 def word(meaning: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare a word of the language: `meaning` on NumPy values, what the decorated function emits on lanes.
-
-    The first lane among the arguments lends its dtype to Python numbers beside it.
-    """
+    """Declare a word: `meaning` on NumPy values, what the decorated function emits on lanes."""
 
     def declare(emit: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(emit)

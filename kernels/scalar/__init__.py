@@ -1,5 +1,4 @@
-"""Scalar functions: what an elementwise operator computes for one element, written once for CPU and
-CUDA.
+"""Scalar functions: what an elementwise operator computes for one element, on CPU and CUDA alike.
 
     from tracejit.kernels.scalar import FUNCTIONS, function_name
 
@@ -16,6 +15,9 @@ the arguments it is part of the name: ``astype_float32(x)``, ``random_bits_uint6
 The functions take their meaning from NumPy. Transcendental ones are within 2 units in the last place of
 the correctly rounded result in float32 and 4 in float64, and exact on special values; all others are
 exact. All are branch-free, so loops over them vectorise.
+
+A new one is a function with the decorator `scalar` in the module where it belongs, written over lanes (see
+`tracejit.kernels.lane` and the words in `tracejit.kernels.intrinsics`).
 """
 
 from tracejit.kernels import philox

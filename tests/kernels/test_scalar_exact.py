@@ -207,3 +207,10 @@ def test_lookup_names():
     with pytest.raises(KeyError, match="no scalar function for kernel 'frobnicate'"):
         function_name("frobnicate", "float32")
     assert "copysign" in FUNCTIONS
+
+
+def test_nothing_is_promoted():
+    with pytest.raises(TypeError, match="different dtypes: float32 and float64"):
+        Loops([(["add"], ["float32", "float64"], ["float64"])])
+    with pytest.raises(TypeError, match="/ is not defined for int32"):
+        Loops([(["divide"], ["int32", "int32"], ["int32"])])
