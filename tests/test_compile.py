@@ -158,6 +158,12 @@ def test_products_of_views(dtype):
     check(b.graph([b.emit(ops.negative, y), batched]))
 
 
+def test_products_of_fills():
+    b = Builder()
+    x, n = b.input(ArrayType((5, 4), F4)), b.input(ArrayType((), F4, HOST))
+    check(b.graph([b.emit(ops.matmul, b.emit(ops.full, n, shape=(3, 5), device=CPU), x)]))
+
+
 def test_scatter_add():
     b = Builder()
     x, index = b.input(ArrayType((4, 3, 5), F4)), b.input(ArrayType((3,), I8))
