@@ -21,7 +21,7 @@ from tracejit.compile import compile_graph, run_reference, schedule_key
 from tracejit.config import config
 from tracejit.errors import DeviceError, OutOfBoundsError
 from tracejit.ir.graph import Builder, Effect, Graph, Value, constant_of
-from tracejit.ir.types import HOST, ArrayType, Device
+from tracejit.ir.types import CPU, HOST, ArrayType, Device
 from tracejit.ir.view import View
 from tracejit.ops.structure import CALLBACKS, keep_callback
 from tracejit.schedule import Packer

@@ -20,8 +20,8 @@ if the
     task 2   %5 input 0      = fused(%0, %4)           after 1     an effect, straight into the storage
 
 Bytes: *planned* is the size of the arena. *Naive* is what MXNet's paper compares with (Chen et al. 2015):
-one buffer for each internal result of the operators as they stood before fusion. Views, fills and index
-ranges count nothing on either side, and neither do inputs, outputs and the storages that effects write.
+one buffer for each internal result of the operators as they stood before fusion, where views, fills and
+index ranges count nothing. Inputs, outputs and the storages that effects write count on neither side.
 """
 
 from __future__ import annotations
