@@ -43,14 +43,15 @@ def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
     missed: list[Missed] = []
     clean = optimize(graph, "dce", times)
     fused = optimize(clean, times=times, start_after="dce", missed=missed)
-    with _timed(times, "plan"):
+    with _timed(times, "legalize"):
         legal = legalize(fused, aliases)
-        check("legalize", legal)
+    check("legalize", legal)
+    with _timed(times, "plan"):
         memory = plan(legal, aliases)
+    with _timed(times, "lower"):
         jobs = [job(task) for task in memory.tasks]
     with _timed(times, "kernels"):
-        recipes = [recipe for job in jobs for recipe in job.recipes]
-        loaded = load(recipes)
+        loaded = load([recipe for job in jobs for recipe in job.recipes])
     with _timed(times, "assemble"):
         return _schedule(memory, jobs, loaded, naive_bytes(clean), len(graph.nodes), tuple(missed), times)
 

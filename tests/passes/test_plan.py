@@ -19,6 +19,7 @@ from tracejit.ir.verify import verify
 from tracejit.ir.view import View
 from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
+from tracejit.passes.fuse import fuse
 from tracejit.passes.legalize import legalize
 from tracejit.passes.memory import can_fail
 from tracejit.passes.plan import Kind, MemoryPlan, naive_bytes, plan
@@ -78,6 +79,7 @@ def test_random_graphs(seed):
     simple = dce(cse(simplify(graph)))
     assert_same_meaning(legalize(simple), graph, seed)
     check_plan(wrapped(simple), seed)
+    check_plan(fuse(simple), seed)
 
 
 @pytest.mark.parametrize("seed", range(150))
