@@ -13,11 +13,11 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
-from tracejit.frontend import dispatch, random
+from tracejit.frontend import dispatch, promotion, random
 from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.axes import integer, normalize_axes, normalize_axis
 from tracejit.frontend.functions import elementwise, reductions
-from tracejit.frontend.functions.creation import positions
+from tracejit.frontend.functions.ranges import positions
 from tracejit.frontend.location import user_location
 from tracejit.frontend.ndarray import NDArray
 
@@ -28,7 +28,7 @@ tanh = elementwise.tanh
 def _floating(name: str, x: Any) -> Any:
     """`x` as an array of a floating dtype."""
     array = dispatch.as_array(name, x)
-    return dispatch.cast(array, dispatch.floating(array.dtype))
+    return dispatch.cast(array, promotion.floating(array.dtype))
 
 
 def relu(x: Any, /) -> NDArray:
@@ -139,7 +139,7 @@ def one_hot(labels: Any, num_classes: int, /, *, dtype: Any = None, axis: int = 
     place = normalize_axis("nn.one_hot", axis, found.ndim + 1)
     hits = _hits(found, integer("nn.one_hot: num_classes", num_classes), place)
     return dispatch.cast(
-        hits, np.dtype("float32") if dtype is None else dispatch.supported("nn.one_hot", dtype)
+        hits, np.dtype("float32") if dtype is None else promotion.supported("nn.one_hot", dtype)
     )
 
 

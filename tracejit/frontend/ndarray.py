@@ -14,9 +14,9 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError
-from tracejit.frontend import dispatch, indexing, interop
+from tracejit.frontend import dispatch, indexing, interop, promotion
 from tracejit.frontend.array import ArrayCore
-from tracejit.frontend.functions import elementwise, linear, manipulation, reductions
+from tracejit.frontend.functions import elementwise, linear, manipulation, movement, reductions
 from tracejit.frontend.number import NumberProxy
 from tracejit.ir.op import Op
 
@@ -79,7 +79,7 @@ class NDArray(ArrayCore):
     __ge__ = _comparison(ops.greater_equal)
     __eq__ = _comparison(ops.equal)
     __ne__ = _comparison(ops.not_equal)
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     __add__, __radd__, __iadd__ = _binary(ops.add)
     __sub__, __rsub__, __isub__ = _binary(ops.subtract)
@@ -94,25 +94,25 @@ class NDArray(ArrayCore):
     __rshift__, __rrshift__, __irshift__ = _binary(ops.bitwise_right_shift)
 
     def __pow__(self, other: Any) -> Any:
-        return dispatch.power(self, other) if _takes(other) else NotImplemented
+        return elementwise.pow(self, other) if _takes(other) else NotImplemented
 
     def __rpow__(self, other: Any) -> Any:
-        return dispatch.power(other, self) if _takes(other) else NotImplemented
+        return elementwise.pow(other, self) if _takes(other) else NotImplemented
 
     def __ipow__(self, other: Any) -> Any:
         if not _takes(other):
             return NotImplemented
-        dispatch.write(self, dispatch.power(self, other), "in-place pow")
+        dispatch.write(self, elementwise.pow(self, other), "in-place pow")
         return self
 
     def __matmul__(self, other: Any) -> Any:
-        return dispatch.matmul(self, other) if isinstance(other, (ArrayCore, np.ndarray)) else NotImplemented
+        return linear.matmul(self, other) if isinstance(other, (ArrayCore, np.ndarray)) else NotImplemented
 
     def __rmatmul__(self, other: Any) -> Any:
-        return dispatch.matmul(other, self) if isinstance(other, np.ndarray) else NotImplemented
+        return linear.matmul(other, self) if isinstance(other, np.ndarray) else NotImplemented
 
     def __imatmul__(self, other: Any) -> Any:
-        dispatch.write(self, dispatch.matmul(self, other), "in-place matmul")
+        dispatch.write(self, linear.matmul(self, other), "in-place matmul")
         return self
 
     def __getitem__(self, index: Any) -> Any:
@@ -157,7 +157,7 @@ class NDArray(ArrayCore):
     ravel = manipulation.ravel
     squeeze = manipulation.squeeze
     swapaxes = manipulation.swapaxes
-    take = manipulation.take
+    take = movement.take
     clip = elementwise.clip
     round = elementwise.round
     dot = linear.dot
@@ -195,7 +195,7 @@ class NDArray(ArrayCore):
 
     def astype(self, dtype: Any, *, copy: bool = True) -> NDArray:
         """The elements cast to `dtype`; without need and with ``copy=False``, the array itself."""
-        wanted = dispatch.supported("astype", dtype)
+        wanted = promotion.supported("astype", dtype)
         if wanted == self.dtype:
             return self.copy() if copy else self
         return dispatch.emit(ops.astype, self, dtype=wanted)

@@ -26,7 +26,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, locate
-from tracejit.frontend import dispatch, eager
+from tracejit.frontend import dispatch, eager, promotion
 from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.axes import as_device, integer, new_shape
 from tracejit.frontend.location import user_location
@@ -117,7 +117,7 @@ def _unit(shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Any:
 
 
 def _place(name: str, shape: Any, dtype: Any, device: Any) -> tuple[tuple[int, ...], np.dtype, Device]:
-    wanted = FLOAT32 if dtype is None else dispatch.supported(name, dtype)
+    wanted = FLOAT32 if dtype is None else promotion.supported(name, dtype)
     if wanted.kind != "f":
         raise locate(
             ArgumentError(f"{name}: dtype must be float32 or float64, not {wanted}"), user_location()
@@ -183,7 +183,7 @@ def integers(
     """
     bounds = (0, low) if high is None else (low, high)
     first, last = (integer("random.integers", plain(b)) for b in bounds)
-    wanted = INT64 if dtype is None else dispatch.supported("random.integers", dtype)
+    wanted = INT64 if dtype is None else promotion.supported("random.integers", dtype)
     if wanted.kind not in "iu":
         raise locate(
             ArgumentError(f"random.integers: dtype must be an integer, not {wanted}"), user_location()

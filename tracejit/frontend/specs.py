@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracejit.frontend import dispatch, tracer, trees
+from tracejit.frontend import promotion, tracer, trees
 from tracejit.frontend.axes import new_shape
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.storage import Storage
@@ -36,7 +36,7 @@ class Spec:
 
 def spec(shape: Any, dtype: Any = np.float32, device: Device = CPU) -> Spec:
     """The specification of an array of `shape` (an integer or a sequence) and `dtype` on `device`."""
-    return Spec(new_shape("spec", shape), dispatch.supported("spec", dtype), device)
+    return Spec(new_shape("spec", shape), promotion.supported("spec", dtype), device)
 
 
 def _stand_in(leaf: Any) -> Any:

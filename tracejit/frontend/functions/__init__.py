@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracejit.frontend.functions import creation, dtypes, elementwise, linear, manipulation, reductions
+from tracejit.frontend.functions import (
+    creation,
+    dtypes,
+    elementwise,
+    linear,
+    manipulation,
+    movement,
+    ranges,
+    reductions,
+)
 
-NAMESPACE: dict[str, Any] = {
-    name: getattr(module, name)
-    for module in (creation, dtypes, elementwise, linear, manipulation, reductions)
-    for name in module.__all__
-} | {"bool": dtypes.bool_}
+MODULES = (creation, dtypes, elementwise, linear, manipulation, movement, ranges, reductions)
+
+NAMESPACE: dict[str, Any] = {name: getattr(module, name) for module in MODULES for name in module.__all__}
+NAMESPACE["bool"] = dtypes.bool_

@@ -1,15 +1,11 @@
-"""Creating arrays: from Python and NumPy data, filled with a number, or computed from positions.
+"""Creating arrays from Python and NumPy data, or filled with a number.
 
 Floating arrays are float32 unless a dtype is given, integers int64. Shapes are integers or tuples of them.
 `device` is a `Device` or its text (``"cpu:0"``); the default device if left out.
-
-Everything that depends on positions starts from one operator, `iota`; a grid of indices is a view of it
-(`positions`), so that it costs no memory inside a kernel.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +13,12 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, ShapeError, locate
-from tracejit.frontend import dispatch
+from tracejit.frontend import dispatch, promotion
 from tracejit.frontend.array import ArrayCore
-from tracejit.frontend.axes import as_device, integer, new_shape
+from tracejit.frontend.axes import as_device, new_shape
 from tracejit.frontend.location import user_location
 from tracejit.frontend.number import NumberProxy, is_number
 from tracejit.ir.types import Device
-from tracejit.ir.view import View
 
 if TYPE_CHECKING:
     from tracejit.frontend.ndarray import NDArray
@@ -31,11 +26,13 @@ if TYPE_CHECKING:
 BOOL, INT64, FLOAT32, FLOAT64 = map(np.dtype, ("bool", "int64", "float32", "float64"))
 
 
-def _dtype(name: str, dtype: Any, default: np.dtype) -> np.dtype:
-    return default if dtype is None else dispatch.supported(name, dtype)
+def chosen_dtype(name: str, dtype: Any, default: np.dtype) -> np.dtype:
+    """`dtype` if given, else the default."""
+    return default if dtype is None else promotion.supported(name, dtype)
 
 
-def _device(name: str, device: Any) -> Device:
+def chosen_device(name: str, device: Any) -> Device:
+    """`device` if given, else the default one."""
     return as_device(name, device, ArrayCore.default_device)
 
 
@@ -62,7 +59,7 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
             ),
             user_location(),
         )
-    wanted = _dtype("asarray", dtype, array.dtype)
+    wanted = chosen_dtype("asarray", dtype, array.dtype)
     place = as_device("asarray", device, array.device)
     if (wanted, place) != (array.dtype, array.device) and copy is False:
         raise locate(
@@ -117,7 +114,7 @@ def _stack(items: Sequence[Any]) -> Any:
         raise locate(
             ShapeError(f"asarray: the items of a list have different shapes: {shapes}"), user_location()
         )
-    dtype = dispatch.common_dtype("asarray", items)
+    dtype = promotion.common_dtype("asarray", items)
     result = empty((len(items), *first.shape), dtype=dtype, device=first.device)
     for index, item in enumerate(items):
         dispatch.write(
@@ -146,9 +143,9 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     >>> tj.empty((2, 3)).shape
     (2, 3)
     """
-    where = _device("empty", device)
+    where = chosen_device("empty", device)
     return dispatch.emit(
-        ops.empty, shape=new_shape("empty", shape), dtype=_dtype("empty", dtype, FLOAT32), device=where
+        ops.empty, shape=new_shape("empty", shape), dtype=chosen_dtype("empty", dtype, FLOAT32), device=where
     )
 
 
@@ -162,13 +159,13 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
     NDArray([7, 7], dtype=int64)
     """
     value = dispatch.as_operand("full", fill_value)
-    wanted = _dtype("full", dtype, dispatch.common_dtype("full", (value,)))
+    wanted = chosen_dtype("full", dtype, promotion.common_dtype("full", (value,)))
     extents = new_shape("full", shape)
     if isinstance(value, ArrayCore) and dispatch.broadcast_shape("full", [value.shape, extents]) != extents:
         raise locate(
             ShapeError(f"full: a value of shape {value.shape} does not fit {extents}"), user_location()
         )
-    return dispatch.full(value, extents, wanted, _device("full", device))
+    return dispatch.full(value, extents, wanted, chosen_device("full", device))
 
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
@@ -178,7 +175,7 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     >>> tj.zeros(2)
     NDArray([0., 0.], dtype=float32)
     """
-    return full(shape, 0, dtype=_dtype("zeros", dtype, FLOAT32), device=device)
+    return full(shape, 0, dtype=chosen_dtype("zeros", dtype, FLOAT32), device=device)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
@@ -188,7 +185,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     >>> tj.ones(2, dtype=tj.int32)
     NDArray([1, 1], dtype=int32)
     """
-    return full(shape, 1, dtype=_dtype("ones", dtype, FLOAT32), device=device)
+    return full(shape, 1, dtype=chosen_dtype("ones", dtype, FLOAT32), device=device)
 
 
 def full_like(
@@ -204,7 +201,7 @@ def full_like(
     return full(
         like.shape if shape is None else shape,
         fill_value,
-        dtype=_dtype("full_like", dtype, like.dtype),
+        dtype=chosen_dtype("full_like", dtype, like.dtype),
         device=like.device if device is None else device,
     )
 
@@ -239,184 +236,20 @@ def empty_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any =
     like = dispatch.as_array("empty_like", x)
     return empty(
         like.shape if shape is None else shape,
-        dtype=_dtype("empty_like", dtype, like.dtype),
+        dtype=chosen_dtype("empty_like", dtype, like.dtype),
         device=like.device if device is None else device,
     )
 
 
-# -- from positions ------------------------------------------------------------------------------------------
-
-
-def positions(shape: tuple[int, ...], axis: int, device: Device) -> Any:
-    """For each element of an array of `shape` its index along `axis`, int64: a broadcast view of an iota."""
-    line = dispatch.emit(ops.iota, size=shape[axis], device=device)
-    strides = tuple(int(a == axis) for a in range(len(shape)))
-    return ArrayCore.new(line._storage, View(0, shape, strides))
-
-
-def _line(count: int, start: Any, step: Any, dtype: np.dtype, device: Device) -> Any:
-    """start, start + step, ...: integers exactly, others computed in float64 and cast once."""
-    index = dispatch.emit(ops.iota, size=count, device=device)
-    if dtype.kind == "f" or isinstance(start, float) or isinstance(step, float):
-        index = dispatch.cast(index, FLOAT64)
-    if not (type(step) is int and step == 1):
-        index = index * step
-    if not (type(start) is int and start == 0):
-        index = index + start
-    return dispatch.cast(index, dtype)
-
-
-def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> NDArray:
-    """Evenly spaced numbers from `start` (0 if only one is given) up to `stop`, which is left out.
-
-    int64 where all are integers, else float32.
-
-    >>> import tracejit as tj
-    >>> tj.arange(2, 8, 2)
-    NDArray([2, 4, 6], dtype=int64)
-    """
-    if stop is None:
-        start, stop = 0, start
-    for bound in (start, stop, step):
-        if not is_number(bound):
-            raise locate(
-                ArgumentError(f"arange: expected numbers, got {type(bound).__name__} {bound!r}"),
-                user_location(),
-            )
-    if step == 0:
-        raise locate(ArgumentError("arange: step must not be 0"), user_location())
-    whole = all(isinstance(bound, int) for bound in (start, stop, step))
-    if whole:
-        count = len(range(integer("arange", start), integer("arange", stop), integer("arange", step)))
-    else:
-        count = max(0, math.ceil((stop - start) / step))
-    wanted = _dtype("arange", dtype, INT64 if whole else FLOAT32)
-    return _line(count, start, step, wanted, _device("arange", device))
-
-
-def linspace(
-    start: Any, stop: Any, num: int = 50, *, dtype: Any = None, endpoint: bool = True, device: Any = None
-) -> NDArray:
-    """`num` evenly spaced numbers from `start` to `stop`, which without `endpoint` is left out (float32).
-
-    Integer dtypes round down. `start` and `stop` are numbers.
-
-    >>> import tracejit as tj
-    >>> tj.linspace(0, 1, 5)
-    NDArray([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
-    """
-    for bound in (start, stop):
-        if not is_number(bound):
-            raise locate(
-                ArgumentError(f"linspace: expected numbers, got {type(bound).__name__}"), user_location()
-            )
-    count = integer("linspace: num", num)
-    if count < 0:
-        raise locate(ShapeError(f"linspace: num must not be negative, got {count}"), user_location())
-    wanted = _dtype("linspace", dtype, FLOAT32)
-    intervals = count - 1 if endpoint else count
-    index = dispatch.emit(ops.iota, size=count, device=_device("linspace", device))
-    line = dispatch.cast(index, FLOAT64)
-    line = line * ((stop - start) / intervals) + start if intervals > 0 else line + start
-    if endpoint and count > 1:
-        line = dispatch.apply(ops.where, index == intervals, stop * 1.0, line)
-    if wanted.kind in "iu":
-        line = dispatch.apply(ops.floor, line)
-    return dispatch.cast(line, wanted)
-
-
-def eye(
-    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
-) -> NDArray:
-    """Ones on the k-th diagonal and zeros elsewhere (float32 by default).
-
-    >>> import tracejit as tj
-    >>> tj.eye(2, dtype=tj.int8)
-    NDArray([[1, 0],
-             [0, 1]], dtype=int8)
-    """
-    shape = new_shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
-    where = _device("eye", device)
-    hits = positions(shape, 1, where) == positions(shape, 0, where) + integer("eye: k", k)
-    return dispatch.cast(hits, _dtype("eye", dtype, FLOAT32))
-
-
-def _triangle(name: str, x: Any, k: int, *, lower: bool) -> Any:
-    array = dispatch.as_array(name, x)
-    if array.ndim < 2:
-        raise locate(
-            ShapeError(f"{name}: needs at least 2 dimensions, got shape {array.shape}"), user_location()
-        )
-    matrix = array.shape[-2:]
-    column = positions(matrix, 1, array.device)
-    diagonal = positions(matrix, 0, array.device) + integer(f"{name}: k", k)
-    kept = column <= diagonal if lower else column >= diagonal
-    return dispatch.apply(ops.where, kept, array, False if array.dtype == BOOL else 0)
-
-
-def tril(x: Any, /, k: int = 0) -> NDArray:
-    """The elements of matrices on and below the k-th diagonal, zeros elsewhere.
-
-    >>> import tracejit as tj
-    >>> tj.tril(tj.ones((2, 2)))
-    NDArray([[1., 0.],
-             [1., 1.]], dtype=float32)
-    """
-    return _triangle("tril", x, k, lower=True)
-
-
-def triu(x: Any, /, k: int = 0) -> NDArray:
-    """The elements of matrices on and above the k-th diagonal, zeros elsewhere.
-
-    >>> import tracejit as tj
-    >>> tj.triu(tj.ones((2, 2)))
-    NDArray([[1., 1.],
-             [0., 1.]], dtype=float32)
-    """
-    return _triangle("triu", x, k, lower=False)
-
-
-def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[NDArray, ...]:
-    """Coordinate arrays from one-dimensional ones; the first two dimensions are swapped unless ``"ij"``.
-
-    >>> import tracejit as tj
-    >>> x, y = tj.meshgrid(tj.arange(3), tj.arange(2))
-    >>> y
-    NDArray([[0, 0, 0],
-             [1, 1, 1]], dtype=int64)
-    """
-    if indexing not in ("xy", "ij"):
-        raise locate(ArgumentError(f'meshgrid: indexing is "xy" or "ij", not {indexing!r}'), user_location())
-    lines = [dispatch.as_array("meshgrid", x) for x in arrays]
-    if any(x.ndim > 1 for x in lines):
-        raise locate(ShapeError("meshgrid: the arrays must have one dimension each"), user_location())
-    order = list(range(len(lines)))
-    if indexing == "xy" and len(lines) > 1:
-        order[:2] = 1, 0
-    shape = tuple(lines[i].size for i in order)
-    grids = []
-    for i, line in enumerate(lines):
-        stride = line._view.strides[0] if line.ndim else 0
-        strides = tuple(stride if order[a] == i else 0 for a in range(len(shape)))
-        grids.append(ArrayCore.new(line._storage, View(line._view.offset, shape, strides)).copy())
-    return tuple(grids)
-
-
 __all__ = [
-    "arange",
     "array",
     "asarray",
     "empty",
     "empty_like",
-    "eye",
     "full",
     "full_like",
-    "linspace",
-    "meshgrid",
     "ones",
     "ones_like",
-    "tril",
-    "triu",
     "zeros",
     "zeros_like",
 ]

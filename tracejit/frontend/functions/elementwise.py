@@ -18,11 +18,14 @@ import numpy as np
 
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend import dispatch
+from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.axes import integer
 from tracejit.frontend.location import user_location
 from tracejit.ir.op import OPS, Op
 from tracejit.ops import copy as copy_op
+from tracejit.ops import pow as pow_op
 from tracejit.ops import round as round_op
+from tracejit.ops import square as square_op
 from tracejit.ops import stop_gradient as stop_gradient_op
 from tracejit.ops import where as where_op
 
@@ -76,7 +79,16 @@ def pow(x1: Any, x2: Any, /) -> NDArray:
     >>> tj.pow(tj.asarray([1, 2, 3]), 2)
     NDArray([1, 4, 9], dtype=int64)
     """
-    return dispatch.power(x1, x2)
+    if type(x2) is int and x2 == 2 and isinstance(x1, ArrayCore) and x1.dtype.kind != "b":
+        return dispatch.apply(square_op, x1)
+    if type(x2) is int and x2 < 0 and isinstance(x1, ArrayCore) and x1.dtype.kind in "biu":
+        raise locate(
+            ArgumentError(
+                f"pow: integers to the negative power {x2} are no integers; cast the base to a float first"
+            ),
+            user_location(),
+        )
+    return dispatch.apply(pow_op, x1, x2)
 
 
 def round(x: Any, /, decimals: int = 0) -> NDArray:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tracejit import ops
 from tracejit.errors import ShapeError, locate
-from tracejit.frontend import dispatch
+from tracejit.frontend import dispatch, promotion
 from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.axes import axis_list, integer
 from tracejit.frontend.functions.manipulation import moveaxis, permute_dims, ravel, reshape
@@ -15,6 +17,8 @@ from tracejit.frontend.location import user_location
 
 if TYPE_CHECKING:
     from tracejit.frontend.ndarray import NDArray
+
+INT64 = np.dtype("int64")
 
 
 def matmul(x1: Any, x2: Any, /) -> NDArray:
@@ -24,7 +28,38 @@ def matmul(x1: Any, x2: Any, /) -> NDArray:
     >>> tj.matmul(tj.asarray([[1, 2], [3, 4]]), tj.asarray([1, 1]))
     NDArray([3, 7], dtype=int64)
     """
-    return dispatch.matmul(x1, x2)
+    a, b = dispatch.as_operand("matmul", x1), dispatch.as_operand("matmul", x2)
+    if not isinstance(a, ArrayCore) or not isinstance(b, ArrayCore) or not a.ndim or not b.ndim:
+        raise locate(
+            ShapeError("matmul: operands need at least one dimension; use * for numbers"), user_location()
+        )
+    dtype = promotion.common_dtype("matmul", (a, b))
+    if dtype.kind == "b":
+        counts = matmul(dispatch.cast(a, INT64), dispatch.cast(b, INT64))
+        return dispatch.apply(ops.not_equal, counts, 0)
+    a, b = dispatch.cast(a, dtype), dispatch.cast(b, dtype)
+    left = a._view if a.ndim > 1 else a._view.expand(0)
+    right = b._view if b.ndim > 1 else b._view.expand(1)
+    if left.shape[-1] != right.shape[-2]:
+        raise locate(
+            ShapeError(
+                f"matmul: {a.shape} @ {b.shape}: the last extent of the first ({left.shape[-1]}) must equal "
+                f"the last but one of the second ({right.shape[-2]})"
+            ),
+            user_location(),
+        )
+    batch = dispatch.broadcast_shape("matmul", [left.shape[:-2], right.shape[:-2]])
+    wide = [
+        ArrayCore.new(x._storage, seen.broadcast((*batch, *seen.shape[-2:])))
+        for x, seen in ((a, left), (b, right))
+    ]
+    result = dispatch.emit(ops.matmul, *wide)
+    view = result._view
+    if b.ndim == 1:
+        view = view.drop([len(view.shape) - 1])
+    if a.ndim == 1:
+        view = view.drop([len(view.shape) - (2 if b.ndim > 1 else 1)])
+    return ArrayCore.new(result._storage, view)
 
 
 def dot(x1: Any, x2: Any, /) -> NDArray:
@@ -38,7 +73,7 @@ def dot(x1: Any, x2: Any, /) -> NDArray:
     if not a.ndim or not b.ndim:
         return dispatch.apply(ops.multiply, a, b)
     if b.ndim <= 2:
-        return dispatch.matmul(a, b)
+        return matmul(a, b)
     return tensordot(a, b, axes=((-1,), (-2,)))
 
 
@@ -73,7 +108,7 @@ def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> NDArray:
     free_b = [i for i in range(b.ndim) if i not in right]
     inner = math.prod(extents)
     rows, columns = [a.shape[i] for i in free_a], [b.shape[i] for i in free_b]
-    product = dispatch.matmul(
+    product = matmul(
         reshape(permute_dims(a, (*free_a, *left)), (math.prod(rows), inner)),
         reshape(permute_dims(b, (*right, *free_b)), (inner, math.prod(columns))),
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, DTypeError, locate
-from tracejit.frontend import dispatch
+from tracejit.frontend import dispatch, promotion
 from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.axes import normalize_axes, normalize_axis
 from tracejit.frontend.location import user_location
@@ -43,7 +43,7 @@ def _restore(x: Any, axes: tuple[int, ...]) -> Any:
 def _wide(name: str, x: Any, dtype: Any) -> Any:
     """`x` in the dtype in which it is summed: `dtype` if given, else NumPy's choice."""
     if dtype is not None:
-        return dispatch.cast(x, dispatch.supported(name, dtype))
+        return dispatch.cast(x, promotion.supported(name, dtype))
     if x.dtype.kind in "bi":
         return dispatch.cast(x, INT64)
     return dispatch.cast(x, UINT64 if x.dtype.kind == "u" else x.dtype)
@@ -53,7 +53,7 @@ def _real(name: str, x: Any, dtype: Any) -> Any:
     """`x` in the dtype of its mean: `dtype` if given, else its own floating one or float64."""
     if dtype is None:
         return x if x.dtype.kind == "f" else dispatch.cast(x, FLOAT64)
-    wanted = dispatch.supported(name, dtype)
+    wanted = promotion.supported(name, dtype)
     if wanted.kind != "f":
         raise locate(DTypeError(f"{name}: dtype must be float32 or float64, not {wanted}"), user_location())
     return dispatch.cast(x, wanted)
