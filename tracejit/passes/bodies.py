@@ -7,13 +7,14 @@ kernel.attributes()               # kind, inplace, result: the attributes of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tracejit import ops
 from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.passes.domain import Program
+from tracejit.passes.free import FreeNodes
 from tracejit.passes.phases import Schedule, check_updates, in_place, schedule
 from tracejit.passes.trace import trace
 
@@ -27,21 +28,15 @@ class Body:
     outputs: tuple[Value, ...]
 
 
-def assemble(
-    nodes: Sequence[Node],
-    producers: Mapping[Value, Node],
-    is_free: Callable[[Node], bool],
-    is_output: Callable[[Value], bool],
-) -> Body:
+def assemble(nodes: Sequence[Node], free: FreeNodes, is_output: Callable[[Value], bool]) -> Body:
     """The body of `nodes`, in order, with a copy of every free node that they use. Constants stay outside."""
     builder = Builder()
     values: dict[Value, Value] = {}
-    inside = set(nodes)
 
     def inner(value: Value) -> Value:
         if value not in values:
-            node = producers.get(value)
-            if node is not None and node not in inside and is_free(node) and node.op is not ops.constant:
+            node = free.producers.get(value)
+            if node is not None and node in free and node.op is not ops.constant:
                 add(node)
             else:
                 values[value] = builder.input(value.type)

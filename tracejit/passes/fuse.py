@@ -99,15 +99,15 @@ class _Fuser:
                     chosen.append(group)
         if chosen:
             shape = node.output.type.shape if is_plain(chosen, node) else None
-            arrays = sum(group.arrays for group in chosen)
+            touched = set().union(*(group.touched for group in chosen))
             group = self.partition.join(chosen, position, node, earlier)
         else:
-            arrays = 0
+            touched = set()
             group = self.partition.start(position, node, earlier)
             group.is_kernel = in_kernel(node)
             simple = node.op is ops.matmul or node.op.has(Trait.ELEMENTWISE)
             shape = node.output.type.shape if simple else None
-        group.shape, group.arrays = shape, arrays + len(origins) + len(node.outputs)
+        group.shape, group.touched = shape, touched.union(origins, node.outputs)
         for joined in group.members.values():
             self.group_of[joined] = group
         for value in origins:
@@ -129,11 +129,14 @@ class _Fuser:
             return False
         readers = [node] if len(groups) == 1 else nodes
         plain = is_plain(groups, node) and not any(self.looks_inside(nodes, reader) for reader in readers)
-        if plain and sum(g.arrays for g in groups) + len(node.inputs) < OPERANDS:
+        touched = len(node.inputs) + 1 + len(set().union(*(g.touched for g in groups)))
+        if plain and touched <= OPERANDS:
             return True
         body = self.body(nodes)
         if sum(not v.type.on_host for v in (*body.inputs, *body.outputs)) > OPERANDS:
             return False
+        if plain:
+            return True
         try:
             analyse(body.graph)
         except Unfusable as error:

@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tracejit.ir.graph import Node
+from tracejit.ir.graph import Node, Value
 
 
 @dataclass(eq=False, slots=True)
@@ -21,7 +21,8 @@ class Group:
     """Nodes of one kernel, by position in the graph.
 
     bits: those of every group that went into it; before: those of all groups that must run earlier.
-    is_kernel: whether it is a generated kernel and may grow; shape: of all its values, if they have one.
+    is_kernel: whether it is a generated kernel and may grow; shape: of all its values, if they have one;
+    touched: values that its nodes read and write.
     """
 
     bits: int
@@ -30,6 +31,7 @@ class Group:
     after: set[Group] = field(default_factory=set)
     is_kernel: bool = True
     shape: tuple[int, ...] | None = None
+    touched: set[Value] = field(default_factory=set)
 
     @property
     def last(self) -> int:

@@ -216,13 +216,24 @@ def _same_place(store: Store, term: Term) -> bool:
 
 
 def check_updates(body: Graph, program: Program, plan: Schedule) -> None:
-    """Refuse a kernel that may read what an update has already overwritten."""
-    allowed = set(in_place(program, plan))
-    for store in program.stores:
-        base = None if store.base is None else body.inputs[store.base]
-        if base is None or (store.output, base) in allowed:
-            continue
-        reads = [t.view for t in program.terms if t.value is base and t.view is not None]
-        gathered = any(t.kind is Kind.GATHER for t in program.terms if t.value is base)
-        if gathered or not all(disjoint(view, store.view, base.type.shape) for view in reads):
-            raise Unfusable("the kernel reads other elements of the array it updates")
+    """Refuse a kernel that may read what an update has already overwritten, or write it twice."""
+    bases: dict[int, int] = {}
+    for position, section in enumerate(plan.sections):
+        for store in section.stores:
+            if store.base is None:
+                continue
+            if bases.setdefault(store.base, store.output) != store.output:
+                raise Unfusable("two updates of one array")
+            base = body.inputs[store.base]
+            for at, other in enumerate(plan.sections):
+                for term in other.compute:
+                    if term.value is base and not _reads_before(term, at, store, position, base):
+                        raise Unfusable("the kernel reads other elements of the array it updates")
+
+
+def _reads_before(term: Term, at: int, store: Store, position: int, base: Value) -> bool:
+    """Whether no read of `term` sees what `store` writes into `base`."""
+    if _same_place(store, term) and at <= position:
+        return True
+    assert term.view is not None
+    return term.kind is Kind.LOAD and disjoint(term.view, store.view, base.type.shape)
