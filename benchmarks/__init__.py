@@ -1,0 +1,2 @@
+"""Comparison with JAX, torch.compile, NumPy, numexpr and hand-written Numba: ``python -m benchmarks
+--help``."""

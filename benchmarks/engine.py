@@ -1,0 +1,150 @@
+"""The engine by itself: cost of a native task, of parallel branches, of a pushed Python task, and of a
+replay.
+
+    python -m benchmarks.engine THREADS
+
+prints its findings as one line of JSON. Kernels that do nothing or only spin are compiled here, outside the
+store.
+
+chain       nanoseconds per task in a launch of 1,000 empty tasks, each after the one before, with the wait
+branches    seconds of two tasks one after the other, over seconds of the same two side by side
+push        microseconds of `push` of a Python function, without running it
+replay      microseconds of a replayed call with 12 arrays and 2 numbers, tiny and waited for
+python      the same with the native launch replaced by nothing: what Python costs
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tracejit as tj
+from benchmarks.peers import pin
+from tracejit import engine
+from tracejit.codegen.build import Entry, build_object
+from tracejit.codegen.link import link
+from tracejit.kernels.executor_layout import FINISHED
+
+CHAIN = 1000
+SPINS = 3_000_000  # about 2 ms
+
+
+def empty(block, lo, hi, scratch):
+    """A kernel that does nothing."""
+    return 0
+
+
+def spin(block, lo, hi, scratch):
+    """A kernel that computes for a while, in registers; the status depends on it but is always 0."""
+    state = block + lo + 1
+    for _ in range(SPINS):
+        state ^= state << 13
+        state ^= state >> 7
+        state ^= state << 17
+    return 0 if state != 0 else 1
+
+
+def median(action: Callable[[], Any], repeats: int) -> float:
+    """Median seconds of a call."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def _program(function: int, after: list[tuple[int, ...]], cost: int) -> Callable[[], None]:
+    tasks = [
+        engine.Task(f"task {i}", None, function, block=0, units=1, chunk=1, after=before, cost=cost)
+        for i, before in enumerate(after)
+    ]
+    program = engine.Program(tasks, [0])
+
+    def launch() -> None:
+        program.launch(b"", ())
+        engine.wait_all()
+
+    return launch
+
+
+def chain(function: int) -> float:
+    """Nanoseconds per task."""
+    launch = _program(function, [(), *[(i,) for i in range(CHAIN - 1)]], cost=0)
+    launch()
+    return median(launch, 200) / CHAIN * 1e9
+
+
+def branches(function: int) -> float:
+    """How many times faster two tasks are side by side."""
+    in_turn = _program(function, [(), (0,)], cost=SPINS * 7)
+    side_by_side = _program(function, [(), ()], cost=SPINS * 7)
+    in_turn(), side_by_side()
+    found = [median(in_turn, 1) / median(side_by_side, 1) for _ in range(51)]
+    return statistics.median(found)
+
+
+def push() -> float:
+    """Microseconds of a push. Tasks of a group are waited for before the next group."""
+    variable, times = engine.Variable(), []
+    for _ in range(50):
+        for _ in range(20):
+            start = time.perf_counter()
+            engine.push(_nothing, writes=[variable])
+            times.append(time.perf_counter() - start)
+        engine.wait_all()
+    return statistics.median(times) * 1e6
+
+
+def _nothing() -> None:
+    pass
+
+
+def replay() -> tuple[float, float]:
+    """Microseconds of a tiny replayed call, waited for; and of its Python alone."""
+
+    @tj.jit
+    def step(params, gradients, rate, decay):
+        for name, gradient in gradients.items():
+            params[name] -= rate * (gradient + decay * params[name])
+
+    params = {f"p{i}": tj.asarray(np.ones(4, np.float32)) for i in range(6)}
+    gradients = {name: tj.asarray(np.ones(4, np.float32)) for name in params}
+
+    def call() -> None:
+        step(params, gradients, 1e-3, 1e-4)
+        engine.wait_all()
+
+    for _ in range(100):
+        call()
+    whole = median(call, 5000)
+    # The native entry point is taken out of the launch; nothing is computed from here on.
+    step.schedules()[0].program._launch = lambda instance, packed, thread: FINISHED
+    python = median(lambda: step(params, gradients, 1e-3, 1e-4), 5000)
+    return whole * 1e6, python * 1e6
+
+
+def main() -> None:
+    """Measure everything and print it."""
+    pin(int(sys.argv[1]))
+    entries = [Entry("empty", empty), Entry("spin", spin)]
+    addresses = link("benchmark", build_object(entries).object_code, ["empty", "spin"])
+    whole, python = replay()
+    findings = {
+        "chain": chain(addresses["empty"]),
+        "branches": branches(addresses["spin"]),
+        "push": push(),
+        "replay": whole,
+        "python": python,
+    }
+    print(json.dumps(findings))
+
+
+if __name__ == "__main__":
+    main()

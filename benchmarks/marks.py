@@ -1,0 +1,170 @@
+"""The marks: what the comparison is expected to show, each with what was measured.
+
+A mark is a limit and a function from the findings of a run to labelled values; there is one row for every
+value, also where it was not measured. Ratios are our time over the best peer's, unless the text says
+otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.cold import STEP
+from benchmarks.memory import FORWARD, TRAINING
+from benchmarks.workload import OURS
+from benchmarks.workloads import WORKLOADS
+
+Findings = dict[str, Any]
+Labelled = Iterable[tuple[str, float | None]]
+KERNELS = [name for name, workload in WORKLOADS.items() if workload.kind == "kernel"]
+NETS = ("AlexNet", "VGG-16", "GoogLeNet", "ResNet-50")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A limit; `unit` scales and names the values, which are ratios where it is empty."""
+
+    text: str
+    limit: float
+    values: Callable[[Findings], Labelled]
+    unit: str = ""
+    at_least: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A mark against one measured value. `met` is None where nothing was measured."""
+
+    text: str
+    label: str
+    limit: str
+    value: str
+    met: bool | None
+
+
+def dig(findings: Any, *path: str) -> Any:
+    """The value at a path of keys, None if it is not there."""
+    for key in path:
+        if not isinstance(findings, dict) or key not in findings:
+            return None
+        findings = findings[key]
+    return findings
+
+
+def against_best(findings: Findings, name: str) -> float | None:
+    """Our ratio to the best peer in a workload."""
+    best = dig(findings, "workloads", name, "best")
+    return None if best is None else dig(findings, "workloads", name, "ratios", best, "ratio")
+
+
+def _best(*names: str) -> Callable[[Findings], Labelled]:
+    return lambda found: [(name, against_best(found, name)) for name in names]
+
+
+def _against(name: str, side: str) -> Callable[[Findings], Labelled]:
+    return lambda found: [(f"{name} / {side}", dig(found, "workloads", name, "ratios", side, "ratio"))]
+
+
+def _at(label: str, *path: str) -> Callable[[Findings], Labelled]:
+    return lambda found: [(label, dig(found, *path))]
+
+
+def _first(workload: str) -> Callable[[Findings], Labelled]:
+    """The first call with a store that holds the executor only."""
+    return _at(workload, "cold", f"executor {workload}", "first")
+
+
+def _geometric_mean(found: Findings) -> Labelled:
+    ratios = [against_best(found, name) for name in KERNELS]
+    measured = [ratio for ratio in ratios if ratio is not None]
+    mean = math.exp(sum(map(math.log, measured)) / len(measured)) if measured else None
+    yield f"geometric mean of {len(measured)} of {len(KERNELS)}", mean
+
+
+def _single_kernels(found: Findings) -> Labelled:
+    """The Adam update has a mark of its own against the hand-written loop; here it is held against the
+    others."""
+    for name in KERNELS:
+        ratios = dig(found, "workloads", name, "ratios") or {}
+        if name == "adam-4M":
+            others = [ratio["ratio"] for side, ratio in ratios.items() if side != "numba"]
+            yield f"{name} (without numba)", max(others, default=None)
+        else:
+            yield name, against_best(found, name)
+
+
+def _bandwidths(found: Findings) -> Labelled:
+    triad = dig(found, "bandwidth", "triad")
+    if triad is None:
+        return [("all kernels", None)]
+    return [(name, value / triad) for name, value in found["bandwidth"].items() if name != "triad"]
+
+
+def _planned(names: Iterable[str]) -> Callable[[Findings], Labelled]:
+    def values(found: Findings) -> Iterator[tuple[str, float | None]]:
+        for name in names:
+            naive, planned = (dig(found, "memory", name, OURS, key) for key in ("naive", "planned"))
+            yield name, planned / naive if naive else None
+
+    return values
+
+
+def _peaks(found: Findings) -> Labelled:
+    for name in TRAINING:
+        ours = dig(found, "memory", name, OURS, "step")
+        sides = dig(found, "memory", name) or {}
+        others = [step for side in sides if side != OURS and (step := dig(sides, side, "step")) is not None]
+        yield name, ours / min(others) if ours is not None and others else None
+
+
+def _allocations(found: Findings) -> Labelled:
+    for name in TRAINING:
+        yield name, dig(found, "memory", name, OURS, "allocations")
+
+
+MARKS = [
+    Mark("MLP step (16,64,32), of JAX", 0.6, _against("mlp-momentum-16x64x32", "jax")),
+    Mark("MLP step (16,64,32) with Adam, of JAX", 0.6, _against("mlp-adam-16x64x32", "jax")),
+    Mark("MLP step (128,784,512)", 0.9, _best("mlp-momentum-128x784x512", "mlp-adam-128x784x512")),
+    Mark("MLP step (1024,784,1024)", 1.0, _best("mlp-momentum-1024x784x1024", "mlp-adam-1024x784x1024")),
+    Mark("every single-kernel workload", 1.0, _single_kernels),
+    Mark("single-kernel workloads together", 0.67, _geometric_mean),
+    Mark("Adam update 4M, of a Numba prange loop", 1.1, _against("adam-4M", "numba")),
+    Mark("memory-bound kernels on 256 MB, of triad bandwidth", 0.85, _bandwidths, at_least=True),
+    Mark("LSTM, transformer step", 0.9, _best("lstm", "transformer")),
+    Mark("import tracejit", 0.15, _at("", "cold", "import tracejit"), "s"),
+    Mark("first call, MLP, store with executor only", 1.0, _first(STEP), "s"),
+    Mark("first call, MLP, empty store", 2.0, _at(STEP, "cold", "empty", "first"), "s"),
+    Mark("first call, LSTM, store with executor only", 3.0, _first("lstm"), "s"),
+    Mark("first call, transformer, store with executor only", 3.0, _first("transformer"), "s"),
+    Mark("first call in a new process, filled store", 0.06, _at(STEP, "cold", "filled", "first"), "s"),
+    Mark("new batch size", 0.015, _at(STEP, "cold", "new batch", "seconds"), "s"),
+    Mark("new batch size, kernels compiled", 0, _at(STEP, "cold", "new batch", "compiled"), "kernels"),
+    Mark("replay, 12 arrays and 2 numbers, Python", 10, _at("", "engine", "python"), "us"),
+    Mark("replay, 12 arrays and 2 numbers, whole call", 15, _at("", "engine", "replay"), "us"),
+    Mark("native task in a chain of 1,000", 150, _at("", "engine", "chain"), "ns"),
+    Mark("two independent branches on two workers", 1.85, _at("", "engine", "branches"), "x", at_least=True),
+    Mark("push of a Python task", 5, _at("", "engine", "push"), "us"),
+    Mark("internal memory, planned over naive, training", 0.5, _planned((*TRAINING, *NETS))),
+    Mark("internal memory, planned over naive, forward only", 0.25, _planned(FORWARD)),
+    Mark("memory of the step, of JAX's", 1.0, _peaks),
+    Mark("allocations from the system, steps 4 to 23", 0, _allocations, "times"),
+]
+
+
+def judge(findings: Findings) -> list[Row]:
+    """One row for every value of every mark."""
+    rows = []
+    for mark in MARKS:
+        sense = "at least" if mark.at_least else "at most"
+        limit = f"{sense} {mark.limit:g} {mark.unit}".strip()
+        for label, value in mark.values(findings):
+            if value is None:
+                rows.append(Row(mark.text, label, limit, "not measured", None))
+                continue
+            met = value >= mark.limit if mark.at_least else value <= mark.limit
+            rows.append(Row(mark.text, label, limit, f"{value:.3g} {mark.unit}".strip(), met))
+    return rows

@@ -1,0 +1,53 @@
+"""Memory: what is planned against what one buffer per result would take, and the step's footprint against
+JAX's.
+
+planned, naive  bytes for intermediate results, of training steps and of forward passes
+step            bytes of arguments, results and intermediate results together; JAX's as its compiler states
+them peak            resident memory at its highest in twenty steps, over what it was after the import (with
+the compiler) faults          page faults in twenty steps after the third allocations     how often tracejit
+took memory from the system in these steps
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from benchmarks.harness import Run, SideFailed
+from benchmarks.peers import PEERS, peer_of
+from benchmarks.workload import OURS
+from benchmarks.workloads import WORKLOADS
+
+TRAINING = ("mlp-8-training", "lstm", "transformer")
+FORWARD = ("mlp-8-forward", "lstm-forward", "transformer-forward")
+WEIGHED = (OURS, "jax")
+STEPS = 20
+
+
+def measure(run: Run, peers: Iterable[str]) -> dict[str, Any]:
+    """Findings by workload and side; a side that cannot be weighed says why."""
+    wanted = {OURS, *peers}
+    found: dict[str, Any] = {}
+    for name in (*TRAINING, *FORWARD):
+        sides = [
+            side
+            for side in WORKLOADS[name].sides
+            if peer_of(side) in WEIGHED and peer_of(side) in wanted and side != f"{OURS}:eager"
+        ]
+        found[name] = {side: _weigh(run, name, side) for side in sides}
+    return found
+
+
+def _weigh(run: Run, name: str, side: str) -> dict[str, Any]:
+    if PEERS[peer_of(side)].missing():
+        return {"status": "missing: not installed here"}
+    worker = run.worker(WORKLOADS[name], side, run.caches(executor=peer_of(side) == OURS))
+    try:
+        worker.ask("first")
+        worker.ask("step", count=2)
+        watched = worker.ask("watch", count=STEPS)
+        return {"status": "ok", **watched, **worker.ask("memory")}
+    except SideFailed as failure:
+        return {"status": f"failed: {failure}"}
+    finally:
+        worker.stop()

@@ -1,0 +1,88 @@
+"""The peers: what each is imported as, how one waits for its results, and the settings it runs under."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from benchmarks.workload import OURS
+
+
+def _at_once(_module: Any) -> Callable[[Any], Any]:
+    """For peers whose calls return when they are done."""
+    return lambda result: result
+
+
+def _wait_all(tracejit: Any) -> Callable[[Any], Any]:
+    """Wait for everything launched, not only for the result: a step has also updated its parameters."""
+    wait = tracejit.wait_all
+    return lambda _result: wait()
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A package to compare with. `finish(module)` gives the function that waits for what a step returned."""
+
+    name: str
+    finish: Callable[[Any], Callable[[Any], Any]] = _at_once
+    packages: tuple[str, ...] = ()
+
+    def missing(self) -> bool:
+        """Whether it is not installed here."""
+        return importlib.util.find_spec(self.name) is None
+
+    def versions(self) -> dict[str, str]:
+        """Versions of the peer and of what does its work."""
+        return {package: metadata.version(package) for package in (self.name, *self.packages)}
+
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer(OURS, _wait_all, ("llvmlite",)),
+        Peer("numpy"),
+        Peer("jax", lambda jax: jax.block_until_ready, ("jaxlib",)),
+        Peer("torch"),
+        Peer("numba"),
+        Peer("numexpr"),
+    )
+}
+
+
+def peer_of(side: str) -> str:
+    """``"torch"`` for the side ``"torch:eager"``."""
+    return side.partition(":")[0]
+
+
+def environment(side: str, caches: pathlib.Path, threads: int) -> dict[str, str]:
+    """The environment of a side's process: the same number of threads for all, caches in a folder of its
+    own."""
+    count = str(threads)
+    settings = {
+        "OMP_NUM_THREADS": count,
+        "OPENBLAS_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+        "NUMBA_NUM_THREADS": count,
+        "NUMEXPR_MAX_THREADS": count,
+        "NUMEXPR_NUM_THREADS": count,
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": str(caches / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "TORCHINDUCTOR_CACHE_DIR": str(caches / "torch"),
+        "TRACEJIT_CACHE_DIR": str(caches / "tracejit"),
+        "PYTHONHASHSEED": "0",
+    }
+    if side == "torch:eager":
+        settings["TORCH_COMPILE_DISABLE"] = "1"
+    return os.environ | settings
+
+
+def pin(threads: int) -> None:
+    """Keep this process on the first `threads` processors, where the system can do that."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])

@@ -1,0 +1,86 @@
+"""What is compared: a `Workload` is data and one *side* per peer, written the way that peer's users would
+write it.
+
+    def in_numpy(np, data):
+        x, out = data["x"], np.empty_like(data["x"])
+        return Side(lambda: np.exp(x, out=out), lambda: {"y": out})
+
+    Workload("exp", data=lambda: {"x": normal(1 << 20)}, sides={"numpy": in_numpy})
+
+A side is made by ``function(module, data)``: the peer's module (imported by the worker process of that
+side, which imports nothing else) and a dict of NumPy arrays, the same for all peers. Its `step` is one call
+of the thing that is timed and returns whatever has to be waited for; its `read` gives results as NumPy
+arrays, which are compared with the first side's after the same number of steps.
+
+A side's name is the peer's, or ``peer:variant`` where a peer has several good ways (``torch:eager``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+OURS = "tracejit"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One peer's version of a workload, ready to run.
+
+    step:      one call; returns what to wait for
+    read:      results after the steps so far
+    function:  the compiled function, if the peer can say more about it (memory, time to record)
+    arguments: the arguments that `step` would call it with now
+    """
+
+    step: Callable[[], Any]
+    read: Callable[[], Arrays]
+    function: Any = None
+    arguments: Callable[[], tuple[Any, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A computation and its sides.
+
+    kind:      "kernel", "training", "graph" (several kernels) or "memory" (not timed, only planned and
+    weighed) tolerance: largest difference from the reference, relative to the reference's largest element
+    steps:     calls before results are compared
+    """
+
+    name: str
+    kind: str
+    data: Callable[[], dict[str, Any]]
+    sides: Mapping[str, Callable[[Any, dict[str, Any]], Side]]
+    tolerance: float = 1e-4
+    steps: int = 3
+
+
+def normal(*shape: int, scale: float = 1.0, seed: int = 0) -> np.ndarray:
+    """Normal float32 numbers, the same in every process."""
+    return (np.random.default_rng((seed, *shape)).standard_normal(shape) * scale).astype(np.float32)
+
+
+def largest_difference(found: Arrays, reference: Arrays) -> float:
+    """The largest difference of any element, relative to the largest element of its reference array.
+
+    >>> largest_difference({"x": np.array([1.0, 5.5])}, {"x": np.array([1.0, 5.0])})
+    0.1
+    """
+    if found.keys() != reference.keys():
+        raise ValueError(f"results {sorted(found)}, the reference has {sorted(reference)}")
+    return max(_difference(name, found[name], reference[name]) for name in reference)
+
+
+def _difference(name: str, found: np.ndarray, reference: np.ndarray) -> float:
+    if found.shape != reference.shape:
+        raise ValueError(f"{name} has shape {found.shape}, the reference has {reference.shape}")
+    if not np.isfinite(reference).all():
+        raise ValueError(f"{name}: the reference is not finite, so nothing can be compared with it")
+    apart = np.abs(found.astype(np.float64) - reference).max(initial=0.0)
+    size = np.abs(reference).max(initial=0.0)
+    return float(apart / size if size > 0 else apart) if np.isfinite(apart) else float("inf")

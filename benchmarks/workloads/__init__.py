@@ -1,0 +1,37 @@
+"""All workloads, by name."""
+
+from __future__ import annotations
+
+from benchmarks.workload import Workload
+from benchmarks.workloads import (
+    black_scholes,
+    elementwise,
+    kmeans,
+    layer_norm,
+    lstm,
+    many_small,
+    mlp,
+    optimizer,
+    rate,
+    softmax,
+    stencil,
+    transformer,
+)
+
+MODULES = (
+    mlp,
+    rate,
+    black_scholes,
+    softmax,
+    layer_norm,
+    optimizer,
+    elementwise,
+    stencil,
+    lstm,
+    transformer,
+    kmeans,
+    many_small,
+)
+WORKLOADS: dict[str, Workload] = {
+    workload.name: workload for module in MODULES for workload in module.WORKLOADS
+}
