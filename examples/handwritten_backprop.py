@@ -105,7 +105,9 @@ def overlap(profile, tasks) -> str:
                 pairs[pair] = pairs.get(pair, 0) + 1
     if not pairs:
         return "no two of them ran at the same time (one worker?)"
-    return "ran at the same time: " + ", ".join(f"{pair} {count} times" for pair, count in sorted(pairs.items()))
+    return "ran at the same time: " + ", ".join(
+        f"{pair} {count} times" for pair, count in sorted(pairs.items())
+    )
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@
 
 from __future__ import annotations
 
-from tracejit import compile as _compile
 from tracejit import engine, errors, nn, optim
 from tracejit.config import config
 from tracejit.engine import profile, wait_all
 from tracejit.errors import TracejitError
-from tracejit.frontend import interop, random, trees as tree
+from tracejit.frontend import interop, random
+from tracejit.frontend import trees as tree
 from tracejit.frontend.functions import NAMESPACE as _NAMESPACE
 from tracejit.frontend.grad import grad, value_and_grad, vjp
 from tracejit.frontend.io import load, save
@@ -46,6 +46,7 @@ __all__ = [
     "load",
     "nn",
     "optim",
+    "profile",
     "random",
     "save",
     "spec",

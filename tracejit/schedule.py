@@ -98,8 +98,8 @@ class KernelInfo:
 class Schedule:
     """A compiled graph.
 
-    `tasks` are the engine's, `lines` the user's lines each of them computes; `operations` is how many were recorded;
-    `times` are seconds spent in each stage of compiling.
+    `tasks` are the engine's, `lines` the user's lines each of them computes; `operations` is how many were
+    recorded; `times` are seconds spent in each stage of compiling.
     """
 
     graph: Graph

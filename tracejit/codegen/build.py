@@ -2,9 +2,10 @@
 
 Imports Numba, so nothing but the lazy gate in `tracejit.compile` may import this module.
 
-`build_object` compiles Python functions with Numba's front end (``error_model="numpy"``, no Python objects, no
-reference counting), adds for each a C entry point under a name of our choice (Numba's own convention returns through
-a pointer), and emits one relocatable object. `tracejit.codegen.link` turns such an object into addresses.
+`build_object` compiles Python functions with Numba's front end (``error_model="numpy"``, no Python objects,
+no reference counting), adds for each a C entry point under a name of our choice (Numba's own convention
+returns through a pointer), and emits one relocatable object. `tracejit.codegen.link` turns such an object
+into addresses.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ KERNEL = types.int64(types.int64, types.int64, types.int64, types.int64)
 
 @dataclass(frozen=True)
 class Entry:
-    """One function to compile: its C name, the Python function and its Numba signature (int64 and void only)."""
+    """One function to compile: its C name, the Python function and its Numba signature (int64 and void
+    only)."""
 
     name: str
     function: Callable[..., Any]
@@ -43,7 +45,7 @@ class Built:
 
 
 def _flags() -> Any:
-    flags = compiler.Flags()
+    flags: Any = compiler.Flags()
     flags.error_model = "numpy"
     flags.nrt = False
     flags.enable_pyobject = False

@@ -32,12 +32,8 @@ def reason(entry: Any, known: Sequence[Any]) -> Retrace | None:
 
 
 def _differences(old: dict[str, str], new: dict[str, str]) -> list[tuple[str, str, str]]:
-    paths = list(dict.fromkeys([*new, *old]))
-    return [
-        (p, old.get(p, "absent"), new.get(p, "absent"))
-        for p in paths
-        if old.get(p, "absent") != new.get(p, "absent")
-    ]
+    pairs = [(p, old.get(p, "absent"), new.get(p, "absent")) for p in dict.fromkeys([*new, *old])]
+    return [pair for pair in pairs if pair[1] != pair[2]]
 
 
 def announce(name: str, retrace: Retrace) -> None:
@@ -98,7 +94,7 @@ def _advice(retraces: Sequence[Retrace]) -> list[str]:
             counts[path] = counts.get(path, 0) + 1
     often = [(n, p) for p, n in counts.items() if n >= 3]
     return [
-        f"  {path} caused {count} retraces: keep its value out of Python control flow, shapes and formatting, "
-        "or pass it as an array"
+        f"  {path} caused {count} retraces: keep its value out of Python control flow, shapes and "
+        "formatting, or pass it as an array"
         for count, path in sorted(often, reverse=True)
     ]

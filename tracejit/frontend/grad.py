@@ -194,8 +194,8 @@ def _loss(recording: Recording, loss: Any) -> Value:
     if value.type.shape != () or value.type.dtype.kind != "f":
         raise locate(
             ShapeError(
-                f"grad: the function must return a floating scalar (shape ()), got {value.type}; reduce it, e.g. with "
-                ".mean() or .sum()"
+                f"grad: the function must return a floating scalar (shape ()), got {value.type}; reduce it, "
+                "e.g. with .mean() or .sum()"
             ),
             user_location(),
         )

@@ -47,6 +47,7 @@ class Jitted:
 
     def __init__(self, function: Callable[..., Any], *, strict: bool = False):
         functools.update_wrapper(self, function)
+        self.__name__: str = getattr(function, "__name__", type(function).__name__)
         self.__wrapped_function__ = function
         self._strict = strict
         self._entries: list[Entry] = []
@@ -174,6 +175,7 @@ def jit(function: Callable[..., Any] | None = None, *, strict: bool = False) -> 
     code = getattr(function, "__code__", None)
     if code is not None and code.co_flags & 0x2A0:  # generator, coroutine, asynchronous generator
         raise ArgumentError(
-            f"jit: {function.__qualname__} is a generator or coroutine; trace the function that does one step of it"
+            f"jit: {function.__qualname__} is a generator or coroutine; "
+            "trace the function that does one step of it"
         )
     return Jitted(function, strict=strict)

@@ -154,8 +154,8 @@ class Recording(Builder):
         """Make `storage` available to others. Only an eager recording can: what a trace does is not computed
         yet."""
         raise ReplayError(
-            f"an array made at {storage.made_at} while a traced function was being recorded is used outside of it, "
-            "but was never computed; return it from the function instead"
+            f"an array made at {storage.made_at} while a traced function was being recorded is used "
+            "outside of it, but was never computed; return it from the function instead"
         )
 
     def new(self, value: Value) -> Storage:
@@ -212,8 +212,8 @@ class Recording(Builder):
         """Rebind the elements of `wanted` to `new`, which has its shape, dtype and device."""
         if wanted.overlaps_itself():
             raise ReadOnlyError(
-                f"cannot write to a broadcast view of shape {wanted.shape}: several of its elements share one "
-                "place in memory; write to a copy (x.copy())"
+                f"cannot write to a broadcast view of shape {wanted.shape}: several of its elements "
+                "share one place in memory; write to a copy (x.copy())"
             )
         window = None
         if storage.pending is not None and storage.recording is self:

@@ -95,9 +95,9 @@ class Source:
         if value is None or kind is bool or value is Ellipsis:
             self.require(f"{expression} is {value!r}")
         elif kind is float:
-            self.require(f"type({expression}) is float and repr({expression}) == {value!r}"
-                         if value == 0 or value != value
-                         else f"type({expression}) is float and {expression} == {source_of(value)}")  # fmt: skip
+            exact = value == 0 or value != value  # -0.0 and nan do not show in a comparison
+            test = f"repr({expression}) == {value!r}" if exact else f"{expression} == {source_of(value)}"
+            self.require(f"type({expression}) is float and {test}")
         elif kind in (int, str, bytes):
             self.require(f"type({expression}) is {kind.__name__} and {expression} == {value!r}")
         elif isinstance(value, np.generic):
@@ -122,7 +122,8 @@ class Source:
             )
             seen = self.bind(f"{variable}._view")
             self.require(
-                f"{seen}.shape == {self.constant(view.shape)} and {seen}.strides == {self.constant(view.strides)}"
+                f"{seen}.shape == {self.constant(view.shape)} and "
+                f"{seen}.strides == {self.constant(view.strides)}"
             )
         else:
             t, v = self.constant(type), self.constant(view)

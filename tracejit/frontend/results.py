@@ -25,8 +25,8 @@ from tracejit.frontend.storage import Storage
 from tracejit.ir.view import View
 
 ATOMS = (
-    bool, int, float, complex, str, bytes, type(None), type(Ellipsis), enum.Enum, np.generic, np.dtype, range, slice,
-    types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type,
+    bool, int, float, complex, str, bytes, type(None), type(Ellipsis), enum.Enum, np.generic, np.dtype, range,
+    slice,     types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type,
 )  # fmt: skip
 
 

@@ -108,8 +108,8 @@ class Trace(EagerRecording):
         if path is not None:
             raise locate(
                 ReadOnlyError(
-                    f"assignment: {path} is a NumPy array, which a traced function gets as a copy; writing to it "
-                    "would be lost. Pass tj.asarray(...) and read the result from that"
+                    f"assignment: {path} is a NumPy array, which a traced function gets as a copy; "
+                    "writing to it would be lost. Pass tj.asarray(...) and read the result from that"
                 ),
                 user_location(),
             )

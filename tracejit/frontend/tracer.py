@@ -257,7 +257,7 @@ class _Call:
                 )
                 self.source.require(f"type({place.expression}) is {kind} and {keys}")
                 self.arguments.facts[place.path] = f"{type(value).__name__} of {len(value)}"
-            elif isinstance(value, PLAIN) or isinstance(value, BY_IDENTITY):
+            elif isinstance(value, (*PLAIN, *BY_IDENTITY)):
                 self.source.same(place.expression, value)
                 self.arguments.facts[place.path] = getattr(value, "__name__", None) or repr(value)
             else:
@@ -284,7 +284,8 @@ class _Call:
             if place is None:
                 made = f"{storage.type} made at {storage.made_at}" if storage.made_at else str(storage.type)
                 raise Unreplayable(
-                    f"the body uses an array ({made}) that is no argument and was not found by following names"
+                    f"the body uses an array ({made}) that is no argument and was not found by "
+                    "following names"
                 )
             array = place.value
             variable = self.source.bind(place.expression)

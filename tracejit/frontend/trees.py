@@ -16,7 +16,7 @@ from __future__ import annotations
 import builtins
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from tracejit.errors import ArgumentError
 
@@ -61,14 +61,14 @@ def build(kind: type, keys: Sequence[Any], children: Sequence[Any]) -> Any:
     if kind is type(None):
         return None
     if issubclass(kind, dict):
-        made = kind()
-        made.update(zip(keys, children, strict=True))
-        return made
+        mapping = kind()
+        mapping.update(zip(keys, children, strict=True))
+        return mapping
     if kind is list or kind is tuple:
         return kind(children)
     if issubclass(kind, tuple):
         return kind(*children)
-    made = object.__new__(kind)
+    made: Any = object.__new__(cast(Any, kind))
     for name, child in zip(keys, children, strict=True):
         object.__setattr__(made, name, child)
     return made

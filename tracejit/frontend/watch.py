@@ -29,14 +29,26 @@ PURE_BUILTINS = frozenset(
 PURE_MODULES = frozenset(
     {
         *("math", "cmath", "operator", "_operator", "_functools", "functools", "itertools", "_collections"),
-        *("_abc", "_struct", "_weakref", "copy", "_copy", "_thread", "_sre", "unicodedata", "zlib", "_bisect"),
+        *(
+            "_abc",
+            "_struct",
+            "_weakref",
+            "copy",
+            "_copy",
+            "_thread",
+            "_sre",
+            "unicodedata",
+            "zlib",
+            "_bisect",
+        ),
         *("_heapq", "numpy", "gc", "sys", "_typing", "_warnings"),
     }
 )
-PURE_TYPES = (
+PURE_TYPES: tuple[type, ...] = (
     dict, list, tuple, str, bytes, bytearray, int, float, complex, bool, set, frozenset, range, slice, type,
-    type({}.keys()), type({}.values()), type({}.items()), types.MappingProxyType, types.FunctionType, types.CodeType,
-    types.MethodType, BaseException, type(None), property, types.CellType, types.GenericAlias,
+    type({}.keys()), type({}.values()), type({}.items()), types.MappingProxyType, types.FunctionType,
+    types.CodeType, types.MethodType, BaseException, type(None), property, types.CellType,
+    types.GenericAlias,
 )  # fmt: skip
 _ITERATORS = frozenset({"__next__", "send", "throw"})
 
@@ -83,7 +95,8 @@ def watching(trace: Trace, surroundings: Surroundings) -> Iterator[None]:
         surroundings.globals(frame.f_globals, names_in(code))
         if code.co_freevars:
             trace.give_up(
-                f"{code.co_qualname} is a closure that was not found by name, so what it captured cannot be watched",
+                f"{code.co_qualname} is a closure that was not found by name, so what it captured "
+                "cannot be watched",
                 "call it by a global or local name of the traced function",
             )
 

@@ -47,6 +47,8 @@ def evaluate_node(node: Node, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray,
     for value, result in zip(node.outputs, several, strict=True):
         array = np.asarray(result)
         if array.dtype != value.type.dtype or array.shape != value.type.shape:
-            raise AssertionError(f"{node.op.name}: NumPy gives {array.dtype}{array.shape}, rule says {value.type}")
+            raise AssertionError(
+                f"{node.op.name}: NumPy gives {array.dtype}{array.shape}, rule says {value.type}"
+            )
         arrays.append(array)
     return tuple(arrays)

@@ -16,11 +16,11 @@ from typing import Any
 class Trait(enum.Enum):
     """What passes may assume about an operator."""
 
-    ELEMENTWISE = "elementwise"  # out[i] depends on in[i] alone; operands have the output's shape, or are numbers
+    ELEMENTWISE = "elementwise"  # out[i] depends on in[i] alone; operands: the output's shape, or numbers
     COMMUTATIVE = "commutative"
     VIEW = "view"  # the output is an index map of the input; costs nothing inside a kernel
     REDUCTION = "reduction"  # attrs: axes (sorted tuple of ints), pieces (see `ops.reduce`); the axes vanish
-    CAN_FAIL = "can-fail"  # may report an error at run time (an index out of range): sits before the commit point
+    CAN_FAIL = "can-fail"  # may report an error at run time (a bad index): sits before the commit point
     ORDERED = "ordered"  # has a side effect: never removed, merged or reordered (callbacks)
     EXPENSIVE = "expensive"  # a transcendental: computing it twice costs more than storing it
     LIBRARY = "library"  # runs as a library task, alone or with an elementwise epilogue

@@ -33,7 +33,10 @@ CPU = Device("cpu")
 
 DTYPES = tuple(
     np.dtype(name)
-    for name in "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split()
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float32", "float64"),
+    )
 )
 
 

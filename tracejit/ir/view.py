@@ -69,7 +69,8 @@ class View:
         """Whether two indices may mean one element (broadcast or overlapping strides; never wrong, may be
         careful)."""
         reach = 0
-        for stride, extent in sorted((abs(s), n) for s, n in zip(self.strides, self.shape, strict=True) if n > 1):
+        steps = ((abs(s), n) for s, n in zip(self.strides, self.shape, strict=True) if n > 1)
+        for stride, extent in sorted(steps):
             if stride <= reach:
                 return True
             reach += stride * (extent - 1)
