@@ -34,7 +34,7 @@ class NumberProxy:
     def __init__(self, value: Any, source: str, guard: Guard):
         self._value, self._source, self._guard = value, source, guard
 
-    __class__ = property(lambda self: type(self._value))  # type: ignore[assignment]
+    __class__ = property(lambda self: type(self._value))
 
     def _look(self) -> Any:
         self._guard(self._source, self._value)
