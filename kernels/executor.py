@@ -1,16 +1,16 @@
 """The native executor: runs launches of tasks, compiled by Numba like any kernel.
 
-Records are laid out in `executor_layout`; this module has the entry points that Python calls (`ENTRIES`). The life of a
-launch: `launch` patches the argument blocks and enrols on all variables under the lock. If every variable is free and
-the launch is small, it runs right there. Otherwise tasks whose requests are granted and whose predecessors are done
-stand in a heap of ready tasks; threads (`work`, `wait`) pick one under the lock, run chunks of it without the lock, and
-under the lock again mark it done, which makes others ready. Python tasks wait in a heap of their own, from which host
-threads take them (`take_host`) and end them (`complete`).
+Records are laid out in `executor_layout`; this module has the entry points that Python calls (`ENTRIES`). The
+life of a launch: `launch` patches the argument blocks and enrols on all variables under the lock. If every
+variable is free and the launch is small, it runs right there. Otherwise tasks whose requests are granted and
+whose predecessors are done stand in a heap of ready tasks; threads (`work`, `wait`) pick one under the lock,
+run chunks of it without the lock, and under the lock again mark it done, which makes others ready. Python
+tasks wait in a heap of their own, from which host threads take them (`take_host`) and end them (`complete`).
 
-Everything but two words is guarded by the one lock: TASK_CLAIMED, from which threads draw the chunks of a task, and
-THREAD_IDLE, on which an idle thread spins. ENGINE_PAUSED is also read between chunks.
+Everything but two words is guarded by the one lock: TASK_CLAIMED, from which threads draw the chunks of a
+task, and THREAD_IDLE, on which an idle thread spins. ENGINE_PAUSED is also read between chunks.
 
-    lock; task = pick(); unlock; status = run_chunks(task); lock; leave(task)   # what every thread does, over and over
+    lock; task = pick(); unlock; status = run_chunks(task); lock; leave(task)  # every thread, again and again
 """
 
 from __future__ import annotations
@@ -141,12 +141,12 @@ from tracejit.kernels.memory import atomic_add, call_kernel, load_acquire, store
 
 PAUSE_POLL = 50  # microseconds
 
-# --- Running tasks --------------------------------------------------------------------------------------------------
+# --- Running tasks ------------------------------------------------------------------------------------------
 
 
 @native
 def pick(engine, thread):
-    """The task that `thread` should run next, 0 if there is none for it, or -1 if its scratch memory is too small.
+    """The next task for `thread`; 0 if there is none, -1 if the thread's scratch memory is too small.
 
     A running task with chunks left comes before a ready one of the same priority.
     """
@@ -286,7 +286,7 @@ def help_out(engine, thread):
     return int64(task == 0)
 
 
-# --- Launching ------------------------------------------------------------------------------------------------------
+# --- Launching ----------------------------------------------------------------------------------------------
 
 
 @native
@@ -301,7 +301,7 @@ def patch(instance, values):
 
 @native
 def begin(engine, instance, variables):
-    """Give the launch its number, enrol it, and put it among those in flight. Returns whether all was granted."""
+    """Number the launch, enrol it, put it among those in flight. Returns whether everything was granted."""
     sequence, newest = get(engine + ENGINE_SEQUENCE) + 1, get(engine + ENGINE_NEWEST)
     put(engine + ENGINE_SEQUENCE, sequence)
     put(instance + INSTANCE_SEQUENCE, sequence)
@@ -382,9 +382,9 @@ def queue_tasks(engine, instance):
 
 
 def launch(instance, packed, thread):
-    """Start a launch; `packed` is the address of one int64 per argument, then one variable address per argument.
+    """Start a launch; `packed` is the address of a value per argument, then a variable address per argument.
 
-    Returns FINISHED or FAILED if it ran inside this call, QUEUED if not, NEEDS_SCRATCH if nothing has happened.
+    Returns FINISHED or FAILED if it ran inside this call, QUEUED if not, NEEDS_SCRATCH if nothing happened.
     """
     engine, small = get(instance + INSTANCE_ENGINE), get(instance + INSTANCE_SMALL)
     if small != 0 and get(instance + INSTANCE_SCRATCH) > get(thread + THREAD_SCRATCH_BYTES):
@@ -412,12 +412,12 @@ def launch(instance, packed, thread):
     return code
 
 
-# --- Waiting --------------------------------------------------------------------------------------------------------
+# --- Waiting ------------------------------------------------------------------------------------------------
 
 
 @native
 def last_enrolled(request, bits):
-    """Sequence of the newest launch, from `request` backwards, that enrolled with one of the access `bits`; or 0."""
+    """The newest launch, from `request` backwards, that enrolled with one of the access `bits`; or 0."""
     while request != 0 and get(request + REQUEST_BITS) & bits == 0:
         request = get(request + REQUEST_PREVIOUS)
     if request == 0:
@@ -451,7 +451,7 @@ def begin_wait(engine, thread, kind, place):
 def count_waiter(thread, amount):
     """Tell the variable that `thread` waits for, if it is one, that somebody waits."""
     kind, place = get(thread + THREAD_KIND), get(thread + THREAD_OBJECT)
-    if kind == WRITTEN or kind == UNUSED:
+    if kind in (WRITTEN, UNUSED):
         put(place + VARIABLE_WAITERS, get(place + VARIABLE_WAITERS) + amount)
 
 
@@ -490,7 +490,7 @@ def wait(engine, thread, duration):
 
 
 def observe(engine, variable):
-    """The failure that a wait for `variable` should raise, or 0. A failure that kept the content is told once."""
+    """The failure that a wait for `variable` raises, or 0. One that kept the content is told once."""
     lock(engine)
     failure = get(variable + VARIABLE_FAILURE)
     put(variable + VARIABLE_FAILURE, 0)
@@ -509,7 +509,7 @@ def take_finished(engine):
     return first
 
 
-# --- Python tasks ---------------------------------------------------------------------------------------------------
+# --- Python tasks -------------------------------------------------------------------------------------------
 
 
 def take_host(engine, thread, duration):
@@ -549,7 +549,7 @@ def complete(engine, task, status):
     unlock(engine)
 
 
-# --- Life of the engine ---------------------------------------------------------------------------------------------
+# --- Life of the engine -------------------------------------------------------------------------------------
 
 
 def initialize(engine):

@@ -1,8 +1,9 @@
-"""Layouts of the executor's native records: byte offsets of int64 words. No Numba here; Python reads these too.
+"""Layouts of the executor's native records: byte offsets of int64 words. Imports nothing; Python uses it too.
 
-All records live in memory owned by Python, start on a cache line and are zeroed once. An address of 0 means "none".
-Who may touch a word, where nothing else is said: anybody who holds the engine's lock. *static* words are written by
-Python before the first launch and never again; *atomic* words are touched outside the lock, see the lines that do it.
+All records live in memory owned by Python, start on a cache line and are zeroed once. An address of 0 means
+"none". Who may touch a word, where nothing else is said: anybody who holds the engine's lock. *static* words
+are written by Python before the first launch and never again; *atomic* words are touched outside the lock,
+see the lines that do it.
 
     Variable   a first-in first-out queue of requests; the granted prefix is one writer or a run of readers
     Request    one argument's place in a variable's queue, for one launch
@@ -43,7 +44,7 @@ AWAKE = 0
 SPINNING = 1
 ASLEEP = 2
 
-# --- Variable: one cache line ---------------------------------------------------------------------------------
+# --- Variable: one cache line -------------------------------------------------------------------------------
 VARIABLE_HEAD = 0  # oldest request
 VARIABLE_TAIL = 8  # newest request
 VARIABLE_PUSHED = 16  # writers ever enrolled
@@ -54,7 +55,7 @@ VARIABLE_OWNER = 48  # during an enrolment: the request of the same launch, to f
 VARIABLE_WAITERS = 56  # threads inside `wait` for this variable
 VARIABLE_BYTES = 64
 
-# --- Request: two cache lines -----------------------------------------------------------------------------------
+# --- Request: two cache lines -------------------------------------------------------------------------------
 REQUEST_ACCESS = 0  # static: access bits of the argument
 REQUEST_USERS = 8  # static: address of the indices of the tasks that use the argument
 REQUEST_USER_COUNT = 16  # static
@@ -69,7 +70,7 @@ REQUEST_NEXT = 80  # root: neighbours in the variable's queue
 REQUEST_PREVIOUS = 88
 REQUEST_BYTES = 128
 
-# --- Task: four cache lines -------------------------------------------------------------------------------------
+# --- Task: four cache lines ---------------------------------------------------------------------------------
 TASK_FUNCTION = 0  # static: address of the kernel, 0 in the host lane
 TASK_BLOCK = 8  # static: address of its argument block
 TASK_UNITS = 16  # static
@@ -95,7 +96,7 @@ TASK_NEXT = 184
 TASK_CLAIMED = 192  # atomic: chunks handed out; a cache line of its own
 TASK_BYTES = 256
 
-# --- Instance ---------------------------------------------------------------------------------------------------
+# --- Instance -----------------------------------------------------------------------------------------------
 INSTANCE_ENGINE = 0  # static
 INSTANCE_TASKS = 8  # static: address of the first task
 INSTANCE_TASK_COUNT = 16  # static
@@ -116,7 +117,7 @@ INSTANCE_OLDER = 176
 INSTANCE_NEXT_FINISHED = 184
 INSTANCE_BYTES = 192
 
-# --- Thread -----------------------------------------------------------------------------------------------------
+# --- Thread -------------------------------------------------------------------------------------------------
 THREAD_CONDITION = 0  # pthread_cond_t, opaque
 THREAD_LIST = 128  # the list of idle threads it stands in (address of the list's head)
 THREAD_NEXT = 136  # neighbours there
@@ -135,14 +136,14 @@ THREAD_TIME = 232  # struct timespec
 THREAD_IDLE = 256  # atomic: AWAKE, SPINNING or ASLEEP; a cache line of its own
 THREAD_BYTES = 320
 
-# --- Event of the profiler ----------------------------------------------------------------------------------------
+# --- Event of the profiler ----------------------------------------------------------------------------------
 EVENT_LABEL = 0
 EVENT_THREAD = 8
 EVENT_START = 16  # monotonic clock, nanoseconds
 EVENT_END = 24
 EVENT_BYTES = 32
 
-# --- Engine -----------------------------------------------------------------------------------------------------
+# --- Engine -------------------------------------------------------------------------------------------------
 ENGINE_LOCK = 0  # pthread_mutex_t, opaque
 ENGINE_SEQUENCE = 128  # launches ever enrolled
 ENGINE_READY = 136  # heap of native tasks that may run

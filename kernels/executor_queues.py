@@ -1,10 +1,10 @@
-"""The executor's queues: variables grant requests, granted requests make tasks ready, threads pick ready tasks.
+"""The queues: variables grant requests, granted requests make tasks ready, threads pick ready tasks.
 
 Every function here runs under the engine's lock.
 
-A launch enrols on all its variables at once (`enrol`), so two launches that share several variables meet them in the
-same order and cannot deadlock. A request is granted when all requests before it are readers and it is one too, or when
-it is the first. It is released by the last task that uses it, which grants what follows.
+A launch enrols on all its variables at once (`enrol`), so two launches that share several variables meet them
+in the same order and cannot deadlock. A request is granted when all requests before it are readers and it is
+one too, or when it is the first. It is released by the last task that uses it, which grants what follows.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ from tracejit.kernels.executor_layout import (
 )
 from tracejit.kernels.executor_threads import get, native, put, wake
 
-# --- Heaps of ready tasks: pairing heaps (Fredman, Sedgewick, Sleator, Tarjan 1986) -------------------------------
+# --- Heaps of ready tasks: pairing heaps (Fredman, Sedgewick, Sleator, Tarjan 1986) -------------------------
 
 
 @native
@@ -162,7 +162,7 @@ def enqueue(engine, task):
     put(engine + ENGINE_DEMAND_SEQUENCE, sequence)
 
 
-# --- Started tasks with chunks left: a list, because tasks leave it from the middle -------------------------------
+# --- Started tasks with chunks left: a list, because tasks leave it from the middle -------------------------
 
 
 @native
@@ -188,7 +188,7 @@ def unlist_started(engine, task):
         put(engine + ENGINE_STARTED, following)
 
 
-# --- Variables ----------------------------------------------------------------------------------------------------
+# --- Variables ----------------------------------------------------------------------------------------------
 
 
 @native
@@ -283,7 +283,7 @@ def meet(engine, task):
 
 @native
 def release(engine, request):
-    """Take a root request out of its variable's queue, leave the launch's failure behind, grant what follows."""
+    """Take a root request out of its queue, leave the launch's failure behind, grant what follows."""
     variable, bits = get(request + REQUEST_VARIABLE), get(request + REQUEST_BITS)
     error = get(get(request + REQUEST_INSTANCE) + INSTANCE_ERROR)
     following, previous = get(request + REQUEST_NEXT), get(request + REQUEST_PREVIOUS)
@@ -312,7 +312,7 @@ def release(engine, request):
             return
 
 
-# --- Launches and tasks that end ------------------------------------------------------------------------------------
+# --- Launches and tasks that end ----------------------------------------------------------------------------
 
 
 @native

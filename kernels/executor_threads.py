@@ -1,8 +1,9 @@
 """The executor's lock, clock and idle threads.
 
-There is one lock. A thread with nothing to do gives it up in `idle`: it stands in a list of idle threads, spins for a
-short while, then sleeps on a condition variable of its own, so that whoever has work for it wakes exactly this thread.
-Only C functions that Linux and macOS share are used, on opaque memory that their ``_init`` functions have set up.
+There is one lock. A thread with nothing to do gives it up in `idle`: it stands in a list of idle threads,
+spins for a short while, then sleeps on a condition variable of its own, so that whoever has work for it wakes
+exactly this thread. Only C functions that Linux and macOS share are used, on opaque memory that their
+``_init`` functions have set up.
 """
 
 from __future__ import annotations
@@ -125,8 +126,8 @@ def wake(thread):
 def sleep(engine, thread, duration):
     """Wait on the thread's condition for at most `duration` nanoseconds; may return early.
 
-    POSIX measures this by the wall clock: if somebody turns it back, a wait for a signal is not affected, only
-    the moment at which an unsuccessful one gives up.
+    POSIX measures this by the wall clock: if somebody turns it back, a wait for a signal is not affected,
+    only the moment at which an unsuccessful one gives up.
     """
     clock_gettime(REALTIME, thread + THREAD_TIME)
     end = get(thread + THREAD_TIME + 8) + min(duration, LONGEST_SLEEP)

@@ -1,8 +1,9 @@
 """The dependency engine: runs opaque tasks in the order that their variables demand, and knows no IR.
 
-An operation names the variables it reads and writes. Operations that share a variable which one of them writes run in
-the order of their launch, all others may run at once (MXNet's contract). `Program` is a static graph of native tasks,
-`push` a single Python function; both return at once. `wait` looks at a variable, and raises what went wrong.
+An operation names the variables it reads and writes. Operations that share a variable which one of them
+writes run in the order of their launch, all others may run at once (MXNet's contract). `Program` is a static
+graph of native tasks, `push` a single Python function; both return at once. `wait` looks at a variable, and
+raises what went wrong.
 
     v = Variable()
     push(work, writes=[v])
@@ -11,6 +12,7 @@ the order of their launch, all others may run at once (MXNet's contract). `Progr
 
 from __future__ import annotations
 
+from tracejit.engine import hosts
 from tracejit.engine.hosts import run_here
 from tracejit.engine.instance import LABEL
 from tracejit.engine.lifecycle import drain

@@ -1,8 +1,8 @@
 """What failed, by the number of the launch that failed first.
 
-The native side knows a failure only as that number: it poisons variables with it and hands it on to launches that read
-them. Here the number leads to the exception, until a wait has told it. Exceptions are made anew for each wait that
-raises one, so that their tracebacks do not grow.
+The native side knows a failure only as that number: it poisons variables with it and hands it on to launches
+that read them. Here the number leads to the exception, until a wait has told it. Exceptions are made anew for
+each wait that raises one, so that their tracebacks do not grow.
 """
 
 from __future__ import annotations

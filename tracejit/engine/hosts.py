@@ -1,8 +1,8 @@
 """Python tasks: the threads that run them, and how they end.
 
-Native workers never take the GIL, so tasks that are Python callables have threads of their own. The pool keeps one
-thread free to take the next task, up to a bound; a task that waits for a variable does not count against the bound, so
-tasks that wait for one another cannot use it up.
+Native workers never take the GIL, so tasks that are Python callables have threads of their own. The pool
+keeps one thread free to take the next task, up to a bound; a task that waits for a variable does not count
+against the bound, so tasks that wait for one another cannot use it up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tracejit.kernels.executor_layout import (
     THREAD_OBJECT,
 )
 
-LONG = 3600 * 1_000_000_000  # nanoseconds; a host thread without work is woken when there is some
+LONG = 3600  # seconds; a host thread without work is woken when there is some
 LEAST = 4  # host threads that may run at once on a small machine: Python tasks often only wait
 
 
@@ -117,7 +117,7 @@ RUNNING: set[Run] = set()
 
 
 def _run_next(thread: Thread, patience: int) -> bool:
-    """Take the next Python task, wait for it at most `patience` nanoseconds, and run it; whether there was one."""
+    """Take and run the next Python task; wait for it at most `patience` ns. Whether there was one."""
     calls = native.calls()
     task = calls.poll_host(ENGINE.address, thread.address, 0)
     if not task and patience:
@@ -142,13 +142,21 @@ def run_here() -> None:
             return
 
 
-def settle() -> None:
-    """Tasks may have become ready: see that there are threads to run them."""
+def become_naive() -> None:
+    """Stop all other threads that run tasks, if the engine was a native one until now."""
+    if threads.current().task is None:
+        hosts.stop(LONG)
+        workers.stop()
+
+
+def settle(*, expect_host: bool = False) -> None:
+    """Tasks may have become ready: see that there are threads to run them, also Python tasks if expected."""
     if config.engine == "naive":
         run_here()
     else:
         workers.ensure()
-        hosts.ensure()
+        if expect_host or ENGINE.words[ENGINE_HOST_READY >> 3]:
+            hosts.ensure()
 
 
 class Hosts:
@@ -167,8 +175,8 @@ class Hosts:
         self._stopping = False
 
     def ensure(self) -> None:
-        """See that some thread will take what is ready."""
-        if ENGINE.words[ENGINE_HOST_READY >> 3] and len(self._threads) == self._busy:
+        """See that a thread is free, unless as many as may are at work."""
+        if len(self._threads) == self._busy:
             self._add_spare()
 
     def _add_spare(self) -> None:
@@ -185,7 +193,7 @@ class Hosts:
     def _serve(self, thread: Thread) -> None:
         threads.adopt(thread)
         while True:
-            _run_next(thread, LONG)
+            _run_next(thread, LONG * 1_000_000_000)
             settle()
             with self._lock:
                 if self._stopping or len(self._threads) - self._blocked > self._limit:
@@ -228,6 +236,8 @@ class Hosts:
             native.calls().stop_thread(ENGINE.address, thread.address)
         for _, python in running:
             python.join(seconds)
+        with self._lock:
+            self._stopping = False
 
 
 hosts = Hosts()

@@ -1,12 +1,15 @@
 """Instances: the native records of a program's launches.
 
-`Plan` is what all instances of a program share (who comes after whom, who uses what), as lists in native memory.
-An `Instance` has the records that change while it runs, the argument blocks, and an arena of its own.
+A `Plan` is what all instances of a program share: who comes after whom and who uses what, as lists in native
+memory, and the *image* of an instance with the places where its own addresses belong. An `Instance` is a copy
+of the image at its own address, with an arena of its own.
+
+    header | tasks | requests | argument blocks
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,6 +21,99 @@ from tracejit.kernels import executor_layout as layout
 LABEL = 1 << 24  # a profiler label is the number of the program times this, plus the index of the task
 
 List = tuple[int, int]  # address of the first item, and how many there are
+
+
+class Plan:
+    """The static part of a program; see `Program` for the arguments."""
+
+    def __init__(
+        self,
+        number: int,
+        tasks: Sequence[Task],
+        template: np.ndarray,
+        patches: Sequence[tuple[int, int, int]],
+        arguments: Sequence[int],
+        arena_bytes: int,
+    ) -> None:
+        self.arena_bytes = arena_bytes
+        self._number, self._tasks, self._arguments = number, tasks, arguments
+        self.requests = layout.INSTANCE_BYTES + len(tasks) * layout.TASK_BYTES
+        self.block = self.requests + len(arguments) * layout.REQUEST_BYTES
+        self.image = np.zeros(self.block // 8 + len(template), np.int64)
+        self.image[self.block // 8 :] = template
+        self._own: list[int] = []
+        self._write_records(self._make_lists(patches))
+        self.own = np.array(self._own)  # indices of the words to which the instance's address is added
+        arena = [(slot, addend) for slot, argument, addend in patches if argument == ARENA]
+        self.arena_words = np.array([self.block // 8 + slot for slot, _ in arena], np.int64)
+        self.arena_addends = np.array([addend for _, addend in arena], np.int64)
+
+    def _make_lists(self, patches: Sequence[tuple[int, int, int]]) -> list[List]:
+        """Successors of each task, uses of each task, users of each argument, patches."""
+        successors: list[list[int]] = [[] for _ in self._tasks]
+        users: list[list[int]] = [[] for _ in self._arguments]
+        for i, task in enumerate(self._tasks):
+            for earlier in task.after:
+                successors[earlier].append(i)
+            for argument in task.uses:
+                users[argument].append(i)
+        triples = [item for patch in patches if patch[1] != ARENA for item in patch]
+        self._memory, lists = _native_lists([*successors, *(t.uses for t in self._tasks), *users, triples])
+        return lists
+
+    def _write_records(self, lists: list[List]) -> None:
+        count = len(self._tasks)
+        self._write(0, self._header(*lists[-1]), own=self._header_addresses())
+        for i, task in enumerate(self._tasks):
+            start = layout.INSTANCE_BYTES + i * layout.TASK_BYTES
+            addresses = {layout.TASK_INSTANCE: 0, layout.TASK_BLOCK: self.block + 8 * task.block}
+            self._write(start, self._task(i, task, lists[i], lists[count + i]), own=addresses)
+        for i, access in enumerate(self._arguments):
+            users, user_count = lists[2 * count + i]
+            request = {
+                layout.REQUEST_ACCESS: access,
+                layout.REQUEST_USERS: users,
+                layout.REQUEST_USER_COUNT: user_count,
+            }
+            self._write(self.requests + i * layout.REQUEST_BYTES, request, own={layout.REQUEST_INSTANCE: 0})
+
+    def _write(self, start: int, values: Mapping[int, int], own: Mapping[int, int]) -> None:
+        """Write words of a record at offset `start`; `own` are offsets from the instance's address."""
+        for offset, value in (*values.items(), *own.items()):
+            self.image[(start + offset) // 8] = value
+        self._own += [(start + offset) // 8 for offset in own]
+
+    def _header(self, patches: int, patch_words: int) -> dict[int, int]:
+        return {
+            layout.INSTANCE_ENGINE: ENGINE.address,
+            layout.INSTANCE_TASK_COUNT: len(self._tasks),
+            layout.INSTANCE_ARGUMENT_COUNT: len(self._arguments),
+            layout.INSTANCE_PATCHES: patches,
+            layout.INSTANCE_PATCH_COUNT: patch_words // 3,
+        }
+
+    def _header_addresses(self) -> dict[int, int]:
+        return {
+            layout.INSTANCE_TASKS: layout.INSTANCE_BYTES,
+            layout.INSTANCE_REQUESTS: self.requests,
+            layout.INSTANCE_BLOCK: self.block,
+        }
+
+    def _task(self, index: int, task: Task, successors: List, uses: List) -> dict[int, int]:
+        return {
+            layout.TASK_FUNCTION: task.function,
+            layout.TASK_UNITS: task.units,
+            layout.TASK_CHUNK: task.chunk,
+            layout.TASK_CHUNKS: task.chunks,
+            layout.TASK_SUCCESSORS: successors[0],
+            layout.TASK_SUCCESSOR_COUNT: successors[1],
+            layout.TASK_USES: uses[0],
+            layout.TASK_USE_COUNT: uses[1],
+            layout.TASK_BEFORE: len(task.after),
+            layout.TASK_PRIORITY: task.priority,
+            layout.TASK_LANE: layout.HOST if task.callable else layout.NATIVE,
+            layout.TASK_LABEL: self._number * LABEL + index,
+        }
 
 
 def _native_lists(lists: Iterable[Iterable[int]]) -> tuple[Record, list[List]]:
@@ -33,100 +129,19 @@ def _native_lists(lists: Iterable[Iterable[int]]) -> tuple[Record, list[List]]:
     return record, places
 
 
-class Plan:
-    """The static part of a program."""
-
-    def __init__(
-        self,
-        number: int,
-        tasks: Sequence[Task],
-        template: np.ndarray,
-        patches: Sequence[tuple[int, int, int]],
-        arguments: Sequence[int],
-        sizes: tuple[int, int],
-        small: bool,
-    ) -> None:
-        self.number, self.tasks, self.template, self.arguments = number, tasks, template, arguments
-        self.arena_bytes, self.scratch_bytes = sizes
-        self.small = small
-        self.arena_patches = [(slot, addend) for slot, argument, addend in patches if argument == ARENA]
-        successors: list[list[int]] = [[] for _ in tasks]
-        users: list[list[int]] = [[] for _ in arguments]
-        for i, task in enumerate(tasks):
-            for earlier in task.after:
-                successors[earlier].append(i)
-            for argument in task.uses:
-                users[argument].append(i)
-        triples = [item for patch in patches if patch[1] != ARENA for item in patch]
-        count = len(tasks)
-        self._memory, lists = _native_lists([*successors, *(task.uses for task in tasks), *users, triples])
-        self.successors, self.uses, self.users = (
-            lists[:count],
-            lists[count : 2 * count],
-            lists[2 * count : -1],
-        )
-        self.patches: List = (lists[-1][0], lists[-1][1] // 3)
-
-
 class Instance(Record):
-    """The native records of one launch at a time, its argument blocks, and the arena they point to."""
+    """The native records of one launch at a time."""
 
-    __slots__ = ("arena", "block", "packed", "plan")
+    __slots__ = ("_arena", "_plan", "block", "packed")
 
     def __init__(self, plan: Plan) -> None:
-        tasks = len(plan.tasks)
-        requests = layout.INSTANCE_BYTES + tasks * layout.TASK_BYTES
-        block = requests + len(plan.arguments) * layout.REQUEST_BYTES
-        super().__init__(block + 8 * len(plan.template))
-        self.plan = plan  # keeps its lists alive
+        super().__init__(plan.image.nbytes)
+        self._plan = plan  # keeps its lists alive
+        self.block = self.address + plan.block
         self.packed = b""  # the arguments, for Python tasks
-        self.block = self.address + block
-        self.arena = pool.allocate(plan.arena_bytes)
         words = np.frombuffer(self.words, np.int64)
-        words[block // 8 :] = plan.template
-        for slot, addend in plan.arena_patches:
-            words[block // 8 + slot] = self.arena.address + addend
-        self._fill_header(plan, requests)
-        for i, task in enumerate(plan.tasks):
-            start = (layout.INSTANCE_BYTES + i * layout.TASK_BYTES) // 8
-            self._fill_task(words[start : start + layout.TASK_BYTES // 8], plan, i, task)
-        for i, access in enumerate(plan.arguments):
-            start = (requests + i * layout.REQUEST_BYTES) // 8
-            request = words[start : start + layout.REQUEST_BYTES // 8]
-            request[layout.REQUEST_ACCESS // 8] = access
-            request[layout.REQUEST_USERS // 8], request[layout.REQUEST_USER_COUNT // 8] = plan.users[i]
-            request[layout.REQUEST_INSTANCE // 8] = self.address
-
-    def _fill_header(self, plan: Plan, requests: int) -> None:
-        header = {
-            layout.INSTANCE_ENGINE: ENGINE.address,
-            layout.INSTANCE_TASKS: self.address + layout.INSTANCE_BYTES,
-            layout.INSTANCE_TASK_COUNT: len(plan.tasks),
-            layout.INSTANCE_REQUESTS: self.address + requests,
-            layout.INSTANCE_ARGUMENT_COUNT: len(plan.arguments),
-            layout.INSTANCE_BLOCK: self.block,
-            layout.INSTANCE_PATCHES: plan.patches[0],
-            layout.INSTANCE_PATCH_COUNT: plan.patches[1],
-            layout.INSTANCE_SCRATCH: plan.scratch_bytes,
-            layout.INSTANCE_SMALL: int(plan.small),
-        }
-        for offset, value in header.items():
-            self.words[offset // 8] = value
-
-    def _fill_task(self, words: np.ndarray, plan: Plan, index: int, task: Task) -> None:
-        values = {
-            layout.TASK_FUNCTION: task.function,
-            layout.TASK_BLOCK: self.block + 8 * task.block,
-            layout.TASK_UNITS: task.units,
-            layout.TASK_CHUNK: task.chunk,
-            layout.TASK_CHUNKS: task.chunks,
-            layout.TASK_BEFORE: len(task.after),
-            layout.TASK_PRIORITY: task.priority,
-            layout.TASK_LANE: layout.HOST if task.callable else layout.NATIVE,
-            layout.TASK_INSTANCE: self.address,
-            layout.TASK_LABEL: plan.number * LABEL + index,
-        }
-        for offset, value in values.items():
-            words[offset // 8] = value
-        words[layout.TASK_SUCCESSORS // 8], words[layout.TASK_SUCCESSOR_COUNT // 8] = plan.successors[index]
-        words[layout.TASK_USES // 8], words[layout.TASK_USE_COUNT // 8] = plan.uses[index]
+        words[:] = plan.image
+        words[plan.own] += self.address
+        if plan.arena_bytes:
+            self._arena = pool.allocate(plan.arena_bytes)
+            words[plan.arena_words] = self._arena.address + plan.arena_addends

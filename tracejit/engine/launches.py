@@ -1,7 +1,8 @@
 """Launches in flight, and what happens when they end.
 
-A launch keeps alive what it was given (`keep`: buffers, variables, closures) until it has ended; that is the whole of
-deferred deletion. The executor lists ended launches, and `reap` drops what they kept: at every entry into the engine.
+A launch keeps alive what it was given (`keep`: buffers, variables, closures) until it has ended; that is the
+whole of deferred deletion. The executor lists ended launches, and `reap` drops what they kept: at every entry
+into the engine.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ class Launcher(Protocol):
     def describe(self, task: int, status: int, keep: object) -> Callable[[], BaseException]:
         """How to make the exception for a failed task."""
 
-    def call(self, task: int, instance: Record, keep: object) -> Any:
+    def call(self, task: int, instance: Any, keep: object) -> Any:
         """What a Python task runs: a `hosts.Call`."""
 
-    def recycle(self, instance: Record) -> None:
+    def recycle(self, instance: Any) -> None:
         """Take back an instance whose launch has ended."""
 
 

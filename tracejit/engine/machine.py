@@ -50,10 +50,8 @@ def _lines(path: pathlib.Path) -> list[str]:
 
 def processors() -> int:
     """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        count = len(os.sched_getaffinity(0))
-    else:
-        count = os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    count = allowed or 1
     return max(1, min(count, math.ceil(min(_quota(), count))))
 
 

@@ -1,7 +1,8 @@
 """Memory: 64-byte aligned buffers in size classes, recycled when they are collected.
 
-Whoever still needs a buffer refers to it; a launch in flight refers to all its buffers (`keep`), so memory goes back
-only after the last reader. Sizes are rounded up to four classes per power of two, so at most a fifth is unused.
+Whoever still needs a buffer refers to it; a launch in flight refers to all its buffers (`keep`), so memory
+goes back only after the last reader. Sizes are rounded up to four classes per power of two, so at most a
+fifth is unused.
 
     buffer = pool.allocate(1000)      # buffer.address, buffer.nbytes == 1000
 """

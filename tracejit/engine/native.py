@@ -1,9 +1,10 @@
 """The way to the native executor: its records in memory and its entry points.
 
-The executor (`tracejit.kernels.executor`) is machine code that somebody else compiles or finds in the kernel store:
-`install` takes a function that returns the addresses, and it is called when the first program is made. Calls that
-never block for long keep the GIL, which saves handing it over (up to 5 ms when another thread wants it); the others
-release it. A thread that holds the executor's lock never wants the GIL, so both kinds may wait for the lock.
+The executor (`tracejit.kernels.executor`) is machine code that somebody else compiles or finds in the kernel
+store: `install` takes a function that returns the addresses, and it is called when the first program is made.
+Calls that never block for long keep the GIL, which saves handing it over (up to 5 ms when another thread
+wants it); the others release it. A thread that holds the executor's lock never wants the GIL, so both kinds
+may wait for the lock.
 
     install(loader)               # once, by tracejit.compile
     calls().launch(instance, packed, thread)
@@ -36,7 +37,7 @@ class Record:
     def __init__(self, nbytes: int) -> None:
         memory = np.zeros((nbytes + LINE) // 8, np.int64)
         start = -memory.ctypes.data % LINE // 8
-        self.words = memoryview(memory[start : start + nbytes // 8])  # keeps the memory alive
+        self.words = memory[start : start + nbytes // 8].data  # keeps the memory alive
         self.address: int = memory.ctypes.data + 8 * start
 
 

@@ -91,7 +91,9 @@ def record_host(name: str, location: str | None, start: int) -> None:
 class Recording:
     """An open profile; see `tracejit.engine.profile`."""
 
-    def __init__(self, describe: Callable[[int], tuple[str, str | None]], drain: Callable[[], None]) -> None:
+    def __init__(
+        self, describe: Callable[[int], tuple[str, str | None]], drain: Callable[[], object]
+    ) -> None:
         self._describe, self._drain = describe, drain
         self._profile = Profile()
         self._ring: Record | None = None

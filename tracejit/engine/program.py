@@ -1,15 +1,17 @@
 """Programs: static graphs of tasks that are launched over and over.
 
-A program is prepared once: its tasks, who comes after whom, who uses which argument, and the argument blocks that its
-kernels read. A launch takes an *instance* (a copy of all this with an arena of its own), writes the addresses and
-numbers of this call into the blocks and hands it to the executor: one native call, whatever the number of tasks.
+A program is prepared once: its tasks, who comes after whom, who uses which argument, and the argument blocks
+that its kernels read. A launch takes an *instance* (a copy of all this with an arena of its own), writes the
+addresses and numbers of this call into the blocks and hands it to the executor: one native call, whatever the
+number of tasks.
 
-    tasks = [Task("scale", "train.py:7", kernel_address, block=0, units=1000, chunk=100, uses=(0, 1))]
-    program = Program(tasks, template=[0, 0], patches=[(0, 0, 0), (1, 1, 0)], arguments=[READ, FRESH])
-    program.launch(struct.pack("4q", x.address, y.address, x_variable.address, y_variable.address), keep=(x, y))
+    tasks = [Task("scale", "train.py:7", kernel_address, block=0, units=1000, chunk=100, uses=(0, 1))] program
+    = Program(tasks, template=[0, 0], patches=[(0, 0, 0), (1, 1, 0)], arguments=[READ, FRESH])
+    program.launch(struct.pack("4q", x.address, y.address, x_variable.address, y_variable.address), keep=(x,
+    y))
 
-A launch whose estimated cost is small and whose variables are free runs inside that call. Otherwise the call returns
-at once, or, if too many launches of this program are in flight, when the oldest of them has ended.
+A launch whose estimated cost is small and whose variables are free runs inside that call. Otherwise the call
+returns at once, or, if too many launches of this program are in flight, when the oldest of them has ended.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from tracejit.config import config
 from tracejit.engine import native, threads
-from tracejit.engine.hosts import Call, settle
+from tracejit.engine.hosts import Call, become_naive, settle
 from tracejit.engine.instance import Instance, Plan
 from tracejit.engine.launches import IN_FLIGHT, note_failure, reap
 from tracejit.engine.native import ENGINE, Record
@@ -35,7 +38,9 @@ from tracejit.kernels.executor_layout import (
     FAILED,
     FINISHED,
     INSTANCE_LEFT,
+    INSTANCE_SCRATCH,
     INSTANCE_SEQUENCE,
+    INSTANCE_SMALL,
     LAUNCH,
     NEEDS_SCRATCH,
 )
@@ -53,17 +58,17 @@ _numbers = itertools.count(1)
 class Program:
     """A static graph of tasks.
 
-    tasks:         in an order in which they could run
-    template:      the argument blocks of all tasks, one after the other, as int64 slots
-    patches:       (slot, argument, addend): the launch's value of the argument plus `addend` goes to the slot;
+    tasks:         in an order in which they could run template:      the argument blocks of all tasks, one
+    after the other, as int64 slots patches:       (slot, argument, addend): the launch's value of the
+    argument plus `addend` goes to the slot;
                    (slot, ARENA, addend): the address of the instance's arena plus `addend`
-    arena_bytes:   memory that each launch has for itself
-    scratch_bytes: memory that each thread has for itself while it runs a chunk
-    arguments:     mode of each argument
-    on_error:      makes the exception when a kernel returns a nonzero status: ``on_error(task_index, status)``
+    arena_bytes:   memory that each launch has for itself scratch_bytes: memory that each thread has for
+    itself while it runs a chunk arguments:     mode of each argument on_error:      makes the exception when
+    a kernel returns a nonzero status: ``on_error(task_index, status)``
 
-    A launch that fails skips its remaining tasks. For WRITE and OVERWRITE arguments to keep their content then, every
-    task that can fail has to come before all tasks that write them; the engine does not check this.
+    A launch that fails skips its remaining tasks. For WRITE and OVERWRITE arguments to keep their content
+    then, every task that can fail has to come before all tasks that write them; the engine does not check
+    this.
     """
 
     def __init__(
@@ -82,21 +87,23 @@ class Program:
         self._on_error = on_error
         self._has_host = any(task.callable for task in self.tasks)
         small = not self._has_host and sum(task.estimate for task in self.tasks) <= SMALL
-        sizes = (arena_bytes, scratch_bytes)
         number = next(_numbers)
-        self._plan = Plan(number, self.tasks, blocks, patches, list(arguments), sizes, small)
+        self._plan = Plan(number, self.tasks, blocks, patches, arguments, arena_bytes)
+        self._plan.image[INSTANCE_SCRATCH // 8] = scratch_bytes
+        self._plan.image[INSTANCE_SMALL // 8] = small
         PROGRAMS[number] = self
         self._packed_bytes = 16 * len(arguments)
         self._most = max(1, min(MOST_INSTANCES, LOOK_AHEAD // max(1, arena_bytes)))
         self._made = 0
         self._free: deque[Instance] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._launch = native.calls().launch
 
     def launch(self, packed: bytes, keep: object) -> None:
         """Start the program.
 
-        packed: one int64 per argument (an address, or the bits of a number), then per argument the address of its
+        packed: one int64 per argument (an address, or the bits of a number), then per argument the address of
+        its
                 variable (0: nothing to order), in native byte order
         keep:   is referred to until the launch has ended: buffers and variables of all its arguments
         """
@@ -116,6 +123,8 @@ class Program:
             return self._another()
 
     def _start(self, instance: Instance, packed: bytes, keep: object) -> None:
+        if config.engine == "naive":
+            become_naive()
         address = instance.address
         IN_FLIGHT[address] = (self, instance, keep)
         code = self._launch(address, packed, threads.address())
@@ -130,23 +139,25 @@ class Program:
             del IN_FLIGHT[address]
             self._free.append(instance)
         else:
-            settle()
+            settle(expect_host=self._has_host)
 
     def _another(self) -> Instance:
         """An instance when none is free: a new one, or the next to become free when there are enough.
 
         A Python task never waits for one here: what is in flight may be waiting for that task.
         """
+        may_wait = threads.current().task is None
         while True:
             reap()
-            oldest = self._oldest()
             with self._lock:
                 if self._free:
                     return self._free.pop()
-                if self._made < self._most or oldest is None or threads.current().task is not None:
+                oldest = self._oldest() if may_wait and self._made >= self._most else None
+                if oldest is None:
                     self._made += 1
-                    return Instance(self._plan)
+                    break
             threads.block(LAUNCH, oldest.address)
+        return Instance(self._plan)
 
     def _oldest(self) -> Record | None:
         """The oldest launch of this program that has not ended."""

@@ -36,10 +36,11 @@ def push(
 ) -> None:
     """Run `fn()` when all tasks pushed before that write `reads`, or use `writes`, have ended.
 
-    It runs on a thread of its own; tasks of higher `priority` first, when several are ready. An `asynchronous` task is
-    called as ``fn(on_complete)`` and ends when somebody calls ``on_complete()`` or ``on_complete(error)``, from any
-    thread. If it raises, waits for what it writes raise `EngineError` with the exception as ``__cause__``, and tasks
-    that read it do not run, until a later task that only writes it succeeds.
+    It runs on a thread of its own; tasks of higher `priority` first, when several are ready. An
+    `asynchronous` task is called as ``fn(on_complete)`` and ends when somebody calls ``on_complete()`` or
+    ``on_complete(error)``, from any thread. If it raises, waits for what it writes raise `EngineError` with
+    the exception as ``__cause__``, and tasks that read it do not run, until a later task that only writes it
+    succeeds.
 
     `device`: None or a CPU device; all of them share the host threads.
     """

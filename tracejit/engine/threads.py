@@ -1,8 +1,8 @@
 """Threads that run tasks: the workers, and every Python thread while it waits.
 
-A `Thread` is the native record of one, with its own scratch memory. Workers are daemon threads, each inside one
-native call for good; they start at the first launch that needs them. A thread that waits sits in native code too,
-where it helps, and comes back every 50 ms so that Python can see a Ctrl-C.
+A `Thread` is the native record of one, with its own scratch memory. Workers are daemon threads, each inside
+one native call for good; they start at the first launch that needs them. A thread that waits sits in native
+code too, where it helps, and comes back every 50 ms so that Python can see a Ctrl-C.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ def current() -> Thread:
 def address() -> int:
     """The address of the record of the calling thread, which must not be inside `block`."""
     try:
-        return _local.thread.address  # type: ignore[no-any-return]
+        return _local.thread.address
     except AttributeError:
         return current().address
 
 
 def block(kind: int, place: int) -> None:
-    """Wait for the record at `place` in the way `kind` says (WRITTEN, UNUSED, LAUNCH, ALL), and help meanwhile."""
+    """Wait for the record at `place` as `kind` says (WRITTEN, UNUSED, LAUNCH, ALL), and help meanwhile."""
     thread, calls = current(), native.calls()
     if calls.begin_wait(ENGINE.address, thread.address, kind, place):
         return
@@ -171,7 +171,7 @@ workers = Workers()
 
 
 def set_workers(count: int) -> None:
-    """Use `count` native workers besides the calling threads (0: tasks run on the threads that launch or wait)."""
+    """Use `count` native workers besides the calling threads; 0: what is launched runs on the caller's."""
     if count < 0:
         raise ArgumentError(f"set_workers: expected a count of at least 0, got {count}")
     native.calls()  # loading sets the default

@@ -1,7 +1,8 @@
 """Variables, and waiting for them.
 
-A `Variable` stands for something that tasks read and write: a storage, a random stream, a communicator. Tasks that
-share a variable which one of them writes run in the order in which they were pushed; all others may run at once.
+A `Variable` stands for something that tasks read and write: a storage, a random stream, a communicator. Tasks
+that share a variable which one of them writes run in the order in which they were pushed; all others may run
+at once.
 
     v = Variable("total")
     push(task, writes=[v])
@@ -46,7 +47,8 @@ def _more() -> None:
 class Variable:
     """A name for ordering. `address` is its native record, which launches take.
 
-    A launch that uses the address must `keep` the variable; memory is recycled when the variable is collected.
+    A launch that uses the address must `keep` the variable; memory is recycled when the variable is
+    collected.
     """
 
     __slots__ = ("__weakref__", "_words", "address", "name")
@@ -85,9 +87,10 @@ class Variable:
 def wait(variable: Variable, *, exclusive: bool = False) -> None:
     """Wait until everything pushed so far that writes `variable` has ended; raise if one of them failed.
 
-    A failed Python task leaves its variables poisoned, and every wait raises until a later write succeeds. A failed
-    launch of kernels keeps the contents of what existed before it, and the next wait raises once. With `exclusive`,
-    wait until nothing uses the variable at all, so that the caller may write its memory. Ctrl-C works.
+    A failed Python task leaves its variables poisoned, and every wait raises until a later write succeeds. A
+    failed launch of kernels keeps the contents of what existed before it, and the next wait raises once. With
+    `exclusive`, wait until nothing uses the variable at all, so that the caller may write its memory. Ctrl-C
+    works.
 
     Inside a Python task, what the task itself reads or writes is ready, and such a wait returns at once.
     """

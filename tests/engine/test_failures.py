@@ -1,0 +1,245 @@
+"""What fails is told at the wait; poison spreads to readers and ends with the next whole write."""
+
+import gc
+import signal
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+from tests.engine.programs import pack, task
+from tracejit import engine
+from tracejit.engine import FRESH, OVERWRITE, READ, WRITE, Program, Task, Variable, failures
+from tracejit.errors import EngineError, OutOfBoundsError
+
+BIG = 1 << 30
+
+
+def explode():
+    raise KeyError("bang")
+
+
+def test_a_failed_python_task_is_raised_with_name_and_line():
+    variable = Variable()
+    engine.push(explode, writes=[variable], name="loader")
+    with pytest.raises(EngineError, match=r"(?s)'loader' failed: KeyError.*test_failures\.py:\d+") as caught:
+        engine.wait(variable)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_poison_stays_until_a_write_succeeds():
+    variable = Variable()
+    assert variable.poison is None
+    engine.push(explode, writes=[variable])
+    for _ in range(2):
+        with pytest.raises(EngineError, match="bang"):
+            engine.wait(variable)
+    assert "bang" in str(variable.poison)
+    engine.push(lambda: None, writes=[variable])
+    engine.wait(variable)
+    assert variable.poison is None
+
+
+def test_readers_of_poison_do_not_run_and_pass_it_on():
+    a, b, c, seen = Variable(), Variable(), Variable(), []
+    engine.push(explode, writes=[a], name="origin")
+    engine.push(lambda: seen.append("b"), reads=[a], writes=[b])
+    engine.push(lambda: seen.append("c"), reads=[b, c], writes=[c])
+    engine.push(lambda: seen.append("free"), writes=[a])
+    for variable in (b, c):
+        with pytest.raises(EngineError, match="origin"):
+            engine.wait(variable)
+    engine.wait(a)
+    assert seen == ["free"]
+
+
+def test_wait_all_raises_each_failure_once_and_names_the_others():
+    variables = [Variable() for _ in range(3)]
+    for i, variable in enumerate(variables):
+        engine.push(explode, writes=[variable], name=f"task {i}")
+        with pytest.raises(EngineError) if i == 0 else nothing_raised():
+            if i == 0:
+                engine.wait(variable)
+    with pytest.raises(EngineError, match="task 1") as caught:
+        engine.wait_all()
+    assert "task 2" in caught.value.__notes__[0]
+    engine.wait_all()
+
+
+class nothing_raised:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        return False
+
+
+def test_errors_of_asynchronous_tasks():
+    a, b = Variable(), Variable()
+    engine.push(lambda done: done(ValueError("late")), writes=[a], asynchronous=True)
+    with pytest.raises(EngineError, match="late"):
+        engine.wait(a)
+
+    def both(done):
+        done()
+        raise ValueError("after completion")
+
+    engine.push(both, writes=[b], asynchronous=True)
+    engine.wait(b)
+    with pytest.raises(EngineError, match="after completion"):
+        for _ in range(1000):  # the error comes a moment after the completion
+            engine.wait_all()
+            time.sleep(0.001)
+
+
+class Checked:
+    """input -> check (may fail) -> fresh output, and an update of existing storage behind the check."""
+
+    def __init__(self, cost):
+        self.cells = np.zeros(16, np.int64)
+        self.data, self.fresh, self.state = Variable("data"), Variable("fresh"), Variable("state")
+        tasks = [
+            task("check", 0, 8, 2, uses=(0,), cost=cost, can_fail=True, location="user.py:7"),
+            task("mix", 3, after=(0,), uses=(1, 0), cost=cost),
+            task("mix", 6, after=(0,), uses=(2, 0), cost=cost),
+        ]
+        patches = [(1, 0, 0), (3, 1, 0), (4, 0, 0), (6, 2, 0), (7, 0, 0)]
+        self.program = Program(
+            tasks,
+            [0] * 9,
+            patches,
+            arguments=[READ, FRESH, WRITE],
+            on_error=lambda index, status: OutOfBoundsError(f"task {index}: element {status - 1}"),
+        )
+
+    def launch(self):
+        base = self.cells.ctypes.data
+        arguments = pack((base, self.data), (base + 8 * 8, self.fresh), (base + 8 * 9, self.state))
+        self.program.launch(arguments, self)
+
+
+@pytest.mark.parametrize("cost", [0, BIG])
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_a_failing_kernel_changes_nothing(cost, workers):
+    engine.set_workers(workers)
+    world = Checked(cost)
+    world.cells[:10] = [1, 2, 3, 4, 5, -6, -7, 8, 0, 50]
+    world.launch()
+    with pytest.raises(OutOfBoundsError, match="task 0: element 5"):
+        engine.wait(world.fresh)
+    with pytest.raises(OutOfBoundsError, match="element 5"):  # fresh memory stays poisoned
+        engine.wait(world.fresh)
+    with pytest.raises(OutOfBoundsError):  # existing storage tells it once
+        engine.wait(world.state)
+    engine.wait(world.state)
+    assert list(world.cells[8:10]) == [0, 50]
+    world.cells[5:7] = 0
+    world.launch()
+    engine.wait(world.fresh)
+    engine.wait(world.state)
+    assert list(world.cells[8:10]) == [7, 50 * 31 + 7]
+
+
+@pytest.mark.parametrize("cost", [0, BIG])
+def test_a_launch_that_reads_poison_fails_under_the_first_name(cost):
+    world = Checked(cost)
+    engine.push(explode, writes=[world.data], name="loader")
+    world.launch()
+    for variable in (world.fresh, world.state, world.data):
+        with pytest.raises(EngineError, match="loader"):
+            engine.wait(variable)
+    assert not world.cells.any()
+
+
+@pytest.mark.parametrize("cost", [0, BIG])
+def test_overwriting_ends_poison(cost):
+    variable, cells = Variable(), np.zeros(4, np.int64)
+    program = Program(
+        [task("fill", 0, 4, 1, uses=(0,), cost=cost)],
+        [0, 0, 3],
+        [(0, 0, 0)],
+        scratch_bytes=64,
+        arguments=[OVERWRITE],
+    )
+    engine.push(explode, writes=[variable])
+    program.launch(pack((cells.ctypes.data, variable)), (cells, variable))
+    engine.wait(variable)
+    assert list(cells) == [3, 4, 5, 6]
+    with pytest.raises(EngineError, match="bang"):
+        engine.wait_all()
+
+
+def test_a_failing_python_task_in_a_program():
+    variable, seen = Variable(), []
+    tasks = [
+        Task("callback", "user.py:3", 0, 0, 0, 1, callable=lambda block: explode()),
+        Task("never", "user.py:4", 0, 0, 0, 1, after=(0,), uses=(0,), callable=seen.append),
+    ]
+    Program(tasks, arguments=[FRESH]).launch(pack((0, variable)), variable)
+    with pytest.raises(EngineError, match=r"(?s)'callback' failed.*user\.py:3"):
+        engine.wait(variable)
+    assert not seen
+
+
+def test_an_error_without_on_error_names_the_task():
+    variable, cell = Variable(), np.full(1, -1, np.int64)
+    program = Program([task("check", uses=(0,))], [0, 0, 0], [(1, 0, 0)], arguments=[FRESH])
+    program.launch(pack((cell.ctypes.data, variable)), (cell, variable))
+    with pytest.raises(EngineError, match=r"(?s)'check' failed with status 1.*check\.py:1"):
+        engine.wait(variable)
+
+
+def test_old_failures_are_forgotten_but_poison_is_not():
+    variable = Variable()
+    engine.push(explode, writes=[variable])
+    with pytest.raises(EngineError, match="bang"):
+        engine.wait(variable)
+    for _ in range(failures.KEPT + 1):
+        other = Variable()
+        engine.push(explode, writes=[other])
+    with pytest.raises(EngineError):
+        engine.wait_all()
+    with pytest.raises(EngineError, match="earlier task"):
+        engine.wait(variable)
+
+
+def test_told_failures_do_not_keep_what_tasks_held():
+    class Thing:
+        pass
+
+    thing, variable = Thing(), Variable()
+    watcher = weakref.ref(thing)
+    engine.push(lambda held=thing: None, writes=[variable])
+    del thing
+    engine.wait(variable)
+    engine.wait_all()
+    gc.collect()
+    assert watcher() is None
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs an interval timer")
+def test_ctrl_c_interrupts_a_wait_and_leaves_the_engine_usable():
+    variable, leave = Variable(), threading.Event()
+    engine.push(lambda: leave.wait(20), writes=[variable])
+
+    def interrupt(number, frame):
+        engine.push(lambda: None)  # the engine may be used inside a signal handler
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            engine.wait(variable)
+        assert time.monotonic() - start < 5
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        leave.set()
+    engine.wait(variable)
+    seen = []
+    engine.push(lambda: seen.append(1), reads=[variable])
+    engine.wait_all()
+    assert seen == [1]

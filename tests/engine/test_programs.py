@@ -1,0 +1,258 @@
+"""Programs: patches, arenas, scratch, small launches, look-ahead, what they refuse."""
+
+import gc
+import struct
+import time
+import weakref
+
+import numpy as np
+import pytest
+from tests.engine.programs import addresses, pack, task
+
+from tracejit import engine
+from tracejit.config import config
+from tracejit.engine import ARENA, FRESH, NUMBER, OVERWRITE, READ, WRITE, Program, Task, Variable
+from tracejit.errors import ArgumentError
+
+BIG = 1 << 30
+
+
+@pytest.mark.parametrize("cost", [0, BIG])
+def test_patches_give_addresses_with_offsets_and_numbers(cost):
+    memory, variable = np.arange(10, dtype=np.int64), Variable()
+    program = Program(
+        [task("mix", 3, uses=(0,), cost=cost)],
+        [0, 0, 0, 0, 0, 4],
+        [(3, 0, 16), (4, 0, 40), (5, 1, 1)],
+        arguments=[WRITE, NUMBER],
+    )
+    program.launch(pack((memory.ctypes.data, variable), (100, None)), (memory, variable))
+    engine.wait(variable)
+    assert memory[2] == 2 * 31 + 5 * 7 + 101
+    assert list(memory[:2]) == [0, 1]
+
+
+@pytest.mark.parametrize("cost", [0, BIG])
+def test_every_launch_in_flight_has_an_arena_of_its_own(cost):
+    """Two steps through the arena: fill it, then read it back; overlapping launches do not mix."""
+    tasks = [
+        task("fill", 0, 64, 8, cost=cost),
+        task("mix", 3, after=(0,), uses=(0,), cost=cost),
+    ]
+    program = Program(
+        tasks,
+        [0] * 6,
+        [(0, ARENA, 128), (2, 1, 0), (3, 0, 0), (4, ARENA, 128 + 8 * 63)],
+        arena_bytes=128 + 8 * 64,
+        scratch_bytes=64,
+        arguments=[WRITE, NUMBER],
+    )
+    memory, variables = np.zeros(50, np.int64), [Variable() for _ in range(50)]
+    for i, variable in enumerate(variables):
+        program.launch(pack((memory.ctypes.data + 8 * i, variable), (1000 * i, None)), (memory, variable))
+    engine.wait_all()
+    np.testing.assert_array_equal(memory, (np.arange(50) * 1000 + 63) * 7)
+
+
+def test_small_launches_end_inside_the_call():
+    memory, variable = np.zeros(2, np.int64), Variable()
+    program = Program([task("mix", uses=(0,), cost=0)], [0, 0, 9], [(0, 0, 0), (1, 0, 8)], arguments=[WRITE])
+    program.launch(pack((memory.ctypes.data, variable)), (memory, variable))
+    assert memory[0] == 9
+
+
+def test_the_worker_needs_no_waiting_thread():
+    engine.set_workers(1)
+    memory, variable = np.zeros(2, np.int64), Variable()
+    program = Program(
+        [task("mix", uses=(0,), cost=BIG)], [0, 0, 9], [(0, 0, 0), (1, 0, 8)], arguments=[WRITE]
+    )
+    for turn in range(20):
+        memory[0] = 0
+        time.sleep(0.001 * (turn % 2))  # with and without time to fall asleep
+        program.launch(pack((memory.ctypes.data, variable)), (memory, variable))
+        end = time.monotonic() + 10
+        while memory[0] != 9:
+            assert time.monotonic() < end
+            time.sleep(1e-4)
+
+
+def test_an_empty_task_and_an_empty_program():
+    variable = Variable()
+    for cost in (0, BIG):
+        tasks = [
+            task("fill", units=0, chunk=4, uses=(0,), cost=cost),
+            task("nothing", after=(0,), uses=(0,), cost=cost),
+        ]
+        Program(tasks, [0, 0, 0], [], arguments=[FRESH]).launch(pack((0, variable)), variable)
+    Program([]).launch(b"", None)
+    engine.wait_all()
+
+
+@pytest.mark.parametrize("cost", [0, BIG])
+def test_what_a_launch_keeps_lives_until_it_has_ended(cost):
+    class Thing:
+        pass
+
+    memory, variable = np.zeros(2, np.int64), Variable()
+    program = Program(
+        [task("mix", uses=(0,), cost=cost)], [0, 0, 9], [(0, 0, 0), (1, 0, 8)], arguments=[WRITE]
+    )
+    completions = []
+    engine.push(completions.append, writes=[variable], asynchronous=True)
+    while not completions:
+        time.sleep(1e-4)
+    things = [Thing() for _ in range(4)]
+    watchers = [weakref.ref(thing) for thing in things]
+    for thing in things:
+        program.launch(pack((memory.ctypes.data, variable)), (memory, variable, thing))
+    del things, thing
+    gc.collect()
+    assert all(watcher() is not None for watcher in watchers)
+    completions[0]()
+    engine.wait(variable)
+    engine.wait_all()
+    gc.collect()
+    assert all(watcher() is None for watcher in watchers)
+
+
+def test_look_ahead_is_bounded_but_never_for_python_tasks():
+    """The ninth launch waits for the first; a Python task on which the first waits must not."""
+    engine.set_workers(1)
+    gate, other = Variable("gate"), Variable("other")
+    program = Program([task("nothing", uses=(0,), cost=BIG)], arguments=[WRITE])
+    done = []
+
+    def inner():
+        time.sleep(0.05)  # by now the main thread stands at the bound
+        for _ in range(20):
+            program.launch(pack((0, other)), other)
+        engine.wait(other)
+        done.append(len(done))
+
+    engine.push(inner, writes=[gate])
+    for _ in range(20):
+        program.launch(pack((0, gate)), gate)
+    engine.wait(gate)
+    assert done == [0]
+
+
+def test_two_branches_overlap():
+    """Two tasks without a common variable run at the same time on two threads."""
+    engine.set_workers(1)
+    out, rounds = np.zeros(2, np.int64), 40_000_000
+    variables = [Variable(), Variable()]
+    tasks = [task("spin", 3 * i, uses=(i,), cost=BIG) for i in range(2)]
+    program = Program(tasks, [0, 0, rounds, 0, 0, rounds], [(0, 0, 0), (3, 1, 0)], arguments=[FRESH, FRESH])
+    with engine.profile() as profile:
+        program.launch(
+            pack((out.ctypes.data, variables[0]), (out.ctypes.data + 8, variables[1])), (out, variables)
+        )
+        engine.wait(variables[0])
+        engine.wait(variables[1])
+    first, second = profile.events
+    assert first.thread != second.thread
+    assert second.start < first.end
+    assert out[0] == out[1] != 0
+
+
+def test_a_long_task_is_shared_by_worker_and_waiting_thread():
+    engine.set_workers(1)
+    out, variable = np.zeros(64, np.int64), Variable()
+    program = Program(
+        [task("spin", 0, 64, 1, uses=(0,), cost=BIG)], [0, 0, 500_000], [(0, 0, 0)], arguments=[FRESH]
+    )
+    with engine.profile() as profile:
+        program.launch(pack((out.ctypes.data, variable)), (out, variable))
+        engine.wait(variable)
+    assert len({event.thread for event in profile.events}) == 2
+    assert np.count_nonzero(out) == 64
+
+
+def test_priorities_order_ready_native_tasks():
+    """With everything ready at once and one thread, higher priority runs first, then the order of the program."""
+    engine.set_workers(0)
+    priorities = [0, 5, -3, 5, 0, 9]
+    tasks = [task("nothing", uses=(0,), cost=BIG, priority=p, name=str(i)) for i, p in enumerate(priorities)]
+    program, variable = Program(tasks, arguments=[WRITE]), Variable()
+    with engine.profile() as profile:
+        program.launch(pack((0, variable)), variable)
+    assert [event.name for event in profile.events] == ["5", "1", "3", "0", "4", "2"]
+
+
+def test_naive_engine_runs_inside_the_call(monkeypatch):
+    monkeypatch.setattr(config, "engine", "naive")
+    memory, variable = np.zeros(2, np.int64), Variable()
+    seen = []
+    tasks = [
+        task("mix", uses=(0,), cost=BIG),
+        Task(
+            "look",
+            "x.py:1",
+            0,
+            0,
+            0,
+            1,
+            after=(0,),
+            uses=(0,),
+            callable=lambda block: seen.append(int(memory[0])),
+        ),
+    ]
+    program = Program(tasks, [0, 0, 9], [(0, 0, 0), (1, 0, 8)], arguments=[WRITE])
+    program.launch(pack((memory.ctypes.data, variable)), (memory, variable))
+    assert seen == [9]
+    engine.push(lambda: engine.push(lambda: seen.append(2), writes=[variable]), reads=[])
+    assert seen == [9, 2]
+
+
+def test_python_tasks_in_a_program_see_their_block():
+    memory, variable = np.zeros(2, np.int64), Variable()
+    seen = []
+
+    def look(block):
+        import ctypes
+
+        seen.append(list((ctypes.c_int64 * 2).from_address(block)))
+
+    tasks = [
+        task("mix", 0, uses=(0,)),
+        Task("look", "x.py:1", 0, 3, 0, 1, after=(0,), uses=(0,), callable=look),
+        task("mix", 0, after=(1,), uses=(0,)),
+    ]
+    program = Program(
+        tasks, [0, 0, 9, 0, 0], [(0, 0, 0), (1, 0, 8), (3, 0, 8), (4, 1, 0)], arguments=[WRITE, NUMBER]
+    )
+    for number in range(5):
+        program.launch(pack((memory.ctypes.data, variable), (number, None)), (memory, variable))
+    engine.wait(variable)
+    assert seen == [[memory.ctypes.data + 8, number] for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "rest", "words"),
+    [
+        (lambda: [task("nothing", after=(0,))], {}, "after"),
+        (lambda: [task("nothing", uses=(0,))], {}, "uses"),
+        (lambda: [task("nothing", uses=(0,))], {"arguments": [NUMBER]}, "uses"),
+        (lambda: [task("nothing", chunk=0)], {}, "chunk"),
+        (lambda: [Task("no address", None, 0, 0, 1, 1)], {}, "function"),
+        (lambda: [task("nothing", block=3)], {"template": [0, 0]}, "block"),
+        (lambda: [], {"template": [0], "patches": [(1, ARENA, 0)]}, "patch"),
+        (lambda: [], {"template": [0], "patches": [(0, 0, 0)]}, "patch"),
+        (lambda: [], {"arguments": [4]}, "mode"),
+    ],
+)
+def test_what_leads_nowhere_is_refused(tasks, rest, words):
+    with pytest.raises(ArgumentError, match=words):
+        Program(tasks(), **rest)
+
+
+def test_packed_arguments_of_the_wrong_size_are_refused():
+    program = Program([task("nothing", uses=(0,))], arguments=[READ])
+    with pytest.raises(ArgumentError, match="16"):
+        program.launch(struct.pack("q", 0), None)
+
+
+def test_modes_are_distinct():
+    assert len({NUMBER, READ, WRITE, OVERWRITE, FRESH}) == 5
+    assert addresses()["nothing"] != 0
