@@ -14,6 +14,7 @@ from tracejit.codegen.lower import lower
 from tracejit.codegen.spec import Address, Integer
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Node, Value
+from tracejit.passes.memory import overwrites
 
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 
@@ -50,14 +51,9 @@ def argument_block(lowered, buffers):
 def run(node, arrays, shared=(), rng=None):
     """Outputs and status of `node` on copies of `arrays`, in random chunks of units in random order."""
     lowered = lower(node, shared)
-    body = node.attrs["body"]
     buffers = [np.array(a, order="C") for a in arrays]
     sources = dict(shared)
-    producers = {v: n for n in body.nodes for v in n.outputs}
-    for position, value in enumerate(body.outputs):
-        producer = producers.get(value)
-        if producer is not None and producer.op is ops.update:
-            sources[position] = body.inputs.index(producer.inputs[0])
+    sources.update(overwrites(node))
     for position, value in enumerate(node.outputs):
         if position in sources:
             buffers.append(buffers[sources[position]].reshape(value.type.shape))

@@ -1,17 +1,23 @@
 """Rewrites that make every node of a graph computable by a kernel, before fusion.
 
-Long reductions with little parallelism become two: partial results of pieces, then their combination. How
-many pieces depends on the shape alone, so the result does not depend on how many workers there are.
+*Long reductions* with little parallelism become two: partial results of pieces, then their combination.
+How many pieces depends on the shape alone, so the result does not depend on how many workers there are.
 
     loss = sum(x, axes=(0,))          # float32[4194304]
     part = sum(x, axes=(0,), pieces=64)
     loss = sum(part, axes=(0,))
 
-An update that moves elements of an array onto others of them (``x[1:] = x[:-1]``) reads a copy of them.
+*Updates.* One that moves elements of an array onto others of them (``x[1:] = x[:-1]``) reads a copy of
+them. Every update of a fill has a fill of its own. Sums of updates of zeros at different places, which
+the gradients of slices leave behind, become one chain of updates; where they cover the array, nothing
+is filled.
+
+    add(update(0, a; left), update(0, b; right))   ->   update(update(empty, a + 0; left), b + 0; right)
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from tracejit import ops
@@ -31,35 +37,113 @@ COLUMNS = 128
 
 
 def prepare(graph: Graph) -> Graph:
-    """`graph` with long reductions in pieces and no update that overlaps what it reads."""
-    builder = Builder()
-    builder.inputs = list(graph.inputs)
-    producers = {value: node for node in graph.nodes for value in node.outputs}
-    values: dict[Value, Value] = {value: value for value in graph.inputs}
-    for node in graph.nodes:
-        inputs = [values[v] for v in node.inputs]
+    """`graph` with long reductions in pieces, and updates that kernels can do."""
+    return _Preparation(graph).run()
+
+
+class _Preparation:
+    """The state of the rewrite: `values` from old to new, and what is known of new values."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.builder = Builder()
+        self.builder.inputs = list(graph.inputs)
+        self.values: dict[Value, Value] = {value: value for value in graph.inputs}
+        self.producers: dict[Value, Node] = {}  # of new values
+        self.uses: dict[Value, int] = dict.fromkeys(graph.results(), 2)  # old values; results count twice
+        for node in graph.nodes:
+            for value in node.inputs:
+                self.uses[value] = self.uses.get(value, 0) + 1
+
+    def run(self) -> Graph:
+        """The rewritten graph."""
+        for node in self.graph.nodes:
+            before = len(self.builder.nodes)
+            outputs = self.rewrite(node, [self.values[v] for v in node.inputs])
+            for new in self.builder.nodes[before:]:
+                self.producers.update(dict.fromkeys(new.outputs, new))
+            self.values.update(zip(node.outputs, outputs, strict=True))
+        effects = [Effect(e.target, self.values[e.value]) for e in self.graph.effects]
+        return self.builder.graph([self.values[v] for v in self.graph.outputs], effects)
+
+    def rewrite(self, node: Node, inputs: list[Value]) -> tuple[Value, ...]:
+        """What stands for the outputs of `node`."""
+        if node.op is ops.add:
+            parts = self.parts(node, inputs)
+            if parts:
+                return (self.chain(node, parts),)
+        if node.op is ops.update:
+            self.separate(node, inputs)
         pieces = pieces_of(node)
-        if node.op is ops.update and _overlaps(node, producers):
-            inputs[1] = builder.emit(ops.copy, inputs[1], location=node.location)
-        outputs = (
-            builder.copy(node, inputs) if pieces < 2 else (_in_pieces(builder, node, inputs[0], pieces),)
-        )
-        values.update(zip(node.outputs, outputs, strict=True))
-    effects = [Effect(e.target, values[e.value]) for e in graph.effects]
-    return builder.graph([values[v] for v in graph.outputs], effects)
+        if pieces > 1:
+            return (_in_pieces(self.builder, node, inputs[0], pieces),)
+        return self.builder.copy(node, inputs)
 
+    # ---- updates
 
-def _overlaps(update: Node, producers: dict[Value, Node]) -> bool:
-    """Whether an update reads, through views, elements of its base other than those it writes."""
-    base, x = update.inputs
-    view: View | None = View.of_shape(x.type.shape)
-    while x is not base and x in producers and producers[x].op is ops.view:
-        view = None if view is None else producers[x].attrs["view"].compose(view)
-        (x,) = producers[x].inputs
-    target: View = update.attrs["view"]
-    if x is not base or (view is not None and same(view, target)):
-        return False
-    return view is None or not disjoint(view, target, base.type.shape)
+    def separate(self, node: Node, inputs: list[Value]) -> None:
+        """Give an update a fill of its own as base, and a copy of what it moves within its base."""
+        made = self.producers.get(inputs[0])
+        if made is not None and made.op is ops.full and self.uses[node.inputs[0]] > 1:
+            (inputs[0],) = self.builder.copy(made, made.inputs)
+        if self.overlaps(inputs, node.attrs["view"]):
+            inputs[1] = self.builder.emit(ops.copy, inputs[1], location=node.location)
+
+    def overlaps(self, inputs: list[Value], target: View) -> bool:
+        """Whether an update reads, through views, elements of its base other than those it writes."""
+        base, x = inputs
+        view: View | None = View.of_shape(x.type.shape)
+        while x is not base and x in self.producers and self.producers[x].op is ops.view:
+            view = None if view is None else self.producers[x].attrs["view"].compose(view)
+            (x,) = self.producers[x].inputs
+        if x is not base or (view is not None and same(view, target)):
+            return False
+        return view is None or not disjoint(view, target, base.type.shape)
+
+    def parts(self, node: Node, inputs: list[Value]) -> list[tuple[Value, View]]:
+        """What a sum of updates of zeros puts where, in places that do not overlap; empty if it is not
+        one.
+        """
+        if any(self.uses[v] > 1 for v in node.inputs):
+            return []
+        first, second = map(self.written_on_zeros, inputs)
+        shape = node.output.type.shape
+        apart = all(disjoint(a, b, shape) for (_, a), (_, b) in itertools.product(first, second))
+        return first + second if first and second and apart else []
+
+    def written_on_zeros(self, value: Value) -> list[tuple[Value, View]]:
+        """The parts of a chain of updates that starts with zeros; empty if `value` is not one."""
+        parts: list[tuple[Value, View]] = []
+        node = self.producers.get(value)
+        while node is not None and node.op is ops.update:
+            parts.append((node.inputs[1], node.attrs["view"]))
+            value = node.inputs[0]
+            node = self.producers.get(value)
+        covered = sum(view.size for _, view in parts) == value.type.size
+        apart = all(disjoint(a, b, value.type.shape) for (_, a), (_, b) in itertools.combinations(parts, 2))
+        return parts[::-1] if node is not None and apart and (covered or self.is_zero(value)) else []
+
+    def is_zero(self, value: Value) -> bool:
+        """Whether `value` is the literal 0, or an array filled with it."""
+        node = self.producers.get(value)
+        if node is not None and node.op is ops.full:
+            return self.is_zero(node.inputs[0])
+        return node is not None and node.op is ops.constant and str(node.attrs["value"]) in ("0", "0.0")
+
+    def chain(self, node: Node, parts: list[tuple[Value, View]]) -> Value:
+        """One update after the other. Adding 0 keeps the sum exact: it turns -0.0 into 0.0."""
+        emit, place, output = self.builder.emit, node.location, node.output.type
+        zero = emit(ops.constant, value=0 if output.dtype.kind in "iu" else 0.0, dtype=output.dtype)
+        if sum(view.size for _, view in parts) == output.size:
+            base = emit(ops.empty, shape=output.shape, dtype=output.dtype, device=output.device)
+        else:
+            base = emit(ops.full, zero, shape=output.shape, device=output.device, location=place)
+        for x, view in parts:
+            made = self.producers.get(x)
+            if made is None or made.op is not ops.add or not self.is_zero(made.inputs[1]):
+                x = emit(ops.add, x, zero, location=place)
+            base = emit(ops.update, base, x, view=view, location=place)
+        return base
 
 
 def _in_pieces(builder: Builder, node: Node, x: Value, pieces: int) -> Value:

@@ -16,13 +16,14 @@ generation traces the finished group again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.view import View, contiguous_strides
@@ -38,6 +39,7 @@ from tracejit.passes.domain import (
     piece_length,
     row_tile,
 )
+from tracejit.passes.regions import disjoint
 
 INT64 = np.dtype("int64")
 
@@ -55,7 +57,7 @@ def is_fold(node: Node) -> bool:
 def trace(body: Graph) -> Program:
     """The body as terms over one domain, with as few dimensions as possible; raises `Unfusable`."""
     tracer = _Tracer(body)
-    stores = tuple(tracer.store(position, value) for position, value in enumerate(body.outputs))
+    stores = tuple(s for position, value in enumerate(body.outputs) for s in tracer.stores(position, value))
     program = merge(Program(tracer.domain, tuple(tracer.terms), stores, tracer.matmul))
     if program.domain.pieces:
         piece_length(program.domain)
@@ -130,7 +132,7 @@ def _producers(body: Graph) -> dict[Value, Node]:
 def _stored(body: Graph, output: Value) -> Value:
     """What is computed for an output: the new elements, if it is an update."""
     node = _producers(body).get(output)
-    return node.inputs[1] if node is not None and node.op.name == "update" else output
+    return node.inputs[1] if node is not None and node.op is ops.update else output
 
 
 @dataclass
@@ -153,30 +155,41 @@ class _Tracer:
 
     # -------------------------------------------------------------------------------------------- outputs
 
-    def store(self, position: int, output: Value) -> Store:
-        """The store of one output of the body."""
-        value, base = output, None
-        node = self.producers.get(output)
-        if node is not None and node.op.name == "update":
-            value, base = node.inputs[1], self.inputs.get(node.inputs[0])
-            if base is None:
-                raise Unfusable("update writes into an input of the kernel only")
+    def stores(self, position: int, output: Value) -> Iterator[Store]:
+        """The stores of one output of the body: one, or one for each of a chain of updates."""
+        parts: list[Node] = []
+        base = output
+        while base in self.producers and self.producers[base].op is ops.update:
+            parts.append(self.producers[base])
+            base = parts[-1].inputs[0]
+        if not parts:
+            yield self.store(position, output)
+            return
+        if base not in self.inputs:
+            raise Unfusable("update writes into an input of the kernel only")
+        views: list[View] = []
+        for part in reversed(parts):
+            view: View = part.attrs["view"]
+            if not all(disjoint(view, other, base.type.shape) for other in views):
+                raise Unfusable("updates of one array overlap")
+            views.append(view)
+            store = self.store(position, part.inputs[1])
+            yield replace(store, view=self.compose(view, store.view, part), base=self.inputs[base])
+
+    def store(self, position: int, value: Value) -> Store:
+        """The store of `value` where it lies by nature."""
         home = self.home(value)
         term = self.demand(value, home)
-        view = home
-        if node is not None and base is not None:
-            view = self.compose(node.attrs["view"], home, node)
-        if self.domain.pieces:
-            view = self.piece_store(term, view, home)
-        return Store(position, term, view, max(term.level, self.domain.level(view)), base)
+        view = self.piece_store(term, home) if self.domain.pieces else home
+        return Store(position, term, view, max(term.level, self.domain.level(home)))
 
-    def piece_store(self, term: Term, view: View, home: View) -> View:
+    def piece_store(self, term: Term, home: View) -> View:
         """Where the partial results of kept index k lie: from ``k * pieces`` on (lowering adds the piece)."""
         if home is self.full:
-            return view
+            return home
         if term.kind is not Kind.REDUCE:
             raise Unfusable("a kernel of partial results stores nothing else of the kept shape")
-        return View(0, view.shape, tuple(s * self.domain.pieces for s in view.strides))
+        return View(0, home.shape, tuple(s * self.domain.pieces for s in home.strides))
 
     def home(self, value: Value) -> View:
         """The elements of `value` in the order of the domain."""
