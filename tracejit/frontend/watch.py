@@ -9,6 +9,7 @@ followed now.
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
 from collections.abc import Iterator
@@ -102,6 +103,7 @@ def watching(trace: Trace, surroundings: Surroundings) -> Iterator[None]:
 
     def profile(frame: Any, event: str, argument: Any) -> None:
         if trace.piecewise:
+            stop()
             return
         if event == "call":
             entry = known.get(id(frame.f_code))
@@ -116,9 +118,16 @@ def watching(trace: Trace, surroundings: Surroundings) -> Iterator[None]:
                     "call it outside, pass its result as an argument, or wrap it in tj.callback or tj.pure",
                 )
 
-    before = sys.getprofile()
+    before, collecting = sys.getprofile(), gc.isenabled()
+
+    def stop() -> None:
+        sys.setprofile(before)
+        if collecting:
+            gc.enable()
+
+    gc.disable()  # what the collector calls (finalizers, gc.callbacks) would look like calls of the body
     sys.setprofile(profile)
     try:
         yield
     finally:
-        sys.setprofile(before)
+        stop()
