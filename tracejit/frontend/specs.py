@@ -6,7 +6,6 @@ spec((2, 3), float32)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
     from tracejit.frontend.jit import Jitted
 
 
-@dataclass(frozen=True)
 class Spec:
     """An array that is not there: what `warm`, `graph`, `schedule` and `kernels` need to know of it."""
 
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    device: Device = CPU
+    __slots__ = ("device", "dtype", "shape")
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: Device = CPU):
+        self.shape, self.dtype, self.device = shape, dtype, device
 
     def __repr__(self) -> str:
         return f"spec({self.shape}, {self.dtype})"
