@@ -51,7 +51,10 @@ def evaluator(monkeypatch):
 
 @pytest.fixture(params=MODES)
 def run(request, monkeypatch):
-    """``run(fn, *args)``: the results of ``fn(*args)`` as NumPy arrays, in one of the modes."""
+    """``run(fn, *args)``: the results of ``fn(*args)`` as NumPy arrays, in one of the modes.
+
+    ``run.mode`` names it; ``run.some(cases)`` are the first of them where every case compiles kernels.
+    """
     monkeypatch.setattr(eager, "SMALL", -1)
     if request.param == "evaluator":
         monkeypatch.setattr(eager, "run", run_on_evaluator)
@@ -66,4 +69,5 @@ def run(request, monkeypatch):
         return second
 
     call.mode = request.param
+    call.some = lambda cases, count=2: cases if request.param == "evaluator" else cases[:count]
     return call

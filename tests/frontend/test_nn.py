@@ -55,14 +55,8 @@ SOFTMAXES = {"softmax": scipy.special.softmax, "log_softmax": scipy.special.log_
 @pytest.mark.parametrize("name", SOFTMAXES)
 def test_softmax(name, dtype, run):
     rng = np.random.default_rng(2)
-    for shape, axis in [
-        ((4, 9), -1),
-        ((4, 9), 0),
-        ((2, 3, 5), 1),
-        ((2, 3, 5), (1, 2)),
-        ((6,), None),
-        ((1, 1), 1),
-    ]:
+    cases = [((4, 9), -1), ((2, 3, 5), (0, 2)), ((4, 9), 0), ((2, 3, 5), 1), ((6,), None), ((1, 1), 1)]
+    for shape, axis in run.some(cases):
         x = sample(rng, shape, dtype, low=-30, high=30)
         got = run(lambda x, axis=axis: getattr(tj.nn, name)(x, axis), laid_out(rng, x))
         assert_close(got, SOFTMAXES[name](x.astype(F64), axis).astype(dtype), ulps=32, scale=30)
@@ -75,7 +69,7 @@ def test_softmax_of_extremes(run):
 
 def test_logsumexp(run):
     rng = np.random.default_rng(3)
-    for axis, keepdims in [(None, False), (0, True), (1, False), ((0, 1), True)]:
+    for axis, keepdims in run.some([(1, False), (None, False), (0, True), ((0, 1), True)]):
         x = sample(rng, (4, 7), F64, low=-50, high=50)
         got = run(lambda x, a=axis, k=keepdims: tj.nn.logsumexp(x, a, keepdims=k), laid_out(rng, x))
         assert_close(got, scipy.special.logsumexp(x, axis, keepdims=keepdims), ulps=16)
