@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from tracejit import engine, errors, nn, optim
 from tracejit.config import config
 from tracejit.engine import profile, wait_all
@@ -25,6 +27,11 @@ from tracejit.frontend.jit import Jitted, jit
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.specs import Spec, spec
 from tracejit.ir.types import Device
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...  # the functions of `frontend.functions`, by name
+
 
 __version__ = "0.1.0"
 

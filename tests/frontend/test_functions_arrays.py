@@ -369,3 +369,36 @@ def test_everything_public_is_documented_and_named():
         if callable(member) and not isinstance(member, type):
             assert member.__doc__, name
             assert member.__name__ == name
+
+
+# -- numbers of traced calls
+
+OF_A_NUMBER = {
+    "full": lambda x, n: tj.full((2, 3), n),
+    "full_like": lambda x, n: tj.full_like(x, n),
+    "asarray": lambda x, n: tj.asarray([n, 1.0]) + tj.asarray(n),
+    "where": lambda x, n: tj.where(x > n, x, n),
+    "clip": lambda x, n: tj.clip(x, -n, n),
+    "linspace": lambda x, n: tj.linspace(0.0, n, 5),
+    "pow": lambda x, n: tj.pow(tj.abs(x), n),
+    "mean": lambda x, n: tj.mean(x * n) / n,
+    "uniform": lambda x, n: tj.random.uniform(0.0, n, (3,)).max() < n,
+    "setitem": lambda x, n: assigned_number(x, n),
+}
+
+
+def assigned_number(x, n):
+    y = x.copy()
+    y[0] = n
+    y += n * 2 - 1
+    return y
+
+
+@pytest.mark.parametrize("name", OF_A_NUMBER)
+def test_numbers_stay_run_time_inputs(name):
+    x = tj.linspace(-1, 1, 6).reshape(2, 3)
+    function = OF_A_NUMBER[name]
+    traced = tj.jit(function, strict=True)
+    for number in (0.5, 0.75, 2.5):
+        np.testing.assert_allclose(traced(x, number).numpy(), function(x, number).numpy(), rtol=1e-6)
+    assert traced.cache_info().traces == 1

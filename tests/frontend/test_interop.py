@@ -250,3 +250,31 @@ def test_pickling_and_copying():
             assert again.dtype == a.dtype
             np.testing.assert_array_equal(again.numpy(), a)
     assert pickle.loads(pickle.dumps(tj.sin)) is tj.sin
+
+
+# -- inside traced functions
+
+
+def test_numpy_functions_are_traced():
+    a = np.linspace(0, 1, 6).reshape(2, 3)
+    traced = tj.jit(lambda x: np.concatenate([np.sum(np.sin(x), axis=0), np.add(a[0], x[1])]), strict=True)
+    for _ in range(2):
+        np.testing.assert_allclose(
+            traced(tj.asarray(a)).numpy(), np.concatenate([np.sin(a).sum(0), a[0] + a[1]])
+        )
+
+
+def test_writing_into_numpy_inside_a_trace_is_refused():
+    target = np.zeros(3)
+
+    @tj.jit
+    def body(x):
+        np.add(x, 1, out=target)
+
+    with pytest.raises(tj.TracejitError, match=r"numpy.add writing into a NumPy array(?s:.*)test_interop"):
+        body(tj.ones(3))
+    assert not target.any()
+
+
+def test_the_namespace_protocol():
+    assert tj.ones(2).__array_namespace__() is tj

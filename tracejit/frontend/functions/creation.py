@@ -77,9 +77,9 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
 
 def _gather(obj: Any) -> Any:
     """`obj` as an array of the dtype its data suggest."""
-    if isinstance(obj, ArrayCore | np.ndarray | np.generic) or hasattr(obj, "__dlpack__"):
+    if is_number(obj) or isinstance(obj, ArrayCore | np.ndarray | np.generic | bool):
         return dispatch.as_array("asarray", obj)
-    if is_number(obj) or isinstance(obj, bool):
+    if hasattr(obj, "__dlpack__"):
         return dispatch.as_array("asarray", obj)
     if isinstance(obj, list | tuple) and _holds_recorded(obj):
         return _stack([_gather(item) for item in obj])
