@@ -187,8 +187,11 @@ def run_chunks(engine, thread, task):
         status = call_kernel(function, block, low, min(low + chunk, units), scratch)
         if status != 0 and (smallest == 0 or status < smallest):
             smallest = status
-        if chunks > 1 and (load_acquire(engine + ENGINE_PAUSED) != 0 or now(thread) >= deadline):
-            return smallest  # ENGINE_PAUSED pairs with store_release in `quiesce`
+        if chunks > 1:
+            halted = load_acquire(engine + ENGINE_PAUSED)  # pairs with store_release in `quiesce`
+            halted |= load_acquire(thread + THREAD_STOP)  # pairs with store_release in `stop_thread`
+            if halted != 0 or now(thread) >= deadline:
+                return smallest
 
 
 @native
@@ -561,9 +564,9 @@ def initialize_thread(thread):
 
 
 def stop_thread(engine, thread):
-    """Make a worker or a host thread return, now or when its task has ended."""
+    """Make a worker return after its current chunk, or a host thread after its current task."""
     lock(engine)
-    put(thread + THREAD_STOP, 1)
+    store_release(thread + THREAD_STOP, 1)  # pairs with load_acquire in `run_chunks`
     if get(thread + THREAD_IDLE) != AWAKE:
         wake(thread)
     unlock(engine)

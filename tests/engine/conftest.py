@@ -2,16 +2,15 @@
 
 import pytest
 
+from tests.engine.programs import compiled
 from tracejit import engine
-from tracejit.codegen.build import Entry, build_object
-from tracejit.codegen.link import link
+from tracejit.codegen.build import Entry
 from tracejit.engine import native
 from tracejit.kernels.executor import ENTRIES
 
 
 def load_executor():
-    built = build_object([Entry(*entry) for entry in ENTRIES])
-    return link("executor", built.object_code, [name for name, _, _ in ENTRIES])
+    return compiled("executor", [Entry(*entry) for entry in ENTRIES])
 
 
 native.install(load_executor)

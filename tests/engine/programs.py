@@ -4,7 +4,10 @@ Block of every kernel: slot 0 is the address of an int64 output, slot 1 of an in
 """
 
 import functools
+import os
+import pathlib
 import struct
+import tempfile
 
 from numba.types import int64
 
@@ -59,10 +62,21 @@ def check(block, low, high, scratch):
     return 0
 
 
+OBJECTS = pathlib.Path(os.environ.setdefault("TRACEJIT_TEST_OBJECTS", tempfile.mkdtemp("tracejit-objects")))
+"""Object code that this process or the one that started it has compiled."""
+
+
+def compiled(name, entries):
+    """Addresses of the entries, compiled once for a test run and the scripts that it starts."""
+    file = OBJECTS / name
+    if not file.exists():
+        file.write_bytes(build_object(entries).object_code)
+    return link(name, file.read_bytes(), [entry.name for entry in entries])
+
+
 @functools.cache
 def addresses():
-    entries = [Entry(f.__name__, f) for f in (nothing, mix, fill, spin, check)]
-    return link("test_kernels", build_object(entries).object_code, [entry.name for entry in entries])
+    return compiled("kernels", [Entry(f.__name__, f) for f in (nothing, mix, fill, spin, check)])
 
 
 def task(kernel, block=0, units=1, chunk=1, **rest):

@@ -1,5 +1,6 @@
 """Programs: patches, arenas, scratch, small launches, look-ahead, what they refuse."""
 
+import ctypes
 import gc
 import struct
 import time
@@ -7,8 +8,8 @@ import weakref
 
 import numpy as np
 import pytest
-from tests.engine.programs import addresses, pack, task
 
+from tests.engine.programs import addresses, pack, task
 from tracejit import engine
 from tracejit.config import config
 from tracejit.engine import ARENA, FRESH, NUMBER, OVERWRITE, READ, WRITE, Program, Task, Variable
@@ -170,7 +171,7 @@ def test_a_long_task_is_shared_by_worker_and_waiting_thread():
 
 
 def test_priorities_order_ready_native_tasks():
-    """With everything ready at once and one thread, higher priority runs first, then the order of the program."""
+    """With all ready at once and one thread, higher priority runs first, then program order."""
     engine.set_workers(0)
     priorities = [0, 5, -3, 5, 0, 9]
     tasks = [task("nothing", uses=(0,), cost=BIG, priority=p, name=str(i)) for i, p in enumerate(priorities)]
@@ -210,8 +211,6 @@ def test_python_tasks_in_a_program_see_their_block():
     seen = []
 
     def look(block):
-        import ctypes
-
         seen.append(list((ctypes.c_int64 * 2).from_address(block)))
 
     tasks = [
@@ -237,9 +236,9 @@ def test_python_tasks_in_a_program_see_their_block():
         (lambda: [task("nothing", chunk=0)], {}, "chunk"),
         (lambda: [Task("no address", None, 0, 0, 1, 1)], {}, "function"),
         (lambda: [task("nothing", block=3)], {"template": [0, 0]}, "block"),
-        (lambda: [], {"template": [0], "patches": [(1, ARENA, 0)]}, "patch"),
-        (lambda: [], {"template": [0], "patches": [(0, 0, 0)]}, "patch"),
-        (lambda: [], {"arguments": [4]}, "mode"),
+        (list, {"template": [0], "patches": [(1, ARENA, 0)]}, "patch"),
+        (list, {"template": [0], "patches": [(0, 0, 0)]}, "patch"),
+        (list, {"arguments": [4]}, "mode"),
     ],
 )
 def test_what_leads_nowhere_is_refused(tasks, rest, words):

@@ -8,6 +8,7 @@ import pytest
 from tracejit import engine
 from tracejit.config import config
 from tracejit.engine import Variable
+from tracejit.engine.hosts import hosts
 from tracejit.errors import ArgumentError, DeviceError, EngineError
 
 
@@ -44,8 +45,8 @@ def test_independent_tasks_overlap():
 
 
 def test_priorities_order_ready_python_tasks(monkeypatch):
-    monkeypatch.setattr(engine.hosts.hosts, "_limit", 1)
-    engine.hosts.hosts.stop(10)
+    monkeypatch.setattr(hosts, "_limit", 1)
+    hosts.stop(10)
     gate, seen, entered, leave = Variable(), [], threading.Event(), threading.Event()
 
     def hold():

@@ -5,8 +5,8 @@ import threading
 
 import numpy as np
 import pytest
-from tests.engine.programs import pack, task
 
+from tests.engine.programs import pack, task
 from tracejit import engine
 from tracejit.engine import FRESH, NUMBER, READ, WRITE, Program, Variable
 

@@ -12,7 +12,6 @@ raises what went wrong.
 
 from __future__ import annotations
 
-from tracejit.engine import hosts
 from tracejit.engine.hosts import run_here
 from tracejit.engine.instance import LABEL
 from tracejit.engine.lifecycle import drain

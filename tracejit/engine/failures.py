@@ -7,11 +7,11 @@ each wait that raises one, so that their tracebacks do not grow.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tracejit.engine.native import LOCK
 from tracejit.errors import EngineError
 
 KEPT = 256  # failures remembered; a variable that stays poisoned longer than that many others is told less
@@ -26,12 +26,11 @@ class Failure:
 
 
 _failures: OrderedDict[int, Failure] = OrderedDict()
-_lock = threading.RLock()
 
 
 def record(sequence: int, make: Callable[[], BaseException]) -> None:
     """Remember the failure of launch `sequence`, once."""
-    with _lock:
+    with LOCK:
         _failures.setdefault(sequence, Failure(make))
         while len(_failures) > KEPT:
             _failures.popitem(last=False)
@@ -61,6 +60,6 @@ def peek(sequence: int) -> BaseException | None:
 
 def untold() -> list[BaseException]:
     """The exceptions that no wait has raised, oldest first; they count as told from now on."""
-    with _lock:
+    with LOCK:
         waiting = [sequence for sequence, failure in sorted(_failures.items()) if not failure.told]
     return [tell(sequence) for sequence in waiting]

@@ -17,7 +17,7 @@ from tracejit.config import config
 from tracejit.engine import failures, native, profiler, threads
 from tracejit.engine.launches import IN_FLIGHT
 from tracejit.engine.machine import processors
-from tracejit.engine.native import ENGINE
+from tracejit.engine.native import ENGINE, LOCK
 from tracejit.engine.threads import Thread, workers
 from tracejit.errors import EngineError, locate
 from tracejit.kernels.executor_layout import (
@@ -168,7 +168,6 @@ class Hosts:
 
     def forget(self) -> None:
         """Start from nothing (in a forked child the threads are gone)."""
-        self._lock = threading.Lock()
         self._threads: dict[Thread, threading.Thread] = {}
         self._busy = 0  # threads that run a task
         self._blocked = 0  # of these, threads whose task waits
@@ -180,7 +179,7 @@ class Hosts:
             self._add_spare()
 
     def _add_spare(self) -> None:
-        with self._lock:
+        with LOCK:
             alive = len(self._threads)
             if alive == self._busy and alive - self._blocked < self._limit and not self._stopping:
                 thread = Thread(f"host {alive}")
@@ -195,7 +194,7 @@ class Hosts:
         while True:
             _run_next(thread, LONG * 1_000_000_000)
             settle()
-            with self._lock:
+            with LOCK:
                 if self._stopping or len(self._threads) - self._blocked > self._limit:
                     del self._threads[thread]
                     return
@@ -206,37 +205,38 @@ class Hosts:
         if threads.current().while_blocked != self._unoccupied:
             yield  # not a host thread: the naive engine
             return
-        with self._lock:
+        with LOCK:
             self._busy += 1
         self._add_spare()
         try:
             yield
         finally:
-            with self._lock:
+            with LOCK:
                 self._busy -= 1
 
     @contextlib.contextmanager
     def _unoccupied(self) -> Iterator[None]:
         """The task of this host thread waits: another thread shall be free."""
-        with self._lock:
+        with LOCK:
             self._blocked += 1
         self._add_spare()
         try:
             yield
         finally:
-            with self._lock:
+            with LOCK:
                 self._blocked -= 1
 
     def stop(self, seconds: float) -> None:
-        """Let the threads end after their current tasks; wait for each at most `seconds`."""
-        with self._lock:
+        """Let the threads end after their current tasks; wait for them at most `seconds`."""
+        with LOCK:
             self._stopping = True
             running = list(self._threads.items())
         for thread, _ in running:
             native.calls().stop_thread(ENGINE.address, thread.address)
+        end = time.monotonic() + seconds
         for _, python in running:
-            python.join(seconds)
-        with self._lock:
+            python.join(max(0.0, end - time.monotonic()))
+        with LOCK:
             self._stopping = False
 
 

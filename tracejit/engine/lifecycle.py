@@ -17,9 +17,9 @@ import time
 import traceback
 
 from tracejit.engine import failures, native, threads
-from tracejit.engine.hosts import RUNNING, hosts
+from tracejit.engine.hosts import RUNNING, hosts, settle
 from tracejit.engine.launches import reap
-from tracejit.engine.native import ENGINE
+from tracejit.engine.native import ENGINE, LOCK
 from tracejit.engine.threads import SLICE, workers
 from tracejit.kernels.executor_layout import ALL, ENGINE_OLDEST
 
@@ -46,12 +46,15 @@ def _before_fork() -> None:
     if native.loaded():
         if threads.current().task is None:
             drain(PATIENCE)
+        LOCK.acquire()
         native.calls().quiesce(ENGINE.address)
 
 
 def _after_in_parent() -> None:
     if native.loaded():
         native.calls().resume(ENGINE.address)
+        LOCK.release()
+        settle()  # what a thread turned away from while the engine was paused
 
 
 def _after_in_child() -> None:
@@ -66,6 +69,8 @@ def _after_in_child() -> None:
         mine = mine.outer
     for run in list(RUNNING):
         run.lose()
+    LOCK.release()
+    settle()
 
 
 def _at_exit() -> None:

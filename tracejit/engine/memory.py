@@ -9,13 +9,13 @@ fifth is unused.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 
 from tracejit.engine.launches import reap
+from tracejit.engine.native import LOCK
 from tracejit.errors import ArgumentError
 
 ALIGNMENT = 64
@@ -67,7 +67,6 @@ class Pool:
 
     def __init__(self) -> None:
         self._shelves: dict[int, deque[Block]] = {}
-        self._lock = threading.RLock()
         self._owned = 0
         self._allocations = 0
 
@@ -87,7 +86,7 @@ class Pool:
 
     def _take(self, size: int) -> Block:
         reap()
-        with self._lock:
+        with LOCK:
             if self._cached() > CACHE_LIMIT:
                 self.trim()
             try:
@@ -106,7 +105,7 @@ class Pool:
     def trim(self) -> int:
         """Give all unused memory back to the system; how many bytes that were."""
         freed = 0
-        with self._lock:
+        with LOCK:
             for size, shelf in list(self._shelves.items()):
                 while True:
                     try:
@@ -120,7 +119,7 @@ class Pool:
     def statistics(self) -> Statistics:
         """Bytes in use, bytes cached, and how often memory was taken from the system."""
         reap()
-        with self._lock:
+        with LOCK:
             cached = self._cached()
             return Statistics(self._owned - cached, cached, self._allocations)
 

@@ -19,10 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracejit.config import config
-from tracejit.engine.machine import spare_processors, spin_time
 from tracejit.errors import EngineError
-from tracejit.kernels.executor_layout import ENGINE_BYTES, ENGINE_SPIN, ENGINE_WORKERS
+from tracejit.kernels.executor_layout import ENGINE_BYTES
 
 LINE = 64  # bytes of a cache line
 
@@ -64,7 +62,9 @@ class Calls(NamedTuple):
 ENGINE = Record(ENGINE_BYTES)
 """The engine's native record; there is one per process."""
 
-_lock = threading.Lock()
+LOCK = threading.RLock()
+"""Guards what the engine keeps in Python, off the fast paths. A fork takes it: no child finds it taken."""
+
 _loader: Loader | None = None
 _calls: Calls | None = None
 
@@ -90,7 +90,7 @@ def calls() -> Calls:
 
 def _load() -> Calls:
     global _calls
-    with _lock:
+    with LOCK:
         if _calls is None:
             if _loader is None:
                 raise EngineError(
@@ -98,9 +98,6 @@ def _load() -> Calls:
                 )
             addresses = _loader()
             function(addresses, "initialize", 1, None, holds_gil=True)(ENGINE.address)
-            workers = spare_processors() if config.workers is None else config.workers
-            ENGINE.words[ENGINE_WORKERS >> 3] = workers
-            ENGINE.words[ENGINE_SPIN >> 3] = spin_time(workers)
             _calls = _bind(addresses)
     return _calls
 

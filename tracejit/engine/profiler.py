@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracejit.engine import native
-from tracejit.engine.native import ENGINE, Record
+from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.engine.threads import THREADS
 from tracejit.errors import EngineError
 from tracejit.kernels.executor_layout import (
@@ -78,7 +78,6 @@ class Profile:
 
 
 _host_events: list[Event] | None = None
-_lock = threading.Lock()
 
 
 def record_host(name: str, location: str | None, start: int) -> None:
@@ -102,7 +101,7 @@ class Recording:
         global _host_events
         native.calls()
         self._drain()
-        with _lock:
+        with LOCK:
             if _host_events is not None:
                 raise EngineError("a profile is open already; profiles do not nest")
             _host_events = []
@@ -115,7 +114,7 @@ class Recording:
     def __exit__(self, *exception: object) -> None:
         global _host_events
         self._drain()
-        with _lock:
+        with LOCK:
             ENGINE.words[ENGINE_EVENTS >> 3] = 0
             host, _host_events = _host_events or [], None
         assert self._ring is not None

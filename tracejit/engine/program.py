@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
@@ -30,7 +29,7 @@ from tracejit.engine import native, threads
 from tracejit.engine.hosts import Call, become_naive, settle
 from tracejit.engine.instance import Instance, Plan
 from tracejit.engine.launches import IN_FLIGHT, note_failure, reap
-from tracejit.engine.native import ENGINE, Record
+from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.engine.task import ARENA, FRESH, NUMBER, OVERWRITE, READ, WRITE, Task
 from tracejit.errors import ArgumentError, EngineError, locate
 from tracejit.kernels.executor_layout import (
@@ -96,7 +95,6 @@ class Program:
         self._most = max(1, min(MOST_INSTANCES, LOOK_AHEAD // max(1, arena_bytes)))
         self._made = 0
         self._free: deque[Instance] = deque()
-        self._lock = threading.RLock()
         self._launch = native.calls().launch
 
     def launch(self, packed: bytes, keep: object) -> None:
@@ -149,7 +147,7 @@ class Program:
         may_wait = threads.current().task is None
         while True:
             reap()
-            with self._lock:
+            with LOCK:
                 if self._free:
                     return self._free.pop()
                 oldest = self._oldest() if may_wait and self._made >= self._most else None
@@ -168,7 +166,7 @@ class Program:
 
     def recycle(self, instance: Instance) -> None:
         """Take back an instance whose launch has ended; the engine calls this."""
-        with self._lock:
+        with LOCK:
             if self._made > self._most:
                 self._made -= 1
             else:

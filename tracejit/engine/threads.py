@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 
 from tracejit.config import config
 from tracejit.engine import native
-from tracejit.engine.machine import spin_time
-from tracejit.engine.native import ENGINE, Record
+from tracejit.engine.machine import spare_processors, spin_time
+from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.errors import ArgumentError
 from tracejit.kernels.executor_layout import (
     ENGINE_SPIN,
@@ -114,24 +114,31 @@ class Workers:
     """The native workers of the process."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
         self._running: list[tuple[Thread, threading.Thread]] = []
+        self._count: int | None = None
 
     @property
     def count(self) -> int:
         """How many workers there are, or will be at the first launch that needs them."""
-        native.calls()
-        return int(ENGINE.words[ENGINE_WORKERS >> 3])
+        if self._count is None:
+            self._count = spare_processors() if config.workers is None else config.workers
+        return self._count
 
     def ensure(self) -> None:
         """Start the workers if they do not run yet. Without workers, run what is ready here and now."""
-        count = ENGINE.words[ENGINE_WORKERS >> 3]
+        count = self.count
         if count == 0:
             help_out()
         elif len(self._running) < count and config.engine != "naive":
-            with self._lock:
+            with LOCK:
                 while len(self._running) < count:
                     self._start(len(self._running))
+                self._tell()
+
+    def _tell(self) -> None:
+        """Tell the executor how many workers run."""
+        ENGINE.words[ENGINE_WORKERS >> 3] = len(self._running)
+        ENGINE.words[ENGINE_SPIN >> 3] = spin_time(len(self._running))
 
     def _start(self, index: int) -> None:
         thread = Thread(f"worker {index}")
@@ -141,24 +148,24 @@ class Workers:
 
     def set(self, count: int) -> None:
         """Stop the workers after their current tasks; the next launch starts `count` of them."""
-        with self._lock:
+        with LOCK:
             self.stop()
-            ENGINE.words[ENGINE_WORKERS >> 3] = count
-            ENGINE.words[ENGINE_SPIN >> 3] = spin_time(count)
+            self._count = count
 
     def stop(self) -> None:
         """Stop the workers and wait for them; whatever is ready stays queued."""
-        with self._lock:
+        with LOCK:
             for thread, _ in self._running:
                 native.calls().stop_thread(ENGINE.address, thread.address)
             for _, python in self._running:
                 python.join()
             self._running.clear()
+            self._tell()
 
     def forget(self) -> None:
         """In a forked child: the workers are gone."""
-        self._lock = threading.RLock()
         self._running.clear()
+        self._tell()
 
 
 def _work(thread: Thread) -> None:
@@ -174,6 +181,8 @@ def set_workers(count: int) -> None:
     """Use `count` native workers besides the calling threads; 0: what is launched runs on the caller's."""
     if count < 0:
         raise ArgumentError(f"set_workers: expected a count of at least 0, got {count}")
-    native.calls()  # loading sets the default
-    workers.set(count)
-    workers.ensure()
+    if native.loaded():
+        workers.set(count)
+        workers.ensure()
+    else:
+        workers.set(count)

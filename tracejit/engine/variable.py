@@ -11,13 +11,12 @@ at once.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import Any
 
 from tracejit.engine import failures, native, threads
 from tracejit.engine.launches import find_failure, note_running, reap
-from tracejit.engine.native import ENGINE, Record
+from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.errors import EngineError
 from tracejit.kernels.executor_layout import (
     ALL,
@@ -33,11 +32,10 @@ SLAB = 256  # variables made at once
 
 _WORDS = VARIABLE_BYTES // 8
 _free: deque[tuple[memoryview, int]] = deque()  # words of a variable that nobody has, and their address
-_refill = threading.Lock()
 
 
 def _more() -> None:
-    with _refill:
+    with LOCK:
         slab = Record(SLAB * VARIABLE_BYTES)
         for i in range(SLAB):
             words = slab.words[i * _WORDS : (i + 1) * _WORDS]
@@ -56,14 +54,14 @@ class Variable:
     def __init__(self, name: str | None = None) -> None:
         while True:
             try:
-                self._words, self.address = _free.popleft()
+                self._words, self.address = _free.pop()
             except IndexError:
                 _more()
                 continue
             if self._words[VARIABLE_HEAD >> 3] == 0:
                 break
-            _free.append((self._words, self.address))  # a launch that did not keep its variable still uses it
             _more()
+            _free.appendleft((self._words, self.address))  # a launch that did not keep it still uses it
         self._words[VARIABLE_POISON >> 3] = 0
         self._words[VARIABLE_FAILURE >> 3] = 0
         self.name = name

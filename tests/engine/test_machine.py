@@ -1,0 +1,43 @@
+"""Processor counts from affinity and cgroup files."""
+
+import os
+
+import pytest
+
+from tracejit.engine import machine
+
+
+@pytest.fixture
+def cgroup(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "_lines", lambda path: ["0::/outer/inner"])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)), raising=False)
+    (tmp_path / "outer" / "inner").mkdir(parents=True)
+    return tmp_path
+
+
+def test_without_a_bound_affinity_counts(cgroup):
+    assert machine.processors() == 16
+    assert machine.spare_processors() == 15
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("300000 100000", 3), ("150000 100000", 2), ("max 100000", 16), ("1 100000", 1)]
+)
+def test_the_tightest_group_on_the_way_counts(cgroup, text, count):
+    (cgroup / "outer" / "cpu.max").write_text(text)
+    (cgroup / "outer" / "inner" / "cpu.max").write_text("max 100000")
+    assert machine.processors() == count
+
+
+@pytest.mark.parametrize(("quota", "count"), [("400000", 4), ("-1", 16)])
+def test_version_1(cgroup, quota, count):
+    (cgroup / "cpu").mkdir()
+    (cgroup / "cpu" / "cpu.cfs_quota_us").write_text(quota)
+    (cgroup / "cpu" / "cpu.cfs_period_us").write_text("100000")
+    assert machine.processors() == count
+
+
+def test_threads_beyond_the_processors_do_not_spin(cgroup):
+    assert machine.spin_time(15) == machine.SPIN
+    assert machine.spin_time(16) == 0
