@@ -1,8 +1,9 @@
 """Train a classifier on the handwritten digits that ship inside scikit-learn (1,797 real scans, 8x8 pixels).
 
-A 64-256-128-10 network, cross entropy, momentum, mini-batches of 64. The training step is ordinary imperative code on
-a dict of parameters, which it updates in place; `@tj.jit` records it once and replays it afterwards. The same
-step written by hand in NumPy runs beside it, on the same batches, and both are timed and their losses compared.
+A 64-256-128-10 network, cross entropy, momentum, mini-batches of 64. The training step is ordinary imperative
+code on a dict of parameters, which it updates in place; `@tj.jit` records it once and replays it afterwards.
+The same step written by hand in NumPy runs beside it, on the same batches, and both are timed and their
+losses compared.
 
     python examples/digits.py [--epochs 30] [--seed 0]
 """

@@ -1,9 +1,9 @@
 """A two-layer network with backpropagation written by hand, after Minerva's `mnist_mlp` (784-256-10 there).
 
-The step is plain array code, without automatic gradients. It runs once undecorated, where the same operations are
-recorded lazily and launched together, and once under `@tj.jit`. Three of its results need only the hidden layer's error
-and the output error: `s2` (the error going back), `gw2` and `gb2`. No path in the schedule connects them, so with two
-workers the engine runs them at the same time, and the profile shows it.
+The step is plain array code, without automatic gradients. It runs once undecorated, where the same operations
+are recorded lazily and launched together, and once under `@tj.jit`. Three of its results need only the hidden
+layer's error and the output error: `s2` (the error going back), `gw2` and `gb2`. No path in the schedule
+connects them, so with two workers the engine runs them at the same time, and the profile shows it.
 
     python examples/handwritten_backprop.py
 """
