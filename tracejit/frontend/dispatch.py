@@ -32,7 +32,7 @@ from tracejit.ops import full as full_op
 def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
     """Record `op` on promoted and broadcast operands, and wrap its results."""
     operands = tuple(as_operand(op.name, x) for x in operands)
-    if promotion.mixed_signs(operands) and promotion.is_comparison(op):
+    if op.arity == 2 and promotion.mixed_signs(operands) and promotion.is_comparison(op):
         return _compare_mixed(op, *operands)
     dtypes = promotion.promoted(op, operands)
     shape = broadcast_shape(op.name, [x.shape for x in operands if isinstance(x, ArrayCore)])
@@ -115,11 +115,10 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment") -> None:
     dtype = target.dtype
     if type(value) is int and not promotion.fits(value, dtype):
         raise promotion.too_wide(name, value, dtype)
-    source = promotion.weak_type(value)
-    if promotion.is_weak(value):
-        source = np.result_type(source, dtype)
+    kind = promotion.kind_of(value)
+    source = promotion.common(name, (kind, dtype)) if isinstance(kind, type) else kind
     if not np.can_cast(source, dtype, "same_kind"):
-        given = type(promotion.plain_type(value)).__name__ if promotion.is_weak(value) else str(source)
+        given = kind.__name__ if isinstance(kind, type) else str(kind)
         raise locate(
             DTypeError(
                 f"{name}: cannot store {given} values in an array of dtype {dtype} without losing "

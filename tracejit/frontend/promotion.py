@@ -12,6 +12,7 @@ dtype('float32')
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,81 +32,77 @@ INTEGERS = frozenset(d for d in DTYPES if d.kind in "iu")
 HALF, SINGLE = np.dtype("float16"), np.dtype("float32")
 
 
-# -- operands ------------------------------------------------------------------------------------------------
+# -- kinds ---------------------------------------------------------------------------------------------------
+
+Kind = np.dtype | type
+"""What promotion needs to know of an operand: its dtype, or the type of a Python number."""
+
+_NUMBERS: dict[Any, Any] = {bool: np.dtype(bool), int: 0, float: 0.0}
 
 
-def is_weak(x: Operand) -> bool:
-    """Whether `x` is no array: a number, whose dtype may adapt to the arrays it meets."""
-    return not isinstance(x, ArrayCore)
-
-
-def plain_type(x: Operand) -> Any:
-    """The Python number behind a weak operand, without looking at it."""
-    return x._value if type(x) is NumberProxy else x
-
-
-def weak_type(x: Operand) -> Any:
-    """What `np.result_type` needs to know about an operand: its dtype, or a Python number of its kind."""
+def kind_of(x: Operand) -> Kind:
+    """The kind of an operand; it does not look at the value of a traced number."""
     if isinstance(x, ArrayCore):
         return x.dtype
-    number = plain_type(x)
+    number = x._value if type(x) is NumberProxy else x
     if isinstance(number, np.generic):
         return number.dtype
-    return number
+    return bool if isinstance(number, bool) else int if isinstance(number, int) else float
 
 
 # -- dtypes --------------------------------------------------------------------------------------------------
 
 
-def promoted(op: Op, operands: Sequence[Operand]) -> list[np.dtype]:
+def promoted(op: Op, operands: Sequence[Operand]) -> tuple[np.dtype, ...]:
     """The dtype each operand is cast to for `op`."""
+    return _promoted(op, tuple(map(kind_of, operands)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _promoted(op: Op, kinds: tuple[Kind, ...]) -> tuple[np.dtype, ...]:
     if op.name == "where":
-        common = common_dtype(op.name, operands[1:])
-        return [np.dtype(bool), common, common]
-    common = common_dtype(op.name, operands)
+        chosen = common(op.name, kinds[1:])
+        return np.dtype(bool), chosen, chosen
+    found = common(op.name, kinds)
     if op.promotion == "bool":
-        common = np.dtype(bool)
-    elif op.admits and common not in op.admits:
+        found = np.dtype(bool)
+    elif op.admits and found not in op.admits:
         if isinstance(op.evaluate, np.ufunc):
-            common = _numpy_loop(op.evaluate, operands, common)
+            found = _numpy_loop(op.evaluate, kinds, found)
         elif op.promotion == "float":
-            common = floating(common)
-    if op.admits and common not in op.admits:
+            found = floating(found)
+    if op.admits and found not in op.admits:
         admitted = ", ".join(str(d) for d in DTYPES if d in op.admits)
         raise locate(
-            DTypeError(f"{op.name}: not defined for {common}; it takes {admitted} (cast with astype)"),
+            DTypeError(f"{op.name}: not defined for {found}; it takes {admitted} (cast with astype)"),
             user_location(),
         )
-    return [common] * len(operands)
+    return (found,) * len(kinds)
 
 
-def _numpy_loop(ufunc: np.ufunc, operands: Sequence[Operand], common: np.dtype) -> np.dtype:
+def _numpy_loop(ufunc: np.ufunc, kinds: Sequence[Kind], common: np.dtype) -> np.dtype:
     """The dtype in which NumPy's ufunc would compute these operands; `common` where it would refuse them."""
-    given = [weak_type(x) for x in operands]
-    kinds = [
-        np.dtype(bool) if isinstance(x, bool) else x if isinstance(x, np.dtype) else type(x) for x in given
-    ]
+    given = (np.dtype(bool) if kind is bool else kind for kind in kinds)
     try:
-        found = ufunc.resolve_dtypes((*kinds, *[None] * ufunc.nout))[0]
+        found = ufunc.resolve_dtypes((*given, *[None] * ufunc.nout))[0]
     except TypeError:
         return common
     return SINGLE if found == HALF else found
 
 
 def common_dtype(name: str, operands: Sequence[Operand]) -> np.dtype:
-    """NumPy 2's common dtype; Python numbers alone give bool, int64 or float32."""
-    if all(is_weak(x) for x in operands):
-        kinds = [weak_type(x) for x in operands]
-        strong = [k for k in kinds if isinstance(k, np.dtype)]
-        if not strong:
-            if any(isinstance(k, float) for k in kinds):
-                return np.dtype("float32")
-            return np.dtype(bool) if all(isinstance(k, bool) for k in kinds) else np.dtype("int64")
-    try:
-        dtype = np.result_type(*(weak_type(x) for x in operands))
-    except OverflowError as error:
-        raise locate(DTypeError(f"{name}: {error}"), user_location()) from None
-    return supported(name, dtype)
+    """NumPy 2's common dtype of operands; Python numbers alone give bool, int64 or float32."""
+    return common(name, tuple(map(kind_of, operands)))
+
+
+@functools.lru_cache(maxsize=4096)
+def common(name: str, kinds: tuple[Kind, ...]) -> np.dtype:
+    """As `common_dtype`, of kinds."""
+    if all(kind in _NUMBERS for kind in kinds):
+        if float in kinds:
+            return SINGLE
+        return np.dtype(bool if all(kind is bool for kind in kinds) else np.int64)
+    return supported(name, np.result_type(*(_NUMBERS.get(kind, kind) for kind in kinds)))
 
 
 def supported(name: str, dtype: Any) -> np.dtype:
@@ -150,6 +147,7 @@ def too_wide(name: str, number: int, dtype: np.dtype) -> TracejitError:
     return locate(DTypeError(message), user_location())
 
 
+@functools.cache
 def is_comparison(op: Op) -> bool:
     """Whether an operator compares two numbers."""
     number = ArrayType((), np.dtype("int64"))
