@@ -9,8 +9,6 @@ elements whose additions may be reordered, and the blocks add up in float64 (flo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tracejit.codegen.spec import Section, Spec, Step
@@ -19,8 +17,6 @@ from tracejit.codegen.text import (
     REORDERED,
     Source,
     identity,
-    layouts_of,
-    memory_type,
     moving_results,
 )
 
@@ -32,7 +28,8 @@ def emit_cpu(spec: Spec) -> str:
     """The source of ``kernel(block, lo, hi, scratch) -> status``."""
     kernel = _Kernel(spec)
     kernel.depth = 1
-    kernel.load_slots()
+    kernel.load_slots(skip=("_bytes",))
+    kernel.scratch_pointers()
     for step in spec.prologue:
         kernel.step(step)
     if any(s.kind == "check" for section in spec.sections for s in section.steps):
@@ -105,38 +102,20 @@ def emit_columns(kernel: _Kernel) -> None:
 class _Kernel(Source):
     """The text of a CPU kernel."""
 
-    def load_slots(self) -> None:
-        """One line for each slot of the block."""
+    def scratch_pointers(self) -> None:
+        """Rows of a ROWS kernel and transposed tiles of a MAP kernel."""
         spec = self.spec
-        load, int64 = self.use("load", "tracejit.kernels.memory"), self.type("int64")
-        for position, name in enumerate(spec.slot_names()):
-            address = f"block + {8 * position}"
-            kind, number = name[0], name[1:]
-            if kind == "x" and number.isdigit():
-                self.pointer(name, f"{load}({address}, {int64})", spec.pointers[int(number)])
-            elif kind == "c" and number.isdigit():
-                self.line(f"{name} = {load}({address}, {self.type(memory_type(spec.numbers[int(number)]))})")
-            elif name.startswith("row") and name[3:].isdigit() and spec.orientation == "rows":
-                self.pointer(name, f"scratch + {load}({address}, {int64})", spec.rows[int(name[3:])])
-            elif name.startswith("tile") and name[4:].isdigit():
-                dtype = spec.pointers[spec.tiles[int(name[4:])].pointer]
-                self.pointer(name, f"scratch + {load}({address}, {int64})", dtype)
-            else:
-                self.line(f"{name} = {load}({address}, {int64})")
-
-    def pointer(self, name: str, address: str, dtype: str) -> None:
-        pointer = self.use("pointer", "tracejit.kernels.memory")
-        self.line(f"{name} = {pointer}({address}, {self.type(memory_type(dtype))})")
+        rows = [(f"row{n}", dtype) for n, dtype in enumerate(spec.rows)] * (spec.orientation == "rows")
+        tiles = [(f"tile{n}", spec.pointers[access.pointer]) for n, access in enumerate(spec.tiles)]
+        for name, dtype in rows + tiles:
+            self.pointer(name, f"scratch + {name}_at", dtype)
 
     def tile_pointers(self, first: str) -> None:
         """Scratch rows and accumulators of a tile, shifted so that the index itself reaches them."""
-        names = [(f"row{n}", f"row{n}", d) for n, d in enumerate(self.spec.rows)]
-        names += [(f"t{n}", f"sum{n}", d) for n, d in enumerate(self.spec.accumulators)]
-        for name, slot, dtype in names:
-            at = f"scratch + {slot} - {first} * {np.dtype(dtype).itemsize}"
-            self.pointer(f"{name}_tile" if name == slot else name, at, dtype)
-
-    # -------------------------------------------------------------------------------------------- indices
+        names = [(f"row{n}", dtype) for n, dtype in enumerate(self.spec.rows)]
+        names += [(f"t{n}", dtype) for n, dtype in enumerate(self.spec.accumulators)]
+        for name, dtype in names:
+            self.pointer(name, f"scratch + {name}_at - {first} * {np.dtype(dtype).itemsize}", dtype)
 
     def transpose_tiles(self) -> None:
         """Copy what lies across the loop, for one tile, so that it lies along it."""
@@ -149,44 +128,7 @@ class _Kernel(Source):
             source = f"x{access.pointer}, {' + '.join(moves)}, s{access.layout}_{last}"
             self.line(f"{transpose}({source}, tile{n}, {size})")
 
-    def unravel(self, linear: str, dims: range) -> None:
-        """Indices along `dims` from a linear one."""
-        if len(dims) == 1:
-            self.line(f"i{dims[0]} = {linear}")
-            return
-        for position, d in enumerate(reversed(dims)):
-            if position == 0:
-                self.line(f"rest = {linear}")
-            if d == dims[0]:
-                self.line(f"i{d} = rest")
-            else:
-                self.line(f"i{d} = rest % n{d}")
-                self.line(f"rest = rest // n{d}")
-
-    def piece(self, unit: str) -> str:
-        """The unit without its piece; in a kernel of partial results, also the range of the piece."""
-        if not self.spec.pieces:
-            return unit
-        d = self.spec.kept
-        self.line(f"piece = {unit} % pieces")
-        self.line("first = piece * length")
-        self.line(f"last = min(first + length, n{d})")
-        return f"{unit} // pieces"
-
-    def bounds(self, d: int) -> tuple[str, str]:
-        """The range of the reduced dimension `d`."""
-        return ("first", "last") if self.spec.pieces and d == self.spec.kept else ("0", f"n{d}")
-
-    def set_bases(self, sections: Sequence[Section], dims: Sequence[int], name: str = "p") -> None:
-        """Variables for the places of all layouts of `sections`, moved along `dims`."""
-        for layout in layouts_of(sections):
-            before = self.bases.get(layout, "")
-            moves = [f"i{d} * s{layout}_{d}" for d in dims if d in self.spec.moving(layout)]
-            self.bases[layout] = f"{name}{layout}" if moves else before
-            if moves:
-                self.line(f"{name}{layout} = {' + '.join([before] * bool(before) + moves)}")
-
-    # -------------------------------------------------------------------------------------------- loops
+    # ---- loops
 
     def lane_loop(self, section: Section, first: str, last: str) -> None:
         """The innermost loop over `section`, what does not change along it before it."""
@@ -223,11 +165,11 @@ class _Kernel(Source):
     def scratch_row(self, row: int) -> str:
         """The element of a scratch row for the current index."""
         if self.spec.orientation == "columns":
-            return f"row{row}_tile[i{self.spec.lane}]"
+            return f"row{row}[i{self.spec.lane}]"
         at = f"i{self.spec.lane}"
         return f"row{row}[{at}]" if self.spec.reduced == 1 else f"row{row}[line + {at}]"
 
-    # -------------------------------------------------------------------------------------------- reductions
+    # ---- reductions
 
     def is_blocked(self, step: Step) -> bool:
         return step.kind == "fold" and step.function == "sum" and step.dtype.startswith("float")
@@ -274,9 +216,6 @@ class _Kernel(Source):
         self.line(
             f"v{step.result} = {result if dtype == step.dtype else f'{self.type(step.dtype)}({result})'}"
         )
-
-    def accumulators(self, section: Section) -> list[Step]:
-        return [s for s in section.steps if s.kind in ("fold", "scan")]
 
     def reduce_rows(self, section: Section) -> None:
         """A loop over all reduced dimensions whose accumulators are variables."""
@@ -339,15 +278,3 @@ class _Kernel(Source):
         self.set_bases([section], range(spec.kept, spec.kept + spec.reduced), "q")
         self.lane_loop(section, f"a{lane}", f"b{lane}")
         self.bases, self.depth = before, depth
-
-    def use_type(self, dtype: str) -> str:
-        """`dtype`, imported as a Numba type (and infinity with it)."""
-        if dtype != "bool":
-            self.type(dtype)
-        return dtype
-
-    def identity(self, step: Step) -> str:
-        """What the accumulator of `step` starts with."""
-        if step.function in ("max", "min") and step.dtype.startswith("float"):
-            self.use("inf", "math")
-        return identity(step.function, self.use_type(self.spec.accumulators[step.position]))

@@ -101,11 +101,11 @@ class Encoder:
     def lay_out_scratch(self, rows: Sequence[str]) -> None:
         """Offsets of scratch rows, and of the accumulators of a COLUMNS kernel."""
         length = math.prod(self.domain.reduced)
-        areas = [(f"row{n}", length, dtype) for n, dtype in enumerate(rows)]
-        areas += [(f"tile{n}", TILE * TILE, self.pointer_types[a.pointer]) for a, n in self.tiles.items()]
+        areas = [(f"row{n}_at", length, dtype) for n, dtype in enumerate(rows)]
+        areas += [(f"tile{n}_at", TILE * TILE, self.pointer_types[a.pointer]) for a, n in self.tiles.items()]
         if self.plan.orientation is Orientation.COLUMNS:
             areas = [(name, self.columns, dtype) for name, _, dtype in areas]
-            areas += [(f"sum{n}", self.columns, dtype) for n, dtype in enumerate(self.accumulators)]
+            areas += [(f"t{n}_at", self.columns, dtype) for n, dtype in enumerate(self.accumulators)]
         for name, length, dtype in areas:
             self.slots[name] = Integer(self.scratch)
             size = length * np.dtype(dtype).itemsize

@@ -54,7 +54,7 @@ def lower(node: Node, shared: Sequence[tuple[int, int]] = ()) -> Lowered:
     spec = encoder.encode()
     slots = encoder.slots
     units, chunk, tiles = _SPLITS[plan.orientation](program, bool(spec.tiles))
-    slots.update({name: Integer(n) for name, n in tiles.items()})
+    slots.update({name: Integer(n) for name, n in {**tiles, "scratch_bytes": encoder.scratch}.items()})
     return Lowered(
         spec, tuple(slots[name] for name in spec.slot_names()), units, chunk, encoder.scratch, product
     )

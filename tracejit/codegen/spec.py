@@ -149,9 +149,10 @@ class Spec:
         names += [f"bound{n}" for n in range(self.bounds)]
         names += [f"jump{n}" for n in range(self.jumps)]
         names += [f"c{n}" for n in range(len(self.numbers))]
-        names += [f"tile{n}" for n in range(len(self.tiles))]
-        names += [f"row{n}" for n in range(len(self.rows))]
-        names += [f"sum{n}" for n in range(len(self.accumulators)) if self.orientation == "columns"]
+        names += [f"tile{n}_at" for n in range(len(self.tiles))]
+        names += [f"row{n}_at" for n in range(len(self.rows))]
+        names += ["scratch_bytes"] * bool(self.rows and self.orientation == "rows")
+        names += [f"t{n}_at" for n in range(len(self.accumulators)) if self.orientation == "columns"]
         return names
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -93,7 +93,7 @@ class Source:
         imports = [f"from {m} import {', '.join(sorted(names))}" for m, names in sorted(self.imports.items())]
         return "\n".join([summary(self.spec), "", *imports, "", "", *opening, *self.lines, ""])
 
-    # -------------------------------------------------------------------------------------------- steps
+    # ---- steps
 
     bases: dict[int, str]
     """For each layout, the variable that holds its place outside the lane; "" is 0."""
@@ -156,6 +156,83 @@ class Source:
         failed = f"{self.accumulate('out_of_range')}({args[0]}, {bound})"
         self.line(f"status = {self.accumulate('first_failure')}(status, {failed}, {args[1]})")
         self.line(f"v{step.result} = {self.accumulate('wrapped_index')}({args[0]}, {bound})")
+
+    # ---- slots and indices
+
+    def load_slots(self, skip: Sequence[str] = ()) -> None:
+        """One line for each slot of the block, but for those that end like one of `skip`."""
+        spec = self.spec
+        load, int64 = self.use("load", "tracejit.kernels.memory"), self.type("int64")
+        for position, name in enumerate(spec.slot_names()):
+            address = f"block + {8 * position}"
+            kind, number = name[0], name[1:]
+            if name.endswith(tuple(skip)):
+                continue
+            if kind == "x" and number.isdigit():
+                self.pointer(name, f"{load}({address}, {int64})", spec.pointers[int(number)])
+            elif kind == "c" and number.isdigit():
+                self.line(f"{name} = {load}({address}, {self.type(memory_type(spec.numbers[int(number)]))})")
+            else:
+                self.line(f"{name} = {load}({address}, {int64})")
+
+    def pointer(self, name: str, address: str, dtype: str) -> None:
+        """A typed pointer to an address."""
+        pointer = self.use("pointer", "tracejit.kernels.memory")
+        self.line(f"{name} = {pointer}({address}, {self.type(memory_type(dtype))})")
+
+    def unravel(self, linear: str, dims: range) -> None:
+        """Indices along `dims` from a linear one."""
+        if len(dims) == 1:
+            self.line(f"i{dims[0]} = {linear}")
+            return
+        for position, d in enumerate(reversed(dims)):
+            if position == 0:
+                self.line(f"rest = {linear}")
+            if d == dims[0]:
+                self.line(f"i{d} = rest")
+            else:
+                self.line(f"i{d} = rest % n{d}")
+                self.line(f"rest = rest // n{d}")
+
+    def piece(self, unit: str) -> str:
+        """The unit without its piece; in a kernel of partial results, also the range of the piece."""
+        if not self.spec.pieces:
+            return unit
+        d = self.spec.kept
+        self.line(f"piece = {unit} % pieces")
+        self.line("first = piece * length")
+        self.line(f"last = min(first + length, n{d})")
+        return f"{unit} // pieces"
+
+    def bounds(self, d: int) -> tuple[str, str]:
+        """The range of the reduced dimension `d`."""
+        return ("first", "last") if self.spec.pieces and d == self.spec.kept else ("0", f"n{d}")
+
+    def set_bases(self, sections: Sequence[Section], dims: Sequence[int], name: str = "p") -> None:
+        """Variables for the places of all layouts of `sections`, moved along `dims`."""
+        for layout in layouts_of(sections):
+            before = self.bases.get(layout, "")
+            moves = [f"i{d} * s{layout}_{d}" for d in dims if d in self.spec.moving(layout)]
+            self.bases[layout] = f"{name}{layout}" if moves else before
+            if moves:
+                self.line(f"{name}{layout} = {' + '.join([before] * bool(before) + moves)}")
+
+    # ---- accumulators
+
+    def accumulators(self, section: Section) -> list[Step]:
+        return [s for s in section.steps if s.kind in ("fold", "scan")]
+
+    def use_type(self, dtype: str) -> str:
+        """`dtype`, imported as a Numba type (and infinity with it)."""
+        if dtype != "bool":
+            self.type(dtype)
+        return dtype
+
+    def identity(self, step: Step) -> str:
+        """What the accumulator of `step` starts with."""
+        if step.function in ("max", "min") and step.dtype.startswith("float"):
+            self.use("inf", "math")
+        return identity(step.function, self.use_type(self.spec.accumulators[step.position]))
 
 
 def summary(spec: Spec) -> str:

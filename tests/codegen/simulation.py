@@ -1,0 +1,84 @@
+"""Runs CUDA kernels on numba-cuda's simulator and compares them with the evaluator; a program of its own.
+
+The simulator interprets kernels as Python, where an address cannot be loaded from: `load`, `store` and
+`pointer` are replaced by functions on ctypes memory.
+"""
+
+import ctypes
+
+import numpy as np
+from numba import cuda, int64
+
+from tests.codegen.cases import CASES, arguments
+from tracejit.codegen.emit import emit, load_source
+from tracejit.codegen.lower import lower
+from tracejit.codegen.spec import Address, Integer
+from tracejit.ir.evaluate import evaluate_node
+from tracejit.kernels import memory
+from tracejit.passes.memory import overwrites
+
+LARGEST = 1 << 20  # elements that a pointer reaches
+
+
+def pointer(address, kind):
+    dtype = np.dtype(str(kind))
+    return np.frombuffer((ctypes.c_char * (LARGEST * dtype.itemsize)).from_address(int(address)), dtype)
+
+
+def load(address, kind):
+    return np.frombuffer((ctypes.c_char * 8).from_address(int(address)), np.dtype(str(kind)))[0]
+
+
+def store(address, value):
+    pointer(address, int64)[0] = value
+
+
+def block_of(lowered, buffers):
+    block = np.zeros(len(lowered.slots), np.int64)
+    for position, slot in enumerate(lowered.slots):
+        if isinstance(slot, Integer):
+            block[position] = slot.value
+        elif isinstance(slot, Address):
+            block[position] = buffers[slot.operand].ctypes.data + slot.byte_offset
+        else:
+            block[position : position + 1].view(np.float32)[0] = buffers[slot.operand]
+    return block
+
+
+def simulate(node, arrays, grid=3, threads=8):
+    """Outputs of a kernel."""
+    lowered = lower(node)
+    buffers = [np.array(a, order="C") for a in arrays]
+    sources = dict(overwrites(node))
+    for position, value in enumerate(node.outputs):
+        fresh = np.zeros(value.type.shape, value.type.dtype)
+        buffers.append(buffers[sources[position]] if position in sources else fresh)
+    block = block_of(lowered, buffers)
+    scratch = np.zeros(grid * lowered.scratch // 8 + 8, np.int64)
+    failure = np.zeros(1, np.int64)
+    function = cuda.jit(load_source(emit(lowered.spec, "cuda")))
+    function[grid, threads](block.ctypes.data, 0, lowered.units, scratch.ctypes.data, failure.ctypes.data)
+    return buffers[len(arrays) :], int(failure[0])
+
+
+def main():
+    memory.load, memory.store, memory.pointer = load, store, pointer
+    for name, make in CASES.items():
+        sizes = {"n": 300} if name == "long_sum" else {}
+        for node in make(**sizes):
+            arrays = list(arguments(node))
+            results, failure = simulate(node, arrays)
+            assert failure == 0, name
+            with np.errstate(all="ignore"):
+                wanted = evaluate_node(node, arrays)
+            for got, expected in zip(results, wanted, strict=True):
+                np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=name)
+    (node,) = CASES["embedding"]()
+    index, table = arguments(node)
+    index[2] = 100
+    assert simulate(node, [index, table])[1] != 0
+    print(f"{len(CASES)} kernels agree")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""CUDA sources: real PTX without a device, and numbers from numba-cuda's simulator."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.codegen.cases import CASES
+from tracejit.codegen.emit import emit, load_source
+from tracejit.codegen.lower import lower
+
+HAS_CUDA = importlib.util.find_spec("numba_cuda") is not None
+needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="needs the package numba-cuda")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sources_are_python(name):
+    for node in CASES[name]():
+        source = emit(lower(node).spec, "cuda")
+        compile(source, name, "exec")
+        assert "def kernel(block, lo, hi, scratch, failure):" in source
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", CASES)
+def test_ptx(name):
+    from numba import cuda, int64, void
+
+    for node in CASES[name]():
+        function = load_source(emit(lower(node).spec, "cuda"))
+        ptx, _ = cuda.compile_ptx(function, void(*[int64] * 5), cc=(9, 0))
+        assert ".visible .entry" in ptx
+
+
+@needs_cuda
+def test_the_simulator_agrees_with_the_evaluator():
+    """In a process of its own: the simulator is chosen when Numba is imported."""
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    command = [sys.executable, "-m", "tests.codegen.simulation"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr[-4000:]
