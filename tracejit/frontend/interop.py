@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit import engine
-from tracejit.errors import ArgumentError, locate
+from tracejit.errors import ArgumentError, TracejitError, locate
 from tracejit.frontend import dispatch
 from tracejit.frontend.array import ArrayCore, refuse_trace
 from tracejit.frontend.functions import NAMESPACE, elementwise, linear, reductions
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from tracejit.frontend.ndarray import NDArray
 
 
-def _refuse(what: str, remedy: str) -> ArgumentError:
-    return locate(ArgumentError(f"{what}; {remedy}"), user_location())  # type: ignore[return-value]
+def _refuse(what: str, remedy: str) -> TracejitError:
+    return locate(ArgumentError(f"{what}; {remedy}"), user_location())
 
 
 # -- ufuncs --------------------------------------------------------------------------------------------------
@@ -191,7 +191,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> N
     if not hasattr(x, "__dlpack__"):
         raise _refuse(f"from_dlpack: {type(x).__name__} has no __dlpack__", "use tj.asarray")
     if isinstance(x, ArrayCore):
-        return x.copy() if copy else x  # type: ignore[attr-defined, return-value]
+        shared: Any = x
+        return shared.copy() if copy else shared
     try:
         seen = np.from_dlpack(x)
     except (BufferError, RuntimeError) as error:

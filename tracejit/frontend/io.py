@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.errors import ArgumentError, locate
+from tracejit.errors import ArgumentError, TracejitError, locate
 from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.functions.creation import asarray
 from tracejit.frontend.location import user_location
@@ -34,8 +34,8 @@ STRUCTURE = "structure"
 Path = str | os.PathLike[str]
 
 
-def _refuse(message: str) -> ArgumentError:
-    return locate(ArgumentError(message), user_location())  # type: ignore[return-value]
+def _refuse(message: str) -> TracejitError:
+    return locate(ArgumentError(message), user_location())
 
 
 # -- trees to and from plain data ----------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def save(path: Path, tree: Any) -> None:
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(target) or ".", suffix=".npz")
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+            np.savez(file, allow_pickle=False, **arrays)
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

@@ -28,7 +28,7 @@ def _seen(x: Any, view: View) -> Any:
 def _sequence(name: str, arrays: Any) -> list[Any]:
     """A non-empty sequence of arrays."""
     if isinstance(arrays, ArrayCore):
-        arrays = list(arrays)  # type: ignore[call-overload]
+        arrays = unstack(arrays)
     if not isinstance(arrays, tuple | list) or not arrays:
         raise locate(ArgumentError(f"{name}: expected a non-empty list of arrays"), user_location())
     return [dispatch.as_array(name, x) for x in arrays]
