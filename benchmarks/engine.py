@@ -3,10 +3,10 @@ replay.
 
     python -m benchmarks.engine THREADS
 
-prints its findings as one line of JSON. Kernels that do nothing or only spin are compiled here, outside the
+prints its findings as one line of JSON. Kernels that count or only spin are compiled here, outside the
 store.
 
-chain       nanoseconds per task in a launch of 1,000 empty tasks, each after the one before, with the wait
+chain       nanoseconds per task in a launch of 1,000 counting tasks, each after the one before, with the wait
 branches    seconds of two tasks one after the other, over seconds of the same two side by side
 push        microseconds of `push` of a Python function, without running it
 replay      microseconds of a replayed call with 12 arrays and 2 numbers, tiny and waited for
@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba import int64
 
 import tracejit as tj
 from benchmarks.peers import pin
@@ -30,13 +31,17 @@ from tracejit import engine
 from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.link import link
 from tracejit.kernels.executor_layout import FINISHED
+from tracejit.kernels.memory import load, store
 
 CHAIN = 1000
-SPINS = 3_000_000  # about 2 ms
+SPINS = 1_000_000  # about 2 ms
+SPIN_COST = 20_000_000  # as the engine estimates costs: in 0.1 ns
 
 
-def empty(block, lo, hi, scratch):
-    """A kernel that does nothing."""
+def count(block, lo, hi, scratch):
+    """A kernel that adds one to the number at the address in its block."""
+    number = load(block, int64)
+    store(number, load(number, int64) + 1)
     return 0
 
 
@@ -60,12 +65,12 @@ def median(action: Callable[[], Any], repeats: int) -> float:
     return statistics.median(times)
 
 
-def _program(function: int, after: list[tuple[int, ...]], cost: int) -> Callable[[], None]:
+def _program(function: int, after: list[tuple[int, ...]], cost: int, address: int = 0) -> Callable[[], None]:
     tasks = [
         engine.Task(f"task {i}", None, function, block=0, units=1, chunk=1, after=before, cost=cost)
         for i, before in enumerate(after)
     ]
-    program = engine.Program(tasks, [0])
+    program = engine.Program(tasks, [address])
 
     def launch() -> None:
         program.launch(b"", ())
@@ -75,16 +80,18 @@ def _program(function: int, after: list[tuple[int, ...]], cost: int) -> Callable
 
 
 def chain(function: int) -> float:
-    """Nanoseconds per task."""
-    launch = _program(function, [(), *[(i,) for i in range(CHAIN - 1)]], cost=0)
+    """Nanoseconds per task, after checking that every task has run."""
+    number = np.zeros(1, np.int64)
+    launch = _program(function, [(), *[(i,) for i in range(CHAIN - 1)]], 0, number.ctypes.data)
     launch()
+    assert number[0] == CHAIN
     return median(launch, 200) / CHAIN * 1e9
 
 
 def branches(function: int) -> float:
     """How many times faster two tasks are side by side."""
-    in_turn = _program(function, [(), (0,)], cost=SPINS * 7)
-    side_by_side = _program(function, [(), ()], cost=SPINS * 7)
+    in_turn = _program(function, [(), (0,)], cost=SPIN_COST)
+    side_by_side = _program(function, [(), ()], cost=SPIN_COST)
     in_turn(), side_by_side()
     found = [median(in_turn, 1) / median(side_by_side, 1) for _ in range(51)]
     return statistics.median(found)
@@ -133,11 +140,11 @@ def replay() -> tuple[float, float]:
 def main() -> None:
     """Measure everything and print it."""
     pin(int(sys.argv[1]))
-    entries = [Entry("empty", empty), Entry("spin", spin)]
-    addresses = link("benchmark", build_object(entries).object_code, ["empty", "spin"])
+    entries = [Entry("count", count), Entry("spin", spin)]
+    addresses = link("benchmark", build_object(entries).object_code, ["count", "spin"])
     whole, python = replay()
     findings = {
-        "chain": chain(addresses["empty"]),
+        "chain": chain(addresses["count"]),
         "branches": branches(addresses["spin"]),
         "push": push(),
         "replay": whole,

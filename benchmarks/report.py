@@ -134,14 +134,13 @@ SECTIONS = {
 
 def show_workload(console: Console, name: str, result: dict[str, Any]) -> None:
     """One workload's table."""
-    table = Table(title=name, title_justify="left", show_edge=False)
+    console.print(name, style="italic")
+    table = Table(show_edge=False)
     for number, column in enumerate(COLUMNS):
         table.add_column(column, justify="left" if number == 0 else "right")
     for row in rows_of(result):
-        failed = len(row) == 2
-        if failed:
-            console.print(f"{name}: [bold]{row[0]}[/bold]", end=" ")
-            console.print(row[1], style="yellow", markup=False)
+        if len(row) == 2:
+            console.print(f"{row[0]}: {row[1]}", style="yellow", markup=False)
         else:
             table.add_row(*row)
     console.print(table)
@@ -149,7 +148,8 @@ def show_workload(console: Console, name: str, result: dict[str, Any]) -> None:
 
 def show_section(console: Console, name: str, findings: dict[str, Any]) -> None:
     """One section's findings."""
-    table = Table("what", "value", title=SECTIONS[name], title_justify="left", show_edge=False)
+    console.print(SECTIONS[name], style="italic")
+    table = Table("what", "value", show_edge=False)
     for row in section_rows(findings):
         table.add_row(*row)
     console.print(table)
@@ -157,7 +157,8 @@ def show_section(console: Console, name: str, findings: dict[str, Any]) -> None:
 
 def show_marks(console: Console, findings: dict[str, Any]) -> None:
     """Every mark with what was measured."""
-    table = Table("mark", "of", "limit", "measured", "", title="Marks", title_justify="left", show_edge=False)
+    console.print("Marks", style="italic")
+    table = Table("mark", "of", "limit", "measured", "", show_edge=False)
     styles = {True: "green", False: "red", None: "yellow"}
     for row in judge(findings):
         table.add_row(row.text, row.label, row.limit, row.value, MET[row.met], style=styles[row.met])
