@@ -1,9 +1,17 @@
-"""Elementwise kernels against the evaluator, bit for bit."""
+"""Elementwise kernels against the evaluator, bit for bit; indices that fail; transposed tiles."""
 
 import numpy as np
 import pytest
 
 from tests.codegen import bodies, runner
+from tests.codegen.cases import CASES, kernels
+from tracejit import ops
+from tracejit.codegen.lower import lower
+from tracejit.ir.graph import Builder
+from tracejit.ir.types import ArrayType
+from tracejit.ir.view import View
+
+F4 = np.dtype("float32")
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -12,3 +20,74 @@ def test_random_bodies(seed):
     runner.check(
         runner.fused_node(body), bodies.random_arguments(body, seed), rng=np.random.default_rng(seed)
     )
+
+
+@pytest.mark.parametrize("seed", range(60, 75))
+def test_random_bodies_after_fusion_and_in_place(seed):
+    body = bodies.random_body(seed)
+    rng = np.random.default_rng(seed)
+    values = dict(zip(body.inputs, bodies.random_arguments(body, seed), strict=True))
+    for node in kernels(body):
+        if all(v in values for v in node.inputs):
+            outputs, inputs = [], []
+            for output, source in node.attrs["inplace"]:
+                if output not in outputs and source not in inputs:
+                    outputs.append(output)
+                    inputs.append(source)
+            shared = list(zip(outputs, inputs, strict=True))
+            runner.check(node, [values[v] for v in node.inputs], shared, rng=rng)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
+@pytest.mark.parametrize("shape", [(70, 131), (8, 8), (3, 65, 9), (200, 64)])
+def test_transposed_operands(shape, dtype):
+    rng = np.random.default_rng(8)
+    *outer, rows, columns = shape
+    b = Builder()
+    x = b.input(ArrayType(shape, np.dtype(dtype)))
+    y = b.input(ArrayType((*outer, columns, rows), np.dtype(dtype)))
+    swap = [*range(len(outer)), len(outer) + 1, len(outer)]
+    turned = b.emit(ops.view, y, view=View.of_shape(y.type.shape).permute(swap))
+    (node,) = kernels(b.graph([b.emit(ops.equal, x, turned)]))
+    assert lower(node).spec.tiles
+    runner.check(node, [bodies.random_array(rng, v.type) for v in node.inputs], rng=rng)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_gather_along_any_axis(axis):
+    rng = np.random.default_rng(9)
+    shape = (4, 5, 6)
+    b = Builder()
+    x, index = b.input(ArrayType(shape, F4)), b.input(ArrayType((2, 7), np.dtype("int64")))
+    checked = b.emit(ops.check_index, index, extent=shape[axis], axis=axis)
+    picked = b.emit(ops.gather, b.emit(ops.negative, x), checked, axis=axis)
+    nodes = kernels(b.graph([b.emit(ops.square, picked)]))
+    values = {x: bodies.random_array(rng, x.type), index: rng.integers(-shape[axis], shape[axis], (2, 7))}
+    for node in nodes:
+        inputs = [values[v] for v in node.inputs]
+        runner.check(node, inputs, rng=rng)
+        values.update(zip(node.outputs, runner.expected(node, inputs), strict=True))
+
+
+def test_an_index_out_of_range_is_reported():
+    (node,) = CASES["embedding"](9, 6, 5)
+    table = np.arange(54, dtype=F4).reshape(9, 6)
+    for bad, position in ((9, 3), (-10, 0), (1 << 40, 4)):
+        index = np.array([0, 8, -9, 1, 2])
+        index[position] = bad
+        _, status = runner.run(node, [index, table])
+        assert status == 1 + position
+
+
+def test_empty_arrays_have_no_units():
+    (node,) = CASES["bias_and_relu"](0, 7)
+    assert lower(node).units == 0
+
+
+def test_addition_is_not_contracted():
+    """x * y + z rounds twice, as NumPy does."""
+    rng = np.random.default_rng(10)
+    b = Builder()
+    x, y, z = (b.input(ArrayType((1000,), F4)) for _ in range(3))
+    (node,) = kernels(b.graph([b.emit(ops.add, b.emit(ops.multiply, x, y), z)]))
+    runner.check(node, [rng.normal(size=1000).astype(F4) for _ in range(3)])

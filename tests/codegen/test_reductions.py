@@ -5,27 +5,14 @@ import pytest
 
 from tests.codegen import runner
 from tests.codegen.bodies import random_array
+from tests.codegen.cases import kernels, spread
 from tracejit import ops
 from tracejit.codegen.lower import lower
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import DTYPES, HOST, ArrayType
-from tracejit.ir.view import View
-from tracejit.passes.fuse import fuse
 
 REDUCTIONS = [ops.sum, ops.prod, ops.max, ops.min, ops.any, ops.all]
 F4, F8 = np.dtype("float32"), np.dtype("float64")
-
-
-def spread(b, value, axes, shape):
-    """`value`, reduced over `axes`, broadcast back to `shape`."""
-    view = View.of_shape(value.type.shape)
-    for axis in axes:
-        view = view.expand(axis)
-    return b.emit(ops.view, value, view=view.broadcast(shape))
-
-
-def kernels(graph):
-    return [node for node in fuse(graph).nodes if node.op is ops.fused]
 
 
 def only_kernel(graph):

@@ -1,0 +1,48 @@
+"""Generated sources as text, for review."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from tests.codegen import runner
+from tests.codegen.cases import CASES, arguments
+from tests.golden import check_golden
+from tracejit.codegen.emit import emit
+from tracejit.codegen.lower import lower
+from tracejit.errors import DeviceError
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+
+
+@pytest.mark.parametrize(
+    "name", ["silu", "bias_and_relu", "symmetric", "softmax", "bias_gradient", "embedding"]
+)
+def test_cpu_source(name):
+    (node,) = CASES[name]()
+    check_golden(GOLDEN / f"{name}.py.txt", emit(lower(node).spec))
+
+
+@pytest.mark.parametrize("name", ["silu", "softmax", "bias_gradient"])
+def test_cuda_source(name):
+    (node,) = CASES[name]()
+    check_golden(GOLDEN / f"{name}_cuda.py.txt", emit(lower(node).spec, "cuda"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_cases_compute_what_they_say(name):
+    rng = np.random.default_rng(0)
+    for node in CASES[name]():
+        runner.check(node, list(arguments(node)), rng=rng, exact=False)
+
+
+def test_shapes_and_literals_are_not_in_a_spec():
+    small, large = (CASES["softmax"](*shape)[0] for shape in ((4, 30), (7, 2000)))
+    assert lower(small).spec == lower(large).spec
+    assert lower(small).slots != lower(large).slots
+
+
+def test_unknown_targets_are_refused():
+    (node,) = CASES["silu"]()
+    with pytest.raises(DeviceError, match="cpu, cuda"):
+        emit(lower(node).spec, "tpu")
