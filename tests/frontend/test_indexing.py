@@ -194,7 +194,7 @@ def test_casts_of_assignment():
     assert x.tolist() == [0.5, 2, 3]
     integers = tj.zeros(3, dtype=tj.int32)
     with pytest.raises(tj.errors.DTypeError, match=r"cannot store float(?s:.*)astype"):
-        integers[0] = 1.5
+        integers += 1.5
     with pytest.raises(tj.errors.DTypeError, match="300 does not fit into uint8"):
         tj.zeros(3, dtype=tj.uint8)[0] = 300
 
@@ -246,3 +246,20 @@ def test_windows_that_overlap_cut_the_recording_between_operands():
     x[0:4] = tj.matmul(tj.ones((4, 3), dtype=tj.int64), x[2:5])
     expected[0:4] = np.ones((4, 3), int) @ expected[2:5]
     np.testing.assert_array_equal(x.numpy(), expected)
+
+
+def assigned(xp, number):
+    """Assignments that cast, as NumPy's do."""
+    a, b, c = xp.arange(6), xp.zeros(4, dtype=bool), xp.ones(3, dtype=np.uint8)
+    a[1] = number
+    a[2:4] = xp.asarray([2.7, -3.9])
+    a[a > 3] = 1.5
+    b[0], b[1:3], b[3] = 1, number, xp.asarray(0)
+    c[...] = number
+    return a, b, c
+
+
+@pytest.mark.parametrize("number", [1.5, 2, 2.25])
+def test_assignment_casts_as_numpy_does(run, number):
+    for ours, numpys in zip(run(lambda: assigned(tj, number)), assigned(np, number), strict=True):
+        np.testing.assert_array_equal(ours.numpy(), numpys)

@@ -28,6 +28,9 @@ from tracejit.ops import astype, less, where
 from tracejit.ops import copy as copy_op
 from tracejit.ops import full as full_op
 
+_INTEGER = (int, NumberProxy)
+"""Types of operands that may be integers too large for a dtype."""
+
 
 def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
     """Record `op` on promoted and broadcast operands, and wrap its results."""
@@ -37,7 +40,7 @@ def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
     dtypes = promotion.promoted(op, operands)
     shape = broadcast_shape(op.name, [x.shape for x in operands if isinstance(x, ArrayCore)])
     for x, dtype in zip(operands, dtypes, strict=True):
-        if type(x) is int and not promotion.fits(x, dtype):
+        if type(x) in _INTEGER and not promotion.fits(x, dtype):
             if promotion.is_comparison(op):
                 truth = op.evaluate(*(y if y is x else 0 for y in operands))
                 return full(bool(truth), shape, np.dtype(bool), device_of(operands))
@@ -77,7 +80,7 @@ def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
 def full(value: Operand, shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Any:
     """A new array filled with a number, or a 0-d or broadcastable array."""
     value = as_operand("full", value)
-    if type(value) is int and not promotion.fits(value, dtype):
+    if type(value) in _INTEGER and not promotion.fits(value, dtype):
         raise promotion.too_wide("full", value, dtype)
     with lock:
         recording = eager.current()
@@ -109,15 +112,18 @@ def wrap(recording: Recording, result: Value | tuple[Value, ...]) -> Any:
     return ArrayCore.new(recording.new(result))
 
 
-def write(target: ArrayCore, value: Operand, name: str = "assignment") -> None:
-    """Store `value`, broadcast and cast as ``same_kind`` allows, into the elements that `target` views."""
+def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts: bool = False) -> None:
+    """Store `value`, broadcast and cast, into the elements that `target` views.
+
+    As in NumPy, an assignment `casts` to any dtype, while in-place operators cast as ``same_kind`` allows.
+    """
     value = as_operand(name, value)
     dtype = target.dtype
-    if type(value) is int and not promotion.fits(value, dtype):
+    if type(value) in _INTEGER and not promotion.fits(value, dtype):
         raise promotion.too_wide(name, value, dtype)
     kind = promotion.kind_of(value)
     source = promotion.common(name, (kind, dtype)) if isinstance(kind, type) else kind
-    if not np.can_cast(source, dtype, "same_kind"):
+    if not casts and not np.can_cast(source, dtype, "same_kind"):
         given = kind.__name__ if isinstance(kind, type) else str(kind)
         raise locate(
             DTypeError(
@@ -141,9 +147,12 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment") -> None:
         )
     with lock:
         recording = eager.current()
-        new = value_of(recording, value, dtype, target.shape)
+        truncated = kind is float and dtype.kind != "f"  # a number has to be cast after it became an array
+        new = value_of(recording, value, np.dtype("float64") if truncated else dtype, target.shape)
         if new.type.on_host:
             new = recording.emit(full_op, new, shape=target.shape, device=target.device)
+        if truncated:
+            new = recording.emit(astype, new, dtype=dtype)
         try:
             if target._storage.pending is None or target._storage.recording is not recording:
                 new = _with_window(recording, target, new)

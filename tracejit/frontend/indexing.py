@@ -110,7 +110,7 @@ def setitem(x: ArrayCore, index: Any, value: Any) -> None:
     parts = _expanded(x, index)
     arrays = [p for p in parts if _is_array(p) or isinstance(p, (bool, np.bool_))]
     if not arrays:
-        dispatch.write(ArrayCore.concrete(x._storage, view_of(x, parts)), value)
+        dispatch.write(ArrayCore.concrete(x._storage, view_of(x, parts)), value, casts=True)
         return
     if len(arrays) == 1 and _is_mask(arrays[0]) and isinstance(arrays[0], (ArrayCore, np.ndarray)):
         _masked_write(x, parts, arrays[0], value)
@@ -154,7 +154,7 @@ def _masked_write(x: ArrayCore, parts: list[Any], mask: Any, value: Any) -> None
     wide = mask._view
     for _ in range(x.ndim - at - mask.ndim):
         wide = wide.expand(len(wide.shape))
-    dispatch.write(x, dispatch.apply(where, ArrayCore.concrete(mask._storage, wide), given, x))
+    dispatch.write(x, dispatch.apply(where, ArrayCore.concrete(mask._storage, wide), given, x), casts=True)
 
 
 def _masks_to_integers(x: ArrayCore, parts: list[Any]) -> list[Any]:

@@ -208,4 +208,4 @@ class NDArray(ArrayCore):
 
     def fill(self, value: Any) -> None:
         """Set every element to `value`."""
-        dispatch.write(self, value, "fill")
+        dispatch.write(self, value, "fill", casts=True)
