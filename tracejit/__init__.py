@@ -26,6 +26,7 @@ from tracejit.frontend.io import load, save
 from tracejit.frontend.jit import Jitted, jit
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.specs import Spec, spec
+from tracejit.frontend.vouch import callback, pure
 from tracejit.ir.types import Device
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ __all__ = [
     "NDArray",
     "Spec",
     "TracejitError",
+    "callback",
     "config",
     "cpu",
     "engine",
@@ -54,6 +56,7 @@ __all__ = [
     "nn",
     "optim",
     "profile",
+    "pure",
     "random",
     "save",
     "spec",

@@ -10,6 +10,8 @@ of its own on the same memory, so that its offset is a run-time value.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import enum
 import types
 from typing import Any
@@ -18,15 +20,31 @@ import numpy as np
 
 from tracejit.frontend import trees
 from tracejit.frontend.ndarray import NDArray
-from tracejit.frontend.number import NumberProxy
+from tracejit.frontend.number import settled
 from tracejit.frontend.replay import Source, release
 from tracejit.frontend.storage import Storage
 from tracejit.frontend.trace import Trace
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 
-PLAIN = (bool, str, bytes, type(None), type(Ellipsis), enum.Enum, np.bool_, np.dtype)
-BY_IDENTITY = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
+PLAIN = (bool, str, bytes, complex, type(None), type(Ellipsis), enum.Enum, np.bool_, np.dtype)
+BY_IDENTITY = (types.BuiltinFunctionType, types.ModuleType, type)
+
+Part = tuple[type, tuple[Any, ...], list[Any]]
+"""Kind, keys and children of a container."""
+
+
+def parts_of(value: Any) -> Part | None:
+    """As `trees.children_of`, but with all attributes of a dataclass; None for what is no container."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = tuple(getattr(value, "__dict__", None) or (f.name for f in dataclasses.fields(value)))
+        return type(value), names, [getattr(value, n) for n in names]
+    return trees.children_of(value)
+
+
+def is_record(kind: type) -> bool:
+    """Whether the children of such a container are attributes."""
+    return not issubclass(kind, (dict, list, tuple))
 
 
 class Arguments:
@@ -38,14 +56,14 @@ class Arguments:
     callers:    id of an array passed on -> the caller's array.
     containers: id of a rebuilt container -> (rebuilt, original, replay variable).
     given:      id of an original container -> its keys, and what the body got for its children.
-    objects:    replay variable and object, for those passed as themselves.
+    objects:    replay variable, path and object, for those passed as themselves.
+    copies:     (variable, expression) of storages that a replay makes from NumPy arrays, after its checks.
     facts:      path -> what was required of it, for people.
     """
 
-    def __init__(self, trace: Trace, source: Source, whole: set[Storage]):
-        self.trace, self.source, self.whole = trace, source, whole
+    def __init__(self, trace: Trace, source: Source, whole: set[Storage], reached: set[int]):
+        self.trace, self.source, self.whole, self.reached = trace, source, whole, reached
         self.arrays: dict[Storage, tuple[str, str]] = {}
-        self.types: dict[Storage, ArrayType] = {}
         self.handles: dict[int, tuple[Any, str]] = {}
         self.callers: dict[int, NDArray] = {}
         self.given: dict[int, tuple[tuple[Any, ...], list[Any]]] = {}
@@ -53,14 +71,14 @@ class Arguments:
         self.rebuilt: dict[int, tuple[Any, str]] = {}  # id of an original container -> rebuilt, variable
         self.objects: list[tuple[str, str, Any]] = []
         self.storages: list[tuple[Storage, str]] = []  # storages of the caller, in order
+        self.copies: list[tuple[str, str]] = []
         self.facts: dict[str, str] = {}
+        self._views: list[tuple[NDArray, str]] = []  # the arrays given, to tell equal from identical ones
 
     def bring(self, value: Any, expression: str, path: str) -> Any:
         """What the body sees for `value`, which the replay finds at `expression`."""
+        value = settled(value)
         kind = type(value)
-        if kind is NumberProxy:
-            value = value._look()
-            kind = type(value)
         if isinstance(value, NDArray):
             return self._array(value, self.source.bind(expression), path)
         if isinstance(value, PLAIN):
@@ -71,23 +89,32 @@ class Arguments:
             variable = self.source.bind(expression, "n")
             self.source.require(f"type({variable}) is {self.source.constant(kind)}")
             self.facts[path] = kind.__name__
-            return self.trace.proxy(value, variable)
+            return self.trace.numbers.argument(value, variable, path)
         if isinstance(value, np.ndarray):
             return self._numpy(value, self.source.bind(expression), path)
-        found = trees.children_of(value)
-        if found is not None:
+        found = parts_of(value)
+        if found is not None and id(value) not in self.reached:
             return self._container(value, found, self.source.bind(expression), path)
-        variable = self.source.bind(expression)
+        return self._object(value, self.source.bind(expression), path)
+
+    def _object(self, value: Any, variable: str, path: str) -> Any:
+        source, kind = self.source, type(value)
+        self.facts[path] = kind.__name__
         if isinstance(value, BY_IDENTITY):
-            self.source.require(f"{variable} is {self.source.constant(value)}")
-            self.facts[path] = f"{getattr(value, '__name__', value)!r}"
+            source.require(f"{variable} is {source.constant(value)}")
+            self.facts[path] = getattr(value, "__name__", None) or repr(value)
         else:
-            self.source.require(f"type({variable}) is {self.source.constant(kind)}")
-            self.facts[path] = kind.__name__
+            source.require(f"type({variable}) is {source.constant(kind)}")
+        if kind is types.FunctionType:  # made anew for each call, maybe; what it captured is guarded
+            source.require(
+                f"{variable}.__code__ is {source.constant(value.__code__)} and "
+                f"{variable}.__globals__ is {source.constant(value.__globals__)}"
+            )
+            self.facts[path] = f"function {value.__qualname__}"
         self.objects.append((variable, path, value))
         return value
 
-    def _container(self, value: Any, found: Any, variable: str, path: str) -> Any:
+    def _container(self, value: Any, found: Part, variable: str, path: str) -> Any:
         seen = self.rebuilt.get(id(value))
         if seen is not None:
             self.source.require(f"{variable} is {seen[1]}")
@@ -98,17 +125,28 @@ class Arguments:
             self.source.require(f"tuple({variable}) == {self.source.constant(keys)}")
         elif kind in (list, tuple):
             self.source.require(f"len({variable}) == {len(keys)}")
-        self.facts[path] = f"{kind.__name__} of {len(keys)}"
+        elif is_record(kind) and hasattr(value, "__dict__"):
+            self.source.require(f"tuple({variable}.__dict__) == {self.source.constant(keys)}")
+        self.facts[path] = f"{kind.__name__} of {', '.join(map(str, keys)) if is_record(kind) else len(keys)}"
         brought = []
         for key, child in zip(keys, children, strict=True):
             step = trees.step(kind, key)
             code = f"[{self.source.constant(key)}]" if issubclass(kind, dict) else step
             brought.append(self.bring(child, variable + code, path + step))
-        again = trees.build(kind, keys, brought)
+        again = self._rebuild(value, kind, keys, brought)
+        if is_record(kind):
+            self.objects.append((self.source.constant(kind), kind.__name__, kind))
         self.given[id(value)] = (keys, brought)
         self.containers[id(again)] = (again, value, variable)
         self.rebuilt[id(value)] = (again, variable)
         return again
+
+    def _rebuild(self, value: Any, kind: type, keys: tuple[Any, ...], brought: list[Any]) -> Any:
+        if issubclass(kind, dict) and kind is not dict:
+            again = copy.copy(value)  # keeps what else a subclass holds, such as a default factory
+            again.update(zip(keys, brought, strict=True))
+            return again
+        return trees.build(kind, keys, brought)
 
     def _array(self, array: NDArray, variable: str, path: str) -> NDArray:
         storage, view = array._storage, array._view
@@ -122,11 +160,15 @@ class Arguments:
         if known is not None:
             self.source.require(f"{name} is {known}")
             self.facts[path] += " sharing memory with another argument"
+            for other, other_variable in self._views:
+                if other._storage is storage:
+                    self.source.require(f"{variable} is {'' if other is array else 'not '}{other_variable}")
         else:
             self.storages.append((storage, name))
+        self._views.append((array, variable))
         if not part:
             self.arrays.setdefault(storage, (name, "0"))
-            self.handles[id(array)] = (array, variable)
+            self.handles.setdefault(id(array), (array, variable))
             self.callers[id(array)] = array
             return array
         return self._window(array, variable, name)
@@ -140,6 +182,7 @@ class Arguments:
             ArrayType(shape, storage.type.dtype, storage.type.device), storage.buffer, storage.variable
         )
         window.address = storage.address + low * item
+        window.shared = storage.shared
         self.trace.parents[window] = storage
         offset = self.source.bind(f"{variable}._view.offset - {view.offset - low}", "o")
         self.arrays[window] = (name, offset)
@@ -150,17 +193,22 @@ class Arguments:
 
     def _numpy(self, array: np.ndarray, variable: str, path: str) -> NDArray:
         source = self.source
-        source.require(f"type({variable}) is ndarray")
-        source.require(f"{variable}.shape == {source.constant(array.shape)}")
-        source.require(f"{variable}.dtype == {source.constant(array.dtype)}")
+        source.require(f"type({variable}) is {source.constant(type(array))}")
+        source.require(
+            f"{variable}.shape == {array.shape} and {variable}.dtype == {source.constant(array.dtype)}"
+        )
         self.facts[path] = f"numpy {array.dtype}{list(array.shape)}"
         brought = NDArray.from_numpy(array)
-        source.names["from_numpy"] = NDArray.from_numpy
-        name = source.bind(f"from_numpy({variable})._storage", "s")
-        self.arrays[brought._storage] = (name, "0")
         self.trace.read_only[brought._storage] = path
-        self.handles[id(brought)] = (brought, variable)
+        self.copy_in(brought._storage, variable)
         return brought
+
+    def copy_in(self, storage: Storage, expression: str) -> None:
+        """The replay makes `storage` anew from the NumPy array at `expression`."""
+        self.source.names["from_numpy"] = NDArray.from_numpy
+        name = self.source.name("s")
+        self.copies.append((name, f"from_numpy({expression})._storage"))
+        self.arrays[storage] = (name, "0")
 
 
 def shared_storages(args: Any, kwargs: Any) -> set[Storage]:
@@ -173,3 +221,19 @@ def shared_storages(args: Any, kwargs: Any) -> set[Storage]:
                 shared.add(leaf._storage)
             seen[id(leaf._storage)] = leaf._storage
     return shared
+
+
+def objects_in(args: Any, kwargs: Any) -> list[tuple[str, str, Any]]:
+    """The leaves among the arguments that are passed as themselves, to find what they reach."""
+    leaves: list[tuple[str, str, Any]] = []
+
+    def walk(value: Any) -> None:
+        found = parts_of(value)
+        if found is not None:
+            for child in found[2]:
+                walk(child)
+        elif not isinstance(value, (NDArray, np.ndarray, np.generic, int, float, *PLAIN)):
+            leaves.append((f"v{len(leaves)}", "", value))
+
+    walk((args, tuple(kwargs.values())))
+    return leaves

@@ -18,6 +18,7 @@ import numpy as np
 
 from tracejit import compile, engine
 from tracejit.errors import TracejitError
+from tracejit.frontend import check
 from tracejit.frontend.recording import Number, Overlap, Recording, Window, kept, lock, thread
 from tracejit.frontend.storage import Storage, memory_at
 from tracejit.ir.evaluate import evaluate
@@ -56,17 +57,36 @@ def schedule_for(graph: Graph) -> Any:
 class EagerRecording(Recording):
     """The open recording of a thread."""
 
+    def __init__(self) -> None:
+        self.parents: dict[Storage, Storage] = {}  # window storage -> the storage it is a part of
+        super().__init__()
+
     def literal(self, number: Any, dtype: np.dtype) -> Value:
         """A number in eager code: a run-time input, so that its value is not part of the structure."""
         return self.number(Number(number, number), dtype)
 
     def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
         """As in `Recording`; where windows would overlap, what was recorded so far is flushed first."""
+        if storage.shared or self.parents:
+            touching = [w for s, ws in self.windows.items() if self.share(s, storage) for w in ws]
+            if any(write or w.written for w in touching):
+                self.flush()
         try:
             return super().window(storage, wanted, write=write)
         except Overlap:
             self.flush()
             return super().window(storage, wanted, write=write)
+
+    def share(self, one: Storage, other: Storage) -> bool:
+        """Whether two storages lie on the same memory: parts of one, or both visible to Python there."""
+        if one is other:
+            return False
+        if self.parents.get(one, one) is self.parents.get(other, other):
+            return True
+        apart = (
+            one.address + one.type.nbytes <= other.address or other.address + other.type.nbytes <= one.address
+        )
+        return one.shared and other.shared and not apart
 
     def release(self, storage: Storage) -> None:
         """Flush, so that others can use `storage`."""
@@ -89,7 +109,7 @@ class EagerRecording(Recording):
             places: list[Storage] = list(live)
             if self.tapes:
                 places += self._keep(outputs, written)
-            if places or written:
+            if places or written or any(node.op.has(Trait.ORDERED) for node in self.nodes):
                 graph = self.finish(outputs)  # type: ignore[arg-type]
                 try:
                     run(graph, self.bound, places)
@@ -218,7 +238,10 @@ def run(graph: Graph, bound: list[Window | Number], places: list[Storage], sched
         values.append(storage.address)
         variables.append(storage.variable.address)
     keep = (*(b.storage for b in bound if isinstance(b, Window)), *places)
-    schedule.launch(schedule.pack.pack(*values, *variables), keep)
+    check.launcher(schedule)(schedule.pack.pack(*values, *variables), keep)
+    for storage in keep:
+        if storage.shared:  # Python sees its memory: nothing may use it once the call has returned
+            engine.wait(storage.variable, exclusive=True)
 
 
 def _run_on_numpy(graph: Graph, bound: list[Window | Number], places: list[Storage]) -> None:

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import functools
 import threading
+import types
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,8 @@ from typing import Any
 from tracejit.config import config
 from tracejit.errors import ArgumentError
 from tracejit.frontend import explain, specs, tracer
+from tracejit.frontend.kinds import Transparent
+from tracejit.frontend.piecewise import run_piecewise
 from tracejit.frontend.recording import thread
 from tracejit.frontend.replay import MISS
 from tracejit.frontend.storage import Storage
@@ -41,18 +45,18 @@ class CacheInfo:
     kernels_loaded: int
 
 
-class Jitted:
+class Jitted(Transparent):
     """A traced function; made by `tj.jit`. Calling it replays the entry whose signature fits, or records a
     new one."""
 
     def __init__(self, function: Callable[..., Any], *, strict: bool = False):
         functools.update_wrapper(self, function)
         self.__name__: str = getattr(function, "__name__", type(function).__name__)
-        self.__wrapped_function__ = function
+        self.__wrapped__ = function
         self._strict = strict
         self._entries: list[Entry] = []
         self._retraces: list[explain.Retrace] = []
-        self._whole: set[Storage] = set()
+        self._whole: weakref.WeakSet[Storage] = weakref.WeakSet()
         self._lock = threading.RLock()
         self._traces = 0
         self._dropped = 0
@@ -60,30 +64,44 @@ class Jitted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if thread.trace is not None or thread.tapes or not config.jit:
-            return self.__wrapped_function__(*args, **kwargs)
+            return self._inline(args, kwargs)
         for entry in self._entries:
             result = entry.replay(args, kwargs)
             if result is not MISS:
-                return self.__wrapped_function__(*args, **kwargs) if result is PIECEWISE else result
+                if result is PIECEWISE:
+                    return run_piecewise(self.__wrapped__, args, kwargs)
+                return result
         return self._record(args, kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else types.MethodType(self, instance)
+
+    def _inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the body as part of another recording, or eagerly."""
+        if thread.trace is not None:
+            return self.__wrapped__(*args, **kwargs)
+        return run_piecewise(self.__wrapped__, args, kwargs)
 
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with self._lock:
             for entry in list(self._entries):  # another thread may have recorded this signature meanwhile
                 result = entry.replay(args, kwargs)
+                if result is PIECEWISE:
+                    break
                 if result is not MISS:
-                    return self.__wrapped_function__(*args, **kwargs) if result is PIECEWISE else result
-            recorded = tracer.record(
-                self.__wrapped_function__, args, kwargs, self._whole, strict=self._strict
-            )
-            self._traces += 1
-            self._whole |= recorded.aliased
-            if recorded.entry is not None:
-                self._add(recorded.entry)
-            return recorded.result
+                    return result
+            else:
+                return self._record_now(args, kwargs)
+        return run_piecewise(self.__wrapped__, args, kwargs)
+
+    def _record_now(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        recorded = tracer.record(self.__wrapped__, args, kwargs, set(self._whole), strict=self._strict)
+        self._traces += 1
+        for storage in recorded.aliased:
+            self._whole.add(storage)
+        if recorded.entry is not None:
+            self._add(recorded.entry)
+        return recorded.result
 
     def _add(self, entry: Entry) -> None:
         retrace = explain.reason(entry, self._entries)
@@ -92,10 +110,12 @@ class Jitted:
             if config.explain:
                 explain.announce(self.__name__, retrace)
         entries = [entry, *self._entries]
-        for old in entries[config.signatures :]:
-            self._replayed_before += old.replays
+        while len(entries) > max(config.signatures, 1):
+            oldest = min(entries[1:], key=lambda e: e.used)
+            entries.remove(oldest)
+            self._replayed_before += oldest.replays
             self._dropped += 1
-        self._entries = entries[: config.signatures]
+        self._entries = entries
 
     # -- looking inside --------------------------------------------------------------------------------------
 

@@ -1,9 +1,13 @@
 """Numbers of a traced call: run-time inputs until the body looks at their value.
 
 A `NumberProxy` stands for an int or float argument while its call is recorded. Arithmetic between numbers
-gives another proxy whose `source` is the Python expression that computes it; replays evaluate that
-expression, so Python's own rules hold, and only results cross into kernels. Whoever looks at the value (a
-comparison, ``math.sqrt``, formatting, ``range``, hashing) gets it, and the trace guards what was looked at.
+gives another proxy, and the trace notes the Python statement that computes it (`Numbers`); replays execute
+these statements in the body's order, so Python's own rules hold, its errors too, and only results cross into
+kernels. Whoever looks at the value (a comparison, ``math.sqrt``, formatting, ``range``, hashing) gets it, and
+what was looked at is guarded:
+
+    m0 = n0 * 2                      # n0: the argument lr
+    if not (m0 > 1.0) is False: return MISS
 
 The proxy subclasses no number, because C code would read a subclass's C value and bypass us; it answers
 ``isinstance`` through ``__class__``.
@@ -15,29 +19,75 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-Guard = Callable[[str, Any], None]
-"""Called with an expression and the value it had: the trace holds only for calls where it has it again."""
+import numpy as np
+
+SHOWN = 60  # characters of an expression in messages
+
+
+class Numbers:
+    """What a trace knows of its numbers. `steps` are in the body's order.
+
+    steps:    ``(name, expression)`` to compute, or ``(None, (expression, value))`` to require.
+    readable: name -> how people write it.
+    closed:   the trace has become piecewise: nothing is noted any more.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str | None, Any]] = []
+        self.readable: dict[str, str] = {}
+        self.closed = False
+        self._computed: dict[str, str] = {}
+        self._looked: set[str] = set()
+
+    def argument(self, value: Any, name: str, path: str) -> NumberProxy:
+        """The number that replays find in the variable `name`."""
+        self.readable[name] = path
+        return NumberProxy(value, name, self)
+
+    def compute(self, form: str, value: Any, *operands: str) -> NumberProxy:
+        """The result `value` of Python's ``form.format(*operands)``."""
+        expression = form.format(*operands)
+        name = self._computed.get(expression)
+        if name is None:
+            name = self._computed[expression] = f"m{len(self._computed)}"
+            self.readable[name] = self.read(form, *operands)
+            if not self.closed:
+                self.steps.append((name, expression))
+        return NumberProxy(value, name, self)
+
+    def look(self, value: Any, form: str, *operands: str) -> None:
+        """The body looked at ``form.format(*operands)``: the trace holds only where it is `value` again."""
+        expression = form.format(*operands)
+        if expression not in self._looked and not self.closed:
+            self._looked.add(expression)
+            self.readable.setdefault(expression, self.read(form, *operands))
+            self.steps.append((None, (expression, value)))
+
+    def read(self, form: str, *operands: str) -> str:
+        """An expression as people write it."""
+        text = form.format(*(self.readable.get(o, o) for o in operands))
+        return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
 def source_of(value: Any) -> str:
-    """A number as an expression that gives exactly it."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return f"float({str(value)!r})"
-    return f"({value!r})"
+    """A number as an expression that gives exactly it, where ``np``, ``nan`` and ``inf`` are known."""
+    if isinstance(value, (np.generic, bool)):
+        return f"({value!r})"
+    return f"({int.__repr__(value) if isinstance(value, int) else float.__repr__(value)})"
 
 
 class NumberProxy:
     """An int or float of the call being recorded."""
 
-    __slots__ = ("_guard", "_source", "_value")
+    __slots__ = ("__weakref__", "_numbers", "_source", "_value")
 
-    def __init__(self, value: Any, source: str, guard: Guard):
-        self._value, self._source, self._guard = value, source, guard
+    def __init__(self, value: Any, source: str, numbers: Numbers):
+        self._value, self._source, self._numbers = value, source, numbers
 
     __class__ = property(lambda self: type(self._value))
 
     def _look(self) -> Any:
-        self._guard(self._source, self._value)
+        self._numbers.look(self._value, "{}", self._source)
         return self._value
 
     def __float__(self) -> float:
@@ -54,7 +104,7 @@ class NumberProxy:
 
     def __bool__(self) -> bool:
         truth = bool(self._value)
-        self._guard(f"bool({self._source})", truth)
+        self._numbers.look(truth, "bool({})", self._source)
         return truth
 
     def __hash__(self) -> int:
@@ -81,9 +131,31 @@ class NumberProxy:
     def __ceil__(self) -> int:
         return self._look().__ceil__()
 
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __copy__(self) -> NumberProxy:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> NumberProxy:
+        return self
+
     def __reduce__(self) -> Any:
         value = self._look()
         return type(value), (value,)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self._look(), dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy's functions get the plain number; arrays of other kinds answer for themselves."""
+        known = (NumberProxy, np.ndarray, np.generic, bool, int, float, list, tuple)
+        if not all(issubclass(type(x), known) for x in inputs):
+            return NotImplemented
+        return getattr(ufunc, method)(*map(plain, inputs), **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._look(), name)
@@ -99,50 +171,57 @@ def plain(value: Any) -> Any:
     return value._look() if type(value) is NumberProxy else value
 
 
+def settled(value: Any) -> Any:
+    """The number itself, if `value` is a proxy of a recording that is over."""
+    return value._value if type(value) is NumberProxy else value
+
+
 def _operand(value: Any) -> tuple[Any, str] | None:
     if type(value) is NumberProxy:
         return value._value, value._source
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, (bool, int, float, np.number)):
         return value, source_of(value)
     return None
 
 
-def _binary(symbol: str, function: Callable[[Any, Any], Any], template: str | None = None) -> tuple[Any, Any]:
-    form = template or f"({{0}} {symbol} {{1}})"
+def _binary(symbol: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+    form = f"({{}} {symbol} {{}})"
 
     def forward(self: NumberProxy, other: Any) -> Any:
         known = _operand(other)
         if known is None:
             return NotImplemented
         value, source = known
-        return NumberProxy(function(self._value, value), form.format(self._source, source), self._guard)
+        return self._numbers.compute(form, function(self._value, value), self._source, source)
 
     def backward(self: NumberProxy, other: Any) -> Any:
         known = _operand(other)
         if known is None:
             return NotImplemented
         value, source = known
-        return NumberProxy(function(value, self._value), form.format(source, self._source), self._guard)
+        return self._numbers.compute(form, function(value, self._value), source, self._source)
 
     return forward, backward
 
 
 def _comparison(symbol: str, function: Callable[[Any, Any], Any]) -> Any:
+    form = f"({{}} {symbol} {{}})"
+
     def compare(self: NumberProxy, other: Any) -> Any:
         known = _operand(other)
         if known is None:
             return NotImplemented
         value, source = known
-        truth = function(self._value, value)
-        self._guard(f"({self._source} {symbol} {source})", truth)
+        truth = bool(function(self._value, value))
+        self._numbers.look(truth, form, self._source, source)
         return truth
 
     return compare
 
 
-def _unary(template: str, function: Callable[[Any], Any]) -> Any:
+def _unary(form: str, function: Callable[[Any], Any]) -> Any:
     def apply(self: NumberProxy) -> Any:
-        return NumberProxy(function(self._value), template.format(self._source), self._guard)
+        return self._numbers.compute(form, function(self._value), self._source)
 
     return apply
 
@@ -173,10 +252,10 @@ for _name, _symbol, _function in (
     ("ne", "!=", operator.ne),
 ):
     setattr(NumberProxy, f"__{_name}__", _comparison(_symbol, _function))
-for _name, _template, _single in (
-    ("neg", "(-{0})", operator.neg),
-    ("pos", "(+{0})", operator.pos),
-    ("abs", "abs({0})", abs),
-    ("invert", "(~{0})", operator.invert),
+for _name, _form, _single in (
+    ("neg", "(-{})", operator.neg),
+    ("pos", "(+{})", operator.pos),
+    ("abs", "abs({})", abs),
+    ("invert", "(~{})", operator.invert),
 ):
-    setattr(NumberProxy, f"__{_name}__", _unary(_template, _single))
+    setattr(NumberProxy, f"__{_name}__", _unary(_form, _single))

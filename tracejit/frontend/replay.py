@@ -6,22 +6,29 @@ back what the body rebound, return. Nothing in it is generic, which is what keep
 microseconds:
 
     def replay(args, kwargs):
-        if len(args) != 2 or kwargs: return MISS
-        v0 = args[0]
-        if type(v0) is not NDArray: return MISS
-        s0 = v0._storage
-        if s0.type is not T0 and s0.type != T0: return MISS
-        ...
-        launch(pack(s0.address, v1, t0.address, s0.variable.address, 0, t0.variable.address), (s0, t0))
+        try:
+            if len(args) != 2 or kwargs: return MISS
+            v0 = args[0]
+            if type(v0) is not NDArray: return MISS
+            s0 = v0._storage
+            if s0.type is not T0 and s0.type != T0: return MISS
+            m0 = n1 * 2
+            ...
+        except MISFITS: return MISS
+        launch(pack(s0.address, m0, t0.address, s0.variable.address, 0, t0.variable.address), (s0, t0))
         return NDArray(t0, V1)
 
-`Source` collects its lines and constants. `Source.array` emits the checks of one array; what comes before and
-after the launch is put together by `frontend.jit`.
+`Source` collects its lines and constants. `Source.array` emits the checks of one array. An error in a check
+(an attribute that is gone, a division by zero) is a miss as well: the body runs, and raises where it does.
+Nothing after the checks can fail because of the arguments, so a replay that raises has changed nothing.
 """
 
 from __future__ import annotations
 
+import itertools
 import linecache
+import math
+import weakref
 from typing import Any
 
 import numpy as np
@@ -41,6 +48,8 @@ class _Miss:
 
 
 MISS = _Miss()
+MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a check may raise when a call is not of the signature."""
 
 
 def release(storage: Storage) -> None:
@@ -50,14 +59,21 @@ def release(storage: Storage) -> None:
         holder.release(storage)
 
 
+def disjoint(*storages: Storage) -> bool:
+    """Whether no two storages whose memory Python can see overlap."""
+    ranges = sorted((s.address, s.address + s.type.nbytes) for s in storages if s.shared)
+    return all(before[1] <= after[0] for before, after in itertools.pairwise(ranges))
+
+
 class Source:
     """A replay function under construction: its lines, and the objects its names stand for."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self.lines: list[str] = []  # the checks
+        self.actions: list[str] = []  # what follows them
         self.names: dict[str, Any] = {
-            "MISS": MISS, "NDArray": NDArray, "Storage": Storage, "View": View, "ndarray": np.ndarray,
-            "release": release,
+            "MISS": MISS, "MISFITS": MISFITS, "NDArray": NDArray, "Storage": Storage, "View": View,
+            "ndarray": np.ndarray, "release": release, "np": np, "nan": math.nan, "inf": math.inf,
         }  # fmt: skip
         self._constants: dict[int, str] = {}
         self._serial = 0
@@ -94,20 +110,16 @@ class Source:
         kind = type(value)
         if value is None or kind is bool or value is Ellipsis:
             self.require(f"{expression} is {value!r}")
-        elif kind is float:
-            exact = value == 0 or value != value  # -0.0 and nan do not show in a comparison
-            test = f"repr({expression}) == {value!r}" if exact else f"{expression} == {source_of(value)}"
-            self.require(f"type({expression}) is float and {test}")
+        elif kind is float and value == value and value != 0:
+            self.require(f"type({expression}) is float and {expression} == {source_of(value)}")
         elif kind in (int, str, bytes):
             self.require(f"type({expression}) is {kind.__name__} and {expression} == {value!r}")
-        elif isinstance(value, np.generic):
+        elif kind in (float, complex) or isinstance(value, np.generic):
             constant = self.constant(value)
-            self.require(f"type({expression}) is type({constant}) and repr({expression}) == repr({constant})")
-        elif kind is tuple:
-            whole = self.bind(expression)
-            self.require(f"type({whole}) is tuple and len({whole}) == {len(value)}")
-            for index, item in enumerate(value):
-                self.same(f"{whole}[{index}]", item)
+            self.require(f"type({expression}) is type({constant}) and repr({expression}) == {repr(value)!r}")
+        elif kind is range or isinstance(value, np.dtype):
+            constant = self.constant(value)
+            self.require(f"type({expression}) is type({constant}) and {expression} == {constant}")
         else:
             self.require(f"{expression} is {self.constant(value)}")
 
@@ -137,13 +149,17 @@ class Source:
 
     def function(self, name: str) -> Any:
         """Compile the lines into ``replay(args, kwargs)``; its source is registered with `linecache`."""
-        text = "def replay(args, kwargs):\n" + "".join(f"    {line}\n" for line in self.lines)
+        text = self.text
         filename = f"<tracejit replay of {name} #{id(self):x}>"
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
         exec(compile(text, filename, "exec"), self.names)
-        return self.names["replay"]
+        replay = self.names["replay"]
+        weakref.finalize(replay, linecache.cache.pop, filename, None)
+        return replay
 
     @property
     def text(self) -> str:
         """The function's source."""
-        return "def replay(args, kwargs):\n" + "".join(f"    {line}\n" for line in self.lines)
+        checks = "".join(f"        {line}\n" for line in self.lines)
+        actions = "".join(f"    {line}\n" for line in self.actions)
+        return f"def replay(args, kwargs):\n    try:\n{checks}    except MISFITS: return MISS\n{actions}"

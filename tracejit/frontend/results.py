@@ -5,28 +5,30 @@ replay evaluates for a value, and `settle` gives the value itself for the call t
 
 - an array made by the call: a new array on the storage of an output;
 - an array given to the call, or one it reached: that very array, or a view of the same storage;
-- a number: the Python expression that computes it; constants, functions and types: themselves;
-- a container the caller gave: that container, with its changes written back; a new one: rebuilt.
+- a number: the Python variable that holds it; constants, functions and types: themselves;
+- a container the caller gave: that container, with its changes written back; a new one: rebuilt;
+- a container or object reached by name: itself.
 """
 
 from __future__ import annotations
 
 import enum
 import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tracejit.frontend import trees
-from tracejit.frontend.arguments import Arguments
+from tracejit.frontend import captured, trees
+from tracejit.frontend.arguments import Arguments, is_record, parts_of
 from tracejit.frontend.ndarray import NDArray
-from tracejit.frontend.number import NumberProxy
+from tracejit.frontend.number import NumberProxy, settled
 from tracejit.frontend.storage import Storage
 from tracejit.ir.view import View
 
 ATOMS = (
     bool, int, float, complex, str, bytes, type(None), type(Ellipsis), enum.Enum, np.generic, np.dtype, range,
-    slice,     types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type,
+    types.BuiltinFunctionType, types.ModuleType, type,
 )  # fmt: skip
 
 
@@ -35,15 +37,22 @@ class Unreplayable(Exception):
 
 
 class Results:
-    """Expressions for recorded values. `outputs` are the new storages the replay must make, in order."""
+    """Expressions for recorded values. `outputs` are the new storages the replay must make, in order.
 
-    def __init__(self, arguments: Arguments):
+    reached: gives the replay's variable for an object that was found by name, or None.
+    """
+
+    def __init__(self, arguments: Arguments, reached: Callable[[Any], str | None] = lambda value: None):
         self.arguments = arguments
+        self.reached = reached
         self.source = arguments.source
         self.outputs: list[Storage] = []
         self.names: dict[Storage, str] = {}
         self.lines: list[str] = []
+        self.kept: set[Storage] = set()  # older storages that the result refers to
+        self.rebinds: set[str] = set()  # variables of containers that are written
         self._given: set[int] = set()
+        self._settled: set[int] = set()
         self._objects = {id(value): variable for variable, _path, value in arguments.objects}
 
     # -- replayed calls --------------------------------------------------------------------------------------
@@ -54,14 +63,20 @@ class Results:
             return value._source
         if isinstance(value, NDArray):
             return self._give_array(value, path)
-        if id(value) in self._objects:
-            return self._objects[id(value)]
+        if isinstance(value, ATOMS):
+            return self.source.constant(value) if not isinstance(value, (bool, type(None))) else repr(value)
+        known = self._objects.get(id(value)) or self.reached(value)
+        if known is not None:
+            return known
         held = self.arguments.containers.get(id(value))
         if held is not None:
             return self._give_back(held, path)
-        if isinstance(value, ATOMS):
-            return self.source.constant(value) if not isinstance(value, (bool, type(None))) else repr(value)
-        found = trees.children_of(value)
+        if isinstance(value, slice):
+            parts = [self.give(p, path) for p in (value.start, value.stop, value.step)]
+            return f"slice({', '.join(parts)})"
+        if isinstance(value, types.FunctionType) and not value.__closure__ and not value.__defaults__:
+            return self.source.constant(value)
+        found = parts_of(value)
         if found is None:
             raise Unreplayable(f"{path} is a {type(value).__name__}, which a replay cannot make again")
         kind, keys, children = found
@@ -69,6 +84,7 @@ class Results:
         return self._make(kind, keys, made)
 
     def _make(self, kind: type, keys: Any, made: list[str]) -> str:
+        keys = tuple(map(settled, keys))
         if kind is tuple:
             return f"({', '.join(made)}{',' if len(made) == 1 else ''})"
         if kind is list:
@@ -93,6 +109,7 @@ class Results:
         known = self.arguments.arrays.get(storage)
         if known is None:
             raise Unreplayable(f"{path} is an array of unknown origin")
+        self.kept.add(storage)
         name, offset = known
         if offset == "0":
             return f"NDArray({name}, {self.source.constant(view)})"
@@ -113,43 +130,38 @@ class Results:
 
     def write_back(self, rebuilt: Any, original: Any, variable: str, path: str) -> None:
         """Statements that make the caller's container like the rebuilt one."""
-        kind, keys, children = self._children(rebuilt)
-        old_keys, old = self._brought(original)
-        if kind is tuple or (issubclass(kind, tuple)):
-            for key, child in zip(keys, children, strict=True):
-                self._visit_child(child, path + trees.step(kind, key))
-            return
-        if keys != old_keys:
-            made = [self.give(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
-            if issubclass(kind, dict):
-                self.lines.append(f"{variable}_new = {self._make(dict, keys, made)}")
-                self.lines.append(f"{variable}.clear(); {variable}.update({variable}_new)")
-            else:
-                self.lines.append(f"{variable}[:] = [{', '.join(made)}]")
-            return
-        for key, child, before in zip(keys, children, old, strict=True):
-            where = path + trees.step(kind, key)
-            if child is before:
-                self._visit_child(child, where)
-                continue
-            expression = self.give(child, where)
-            if issubclass(kind, dict):
-                self.lines.append(f"{variable}[{self.source.constant(key)}] = {expression}")
-            else:
-                self.lines.append(f"{variable}{trees.step(kind, key)} = {expression}")
-
-    def _visit_child(self, child: Any, path: str) -> None:
-        if id(child) in self.arguments.containers:
-            self.give(child, path)
-
-    def _children(self, tree: Any) -> tuple[type, tuple[Any, ...], list[Any]]:
-        found = trees.children_of(tree)
+        found = parts_of(rebuilt)
         assert found is not None
-        return found
+        kind, keys, children = found
+        old_keys, old = self.arguments.given[id(original)]
+        if issubclass(kind, tuple):
+            return
+        if keys != old_keys and not is_record(kind):
+            self._refill(variable, kind, keys, children, path)
+            return
+        before = dict(zip(old_keys, old, strict=True))
+        for key in old_keys:
+            if key not in keys:
+                self._line(variable, f"del {variable}.{key}")
+        for key, child in zip(keys, children, strict=True):
+            if key in before and child is before[key]:
+                continue
+            expression = self.give(child, path + trees.step(kind, key))
+            step = f"[{self.source.constant(key)}]" if issubclass(kind, dict) else trees.step(kind, key)
+            self._line(variable, f"{variable}{step} = {expression}")
 
-    def _brought(self, original: Any) -> tuple[tuple[Any, ...], list[Any]]:
-        """Keys of the caller's container, and what the body was given for its children."""
-        return self.arguments.given[id(original)]
+    def _refill(self, variable: str, kind: type, keys: Any, children: list[Any], path: str) -> None:
+        made = [self.give(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
+        if issubclass(kind, dict):
+            new = self.source.name("d")
+            self._line(variable, f"{new} = {self._make(dict, keys, made)}")
+            self._line(variable, f"{variable}.clear(); {variable}.update({new})")
+        else:
+            self._line(variable, f"{variable}[:] = [{', '.join(made)}]")
+
+    def _line(self, variable: str, text: str) -> None:
+        self.rebinds.add(variable)
+        self.lines.append(text)
 
     # -- the recorded call -----------------------------------------------------------------------------------
 
@@ -159,19 +171,36 @@ class Results:
             return value._value
         if isinstance(value, NDArray):
             return self._settle_array(value)
+        if isinstance(value, np.ndarray):
+            return captured.settled(value)
         held = self.arguments.containers.get(id(value))
         if held is not None:
             self._settle_container(held)
             return held[1]
-        if type(value) in (list, tuple, dict) or isinstance(value, tuple):
-            found = trees.children_of(value)
-            if found is not None:
-                kind, keys, children = found
-                settled = [self.settle(c) for c in children]
-                if all(a is b for a, b in zip(settled, children, strict=True)):
-                    return value
-                return trees.build(kind, keys, settled)
-        return value
+        if id(value) in self._settled or isinstance(value, ATOMS) or self.reached(value) is not None:
+            return value
+        self._settled.add(id(value))
+        if isinstance(value, set | frozenset):
+            return (
+                type(value)(map(self.settle, value)) if any(type(v) is NumberProxy for v in value) else value
+            )
+        found = parts_of(value)
+        if found is None or is_record(type(value)):
+            self._settle_attributes(value)
+            return value
+        kind, keys, children = found
+        plain, done = tuple(map(settled, keys)), [self.settle(c) for c in children]
+        if all(a is b for a, b in zip((*plain, *done), (*keys, *children), strict=True)):
+            return value
+        return trees.build(kind, plain, done)
+
+    def _settle_attributes(self, value: Any) -> None:
+        namespace = getattr(value, "__dict__", None)
+        if isinstance(namespace, dict) and id(value) not in self._objects:
+            for name, held in list(namespace.items()):
+                done = self.settle(held)
+                if done is not held:
+                    namespace[name] = done
 
     def _settle_array(self, array: NDArray) -> NDArray:
         handle = self.arguments.callers.get(id(array))
@@ -195,21 +224,27 @@ class Results:
         if id(rebuilt) in self._given:
             return
         self._given.add(id(rebuilt))
-        kind, keys, children = self._children(rebuilt)
+        found = parts_of(rebuilt)
+        assert found is not None
+        kind, keys, children = found
         if issubclass(kind, tuple):
             return
-        old_keys, before = self._brought(original)
-        if keys == old_keys:
-            for key, child, old in zip(keys, children, before, strict=True):
-                if child is old:
-                    continue
-                if issubclass(kind, dict) or kind is list:
-                    original[key] = self.settle(child)
-                else:
-                    setattr(original, key, self.settle(child))
+        old_keys, old = self.arguments.given[id(original)]
+        before = dict(zip(old_keys, old, strict=True))
+        changed = [
+            (k, c) for k, c in zip(keys, children, strict=True) if k not in before or c is not before[k]
+        ]
+        if is_record(kind):
+            for key, child in changed:
+                setattr(original, key, self.settle(child))
+            for key in set(old_keys) - set(keys):
+                delattr(original, key)
+        elif keys == old_keys:
+            for key, child in changed:
+                original[key] = self.settle(child)
         elif issubclass(kind, dict):
-            settled = {k: self.settle(c) for k, c in zip(keys, children, strict=True)}
+            plain = {settled(k): self.settle(c) for k, c in zip(keys, children, strict=True)}
             original.clear()
-            original.update(settled)
+            original.update(plain)
         else:
             original[:] = [self.settle(c) for c in children]

@@ -49,10 +49,11 @@ def _stand_in(leaf: Any) -> Any:
 def entry_for(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tracer.Entry:
     """The entry of `jitted` for these arguments, recorded and compiled without running anything if it is
     new."""
-    args, kwargs = trees.map(_stand_in, (args, kwargs))
+    if any(isinstance(leaf, Spec) for leaf in trees.leaves((args, kwargs))):
+        args, kwargs = trees.map(_stand_in, (args, kwargs))
     with jitted._lock:
-        function = jitted.__wrapped_function__
-        recorded = tracer.record(function, args, kwargs, jitted._whole, strict=True, launch=False)
+        function = jitted.__wrapped__
+        recorded = tracer.record(function, args, kwargs, set(jitted._whole), strict=True, launch=False)
         entry = recorded.entry
         assert entry is not None
         known = next((e for e in jitted._entries if e.facts == entry.facts), None)

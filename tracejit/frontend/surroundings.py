@@ -1,255 +1,413 @@
 """What a traced body can reach besides its arguments: globals, closures, attributes.
 
-The body's surroundings are over-approximated by *names*: starting from the function (and objects among the
-arguments), every global, closure cell and attribute whose name occurs in the code of a reachable Python
-function is visited. Each visited thing is a `Place`: a Python expression that finds it again, and what it
-held before the body ran.
+The body's surroundings are over-approximated by *names*: starting from the function and from objects among
+the arguments, every global, closure cell and attribute is visited whose name occurs in the code of a
+reachable Python function (`bytecode.facts`). What is found is a `Slot`:
 
-- Arrays at a place are inputs by reference: a replay reads the place again.
-- Plain values (numbers, strings, tuples of them, flags) and functions are guarded: a change retraces.
-- Containers are guarded by their keys or length.
-- What a place holds after the body ran tells what the body rebound; replays do the same (`rebound`).
+- arrays are inputs by reference: a replay reads the slot again;
+- plain values (numbers, strings, flags) and functions are guarded: a change retraces. Numbers that some code
+  assigns (``self.t += 1``) are run-time numbers instead: the body finds a proxy there;
+- containers are guarded by keys or length, and their items are slots; sets and long tables by content;
+- objects are guarded by type, by the attributes that are named, and by those that are not there;
+- what cannot be checked (iterators, NumPy's generators, objects written in C) makes the function piecewise.
 
-Modules of Python itself, NumPy, Numba and this package are trusted: their functions are not followed.
+The same object found on a second way is guarded to be the same. `changes` tells what the body rebound, `undo`
+takes it back. Code of Python's library, NumPy and this package is trusted: its names do not count.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import dis
-import enum
+import collections
 import functools
-import os
-import sys
 import types
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
+from tracejit.frontend.bytecode import codes, facts
+from tracejit.frontend.captured import Held
+from tracejit.frontend.kinds import FIXED, PACKAGE, PLAIN, Transparent, is_python_class, trusted
 from tracejit.frontend.ndarray import NDArray
+from tracejit.frontend.number import Numbers
 from tracejit.frontend.replay import Source
-from tracejit.frontend.storage import Storage
+from tracejit.frontend.slots import GONE, Attribute, Cell, Global, Inherited, Item, Slot, Whole, content_of
+from tracejit.ir.types import DTYPES
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_TRUSTED = frozenset(sys.stdlib_module_names) | {"numpy", "numba", "llvmlite", "tracejit", "rich", "scipy"}
-PLAIN = (
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    type(None),
-    type(Ellipsis),
-    enum.Enum,
-    np.generic,
-    np.dtype,
-    range,
+_QUIET = frozenset(
+    {"__init__", "__new__", "__repr__", "__str__", "__hash__", "__eq__", "__reduce__", "__del__"}
 )
-ITEMS = 4096  # containers with more items are guarded by length alone and their items are not followed
+MANY = 8  # plain items; longer tables are guarded as a whole
+ITEMS = 4096  # other items; containers with more cannot be checked
 
 
-@dataclass(frozen=True)
-class Place:
-    """Somewhere a value was found: `expression` finds it again, `path` is how people write it."""
+@dataclass(eq=False)
+class _Seen:
+    """An object or class whose attributes are followed, and the names looked up on it so far."""
 
-    expression: str
-    path: str
     value: Any
-
-
-def trusted(module: str | None) -> bool:
-    """Whether functions of `module` are taken to have no state that matters."""
-    root = (module or "").partition(".")[0]
-    return root in _TRUSTED and module != "__main__"
-
-
-@functools.lru_cache(maxsize=4096)
-def names_in(code: types.CodeType) -> frozenset[str]:
-    """Names of globals and attributes in a code object and the functions defined in it."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= names_in(constant)
-    return frozenset(names)
-
-
-@functools.lru_cache(maxsize=4096)
-def stored_attributes(code: types.CodeType) -> frozenset[str]:
-    """Names of attributes that a code object (or one in it) assigns."""
-    names = {i.argval for i in dis.get_instructions(code) if i.opname == "STORE_ATTR"}
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= stored_attributes(constant)
-    return frozenset(names)
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+    variable: str
+    path: str
+    names: set[str] = field(default_factory=set)
+    absent: set[str] = field(default_factory=set)
 
 
 class Surroundings:
-    """The places a function can reach, as they were when `scan` ran."""
+    """What a function can reach, as it was when `scan` found it."""
 
-    def __init__(self, function: Any, source: Source):
-        self.function = function
-        self.source = source
-        self.places: dict[str, Place] = {}
+    def __init__(self, function: Any, source: Source, numbers: Numbers):
+        self.function, self.source, self.numbers = function, source, numbers
+        self.slots: dict[str, Slot] = {}  # by expression; cells by identity
         self.codes: set[types.CodeType] = set()
+        self.executed: set[types.CodeType] = set()
         self.names: set[str] = set()
-        self.objects: list[tuple[str, str, Any]] = []
-        self._visited: set[int] = set()
+        self.stored: set[str] = set()
+        self.strings: set[str] = set()
+        self.stores_items = self.dynamic = False
+        self.seen: list[_Seen] = []
+        self.held: dict[int, Held] = {}  # by identity: NumPy arrays that the body gets watched views of
+        self.logs: set[int] = set()  # containers that only callbacks write
+        self.shadows: list[tuple[str, set[str], types.CodeType]] = []  # (globals, names of builtins, code)
+        self._variables: dict[int, str] = {}
         self._alive: list[Any] = []
 
     def scan(self, objects: list[tuple[str, str, Any]]) -> None:
         """Visit everything reachable from the function and from `objects` (variable, path, object)."""
-        self.objects = list(objects)
-        before = -1
-        while before != len(self.names):  # a newly found function may name attributes of objects seen before
-            before = len(self.names)
-            self.places.clear()
-            self._visited.clear()
-            self._function(self.function, self.source.constant(self.function), self.function.__name__)
-            for variable, path, value in objects:
-                self._visit(value, variable, path, frozenset(self.names))
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        constant = self.source.constant(self.function)
+        self._visit(Slot(None, name, constant, name, self.function, guarded=False))
+        for variable, path, value in objects:
+            self._visit(Slot(None, path, variable, path, value, guarded=False))
+        self._settle()
+
+    def extend(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
+        """The body calls a function that was not found by name: follow it now."""
+        self._code(code, namespace)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Look up names on objects until there are no new ones."""
+        while True:
+            before = len(self.names), len(self.seen), self.dynamic
+            for seen in list(self.seen):
+                self._attributes(seen)
+            if before == (len(self.names), len(self.seen), self.dynamic):
+                return
 
     # -- visiting --------------------------------------------------------------------------------------------
 
-    def _first(self, value: Any) -> bool:
-        if id(value) in self._visited:
-            return False
-        self._visited.add(id(value))
+    def _visit(self, slot: Slot) -> None:
+        key = f"cell {id(slot.holder)}" if isinstance(slot, Cell) else slot.expression
+        if key in self.slots:
+            return
+        self.slots[key] = slot
+        value = slot.value
+        if isinstance(value, (NDArray, *PLAIN)):
+            return
+        known = self._variables.get(id(value))
+        if known is not None:
+            slot.alias = known
+            return
         self._alive.append(value)
-        return True
-
-    def _place(self, expression: str, path: str, value: Any) -> None:
-        self.places.setdefault(expression, Place(expression, path, value))
-
-    def _function(self, function: Any, expression: str, path: str) -> None:
-        if not self._first(function):
-            return
-        code = function.__code__
-        self.codes.update(_codes(code))
-        names = names_in(code)
-        self.names |= names
-        self.globals(function.__globals__, names)
-        for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                value = cell.cell_contents
-            except ValueError:
-                continue  # not yet assigned: the body would raise NameError
-            self._visit(value, f"{self.source.constant(cell)}.cell_contents", variable, names)
-        for index, default in enumerate(function.__defaults__ or ()):
-            self._visit(default, f"{expression}.__defaults__[{index}]", f"{path} default {index}", names)
-        for name, default in (function.__kwdefaults__ or {}).items():
-            self._visit(default, f"{expression}.__kwdefaults__[{name!r}]", f"{path} default {name}", names)
-
-    def globals(self, namespace: dict[str, Any], names: frozenset[str]) -> None:
-        """Visit the globals that `names` mention."""
-        holder = self.source.constant(namespace)
-        for name in sorted(names):
-            if name in namespace:
-                self._visit(namespace[name], f"{holder}[{name!r}]", name, names)
-
-    def _visit(self, value: Any, expression: str, path: str, names: frozenset[str]) -> None:
+        for kinds, follow in self._KINDS:
+            if isinstance(value, kinds):
+                follow(self, slot)
+                return
         kind = type(value)
-        if isinstance(value, (NDArray, PLAIN)):
-            self._place(expression, path, value)
-        elif kind is types.ModuleType:
-            self._module(value, expression, path, names)
-        elif kind is types.FunctionType:
-            self._place(expression, path, value)
-            if not trusted(value.__module__):
-                self._function(value, expression, path)
-        elif kind is types.MethodType:
-            self._visit(value.__self__, f"{expression}.__self__", f"{path}.__self__", names)
-            self._visit(value.__func__, f"{expression}.__func__", path, names)
-        elif kind is functools.partial:
-            for part in ("func", "args", "keywords"):
-                self._visit(getattr(value, part), f"{expression}.{part}", f"{path}.{part}", names)
-        elif isinstance(value, (dict, list, tuple)):
-            self._container(value, expression, path, names)
-        elif hasattr(kind, "__wrapped_function__"):
-            self._visit(value.__wrapped_function__, f"{expression}.__wrapped_function__", path, names)
-        elif isinstance(value, (types.BuiltinFunctionType, type, np.ufunc)):
-            self._place(expression, path, value)
-            if isinstance(value, type) and not trusted(value.__module__):
-                self._class(value, expression, path)
-        elif isinstance(value, np.ndarray):
-            self._place(expression, path, value)
+        if hasattr(kind, "__next__"):
+            what = f"{slot.path} is an iterator ({kind.__name__}), which every call moves on"
+            slot.refusal = what, "pass what it yields as an argument"
+        elif kind.__module__.startswith("numpy.random") or not is_python_class(kind):
+            what = f"{slot.path} is a {kind.__module__}.{kind.__name__}, whose state a replay cannot check"
+            slot.refusal = what, "use it outside and pass the result as an argument"
         else:
-            self._object(value, expression, path)
+            self._object(slot)
 
-    def _module(self, module: Any, expression: str, path: str, names: frozenset[str]) -> None:
-        self._place(expression, path, module)
-        if trusted(module.__name__):
-            return
-        for name in sorted(names & set(vars(module))):
-            self._visit(vars(module)[name], f"{expression}.{name}", f"{path}.{name}", names)
+    def _bind(self, slot: Slot) -> str:
+        """The variable that stands for an object in a replay."""
+        if slot.variable is None:
+            plain = slot.expression.isidentifier()
+            slot.variable = slot.expression if plain else self.source.name("h")
+        self._variables[id(slot.value)] = slot.variable
+        return slot.variable
 
-    def _container(self, value: Any, expression: str, path: str, names: frozenset[str]) -> None:
-        self._place(expression, path, value)
-        if not self._first(value) or len(value) > ITEMS:
-            return
-        if isinstance(value, dict):
-            for key, item in value.items():
-                code = repr(key) if isinstance(key, (str, int)) else self.source.constant(key)
-                self._visit(item, f"{expression}[{code}]", f"{path}[{key!r}]", names)
-        else:
-            for index, item in enumerate(value):
-                self._visit(item, f"{expression}[{index}]", f"{path}[{index}]", names)
+    def _part(self, slot: Slot, value: Any, step: str, name: str | None = None) -> None:
+        """Visit something that belongs to a value and cannot be assigned."""
+        self._visit(Slot(slot.value, step, self._bind(slot) + step, slot.path + (name or step), value))
 
-    def _class(self, cls: type, expression: str, path: str) -> None:
-        if not self._first(cls):
-            return
-        for name in sorted(self.names):
-            for base in cls.__mro__[:-1]:
-                found = vars(base).get(name)
-                if found is None:
-                    continue
-                found = getattr(found, "__func__", found)
-                found = getattr(found, "fget", found)
-                if isinstance(found, types.FunctionType) and not trusted(found.__module__):
-                    self._function(found, self.source.constant(found), f"{path}.{name}")
-                elif isinstance(found, PLAIN):
-                    self._place(f"{expression}.{name}", f"{path}.{name}", found)
-                break
-        for name in ("__call__", "__init__", "__getitem__", "__iter__", "__len__", "__add__", "__mul__"):
-            method = getattr(cls, name, None)
-            if isinstance(method, types.FunctionType) and not trusted(method.__module__):
-                self._function(method, self.source.constant(method), f"{path}.{name}")
+    def _fixed(self, slot: Slot) -> None:
+        owner = getattr(slot.value, "__self__", None)
+        if isinstance(slot.value, types.BuiltinFunctionType) and not isinstance(
+            owner, types.ModuleType | type
+        ):
+            self._part(slot, owner, ".__self__")
 
-    def _object(self, value: Any, expression: str, path: str) -> None:
-        self._place(expression, path, value)
-        if not self._first(value):
-            return
-        cls = type(value)
-        if trusted(cls.__module__):
-            return
-        self._class(cls, self.source.constant(cls), path)
-        holder = getattr(value, "__dict__", {})
-        slots = [n for b in cls.__mro__ for n in getattr(b, "__slots__", ()) if hasattr(value, n)]
-        fields = [f.name for f in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
-        for name in sorted({*holder, *slots, *fields} & self.names):
-            self._visit(getattr(value, name), f"{expression}.{name}", f"{path}.{name}", frozenset(self.names))
-
-    # -- questions -------------------------------------------------------------------------------------------
-
-    def array_at(self, storage: Storage) -> Place | None:
-        """Where an array on `storage` was found."""
-        return next(
-            (p for p in self.places.values() if isinstance(p.value, NDArray) and p.value._storage is storage),
-            None,
+    def _function(self, slot: Slot) -> None:
+        function = slot.value
+        base = self.source.constant(function) if slot.guarded else self._bind(slot)
+        outside = function.__code__.co_filename.startswith(PACKAGE) or trusted(
+            function.__globals__.get("__name__")
         )
+        if not outside or function.__globals__.get("__name__") == "tracejit.optim":
+            self._code(function.__code__, function.__globals__)
+        for index, cell in enumerate(function.__closure__ or ()):
+            variable = function.__code__.co_freevars[index]
+            expression = f"{base}.__closure__[{index}].cell_contents"
+            held = Cell(cell, variable, expression, variable, GONE, code=function.__code__)
+            held.value = held.given = held.read()
+            if held.value is not GONE:
+                self._visit(held)
+        for index, default in enumerate(function.__defaults__ or ()):
+            path = f"default {index} of {slot.path}"
+            expression = f"{base}.__defaults__[{index}]"
+            self._visit(Slot(function, index, expression, path, default, code=function.__code__))
+        for name, default in (function.__kwdefaults__ or {}).items():
+            expression = f"{base}.__kwdefaults__[{name!r}]"
+            self._visit(
+                Item(function.__kwdefaults__, name, expression, name, default, code=function.__code__)
+            )
 
-    def again(self) -> Surroundings:
-        """The surroundings as they are now."""
-        other = Surroundings(self.function, self.source)
-        other.names |= self.names
-        other.scan(self.objects)
-        return other
+    def _code(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
+        """Note the names of a code object and visit the globals among them."""
+        if code in self.codes:
+            return
+        self.codes.update(codes(code))
+        found = facts(code)
+        self.names |= found.attributes
+        self.stored |= found.stored
+        self.strings |= found.strings
+        self.stores_items |= found.stores_items
+        self.dynamic |= found.dynamic
+        holder = self.source.constant(namespace)
+        for name in sorted(found.globals & namespace.keys()):
+            self._visit(Global(namespace, name, f"{holder}[{name!r}]", name, namespace[name], code=code))
+        missing = set(found.globals - namespace.keys())
+        if missing:
+            self.shadows.append((holder, missing, code))
+        for name, attribute in found.uses:
+            if attribute == "random" and namespace.get(name) is np:
+                path = f"{name}.random"
+                refusal = (f"{path} gives other numbers on every call", "use tj.random")
+                random = Slot(
+                    None, attribute, holder, path, np.random, guarded=False, code=code, refusal=refusal
+                )
+                self.slots[f"{path} in code {id(code)}"] = random
+
+    def _method(self, slot: Slot) -> None:
+        self._part(slot, slot.value.__self__, ".__self__")
+        self._part(slot, slot.value.__func__, ".__func__", "")
+
+    def _partial(self, slot: Slot) -> None:
+        for part in ("func", "args", "keywords"):
+            self._part(slot, getattr(slot.value, part), f".{part}")
+
+    def _wrapped(self, slot: Slot) -> None:
+        self._part(slot, slot.value.__wrapped__, ".__wrapped__", "")
+
+    def _module(self, slot: Slot) -> None:
+        module = slot.value
+        if module.__name__.startswith("numpy.random"):
+            slot.refusal = f"{slot.path} gives other numbers on every call", "use tj.random"
+        elif module.__name__ == "tracejit" or not trusted(module.__name__):
+            self.seen.append(_Seen(module, self._bind(slot), slot.path))
+
+    def _class(self, slot: Slot) -> None:
+        if not trusted(slot.value.__module__):
+            self.seen.append(_Seen(slot.value, self._bind(slot), slot.path))
+
+    def _object(self, slot: Slot) -> None:
+        variable = self._bind(slot)
+        self.seen.append(_Seen(slot.value, variable, slot.path))
+        cls = type(slot.value)
+        if not trusted(cls.__module__):
+            self._visit(Slot(None, cls.__name__, self.source.constant(cls), cls.__name__, cls, guarded=False))
+
+    def _container(self, slot: Slot) -> None:
+        value, variable = slot.value, self._bind(slot)
+        items = list(value.values()) if isinstance(value, dict) else list(value)
+        plain = all(isinstance(item, PLAIN) for item in items)
+        whole = isinstance(value, set | frozenset) or (plain and len(items) > MANY)
+        if (whole and not plain and not all(isinstance(i, (type, *FIXED, *PLAIN)) for i in items)) or (
+            not whole and len(items) > ITEMS
+        ):
+            what = f"{slot.path} holds {len(items)} objects, too many to check"
+            slot.refusal = what, "pass what is used as an argument"
+            return
+        self.slots[f"content of {variable}"] = Whole(
+            value, "content", variable, slot.path, content_of(value), variable, deep=whole
+        )
+        if whole:
+            return
+        kind = Slot if isinstance(value, tuple) else Item
+        if isinstance(value, dict):
+            for key_, item in value.items():
+                code = repr(key_) if type(key_) in (str, int, bool) else self.source.constant(key_)
+                self._visit(kind(value, key_, f"{variable}[{code}]", f"{slot.path}[{key_!r}]", item))
+        else:
+            for index, item in enumerate(items):
+                self._visit(kind(value, index, f"{variable}[{index}]", f"{slot.path}[{index}]", item))
+        if type(value) not in (dict, list, tuple, collections.deque) and not trusted(type(value).__module__):
+            self._object(slot)
+
+    def _array(self, slot: Slot) -> None:
+        self._bind(slot)
+
+    _KINDS: ClassVar[list[tuple[Any, Callable[[Surroundings, Slot], None]]]] = [
+        (types.FunctionType, _function),
+        (types.MethodType, _method),
+        (FIXED, _fixed),
+        (functools.partial, _partial),
+        (types.ModuleType, _module),
+        (type, _class),
+        ((dict, list, tuple, set, frozenset, collections.deque), _container),
+        (np.ndarray, _array),
+        ((functools._lru_cache_wrapper, Transparent), _wrapped),
+    ]
+
+    # -- attributes ------------------------------------------------------------------------------------------
+
+    def _attributes(self, seen: _Seen) -> None:
+        """Look up the names that code mentions on an object, and visit what is found."""
+        namespace = getattr(seen.value, "__dict__", {})
+        names = self.names - seen.names
+        if not isinstance(seen.value, type | types.ModuleType) and (
+            self.dynamic or trusted(type(seen.value).__module__)
+        ):  # code that is not followed may read all attributes
+            names |= set(namespace) - seen.names
+        seen.names |= names
+        if isinstance(seen.value, types.ModuleType):
+            self._module_names(seen, names)
+        elif isinstance(seen.value, type):
+            self._class_names(seen, names)
+        else:
+            self._instance_names(seen, names, namespace)
+
+    def _module_names(self, seen: _Seen, names: set[str]) -> None:
+        ours = seen.value.__name__ == "tracejit"
+        for name in sorted(names & vars(seen.value).keys()):
+            if not ours or name == "optim":
+                found = vars(seen.value)[name]
+                self._visit(
+                    Attribute(seen.value, name, f"{seen.variable}.{name}", f"{seen.path}.{name}", found)
+                )
+
+    def _instance_names(self, seen: _Seen, names: set[str], namespace: dict[str, Any]) -> None:
+        cls = type(seen.value)
+        for name in sorted(names):
+            kind: type[Slot] = Attribute
+            if name in namespace:
+                found = namespace[name]
+            else:
+                held = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), GONE)
+                if isinstance(held, types.MemberDescriptorType):
+                    found = getattr(seen.value, name, GONE)
+                elif held is GONE or hasattr(type(held), "__get__"):
+                    seen.absent.add(name)
+                    continue
+                else:
+                    found, kind = held, Inherited
+            if found is not GONE:
+                self._visit(kind(seen.value, name, f"{seen.variable}.{name}", f"{seen.path}.{name}", found))
+
+    def _class_names(self, seen: _Seen, names: set[str]) -> None:
+        cls = seen.value
+        special = {n for n in dir(cls) if n.startswith("__") and n.endswith("__")} - _QUIET
+        for name in sorted(names | (special - seen.names)):
+            seen.names.add(name)
+            for base in cls.__mro__:
+                if name in vars(base):
+                    if not trusted(base.__module__):
+                        self._class_attribute(seen, name, vars(base)[name])
+                    break
+
+    def _class_attribute(self, seen: _Seen, name: str, held: Any) -> None:
+        expression, path = f"{seen.variable}.{name}", f"{seen.path}.{name}"
+        if isinstance(held, types.FunctionType):
+            self._visit(Attribute(seen.value, name, expression, path, held))
+        elif isinstance(held, staticmethod | classmethod):
+            found = getattr(seen.value, name)
+            step = ".__func__" if isinstance(held, classmethod) else ""
+            self._visit(Slot(seen.value, name, expression + step, path, getattr(found, "__func__", found)))
+        elif isinstance(held, property | functools.cached_property):
+            self._visit(Slot(seen.value, name, expression, path, held, guarded=False))
+            for part in ("fget", "fset", "func"):
+                function = getattr(held, part, None)
+                if isinstance(function, types.FunctionType):
+                    self._visit(Slot(held, part, f"{expression}.{part}", path, function))
+        elif not hasattr(type(held), "__get__"):
+            self._visit(Attribute(seen.value, name, expression, path, held))
+
+    # -- numbers that change ---------------------------------------------------------------------------------
+
+    def install(self) -> None:
+        """Give the body run-time numbers where some code assigns them."""
+        for slot in self.slots.values():
+            if not slot.assignable:
+                continue
+            if type(slot.value) in (int, float) and self._assigned(slot):
+                slot.variable = self.source.name("n")
+                slot.give(self.numbers.argument(slot.value, slot.variable, slot.path))
+            elif type(slot.value) is np.ndarray and slot.value.dtype in DTYPES:
+                held = self.held.setdefault(id(slot.value), Held(slot.value))
+                slot.give(held.watched())
+
+    def _assigned(self, slot: Slot) -> bool:
+        if type(slot) is Item:
+            return self.stores_items and (not isinstance(slot.key, str) or slot.key in self.strings)
+        return (slot.path if isinstance(slot, Cell) else slot.key) in self.stored
+
+    # -- what the body changed -------------------------------------------------------------------------------
+
+    def changes(self) -> list[tuple[Slot, Any]]:
+        """Slots whose value the body rebound, and what they hold now."""
+        found = []
+        for slot in list(self.slots.values()):
+            if id(slot.holder) in self.logs:
+                continue
+            now = slot.read()
+            if now is not slot.given and not _same_plain(slot.given, now):
+                found.append((slot, now))
+        for seen in self.seen:
+            namespace = getattr(seen.value, "__dict__", {})
+            if isinstance(seen.value, type | types.ModuleType):
+                continue
+            for name in sorted(seen.absent & namespace.keys()):
+                slot = Attribute(seen.value, name, f"{seen.variable}.{name}", f"{seen.path}.{name}", GONE)
+                found.append((slot, namespace[name]))
+        return found
+
+    def undo(self, changes: list[tuple[Slot, Any]]) -> None:
+        """Every slot holds again what it held before the body ran."""
+        for slot, _now in changes:
+            slot.put(slot.value)
+        for slot in self.slots.values():
+            if slot.given is not slot.value:
+                slot.put(slot.value)
+
+    def restore_contents(self) -> None:
+        """NumPy arrays hold again what they held before the body ran."""
+        for held in self.held.values():
+            held.restore()
+
+    def note_logs(self, callbacks: list[Any]) -> None:
+        """Objects into which callbacks write (``losses.append``), if the body uses them for nothing else."""
+        for function in callbacks:
+            owner = getattr(function, "__self__", None)
+            if owner is not None and not isinstance(owner, types.ModuleType):
+                names = {s.key for s in self.slots.values() if s.value is owner}
+                uses = {u for code in self.executed for u in facts(code).uses if u[0] in names}
+                if {attribute for _name, attribute in uses} <= {function.__name__}:
+                    self.logs.add(id(owner))
+
+    def variable_of(self, value: Any) -> str | None:
+        """The variable by which a replay finds this very object."""
+        return self._variables.get(id(value))
+
+
+def _same_plain(before: Any, after: Any) -> bool:
+    return (
+        type(before) is type(after)
+        and issubclass(type(before), PLAIN)
+        and (before == after if before == before and before != 0 else repr(before) == repr(after))
+    )

@@ -9,20 +9,32 @@ result is right.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tracejit.errors import ReadOnlyError, ReplayError, locate
+from tracejit.frontend.captured import Held
 from tracejit.frontend.eager import EagerRecording
 from tracejit.frontend.location import user_location
-from tracejit.frontend.number import NumberProxy
+from tracejit.frontend.number import Numbers
 from tracejit.frontend.recording import Number, Overlap, Recording, Window
 from tracejit.frontend.storage import Storage
 from tracejit.ir.graph import Value
 from tracejit.ir.view import View
 
 UINT64 = np.dtype("uint64")
+WORD = 1 << 64
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A counter of random numbers: the stream's at the launch (`index` in `Trace.draws`) plus `drawn`."""
+
+    number: Number
+    index: int
+    drawn: int
 
 
 class Trace(EagerRecording):
@@ -35,24 +47,19 @@ class Trace(EagerRecording):
         self.name = name
         self.strict = strict
         self.dry = dry  # nothing may be computed: `warm`, `graph`, ...
-        self.guards: dict[str, Any] = {}
+        self.numbers = Numbers()
         self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it)
-        self.imports: list[tuple[Storage, np.ndarray]] = []
+        self.counters: list[Draw] = []
+        self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
+        self.captured: list[Held] = []  # NumPy arrays it may bring in that a replay finds again
+        self.callbacks: list[Any] = []  # functions given to `tj.callback`
         self.read_only: dict[Storage, str] = {}  # storages of NumPy arguments -> their path
-        self.callbacks: list[Any] = []
         self.piecewise: list[tuple[str, str | None]] = []  # (reason, user line)
-        self.parents: dict[Storage, Storage] = {}  # window storage -> the storage it is a part of
         self.aliased: set[Storage] = set()  # storages that must enter whole next time
+        self.transient = False  # piecewise for a reason that later calls need not have
+        self.vouched = 0  # how many `tj.pure` functions are running
 
     # -- numbers ---------------------------------------------------------------------------------------------
-
-    def guard(self, source: str, value: Any) -> None:
-        """The body looked at the number `source`: the trace holds only where it is `value` again."""
-        self.guards.setdefault(source, value)
-
-    def proxy(self, value: Any, source: str) -> NumberProxy:
-        """A run-time number of the call."""
-        return NumberProxy(value, source, self.guard)
 
     def literal(self, number: Any, dtype: np.dtype) -> Value:
         """A number written in the program: part of the graph, unless the trace runs piecewise."""
@@ -64,43 +71,51 @@ class Trace(EagerRecording):
         """Key and counter for `count` random numbers; replays take them from the stream as it is then."""
         if self.piecewise:
             start = stream.advance(count)
-            key, counter = stream.key, start
-            names = (key, counter)
-        else:
-            index = next((i for i, (s, _) in enumerate(self.draws) if s is stream), len(self.draws))
-            if index == len(self.draws):
-                self.draws.append((stream, 0))
-            drawn = self.draws[index][1]
-            self.draws[index] = (stream, drawn + count)
-            key, counter = stream.key, (stream.counter + drawn) % (1 << 64)
-            names = (f"key{index}", f"((counter{index} + {drawn}) & {(1 << 64) - 1})")
-        return (
-            self.number(Number(key, names[0]), UINT64),
-            self.number(Number(counter, names[1]), UINT64),
-        )
+            return (
+                self.number(Number(stream.key, stream.key), UINT64),
+                self.number(Number(start, start), UINT64),
+            )
+        index = next((i for i, (s, _) in enumerate(self.draws) if s is stream), len(self.draws))
+        if index == len(self.draws):
+            self.draws.append((stream, 0))
+        drawn = self.draws[index][1]
+        self.draws[index] = (stream, drawn + count)
+        key = Number(stream.key, f"key{index}")
+        counter = Number((stream.counter + drawn) % WORD, f"((counter{index} + {drawn}) & {WORD - 1})")
+        self.counters.append(Draw(counter, index, drawn))
+        return self.number(key, UINT64), self.number(counter, UINT64)
+
+    def take_draws(self) -> None:
+        """Take the numbers drawn so far from their streams; threads that share one get other positions."""
+        starts = [stream.advance(total) for stream, total in self.draws]
+        for draw in self.counters:
+            draw.number.value = (starts[draw.index] + draw.drawn) % WORD
+        self.draws, self.counters = [], []
 
     # -- storages --------------------------------------------------------------------------------------------
 
     def imported(self, storage: Storage, array: np.ndarray) -> None:
-        """A NumPy array was brought in by the body."""
-        self.imports.append((storage, array))
+        """A NumPy array was brought in by the body: one that it made or worked out is kept as it is now."""
+        kept = any(held.holds(array) for held in self.captured)
+        self.imports[storage] = array if kept else array.copy()
 
     def range_for(self, storage: Storage, wanted: View) -> tuple[int, int]:
         """Traces bring storages in whole: windows of arguments are storages of their own (see `parents`)."""
         return 0, storage.type.size
 
     def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
-        """As in eager code; a storage that is also a window of an argument ends the trace."""
-        if self.parents and not self.piecewise:
-            root = self.parents.get(storage, storage)
-            if any(w is not storage and self.parents.get(w, w) is root for w in self.windows):
-                self._aliases(root)
+        """As in eager code, but memory that two storages share cannot be replayed."""
+        if not self.piecewise:
+            others = [s for s in self.windows if self.windows[s] and self.share(s, storage)]
+            if others:
+                self._aliases(storage, *others)
+        if self.piecewise:
+            return super().window(storage, wanted, write=write)
         try:
             return Recording.window(self, storage, wanted, write=write)
         except Overlap:
             self._aliases(storage)
-            self.flush()
-            return Recording.window(self, storage, wanted, write=write)
+            return super().window(storage, wanted, write=write)
 
     def write(self, storage: Storage, wanted: View, new: Value) -> None:
         """As in eager code; NumPy arguments were copied in, so a write to one would be lost."""
@@ -108,16 +123,18 @@ class Trace(EagerRecording):
         if path is not None:
             raise locate(
                 ReadOnlyError(
-                    f"assignment: {path} is a NumPy array, which a traced function gets as a copy; "
-                    "writing to it would be lost. Pass tj.asarray(...) and read the result from that"
+                    f"assignment: {path} is a NumPy array, which a traced function gets as a copy; writing "
+                    "to it would be lost. Pass tj.asarray(...) and read the result from that"
                 ),
                 user_location(),
             )
         super().write(storage, wanted, new)
 
-    def _aliases(self, storage: Storage) -> None:
-        self.aliased.add(storage)
-        self.give_up("an argument and another array the body uses share memory", remedy="", keep_entry=False)
+    def _aliases(self, *storages: Storage) -> None:
+        """Two arrays share memory unexpectedly: next time their storages enter whole."""
+        self.aliased |= {self.parents.get(s, s) for s in storages}
+        self.transient = True
+        self.give_up("an argument and another array the body uses share memory", remedy="", refuse=False)
 
     # -- piecewise -------------------------------------------------------------------------------------------
 
@@ -128,16 +145,20 @@ class Trace(EagerRecording):
             remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
         )
 
-    def give_up(self, reason: str, remedy: str, *, keep_entry: bool = True) -> None:
-        """Go on piecewise: launch what was recorded; from here on this is an eager recording."""
-        line = user_location()
+    def give_up(self, reason: str, remedy: str, *, line: str | None = None, refuse: bool = True) -> None:
+        """Go on piecewise: launch what was recorded; from here on this is an eager recording.
+
+        A strict trace raises instead, unless (with ``refuse=False``) later calls can be replayed.
+        """
+        line = line or user_location()
         text = f"{reason}; {remedy}" if remedy else reason
-        if self.dry or (self.strict and keep_entry):
+        if self.dry or (self.strict and refuse):
             raise locate(ReplayError(f"{self.name}: {text}"), line)
+        self.transient = self.transient and not refuse
         if not self.piecewise:
             self.piecewise.append((text, line))
-            for stream, total in self.draws:
-                stream.advance(total)
+            self.numbers.closed = True
+            self.take_draws()
             self.flush()
             self.marks_storages = True
         elif (text, line) not in self.piecewise:

@@ -2,9 +2,11 @@
 
 A replay does not run the body, so whatever the body does besides array work must be known to have no effect
 and always the same result. While recording, `sys.setprofile` reports every call: builtins and methods of
-builtin types known to be pure pass; any other C function (``time.time``, ``print``, ``next``,
-``random.random``) makes the trace piecewise; Python functions the surroundings did not find by name are
-followed now.
+builtin types known to be pure pass; any other C function (``time.time``, ``print``, ``next``) makes the trace
+piecewise, and so does a function of Python's library outside the modules known to be pure (``random.gauss``,
+``logging.info``). Python functions that the surroundings did not find by name are followed now.
+
+What is inside a function vouched for with `tj.pure` is not watched.
 """
 
 from __future__ import annotations
@@ -16,47 +18,106 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tracejit.frontend.surroundings import Surroundings, names_in, trusted
+import numpy as np
+
+from tracejit import engine
+from tracejit.frontend import random
+from tracejit.frontend.kinds import trusted
+from tracejit.frontend.surroundings import Surroundings
 from tracejit.frontend.trace import Trace
 
 PURE_BUILTINS = frozenset(
     {
-        *("abs", "all", "any", "ascii", "bin", "callable", "chr", "delattr", "dir", "divmod", "format"),
-        *("getattr", "globals", "hasattr", "hash", "hex", "id", "isinstance", "issubclass", "iter", "len"),
-        *("locals", "max", "min", "oct", "ord", "pow", "repr", "round", "setattr", "sorted", "sum", "vars"),
-        *("__build_class__", "__import__"),
+        *(
+            "abs",
+            "all",
+            "any",
+            "ascii",
+            "bin",
+            "callable",
+            "chr",
+            "delattr",
+            "dir",
+            "divmod",
+            "format",
+            "getattr",
+        ),
+        *("hasattr", "hash", "hex", "isinstance", "issubclass", "iter", "len", "locals", "max", "min", "oct"),
+        *("ord", "pow", "repr", "round", "setattr", "sorted", "sum", "__build_class__", "__import__"),
     }
 )
 PURE_MODULES = frozenset(
     {
         *("math", "cmath", "operator", "_operator", "_functools", "functools", "itertools", "_collections"),
-        *(
-            "_abc",
-            "_struct",
-            "_weakref",
-            "copy",
-            "_copy",
-            "_thread",
-            "_sre",
-            "unicodedata",
-            "zlib",
-            "_bisect",
-        ),
-        *("_heapq", "numpy", "gc", "sys", "_typing", "_warnings"),
+        *("_abc", "_struct", "copy", "_copy", "_sre", "unicodedata", "zlib", "_bisect", "_heapq", "numpy"),
+        *("_typing", "_warnings", "gc"),
     }
 )
+PURE_LIBRARY = frozenset(
+    {
+        *(
+            "abc",
+            "ast",
+            "bisect",
+            "collections",
+            "contextlib",
+            "copy",
+            "copyreg",
+            "dataclasses",
+            "decimal",
+            "dis",
+        ),
+        *("enum", "fractions", "functools", "genericpath", "heapq", "importlib", "inspect", "itertools"),
+        *("keyword", "math", "numbers", "numpy", "operator", "re", "reprlib", "statistics", "string"),
+        *("textwrap", "tracejit", "types", "typing", "weakref", "_collections_abc", "_weakrefset", "numba"),
+        *("scipy", "llvmlite"),
+    }
+)
+"""Modules (also of other packages) whose functions, if written in Python, have no effects."""
+NUMPY_EFFECTS = ("numpy.random", "numpy.lib._npyio_impl", "numpy.lib.npyio", "numpy._core.memmap")
 PURE_TYPES: tuple[type, ...] = (
-    dict, list, tuple, str, bytes, bytearray, int, float, complex, bool, set, frozenset, range, slice, type,
-    type({}.keys()), type({}.values()), type({}.items()), types.MappingProxyType, types.FunctionType,
-    types.CodeType, types.MethodType, BaseException, type(None), property, types.CellType,
+    *(
+        dict,
+        list,
+        tuple,
+        str,
+        bytes,
+        bytearray,
+        int,
+        float,
+        complex,
+        bool,
+        set,
+        frozenset,
+        range,
+        slice,
+        type,
+    ),
+    *(type({}.keys()), type({}.values()), type({}.items()), types.MappingProxyType, types.FunctionType),
+    *(types.CodeType, types.MethodType, BaseException, type(None), property, types.CellType),
     types.GenericAlias,
-)  # fmt: skip
-_ITERATORS = frozenset({"__next__", "send", "throw"})
+)
+PURE_OWNERS = frozenset({"numpy", "collections", "re", "decimal", "fractions", "datetime"})
+_CHANGING = frozenset(
+    {
+        *("__next__", "send", "throw", "now", "today", "utcnow", "fromtimestamp", "tofile", "dump"),
+        *("__enter__", "__exit__"),
+    }
+)
+OURS = {
+    engine.push.__code__: "tj.engine.push",
+    engine.wait_all.__code__: "tj.wait_all",
+    random.seed.__code__: "tj.random.seed",
+}
+"""Functions of this package that are no array work."""
+LOOKS_INTO = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "frombuffer", "fromiter"})
+"""NumPy functions that hand a captured array's content to Python without asking the array."""
+
+REMEDY = "call it outside, pass its result as an argument, or wrap it in tj.callback or tj.pure"
 
 
 def impure(function: Any) -> str | None:
-    """The name of a C function that may have effects or a changing result; None for those known to be
-    pure."""
+    """The name of a C function that may have effects or a changing result; None for a pure one."""
     owner = getattr(function, "__self__", None)
     name = getattr(function, "__name__", str(function))
     if isinstance(owner, types.ModuleType) or owner is None:
@@ -66,57 +127,79 @@ def impure(function: Any) -> str | None:
         root = module.partition(".")[0]
         if module in PURE_MODULES or (root in PURE_MODULES and not module.startswith("numpy.random")):
             return None
-        objclass = getattr(function, "__objclass__", None)
-        if objclass is not None and issubclass(objclass, PURE_TYPES):
-            return None
-        return f"{module}.{name}" if module else name
-    kind = owner if isinstance(owner, type) else type(owner)
-    if name in _ITERATORS:
-        return f"{kind.__name__}.{name}"
-    if owner is object or isinstance(owner, PURE_TYPES) or issubclass(kind, PURE_TYPES):
-        return None
-    if name.startswith("__") or (
-        trusted(kind.__module__) and kind.__module__ in ("numpy", "collections", "re")
+        kind = getattr(function, "__objclass__", None)
+        if kind is None:
+            return f"{module}.{name}" if module else name
+    else:
+        kind = owner if isinstance(owner, type) else type(owner)
+    if name not in _CHANGING and (
+        kind is object
+        or issubclass(kind, PURE_TYPES)
+        or (name.startswith("__") and not trusted(kind.__module__))
+        or (
+            kind.__module__.partition(".")[0] in PURE_OWNERS
+            and not kind.__module__.startswith("numpy.random")
+        )
     ):
         return None
     return f"{kind.__module__}.{kind.__name__}.{name}".replace("builtins.", "")
 
 
+def _impure_library(frame: Any) -> str | None:
+    """The name of a library function written in Python that is not known to be pure."""
+    code, module = frame.f_code, frame.f_globals.get("__name__") or ""
+    if code in OURS:
+        return OURS[code]
+    if module.startswith(NUMPY_EFFECTS) or module.partition(".")[0] not in PURE_LIBRARY:
+        return f"{module}.{code.co_qualname}"
+    return None
+
+
 @contextmanager
 def watching(trace: Trace, surroundings: Surroundings) -> Iterator[None]:
     """Report calls of this thread to the trace while its body runs."""
-    known: dict[int, tuple[Any, bool]] = {}
 
-    def follow(frame: Any) -> None:
+    def called(frame: Any) -> None:
         code = frame.f_code
-        if code in surroundings.codes or trusted(frame.f_globals.get("__name__")):
+        if code in surroundings.executed:
             return
-        surroundings.codes.add(code)
-        surroundings.names |= names_in(code)
-        surroundings.globals(frame.f_globals, names_in(code))
-        if code.co_freevars:
+        if trusted(frame.f_globals.get("__name__")):
+            caller = frame.f_back
+            if caller is not None and not trusted(caller.f_globals.get("__name__")):
+                name = _impure_library(frame)
+                if name is not None:
+                    trace.give_up(f"{name}() may have an effect or give another result on every call", REMEDY)
+            return
+        surroundings.executed.add(code)
+        if code in surroundings.codes:
+            return
+        surroundings.extend(code, frame.f_globals)
+        if set(code.co_freevars) - {"__class__"}:
             trace.give_up(
-                f"{code.co_qualname} is a closure that was not found by name, so what it captured "
-                "cannot be watched",
+                f"{code.co_qualname} is a closure that was not found by name, so what it captured cannot be "
+                "watched",
                 "call it by a global or local name of the traced function",
             )
+
+    def called_c(frame: Any, function: Any) -> None:
+        if trusted(frame.f_globals.get("__name__")):
+            return
+        name = impure(function)
+        if name is not None:
+            trace.give_up(f"{name}() may have an effect or give another result on every call", REMEDY)
+        elif getattr(function, "__name__", "") in LOOKS_INTO and getattr(np, function.__name__) is function:
+            for held in surroundings.held.values():
+                held.is_data = True
 
     def profile(frame: Any, event: str, argument: Any) -> None:
         if trace.piecewise:
             stop()
+        elif trace.vouched:
             return
-        if event == "call":
-            entry = known.get(id(frame.f_code))
-            if entry is None:
-                known[id(frame.f_code)] = (frame.f_code, True)
-                follow(frame)
-        elif event == "c_call" and not trusted(frame.f_globals.get("__name__")):
-            found = impure(argument)
-            if found is not None:
-                trace.give_up(
-                    f"{found}() may have an effect or give another result on every call",
-                    "call it outside, pass its result as an argument, or wrap it in tj.callback or tj.pure",
-                )
+        elif event == "call":
+            called(frame)
+        elif event == "c_call":
+            called_c(frame, argument)
 
     before, collecting = sys.getprofile(), gc.isenabled()
 

@@ -1,0 +1,307 @@
+"""Promise 1: mutation replays, through every alias and into every container; addresses never change."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tests.semantics.compare import Program, check
+
+SEVEN = tj.asarray(np.arange(7, dtype=np.float32))
+PLAIN_SEVEN = np.arange(7, dtype=np.float32)
+
+
+def test_in_place_operators_on_an_argument():
+    def make(xp, array):
+        w = array([[1.0, 2.0], [3.0, 4.0]])
+
+        def step(w, x):
+            w += x
+            w *= 0.5
+            w -= x[0]
+            w /= 2.0
+            w **= 2
+            return w.sum()
+
+        return Program(step, lambda i: (w, array([[i, 1.0], [2.0, i + 0.5]])), w)
+
+    check(make)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        0,
+        -1,
+        slice(1, 3),
+        slice(None, None, 2),
+        slice(None, None, -1),
+        (slice(None), 1),
+        (..., slice(1, None)),
+        None,
+    ],
+    ids=str,
+)
+def test_assignment_through_a_slice(index):
+    def make(xp, array):
+        w = array(np.arange(12.0).reshape(4, 3))
+
+        def step(w, x):
+            w[index] = x
+            w[index] += 1.0
+
+        return Program(step, lambda i: (w, array(float(i))), w)
+
+    check(make)
+
+
+def test_views_made_inside_write_into_their_base():
+    def make(xp, array):
+        w = array(np.arange(12.0).reshape(3, 4))
+
+        def step(w, x):
+            corner = w[1:, 2:]
+            row = w[1]
+            corner += x
+            row[2] = 7.0
+            w.T[0] -= 1.0
+            w.reshape(-1)[5] = x
+            return corner.sum() + row.sum()
+
+        return Program(step, lambda i: (w, array(float(i + 1))), w)
+
+    check(make)
+
+
+def test_views_made_outside_see_what_happens_inside_and_the_other_way_round():
+    def make(xp, array):
+        w = array(np.arange(6.0))
+        outside = w[2:5]
+        flipped = w[::-1]
+
+        def step(w):
+            w *= 2.0
+            w[3] = 0.5
+            return w.sum()
+
+        def arguments(i):
+            outside[0] = i  # seen inside
+            return (w,)
+
+        return Program(step, arguments, [w, outside, flipped])
+
+    check(make)
+
+
+def test_a_view_as_argument_writes_into_its_base():
+    def make(xp, array):
+        base = array(np.arange(10.0))
+
+        def step(part, x):
+            part += x
+            part[0] = -1.0
+
+        return Program(step, lambda i: (base[i : i + 3], array(float(i))), base)
+
+    check(make, calls=5)  # one trace: the offset of a view is a run-time value
+
+
+def test_a_strided_and_a_transposed_view_as_argument():
+    def make(xp, array):
+        base = array(np.arange(24.0).reshape(4, 6))
+
+        def step(part, x):
+            part *= x
+            return part.sum()
+
+        return Program(step, lambda i: (base.T[i % 2 :: 2, 1:3], array(float(i + 1))), base)
+
+    check(make)
+
+
+def test_a_closure_is_written():
+    def make(xp, array):
+        w, velocity = array([1.0, 2.0]), array([0.0, 0.0])
+
+        def step(x):
+            velocity[...] = velocity * 0.9 + x
+            w[0] -= velocity.sum()
+
+        return Program(step, lambda i: (array([i, 1.0]),), [w, velocity])
+
+    check(make)
+
+
+def test_a_global_is_written():
+    @tj.jit
+    def step(x):
+        SEVEN[1:3] += x
+        return SEVEN.sum()
+
+    before = SEVEN.numpy()
+    for i in range(4):
+        result = step(tj.asarray([float(i), 1.0]))
+        before[1:3] += np.array([i, 1.0], dtype=np.float32)
+        np.testing.assert_allclose(SEVEN.numpy(), before)
+        assert float(result) == pytest.approx(before.sum())
+    assert step.cache_info().traces == 1
+
+
+class Model:
+    def __init__(self, array):
+        self.w = array([1.0, 2.0])
+        self.state = {"m": array([0.0, 0.0]), "steps": 0}
+        self.history = types.SimpleNamespace(last=array([0.0, 0.0]), count=0)
+        self.t = 0
+
+
+def test_attributes_of_self_are_written_and_rebound():
+    def make(xp, array):
+        model = Model(array)
+
+        def step(self, x, lr):
+            self.t += 1
+            self.state["m"] = self.state["m"] * 0.9 + x
+            self.w -= lr * self.state["m"] / (1 - 0.9**self.t)
+            self.history.last = self.w * 1.0
+            self.history.count += 2
+
+        return Program(step, lambda i: (model, array([i, 1.0]), 0.1 / (i + 1)), model)
+
+    check(make, calls=6)
+
+
+def test_an_object_in_a_closure_is_rebound():
+    def make(xp, array):
+        model = Model(array)
+
+        def step(x):
+            model.t += 1
+            model.w = model.w + x * model.t
+
+        return Program(step, lambda i: (array([i, 1.0]),), model)
+
+    check(make, calls=6)
+
+
+def test_dicts_and_lists_among_the_arguments_are_rebound():
+    def make(xp, array):
+        params = {"w": array([1.0, 2.0]), "layers": [array([3.0]), array([4.0])], "t": 0}
+
+        def step(params, x):
+            params["w"] = params["w"] - x
+            params["layers"][1] = params["layers"][0] * params["w"].sum()
+            params["layers"][0] = params["layers"][1] + 1.0
+            params["t"] += 1
+            return params["t"]
+
+        return Program(step, lambda i: (params, array([i, 1.0])), params)
+
+    check(make, calls=5)
+
+
+def test_keys_come_and_go():
+    def make(xp, array):
+        state = {"a": array([1.0])}
+
+        def step(state, x):
+            if "b" in state:
+                del state["b"]
+            else:
+                state["b"] = state["a"] + x
+            state["a"] = state["a"] + 1.0
+
+        return Program(step, lambda i: (state, array([float(i)])), state)
+
+    check(make, calls=6, traces=2)
+
+
+def test_lists_grow_and_shrink():
+    def make(xp, array):
+        queue = [array([1.0]), array([2.0])]
+
+        def step(queue, x):
+            queue.append(queue.pop(0) + x)
+
+        return Program(step, lambda i: (queue, array([float(i)])), queue)
+
+    check(make)
+
+
+def test_arrays_are_swapped():
+    def make(xp, array):
+        pair = {"new": array([1.0]), "old": array([2.0])}
+
+        def step(pair, x):
+            pair["new"], pair["old"] = pair["old"], pair["new"]
+            pair["new"] += x
+
+        return Program(step, lambda i: (pair, array([float(i)])), pair)
+
+    check(make)
+
+
+@dataclasses.dataclass
+class State:
+    w: object
+    t: int = 0
+
+    def advance(self, x):
+        self.t += 1
+        self.w = self.w + x * self.t
+
+
+def test_a_dataclass_is_rebound():
+    def make(xp, array):
+        state = State(array([1.0, 2.0]))
+
+        def step(state, x):
+            state.advance(x)
+            return state
+
+        return Program(step, lambda i: (state, array([i, 1.0])), state)
+
+    check(make, calls=5)
+
+
+def test_the_address_of_a_storage_never_changes():
+    w = tj.zeros(100)
+    address = w.numpy(copy=False).__array_interface__["data"][0]
+
+    @tj.jit
+    def step(w, x):
+        w[...] = w.T * 2 + x
+        w += w[::-1]
+
+    for i in range(4):
+        step(w, tj.ones(100) * i)
+        assert w.numpy(copy=False).__array_interface__["data"][0] == address
+
+
+def test_writing_to_a_numpy_argument_is_refused_with_the_remedy():
+    @tj.jit
+    def step(x):
+        x += 1
+
+    data = np.zeros(3)
+    with pytest.raises(ValueError, match=r"tj\.asarray"):
+        step(data)
+    np.testing.assert_array_equal(data, 0)
+
+
+def test_a_batch_buffer_may_be_reused_at_once():
+    @tj.jit
+    def total(x):
+        return (x * 2).sum()
+
+    buffer = np.zeros(1000, np.float32)
+    results = []
+    for i in range(5):
+        buffer[...] = i
+        results.append(total(buffer))
+    assert [float(r) for r in results] == [0.0, 2000.0, 4000.0, 6000.0, 8000.0]
+    assert total.cache_info().traces == 1

@@ -1,0 +1,203 @@
+"""Promise 2: a read before a write sees the old value; aliased arguments give NumPy's result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tests.semantics.compare import Program, check
+
+
+def test_a_read_before_a_later_write_sees_the_old_value():
+    def make(xp, array):
+        w = array(np.arange(50.0))
+
+        def step(w, x):
+            old = w * 1.0
+            total = w.sum()
+            w += x
+            between = w * 2.0
+            w[...] = 0.0
+            after = w.sum()
+            w[10:20] = between[10:20] + old[:10]
+            return old, total, between, after
+
+        return Program(step, lambda i: (w, array(np.full(50, i + 1.0))), w)
+
+    check(make)
+
+
+def test_a_lazy_view_is_read_after_the_write():
+    def make(xp, array):
+        w = array(np.arange(8.0))
+
+        def step(w):
+            view = w[2:6]
+            before = view + 0.0
+            w *= 3.0
+            return before, view + 0.0, view
+
+        return Program(step, lambda i: (w,), w)
+
+    check(make)
+
+
+def test_a_shift_in_place_reads_before_it_writes():
+    def make(xp, array):
+        w = array(np.arange(9.0))
+
+        def step(w):
+            w[1:] = w[:-1]
+            w[:-1] += w[1:]
+            w[::-1] = w
+            return w.sum()
+
+        return Program(step, lambda i: (w,), w)
+
+    check(make)
+
+
+def test_a_transposed_update_in_place():
+    def make(xp, array):
+        w = array(np.arange(16.0).reshape(4, 4))
+
+        def step(w, x):
+            w += w.T
+            w[...] = w.T * 0.25 + x
+
+        return Program(step, lambda i: (w, array(float(i))), w)
+
+    check(make)
+
+
+def test_the_same_array_twice():
+    def make(xp, array):
+        w = array(np.arange(5.0))
+
+        def step(a, b):
+            a += 1.0
+            b *= 2.0
+            return a + b
+
+        return Program(step, lambda i: (w, w), w)
+
+    check(make)
+
+
+def test_distinct_arrays_after_the_same_array_twice():
+    def make(xp, array):
+        v, w = array(np.arange(5.0)), array(np.ones(5))
+
+        def step(a, b):
+            a += 1.0
+            b *= 2.0
+            return a + b
+
+        return Program(step, lambda i: (v, v) if i % 2 else (v, w), [v, w])
+
+    check(make, calls=6, traces=2)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_overlapping_views(first):
+    def make(xp, array):
+        w = array(np.arange(10.0))
+
+        def step(a, b):
+            a += 1.0
+            b *= a
+            a[1] = 3.0
+            return a.sum() + b.sum()
+
+        return Program(step, lambda i: (w[1:7], w[3:9]) if (i + first) % 2 else (w[0:6], w[2:8]), w)
+
+    check(make, traces=None)
+
+
+def test_views_apart_then_overlapping():
+    def make(xp, array):
+        v, w = array(np.arange(10.0)), array(np.arange(10.0))
+
+        def step(a, b):
+            a += 1.0
+            b *= a
+
+        return Program(step, lambda i: (v[1:4], w[2:5]) if i < 3 else (w[1:4], w[2:5]), [v, w])
+
+    check(make, calls=6, traces=2)
+
+
+def test_an_argument_that_is_also_captured():
+    def make(xp, array):
+        v, w = array(np.arange(5.0)), array(np.ones(5))
+
+        def step(a):
+            a += 1.0
+            return w * 2.0 + a
+
+        return Program(step, lambda i: (w,) if i in (1, 2) else (v,), [v, w])
+
+    check(make, calls=6, traces=2)
+
+
+def test_a_view_of_a_captured_array_as_argument():
+    def make(xp, array):
+        w = array(np.arange(8.0))
+        v = array(np.zeros(8))
+
+        def step(a):
+            a += 1.0
+            w[2] = 5.0
+            return w.sum() + a.sum()
+
+        return Program(step, lambda i: (v[0:4],) if i < 2 else (w[i - 2 : i + 2],), [v, w])
+
+    check(make, calls=7, traces=None)
+
+
+def test_two_names_for_one_captured_array():
+    def make(xp, array):
+        class Box:
+            pass
+
+        box = Box()
+        box.first = box.second = array(np.arange(4.0))
+        other = array(np.ones(4))
+
+        def step(x):
+            box.first += x
+            return box.second * 2.0
+
+        def arguments(i):
+            if i == 3:
+                box.second = other
+            return (array(float(i)),)
+
+        return Program(step, arguments, box)
+
+    check(make, calls=6, traces=2)
+
+
+def test_memory_shared_with_numpy_is_one_memory():
+    memory = np.zeros(10, np.float32)
+    low, high = tj.from_dlpack(memory[:6]), tj.from_dlpack(memory[4:])
+
+    @tj.jit
+    def step(a, b, x):
+        a += x
+        b *= 2.0
+        a[4:] += b[:2]
+        return a.sum()
+
+    expected = np.zeros(10, np.float32)
+    apart = tj.zeros(6), tj.zeros(6)
+    for i in range(4):
+        step(*apart, 1.0)
+        result = step(low, high, i + 1.0)
+        a, b = expected[:6], expected[4:]
+        a += i + 1.0
+        b *= 2.0
+        a[4:] += b[:2]
+        np.testing.assert_allclose(memory, expected)
+        assert float(result) == pytest.approx(a.sum())

@@ -1,0 +1,113 @@
+"""What a code object mentions: names of globals and attributes, what it assigns, and whether it is dynamic.
+
+Functions defined inside count as part of the code. This is what `surroundings` over-approximates with: the
+body can only reach by name what its code names.
+
+>>> def step(x): return x * model.scale
+>>> facts(step.__code__).globals, facts(step.__code__).attributes
+(frozenset({'model'}), frozenset({'scale'}))
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import types
+from dataclasses import dataclass
+
+_GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
+_LOADS = _GLOBAL_LOADS | {"LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD"}
+_STORES = {"STORE_ATTR", "DELETE_ATTR"}
+DYNAMIC = frozenset(
+    {"getattr", "setattr", "delattr", "vars", "__dict__", "attrgetter", "methodcaller", "__setattr__"}
+)
+"""Names by which code reads or writes attributes that it does not name."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a code object and the functions defined in it mention.
+
+    globals:    names read as globals (or builtins).
+    attributes: names of attributes read or written, and all short strings (`getattr`, `hasattr`).
+    strings:    constants that may be keys.
+    stored:     names of attributes, globals and cells that are assigned.
+    uses:       (name, attribute) where the attribute is read directly from a variable or attribute of that
+                name; (name, "") where something else is done with it.
+    stores_items: whether ``x[...] = ...`` occurs.
+    dynamic:    whether attributes may be reached whose names do not occur.
+    """
+
+    globals: frozenset[str]
+    attributes: frozenset[str]
+    strings: frozenset[str]
+    stored: frozenset[str]
+    uses: frozenset[tuple[str, str]]
+    stores_items: bool
+    dynamic: bool
+
+
+def codes(code: types.CodeType) -> list[types.CodeType]:
+    """A code object and those of the functions defined in it."""
+    found = [code]
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found += codes(constant)
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def facts(code: types.CodeType) -> Facts:
+    """What `code` mentions."""
+    loaded: set[str] = set()
+    attributes: set[str] = set()
+    strings: set[str] = set()
+    stored: set[str] = set()
+    uses: set[tuple[str, str]] = set()
+    items = False
+    for each in codes(code):
+        before: str | None = None
+        for instruction in dis.get_instructions(each):
+            name, operand = instruction.opname, instruction.argval
+            is_attribute = name in ("LOAD_ATTR", "LOAD_METHOD")
+            if before is not None and name not in ("PRECALL", "CACHE"):
+                uses.add((before, operand if is_attribute else ""))
+            if name in _GLOBAL_LOADS:
+                loaded.add(operand)
+            elif name in _STORES:
+                stored.add(operand)
+                attributes.add(operand)
+            elif name in ("STORE_GLOBAL", "STORE_DEREF"):
+                stored.add(operand)
+            elif is_attribute:
+                attributes.add(operand)
+            elif name == "STORE_SUBSCR":
+                items = True
+            before = operand if name in _LOADS else None
+        strings.update(_strings(each.co_consts))
+    names = attributes | {s for s in strings if s.isidentifier()}
+    return Facts(
+        frozenset(loaded), frozenset(names), frozenset(strings), frozenset(stored), frozenset(uses), items,
+        not DYNAMIC.isdisjoint(loaded | attributes),
+    )  # fmt: skip
+
+
+def _strings(constants: tuple[object, ...]) -> list[str]:
+    found: list[str] = []
+    for constant in constants:
+        if isinstance(constant, str):
+            found.append(constant)
+        elif isinstance(constant, tuple | frozenset):
+            found += _strings(tuple(constant))
+    return found
+
+
+def mention(all_codes: set[types.CodeType], name: str) -> str | None:
+    """``file:line`` where one of the codes first names `name`."""
+    places = [
+        (each.co_filename, instruction.positions.lineno)
+        for each in all_codes
+        for instruction in dis.get_instructions(each)
+        if instruction.argval == name and instruction.positions is not None and instruction.positions.lineno
+    ]
+    return "{}:{}".format(*min(places)) if places else None

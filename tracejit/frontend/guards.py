@@ -1,0 +1,169 @@
+"""The part of a replay function that checks the surroundings: one line for each slot that matters.
+
+Only what executed code mentions is checked, so a function that is merely named (handed to `tj.callback`, kept
+for another mode) costs nothing and may change.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracejit.frontend.bytecode import mention
+from tracejit.frontend.captured import LIMIT, Held, read_part
+from tracejit.frontend.kinds import IDENTITY, PLAIN
+from tracejit.frontend.ndarray import NDArray
+from tracejit.frontend.replay import Source
+from tracejit.frontend.slots import Slot, Whole, same_items
+from tracejit.frontend.surroundings import Surroundings
+
+
+class Refused(Exception):
+    """A slot that matters and cannot be checked: reason, remedy, user line."""
+
+    def __init__(self, reason: str, remedy: str, line: str | None):
+        super().__init__(reason)
+        self.reason, self.remedy, self.line = reason, remedy, line
+
+
+class Guards:
+    """Writes the checks of the surroundings into `source`, and what they required into `described`."""
+
+    def __init__(self, surroundings: Surroundings, source: Source, described: dict[str, str]):
+        self.surroundings, self.source, self.described = surroundings, source, described
+        self.bound: set[str] = set()  # variables that are bound by now
+        self.arrays: list[Slot] = []
+
+    def _found(self, slot: Slot) -> bool:
+        """Whether what holds the slot is bound."""
+        base = slot.expression.partition(".")[0].partition("[")[0]
+        return not base.startswith("h") or base in self.bound
+
+    def variable_of(self, value: Any) -> str | None:
+        """The variable by which a replay finds this very object, if it was checked."""
+        variable = self.surroundings.variable_of(value)
+        return variable if variable in self.bound else None
+
+    def emit(self) -> None:
+        """Check everything but arrays, which are collected in `arrays`."""
+        executed = self.surroundings.executed
+        left = [
+            slot
+            for slot in self.surroundings.slots.values()
+            if (slot.code is None or slot.code in executed) and id(slot.holder) not in self.surroundings.logs
+        ]
+        found = [slot for slot in left if self._found(slot)]
+        while found:  # the same object may be held by code that was not executed, too, and found there first
+            for slot in left:
+                if self._found(slot):
+                    self._check(slot)
+                    found.append(slot)
+            checked = set(map(id, found))
+            left = [slot for slot in left if id(slot) not in checked]
+            found = [slot for slot in left if self._found(slot)]
+        for holder, names, code in self.surroundings.shadows:
+            if code in executed:
+                self.source.require(f"{holder}.keys().isdisjoint({self.source.constant(frozenset(names))})")
+        for seen in self.surroundings.seen:
+            known = not seen.variable.startswith("h") or seen.variable in self.bound
+            if seen.absent and known and hasattr(seen.value, "__dict__"):
+                absent = self.source.constant(frozenset(seen.absent))
+                self.source.require(f"{seen.variable}.__dict__.keys().isdisjoint({absent})")
+
+    def _line_of(self, slot: Slot) -> str | None:
+        return mention(self.surroundings.codes, str(slot.key))
+
+    def _check(self, slot: Slot) -> None:
+        value, source, expression = slot.value, self.source, slot.expression
+        if slot.refusal is not None:
+            raise Refused(*slot.refusal, self._line_of(slot))
+        if isinstance(value, NDArray):
+            self.arrays.append(slot)
+            return
+        if isinstance(slot, Whole):
+            self._check_whole(slot)
+            return
+        variable = slot.alias or slot.variable
+        if slot.alias in self.bound or (slot.alias is not None and not slot.alias.startswith("h")):
+            source.require(f"{expression} is {slot.alias}")
+            return
+        if variable is not None and variable != expression:
+            source.line(f"{variable} = {expression}")
+            self.bound.add(variable)
+            expression = variable
+        if not slot.guarded:
+            return
+        self.described[slot.path] = _describe(value)
+        if slot.given is not value and type(value) in (int, float):
+            source.require(f"type({expression}) is {type(value).__name__}")
+            self.described[slot.path] = type(value).__name__
+        elif isinstance(value, PLAIN):
+            source.same(expression, value)
+        elif isinstance(value, IDENTITY):
+            source.require(f"{expression} is {source.constant(value)}")
+        elif isinstance(value, np.ndarray):
+            self._check_numpy(slot, value, expression)
+        else:
+            source.require(f"type({expression}) is {source.constant(type(value))}")
+
+    def _check_whole(self, slot: Whole) -> None:
+        source, held = self.source, slot.holder
+        if slot.deep:
+            source.names["same_items"] = same_items
+            copy = frozenset(slot.value) if isinstance(held, set | frozenset) else slot.value
+            source.require(f"same_items({slot.expression}, {source.constant(copy)})")
+            self.described[slot.path] = f"{type(held).__name__} of {len(held)} with this content"
+        elif isinstance(held, dict):
+            source.require(f"tuple({slot.expression}) == {source.constant(tuple(slot.value))}")
+            self.described[slot.path] = f"dict of {', '.join(map(repr, slot.value))}"
+        else:
+            source.require(f"len({slot.expression}) == {len(slot.value)}")
+            self.described[slot.path] = f"{type(held).__name__} of {len(slot.value)}"
+
+    def _check_numpy(self, slot: Slot, array: np.ndarray, expression: str) -> None:
+        held = self.surroundings.held.get(id(array)) or Held(array, is_data=True)
+        source, text = self.source, f"numpy {array.dtype}{list(array.shape)}"
+        source.require(f"type({expression}) is {source.constant(type(array))}")
+        source.require(f"{expression}.shape == {array.shape} and {expression}.strides == {array.strides}")
+        source.require(f"{expression}.dtype == {source.constant(array.dtype)}")
+        self.described[slot.path] = text
+        if not held.is_data:
+            return
+        if held.content is None:
+            what = (
+                f"{slot.path}, a NumPy array of {array.nbytes:,} bytes, is data (up to {LIMIT:,} are checked)"
+            )
+            raise Refused(what, "make it an NDArray once, with tj.asarray", self._line_of(slot))
+        if held.changed():
+            what = f"the body changes the NumPy array {slot.path}"
+            raise Refused(what, "make it an NDArray, with tj.asarray", self._line_of(slot))
+        source.names["same_array"] = same_array
+        source.require(f"same_array({expression}, {source.constant(held.content)})")
+        self.described[slot.path] = text + " with this content"
+
+    def copy_in(self, array: np.ndarray) -> str | None:
+        """An expression for a captured NumPy array that was used as an operand, or a part of one."""
+        for slot in self.surroundings.slots.values():
+            held = self.surroundings.held.get(id(slot.value))
+            if held is not None and slot.variable in self.bound and held.holds(array):
+                part = held.part(array)
+                if part == held.part(held.origin):
+                    return str(slot.variable)
+                self.source.names["read_part"] = read_part
+                return f"read_part({slot.variable}, {part[0]}, {part[1]}, {part[2]})"
+        return None
+
+
+def same_array(held: np.ndarray, copy: np.ndarray) -> bool:
+    """Whether a NumPy array has the bytes of another one of its shape and dtype."""
+    return held.tobytes() == copy.tobytes()
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, PLAIN):
+        text = repr(value)
+        return text if len(text) <= 60 else text[:57] + "..."
+    if isinstance(value, IDENTITY):
+        return str(getattr(value, "__qualname__", None) or getattr(value, "__name__", type(value).__name__))
+    return type(value).__name__

@@ -1,0 +1,65 @@
+"""Kinds of values that a traced body reaches: plain, fixed, trusted, written in Python."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import operator
+import os
+import re
+import sys
+import types
+
+import numpy as np
+
+from tracejit.frontend.vouch import Pure
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TRUSTED = frozenset(sys.stdlib_module_names) | {"numpy", "numba", "llvmlite", "tracejit", "scipy"}
+
+PLAIN = (
+    *(bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented)),
+    *(enum.Enum, np.generic, np.dtype, range),
+)
+"""Values that are compared."""
+
+FIXED = (
+    *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
+    *(types.MethodWrapperType, types.GenericAlias, types.CodeType, np.ufunc, type(np.sum), re.Pattern),
+    *(decimal.Decimal, fractions.Fraction, datetime.date, datetime.timedelta, datetime.tzinfo, slice),
+    *(operator.itemgetter, operator.attrgetter, operator.methodcaller, Pure),
+)
+"""Values that never change: the same object is the same thing."""
+
+_C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+_BASES = (
+    *(object, types.SimpleNamespace, dict, list, tuple, set, frozenset, collections.deque),
+    *(BaseException, Exception),
+)
+
+
+class Transparent:
+    """A callable of this package that runs the function `__wrapped__`, whose surroundings count."""
+
+
+IDENTITY = (types.FunctionType, types.ModuleType, type, Transparent, functools._lru_cache_wrapper, *FIXED)
+"""Values of which a replay checks that they are the very same objects."""
+
+
+def trusted(module: str | None) -> bool:
+    """Whether functions of `module` are taken to have no state that matters."""
+    if module is None or module == "tracejit.optim":
+        return False
+    return module.partition(".")[0] in _TRUSTED and module != "__main__"
+
+
+def is_python_class(cls: type) -> bool:
+    """Whether all the behaviour of `cls` is written in Python (so that it is seen) or well known."""
+    return all(
+        base in _BASES or not any(isinstance(v, _C_METHODS) for v in vars(base).values())
+        for base in cls.__mro__
+    )

@@ -1,0 +1,191 @@
+"""Places that hold a value: an attribute, an item, a closure cell, or all of a container's content.
+
+A `Slot` remembers what it held before the body ran (`value`) and what the body was given there (`given`: a
+proxy where the value is a run-time number). `read` tells what it holds now, `put` writes. So a
+recording can take back everything the body rebound, and do it again once its arrays are computed.
+"""
+
+from __future__ import annotations
+
+import collections
+import operator
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+class _Gone:
+    """What a slot holds that does not exist."""
+
+    def __repr__(self) -> str:
+        return "GONE"
+
+
+GONE = _Gone()
+
+Content = dict[Any, Any] | list[Any] | set[Any] | collections.deque[Any]
+
+
+@dataclass(eq=False)
+class Slot:
+    """Somewhere a value is held.
+
+    holder, key: the object, and the attribute's name or the item's key.
+    expression:  finds the value in a replay; `variable` is bound to it there if others are found through it.
+    path:        how people write it.
+    """
+
+    holder: Any
+    key: Any
+    expression: str
+    path: str
+    value: Any
+    variable: str | None = None
+    given: Any = None
+    alias: str | None = None  # the variable of the same object, found before on another way
+    guarded: bool = True  # whether replays have to check the value
+    code: types.CodeType | None = None  # the code that mentions it; it matters only if that was executed
+    refusal: tuple[str, str] | None = None  # why a replay cannot check it, and the remedy
+
+    assignable = False
+
+    def __post_init__(self) -> None:
+        self.given = self.value
+
+    def read(self) -> Any:
+        """What it holds now; `GONE` if nothing."""
+        return self.given
+
+    def put(self, value: Any) -> None:
+        """Make it hold `value`; `GONE` removes it."""
+        raise AssertionError(f"{self.path} cannot be assigned")
+
+    def give(self, value: Any) -> None:
+        """What the body shall find instead of the value."""
+        self.given = value
+        self.put(value)
+
+
+class Attribute(Slot):
+    """An attribute of an object; the value may be inherited from its class."""
+
+    assignable = True
+
+    def read(self) -> Any:
+        return getattr(self.holder, self.key, GONE)
+
+    def put(self, value: Any) -> None:
+        namespace = getattr(self.holder, "__dict__", None)
+        if isinstance(namespace, dict):
+            if value is GONE:
+                namespace.pop(self.key, None)
+            else:
+                namespace[self.key] = value
+        elif value is GONE:
+            delattr(self.holder, self.key)
+        elif isinstance(self.holder, type):
+            setattr(self.holder, self.key, value)
+        else:
+            object.__setattr__(self.holder, self.key, value)
+
+
+class Inherited(Attribute):
+    """An attribute found on the class; assigning it makes one of the instance."""
+
+    def put(self, value: Any) -> None:
+        super().put(GONE if value is self.value else value)
+
+
+class Item(Slot):
+    """An item of a dict, list or deque."""
+
+    assignable = True
+
+    def read(self) -> Any:
+        try:
+            return self.holder[self.key]
+        except LookupError:
+            return GONE
+
+    def put(self, value: Any) -> None:
+        if value is GONE:
+            del self.holder[self.key]
+        else:
+            self.holder[self.key] = value
+
+
+class Global(Item):
+    """A global of a module."""
+
+
+class Cell(Slot):
+    """A variable of an enclosing function."""
+
+    assignable = True
+
+    def read(self) -> Any:
+        try:
+            return self.holder.cell_contents
+        except ValueError:
+            return GONE
+
+    def put(self, value: Any) -> None:
+        if value is GONE:
+            del self.holder.cell_contents
+        else:
+            self.holder.cell_contents = value
+
+
+@dataclass(eq=False)
+class Whole(Slot):
+    """Keys or length of a container, or (`deep`) its content; `value` is a copy."""
+
+    deep: bool = False
+
+    def read(self) -> Any:
+        held = self.holder
+        if self.deep:
+            same = same_items(held, self.value)
+        elif isinstance(held, dict):
+            same = list(held) == list(self.value)
+        else:
+            same = len(held) == len(self.value)
+        return self.value if same else content_of(held)
+
+    def put(self, value: Any) -> None:
+        held = self.holder
+        if isinstance(held, list):
+            held[:] = value
+            return
+        held.clear()
+        if isinstance(held, collections.deque):
+            held.extend(value)
+        else:
+            held.update(value)
+
+
+def content_of(container: Any) -> Any:
+    """A plain copy of a container's content."""
+    if isinstance(container, dict):
+        return dict(container)
+    return set(container) if isinstance(container, set | frozenset) else list(container)
+
+
+def same_items(held: Any, copy: Any) -> bool:
+    """Whether a container of plain values has the content of `copy`, types and all."""
+    if len(held) != len(copy):
+        return False
+    if isinstance(held, dict):
+        return list(held) == list(copy) and _same(held.values(), copy.values())
+    if isinstance(held, set | frozenset):
+        return bool(held == copy) and sorted(map(repr, held)) == sorted(map(repr, copy))
+    return _same(held, copy)
+
+
+def _same(held: Iterable[Any], copy: Iterable[Any]) -> bool:
+    """The very same objects, or equal ones of equal types; nan equals itself, and zeros have a sign."""
+    return all(map(operator.is_, held, copy)) or all(
+        type(a) is type(b) and (a == b if a == a and a != 0 else repr(a) == repr(b))
+        for a, b in zip(held, copy, strict=True)
+    )
