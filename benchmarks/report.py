@@ -208,11 +208,13 @@ def markdown(findings: dict[str, Any]) -> str:
 
 
 def write_readme(findings: dict[str, Any], path: pathlib.Path = README) -> None:
-    """Put the tables between the two comments of the README."""
+    """Put plot and tables between the two comments of the README."""
     text = path.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    path.write_text(f"{before}{BEGIN}\n{markdown(findings)}\n{END}{after}")
+    path.write_text(
+        f"{before}{BEGIN}\n![Our time over each peer's](ratios.png)\n\n{markdown(findings)}\n{END}{after}"
+    )
 
 
 def plot(findings: dict[str, Any], path: pathlib.Path) -> bool:

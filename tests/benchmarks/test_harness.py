@@ -1,11 +1,12 @@
 """The harness: comparing, taking turns, and what happens to a side that fails."""
 
+import doctest
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from benchmarks import harness, peers
+from benchmarks import harness, peers, report, workload
 from benchmarks.harness import Column, Run, SideFailed, ratios
 from benchmarks.peers import PEERS, peer_of
 from benchmarks.workload import OURS, Workload, largest_difference
@@ -57,6 +58,13 @@ def compare(monkeypatch):
             return this.workload(workload, PEERS), made
 
     return run
+
+
+@pytest.mark.parametrize("module", [harness, report, workload])
+def test_examples(module):
+    results = doctest.testmod(module)
+    assert results.attempted > 0
+    assert results.failed == 0
 
 
 def test_difference_is_relative_to_the_largest_element():
@@ -153,9 +161,9 @@ def test_a_process_that_takes_too_long_is_ended(tmp_path):
 
 def test_every_workload_has_our_side_and_known_peers():
     assert len(WORKLOADS) == sum(len(module.WORKLOADS) for module in MODULES)
-    for workload in WORKLOADS.values():
-        assert OURS in workload.sides
-        assert {peer_of(side) for side in workload.sides} <= set(PEERS)
+    for each in WORKLOADS.values():
+        assert OURS in each.sides
+        assert {peer_of(side) for side in each.sides} <= set(PEERS)
 
 
 def test_a_real_comparison():
