@@ -109,7 +109,7 @@ def test_readers_come_before_the_write_in_place():
     new = b.emit(ops.subtract, w, g)
     z = b.emit(ops.multiply, b.emit(ops.cos, new), y)
     fused = fuse(b.graph([z], [Effect(w, new)]))
-    order = [n for n in kernels(fused)]
+    order = kernels(fused)
     writer = next(n for n in order if fused.effects[0].value in n.outputs)
     assert all(w not in n.inputs for n in order[order.index(writer) + 1 :])
 
@@ -125,6 +125,14 @@ def test_sizes_are_capped():
     nodes = kernels(fuse(b.graph([total])))
     assert len(nodes) > 1
     assert all(len(n.inputs) + len(n.outputs) <= OPERANDS for n in nodes)
+
+
+def test_a_reshaped_input_is_no_copy():
+    b = Builder()
+    x, index = b.input(X), b.input(ArrayType((48,), I8))
+    flat = b.emit(ops.view, x, view=View.of_shape((48,)))
+    total = b.emit(ops.scatter_add, flat, index, axis=0, extent=5)
+    assert [n.op for n in fuse(b.graph([total])).nodes] == [ops.view, ops.scatter_add]
 
 
 def test_constants_stay_outside_bodies():

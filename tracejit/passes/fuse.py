@@ -93,7 +93,7 @@ class _Fuser:
             return
         earlier = [*needed, *self.overwritten(node)]
         chosen: list[Group] = []
-        if node.op is not ops.matmul and in_kernel(node):
+        if node.op is not ops.matmul and in_kernel(node) and not self.is_alias(node):
             for group in sorted(needed, key=lambda g: -g.last):
                 if group.is_kernel and self.fits([*chosen, group], node, earlier):
                     chosen.append(group)
@@ -104,7 +104,7 @@ class _Fuser:
         else:
             touched = set()
             group = self.partition.start(position, node, earlier)
-            group.is_kernel = in_kernel(node)
+            group.is_kernel = in_kernel(node) and not self.is_alias(node)
             simple = node.op is ops.matmul or node.op.has(Trait.ELEMENTWISE)
             shape = node.output.type.shape if simple else None
         group.shape, group.touched = shape, touched.union(origins, node.outputs)
@@ -112,6 +112,15 @@ class _Fuser:
             self.group_of[joined] = group
         for value in origins:
             self.readers.setdefault(value, []).append(node)
+
+    def is_alias(self, node: Node) -> bool:
+        """Whether a view that must lie in memory already does: it is a part of an array that others
+        need too.
+        """
+        if node.op is not ops.view or not node.attrs["view"].is_contiguous():
+            return False
+        source = node.inputs[0]
+        return source not in self.free.producers or len(self.free.users[source]) > 1 or source in self.targets
 
     def overwritten(self, node: Node) -> list[Group]:
         """Groups that read what `node` may write over: they should run before it."""
