@@ -19,7 +19,7 @@ from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.view import View
 from tracejit.kernels.blas import gemm_layout
-from tracejit.passes.trace import is_fold
+from tracejit.passes.layout import is_fold
 
 FREE = frozenset({ops.view, ops.full, ops.iota})
 MOVES = frozenset({ops.update, ops.gather, ops.matmul})

@@ -29,8 +29,8 @@ from tracejit.passes.dce import dce
 from tracejit.passes.domain import Unfusable
 from tracejit.passes.free import FreeNodes, in_kernel
 from tracejit.passes.groups import Group, Partition
+from tracejit.passes.layout import is_fold
 from tracejit.passes.prepare import prepare
-from tracejit.passes.trace import is_fold
 
 NODES = 64
 """Most operators in a kernel: more take long to compile and spill registers."""

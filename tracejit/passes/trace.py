@@ -16,9 +16,8 @@ generation traces the finished group again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -39,19 +38,10 @@ from tracejit.passes.domain import (
     piece_length,
     row_tile,
 )
+from tracejit.passes.layout import ALONG_AXIS, is_fold, layout, reduced_axes
 from tracejit.passes.regions import disjoint
 
 INT64 = np.dtype("int64")
-
-
-def reduced_axes(node: Node) -> tuple[int, ...]:
-    """The axes that a reduction or scan runs over."""
-    return tuple(node.attrs["axes"]) if "axes" in node.attrs else (node.attrs["axis"],)
-
-
-def is_fold(node: Node) -> bool:
-    """Whether the node runs over reduced dimensions: a reduction, argmax, argmin or a scan."""
-    return node.op.has(Trait.REDUCTION) or node.op.name in _ALONG_AXIS
 
 
 def trace(body: Graph) -> Program:
@@ -66,73 +56,8 @@ def trace(body: Graph) -> Program:
     return program
 
 
-def _split(extents: Sequence[int], strides: Sequence[int], shapes: Iterable[tuple[int, ...]]) -> View:
-    """Dimensions cut where some contiguous array of the same size has a boundary; those of extent 1
-    vanish.
-    """
-    boundaries = {u for shape in shapes for u in accumulate(reversed(shape), lambda a, b: a * b) if u}
-    new_extents: list[int] = []
-    new_strides: list[int] = []
-    for extent, stride in zip(extents, strides, strict=True):
-        if extent == 1:
-            continue
-        inside = {u // stride for u in boundaries if stride < u < stride * extent and u % stride == 0}
-        sizes = [extent]  # of the parts still to be cut, outermost first, in elements
-        sizes += [size for size in sorted(inside, reverse=True) if extent % size == 0]
-        sizes = [s for n, s in enumerate(sizes) if n == 0 or all(t % s == 0 for t in sizes[:n])]
-        for size, inner in zip(sizes, [*sizes[1:], 1], strict=True):
-            new_extents.append(size // inner)
-            new_strides.append(stride * inner)
-    return View(0, tuple(new_extents), tuple(new_strides))
-
-
-def _layout(body: Graph) -> tuple[Domain, View, View]:
-    """The domain, and the views that values of the full and of the kept size have by nature."""
-    folds = [node for node in body.nodes if is_fold(node)]
-    if not folds:
-        shape = _stored(body, body.outputs[0]).type.shape
-        size = math.prod(shape)
-        home = _split(shape, contiguous_strides(shape), _shapes(body, size)) if size else View.of_shape(shape)
-        return Domain(home.shape, ()), home, home
-    fold = folds[0]
-    (x,) = fold.inputs
-    axes = reduced_axes(fold)
-    kept = [a for a in range(x.type.ndim) if a not in axes]
-    whole, rest = View.of_shape(x.type.shape), View.of_shape([x.type.shape[a] for a in kept])
-    reduced = whole.permute(axes)
-    if not whole.size:
-        domain = Domain(rest.shape, reduced.shape, fold.attrs.get("pieces", 0))
-        return domain, whole.permute([*kept, *axes]), View(0, domain.shape, rest.strides + (0,) * len(axes))
-    shapes = _shapes(body, whole.size)
-    outer = _split(*_pair(whole.permute(kept)), shapes)
-    inner = _split(*_pair(reduced), shapes)
-    domain = Domain(outer.shape, inner.shape, fold.attrs.get("pieces", 0))
-    zeros = (0,) * len(inner.shape)
-    return (
-        domain,
-        View(0, domain.shape, outer.strides + inner.strides),
-        View(0, domain.shape, contiguous_strides(outer.shape) + zeros),
-    )
-
-
-def _pair(view: View) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return view.shape, view.strides
-
-
-def _shapes(body: Graph, size: int) -> set[tuple[int, ...]]:
-    """Shapes of all arrays of `size` elements in the body."""
-    values = [v for node in body.nodes for v in node.outputs] + list(body.inputs)
-    return {v.type.shape for v in values if v.type.size == size and not v.type.on_host}
-
-
 def _producers(body: Graph) -> dict[Value, Node]:
     return {value: node for node in body.nodes for value in node.outputs}
-
-
-def _stored(body: Graph, output: Value) -> Value:
-    """What is computed for an output: the new elements, if it is an update."""
-    node = _producers(body).get(output)
-    return node.inputs[1] if node is not None and node.op is ops.update else output
 
 
 @dataclass
@@ -147,7 +72,7 @@ class _Tracer:
     matmul: Node | None = None
 
     def __post_init__(self) -> None:
-        self.domain, self.full, self.kept = _layout(self.body)
+        self.domain, self.full, self.kept = layout(self.body)
         self.producers = _producers(self.body)
         self.inputs = {value: i for i, value in enumerate(self.body.inputs)}
         self.made: dict[tuple[Value, View | None], Term] = {}
@@ -361,8 +286,8 @@ class _Tracer:
             raise Unfusable("partial and whole reductions do not mix")
         operand = self.demand(node.inputs[0], self.operand_view(node, view))
         name = node.op.name
-        if name in _ALONG_AXIS:
-            return self.position(node, operand, _ALONG_AXIS[name])
+        if name in ALONG_AXIS:
+            return self.position(node, operand, ALONG_AXIS[name])
         return self.reduce(node, name, operand, node.output.type.dtype)
 
     def reduce(self, node: Node, function: str, operand: Term, dtype: np.dtype) -> Term:
@@ -395,9 +320,6 @@ def is_partial(node: Node | None) -> bool:
     """Whether `node` is a reduction into pieces."""
     return node is not None and bool(node.attrs.get("pieces", 0))
 
-
-_ALONG_AXIS = {"argmax": "max", "argmin": "min", "cumulative_sum": "sum"}
-"""Operators that run along an axis without being reductions of the registry, and what they accumulate."""
 
 _BY_NAME = {
     "view": _Tracer.view,
