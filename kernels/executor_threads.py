@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 
-from numba import njit
 from numba.extending import intrinsic
 from numba.types import int32, int64, void
 
@@ -33,8 +32,7 @@ from tracejit.kernels.executor_layout import (
     THREAD_TIME,
 )
 from tracejit.kernels.memory import I64, external, load_acquire, pause, store_release
-
-native = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+from tracejit.kernels.target import subroutine as native
 
 BILLION = 1_000_000_000
 REALTIME = 0  # the clock of pthread_cond_timedwait

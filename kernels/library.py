@@ -16,13 +16,14 @@ from collections.abc import Callable
 
 import numpy as np
 from llvmlite import ir
-from numba import boolean, float32, float64, from_dtype, int64, njit, types, uint8
+from numba import boolean, float32, float64, from_dtype, int64, types, uint8
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tracejit.kernels.blas import Gemm
 from tracejit.kernels.blocks import Copy, ScatterAdd
 from tracejit.kernels.memory import call_kernel, load, pointer
+from tracejit.kernels.target import subroutine
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # CBLAS_ORDER and CBLAS_TRANSPOSE
 DEPTH, WIDTH = 64, 1024  # block of B that an integer product keeps in the cache
@@ -76,13 +77,13 @@ def copy_bytes(typingctx, target, source, count):
     return types.void(int64, int64, int64), codegen
 
 
-@njit(error_model="numpy")
+@subroutine
 def slot(block, index):
     """The integer or address in slot `index`."""
     return load(block + 8 * int64(index), int64)
 
 
-@njit(error_model="numpy")
+@subroutine
 def operand(block, matrix, address, outer, inner, itemsize):
     """Address of one operand of product number `matrix`; the last arguments are its slots."""
     extent = slot(block, Gemm.INNER)
@@ -118,7 +119,7 @@ def make_gemm(product, itemsize):
     return gemm
 
 
-@njit(error_model="numpy")
+@subroutine
 def strides(block, leading, transposed):
     """(down, across) of an operand in elements, from its slots."""
     if slot(block, transposed) != 0:
@@ -126,7 +127,7 @@ def strides(block, leading, transposed):
     return slot(block, leading), 1
 
 
-@njit(error_model="numpy")
+@subroutine
 def clear(c, n, r0, r1, c0, c1, dtype):
     """Zero a panel of the matrix at `c`."""
     out = pointer(c, dtype)
@@ -142,7 +143,7 @@ def make_blas_product(dtype, itemsize):
     of OpenBLAS have differed on whether ``beta = 0`` reads the result.
     """
 
-    @njit(error_model="numpy")
+    @subroutine
     def product(block, a, b, c, r0, r1, c0, c1):
         m, n, k = slot(block, Gemm.M), slot(block, Gemm.N), slot(block, Gemm.K)
         a_leading, b_leading = slot(block, Gemm.A_LEADING), slot(block, Gemm.B_LEADING)
@@ -177,19 +178,19 @@ def make_loop_product(dtype, itemsize, multiply_add):
     product of two contiguous pieces. Integers wrap, so that any order of additions gives the same bits.
     """
 
-    @njit(error_model="numpy")
+    @subroutine
     def axpy(out, x, row, width):
         for j in range(width):
             out[j] = multiply_add(out[j], x, row[j])
 
-    @njit(error_model="numpy")
+    @subroutine
     def dot(start, x, step, y, depth):
         total = start
         for p in range(depth):
             total = multiply_add(total, x[p * step], y[p])
         return total
 
-    @njit(error_model="numpy")
+    @subroutine
     def product(block, a, b, c, r0, r1, c0, c1):
         n, k = slot(block, Gemm.N), slot(block, Gemm.K)
         a_down, a_across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED)
@@ -260,21 +261,21 @@ def arithmetic(dtype):
     """(add, multiply_add) of `dtype`: integers wrap; booleans (bytes 0 or 1) have `or` and `and`."""
     if dtype == boolean:
 
-        @njit
+        @subroutine
         def add(x, y):
             return uint8(x | y)
 
-        @njit
+        @subroutine
         def multiply_add(z, x, y):
             return uint8(z | (x & y))
 
     else:
 
-        @njit(error_model="numpy")
+        @subroutine
         def add(x, y):
             return dtype(x + y)
 
-        @njit(error_model="numpy")
+        @subroutine
         def multiply_add(z, x, y):
             return dtype(z + x * y)
 

@@ -7,8 +7,10 @@ registers.
 """
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from tracejit.kernels.target import subroutine
 
 SIDE = 8
 
@@ -54,7 +56,7 @@ def _exchange(builder, rows, size):
     return result
 
 
-@njit(error_model="numpy")
+@subroutine
 def transpose_tile(x, first, stride, tile, width, rows, columns):
     """Copy a tile of `rows` x `columns` elements; see the module."""
     whole_rows = rows // SIDE * SIDE

@@ -69,7 +69,7 @@ class Loops:
         return next(
             part
             for part in re.split(r"^(?=define )", self.llvm_ir, flags=re.MULTILINE)
-            if re.match(rf"define [^\n]*kernel{number}B", part)
+            if re.match(rf"define [^\n]*@kernel{number}\(", part)
         )
 
 

@@ -1,11 +1,14 @@
 """Numba functions to object code with plain C entry points.
 
-Imports Numba, so nothing but the lazy gate in `tracejit.compile` may import this module.
+Imports Numba, so nothing but the lazy gate in `tracejit.loader` may import this module.
 
-`build_object` compiles Python functions with Numba's front end (``error_model="numpy"``, no Python objects,
-no reference counting), adds for each a C entry point under a name of our choice (Numba's own convention
-returns through a pointer), and emits one relocatable object. `tracejit.codegen.link` turns such an object
-into addresses.
+Two halves, so that one can run beside the other: `draft` runs Numba's front end (Python, one function after
+the other), `finish` is LLVM's work. All functions of a draft, and the subroutines they call, become one
+module, which is optimised once; for each function it has a C entry point under a name of our choice (Numba's
+own convention returns through a pointer), and nothing else is visible from outside.
+`tracejit.codegen.link` turns the object into addresses.
+
+    built = finish(draft([Entry("kernel", function)]))        # or build_object([...])
 """
 
 from __future__ import annotations
@@ -16,14 +19,15 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from numba import types
-from numba.core import compiler
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.registry import cpu_target
 
 from tracejit.codegen.link import initialize
+from tracejit.kernels.target import translate
 
 KERNEL = types.int64(types.int64, types.int64, types.int64, types.int64)
 """Signature of every kernel: ``status = kernel(block, lo, hi, scratch)``."""
+
+SPEED = 3
+"""LLVM's level of optimisation."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,14 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Draft:
+    """Functions as LLVM IR before it is optimised: the names to export, and the texts of modules."""
+
+    names: tuple[str, ...]
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Built:
     """What a compilation gives: object code for the host, and the optimised LLVM IR it came from."""
 
@@ -44,55 +56,63 @@ class Built:
     llvm_ir: str
 
 
-def _flags() -> Any:
-    flags: Any = compiler.Flags()
-    flags.error_model = "numpy"
-    flags.nrt = False
-    flags.enable_pyobject = False
-    flags.no_cpython_wrapper = True
-    flags.no_cfunc_wrapper = True
-    return flags
+def build_object(entries: Sequence[Entry]) -> Built:
+    """Compile `entries` into one object file for this machine."""
+    return finish(draft(entries))
 
 
-def _entry_point(name: str, mangled: str, arity: int, returns: bool) -> str:
+def draft(entries: Sequence[Entry]) -> Draft:
+    """Numba's part of a compilation."""
+    modules: dict[str, None] = {}
+    for entry in entries:
+        translation = translate(entry.function, entry.signature)
+        modules.update(dict.fromkeys(translation.modules))
+        modules[_entry_point(entry, translation.symbol)] = None
+    return Draft(tuple(entry.name for entry in entries), tuple(modules))
+
+
+def finish(draft: Draft) -> Built:
+    """LLVM's part of a compilation."""
+    machine = initialize()
+    module = llvm.parse_assembly(f'target triple = "{machine.triple}"')
+    module.data_layout = str(machine.target_data)
+    for text in draft.modules:
+        module.link_in(llvm.parse_assembly(text))
+    _hide(module, draft.names)
+    module.verify()
+    builder = llvm.create_pass_builder(machine, _tuning())
+    builder.getModulePassManager().run(module, builder)
+    return Built(machine.emit_object(module), str(module))
+
+
+def _tuning() -> Any:
+    """Settings of LLVM's optimiser: loops become vectors, straight code does not."""
+    tuning = llvm.create_pipeline_tuning_options(SPEED)
+    tuning.loop_vectorization = True
+    tuning.slp_vectorization = False
+    return tuning
+
+
+def _hide(module: llvm.ModuleRef, names: Sequence[str]) -> None:
+    """Make everything internal but the entry points and what is weak (it is looked for by name)."""
+    for value in (*module.functions, *module.global_variables):
+        visible = value.linkage in (llvm.Linkage.external, llvm.Linkage.common)
+        if visible and not value.is_declaration and value.name not in names:
+            value.linkage = llvm.Linkage.internal
+
+
+def _entry_point(entry: Entry, mangled: str) -> str:
     """LLVM text of a C function that calls Numba's `mangled` function."""
+    arity = len(entry.signature.args)
+    returns = entry.signature.return_type != types.void
     parameters = ", ".join(f"i64 %a{i}" for i in range(arity))
     rest = ", ".join(["ptr %result", "ptr %error", *[f"i64 %a{i}" for i in range(arity)]])
     tail = "%value = load i64, ptr %result\n  ret i64 %value" if returns else "ret void"
     return (
+        f'target triple = "{llvm.get_process_triple()}"\n'
+        f'target datalayout = "{initialize().target_data}"\n'
         f'declare i32 @"{mangled}"(ptr, ptr{", i64" * arity})\n'
-        f"define {'i64' if returns else 'void'} @{name}({parameters}) {{\n"
+        f"define {'i64' if returns else 'void'} @{entry.name}({parameters}) {{\n"
         f"  %result = alloca i64\n  %error = alloca ptr\n"
         f'  %status = call i32 @"{mangled}"({rest})\n  {tail}\n}}\n'
     )
-
-
-@global_compiler_lock
-def build_object(entries: Sequence[Entry]) -> Built:
-    """Compile `entries` into one object file for this machine."""
-    typing, target = cpu_target.typing_context, cpu_target.target_context
-    typing.refresh()
-    target.refresh()
-    module = None
-    for entry in entries:
-        result = compiler.compile_extra(
-            typing, target, entry.function, entry.signature.args, entry.signature.return_type, _flags(), {}
-        )
-        if module is None:
-            module = llvm.parse_assembly(result.library.get_llvm_str())
-        else:
-            module.link_in(llvm.parse_assembly(result.library.get_llvm_str()))
-        mangled = result.fndesc.llvm_func_name
-        wrapper = llvm.parse_assembly(
-            _entry_point(
-                entry.name,
-                mangled,
-                len(entry.signature.args),
-                entry.signature.return_type != types.void,
-            )
-        )
-        wrapper.triple, wrapper.data_layout = module.triple, module.data_layout
-        module.link_in(wrapper)
-    assert module is not None
-    module.verify()
-    return Built(initialize().emit_object(module), str(module))

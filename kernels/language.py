@@ -1,0 +1,115 @@
+"""What kernels may say, for Numba: the typing rules of their operators.
+
+Kernels are loops over integers around scalar functions, so the rules are those of lanes: the operands of an
+operator have one type. Numba's own rules stand behind them (an int8 compared with a literal, say); its rules
+for arrays, strings, dates and containers, each of which it would try at every ``+``, are left out, and so are
+functions that it implements in Python (`numba.extending.overload`) and would have to compile: ``min`` and
+``max`` of two integers are single instructions here.
+
+`typing_rules` is what `tracejit.kernels.target` installs into its contexts, beside `LOWERING`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+
+from numba import types
+from numba.core import imputils
+from numba.core.typing import builtins, enumdecl, templates
+
+from tracejit.kernels.memory import pause
+
+ARITHMETIC = (
+    *("add", "sub", "mul", "floordiv", "mod", "iadd", "isub", "imul", "ifloordiv", "imod"),
+    *("and_", "or_", "xor", "iand", "ior", "ixor", "neg"),
+)
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+MACHINE = frozenset({types.int64, types.uint64, types.float32, types.float64})
+"""Types on which operators work without a conversion."""
+
+INTRINSIC = type(pause)
+"""What `numba.extending.intrinsic` makes."""
+
+RULES = templates.Registry()
+LOWERING = imputils.Registry("tracejit kernels")
+
+
+class OneType(templates.AbstractTemplate):
+    """Operands and result have one type."""
+
+    def generic(self, args, kws):
+        first, *others = map(types.unliteral, args)
+        if first in MACHINE and all(other == first for other in others):
+            return templates.signature(first, first, *others)
+        return None
+
+
+class Comparison(templates.AbstractTemplate):
+    """Operands of one type give a bool."""
+
+    def generic(self, args, kws):
+        left, right = map(types.unliteral, args)
+        return templates.signature(types.boolean, left, right) if left == right and left in MACHINE else None
+
+
+class Extremum(templates.AbstractTemplate):
+    """The smaller or larger of two int64."""
+
+    def generic(self, args, kws):
+        if [types.unliteral(a) for a in args] == [types.int64] * 2:
+            return templates.signature(types.int64, types.int64, types.int64)
+        return None
+
+
+def _declare() -> None:
+    for name in ARITHMETIC:
+        RULES.register_global(getattr(operator, name))(OneType)
+    for name in COMPARISONS:
+        RULES.register_global(getattr(operator, name))(Comparison)
+    for function, sign in ((min, "<"), (max, ">")):
+        RULES.register_global(function)(Extremum)
+        LOWERING.lower(function, types.int64, types.int64)(_select(sign))
+
+
+def _select(sign):
+    def lower(context, builder, signature, args):
+        return builder.select(builder.icmp_signed(sign, *args), *args)
+
+    return lower
+
+
+_declare()
+
+
+def _is_needed(template) -> bool:
+    """Whether this is a rule of Numba's core language, or an intrinsic."""
+    return isinstance(template.key, INTRINSIC) or any(
+        base.__module__ == builtins.__name__ for base in template.__mro__
+    )
+
+
+class Selection:
+    """The rules above and the needed ones of Numba's, in a registry that grows as functions are declared."""
+
+    def __init__(self) -> None:
+        self.registry = templates.Registry()
+        self._builtin = templates.RegistryLoader(templates.builtin_registry)
+        self.registry.globals.extend(RULES.globals)
+        self.registry.attributes.extend(enumdecl.registry.attributes)  # slots of blocks are IntEnums
+
+    def update(self) -> None:
+        """Take in what was declared since the last time."""
+        for template in filter(_is_needed, self._builtin.new_registrations("functions")):
+            self.registry.register(template)
+        for template in filter(_is_needed, self._builtin.new_registrations("attributes")):
+            self.registry.register_attr(template)
+        for value, kind in self._globals():
+            self.registry.register_global(value, kind)
+
+    def _globals(self) -> Iterator[tuple[object, types.Type]]:
+        for value, kind in self._builtin.new_registrations("globals"):
+            if not isinstance(kind, types.Function):
+                yield value, kind
+            elif needed := [template for template in kind.templates if _is_needed(template)]:
+                yield value, types.Function(needed)

@@ -1,0 +1,289 @@
+"""The Numba target for kernels: Numba's front end, with only what kernels need.
+
+Numba's CPU target knows all of Python's containers and of NumPy, runs 27 passes over each function,
+optimises each one twice and links it into the process. All of this costs time in every cold start, and a
+kernel needs none of it: its code is bytecode, integers, loads, stores and calls of intrinsics, and its
+functions are optimised once, together (`tracejit.codegen.build`). So this target has its own
+
+- typing rules (`tracejit.kernels.language`),
+- passes: bytecode to Numba's IR, type inference, lowering; no rewriting, no inlining, no parallel loops,
+- code libraries, which only collect the LLVM IR of functions and of those they call.
+
+It is built on Numba's interface for targets (`numba.core.target_extension`).
+
+    @subroutine                               # can be called from kernels; compiled once for each signature
+    def slot(block, index):
+        return load(block + 8 * index, int64)
+
+    code = translate(kernel, signature)       # LLVM IR of a kernel and of the subroutines it calls
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils, codegen, compiler, cpu, dispatcher, imputils, typed_passes, untyped_passes
+from numba.core import ir as numba_ir
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.descriptors import TargetDescriptor
+from numba.core.target_extension import CPU, dispatcher_registry, target_registry
+from numba.core.typing.context import BaseContext as TypingContext
+from numba.cpython import builtins, enumimpl, numbers, rangeobj, tupleobj
+
+from tracejit.kernels.language import LOWERING, Selection
+
+NAME = "tracejit"
+"""Of this target among Numba's."""
+
+INSTRUCTIONS = (builtins, enumimpl, numbers, rangeobj, tupleobj)
+"""The modules of Numba that declare instructions for what kernels may say: importing them does."""
+
+
+class Kernels(CPU):
+    """The target's place in Numba's hierarchy."""
+
+
+# ------------------------------------------------------------------------------------------------------- code
+
+
+class Library(codegen.CodeLibrary):
+    """The LLVM IR of a function, and the libraries of the functions it calls."""
+
+    def __init__(self, owner: Code, name: str) -> None:
+        super().__init__(owner, name)
+        self.modules: list[str] = []
+        self.called: dict[Library, None] = {}
+
+    def add_ir_module(self, ir_module: ir.Module) -> None:
+        self.modules.append(cgutils.normalize_ir_text(str(ir_module)))
+
+    def add_linking_library(self, library: Library) -> None:
+        self.called[library] = None
+
+    def finalize(self) -> None:
+        self._finalized = True
+
+    def closure(self) -> list[Library]:
+        """This library and all that it needs, each once."""
+        found: dict[Library, None] = {}
+        waiting = [self]
+        while waiting:
+            library = waiting.pop()
+            if library not in found:
+                found[library] = None
+                waiting.extend(library.called)
+        return list(found)
+
+    def get_llvm_str(self) -> str:
+        return "\n".join(self.modules)
+
+    def get_function(self, name: str) -> Any:
+        raise NotImplementedError("kernels are linked by tracejit.codegen.link")
+
+    get_asm_str = get_function
+
+
+class Code(codegen.Codegen):
+    """Makes empty modules for the host; nothing is optimised or loaded here."""
+
+    _library_class = Library
+
+    def __init__(self) -> None:
+        llvm.initialize_native_target()
+        machine = llvm.Target.from_default_triple().create_target_machine()
+        self._target_data = machine.target_data  # these two are what Numba wants to find
+        self._data_layout = str(machine.target_data)
+
+    def _create_empty_module(self, name: str) -> ir.Module:
+        module = ir.Module(cgutils.normalize_ir_text(name))
+        module.triple, module.data_layout = llvm.get_process_triple(), self._data_layout
+        return module
+
+    def _add_module(self, module: Any) -> None:
+        raise NotImplementedError("kernels are linked by tracejit.codegen.link")
+
+
+# --------------------------------------------------------------------------------------------------- contexts
+
+
+class Typing(TypingContext):
+    """Knows the types of what kernels may say."""
+
+    def init(self) -> None:
+        self.selection = Selection()
+
+    def refresh(self) -> None:
+        self.selection.update()
+        self.install_registry(self.selection.registry)
+
+    def resolve_getattr(self, typ: Any, attr: str) -> Any:
+        """As before, but functions are not asked for an attribute ``__call__``, once for each call."""
+        if attr == "__call__" and isinstance(typ, types.Function | types.Dispatcher):
+            return None
+        return super().resolve_getattr(typ, attr)
+
+
+class Lowering(cpu.CPUContext):
+    """Knows the instructions for what kernels may say."""
+
+    def init(self) -> None:
+        self.code = Code()
+        self.sizes: dict[Any, int] = {}
+        self.implementations: dict[Any, Any] = {}
+
+    def codegen(self) -> Code:
+        return self.code
+
+    def create_module(self, name: str) -> ir.Module:
+        return self.code.create_library(name).create_ir_module(name)
+
+    @property
+    def target_data(self) -> llvm.TargetData:
+        return self.code.target_data
+
+    def refresh(self) -> None:
+        self.typing_context.refresh()
+        self.install_registry(imputils.builtin_registry)
+        self.install_registry(LOWERING)
+
+    def post_lowering(self, mod: ir.Module, library: Library) -> None:
+        """Nothing: no reference counting, no fast math."""
+
+    def get_executable(self, library: Library, fndesc: Any, env: Any) -> Library:
+        """What stands for the function among Numba's: nothing that could be run."""
+        return library
+
+    def subtarget(self, **options: Any) -> Lowering:
+        """A context for one function."""
+        context = super().subtarget(**options)
+        context.implementations = {}
+        return context
+
+    def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
+        """As before, but looked up once for each function that is compiled."""
+        found = self.implementations.get((fn, sig))
+        if found is None:
+            found = self.implementations[fn, sig] = super().get_function(fn, sig, _firstcall)
+        return found
+
+    def get_abi_sizeof(self, ty: ir.Type) -> int:
+        """As before, but LLVM is asked once: it may be busy in another thread."""
+        size = self.sizes.get(ty)
+        if size is None:
+            size = self.sizes[ty] = super().get_abi_sizeof(ty)
+        return size
+
+
+class Target(TargetDescriptor):
+    """The two contexts, made when first used."""
+
+    options = cpu.CPUTargetOptions
+
+    @functools.cached_property
+    def typing_context(self) -> Typing:
+        return Typing()
+
+    @functools.cached_property
+    def target_context(self) -> Lowering:
+        return Lowering(self.typing_context, NAME)
+
+
+TARGET = Target(NAME)
+FLAGS = {"nopython": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
+# ----------------------------------------------------------------------------------------------------- passes
+
+
+def _assigns_again(function: Any) -> bool:
+    """Whether a variable is assigned at more than one place."""
+    assigned = [s.target.name for b in function.blocks.values() for s in b.find_insts(numba_ir.Assign)]
+    return len(set(assigned)) < len(assigned)
+
+
+class Passes:
+    """What a function goes through; has the interface of Numba's pass manager."""
+
+    pipeline_name = "kernel"
+
+    def __init__(self) -> None:
+        self.exec_times: dict[str, Any] = {}
+
+    def run(self, state: Any) -> None:
+        """Bytecode to LLVM IR."""
+        for step in (untyped_passes.TranslateByteCode, untyped_passes.FixupArgs, untyped_passes.IRProcessing):
+            step().run_pass(state)
+        again = _assigns_again(state.func_ir)
+        if again:  # each assignment may have a type of its own
+            untyped_passes.ReconstructSSA().run_pass(state)
+        typed_passes.NopythonTypeInference().run_pass(state)
+        if again:
+            typed_passes.PreLowerStripPhis().run_pass(state)
+        typed_passes.NativeLowering().run_pass(state)
+        typed_passes.NoPythonBackend().run_pass(state)
+
+
+class Compiler(compiler.CompilerBase):
+    """Numba's driver, with these passes."""
+
+    def define_pipelines(self) -> list[Passes]:
+        return [Passes()]
+
+
+class Subroutine(dispatcher.Dispatcher):
+    """A function that kernels call."""
+
+    targetdescr = TARGET
+
+    def add_overload(self, cres: Any) -> None:
+        """Keep a compiled version, for kernels only: Python cannot call it."""
+        self.overloads[tuple(cres.signature.args)] = cres
+
+    def __call__(self, *arguments: Any) -> Any:
+        raise TypeError(f"{self.py_func.__name__} can only be called from kernels")
+
+
+target_registry[NAME] = Kernels
+dispatcher_registry[Kernels] = Subroutine
+
+
+def subroutine(function: Callable[..., Any]) -> Subroutine:
+    """Declare a function that kernels call; its arguments may be anything that Numba can type."""
+    return Subroutine(function, targetoptions=FLAGS, pipeline_class=Compiler)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A function as LLVM IR: `symbol` is its name there (with Numba's convention for calls), `modules` the
+    texts of it and of all that it calls.
+    """
+
+    symbol: str
+    modules: tuple[str, ...]
+
+
+@global_compiler_lock
+def translate(function: Callable[..., Any], signature: Any) -> Translation:
+    """The LLVM IR of a Python function, not optimised."""
+    flags = compiler.Flags()
+    TARGET.options.parse_as_flags(flags, FLAGS)
+    result = compiler.compile_extra(
+        TARGET.typing_context,
+        TARGET.target_context,
+        function,
+        signature.args,
+        signature.return_type,
+        flags,
+        {},
+        pipeline_class=Compiler,
+    )
+    libraries = result.library.closure()
+    return Translation(
+        result.fndesc.llvm_func_name, tuple(m for library in libraries for m in library.modules)
+    )
