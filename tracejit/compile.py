@@ -256,17 +256,17 @@ def _infos(
 
 # ------------------------------------------------------------------------------------------------ callbacks
 
-_CALLBACK_ORDER = engine.Variable("callbacks")
+CALLBACK_ORDER = engine.Variable("callbacks")
 """Every launch with callbacks writes this, so that callbacks of different calls keep their order, too."""
 
 
 def _ordered_launch(program: engine.Program) -> Callable[[bytes, object], None]:
     """`program.launch` with the variable of all callbacks as a last argument."""
-    variable = struct.pack("q", _CALLBACK_ORDER.address)
+    variable = struct.pack("q", CALLBACK_ORDER.address)
 
     def launch(packed: bytes, keep: object) -> None:
         half = len(packed) // 2
-        program.launch(packed[:half] + bytes(8) + packed[half:] + variable, (keep, _CALLBACK_ORDER))
+        program.launch(packed[:half] + bytes(8) + packed[half:] + variable, (keep, CALLBACK_ORDER))
 
     return launch
 

@@ -71,7 +71,7 @@ def check(
             compare(same_arguments, arguments, f"{where}: arguments")
             compare(traced.state, plain.state, f"{where}: state")
     text = function.explain()
-    assert ("piecewise" in text) == piecewise, text
+    assert ("runs piecewise" in text) == piecewise, text
     if traces is not None:
         assert function.cache_info().traces == traces, text
         if not piecewise:

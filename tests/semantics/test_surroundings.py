@@ -127,7 +127,7 @@ def test_strings_flags_and_containers_are_guarded(monkeypatch):
         assert float(step(x)[0]) == 4 + 4 + 9
     finally:
         CHOICES.add(1)
-    assert "piecewise" not in step.explain()
+    assert "runs piecewise" not in step.explain()
 
 
 @pytest.mark.parametrize("kind", [argparse.Namespace, types.SimpleNamespace])

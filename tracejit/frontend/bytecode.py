@@ -15,8 +15,10 @@ import functools
 import types
 from dataclasses import dataclass
 
-_GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
-_LOADS = _GLOBAL_LOADS | {"LOAD_DEREF", "LOAD_ATTR", "LOAD_METHOD"}
+_GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+_VARIABLES = _GLOBAL_LOADS | {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
+_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
+_LOADS = _VARIABLES | _ATTRIBUTES
 _STORES = {"STORE_ATTR", "DELETE_ATTR"}
 DYNAMIC = frozenset(
     {"getattr", "setattr", "delattr", "vars", "__dict__", "attrgetter", "methodcaller", "__setattr__"}
@@ -69,7 +71,7 @@ def facts(code: types.CodeType) -> Facts:
         before: str | None = None
         for instruction in dis.get_instructions(each):
             name, operand = instruction.opname, instruction.argval
-            is_attribute = name in ("LOAD_ATTR", "LOAD_METHOD")
+            is_attribute = name in _ATTRIBUTES
             if before is not None and name not in ("PRECALL", "CACHE"):
                 uses.add((before, operand if is_attribute else ""))
             if name in _GLOBAL_LOADS:
@@ -90,6 +92,26 @@ def facts(code: types.CodeType) -> Facts:
         frozenset(loaded), frozenset(names), frozenset(strings), frozenset(stored), frozenset(uses), items,
         not DYNAMIC.isdisjoint(loaded | attributes),
     )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)
+def _reads(code: types.CodeType) -> dict[int, tuple[frozenset[str], frozenset[str]]]:
+    """By line: variables (not local ones) and attributes that `code` itself reads or writes."""
+    found: dict[int, tuple[set[str], set[str]]] = {}
+    for instruction in dis.get_instructions(code):
+        line = instruction.positions.lineno if instruction.positions is not None else None
+        variables, attributes = found.setdefault(line or 0, (set(), set()))
+        if instruction.opname in _VARIABLES:
+            variables.add(instruction.argval)
+        elif instruction.opname in _ATTRIBUTES or instruction.opname in _STORES:
+            attributes.add(instruction.argval)
+    return {line: (frozenset(a), frozenset(b)) for line, (a, b) in found.items()}
+
+
+def read_at(code: types.CodeType, lines: set[int]) -> tuple[frozenset[str], frozenset[str]]:
+    """Variables and attributes that `code` itself mentions on these lines; without lines, on all of them."""
+    reads = [read for line, read in _reads(code).items() if line in lines or not lines or line == 0]
+    return frozenset().union(*(v for v, _ in reads)), frozenset().union(*(a for _, a in reads))
 
 
 def _strings(constants: tuple[object, ...]) -> list[str]:

@@ -12,10 +12,10 @@ import numpy as np
 
 from tracejit.frontend.bytecode import mention
 from tracejit.frontend.captured import LIMIT, Held, read_part
-from tracejit.frontend.kinds import IDENTITY, PLAIN
+from tracejit.frontend.kinds import IDENTITY, PLAIN, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.replay import Source
-from tracejit.frontend.slots import Slot, Whole, same_items
+from tracejit.frontend.slots import Attribute, Cell, Global, Slot, Whole, same_items
 from tracejit.frontend.surroundings import Surroundings
 
 
@@ -33,6 +33,7 @@ class Guards:
     def __init__(self, surroundings: Surroundings, source: Source, described: dict[str, str]):
         self.surroundings, self.source, self.described = surroundings, source, described
         self.bound: set[str] = set()  # variables that are bound by now
+        self.attributes: set[str] = set()  # names of attributes that were read
         self.arrays: list[Slot] = []
 
     def _found(self, slot: Slot) -> bool:
@@ -47,12 +48,9 @@ class Guards:
 
     def emit(self) -> None:
         """Check everything but arrays, which are collected in `arrays`."""
-        executed = self.surroundings.executed
-        left = [
-            slot
-            for slot in self.surroundings.slots.values()
-            if (slot.code is None or slot.code in executed) and id(slot.holder) not in self.surroundings.logs
-        ]
+        surroundings = self.surroundings
+        self.attributes = surroundings.attributes_read()
+        left = [slot for slot in surroundings.slots.values() if self._was_read(slot)]
         found = [slot for slot in left if self._found(slot)]
         while found:  # the same object may be held by code that was not executed, too, and found there first
             for slot in left:
@@ -62,14 +60,37 @@ class Guards:
             checked = set(map(id, found))
             left = [slot for slot in left if id(slot) not in checked]
             found = [slot for slot in left if self._found(slot)]
-        for holder, names, code in self.surroundings.shadows:
-            if code in executed:
-                self.source.require(f"{holder}.keys().isdisjoint({self.source.constant(frozenset(names))})")
-        for seen in self.surroundings.seen:
+        for holder, names, code in surroundings.shadows:
+            missing = names & surroundings.variables_read(code)
+            if missing:
+                self.source.require(f"{holder}.keys().isdisjoint({self.source.constant(frozenset(missing))})")
+        for seen in surroundings.seen:
+            missing = seen.absent if surroundings.dynamic else seen.absent & self.attributes
             known = not seen.variable.startswith("h") or seen.variable in self.bound
-            if seen.absent and known and hasattr(seen.value, "__dict__"):
-                absent = self.source.constant(frozenset(seen.absent))
+            if missing and known and hasattr(seen.value, "__dict__"):
+                absent = self.source.constant(frozenset(missing))
                 self.source.require(f"{seen.variable}.__dict__.keys().isdisjoint({absent})")
+
+    def _was_read(self, slot: Slot) -> bool:
+        """Whether what ran can have read the slot: a variable, by its code; an attribute, by its name."""
+        surroundings = self.surroundings
+        if id(slot.holder) in surroundings.logs:
+            return False
+        if slot.code is not None:
+            if not isinstance(slot, Global | Cell):
+                return slot.code in surroundings.executed
+            return slot.key in surroundings.variables_read(slot.code)
+        if not isinstance(slot, Attribute) or surroundings.dynamic or trusted(type(slot.holder).__module__):
+            return True
+        return slot.key in self.attributes or slot.key.startswith("__")
+
+    def flags(self) -> list[str]:
+        """Checks of the globals that are flags, for calls that run piecewise as long as these stay."""
+        return [
+            f"{slot.expression} is {slot.value}"
+            for slot in self.surroundings.slots.values()
+            if isinstance(slot, Global) and type(slot.value) is bool and self._was_read(slot)
+        ]
 
     def _line_of(self, slot: Slot) -> str | None:
         return mention(self.surroundings.codes, str(slot.key))

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tracejit.frontend.bytecode import codes, facts
+from tracejit.frontend.bytecode import codes, facts, read_at
 from tracejit.frontend.captured import Held
 from tracejit.frontend.kinds import FIXED, PACKAGE, PLAIN, Transparent, is_python_class, trusted
 from tracejit.frontend.ndarray import NDArray
@@ -60,7 +60,7 @@ class Surroundings:
         self.function, self.source, self.numbers = function, source, numbers
         self.slots: dict[str, Slot] = {}  # by expression; cells by identity
         self.codes: set[types.CodeType] = set()
-        self.executed: set[types.CodeType] = set()
+        self.executed: dict[types.CodeType, set[int]] = {}  # code that ran, and its lines (empty: all)
         self.names: set[str] = set()
         self.stored: set[str] = set()
         self.strings: set[str] = set()
@@ -399,6 +399,18 @@ class Surroundings:
                 uses = {u for code in self.executed for u in facts(code).uses if u[0] in names}
                 if {attribute for _name, attribute in uses} <= {function.__name__}:
                     self.logs.add(id(owner))
+
+    def variables_read(self, code: types.CodeType) -> set[str]:
+        """Globals and cells that this code, or functions defined in it, read while the body ran."""
+        inside = [each for each in codes(code) if each in self.executed]
+        return {name for each in inside for name in read_at(each, self.executed[each])[0]}
+
+    def attributes_read(self) -> set[str]:
+        """Names of attributes that were read or written while the body ran; strings may be such names."""
+        found: set[str] = set()
+        for code, lines in self.executed.items():
+            found |= read_at(code, lines)[1] | facts(code).strings
+        return found
 
     def variable_of(self, value: Any) -> str | None:
         """The variable by which a replay finds this very object."""

@@ -196,6 +196,8 @@ class _Call:
         """An entry for calls that take the branches that this one took while it was recorded."""
         source, facts = Source(), self.arguments.facts
         source.lines, source.names = self.argument_lines, self.source.names
+        for flag in Guards(self.surroundings, source, facts).flags():
+            source.require(flag)
         self._check_numbers(source, branches_only=True)
         source.names["PIECEWISE"], source.names["CLOCK"] = PIECEWISE, CLOCK
         source.actions.append("entry.used = next(CLOCK); return PIECEWISE")

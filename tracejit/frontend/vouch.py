@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tracejit import engine
+from tracejit.compile import CALLBACK_ORDER
 from tracejit.errors import ArgumentError, TracejitError, locate
 from tracejit.frontend import trees
 from tracejit.frontend.array import ArrayCore
@@ -107,6 +109,7 @@ def callback(function: Callable[..., object], *args: Any) -> None:
             ArgumentError(f"callback: expected a function, got {type(function).__name__}"), user_location()
         )
     if trace is None or trace.piecewise:
+        engine.wait(CALLBACK_ORDER)
         function(*(a.numpy() if isinstance(a, ArrayCore) else plain(a) for a in args))
         return
     _check_closure(function)

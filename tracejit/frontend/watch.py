@@ -6,7 +6,8 @@ builtin types known to be pure pass; any other C function (``time.time``, ``prin
 piecewise, and so does a function of Python's library outside the modules known to be pure (``random.gauss``,
 ``logging.info``). Python functions that the surroundings did not find by name are followed now.
 
-What is inside a function vouched for with `tj.pure` is not watched.
+The lines that run are noted, too: names on other lines need no guards. What is inside a function vouched for
+with `tj.pure` is not watched.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ def watching(trace: Trace, surroundings: Surroundings) -> Iterator[None]:
                 if name is not None:
                     trace.give_up(f"{name}() may have an effect or give another result on every call", REMEDY)
             return
-        surroundings.executed.add(code)
+        surroundings.executed[code] = set()
         if code in surroundings.codes:
             return
         surroundings.extend(code, frame.f_globals)
@@ -201,15 +202,28 @@ def watching(trace: Trace, surroundings: Surroundings) -> Iterator[None]:
         elif event == "c_call":
             called_c(frame, argument)
 
+    def enter(frame: Any, event: str, argument: Any) -> Any:
+        return None if trace.vouched or trusted(frame.f_globals.get("__name__")) else note_line
+
+    def note_line(frame: Any, event: str, argument: Any) -> Any:
+        if event == "line":
+            surroundings.executed.setdefault(frame.f_code, set()).add(frame.f_lineno)
+        return note_line
+
     before, collecting = sys.getprofile(), gc.isenabled()
+    lines = sys.gettrace() is None  # else a debugger or coverage needs it, and all lines count as executed
 
     def stop() -> None:
         sys.setprofile(before)
+        if lines:
+            sys.settrace(None)
         if collecting:
             gc.enable()
 
     gc.disable()  # what the collector calls (finalizers, gc.callbacks) would look like calls of the body
     sys.setprofile(profile)
+    if lines:
+        sys.settrace(enter)
     try:
         yield
     finally:
