@@ -53,6 +53,7 @@ class FreeNodes:
         self.written = {effect.target for effect in graph.effects}
         self.written |= {node.inputs[0] for node in graph.nodes if node.op is ops.update}
         self.light: dict[Node, int] = {}  # with depth
+        self.viewed: set[Node] = set()  # light nodes that read through a view
         self.solid: set[Value] = set(self.results)
         for node in graph.nodes:
             self.solid.update(self.needs_memory(node))
@@ -135,7 +136,7 @@ class FreeNodes:
         """
         if not node.op.has(Trait.ELEMENTWISE) or node.op.has(Trait.EXPENSIVE) or node.op.has(Trait.CAN_FAIL):
             return False
-        if node.output in self.solid or not self.only_for_kernels(node.output):
+        if node.output in self.solid:
             return False
         operands = {v for v in node.inputs if not v.type.on_host}
         sources = [v for v in self.origins(operands) if not v.type.on_host]
@@ -146,16 +147,24 @@ class FreeNodes:
         smaller = node.output.type.dtype.itemsize < source.type.dtype.itemsize
         if depth > DEPTH or smaller or source.type.size != node.output.type.size:
             return False
+        below = self.producers.get(operand)
+        viewed = below is not None and (below.op is ops.view or below in self.viewed)
+        if not self.only_for_kernels(node.output, through_views=not viewed):
+            return False
         if source in self.producers and not self.leaves(source, members | {node}):
             return False
         self.light[node] = depth
+        self.viewed.update([node] * viewed)
         return True
 
-    def only_for_kernels(self, value: Value) -> bool:
-        """Whether all users of `value` compute elementwise or reduce."""
+    def only_for_kernels(self, value: Value, through_views: bool) -> bool:
+        """Whether all users of `value` compute elementwise or reduce; or see it through views that do."""
         return all(
             user.op.has(Trait.ELEMENTWISE)
             or is_fold(user)
-            or (user.op is ops.view and user in self and self.only_for_kernels(user.output))
+            or (through_views and user.op is ops.view and self.is_seen_by_kernels(user))
             for user in self.users.get(value, [])
         )
+
+    def is_seen_by_kernels(self, view: Node) -> bool:
+        return view in self and self.only_for_kernels(view.output, through_views=True)

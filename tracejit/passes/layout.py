@@ -10,7 +10,7 @@ body stay index maps:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from tracejit import ops
@@ -53,43 +53,59 @@ def _split(extents: Sequence[int], strides: Sequence[int], shapes: Iterable[tupl
     return View(0, tuple(new_extents), tuple(new_strides))
 
 
-def layout(body: Graph) -> tuple[Domain, View, View]:
-    """The domain, and the views over it that values of the full and of the kept size have by nature."""
+Layout = tuple[Domain, View, View]
+"""A domain, and the views over it that values of the full and of the kept size have by nature."""
+
+
+def layouts(body: Graph) -> Iterator[Layout]:
+    """What a kernel of `body` may walk, best first.
+
+    Without a reduction, any shape of the right size in the body will do if all index maps can be
+    written over it. That does not depend on which values are outputs, apart from their size: a body
+    that works keeps working when fewer of its values are needed outside.
+    """
     folds = [node for node in body.nodes if is_fold(node)]
-    if not folds:
-        shape = _stored(body, body.outputs[0]).type.shape
-        size = math.prod(shape)
-        home = _split(shape, contiguous_strides(shape), _shapes(body, size)) if size else View.of_shape(shape)
-        return Domain(home.shape, ()), home, home
-    fold = folds[0]
+    if folds:
+        yield _reduction_layout(body, folds[0])
+        return
+    first = _stored(body, body.outputs[0]).type.shape
+    size = math.prod(first)
+    if not size:
+        home = View.of_shape(first)
+        yield Domain(home.shape, ()), home, home
+        return
+    shapes = _shapes(body, size)
+    for shape in dict.fromkeys([first, *shapes]):
+        home = _split(shape, contiguous_strides(shape), shapes)
+        yield Domain(home.shape, ()), home, home
+
+
+def _reduction_layout(body: Graph, fold: Node) -> Layout:
+    """The domain of a body whose first reduction is `fold`."""
     (x,) = fold.inputs
-    axes = reduced_axes(fold)
+    axes, pieces = reduced_axes(fold), fold.attrs.get("pieces", 0)
     kept = [a for a in range(x.type.ndim) if a not in axes]
     whole, rest = View.of_shape(x.type.shape), View.of_shape([x.type.shape[a] for a in kept])
-    reduced = whole.permute(axes)
     if not whole.size:
-        domain = Domain(rest.shape, reduced.shape, fold.attrs.get("pieces", 0))
+        reduced = whole.permute(axes)
+        domain = Domain(rest.shape, reduced.shape, pieces)
         return domain, whole.permute([*kept, *axes]), View(0, domain.shape, rest.strides + (0,) * len(axes))
     shapes = _shapes(body, whole.size)
     outer = _split(*_pair(whole.permute(kept)), shapes)
-    inner = _split(*_pair(reduced), shapes)
-    domain = Domain(outer.shape, inner.shape, fold.attrs.get("pieces", 0))
-    zeros = (0,) * len(inner.shape)
-    return (
-        domain,
-        View(0, domain.shape, outer.strides + inner.strides),
-        View(0, domain.shape, contiguous_strides(outer.shape) + zeros),
-    )
+    inner = _split(*_pair(whole.permute(axes)), shapes)
+    domain = Domain(outer.shape, inner.shape, pieces)
+    full = View(0, domain.shape, outer.strides + inner.strides)
+    return domain, full, View(0, domain.shape, contiguous_strides(outer.shape) + (0,) * len(inner.shape))
 
 
 def _pair(view: View) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return view.shape, view.strides
 
 
-def _shapes(body: Graph, size: int) -> set[tuple[int, ...]]:
-    """Shapes of all arrays of `size` elements in the body."""
-    values = [v for node in body.nodes for v in node.outputs] + list(body.inputs)
-    return {v.type.shape for v in values if v.type.size == size and not v.type.on_host}
+def _shapes(body: Graph, size: int) -> list[tuple[int, ...]]:
+    """Shapes of all arrays of `size` elements in the body, in order of appearance."""
+    values = [*body.inputs, *(v for node in body.nodes for v in node.outputs)]
+    return list(dict.fromkeys(v.type.shape for v in values if v.type.size == size and not v.type.on_host))
 
 
 def _stored(body: Graph, output: Value) -> Value:

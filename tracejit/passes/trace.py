@@ -38,7 +38,7 @@ from tracejit.passes.domain import (
     piece_length,
     row_tile,
 )
-from tracejit.passes.layout import ALONG_AXIS, is_fold, layout, reduced_axes
+from tracejit.passes.layout import ALONG_AXIS, Layout, is_fold, layouts, reduced_axes
 from tracejit.passes.regions import disjoint
 
 INT64 = np.dtype("int64")
@@ -46,7 +46,19 @@ INT64 = np.dtype("int64")
 
 def trace(body: Graph) -> Program:
     """The body as terms over one domain, with as few dimensions as possible; raises `Unfusable`."""
-    tracer = _Tracer(body)
+    reason = None
+    for layout in layouts(body):
+        try:
+            return _traced(body, layout)
+        except Unfusable as error:
+            reason = reason or error
+    assert reason is not None, "a body has a layout"
+    raise reason
+
+
+def _traced(body: Graph, layout: Layout) -> Program:
+    """The program over one layout."""
+    tracer = _Tracer(body, *layout)
     stores = tuple(s for position, value in enumerate(body.outputs) for s in tracer.stores(position, value))
     program = merge(Program(tracer.domain, tuple(tracer.terms), stores, tracer.matmul))
     if program.domain.pieces:
@@ -65,14 +77,13 @@ class _Tracer:
     """Terms by demand, each made once for a value and a view."""
 
     body: Graph
-    domain: Domain = field(init=False)
-    full: View = field(init=False)
-    kept: View = field(init=False)
+    domain: Domain
+    full: View
+    kept: View
     terms: list[Term] = field(default_factory=list)
     matmul: Node | None = None
 
     def __post_init__(self) -> None:
-        self.domain, self.full, self.kept = layout(self.body)
         self.producers = _producers(self.body)
         self.inputs = {value: i for i, value in enumerate(self.body.inputs)}
         self.made: dict[tuple[Value, View | None], Term] = {}
