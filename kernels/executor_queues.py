@@ -89,11 +89,11 @@ from tracejit.kernels.executor_threads import get, native, put, wake
 @native
 def before(a, b):
     """Whether task `a` runs before `b`: higher priority, then older launch, then order in the launch."""
-    first, second = get(a + TASK_PRIORITY), get(b + TASK_PRIORITY)
+    first, second = get(a, TASK_PRIORITY), get(b, TASK_PRIORITY)
     if first != second:
         return first > second
-    first = get(get(a + TASK_INSTANCE) + INSTANCE_SEQUENCE)
-    second = get(get(b + TASK_INSTANCE) + INSTANCE_SEQUENCE)
+    first = get(get(a, TASK_INSTANCE), INSTANCE_SEQUENCE)
+    second = get(get(b, TASK_INSTANCE), INSTANCE_SEQUENCE)
     if first != second:
         return first < second
     return a < b
@@ -108,58 +108,58 @@ def meld(a, b):
         return a
     if before(b, a):
         a, b = b, a
-    put(b + TASK_SIBLING, get(a + TASK_CHILD))
-    put(a + TASK_CHILD, b)
+    put(b, TASK_SIBLING, get(a, TASK_CHILD))
+    put(a, TASK_CHILD, b)
     return a
 
 
 @native
 def heap_push(heap, task):
-    put(task + TASK_CHILD, 0)
-    put(task + TASK_SIBLING, 0)
-    put(heap, meld(get(heap), task))
+    put(task, TASK_CHILD, 0)
+    put(task, TASK_SIBLING, 0)
+    put(heap, 0, meld(get(heap, 0), task))
 
 
 @native
 def heap_pop(heap):
     """Take the first task out of a heap that is not empty."""
-    top = get(heap)
-    child = get(top + TASK_CHILD)
+    top = get(heap, 0)
+    child = get(top, TASK_CHILD)
     pairs = 0  # a list through TASK_SIBLING
     while child != 0:
-        partner = get(child + TASK_SIBLING)
+        partner = get(child, TASK_SIBLING)
         following = 0
         if partner != 0:
-            following = get(partner + TASK_SIBLING)
+            following = get(partner, TASK_SIBLING)
         joined = meld(child, partner)
-        put(joined + TASK_SIBLING, pairs)
+        put(joined, TASK_SIBLING, pairs)
         pairs = joined
         child = following
     rest = 0
     while pairs != 0:
-        following = get(pairs + TASK_SIBLING)
+        following = get(pairs, TASK_SIBLING)
         rest = meld(pairs, rest)
         pairs = following
     if rest != 0:
-        put(rest + TASK_SIBLING, 0)
-    put(heap, rest)
+        put(rest, TASK_SIBLING, 0)
+    put(heap, 0, rest)
     return top
 
 
 @native
 def enqueue(engine, task):
     """`task` may run. Tasks of a failed launch are only skipped, which native threads do for both lanes."""
-    instance = get(task + TASK_INSTANCE)
-    if get(task + TASK_LANE) == HOST and get(instance + INSTANCE_ERROR) == 0:
+    instance = get(task, TASK_INSTANCE)
+    if get(task, TASK_LANE) == HOST and get(instance, INSTANCE_ERROR) == 0:
         heap_push(engine + ENGINE_HOST_READY, task)
-        put(engine + ENGINE_HOST_COUNT, get(engine + ENGINE_HOST_COUNT) + 1)
-        if get(engine + ENGINE_HOSTS_IDLE) != 0:
-            wake(get(engine + ENGINE_HOSTS_IDLE))
+        put(engine, ENGINE_HOST_COUNT, get(engine, ENGINE_HOST_COUNT) + 1)
+        if get(engine, ENGINE_HOSTS_IDLE) != 0:
+            wake(get(engine, ENGINE_HOSTS_IDLE))
         return
     heap_push(engine + ENGINE_READY, task)
-    put(engine + ENGINE_DEMAND, get(engine + ENGINE_DEMAND) + max(1, get(task + TASK_CHUNKS)))
-    sequence = max(get(engine + ENGINE_DEMAND_SEQUENCE), get(instance + INSTANCE_SEQUENCE))
-    put(engine + ENGINE_DEMAND_SEQUENCE, sequence)
+    put(engine, ENGINE_DEMAND, get(engine, ENGINE_DEMAND) + max(1, get(task, TASK_CHUNKS)))
+    sequence = max(get(engine, ENGINE_DEMAND_SEQUENCE), get(instance, INSTANCE_SEQUENCE))
+    put(engine, ENGINE_DEMAND_SEQUENCE, sequence)
 
 
 # --- Started tasks with chunks left: a list, because tasks leave it from the middle -------------------------
@@ -167,25 +167,25 @@ def enqueue(engine, task):
 
 @native
 def list_started(engine, task):
-    first = get(engine + ENGINE_STARTED)
-    put(task + TASK_LISTED, 1)
-    put(task + TASK_PREVIOUS, 0)
-    put(task + TASK_NEXT, first)
+    first = get(engine, ENGINE_STARTED)
+    put(task, TASK_LISTED, 1)
+    put(task, TASK_PREVIOUS, 0)
+    put(task, TASK_NEXT, first)
     if first != 0:
-        put(first + TASK_PREVIOUS, task)
-    put(engine + ENGINE_STARTED, task)
+        put(first, TASK_PREVIOUS, task)
+    put(engine, ENGINE_STARTED, task)
 
 
 @native
 def unlist_started(engine, task):
-    following, previous = get(task + TASK_NEXT), get(task + TASK_PREVIOUS)
-    put(task + TASK_LISTED, 0)
+    following, previous = get(task, TASK_NEXT), get(task, TASK_PREVIOUS)
+    put(task, TASK_LISTED, 0)
     if following != 0:
-        put(following + TASK_PREVIOUS, previous)
+        put(following, TASK_PREVIOUS, previous)
     if previous != 0:
-        put(previous + TASK_NEXT, following)
+        put(previous, TASK_NEXT, following)
     else:
-        put(engine + ENGINE_STARTED, following)
+        put(engine, ENGINE_STARTED, following)
 
 
 # --- Variables ----------------------------------------------------------------------------------------------
@@ -194,22 +194,22 @@ def unlist_started(engine, task):
 @native
 def append_request(request):
     """Put a root request at the end of its variable's queue; grant it if nothing stands in the way."""
-    variable, bits = get(request + REQUEST_VARIABLE), get(request + REQUEST_BITS)
-    tail = get(variable + VARIABLE_TAIL)
-    put(variable + VARIABLE_OWNER, 0)
-    put(variable + VARIABLE_TAIL, request)
-    put(request + REQUEST_PREVIOUS, tail)
-    put(request + REQUEST_NEXT, 0)
+    variable, bits = get(request, REQUEST_VARIABLE), get(request, REQUEST_BITS)
+    tail = get(variable, VARIABLE_TAIL)
+    put(variable, VARIABLE_OWNER, 0)
+    put(variable, VARIABLE_TAIL, request)
+    put(request, REQUEST_PREVIOUS, tail)
+    put(request, REQUEST_NEXT, 0)
     granted = 1
     if tail == 0:
-        put(variable + VARIABLE_HEAD, request)
+        put(variable, VARIABLE_HEAD, request)
     else:
-        put(tail + REQUEST_NEXT, request)
-        if bits & WRITES or get(tail + REQUEST_BITS) & WRITES or get(tail + REQUEST_GRANTED) == 0:
+        put(tail, REQUEST_NEXT, request)
+        if bits & WRITES or get(tail, REQUEST_BITS) & WRITES or get(tail, REQUEST_GRANTED) == 0:
             granted = 0
     if bits & WRITES:
-        put(variable + VARIABLE_PUSHED, get(variable + VARIABLE_PUSHED) + 1)
-    put(request + REQUEST_GRANTED, granted)
+        put(variable, VARIABLE_PUSHED, get(variable, VARIABLE_PUSHED) + 1)
+    put(request, REQUEST_GRANTED, granted)
     if granted:
         inherit_poison(request)
     return granted
@@ -218,10 +218,10 @@ def append_request(request):
 @native
 def inherit_poison(request):
     """A granted request that reads garbage fails its launch, under the name of the first failure."""
-    instance = get(request + REQUEST_INSTANCE)
-    poison = get(get(request + REQUEST_VARIABLE) + VARIABLE_POISON)
-    if poison != 0 and get(request + REQUEST_BITS) & READS and get(instance + INSTANCE_ERROR) == 0:
-        put(instance + INSTANCE_ERROR, poison)
+    instance = get(request, REQUEST_INSTANCE)
+    poison = get(get(request, REQUEST_VARIABLE), VARIABLE_POISON)
+    if poison != 0 and get(request, REQUEST_BITS) & READS and get(instance, INSTANCE_ERROR) == 0:
+        put(instance, INSTANCE_ERROR, poison)
 
 
 @native
@@ -230,31 +230,31 @@ def enrol(instance, variables):
 
     Returns whether every request was granted. An alias joins the request of the argument met first.
     """
-    start, count = get(instance + INSTANCE_REQUESTS), get(instance + INSTANCE_ARGUMENT_COUNT)
+    start, count = get(instance, INSTANCE_REQUESTS), get(instance, INSTANCE_ARGUMENT_COUNT)
     for i in range(count):
-        request, variable = start + i * REQUEST_BYTES, get(variables + 8 * i)
-        users, bits = get(request + REQUEST_USER_COUNT), get(request + REQUEST_ACCESS)
-        put(request + REQUEST_ROOT, 0)
+        request, variable = start + i * REQUEST_BYTES, get(variables, 8 * i)
+        users, bits = get(request, REQUEST_USER_COUNT), get(request, REQUEST_ACCESS)
+        put(request, REQUEST_ROOT, 0)
         if users == 0 or variable == 0:
             continue
-        root = get(variable + VARIABLE_OWNER)
+        root = get(variable, VARIABLE_OWNER)
         if root == 0:
-            put(variable + VARIABLE_OWNER, request)
-            put(request + REQUEST_VARIABLE, variable)
-            put(request + REQUEST_ROOT, request)
-            put(request + REQUEST_ALIAS, 0)
-            put(request + REQUEST_BITS, bits)
-            put(request + REQUEST_LEFT, users)
+            put(variable, VARIABLE_OWNER, request)
+            put(request, REQUEST_VARIABLE, variable)
+            put(request, REQUEST_ROOT, request)
+            put(request, REQUEST_ALIAS, 0)
+            put(request, REQUEST_BITS, bits)
+            put(request, REQUEST_LEFT, users)
         else:
-            put(request + REQUEST_ROOT, root)
-            put(request + REQUEST_ALIAS, get(root + REQUEST_ALIAS))
-            put(root + REQUEST_ALIAS, request)
-            put(root + REQUEST_BITS, get(root + REQUEST_BITS) | bits)
-            put(root + REQUEST_LEFT, get(root + REQUEST_LEFT) + users)
+            put(request, REQUEST_ROOT, root)
+            put(request, REQUEST_ALIAS, get(root, REQUEST_ALIAS))
+            put(root, REQUEST_ALIAS, request)
+            put(root, REQUEST_BITS, get(root, REQUEST_BITS) | bits)
+            put(root, REQUEST_LEFT, get(root, REQUEST_LEFT) + users)
     free = 1
     for i in range(count):
         request = start + i * REQUEST_BYTES
-        if get(request + REQUEST_ROOT) == request:
+        if get(request, REQUEST_ROOT) == request:
             free &= append_request(request)
     return free
 
@@ -262,21 +262,21 @@ def enrol(instance, variables):
 @native
 def grant(engine, request):
     """Grant a root request that had to wait: its tasks, under all its aliases, miss one thing less."""
-    put(request + REQUEST_GRANTED, 1)
+    put(request, REQUEST_GRANTED, 1)
     inherit_poison(request)
-    tasks = get(get(request + REQUEST_INSTANCE) + INSTANCE_TASKS)
+    tasks = get(get(request, REQUEST_INSTANCE), INSTANCE_TASKS)
     while request != 0:
-        users = get(request + REQUEST_USERS)
-        for i in range(get(request + REQUEST_USER_COUNT)):
-            meet(engine, tasks + get(users + 8 * i) * TASK_BYTES)
-        request = get(request + REQUEST_ALIAS)
+        users = get(request, REQUEST_USERS)
+        for i in range(get(request, REQUEST_USER_COUNT)):
+            meet(engine, tasks + get(users, 8 * i) * TASK_BYTES)
+        request = get(request, REQUEST_ALIAS)
 
 
 @native
 def meet(engine, task):
     """One of the things that `task` waits for has come."""
-    unmet = get(task + TASK_UNMET) - 1
-    put(task + TASK_UNMET, unmet)
+    unmet = get(task, TASK_UNMET) - 1
+    put(task, TASK_UNMET, unmet)
     if unmet == 0:
         enqueue(engine, task)
 
@@ -284,31 +284,31 @@ def meet(engine, task):
 @native
 def release(engine, request):
     """Take a root request out of its queue, leave the launch's failure behind, grant what follows."""
-    variable, bits = get(request + REQUEST_VARIABLE), get(request + REQUEST_BITS)
-    error = get(get(request + REQUEST_INSTANCE) + INSTANCE_ERROR)
-    following, previous = get(request + REQUEST_NEXT), get(request + REQUEST_PREVIOUS)
+    variable, bits = get(request, REQUEST_VARIABLE), get(request, REQUEST_BITS)
+    error = get(get(request, REQUEST_INSTANCE), INSTANCE_ERROR)
+    following, previous = get(request, REQUEST_NEXT), get(request, REQUEST_PREVIOUS)
     if previous == 0:
-        put(variable + VARIABLE_HEAD, following)
+        put(variable, VARIABLE_HEAD, following)
     else:
-        put(previous + REQUEST_NEXT, following)
+        put(previous, REQUEST_NEXT, following)
     if following == 0:
-        put(variable + VARIABLE_TAIL, previous)
+        put(variable, VARIABLE_TAIL, previous)
     else:
-        put(following + REQUEST_PREVIOUS, previous)
+        put(following, REQUEST_PREVIOUS, previous)
     if bits & WRITES:
-        put(variable + VARIABLE_DONE, get(variable + VARIABLE_DONE) + 1)
+        put(variable, VARIABLE_DONE, get(variable, VARIABLE_DONE) + 1)
         if error == 0 or bits & POISONS:
-            put(variable + VARIABLE_POISON, error)
+            put(variable, VARIABLE_POISON, error)
         else:
-            put(variable + VARIABLE_FAILURE, error)
-    if get(variable + VARIABLE_WAITERS) > 0:
+            put(variable, VARIABLE_FAILURE, error)
+    if get(variable, VARIABLE_WAITERS) > 0:
         notify(engine)
-    while previous == 0 and following != 0 and get(following + REQUEST_GRANTED) == 0:
+    while previous == 0 and following != 0 and get(following, REQUEST_GRANTED) == 0:
         grant(engine, following)
-        if get(following + REQUEST_BITS) & WRITES:
+        if get(following, REQUEST_BITS) & WRITES:
             return
-        following = get(following + REQUEST_NEXT)
-        if following != 0 and get(following + REQUEST_BITS) & WRITES:
+        following = get(following, REQUEST_NEXT)
+        if following != 0 and get(following, REQUEST_BITS) & WRITES:
             return
 
 
@@ -318,23 +318,23 @@ def release(engine, request):
 @native
 def satisfied(engine, thread):
     """Whether what `thread` waits for has come."""
-    kind, place, target = get(thread + THREAD_KIND), get(thread + THREAD_OBJECT), get(thread + THREAD_TARGET)
+    kind, place, target = get(thread, THREAD_KIND), get(thread, THREAD_OBJECT), get(thread, THREAD_TARGET)
     if kind == WRITTEN:
-        return get(place + VARIABLE_DONE) >= target
+        return get(place, VARIABLE_DONE) >= target
     if kind == UNUSED:
-        return get(place + VARIABLE_HEAD) == 0
+        return get(place, VARIABLE_HEAD) == 0
     if kind == LAUNCH:
-        return get(place + INSTANCE_SEQUENCE) != target or get(place + INSTANCE_LEFT) == 0
-    oldest = get(engine + ENGINE_OLDEST)  # kind is ALL
-    return oldest == 0 or get(oldest + INSTANCE_SEQUENCE) > target
+        return get(place, INSTANCE_SEQUENCE) != target or get(place, INSTANCE_LEFT) == 0
+    oldest = get(engine, ENGINE_OLDEST)  # kind is ALL
+    return oldest == 0 or get(oldest, INSTANCE_SEQUENCE) > target
 
 
 @native
 def notify(engine):
     """Wake the threads whose wait is over."""
-    thread = get(engine + ENGINE_WAITERS_IDLE)
+    thread = get(engine, ENGINE_WAITERS_IDLE)
     while thread != 0:
-        following = get(thread + THREAD_NEXT)
+        following = get(thread, THREAD_NEXT)
         if satisfied(engine, thread):
             wake(thread)
         thread = following
@@ -343,48 +343,48 @@ def notify(engine):
 @native
 def fail(instance, task, status):
     """Note the launch's first failure: its other tasks are skipped."""
-    if get(instance + INSTANCE_ERROR) == 0:
-        put(instance + INSTANCE_ERROR, get(instance + INSTANCE_SEQUENCE))
-        put(instance + INSTANCE_FAILED_TASK, (task - get(instance + INSTANCE_TASKS)) // TASK_BYTES)
-        put(instance + INSTANCE_STATUS, status)
+    if get(instance, INSTANCE_ERROR) == 0:
+        put(instance, INSTANCE_ERROR, get(instance, INSTANCE_SEQUENCE))
+        put(instance, INSTANCE_FAILED_TASK, (task - get(instance, INSTANCE_TASKS)) // TASK_BYTES)
+        put(instance, INSTANCE_STATUS, status)
 
 
 @native
 def finish_task(task):
     """`task` has ended: release what it used last, make its successors ready."""
-    instance = get(task + TASK_INSTANCE)
-    engine, requests = get(instance + INSTANCE_ENGINE), get(instance + INSTANCE_REQUESTS)
-    uses = get(task + TASK_USES)
-    for i in range(get(task + TASK_USE_COUNT)):
-        root = get(requests + get(uses + 8 * i) * REQUEST_BYTES + REQUEST_ROOT)
+    instance = get(task, TASK_INSTANCE)
+    engine, requests = get(instance, INSTANCE_ENGINE), get(instance, INSTANCE_REQUESTS)
+    uses = get(task, TASK_USES)
+    for i in range(get(task, TASK_USE_COUNT)):
+        root = get(requests + get(uses, 8 * i) * REQUEST_BYTES, REQUEST_ROOT)
         if root != 0:
-            left = get(root + REQUEST_LEFT) - 1
-            put(root + REQUEST_LEFT, left)
+            left = get(root, REQUEST_LEFT) - 1
+            put(root, REQUEST_LEFT, left)
             if left == 0:
                 release(engine, root)
-    tasks, successors = get(instance + INSTANCE_TASKS), get(task + TASK_SUCCESSORS)
-    for i in range(get(task + TASK_SUCCESSOR_COUNT)):
-        meet(engine, tasks + get(successors + 8 * i) * TASK_BYTES)
-    left = get(instance + INSTANCE_LEFT) - 1
-    put(instance + INSTANCE_LEFT, left)
+    tasks, successors = get(instance, INSTANCE_TASKS), get(task, TASK_SUCCESSORS)
+    for i in range(get(task, TASK_SUCCESSOR_COUNT)):
+        meet(engine, tasks + get(successors, 8 * i) * TASK_BYTES)
+    left = get(instance, INSTANCE_LEFT) - 1
+    put(instance, INSTANCE_LEFT, left)
     if left == 0:
         finish_launch(instance)
-        put(instance + INSTANCE_NEXT_FINISHED, get(engine + ENGINE_FINISHED))
-        put(engine + ENGINE_FINISHED, instance)
+        put(instance, INSTANCE_NEXT_FINISHED, get(engine, ENGINE_FINISHED))
+        put(engine, ENGINE_FINISHED, instance)
 
 
 @native
 def finish_launch(instance):
     """Take a launch out of those in flight."""
-    engine = get(instance + INSTANCE_ENGINE)
-    newer, older = get(instance + INSTANCE_NEWER), get(instance + INSTANCE_OLDER)
-    put(instance + INSTANCE_LEFT, 0)
+    engine = get(instance, INSTANCE_ENGINE)
+    newer, older = get(instance, INSTANCE_NEWER), get(instance, INSTANCE_OLDER)
+    put(instance, INSTANCE_LEFT, 0)
     if newer == 0:
-        put(engine + ENGINE_NEWEST, older)
+        put(engine, ENGINE_NEWEST, older)
     else:
-        put(newer + INSTANCE_OLDER, older)
+        put(newer, INSTANCE_OLDER, older)
     if older == 0:
-        put(engine + ENGINE_OLDEST, newer)
+        put(engine, ENGINE_OLDEST, newer)
     else:
-        put(older + INSTANCE_NEWER, newer)
+        put(older, INSTANCE_NEWER, newer)
     notify(engine)

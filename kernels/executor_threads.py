@@ -50,24 +50,24 @@ usleep = external("usleep", int32(int64))
 
 
 @intrinsic
-def get(typingctx, address):
-    """The word at `address`."""
+def get(typingctx, record, offset):
+    """The word at `offset` of a record."""
 
     def codegen(context, builder, signature, args):
-        return builder.load(builder.inttoptr(args[0], I64.as_pointer()))
+        return builder.load(builder.inttoptr(builder.add(*args), I64.as_pointer()))
 
-    return int64(int64), codegen
+    return int64(int64, int64), codegen
 
 
 @intrinsic
-def put(typingctx, address, value):
-    """Write the word at `address`."""
+def put(typingctx, record, offset, value):
+    """Write the word at `offset` of a record."""
 
     def codegen(context, builder, signature, args):
-        builder.store(args[1], builder.inttoptr(args[0], I64.as_pointer()))
+        builder.store(args[2], builder.inttoptr(builder.add(args[0], args[1]), I64.as_pointer()))
         return context.get_dummy_value()
 
-    return void(int64, int64), codegen
+    return void(int64, int64, int64), codegen
 
 
 @native
@@ -84,36 +84,36 @@ def unlock(engine):
 def now(thread):
     """The monotonic clock in nanoseconds."""
     clock_gettime(MONOTONIC, thread + THREAD_TIME)
-    return get(thread + THREAD_TIME) * BILLION + get(thread + THREAD_TIME + 8)
+    return get(thread, THREAD_TIME) * BILLION + get(thread + THREAD_TIME, 8)
 
 
 @native
 def link(head, thread):
     """Put `thread` first in the list of idle threads at `head`: the one that was busy last is woken first."""
-    first = get(head)
-    put(thread + THREAD_LIST, head)
-    put(thread + THREAD_NEXT, first)
-    put(thread + THREAD_PREVIOUS, 0)
+    first = get(head, 0)
+    put(thread, THREAD_LIST, head)
+    put(thread, THREAD_NEXT, first)
+    put(thread, THREAD_PREVIOUS, 0)
     if first != 0:
-        put(first + THREAD_PREVIOUS, thread)
-    put(head, thread)
+        put(first, THREAD_PREVIOUS, thread)
+    put(head, 0, thread)
 
 
 @native
 def unlink(thread):
-    following, previous = get(thread + THREAD_NEXT), get(thread + THREAD_PREVIOUS)
+    following, previous = get(thread, THREAD_NEXT), get(thread, THREAD_PREVIOUS)
     if following != 0:
-        put(following + THREAD_PREVIOUS, previous)
+        put(following, THREAD_PREVIOUS, previous)
     if previous != 0:
-        put(previous + THREAD_NEXT, following)
+        put(previous, THREAD_NEXT, following)
     else:
-        put(get(thread + THREAD_LIST), following)
+        put(get(thread, THREAD_LIST), 0, following)
 
 
 @native
 def wake(thread):
     """Make an idle thread return from `idle`. The caller holds the lock."""
-    asleep = get(thread + THREAD_IDLE) == ASLEEP
+    asleep = get(thread, THREAD_IDLE) == ASLEEP
     unlink(thread)
     store_release(thread + THREAD_IDLE, AWAKE)  # pairs with load_acquire in `idle`
     if asleep:
@@ -128,9 +128,9 @@ def sleep(engine, thread, duration):
     only the moment at which an unsuccessful one gives up.
     """
     clock_gettime(REALTIME, thread + THREAD_TIME)
-    end = get(thread + THREAD_TIME + 8) + min(duration, LONGEST_SLEEP)
-    put(thread + THREAD_TIME, get(thread + THREAD_TIME) + end // BILLION)
-    put(thread + THREAD_TIME + 8, end % BILLION)
+    end = get(thread + THREAD_TIME, 8) + min(duration, LONGEST_SLEEP)
+    put(thread, THREAD_TIME, get(thread, THREAD_TIME) + end // BILLION)
+    put(thread + THREAD_TIME, 8, end % BILLION)
     condition_timedwait(thread + THREAD_CONDITION, engine + ENGINE_LOCK, thread + THREAD_TIME)
 
 
@@ -138,22 +138,22 @@ def sleep(engine, thread, duration):
 def idle(engine, thread, head, deadline):
     """Stand in the list at `head` until woken or until `deadline`. The lock is held before and after."""
     link(head, thread)
-    put(thread + THREAD_IDLE, SPINNING)
-    spin = get(engine + ENGINE_SPIN)
+    put(thread, THREAD_IDLE, SPINNING)
+    spin = get(engine, ENGINE_SPIN)
     if spin > 0:
         unlock(engine)
         limit = min(now(thread) + spin, deadline)
         while load_acquire(thread + THREAD_IDLE) == SPINNING and now(thread) < limit:  # pairs with `wake`
             pause()
         lock(engine)
-        if get(thread + THREAD_IDLE) == AWAKE:
+        if get(thread, THREAD_IDLE) == AWAKE:
             return
-    put(thread + THREAD_IDLE, ASLEEP)
-    while get(thread + THREAD_IDLE) == ASLEEP:
+    put(thread, THREAD_IDLE, ASLEEP)
+    while get(thread, THREAD_IDLE) == ASLEEP:
         left = deadline - now(thread)
         if left <= 0:
             unlink(thread)
-            put(thread + THREAD_IDLE, AWAKE)
+            put(thread, THREAD_IDLE, AWAKE)
         else:
             sleep(engine, thread, left)
 
@@ -164,23 +164,23 @@ def rouse(engine, spare):
 
     Threads that wait for a result come first: they have to wake up anyway, and their caches are warm.
     """
-    wanted = get(engine + ENGINE_DEMAND) - spare
-    sequence = get(engine + ENGINE_DEMAND_SEQUENCE)
-    put(engine + ENGINE_DEMAND, 0)
-    put(engine + ENGINE_DEMAND_SEQUENCE, 0)
-    thread = get(engine + ENGINE_WAITERS_IDLE)
+    wanted = get(engine, ENGINE_DEMAND) - spare
+    sequence = get(engine, ENGINE_DEMAND_SEQUENCE)
+    put(engine, ENGINE_DEMAND, 0)
+    put(engine, ENGINE_DEMAND_SEQUENCE, 0)
+    thread = get(engine, ENGINE_WAITERS_IDLE)
     while wanted > 0 and thread != 0:
-        following = get(thread + THREAD_NEXT)
-        if get(thread + THREAD_LIMIT) >= sequence:
+        following = get(thread, THREAD_NEXT)
+        if get(thread, THREAD_LIMIT) >= sequence:
             wake(thread)
             wanted -= 1
         thread = following
-    while wanted > 0 and get(engine + ENGINE_WORKERS_IDLE) != 0:
-        wake(get(engine + ENGINE_WORKERS_IDLE))
+    while wanted > 0 and get(engine, ENGINE_WORKERS_IDLE) != 0:
+        wake(get(engine, ENGINE_WORKERS_IDLE))
         wanted -= 1
 
 
 @native
 def wake_all(head):
-    while get(head) != 0:
-        wake(get(head))
+    while get(head, 0) != 0:
+        wake(get(head, 0))

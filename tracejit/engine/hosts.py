@@ -77,6 +77,8 @@ class Run:
         thread.task = self.outer
         if failure is not None or not call.asynchronous:
             self._end(failure)
+        if isinstance(failure, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise failure  # Ctrl-C under the naive engine
 
     def __call__(self, error: BaseException | None = None) -> None:
         if not self._end(error):

@@ -42,24 +42,33 @@ def drain(seconds: float = float("inf")) -> bool:
     return code == 1
 
 
+_quiet = False  # whether `_before_fork` got through: the hooks after a fork run even if it raised
+
+
 def _before_fork() -> None:
+    global _quiet
     if native.loaded():
         if threads.current().task is None:
             drain(PATIENCE)
         LOCK.acquire()
         native.calls().quiesce(ENGINE.address)
+        _quiet = True
 
 
 def _after_in_parent() -> None:
-    if native.loaded():
+    global _quiet
+    if _quiet:
+        _quiet = False
         native.calls().resume(ENGINE.address)
         LOCK.release()
         settle()  # what a thread turned away from while the engine was paused
 
 
 def _after_in_child() -> None:
-    if not native.loaded():
+    global _quiet
+    if not _quiet:
         return
+    _quiet = False
     native.calls().resume_child(ENGINE.address)
     workers.forget()
     hosts.forget()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ import numpy as np
 
 from tracejit.engine import native
 from tracejit.engine.native import ENGINE, LOCK, Record
-from tracejit.engine.threads import THREADS
+from tracejit.engine.threads import THREADS, current
 from tracejit.errors import EngineError
 from tracejit.kernels.executor_layout import (
     ENGINE_EVENT_CAPACITY,
@@ -84,7 +83,7 @@ def record_host(name: str, location: str | None, start: int) -> None:
     """Note a Python task that ends now."""
     events = _host_events
     if events is not None:
-        events.append(Event(name, location, threading.current_thread().name, start, time.monotonic_ns()))
+        events.append(Event(name, location, current().name, start, time.monotonic_ns()))
 
 
 class Recording:

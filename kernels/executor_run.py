@@ -1,0 +1,178 @@
+"""How threads run ready tasks: pick one, run chunks of it, leave it.
+
+A task stays in the list of started tasks while it has chunks left, so that further threads can join it. Each
+thread that is inside counts as active; the last one to leave a task whose chunks are all taken ends it.
+"""
+
+from __future__ import annotations
+
+from tracejit.kernels.executor_layout import (
+    ENGINE_ACTIVE,
+    ENGINE_DEMAND,
+    ENGINE_DEMAND_SEQUENCE,
+    ENGINE_EVENT_CAPACITY,
+    ENGINE_EVENT_COUNT,
+    ENGINE_EVENTS,
+    ENGINE_PAUSED,
+    ENGINE_READY,
+    ENGINE_STARTED,
+    EVENT_BYTES,
+    EVENT_END,
+    EVENT_LABEL,
+    EVENT_START,
+    EVENT_THREAD,
+    INSTANCE_ERROR,
+    INSTANCE_SCRATCH,
+    INSTANCE_SEQUENCE,
+    NEVER,
+    TASK_ACTIVE,
+    TASK_BLOCK,
+    TASK_CHUNK,
+    TASK_CHUNKS,
+    TASK_CLAIMED,
+    TASK_FUNCTION,
+    TASK_INSTANCE,
+    TASK_LABEL,
+    TASK_LISTED,
+    TASK_PRIORITY,
+    TASK_STATUS,
+    TASK_UNITS,
+    THREAD_DEADLINE,
+    THREAD_LIMIT,
+    THREAD_NEED,
+    THREAD_NUMBER,
+    THREAD_SCRATCH,
+    THREAD_SCRATCH_BYTES,
+    THREAD_STOP,
+)
+from tracejit.kernels.executor_queues import (
+    fail,
+    finish_task,
+    heap_pop,
+    list_started,
+    unlist_started,
+)
+from tracejit.kernels.executor_threads import (
+    get,
+    lock,
+    native,
+    now,
+    put,
+    rouse,
+    unlock,
+)
+from tracejit.kernels.memory import (
+    atomic_add,
+    call_kernel,
+    load_acquire,
+    store_release,
+)
+
+
+@native
+def pick(engine, thread):
+    """The next task for `thread`; 0 if there is none, -1 if the thread's scratch memory is too small.
+
+    A running task with chunks left comes before a ready one of the same priority.
+    """
+    if get(engine, ENGINE_PAUSED) != 0:
+        return 0
+    task, top = get(engine, ENGINE_STARTED), get(engine, ENGINE_READY)
+    if task == 0 or (top != 0 and get(top, TASK_PRIORITY) > get(task, TASK_PRIORITY)):
+        task = top
+    if task == 0:
+        return 0
+    instance = get(task, TASK_INSTANCE)
+    if get(instance, INSTANCE_SEQUENCE) > get(thread, THREAD_LIMIT):
+        return 0
+    if get(instance, INSTANCE_SCRATCH) > get(thread, THREAD_SCRATCH_BYTES):
+        put(thread, THREAD_NEED, get(instance, INSTANCE_SCRATCH))
+        return -1
+    if get(task, TASK_LISTED) == 0:
+        heap_pop(engine + ENGINE_READY)
+        if get(task, TASK_CHUNKS) > 1:
+            list_started(engine, task)
+    return task
+
+
+@native
+def run_chunks(engine, thread, task):
+    """Run chunks of `task` until none is left or `thread` has to leave; the smallest nonzero status."""
+    function, block = get(task, TASK_FUNCTION), get(task, TASK_BLOCK)
+    units, chunk, chunks = get(task, TASK_UNITS), get(task, TASK_CHUNK), get(task, TASK_CHUNKS)
+    scratch, deadline = get(thread, THREAD_SCRATCH), get(thread, THREAD_DEADLINE)
+    smallest = 0
+    while True:
+        index = atomic_add(task + TASK_CLAIMED, 1)  # pairs with itself: each index goes to one thread
+        if index >= chunks:
+            return smallest
+        low = index * chunk
+        status = call_kernel(function, block, low, min(low + chunk, units), scratch)
+        if status != 0 and (smallest == 0 or status < smallest):
+            smallest = status
+        if chunks > 1:
+            halted = load_acquire(engine + ENGINE_PAUSED)  # pairs with store_release in `quiesce`
+            halted |= load_acquire(thread + THREAD_STOP)  # pairs with store_release in `stop_thread`
+            if halted != 0 or now(thread) >= deadline:
+                return smallest
+
+
+@native
+def record_event(engine, thread, task, start):
+    """Write a profiler event into the ring; the caller holds the lock."""
+    ring = get(engine, ENGINE_EVENTS)
+    if ring == 0:
+        return
+    count = get(engine, ENGINE_EVENT_COUNT)
+    event = ring + count % get(engine, ENGINE_EVENT_CAPACITY) * EVENT_BYTES
+    put(event, EVENT_LABEL, get(task, TASK_LABEL))
+    put(event, EVENT_THREAD, get(thread, THREAD_NUMBER))
+    put(event, EVENT_START, start)
+    put(event, EVENT_END, now(thread))
+    put(engine, ENGINE_EVENT_COUNT, count + 1)
+
+
+@native
+def leave(engine, task, status):
+    """A thread has stopped running chunks of `task`; the last one to leave ends the task."""
+    active = get(task, TASK_ACTIVE) - 1
+    put(task, TASK_ACTIVE, active)
+    smallest = get(task, TASK_STATUS)
+    if status != 0 and (smallest == 0 or status < smallest):
+        put(task, TASK_STATUS, status)
+    if load_acquire(task + TASK_CLAIMED) < get(task, TASK_CHUNKS):  # pairs with atomic_add in `run_chunks`
+        return  # it stands in the list of started tasks, and `pass_on` finds somebody for it
+    if get(task, TASK_LISTED) != 0:
+        unlist_started(engine, task)
+    if active == 0:
+        if get(task, TASK_STATUS) != 0:
+            fail(get(task, TASK_INSTANCE), task, get(task, TASK_STATUS))
+        finish_task(task)
+
+
+@native
+def execute(engine, thread, task):
+    """Run a picked task, or skip it if its launch has failed. The lock is held before and after."""
+    if get(get(task, TASK_INSTANCE), INSTANCE_ERROR) != 0:
+        store_release(task + TASK_CLAIMED, get(task, TASK_CHUNKS))  # pairs with atomic_add in `run_chunks`
+    put(engine, ENGINE_ACTIVE, get(engine, ENGINE_ACTIVE) + 1)
+    put(task, TASK_ACTIVE, get(task, TASK_ACTIVE) + 1)
+    start = 0
+    if get(engine, ENGINE_EVENTS) != 0:
+        start = now(thread)
+    unlock(engine)
+    status = run_chunks(engine, thread, task)
+    lock(engine)
+    if start != 0:
+        record_event(engine, thread, task, start)
+    put(engine, ENGINE_ACTIVE, get(engine, ENGINE_ACTIVE) - 1)
+    leave(engine, task, status)
+
+
+@native
+def pass_on(engine):
+    """A thread turns away from ready work: see that another one looks after it."""
+    if get(engine, ENGINE_STARTED) != 0 or get(engine, ENGINE_READY) != 0:
+        put(engine, ENGINE_DEMAND, 1)
+        put(engine, ENGINE_DEMAND_SEQUENCE, NEVER)  # a worker, not another thread that waits
+        rouse(engine, 0)
