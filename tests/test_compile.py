@@ -15,6 +15,7 @@ from tests.golden import check_golden
 from tests.graphs import F4, F8, I4, I8, outcome, random_graph, random_inputs
 from tests.launching import launch, start
 from tracejit import compile, engine, loader, ops
+from tracejit.assemble import At, Job, failure
 from tracejit.codegen.emit import emit
 from tracejit.codegen.lower import lower
 from tracejit.compile import compile_graph, run_reference, schedule_key
@@ -263,11 +264,45 @@ def test_a_failing_call_changes_nothing_and_names_the_line():
     addresses = [a.ctypes.data for a in (kept, index, out)]
     packed = schedule.pack.pack(*addresses, *(v.address for v in variables))
     schedule.launch(packed, (kept, index, out, variables))
-    with pytest.raises(OutOfBoundsError, match=r"(?s)index number 1 .* extent 5.*model\.py:9"):
+    with pytest.raises(OutOfBoundsError, match=r"(?s)index 7 is out .* extent 5.*model\.py:9"):
         engine.wait(variables[2])
-    with pytest.raises(OutOfBoundsError):
-        engine.wait(variables[0])
+    engine.wait(variables[0])  # has kept its content; the failure is told
     np.testing.assert_array_equal(kept, x)
+
+
+@pytest.mark.parametrize("size", [100, 1_000_000])
+def test_a_bad_index_is_named(size):
+    b = Builder()
+    x, index = b.input(ArrayType((5,), F4)), b.input(ArrayType((size,), np.dtype("int32")))
+    shifted = b.emit(ops.add, index, b.emit(ops.constant, value=1, dtype=np.dtype("int32")))
+    checked = b.emit(ops.check_index, b.emit(ops.astype, shifted, dtype=I8), extent=5, axis=0)
+    schedule = compile_graph(b.graph([b.emit(ops.gather, x, checked, axis=0)]))
+    indices = np.zeros(size, np.int32)
+    indices[[size // 2, size - 1]] = [-9, 10]
+    arrays, variables = (
+        (np.arange(5, dtype=F4), indices, np.zeros(size, F4)),
+        [engine.Variable() for _ in "xiy"],
+    )
+    packed = schedule.pack.pack(*(a.ctypes.data for a in arrays), *(v.address for v in variables))
+    schedule.launch(packed, (arrays, variables))
+    with pytest.raises(OutOfBoundsError, match="index -8 is out of bounds"):
+        engine.wait(variables[2])
+
+
+def test_a_bad_index_that_was_overwritten_is_named_by_its_position():
+    b = Builder()
+    index = b.input(ArrayType((3,), I8))
+    b.emit(ops.check_index, index, extent=5, axis=0, location="model.py:9")
+    indices = np.array([0, 7, 0])
+    block = np.array([indices.ctypes.data])
+    job = Job("check_index", (), (At(index),), 1, 1)
+    error = failure(b.nodes[0], 2, job, block.ctypes.data)
+    assert "index 7 is out of bounds for axis 0 with extent 5" in str(error)
+    indices[1] = 1
+    error = failure(b.nodes[0], 2, job, block.ctypes.data)
+    assert isinstance(error, OutOfBoundsError)
+    assert "index number 1 is out of bounds for axis 0 with extent 5" in str(error)
+    assert "model.py:9" in str(error)
 
 
 def test_callbacks_see_values_in_order_over_several_calls():

@@ -29,6 +29,7 @@ from tracejit.codegen.emit import emit
 from tracejit.codegen.lower import lower
 from tracejit.codegen.spec import Address, Integer, Lowered
 from tracejit.errors import OutOfBoundsError, VerificationError, locate
+from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.view import View
@@ -294,8 +295,16 @@ def locations(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lines))
 
 
-def failure(node: Node, status: int) -> BaseException:
-    """The exception for a task that reported `status`: 1 plus the position of the first bad index."""
+def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
+    """The exception for a task that reported `status`: 1 plus the position of the first bad index.
+
+    The index itself is found by checking once more, on what the task's argument block, at address `block`,
+    leads to. A later launch may have overwritten that; then only the position is known.
+    """
+    try:
+        _check_again(node, job, block)
+    except OutOfBoundsError as error:
+        return error
     inner = node.attrs["body"].nodes if node.op is ops.fused else (node,)
     checks = [n for n in inner if can_fail(n)]
     what = "; or ".join(
@@ -303,5 +312,39 @@ def failure(node: Node, status: int) -> BaseException:
         f"{n.attrs['extent'] - 1}"
         for n in checks
     )
-    error = OutOfBoundsError(f"index number {status - 1} is out of bounds for {what}")
-    return locate(error, checks[0].location if checks else node.location)
+    unnamed = OutOfBoundsError(f"index number {status - 1} is out of bounds for {what}")
+    return locate(unnamed, checks[0].location if checks else node.location)
+
+
+def _check_again(node: Node, job: Job, block: int) -> None:
+    """Let the NumPy evaluator do the index checks of a task."""
+    body: Graph | None = node.attrs.get("body")
+    nodes, inputs = (body.nodes, body.inputs) if body else ((node,), node.inputs)
+    needed: set[Value] = set()
+    path = []
+    for inner in reversed(nodes):
+        if can_fail(inner) or not needed.isdisjoint(inner.outputs):
+            path.append(inner)
+            needed.update(inner.inputs)
+    memory = _operands(node, job, block)
+    known = {v: memory[outer] for v, outer in zip(inputs, node.inputs, strict=True) if outer in memory}
+    for inner in reversed(path):
+        if known.keys() >= set(inner.inputs):
+            try:
+                results = evaluate_node(inner, [known[v] for v in inner.inputs])
+            except OutOfBoundsError as error:
+                raise locate(error, inner.location) from None
+            known.update(zip(inner.outputs, results, strict=True))
+
+
+def _operands(node: Node, job: Job, block: int) -> dict[Value, np.ndarray]:
+    """The inputs of a task that its argument block, at address `block`, leads to, as they are in memory."""
+    found = {}
+    for position, word in enumerate(job.words):
+        if isinstance(word, At) and word.value in node.inputs:
+            start, type = block + 8 * position, word.value.type
+            if not type.on_host:
+                start = ctypes.c_int64.from_address(start).value - word.offset
+            memory = memoryview((ctypes.c_char * type.nbytes).from_address(start))
+            found[word.value] = np.ndarray(type.shape, type.dtype, memory)
+    return found

@@ -117,7 +117,7 @@ def _schedule(
         memory.arena_bytes,
         max((this.scratch for this in jobs), default=0),
         _modes(memory) + [engine.WRITE] * blocks.has_callbacks,
-        lambda index, status: failure(nodes[index], status),
+        lambda index, status, block: failure(nodes[index], status, jobs[index], block),
     )
     return Schedule(
         graph=graph,

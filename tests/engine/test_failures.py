@@ -111,7 +111,7 @@ class Checked:
             [0] * 9,
             patches,
             arguments=[READ, FRESH, WRITE],
-            on_error=lambda index, status: OutOfBoundsError(f"task {index}: element {status - 1}"),
+            on_error=lambda index, status, block: OutOfBoundsError(f"task {index}: element {status - 1}"),
         )
 
     def launch(self):
@@ -131,9 +131,7 @@ def test_a_failing_kernel_changes_nothing(cost, workers):
         engine.wait(world.fresh)
     with pytest.raises(OutOfBoundsError, match="element 5"):  # fresh memory stays poisoned
         engine.wait(world.fresh)
-    with pytest.raises(OutOfBoundsError):  # existing storage tells it once
-        engine.wait(world.state)
-    engine.wait(world.state)
+    engine.wait(world.state)  # has kept its content, and the failure is told
     assert list(world.cells[8:10]) == [0, 50]
     world.cells[5:7] = 0
     world.launch()
@@ -143,11 +141,28 @@ def test_a_failing_kernel_changes_nothing(cost, workers):
 
 
 @pytest.mark.parametrize("cost", [0, BIG])
+def test_existing_storage_tells_a_failure_that_nobody_has_seen_once(cost):
+    world = Checked(cost)
+    world.cells[0] = -1
+    world.launch()
+    with pytest.raises(OutOfBoundsError):
+        engine.wait(world.state)
+    engine.wait(world.state)
+    world.launch()
+    world.launch()  # the second failure's mark stands where the first one's stood
+    with pytest.raises(OutOfBoundsError):
+        engine.wait(world.state)
+    with pytest.raises(OutOfBoundsError):
+        engine.wait_all()  # the first of them
+    engine.wait(world.state)
+
+
+@pytest.mark.parametrize("cost", [0, BIG])
 def test_a_launch_that_reads_poison_fails_under_the_first_name(cost):
     world = Checked(cost)
     engine.push(explode, writes=[world.data], name="loader")
     world.launch()
-    for variable in (world.fresh, world.state, world.data):
+    for variable in (world.state, world.fresh, world.data):  # a wait for what kept its content tells it once
         with pytest.raises(EngineError, match="loader"):
             engine.wait(variable)
     assert not world.cells.any()
@@ -243,3 +258,19 @@ def test_ctrl_c_interrupts_a_wait_and_leaves_the_engine_usable():
     engine.push(lambda: seen.append(1), reads=[variable])
     engine.wait_all()
     assert seen == [1]
+
+
+def test_an_on_error_that_raises_is_told_too():
+    def on_error(index, status, block):
+        raise LookupError("no such line")
+
+    variable, cell = Variable(), np.full(1, -1, np.int64)
+    tasks = [task("check", uses=(0,), cost=BIG)]
+    program = Program(tasks, [0, 0, 0], [(1, 0, 0)], arguments=[FRESH], on_error=on_error)
+    for _ in range(3):
+        program.launch(pack((cell.ctypes.data, variable)), (cell, variable))
+    with pytest.raises(EngineError, match="'check' failed") as caught:
+        engine.wait(variable)
+    assert isinstance(caught.value.__cause__, LookupError)
+    with pytest.raises(EngineError):
+        engine.wait_all()

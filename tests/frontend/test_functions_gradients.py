@@ -147,3 +147,24 @@ def test_in_all_modes(name, run):
     rng = np.random.default_rng(4)
     arrays = [away_from_kinks(rng, (3, 4), -2, 2)]
     check(FUNCTIONS_OF_ONE[name], arrays, rng, call=run)
+
+
+def test_eager_gradients_of_long_programs_keep_numbers_too():
+    """More nodes than a recording holds, so the backward pass reads values and numbers of flushed ones."""
+
+    def loss(x):
+        y = x
+        for i in range(40):
+            y = tj.sin(y) / (i + 2) + y * 0.5 + x**3 / 5
+        return (y * y).sum() / 7
+
+    def slope(x):
+        return (tj.grad(loss)(x) ** 2).sum()
+
+    x = tj.linspace(0.1, 0.9, 5, dtype=tj.float64)
+    for function in (loss, slope):
+        gradient = tj.grad(function)(x).numpy()
+        np.testing.assert_allclose(gradient, tj.jit(tj.grad(function))(x).numpy(), rtol=1e-9)
+        steps = [tj.asarray(1e-5 * row) for row in np.eye(5)]
+        central = [(float(function(x + h)) - float(function(x - h))) / 2e-5 for h in steps]
+        np.testing.assert_allclose(gradient, central, rtol=1e-5, atol=1e-9)

@@ -222,3 +222,10 @@ def test_disjoint_sees_columns():
     left, right = (View.of_shape((4, 6)).slice_axis(1, lo, lo + 3) for lo in (0, 3))
     assert disjoint(left, right, (4, 6))
     assert not disjoint(left, left, (4, 6))
+
+
+@pytest.mark.parametrize("shapes", [((0, 4), (4, 3)), ((2, 0), (0, 3)), ((2, 4), (4, 0))])
+def test_a_product_of_nothing_is_zeros(shapes):
+    case = Case(shape=shapes[0])
+    y = case.b.input(ArrayType(shapes[1], F4))
+    assert case.result(case.b.emit(ops.matmul, case.x, y)) == ["full"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 
 from tracejit.engine.native import LOCK
@@ -28,6 +29,13 @@ class Failure:
 _failures: OrderedDict[int, Failure] = OrderedDict()
 
 
+def renew(error: BaseException) -> BaseException:
+    """The same exception once more, without the traceback that raising it has left."""
+    new = copy(error)
+    new.__cause__ = error.__cause__
+    return new
+
+
 def record(sequence: int, make: Callable[[], BaseException]) -> None:
     """Remember the failure of launch `sequence`, once."""
     with LOCK:
@@ -39,6 +47,12 @@ def record(sequence: int, make: Callable[[], BaseException]) -> None:
 def known(sequence: int) -> bool:
     """Whether that failure is remembered."""
     return sequence in _failures
+
+
+def told(sequence: int) -> bool:
+    """Whether a wait has raised that failure."""
+    failure = _failures.get(sequence)
+    return failure is not None and failure.told
 
 
 def tell(sequence: int) -> BaseException:

@@ -25,7 +25,7 @@ from tracejit.kernels.executor_layout import (
 class Launcher(Protocol):
     """What this module needs of a program."""
 
-    def describe(self, task: int, status: int, keep: object) -> Callable[[], BaseException]:
+    def describe(self, task: int, status: int, instance: Any) -> Callable[[], BaseException]:
         """How to make the exception for a failed task."""
 
     def call(self, task: int, instance: Any, keep: object) -> Any:
@@ -47,18 +47,18 @@ def reap() -> None:
     while address:
         program, instance, keep = IN_FLIGHT[address]
         address = instance.words[INSTANCE_NEXT_FINISHED >> 3]
-        note_failure(program, instance, keep)
+        note_failure(program, instance)
         del IN_FLIGHT[instance.address], keep
         program.recycle(instance)
 
 
-def note_failure(program: Launcher, instance: Record, keep: object) -> None:
+def note_failure(program: Launcher, instance: Record) -> None:
     """If this launch failed by itself (it did not just read what another left), remember how."""
     words = instance.words
     sequence = words[INSTANCE_SEQUENCE >> 3]
     if words[INSTANCE_ERROR >> 3] == sequence and not failures.known(sequence):
         task, status = words[INSTANCE_FAILED_TASK >> 3], words[INSTANCE_STATUS >> 3]
-        failures.record(sequence, program.describe(task, status, keep))
+        failures.record(sequence, program.describe(task, status, instance))
 
 
 def find_failure(sequence: int) -> BaseException:
@@ -70,6 +70,6 @@ def find_failure(sequence: int) -> BaseException:
 def note_running(sequence: int) -> None:
     """Remember a failure before its launch has ended."""
     if not failures.known(sequence):
-        for program, instance, keep in list(IN_FLIGHT.values()):
+        for program, instance, _ in list(IN_FLIGHT.values()):
             if instance.words[INSTANCE_SEQUENCE >> 3] == sequence:
-                note_failure(program, instance, keep)
+                note_failure(program, instance)

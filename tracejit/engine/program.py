@@ -5,10 +5,10 @@ that its kernels read. A launch takes an *instance* (a copy of all this with an 
 addresses and numbers of this call into the blocks and hands it to the executor: one native call, whatever the
 number of tasks.
 
-    tasks = [Task("scale", "train.py:7", kernel_address, block=0, units=1000, chunk=100, uses=(0, 1))] program
-    = Program(tasks, template=[0, 0], patches=[(0, 0, 0), (1, 1, 0)], arguments=[READ, FRESH])
-    program.launch(struct.pack("4q", x.address, y.address, x_variable.address, y_variable.address), keep=(x,
-    y))
+    tasks = [Task("scale", "train.py:7", kernel_address, block=0, units=1000, chunk=100, uses=(0, 1))]
+    program = Program(tasks, template=[0, 0], patches=[(0, 0, 0), (1, 1, 0)], arguments=[READ, FRESH])
+    packed = struct.pack("4q", x.address, y.address, x_variable.address, y_variable.address)
+    program.launch(packed, keep=(x, y))
 
 A launch whose estimated cost is small and whose variables are free runs inside that call. Otherwise the call
 returns at once, or, if too many launches of this program are in flight, when the oldest of them has ended.
@@ -20,12 +20,13 @@ import itertools
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from tracejit.config import config
-from tracejit.engine import native, threads
+from tracejit.engine import failures, native, threads
 from tracejit.engine.hosts import Call, become_naive, settle
 from tracejit.engine.instance import Instance, Plan
 from tracejit.engine.launches import IN_FLIGHT, note_failure, reap
@@ -57,13 +58,17 @@ _numbers = itertools.count(1)
 class Program:
     """A static graph of tasks.
 
-    tasks:         in an order in which they could run template:      the argument blocks of all tasks, one
-    after the other, as int64 slots patches:       (slot, argument, addend): the launch's value of the
-    argument plus `addend` goes to the slot;
-                   (slot, ARENA, addend): the address of the instance's arena plus `addend`
-    arena_bytes:   memory that each launch has for itself scratch_bytes: memory that each thread has for
-    itself while it runs a chunk arguments:     mode of each argument on_error:      makes the exception when
-    a kernel returns a nonzero status: ``on_error(task_index, status)``
+    tasks:          in an order in which they could run
+    template:       the argument blocks of all tasks, one after the other, as int64 slots
+    patches:        (slot, argument, addend): the launch's value of the argument plus `addend` goes to the
+                    slot;
+                    (slot, ARENA, addend): the address of the instance's arena plus `addend`
+    arena_bytes:    memory that each launch has for itself
+    scratch_bytes:  memory that each thread has for itself while it runs a chunk
+    arguments:      mode of each argument
+    on_error:       makes the exception when a kernel returns a nonzero status: ``on_error(task_index, status,
+                    block)``, where `block` is the address of the task's argument block: what it leads to may
+                    still be read
 
     A launch that fails skips its remaining tasks. For WRITE and OVERWRITE arguments to keep their content
     then, every task that can fail has to come before all tasks that write them; the engine does not check
@@ -78,7 +83,7 @@ class Program:
         arena_bytes: int = 0,
         scratch_bytes: int = 0,
         arguments: Sequence[int] = (),
-        on_error: Callable[[int, int], BaseException] | None = None,
+        on_error: Callable[[int, int, int], BaseException] | None = None,
     ) -> None:
         self.tasks = list(tasks)
         blocks = np.array(template, np.int64)
@@ -133,7 +138,7 @@ class Program:
             threads.current().grow()
             self._start(instance, packed, keep)
         elif code == FAILED:
-            note_failure(self, instance, keep)
+            note_failure(self, instance)
             del IN_FLIGHT[address]
             self._free.append(instance)
         else:
@@ -172,16 +177,18 @@ class Program:
             else:
                 self._free.append(instance)
 
-    def describe(self, task: int, status: int, keep: object) -> Callable[[], BaseException]:
+    def describe(self, task: int, status: int, instance: Instance) -> Callable[[], BaseException]:
         """How to make the exception for a failed task; the engine calls this."""
-        failed, on_error = self.tasks[task], self._on_error
-
-        def make() -> BaseException:
-            if on_error is not None:
-                return on_error(task, status)
-            return locate(EngineError(f"task {failed.name!r} failed with status {status}"), failed.location)
-
-        return make
+        failed = self.tasks[task]
+        error: BaseException = locate(
+            EngineError(f"task {failed.name!r} failed with status {status}"), failed.location
+        )
+        if self._on_error is not None:
+            try:
+                error = self._on_error(task, status, instance.block + 8 * failed.block)
+            except Exception as problem:  # must not stop the engine from ending other launches
+                error.__cause__ = problem
+        return partial(failures.renew, error)
 
     def call(self, task: int, instance: Instance, keep: object) -> Call:
         """What a Python task runs; the engine calls this."""

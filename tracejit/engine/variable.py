@@ -86,9 +86,9 @@ def wait(variable: Variable, *, exclusive: bool = False) -> None:
     """Wait until everything pushed so far that writes `variable` has ended; raise if one of them failed.
 
     A failed Python task leaves its variables poisoned, and every wait raises until a later write succeeds. A
-    failed launch of kernels keeps the contents of what existed before it, and the next wait raises once. With
-    `exclusive`, wait until nothing uses the variable at all, so that the caller may write its memory. Ctrl-C
-    works.
+    failed launch of kernels keeps the contents of what existed before it: a wait for that raises only if no
+    wait has raised the failure yet. With `exclusive`, wait until nothing uses the variable at all, so that
+    the caller may write its memory. Ctrl-C works.
 
     Inside a Python task, what the task itself reads or writes is ready, and such a wait returns at once.
     """
@@ -100,9 +100,9 @@ def wait(variable: Variable, *, exclusive: bool = False) -> None:
     reap()
     words: Any = variable._words
     if words[VARIABLE_FAILURE >> 3] or words[VARIABLE_POISON >> 3]:
-        sequence = native.calls().observe(ENGINE.address, variable.address)
-        if sequence:
-            raise find_failure(sequence)
+        while sequence := native.calls().observe(ENGINE.address, variable.address):
+            if words[VARIABLE_POISON >> 3] == sequence or not failures.told(sequence):
+                raise find_failure(sequence)
 
 
 def wait_all() -> None:

@@ -26,7 +26,7 @@ from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
-from tracejit.ops import copy
+from tracejit.ops import constant, copy
 
 NODE_LIMIT = 64
 BYTE_LIMIT = 256 << 20
@@ -146,6 +146,12 @@ class EagerRecording(Recording):
         have = {id(v) for v in outputs}
         for storage, value in zip(self.live(), outputs, strict=True):
             kept[value] = Window(storage, 0, value.type.size, value)
+        kept.update(
+            (v, bound) for v, bound in zip(self.inputs, self.bound, strict=True) if type(bound) is Number
+        )
+        for node in self.nodes:
+            if node.op is constant:
+                kept[node.output] = Number(node.attrs["value"], node.attrs["value"])
         places = []
         for window in written:
             old = window.input
@@ -171,12 +177,14 @@ class EagerRecording(Recording):
                 again = Window(storage, window.lo, window.hi, window.value)
                 kept.setdefault(window.value, again)
                 windows[storage].append(again)
+        held: dict[Storage, Value] = {}
+        for value, bound in kept.items():
+            if isinstance(bound, Window):
+                held.setdefault(bound.storage, value)
         for ref in self.created:
-            storage = ref()  # type: ignore[assignment]
-            if storage is not None:
-                value = next((v for v, w in kept.items() if w.storage is storage), None)
-                if value is not None:
-                    windows[storage] = [Window(storage, 0, storage.type.size, value)]
+            created = ref()
+            if created is not None and created in held:
+                windows[created] = [Window(created, 0, created.type.size, held[created])]
         return windows
 
 

@@ -111,11 +111,12 @@ class Recording(Builder):
 
     def adopt(self, value: Value) -> None:
         """Make a value kept from an earlier recording (see `kept`) an input of this one."""
-        window = kept.get(value)
-        if window is None:
+        bound = kept.get(value)
+        if bound is None:
             raise ReplayError("an array of a finished recording is used here, but was not kept for it")
-        self._mark(window.storage)
-        self._add_input(value, window)
+        if isinstance(bound, Window):
+            self._mark(bound.storage)
+        self._add_input(value, bound)
 
     def _add_input(self, value: Value, bound: Window | Number) -> None:
         self.inputs.append(value)
@@ -246,8 +247,8 @@ class Recording(Builder):
         return self.graph(outputs, [Effect(w.input, w.value) for w in self.written()])
 
 
-kept: weakref.WeakKeyDictionary[Value, Window] = weakref.WeakKeyDictionary()
-"""Values of flushed recordings that a gradient may still need, and where they lie in memory."""
+kept: weakref.WeakKeyDictionary[Value, Window | Number] = weakref.WeakKeyDictionary()
+"""Values of flushed recordings that a gradient may still need: where they lie, or what number they are."""
 
 
 lock = threading.RLock()

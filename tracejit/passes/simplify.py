@@ -325,6 +325,16 @@ def _nothing_reduced(r: Rewriter, x: Value, *, axes: tuple[int, ...], pieces: in
     return None if axes or pieces else x
 
 
+@rule(ops.matmul)
+def _product_of_nothing(r: Rewriter, x: Value, y: Value) -> Value | None:
+    """A product without elements, or of sums without terms, is zeros; kernels of products have rows."""
+    if x.type.size and y.type.size:
+        return None
+    type = ops.matmul.infer(x.type, y.type)
+    zero = r.emit(ops.constant, **constant_of(0, type.dtype))
+    return r.emit(ops.full, zero, shape=type.shape, device=type.device)
+
+
 # ------------------------------------------------------------------------------------------------- movement
 
 

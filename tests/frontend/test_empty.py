@@ -1,0 +1,43 @@
+"""Arrays without elements in fused kernels: products, reductions and their consumers, eagerly and traced."""
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+
+PROGRAMS = {
+    "a product without rows": lambda xp, e: (xp.tanh(e @ e.T) + 1, (e.T @ e) * 2),
+    "a product and its sum": lambda xp, e: (
+        (e @ e.T).sum(axis=1),
+        (e.T @ e).sum(axis=0) + 1,
+        (e @ e.T).sum(),
+    ),
+    "columns of nothing": lambda xp, e: (xp.ones((3, 4), dtype=xp.float32) @ e.T).sum(axis=1) + 2,
+    "a product of nothing": lambda xp, e: e.T @ e + xp.ones((4, 4), dtype=xp.float32),
+    "reductions": lambda xp, e: (
+        e.sum(),
+        (e * 2).sum(axis=0),
+        e.prod(axis=0),
+        (e > 0).any(),
+        (e > 0).all(axis=0),
+    ),
+    "rows": lambda xp, e: e - (e * e).sum(axis=1, keepdims=True),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+@pytest.mark.parametrize("jitted", [False, True])
+def test_arrays_without_elements(program, jitted):
+    empty = np.zeros((0, 4), np.float32)
+
+    def body(e):
+        results = program(tj, e)
+        return results if isinstance(results, tuple) else (results,)
+
+    expected = program(np, empty)
+    run = tj.jit(body) if jitted else body
+    for _ in range(2):
+        got = run(tj.asarray(empty))
+        for a, b in zip(got, expected if isinstance(expected, tuple) else (expected,), strict=True):
+            assert (a.shape, a.dtype) == (b.shape, b.dtype)
+            np.testing.assert_array_equal(a.numpy(), b)
