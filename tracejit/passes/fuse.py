@@ -4,6 +4,7 @@ Greedy, in the user's order, one pass. A node joins the groups that compute its 
 can, else the latest that takes it) where that is
 
 - computable as one loop nest: `trace` and `schedule` accept the body (see `domain`, `phases`),
+- independent: a product does not come to wait for readers of what its epilogue would overwrite,
 - convex: no path leaves the group and comes back (see `groups`); reading a storage before it is overwritten
   counts as a path, so fusion never makes an in-place write impossible,
 - small: at most `NODES` operators and `OPERANDS` arrays,
@@ -91,11 +92,16 @@ class _Fuser:
         needed = dict.fromkeys(g for g in map(self.producer_group, origins) if g is not None)
         if self.free.lighten(node, {member for group in needed for member in group.members.values()}):
             return
-        earlier = [*needed, *self.overwritten(node)]
+        readers = self.overwritten(node)
+        earlier = [*needed, *readers]
         chosen: list[Group] = []
         if node.op is not ops.matmul and in_kernel(node) and not self.is_alias(node):
             for group in sorted(needed, key=lambda g: -g.last):
-                if group.is_kernel and self.fits([*chosen, group], node, earlier):
+                if (
+                    group.is_kernel
+                    and not self.serialises(group, [r for r in readers if r not in needed])
+                    and self.fits([*chosen, group], node, earlier)
+                ):
                     chosen.append(group)
         if chosen:
             shape = node.output.type.shape if is_plain(chosen, node) else None
@@ -128,6 +134,13 @@ class _Fuser:
         if node.op is ops.update:
             storages.append(node.inputs[0])
         return [self.group_of[reader] for storage in storages for reader in self.readers.get(storage, [])]
+
+    def serialises(self, group: Group, readers: Sequence[Group]) -> bool:
+        """Whether a product would have to wait for `readers` of what is written over, which it need not wait for
+        alone: gradients of a layer's weights and of its input stay independent.
+        """
+        waits = any(r is not group and not r.bits & group.before for r in readers)
+        return waits and any(m.op is ops.matmul for m in group.members.values())
 
     def fits(self, groups: Sequence[Group], node: Node, earlier: Sequence[Group]) -> bool:
         """Whether `groups` and `node` together are one kernel."""
