@@ -1,6 +1,7 @@
 """Generated sources as text, for review."""
 
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from tests.codegen import runner
 from tests.codegen.cases import CASES, arguments
 from tests.golden import check_golden
-from tracejit.codegen.emit import emit
+from tracejit.codegen.build import Entry, build_object
+from tracejit.codegen.emit import emit, load_source
 from tracejit.codegen.lower import lower
 from tracejit.errors import DeviceError
 
@@ -46,3 +48,12 @@ def test_unknown_targets_are_refused():
     (node,) = CASES["silu"]()
     with pytest.raises(DeviceError, match="cpu, cuda"):
         emit(lower(node).spec, "tpu")
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "running_sum"])
+def test_inner_loops_are_vectors(name):
+    """A running sum is one addition after the other; everything else uses vector registers."""
+    node = CASES[name]()[0]
+    built = build_object([Entry("kernel", load_source(emit(lower(node).spec)))])
+    vector = r"<\d+ x float>" if any(v.type.dtype == np.float32 for v in node.inputs) else r"<\d+ x i64>"
+    assert re.search(rf"(load|fadd|fmul|call) .*{vector}", built.llvm_ir)

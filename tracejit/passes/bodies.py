@@ -68,10 +68,16 @@ class Analysis:
         updates = {s.output for s in self.program.stores if s.base is not None}
         bases = {s.base for s in self.program.stores if s.base is not None}
         taken = bases | self.factors()
+        pairs = [
+            (output, value) for output, value in in_place(self.program, self.plan) if output not in updates
+        ]
         return [
             (output, position[value])
-            for output, value in in_place(self.program, self.plan)
-            if value in position and output not in updates and position[value] not in taken
+            for output, value in pairs
+            if output not in updates
+            and value in position
+            and position[value] not in taken
+            and value.type.size == self.body.outputs[output].type.size
         ]
 
     def factors(self) -> set[int]:

@@ -136,8 +136,8 @@ class _Fuser:
         return [self.group_of[reader] for storage in storages for reader in self.readers.get(storage, [])]
 
     def serialises(self, group: Group, readers: Sequence[Group]) -> bool:
-        """Whether a product would have to wait for `readers` of what is written over, which it need not wait for
-        alone: gradients of a layer's weights and of its input stay independent.
+        """Whether a product would have to wait for `readers` of what is written over, which it need not
+        wait for alone: gradients of a layer's weights and of its input stay independent.
         """
         waits = any(r is not group and not r.bits & group.before for r in readers)
         return waits and any(m.op is ops.matmul for m in group.members.values())
