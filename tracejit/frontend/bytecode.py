@@ -36,7 +36,7 @@ class Facts:
     stored:     names of attributes, globals and cells that are assigned.
     uses:       (name, attribute) where the attribute is read directly from a variable or attribute of that
                 name; (name, "") where something else is done with it.
-    stores_items: whether ``x[...] = ...`` occurs.
+    stores_items: whether ``x[...] = ...``, ``del x[...]`` or an in-place operator occurs.
     dynamic:    whether attributes may be reached whose names do not occur.
     """
 
@@ -83,8 +83,10 @@ def facts(code: types.CodeType) -> Facts:
                 stored.add(operand)
             elif is_attribute:
                 attributes.add(operand)
-            elif name == "STORE_SUBSCR":
+            elif name in ("STORE_SUBSCR", "DELETE_SUBSCR"):
                 items = True
+            elif name == "BINARY_OP":
+                items = items or instruction.argrepr.endswith("=")
             before = operand if name in _LOADS else None
         strings.update(_strings(each.co_consts))
     names = attributes | {s for s in strings if s.isidentifier()}

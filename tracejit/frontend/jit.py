@@ -192,10 +192,13 @@ def jit(function: Callable[..., Any] | None = None, *, strict: bool = False) -> 
         return functools.partial(jit, strict=strict)
     if not callable(function):
         raise ArgumentError(f"jit: expected a function, got {type(function).__name__}")
-    code = getattr(function, "__code__", None)
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     if code is not None and code.co_flags & 0x2A0:  # generator, coroutine, asynchronous generator
         raise ArgumentError(
-            f"jit: {function.__qualname__} is a generator or coroutine; "
+            f"jit: {inner.__qualname__} is a generator or coroutine; "
             "trace the function that does one step of it"
         )
     return Jitted(function, strict=strict)

@@ -42,6 +42,11 @@ _BASES = (
 )
 
 
+def is_record(cls: type) -> bool:
+    """Whether instances of `cls` only hold attributes, though it is a class of Python's library."""
+    return cls is types.SimpleNamespace or (cls.__module__, cls.__name__) == ("argparse", "Namespace")
+
+
 class Transparent:
     """A callable of this package that runs the function `__wrapped__`, whose surroundings count."""
 

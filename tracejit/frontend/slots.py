@@ -109,10 +109,10 @@ class Item(Slot):
             return GONE
 
     def put(self, value: Any) -> None:
-        if value is GONE:
-            del self.holder[self.key]
-        else:
+        if value is not GONE:
             self.holder[self.key] = value
+        elif isinstance(self.holder, dict):  # of a list, the content goes as a whole
+            self.holder.pop(self.key, None)
 
 
 class Global(Item):

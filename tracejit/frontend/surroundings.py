@@ -28,7 +28,16 @@ import numpy as np
 
 from tracejit.frontend.bytecode import codes, facts, read_at
 from tracejit.frontend.captured import Held
-from tracejit.frontend.kinds import FIXED, PACKAGE, PLAIN, Transparent, is_python_class, trusted
+from tracejit.frontend.kinds import (
+    FIXED,
+    IDENTITY,
+    PACKAGE,
+    PLAIN,
+    Transparent,
+    is_python_class,
+    is_record,
+    trusted,
+)
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.number import Numbers
 from tracejit.frontend.replay import Source
@@ -68,6 +77,7 @@ class Surroundings:
         self.seen: list[_Seen] = []
         self.held: dict[int, Held] = {}  # by identity: NumPy arrays that the body gets watched views of
         self.logs: set[int] = set()  # containers that only callbacks write
+        self.touched: set[int] = set()  # containers of which a method was called
         self.shadows: list[tuple[str, set[str], types.CodeType]] = []  # (globals, names of builtins, code)
         self._variables: dict[int, str] = {}
         self._alive: list[Any] = []
@@ -294,8 +304,9 @@ class Surroundings:
 
     def _instance_names(self, seen: _Seen, names: set[str], namespace: dict[str, Any]) -> None:
         cls = type(seen.value)
+        closed = trusted(cls.__module__) and not is_record(cls)
         for name in sorted(names):
-            kind: type[Slot] = Attribute
+            kind: type[Slot] = Slot if closed else Attribute
             if name in namespace:
                 found = namespace[name]
             else:
@@ -307,8 +318,15 @@ class Surroundings:
                     continue
                 else:
                     found, kind = held, Inherited
-            if found is not GONE:
-                self._visit(kind(seen.value, name, f"{seen.variable}.{name}", f"{seen.path}.{name}", found))
+            if found is GONE:
+                continue
+            slot = kind(seen.value, name, f"{seen.variable}.{name}", f"{seen.path}.{name}", found)
+            if closed and not isinstance(found, (NDArray, *PLAIN, *IDENTITY)):
+                what = f"{seen.path} is a {cls.__qualname__}, whose state a replay cannot check"
+                slot.refusal = what, "use it outside and pass the result as an argument"
+                self.slots[slot.expression] = slot
+            else:
+                self._visit(slot)
 
     def _class_names(self, seen: _Seen, names: set[str]) -> None:
         cls = seen.value
@@ -378,12 +396,21 @@ class Surroundings:
         return found
 
     def undo(self, changes: list[tuple[Slot, Any]]) -> None:
-        """Every slot holds again what it held before the body ran."""
+        """Every slot holds again what it held before the body ran, unless it was not the body that changed it."""
         for slot, _now in changes:
-            slot.put(slot.value)
+            if self.is_ours(slot):
+                slot.put(slot.value)
         for slot in self.slots.values():
             if slot.given is not slot.value:
                 slot.put(slot.value)
+
+    def is_ours(self, slot: Slot) -> bool:
+        """Whether code of the body can have changed the slot; else it was another thread, say."""
+        if isinstance(slot, Whole):
+            return self.stores_items or id(slot.holder) in self.touched
+        if isinstance(slot, Item) and id(slot.holder) in self.touched:
+            return True
+        return slot.assignable and (self.dynamic or slot.value is GONE or self._assigned(slot))
 
     def restore_contents(self) -> None:
         """NumPy arrays hold again what they held before the body ran."""

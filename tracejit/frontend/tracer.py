@@ -164,8 +164,9 @@ class _Call:
     def _apply(self, results: Results) -> None:
         """What the body rebound is rebound, in the caller's containers and in the surroundings."""
         results.settle_containers()
-        for slot, now in self.changes:
-            slot.put(results.settle(now))
+        for slot, now in sorted(self.changes, key=lambda change: isinstance(change[0], Whole)):
+            if self.surroundings.is_ours(slot):
+                slot.put(results.settle(now))
 
     # -- piecewise -------------------------------------------------------------------------------------------
 
@@ -312,13 +313,16 @@ class _Call:
         for slot, now in self.changes:
             if isinstance(slot, Whole):
                 raise Unreplayable(f"the body changes the keys, length or content of {slot.path}")
-            if slot.value is GONE or now is GONE or not slot.assignable:
-                raise Unreplayable(f"the body {'removes' if now is GONE else 'makes'} {slot.path}")
+            if not self.surroundings.is_ours(slot):
+                raise Unreplayable(f"{slot.path} changed while the body was recorded")
+            results.rebinds.add(slot.expression)
+            if now is GONE:
+                results.lines.append(f"del {slot.expression}")
+                continue
             if slot.given is slot.value and type(slot.value) in (int, float):
                 raise Unreplayable(
                     f"the body changes the number {slot.path} where that is not a plain assignment"
                 )
-            results.rebinds.add(slot.expression)
             results.lines.append(f"{slot.expression} = {results.give(now, slot.path)}")
 
     def _check_escapes(self, results: Results) -> None:

@@ -12,6 +12,7 @@ with `tj.pure` is not watched.
 
 from __future__ import annotations
 
+import collections
 import gc
 import sys
 import types
@@ -188,6 +189,10 @@ def watching(trace: Trace, surroundings: Surroundings) -> Iterator[None]:
         name = impure(function)
         if name is not None:
             trace.give_up(f"{name}() may have an effect or give another result on every call", REMEDY)
+            return
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, (list, dict, set, collections.deque)):
+            surroundings.touched.add(id(owner))
         elif getattr(function, "__name__", "") in LOOKS_INTO and getattr(np, function.__name__) is function:
             for held in surroundings.held.values():
                 held.is_data = True

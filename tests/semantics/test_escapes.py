@@ -1,0 +1,195 @@
+"""Promise 10: an array that outlives the call in an unknown way is reported with its line; piecewise, and right."""
+
+from __future__ import annotations
+
+import collections
+import types
+import weakref
+
+import pytest
+
+import tracejit as tj
+from tracejit.errors import ReplayError
+
+
+class Sink:
+    """Holds arrays where names do not lead."""
+
+    def __init__(self):
+        self.__dict__["_hidden"] = []
+
+    def put(self, value):
+        getattr(self, "_hid" + "den").append(value)
+
+
+def line_of(text):
+    with open(__file__) as file:
+        return next(number for number, line in enumerate(file, 1) if text in line and "line_of" not in line)
+
+
+def check_escape(step, kept):
+    for i in range(4):
+        assert step(tj.ones(2) * i).tolist() == [3 * i] * 2
+        assert kept()[-1].tolist() == [2 * i] * 2
+    text = step.explain()
+    assert "runs piecewise" in text
+    assert step.cache_info().replays == 0
+    return text
+
+
+def test_into_an_outer_list():
+    held = []
+
+    @tj.jit
+    def step(x):
+        y = x * 2
+        held.append(y)
+        return y + x
+
+    check_escape(step, lambda: held)
+    assert len(held) == 4
+
+
+def test_into_an_outer_deque_of_fixed_length():
+    held = collections.deque([None], maxlen=1)
+
+    @tj.jit
+    def step(x):
+        y = x * 2
+        held.append(y)
+        return y + x
+
+    for i in range(4):
+        assert step(tj.ones(1) * i).tolist() == [3 * i]
+        assert held[-1].tolist() == [2 * i]
+
+
+def test_into_a_place_that_no_name_leads_to():
+    sink = Sink()
+
+    @tj.jit
+    def step(x):
+        y = x * 2
+        sink.put(y)
+        return y + x
+
+    check_escape(step, lambda: vars(sink)["_hidden"])
+
+
+def test_through_a_function_that_hides_it():
+    hidden = []
+    keep = {"f": hidden.append}
+
+    @tj.jit
+    def step(x):
+        y = x * 2  # made here
+        keep["f"](y)
+        return y + x
+
+    check_escape(step, lambda: hidden)
+
+
+def test_into_a_weak_dictionary():
+    held = weakref.WeakValueDictionary()
+    strong = []
+
+    class Box:
+        pass
+
+    @tj.jit
+    def step(x):
+        box = Box()
+        box.y = x * 2
+        held["y"] = box
+        strong.append(box)
+        return box.y + x
+
+    for i in range(3):
+        assert step(tj.ones(1) * i).tolist() == [3 * i]
+        assert strong[-1].y.tolist() == [2 * i]
+
+
+def test_the_line_is_named_and_strict_raises():
+    holder = types.SimpleNamespace()
+
+    def body(x):
+        y = x * 2  # the culprit
+        setattr(holder, "y" + str(len(vars(holder))), y)
+        return y
+
+    step = tj.jit(body)
+    for _ in range(2):
+        step(tj.ones(2))
+    assert len(vars(holder)) == 2
+    with pytest.raises(ReplayError):
+        tj.jit(body, strict=True)(tj.ones(2))
+    assert len(vars(holder)) == 2
+
+
+def test_a_new_attribute_becomes_replayable_when_it_is_there():
+    class Box:
+        pass
+
+    box = Box()
+
+    @tj.jit
+    def step(x):
+        box.cache = x * 2
+        return box.cache + 1
+
+    for i in range(5):
+        assert step(tj.ones(1) * i).tolist() == [2 * i + 1]
+        assert box.cache.tolist() == [2 * i]
+    assert step.cache_info().replays >= 3
+
+
+def test_lazy_state_becomes_replayable():
+    class Optimizer:
+        def __init__(self):
+            self.m = None
+
+        @tj.jit
+        def step(self, w, g):
+            if self.m is None:
+                self.m = g * 0
+            self.m = self.m * 0.5 + g
+            w -= self.m
+
+    optimizer, w = Optimizer(), tj.zeros(2)
+    expected, m = 0.0, 0.0
+    for _ in range(6):
+        optimizer.step(w, tj.ones(2))
+        m = m * 0.5 + 1
+        expected -= m
+        assert w.tolist() == [expected] * 2
+    assert Optimizer.step.cache_info().traces == 2
+    assert "runs piecewise" not in Optimizer.step.explain()
+
+
+def test_what_dies_with_the_call_is_no_escape():
+    @tj.jit(strict=True)
+    def step(x):
+        parts = [x * i for i in range(3)]
+        loop = {"parts": parts}
+        loop["self"] = loop  # a cycle
+        table = {str(i): p for i, p in enumerate(parts)}
+        return sum(table.values())
+
+    for i in range(3):
+        assert step(tj.ones(1) * i).tolist() == [3 * i]
+
+
+def test_a_held_array_of_another_call_is_read_again():
+    held = {"y": tj.zeros(2)}
+
+    @tj.jit
+    def step(x):
+        held["y"] = held["y"] + x
+        return held["y"] * 1
+
+    for i in range(1, 5):
+        kept = held["y"]
+        before = kept.tolist()
+        assert step(tj.ones(2)).tolist() == [i, i]
+        assert kept.tolist() == before
+    assert step.cache_info().traces == 1
