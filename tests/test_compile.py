@@ -355,14 +355,14 @@ def test_a_damaged_entry_is_compiled_again(empty_store):
 
 def test_one_compile_however_many_threads_ask(empty_store, monkeypatch):
     compiled = []
-    real = loader._compiled
+    real = loader._drafted
 
     def slowly(recipe):
         compiled.append(recipe.name)
         time.sleep(0.05)
         return real(recipe)
 
-    monkeypatch.setattr(loader, "_compiled", slowly)
+    monkeypatch.setattr(loader, "_drafted", slowly)
     together = threading.Barrier(6)
     schedules = []
 

@@ -51,7 +51,8 @@ def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
     with _timed(times, "lower"):
         jobs = [job(task) for task in memory.tasks]
     with _timed(times, "kernels"):
-        loaded = load([recipe for job in jobs for recipe in job.recipes])
+        executor = [] if native.loaded() else [EXECUTOR]  # what has to be compiled is compiled together
+        loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])[len(executor) :]
     with _timed(times, "assemble"):
         return _schedule(memory, jobs, loaded, naive_bytes(clean), len(graph.nodes), tuple(missed), times)
 
@@ -300,15 +301,17 @@ def schedule_key(graph: Graph) -> Hashable:
 # -------------------------------------------------------------------------------------------------- executor
 
 
+EXECUTOR = Recipe(
+    "executor",
+    ("executor",),
+    lambda: "from tracejit.kernels.executor import ENTRIES\n",
+    entries=("tracejit.kernels.executor", "ENTRIES"),
+)
+
+
 def load_executor() -> Mapping[str, int]:
     """Addresses of the engine's native functions."""
-    recipe = Recipe(
-        "executor",
-        ("executor",),
-        lambda: "from tracejit.kernels.executor import ENTRIES\n",
-        entries=("tracejit.kernels.executor", "ENTRIES"),
-    )
-    ((kernel, _),) = load([recipe])
+    ((kernel, _),) = load([EXECUTOR])
     return kernel.addresses
 
 

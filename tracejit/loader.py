@@ -3,10 +3,12 @@
 A `Recipe` says what a kernel is (its structure, whose text the store's key hashes) and how its source comes
 about. `load` turns recipes into `Kernel`s. What always holds:
 
-- A structure is compiled once, however many threads ask for it: the first one makes a future, the others
+- A structure is compiled once, however many threads ask for it: the first one makes a promise, the others
   wait for it. A compile that fails leaves nothing behind, so the next request tries again.
-- Numba is imported only when something must be compiled, by `_numba_side`, the one lazy gate of the package
-  (a second process that finds its kernels in the store never pays for it).
+- llvmlite is imported when the first kernel is loaded, Numba only when something must be compiled, both by
+  `_heavy`, the one lazy gate of the package (a second process that finds its kernels in the store never pays
+  for Numba).
+- Of several kernels, LLVM works on one while Numba's front end, which is Python, works on the next.
 
     (kernel, origin), = load([Recipe("add", spec, lambda: emit(spec))])
     kernel.addresses["kernel"], origin       # "compiled", "loaded" (from the store) or "memory"
@@ -16,17 +18,16 @@ from __future__ import annotations
 
 import importlib
 import os
+import queue
 import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from tracejit.codegen.entry import Entry, key
-from tracejit.codegen.link import host, link
 from tracejit.codegen.store import Store
 from tracejit.config import config
 
@@ -62,9 +63,43 @@ class Kernel:
     addresses: Mapping[str, int]
 
 
+class Promise:
+    """A kernel that one thread makes, for all that ask for it."""
+
+    def __init__(self) -> None:
+        self._kept = threading.Event()
+        self._kernel: Kernel | None = None
+        self._error: BaseException | None = None
+
+    def keep(self, kernel: Kernel) -> None:
+        """The kernel is there."""
+        self._kernel = kernel
+        self._kept.set()
+
+    def fail(self, error: BaseException) -> None:
+        """There will be no kernel: whoever waits raises `error`."""
+        self._error = error
+        self._kept.set()
+
+    def done(self) -> bool:
+        """Whether it has been kept or has failed."""
+        return self._kept.is_set()
+
+    def result(self) -> Kernel:
+        """The kernel, when it is there."""
+        self._kept.wait()
+        if self._kernel is None:
+            assert self._error is not None
+            raise self._error
+        return self._kernel
+
+
+Promised = tuple[Recipe, Promise]
+
 _lock = threading.Lock()
-_kernels: dict[Hashable, Future[Kernel]] = {}
+_kernels: dict[Hashable, Promise] = {}
 _store: Store | None = None
+_compiling = threading.RLock()  # held while Numba and LLVM are at work
 
 
 def store() -> Store:
@@ -85,107 +120,159 @@ def forget() -> None:
 def _start_anew_after_fork() -> None:
     """In a forked child, the threads that promised kernels or held the lock are gone."""
     global _lock
+    _compiling.release()
     _lock = threading.Lock()
-    for structure, future in list(_kernels.items()):
-        if not future.done():
+    for structure, promise in list(_kernels.items()):
+        if not promise.done():
             del _kernels[structure]
 
 
-os.register_at_fork(after_in_child=_start_anew_after_fork)
+# A child must not inherit locks of Numba and LLVM that a thread of the parent holds.
+os.register_at_fork(
+    before=_compiling.acquire, after_in_parent=_compiling.release, after_in_child=_start_anew_after_fork
+)
 
 
 def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
     """The kernels of `recipes`, and where each came from this time."""
-    mine: list[tuple[Recipe, Future[Kernel]]] = []
-    futures = []
+    mine: list[Promised] = []
+    promises = []
     with _lock:
         for recipe in recipes:
-            future = _kernels.get(recipe.structure)
-            if future is None:
-                future = _kernels[recipe.structure] = Future()
-                mine.append((recipe, future))
-            futures.append(future)
+            promise = _kernels.get(recipe.structure)
+            if promise is None:
+                promise = _kernels[recipe.structure] = Promise()
+                mine.append((recipe, promise))
+            promises.append(promise)
     if mine:
         _fulfil(mine)
-    kernels = [future.result() for future in futures]
-    first = {future: recipe for recipe, future in mine}
+    kernels = [promise.result() for promise in promises]
+    first = {promise: recipe for recipe, promise in mine}
     origins = []
-    for future, kernel in zip(futures, kernels, strict=True):
-        origins.append("memory" if first.pop(future, None) is None else kernel.origin)
+    for promise, kernel in zip(promises, kernels, strict=True):
+        origins.append("memory" if first.pop(promise, None) is None else kernel.origin)
     return list(zip(kernels, origins, strict=True))
 
 
-def _fulfil(promised: Sequence[tuple[Recipe, Future[Kernel]]]) -> None:
+def _fulfil(promised: Sequence[Promised]) -> None:
     """Load or compile what this thread has promised to all that ask."""
     missing = []
     try:
-        for recipe, future in promised:
+        for recipe, promise in promised:
             entry = store().get(_key(recipe))
             if entry is None:
-                missing.append((recipe, future))
+                missing.append((recipe, promise))
             else:
-                future.set_result(_linked(entry, "loaded"))
-        with _announced(len(missing)):
-            for recipe, future in missing:
-                future.set_result(_compiled(recipe))
+                promise.keep(_linked(entry, "loaded"))
+        if missing:
+            with _compiling, _announced(len(missing)):
+                _compile(missing)
     except BaseException as error:
-        for recipe, future in promised:
-            if not future.done():
-                with _lock:
-                    _kernels.pop(recipe.structure, None)
-                future.set_exception(error)
+        for recipe, promise in promised:
+            if not promise.done():
+                _break(recipe, promise, error)
         raise
 
 
+def _break(recipe: Recipe, promise: Promise, error: BaseException) -> None:
+    """The next request tries again."""
+    with _lock:
+        _kernels.pop(recipe.structure, None)
+    promise.fail(error)
+
+
 def _key(recipe: Recipe) -> str:
-    return key(repr(recipe.structure), host())
+    return key(repr(recipe.structure), _heavy("tracejit.codegen.link").host())
 
 
 def _linked(entry: Entry, origin: str) -> Kernel:
+    link = _heavy("tracejit.codegen.link").link
     addresses = link(entry.name, entry.object_code, entry.metadata["symbols"])
     width = entry.metadata["width"]
     return Kernel(entry.name, entry.key, entry.source, origin, entry.seconds, width, addresses)
 
 
-def _compiled(recipe: Recipe) -> Kernel:
-    """Compile, and put the result into the store."""
+def _heavy(module: str) -> Any:
+    """Import a module that needs llvmlite or Numba: the gate."""
+    return importlib.import_module(module)
+
+
+# ------------------------------------------------------------------------------------------------ compilation
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A kernel between Numba and LLVM."""
+
+    recipe: Recipe
+    source: str
+    draft: Any
+    seconds: float
+
+
+def _compile(missing: Sequence[Promised]) -> None:
+    """Compile: Numba's part in this thread, LLVM's in another, a kernel behind."""
+    drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None] = queue.SimpleQueue()
+    finisher = threading.Thread(target=_finish_all, args=(drafts,), name="tracejit compiler", daemon=True)
+    finisher.start()
+    try:
+        for recipe, promise in missing:
+            drafts.put((promise, _drafted(recipe)))
+    finally:
+        drafts.put(None)
+        finisher.join()
+
+
+def _finish_all(drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None]) -> None:
+    """The life of the thread for LLVM's part."""
+    while (item := drafts.get()) is not None:
+        promise, drafted = item
+        try:
+            promise.keep(_finished(drafted))
+        except BaseException as error:
+            _break(drafted.recipe, promise, error)
+
+
+def _drafted(recipe: Recipe) -> Drafted:
+    """Numba's part."""
     start = time.perf_counter()
-    source = recipe.source()
-    listing = _numba_side("tracejit.codegen.listing")
-    functions = _functions(recipe, source, listing.build.Entry)
-    built = listing.build.build_object(functions)
-    entry = Entry(
-        name=recipe.name,
-        source=source,
-        object_code=built.object_code,
-        target=host(),
-        seconds=time.perf_counter() - start,
-        metadata={"symbols": [f.name for f in functions], "width": listing.vector_width(built.llvm_ir)},
-        key=_key(recipe),
-    )
-    store().put(entry.key, entry)
-    return _linked(entry, "compiled")
+    build, source = _heavy("tracejit.codegen.build"), recipe.source()
+    draft = build.draft(_functions(recipe, source, build.Entry))
+    return Drafted(recipe, source, draft, time.perf_counter() - start)
 
 
 def _functions(recipe: Recipe, source: str, entry: Callable[..., Any]) -> list[Any]:
     """The functions to compile."""
     if recipe.entries is not None:
         module, attribute = recipe.entries
-        return [entry(*item) for item in getattr(_numba_side(module), attribute)]
+        return [entry(*item) for item in getattr(_heavy(module), attribute)]
     namespace: dict[str, Any] = {}
     exec(compile(source, f"<kernel {recipe.name}>", "exec"), namespace)
     return [entry(symbol, namespace[symbol]) for symbol in recipe.symbols]
 
 
-def _numba_side(module: str) -> Any:
-    """Import a module that imports Numba: the gate."""
-    return importlib.import_module(module)
+def _finished(drafted: Drafted) -> Kernel:
+    """LLVM's part; the result goes into the store."""
+    start = time.perf_counter()
+    listing = _heavy("tracejit.codegen.listing")
+    built = listing.build.finish(drafted.draft)
+    entry = Entry(
+        name=drafted.recipe.name,
+        source=drafted.source,
+        object_code=built.object_code,
+        target=_heavy("tracejit.codegen.link").host(),
+        seconds=drafted.seconds + time.perf_counter() - start,
+        metadata={"symbols": list(drafted.draft.names), "width": listing.vector_width(built.llvm_ir)},
+        key=_key(drafted.recipe),
+    )
+    store().put(entry.key, entry)
+    return _linked(entry, "compiled")
 
 
 @contextmanager
 def _announced(count: int) -> Iterator[None]:
     """Say that kernels are compiled if it takes long and somebody watches."""
-    if not count or not (config.verbose or sys.stderr.isatty()):
+    if not (config.verbose or sys.stderr.isatty()):
         yield
         return
     text = f"tracejit: compiling {count} kernel{'s' * (count != 1)} ..."
