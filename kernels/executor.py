@@ -282,7 +282,7 @@ def take_host(engine, thread, duration):
     task = 0
     lock(engine)
     while task == 0:
-        if get(engine, ENGINE_HOST_READY) != 0:
+        if get(engine, ENGINE_HOST_READY) != 0 and get(engine, ENGINE_PAUSED) == 0:
             task = heap_pop(engine + ENGINE_HOST_READY)
             put(engine, ENGINE_HOST_COUNT, get(engine, ENGINE_HOST_COUNT) - 1)
             put(thread, THREAD_OBJECT, get(task, TASK_INSTANCE))
@@ -331,30 +331,39 @@ def stop_thread(engine, thread):
 
 
 def quiesce(engine):
-    """Wait until no thread is inside a native task, and return with the lock held."""
+    """Let no thread take a task, and wait until none is inside a native one.
+
+    From here to `resume`, only threads that hold the GIL change the queues: a process may fork.
+    """
     lock(engine)
     store_release(engine + ENGINE_PAUSED, 1)  # pairs with load_acquire in `run_chunks`
     while get(engine, ENGINE_ACTIVE) != 0:
         unlock(engine)
         usleep(PAUSE_POLL)
         lock(engine)
+    unlock(engine)
 
 
 def resume(engine):
     """Undo `quiesce`."""
-    store_release(engine + ENGINE_PAUSED, 0)
+    lock(engine)
+    store_release(engine + ENGINE_PAUSED, 0)  # pairs with load_acquire in `run_chunks`
     wake_all(engine + ENGINE_WORKERS_IDLE)
     wake_all(engine + ENGINE_WAITERS_IDLE)
+    wake_all(engine + ENGINE_HOSTS_IDLE)
     unlock(engine)
 
 
 def resume_child(engine):
-    """Undo `quiesce` in a forked child, where the calling thread is the only one."""
+    """Undo `quiesce` in a forked child, where the calling thread is the only one.
+
+    Idle threads of the parent may have held the lock, to put themselves into lists or take themselves out.
+    """
+    mutex_init(engine + ENGINE_LOCK, 0)
     put(engine, ENGINE_WORKERS_IDLE, 0)
     put(engine, ENGINE_WAITERS_IDLE, 0)
     put(engine, ENGINE_HOSTS_IDLE, 0)
     put(engine, ENGINE_PAUSED, 0)
-    mutex_init(engine + ENGINE_LOCK, 0)
 
 
 def _signature(result, arity):

@@ -1,8 +1,8 @@
 """The engine around fork and at exit.
 
-Before a fork, what runs is given a short time to end; then the executor is stopped between two chunks, with
-its lock held, so that the child finds consistent queues. The child has none of the threads: workers and host
-threads start anew when they are needed, Python tasks that were running elsewhere fail there.
+Before a fork, what runs is given a short time to end; then all threads are stopped between two chunks, so
+that the child finds consistent queues. The child has none of the threads: workers and host threads start anew
+when they are needed, Python tasks that were running elsewhere fail there.
 
 At exit, what has been launched is given a short time to end, failures that no wait has raised are printed,
 and all threads are stopped; a task that waits for something that never happens cannot hold up the exit.
