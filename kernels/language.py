@@ -11,11 +11,12 @@ functions that it implements in Python (`numba.extending.overload`) and would ha
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterator
 
 from numba import types
-from numba.core import imputils
+from numba.core import cgutils, imputils
 from numba.core.typing import builtins, enumdecl, templates
 
 from tracejit.kernels.memory import pause
@@ -62,6 +63,16 @@ class Extremum(templates.AbstractTemplate):
         return None
 
 
+class Membership(templates.AbstractTemplate):
+    """Whether an int64 is one of a tuple of them."""
+
+    def generic(self, args, kws):
+        members, value = map(types.unliteral, args)
+        if isinstance(members, types.UniTuple) and types.unliteral(members.dtype) == value == types.int64:
+            return templates.signature(types.boolean, members, value)
+        return None
+
+
 def _declare() -> None:
     for name in ARITHMETIC:
         RULES.register_global(getattr(operator, name))(OneType)
@@ -70,6 +81,8 @@ def _declare() -> None:
     for function, sign in ((min, "<"), (max, ">")):
         RULES.register_global(function)(Extremum)
         LOWERING.lower(function, types.int64, types.int64)(_select(sign))
+    RULES.register_global(operator.contains)(Membership)
+    LOWERING.lower(operator.contains, types.UniTuple, types.int64)(_is_member)
 
 
 def _select(sign):
@@ -77,6 +90,11 @@ def _select(sign):
         return builder.select(builder.icmp_signed(sign, *args), *args)
 
     return lower
+
+
+def _is_member(context, builder, signature, args):
+    members = cgutils.unpack_tuple(builder, args[0])
+    return functools.reduce(builder.or_, (builder.icmp_signed("==", m, args[1]) for m in members))
 
 
 _declare()

@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 
 from tracejit.kernels.blas import Gemm
 from tracejit.kernels.blocks import Copy, ScatterAdd
-from tracejit.kernels.memory import call_kernel, load, pointer
+from tracejit.kernels.memory import call_kernel, pointer, slot
 from tracejit.kernels.target import subroutine
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # CBLAS_ORDER and CBLAS_TRANSPOSE
@@ -75,12 +75,6 @@ def copy_bytes(typingctx, target, source, count):
         return context.get_dummy_value()
 
     return types.void(int64, int64, int64), codegen
-
-
-@subroutine
-def slot(block, index):
-    """The integer or address in slot `index`."""
-    return load(block + 8 * int64(index), int64)
 
 
 @subroutine

@@ -3,10 +3,11 @@ executor.
 
 Addresses are plain ``int64``. Dtypes are passed as Numba types and are compile-time constants.
 
-    block = ...                            # an address
-    n = load(block, int64)                 # one element
-    x = pointer(load(block + 8, int64), float32)
-    x[i] = x[j] + float32(1)               # typed pointers index without checks and let LLVM vectorise
+    block = ...                            # the address of an argument block: a row of 8-byte slots
+    n = slot(block, 0)                     # an integer
+    c = number_slot(block, 1, float32)
+    x = pointer_slot(block, 2, float32)    # the same as pointer(load(block + 16, int64), float32)
+    x[i] = x[j] + c                        # typed pointers index without checks and let LLVM vectorise
 """
 
 from __future__ import annotations
@@ -35,6 +36,47 @@ def pointer(typingctx, address, dtype):
         return builder.inttoptr(args[0], context.get_value_type(result))
 
     return result(types.int64, dtype), codegen
+
+
+def _slot_address(context, builder, signature, args):
+    """The address of slot ``args[1]`` of the block at ``args[0]``; slots may be members of an IntEnum."""
+    index = context.cast(builder, args[1], signature.args[1], types.int64)
+    return builder.add(args[0], builder.shl(index, ir.Constant(I64, 3)))
+
+
+@intrinsic
+def slot(typingctx, block, index):
+    """The integer in a slot of an argument block."""
+
+    def codegen(context, builder, signature, args):
+        return builder.load(_slot(builder, _slot_address(context, builder, signature, args)))
+
+    return types.int64(types.int64, index), codegen
+
+
+@intrinsic
+def number_slot(typingctx, block, index, dtype):
+    """The number in a slot of an argument block."""
+    element = _dtype(dtype)
+
+    def codegen(context, builder, signature, args):
+        address = _slot_address(context, builder, signature, args)
+        place = builder.inttoptr(address, context.get_data_type(element).as_pointer())
+        return context.unpack_value(builder, element, place)
+
+    return element(types.int64, index, dtype), codegen
+
+
+@intrinsic
+def pointer_slot(typingctx, block, index, dtype):
+    """The address in a slot of an argument block, as a typed pointer."""
+    result = types.CPointer(_dtype(dtype))
+
+    def codegen(context, builder, signature, args):
+        address = builder.load(_slot(builder, _slot_address(context, builder, signature, args)))
+        return builder.inttoptr(address, context.get_value_type(result))
+
+    return result(types.int64, index, dtype), codegen
 
 
 @intrinsic

@@ -15,20 +15,31 @@ It is built on Numba's interface for targets (`numba.core.target_extension`).
     def slot(block, index):
         return load(block + 8 * index, int64)
 
-    code = translate(kernel, signature)       # LLVM IR of a kernel and of the subroutines it calls
+    library, *others = translate(kernel, signature)     # LLVM IR of a kernel and of subroutines it calls
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils, codegen, compiler, cpu, dispatcher, imputils, typed_passes, untyped_passes
+from numba.core import (
+    cgutils,
+    codegen,
+    compiler,
+    cpu,
+    dispatcher,
+    funcdesc,
+    imputils,
+    lowering,
+    typed_passes,
+    typing,
+    untyped_passes,
+)
 from numba.core import ir as numba_ir
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.descriptors import TargetDescriptor
@@ -53,15 +64,26 @@ class Kernels(CPU):
 
 
 class Library(codegen.CodeLibrary):
-    """The LLVM IR of a function, and the libraries of the functions it calls."""
+    """The LLVM IR of a function, and the libraries of the functions it calls.
+
+    symbol:  the function's name there (called by Numba's own convention).
+    defined: names of all that can be linked to.
+    """
 
     def __init__(self, owner: Code, name: str) -> None:
         super().__init__(owner, name)
-        self.modules: list[str] = []
+        self.symbol = ""
+        self.text = ""
+        self.defined: list[str] = []
         self.called: dict[Library, None] = {}
 
     def add_ir_module(self, ir_module: ir.Module) -> None:
-        self.modules.append(cgutils.normalize_ir_text(str(ir_module)))
+        for value in ir_module.global_values:
+            if value.linkage == "common":  # a pointer to Python's environment of the function: nobody's here
+                value.linkage = "internal"
+            elif isinstance(value, ir.Function) and not (value.is_declaration or value.linkage):
+                self.defined.append(value.name)
+        self.text += cgutils.normalize_ir_text(str(ir_module))
 
     def add_linking_library(self, library: Library) -> None:
         self.called[library] = None
@@ -81,7 +103,7 @@ class Library(codegen.CodeLibrary):
         return list(found)
 
     def get_llvm_str(self) -> str:
-        return "\n".join(self.modules)
+        return self.text
 
     def get_function(self, name: str) -> Any:
         raise NotImplementedError("kernels are linked by tracejit.codegen.link")
@@ -97,12 +119,13 @@ class Code(codegen.Codegen):
     def __init__(self) -> None:
         llvm.initialize_native_target()
         machine = llvm.Target.from_default_triple().create_target_machine()
+        self.triple = llvm.get_process_triple()
         self._target_data = machine.target_data  # these two are what Numba wants to find
         self._data_layout = str(machine.target_data)
 
     def _create_empty_module(self, name: str) -> ir.Module:
         module = ir.Module(cgutils.normalize_ir_text(name))
-        module.triple, module.data_layout = llvm.get_process_triple(), self._data_layout
+        module.triple, module.data_layout = self.triple, self._data_layout
         return module
 
     def _add_module(self, module: Any) -> None:
@@ -154,10 +177,6 @@ class Lowering(cpu.CPUContext):
 
     def post_lowering(self, mod: ir.Module, library: Library) -> None:
         """Nothing: no reference counting, no fast math."""
-
-    def get_executable(self, library: Library, fndesc: Any, env: Any) -> Library:
-        """What stands for the function among Numba's: nothing that could be run."""
-        return library
 
     def subtarget(self, **options: Any) -> Lowering:
         """A context for one function."""
@@ -225,8 +244,39 @@ class Passes:
         typed_passes.NopythonTypeInference().run_pass(state)
         if again:
             typed_passes.PreLowerStripPhis().run_pass(state)
-        typed_passes.NativeLowering().run_pass(state)
-        typed_passes.NoPythonBackend().run_pass(state)
+        _lower(state)
+
+
+def _lower(state: Any) -> None:
+    """Numba's IR to LLVM's. Numba's own pass goes on to make an executable function, and asks LLVM about its
+    reference counting, for which it would wait while LLVM is busy in another thread.
+    """
+    context, flags, function = state.targetctx, state.flags, state.func_ir
+    descriptor = funcdesc.PythonFunctionDescriptor.from_specialized_function(
+        function,
+        state.typemap,
+        state.return_type,
+        state.calltypes,
+        mangler=context.mangler,
+        inline=flags.forceinline,
+        noalias=flags.noalias,
+        abi_tags=[flags.get_mangle_string()],
+    )
+    library = context.codegen().create_library(state.func_id.func_qualname)
+    with context.push_code_library(library):
+        lower = lowering.Lower(context, library, descriptor, function, metadata=state.metadata)
+        lower.lower()
+    context.insert_user_function(library, descriptor, [library])
+    library.symbol = descriptor.llvm_func_name
+    state.cr = compiler.compile_result(
+        typing_context=state.typingctx,
+        target_context=context,
+        entry_point=library,  # what stands for the function among Numba's
+        signature=typing.signature(state.return_type, *state.args),
+        library=library,
+        fndesc=descriptor,
+        objectmode=False,
+    )
 
 
 class Compiler(compiler.CompilerBase):
@@ -258,19 +308,9 @@ def subroutine(function: Callable[..., Any]) -> Subroutine:
     return Subroutine(function, targetoptions=FLAGS, pipeline_class=Compiler)
 
 
-@dataclass(frozen=True)
-class Translation:
-    """A function as LLVM IR: `symbol` is its name there (with Numba's convention for calls), `modules` the
-    texts of it and of all that it calls.
-    """
-
-    symbol: str
-    modules: tuple[str, ...]
-
-
 @global_compiler_lock
-def translate(function: Callable[..., Any], signature: Any) -> Translation:
-    """The LLVM IR of a Python function, not optimised."""
+def translate(function: Callable[..., Any], signature: Any) -> list[Library]:
+    """The LLVM IR of a Python function, not optimised, then that of all subroutines it calls."""
     flags = compiler.Flags()
     TARGET.options.parse_as_flags(flags, FLAGS)
     result = compiler.compile_extra(
@@ -283,7 +323,4 @@ def translate(function: Callable[..., Any], signature: Any) -> Translation:
         {},
         pipeline_class=Compiler,
     )
-    libraries = result.library.closure()
-    return Translation(
-        result.fndesc.llvm_func_name, tuple(m for library in libraries for m in library.modules)
-    )
+    return result.library.closure()

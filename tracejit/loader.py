@@ -34,6 +34,10 @@ from tracejit.config import config
 SLOW = 1.0
 """Seconds after which a compile says that it runs."""
 
+INTERVAL = 2e-4
+"""Seconds after which, during a compile, a thread gives Python's lock to another one that waits for it: the
+thread for LLVM needs it between LLVM's functions, and would wait for 5 ms each time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -214,6 +218,8 @@ def _compile(missing: Sequence[Promised]) -> None:
     """Compile: Numba's part in this thread, LLVM's in another, a kernel behind."""
     drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None] = queue.SimpleQueue()
     finisher = threading.Thread(target=_finish_all, args=(drafts,), name="tracejit compiler", daemon=True)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(INTERVAL)
     finisher.start()
     try:
         for recipe, promise in missing:
@@ -221,6 +227,7 @@ def _compile(missing: Sequence[Promised]) -> None:
     finally:
         drafts.put(None)
         finisher.join()
+        sys.setswitchinterval(interval)
 
 
 def _finish_all(drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None]) -> None:

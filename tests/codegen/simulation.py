@@ -1,7 +1,7 @@
 """Runs CUDA kernels on numba-cuda's simulator and compares them with the evaluator; a program of its own.
 
-The simulator interprets kernels as Python, where an address cannot be loaded from: `load`, `store` and
-`pointer` are replaced by functions on ctypes memory.
+The simulator interprets kernels as Python, where an address cannot be loaded from: the functions of
+`tracejit.kernels.memory` are replaced by functions on ctypes memory.
 """
 
 import ctypes
@@ -27,6 +27,18 @@ def pointer(address, kind):
 
 def load(address, kind):
     return np.frombuffer((ctypes.c_char * 8).from_address(int(address)), np.dtype(str(kind)))[0]
+
+
+def slot(block, index):
+    return load(block + 8 * index, int64)
+
+
+def number_slot(block, index, kind):
+    return load(block + 8 * index, kind)
+
+
+def pointer_slot(block, index, kind):
+    return pointer(slot(block, index), kind)
 
 
 def store(address, value):
@@ -63,6 +75,7 @@ def simulate(node, arrays, grid=3, threads=8):
 
 def main():
     memory.load, memory.store, memory.pointer = load, store, pointer
+    memory.slot, memory.number_slot, memory.pointer_slot = slot, number_slot, pointer_slot
     for name, make in CASES.items():
         sizes = {"n": 300} if name == "long_sum" else {}
         for node in make(**sizes):

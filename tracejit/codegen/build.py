@@ -42,10 +42,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Draft:
-    """Functions as LLVM IR before it is optimised: the names to export, and the texts of modules."""
+    """Functions as LLVM IR before it is optimised: the names to export, the texts of modules, and the names
+    of all other functions in them.
+    """
 
     names: tuple[str, ...]
     modules: tuple[str, ...]
+    hidden: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -63,22 +66,27 @@ def build_object(entries: Sequence[Entry]) -> Built:
 
 def draft(entries: Sequence[Entry]) -> Draft:
     """Numba's part of a compilation."""
-    modules: dict[str, None] = {}
+    libraries: dict[Any, None] = {}
+    entry_points = []
     for entry in entries:
-        translation = translate(entry.function, entry.signature)
-        modules.update(dict.fromkeys(translation.modules))
-        modules[_entry_point(entry, translation.symbol)] = None
-    return Draft(tuple(entry.name for entry in entries), tuple(modules))
+        needed = translate(entry.function, entry.signature)
+        libraries.update(dict.fromkeys(needed))
+        entry_points.append(_entry_point(entry, needed[0].symbol))
+    return Draft(
+        names=tuple(entry.name for entry in entries),
+        modules=(*(library.text for library in libraries), "\n".join(entry_points)),
+        hidden=tuple(name for library in libraries for name in library.defined),
+    )
 
 
 def finish(draft: Draft) -> Built:
-    """LLVM's part of a compilation."""
+    """LLVM's part of a compilation: few calls, as each may have to wait for Python's lock."""
     machine = initialize()
-    module = llvm.parse_assembly(f'target triple = "{machine.triple}"')
-    module.data_layout = str(machine.target_data)
-    for text in draft.modules:
-        module.link_in(llvm.parse_assembly(text))
-    _hide(module, draft.names)
+    module, *others = map(llvm.parse_assembly, draft.modules)
+    for other in others:
+        module.link_in(other)
+    for name in draft.hidden:
+        module.get_function(name).linkage = llvm.Linkage.internal
     module.verify()
     builder = llvm.create_pass_builder(machine, _tuning())
     builder.getModulePassManager().run(module, builder)
@@ -93,14 +101,6 @@ def _tuning() -> Any:
     return tuning
 
 
-def _hide(module: llvm.ModuleRef, names: Sequence[str]) -> None:
-    """Make everything internal but the entry points and what is weak (it is looked for by name)."""
-    for value in (*module.functions, *module.global_variables):
-        visible = value.linkage in (llvm.Linkage.external, llvm.Linkage.common)
-        if visible and not value.is_declaration and value.name not in names:
-            value.linkage = llvm.Linkage.internal
-
-
 def _entry_point(entry: Entry, mangled: str) -> str:
     """LLVM text of a C function that calls Numba's `mangled` function."""
     arity = len(entry.signature.args)
@@ -109,8 +109,6 @@ def _entry_point(entry: Entry, mangled: str) -> str:
     rest = ", ".join(["ptr %result", "ptr %error", *[f"i64 %a{i}" for i in range(arity)]])
     tail = "%value = load i64, ptr %result\n  ret i64 %value" if returns else "ret void"
     return (
-        f'target triple = "{llvm.get_process_triple()}"\n'
-        f'target datalayout = "{initialize().target_data}"\n'
         f'declare i32 @"{mangled}"(ptr, ptr{", i64" * arity})\n'
         f"define {'i64' if returns else 'void'} @{entry.name}({parameters}) {{\n"
         f"  %result = alloca i64\n  %error = alloca ptr\n"

@@ -70,6 +70,10 @@ class Source:
         suffix = f"_{dtype}" if kernel in ("astype", "random_bits") else ""
         return self.use(kernel + suffix, "tracejit.kernels.scalar")
 
+    def memory(self, name: str) -> str:
+        """A function of `tracejit.kernels.memory`."""
+        return self.use(name, "tracejit.kernels.memory")
+
     def accumulate(self, name: str) -> str:
         """A function of `tracejit.kernels.accumulate`."""
         return self.use(name, "tracejit.kernels.accumulate")
@@ -162,23 +166,22 @@ class Source:
     def load_slots(self, skip: Sequence[str] = ()) -> None:
         """One line for each slot of the block, but for those that end like one of `skip`."""
         spec = self.spec
-        load, int64 = self.use("load", "tracejit.kernels.memory"), self.type("int64")
         for position, name in enumerate(spec.slot_names()):
-            address = f"block + {8 * position}"
             kind, number = name[0], name[1:]
             if name.endswith(tuple(skip)):
                 continue
             if kind == "x" and number.isdigit():
-                self.pointer(name, f"{load}({address}, {int64})", spec.pointers[int(number)])
+                dtype = self.type(memory_type(spec.pointers[int(number)]))
+                self.line(f"{name} = {self.memory('pointer_slot')}(block, {position}, {dtype})")
             elif kind == "c" and number.isdigit():
-                self.line(f"{name} = {load}({address}, {self.type(memory_type(spec.numbers[int(number)]))})")
+                dtype = self.type(memory_type(spec.numbers[int(number)]))
+                self.line(f"{name} = {self.memory('number_slot')}(block, {position}, {dtype})")
             else:
-                self.line(f"{name} = {load}({address}, {int64})")
+                self.line(f"{name} = {self.memory('slot')}(block, {position})")
 
     def pointer(self, name: str, address: str, dtype: str) -> None:
         """A typed pointer to an address."""
-        pointer = self.use("pointer", "tracejit.kernels.memory")
-        self.line(f"{name} = {pointer}({address}, {self.type(memory_type(dtype))})")
+        self.line(f"{name} = {self.memory('pointer')}({address}, {self.type(memory_type(dtype))})")
 
     def unravel(self, linear: str, dims: range) -> None:
         """Indices along `dims` from a linear one."""
