@@ -11,6 +11,7 @@ losses compared.
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 
@@ -94,7 +95,7 @@ def initial(seed: int):
     """Parameters as NumPy arrays: He initialisation for the weights, zeros for the biases."""
     rng = np.random.default_rng(seed)
     params = {}
-    for layer, (fan_in, fan_out) in enumerate(zip(SIZES, SIZES[1:], strict=False), 1):
+    for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(SIZES), 1):
         weights = rng.standard_normal((fan_in, fan_out)) * np.sqrt(2 / fan_in)
         params[f"w{layer}"] = weights.astype(np.float32)
         params[f"b{layer}"] = np.zeros(fan_out, np.float32)
@@ -164,7 +165,7 @@ def report(console, accuracy, ours, numpys, loss, loss_by_hand, difference) -> N
         f"({numpy / replay:.1f} times as long)"
     )
     console.print(
-        f"last loss           {loss:.6f} and {loss_by_hand:.6f}; over all steps they differ by at most {difference:.1e}"
+        f"last loss           {loss:.6f} and {loss_by_hand:.6f} (never more than {difference:.0e} apart)"
     )
     console.print(
         f"fusion              {schedule.operations} recorded operations became {len(schedule.tasks)} tasks "

@@ -18,7 +18,8 @@ def stages(example):
     exec(example, namespace)
     step = namespace["step"]
     rng = np.random.default_rng(0)
-    arrays = [tj.asarray(rng.standard_normal(s).astype("float32")) for s in ((64, 32), (32,), (128, 64), (128, 32))]
+    shapes = ((64, 32), (32,), (128, 64), (128, 32))
+    arrays = [tj.asarray(rng.standard_normal(shape).astype("float32")) for shape in shapes]
     step(*arrays, 0.1)
     schedule = step.schedule(*arrays, 0.1)
     longest = max(step.kernels(*arrays, 0.1), key=lambda k: "tanh" in k.name)

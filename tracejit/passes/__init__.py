@@ -1,1 +1,1 @@
-"""Passes: functions from graph to graph (`simplify`, `cse`, `dce`, `fuse`), gradients, and the memory plan."""
+"""Passes: functions from graph to graph (`simplify`, `cse`, `dce`, `fuse`), gradients, the memory plan."""
