@@ -1,4 +1,4 @@
-"""Promise 10: an array that outlives the call in an unknown way is reported with its line; piecewise, and right."""
+"""Promise 10: an array that outlives the call in an unknown way is reported, and the function is piecewise."""
 
 from __future__ import annotations
 

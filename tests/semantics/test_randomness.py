@@ -1,4 +1,4 @@
-"""Promise 11: the same seed gives the same numbers eagerly, recorded and replayed, for any number of workers."""
+"""Promise 11: the same seed gives the same numbers eagerly, recorded and replayed, with any workers."""
 
 from __future__ import annotations
 

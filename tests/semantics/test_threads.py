@@ -1,4 +1,4 @@
-"""Promise 9: threads call traced functions at once; results are those of serial calls, one compile a signature.
+"""Promise 9: threads call traced functions at once; results are those of serial calls.
 
 `TRACEJIT_STRESS=60` runs the stress test for that many seconds (two by default).
 """

@@ -221,19 +221,3 @@ def shared_storages(args: Any, kwargs: Any) -> set[Storage]:
                 shared.add(leaf._storage)
             seen[id(leaf._storage)] = leaf._storage
     return shared
-
-
-def objects_in(args: Any, kwargs: Any) -> list[tuple[str, str, Any]]:
-    """The leaves among the arguments that are passed as themselves, to find what they reach."""
-    leaves: list[tuple[str, str, Any]] = []
-
-    def walk(value: Any) -> None:
-        found = parts_of(value)
-        if found is not None:
-            for child in found[2]:
-                walk(child)
-        elif not isinstance(value, (NDArray, np.ndarray, np.generic, int, float, *PLAIN)):
-            leaves.append((f"v{len(leaves)}", "", value))
-
-    walk((args, tuple(kwargs.values())))
-    return leaves

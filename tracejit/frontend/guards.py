@@ -6,6 +6,7 @@ for another mode) costs nothing and may change.
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,9 @@ class Guards:
             return slot.key in surroundings.variables_read(slot.code)
         if not isinstance(slot, Attribute) or surroundings.dynamic or trusted(type(slot.holder).__module__):
             return True
-        return slot.key in self.attributes or slot.key.startswith("__")
+        if slot.key.startswith("__") and isinstance(slot.value, types.FunctionType):
+            return slot.value.__code__ in surroundings.executed  # called by an operator, not by its name
+        return slot.key in self.attributes
 
     def flags(self) -> list[str]:
         """Checks of the globals that are flags, for calls that run piecewise as long as these stay."""

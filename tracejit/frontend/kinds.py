@@ -31,7 +31,8 @@ FIXED = (
     *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
     *(types.MethodWrapperType, types.GenericAlias, types.CodeType, np.ufunc, type(np.sum), re.Pattern),
     *(decimal.Decimal, fractions.Fraction, datetime.date, datetime.timedelta, datetime.tzinfo, slice),
-    *(operator.itemgetter, operator.attrgetter, operator.methodcaller, Pure),
+    *(operator.itemgetter, operator.attrgetter, operator.methodcaller, Pure, property),
+    functools.cached_property,
 )
 """Values that never change: the same object is the same thing."""
 

@@ -1,12 +1,14 @@
 """What a traced body can reach besides its arguments: globals, closures, attributes.
 
-The body's surroundings are over-approximated by *names*: starting from the function and from objects among
-the arguments, every global, closure cell and attribute is visited whose name occurs in the code of a
-reachable Python function (`bytecode.facts`). What is found is a `Slot`:
+The body's surroundings are over-approximated by *names*: just before a Python function runs for the first
+time, every global, closure cell and attribute is visited whose name occurs in its code (`bytecode.facts`).
+What other code could have changed was visited before that ran, so what is found is as it was before the
+call. Each thing found is a `Slot`:
 
 - arrays are inputs by reference: a replay reads the slot again;
 - plain values (numbers, strings, flags) and functions are guarded: a change retraces. Numbers that some code
   assigns (``self.t += 1``) are run-time numbers instead: the body finds a proxy there;
+- functions are guarded to be the same, and what they name is visited when they are called;
 - containers are guarded by keys or length, and their items are slots; sets and long tables by content;
 - objects are guarded by type, by the attributes that are named, and by those that are not there;
 - what cannot be checked (iterators, NumPy's generators, objects written in C) makes the function piecewise.
@@ -20,7 +22,7 @@ from __future__ import annotations
 import collections
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -44,10 +46,25 @@ from tracejit.frontend.replay import Source
 from tracejit.frontend.slots import GONE, Attribute, Cell, Global, Inherited, Item, Slot, Whole, content_of
 from tracejit.ir.types import DTYPES
 
+
+def _is_outside(function: Any) -> bool:
+    """Whether a function is no code of the user's: what it names does not count."""
+    name = function.__globals__.get("__name__")
+    inside = function.__code__.co_filename.startswith(PACKAGE) and name != "tracejit.optim"
+    return inside or trusted(name)
+
+
+def _is_users(value: Any) -> bool:
+    """Whether something that the library's code captured is the user's."""
+    kinds = (types.FunctionType, types.MethodType, functools.partial, Transparent, NDArray)
+    return isinstance(value, kinds) or not trusted(type(value).__module__)
+
+
 _QUIET = frozenset(
     {"__init__", "__new__", "__repr__", "__str__", "__hash__", "__eq__", "__reduce__", "__del__"}
 )
 MANY = 8  # plain items; longer tables are guarded as a whole
+PEEKS = 300  # functions looked into before they are called
 ITEMS = 4096  # other items; containers with more cannot be checked
 
 
@@ -62,13 +79,28 @@ class _Seen:
     absent: set[str] = field(default_factory=set)
 
 
-class Surroundings:
-    """What a function can reach, as it was when `scan` found it."""
+class Restart(BaseException):
+    """A container among the arguments is also reached by name: the body has to get the container itself."""
 
-    def __init__(self, function: Any, source: Source, numbers: Numbers):
-        self.function, self.source, self.numbers = function, source, numbers
+    def __init__(self, container: Any):
+        super().__init__("a container is reached on two ways")
+        self.container = container
+
+
+class Surroundings:
+    """What a function can reach, as it was before the body could change it.
+
+    rebuilt: ids of the caller's containers of which the body gets copies.
+    """
+
+    def __init__(self, function: Any, source: Source, numbers: Numbers, rebuilt: Container[int] = ()):
+        self.function, self.source, self.numbers, self.rebuilt = function, source, numbers, rebuilt
         self.slots: dict[str, Slot] = {}  # by expression; cells by identity
-        self.codes: set[types.CodeType] = set()
+        self.codes: set[types.CodeType] = set()  # code whose names were visited, and code inside it
+        self.entered: set[types.CodeType] = set()
+        self.functions: dict[types.CodeType, list[tuple[Any, str]]] = {}  # found by name: function, variable
+        self.peeked: set[types.CodeType] = set()
+        self.peeked_names: set[str] = set()
         self.executed: dict[types.CodeType, set[int]] = {}  # code that ran, and its lines (empty: all)
         self.names: set[str] = set()
         self.stored: set[str] = set()
@@ -83,7 +115,7 @@ class Surroundings:
         self._alive: list[Any] = []
 
     def scan(self, objects: list[tuple[str, str, Any]]) -> None:
-        """Visit everything reachable from the function and from `objects` (variable, path, object)."""
+        """Note the function and the `objects` (variable, path, object) from which the body starts."""
         name = getattr(self.function, "__name__", type(self.function).__name__)
         constant = self.source.constant(self.function)
         self._visit(Slot(None, name, constant, name, self.function, guarded=False))
@@ -91,18 +123,28 @@ class Surroundings:
             self._visit(Slot(None, path, variable, path, value, guarded=False))
         self._settle()
 
-    def extend(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
-        """The body calls a function that was not found by name: follow it now."""
+    def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
+        """A Python function is about to run for the first time: visit what it names.
+
+        Whether what it captured is known: its function was found by name, or made by code that was.
+        """
+        inside = code in self.codes
+        self.entered.add(code)
         self._code(code, namespace)
+        found = self.functions.get(code, ())
+        for function, base in found:
+            self._closure(function, base, code)
         self._settle()
+        self.install()
+        return inside or bool(found) or not set(code.co_freevars) - {"__class__"}
 
     def _settle(self) -> None:
         """Look up names on objects until there are no new ones."""
         while True:
-            before = len(self.names), len(self.seen), self.dynamic
+            before = len(self.names), len(self.seen), self.dynamic, len(self.peeked_names)
             for seen in list(self.seen):
                 self._attributes(seen)
-            if before == (len(self.names), len(self.seen), self.dynamic):
+            if before == (len(self.names), len(self.seen), self.dynamic, len(self.peeked_names)):
                 return
 
     # -- visiting --------------------------------------------------------------------------------------------
@@ -156,27 +198,46 @@ class Surroundings:
     def _function(self, slot: Slot) -> None:
         function = slot.value
         base = self.source.constant(function) if slot.guarded else self._bind(slot)
-        outside = function.__code__.co_filename.startswith(PACKAGE) or trusted(
-            function.__globals__.get("__name__")
-        )
-        if not outside or function.__globals__.get("__name__") == "tracejit.optim":
-            self._code(function.__code__, function.__globals__)
+        if _is_outside(function):
+            self._closure(function, base, None)
+            return
+        self.functions.setdefault(function.__code__, []).append((function, base))
+        self._peek(function)
+        if function.__code__ in self.entered:
+            self._closure(function, base, function.__code__)
+
+    def _closure(self, function: Any, base: str, code: types.CodeType | None) -> None:
+        """Visit what a function captured, and its defaults."""
         for index, cell in enumerate(function.__closure__ or ()):
             variable = function.__code__.co_freevars[index]
             expression = f"{base}.__closure__[{index}].cell_contents"
-            held = Cell(cell, variable, expression, variable, GONE, code=function.__code__)
+            held = Cell(
+                cell, variable, f"{base}.__closure__[{index}].cell_contents", variable, GONE, code=code
+            )
             held.value = held.given = held.read()
-            if held.value is not GONE:
+            if held.value is not GONE and (code is not None or _is_users(held.value)):
                 self._visit(held)
         for index, default in enumerate(function.__defaults__ or ()):
-            path = f"default {index} of {slot.path}"
-            expression = f"{base}.__defaults__[{index}]"
-            self._visit(Slot(function, index, expression, path, default, code=function.__code__))
+            path = f"default {index} of {function.__name__}"
+            self._visit(Slot(function, index, f"{base}.__defaults__[{index}]", path, default, code=code))
         for name, default in (function.__kwdefaults__ or {}).items():
             expression = f"{base}.__kwdefaults__[{name!r}]"
-            self._visit(
-                Item(function.__kwdefaults__, name, expression, name, default, code=function.__code__)
-            )
+            self._visit(Item(function.__kwdefaults__, name, expression, name, default, code=code))
+
+    def _peek(self, function: Any) -> None:
+        """Note what a function assigns that may be called later: numbers it changes are proxies at once."""
+        if function.__code__ in self.peeked or len(self.peeked) >= PEEKS or _is_outside(function):
+            return
+        self.peeked.add(function.__code__)
+        found = facts(function.__code__)
+        self.stored |= found.stored
+        self.strings |= found.strings
+        self.stores_items |= found.stores_items
+        self.peeked_names |= found.attributes
+        for name in found.globals & function.__globals__.keys():
+            value = function.__globals__[name]
+            if isinstance(value, types.FunctionType):
+                self._peek(value)
 
     def _code(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         """Note the names of a code object and visit the globals among them."""
@@ -234,7 +295,10 @@ class Surroundings:
             self._visit(Slot(None, cls.__name__, self.source.constant(cls), cls.__name__, cls, guarded=False))
 
     def _container(self, slot: Slot) -> None:
-        value, variable = slot.value, self._bind(slot)
+        value = slot.value
+        if id(value) in self.rebuilt:
+            raise Restart(value)
+        variable = self._bind(slot)
         items = list(value.values()) if isinstance(value, dict) else list(value)
         plain = all(isinstance(item, PLAIN) for item in items)
         whole = isinstance(value, set | frozenset) or (plain and len(items) > MANY)
@@ -338,6 +402,10 @@ class Surroundings:
                     if not trusted(base.__module__):
                         self._class_attribute(seen, name, vars(base)[name])
                     break
+        for name in self.peeked_names - seen.names:
+            method = getattr(cls, name, None)
+            if isinstance(method, types.FunctionType):
+                self._peek(method)
 
     def _class_attribute(self, seen: _Seen, name: str, held: Any) -> None:
         expression, path = f"{seen.variable}.{name}", f"{seen.path}.{name}"
@@ -348,7 +416,7 @@ class Surroundings:
             step = ".__func__" if isinstance(held, classmethod) else ""
             self._visit(Slot(seen.value, name, expression + step, path, getattr(found, "__func__", found)))
         elif isinstance(held, property | functools.cached_property):
-            self._visit(Slot(seen.value, name, expression, path, held, guarded=False))
+            self._visit(Slot(seen.value, name, expression, path, held))
             for part in ("fget", "fset", "func"):
                 function = getattr(held, part, None)
                 if isinstance(function, types.FunctionType):
@@ -359,16 +427,25 @@ class Surroundings:
     # -- numbers that change ---------------------------------------------------------------------------------
 
     def install(self) -> None:
-        """Give the body run-time numbers where some code assigns them."""
+        """Give the body run-time numbers where some code assigns them, and watched views of NumPy arrays."""
         for slot in self.slots.values():
-            if not slot.assignable:
+            if not slot.assignable or slot.given is not slot.value:
                 continue
-            if type(slot.value) in (int, float) and self._assigned(slot):
-                slot.variable = self.source.name("n")
-                slot.give(self.numbers.argument(slot.value, slot.variable, slot.path))
-            elif type(slot.value) is np.ndarray and slot.value.dtype in DTYPES:
+            if type(slot.value) is np.ndarray and slot.value.dtype in DTYPES:
                 held = self.held.setdefault(id(slot.value), Held(slot.value))
                 slot.give(held.watched())
+            elif type(slot.value) in (int, float) and self._assigned(slot) and not self._was_read(slot):
+                slot.variable = self.source.name("n")
+                slot.give(self.numbers.argument(slot.value, slot.variable, slot.path))
+
+    def _was_read(self, slot: Slot) -> bool:
+        """Whether the body may have read the plain number before it was known that code assigns it."""
+        if slot.fresh:
+            slot.fresh = False
+            return False
+        if isinstance(slot, Global | Cell):
+            return slot.code is None or slot.key in self.variables_read(slot.code)
+        return not isinstance(slot, Attribute) or slot.key in self.attributes_read()
 
     def _assigned(self, slot: Slot) -> bool:
         if type(slot) is Item:
@@ -396,7 +473,7 @@ class Surroundings:
         return found
 
     def undo(self, changes: list[tuple[Slot, Any]]) -> None:
-        """Every slot holds again what it held before the body ran, unless it was not the body that changed it."""
+        """Every slot that the body changed holds again what it held before."""
         for slot, _now in changes:
             if self.is_ours(slot):
                 slot.put(slot.value)

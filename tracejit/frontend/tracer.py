@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import inspect
 import itertools
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,15 +24,14 @@ import numpy as np
 
 from tracejit import compile, engine
 from tracejit.frontend import actions, eager
-from tracejit.frontend.arguments import Arguments, objects_in, parts_of, shared_storages
+from tracejit.frontend.arguments import Arguments, shared_storages
 from tracejit.frontend.guards import Guards, Refused
-from tracejit.frontend.number import Numbers
 from tracejit.frontend.recording import thread
 from tracejit.frontend.replay import Source, release
 from tracejit.frontend.results import Results, Unreplayable
-from tracejit.frontend.slots import GONE, Attribute, Item, Slot, Whole
+from tracejit.frontend.slots import GONE, Slot, Whole
 from tracejit.frontend.storage import Storage
-from tracejit.frontend.surroundings import Surroundings
+from tracejit.frontend.surroundings import Restart, Surroundings
 from tracejit.frontend.trace import Trace
 from tracejit.frontend.vouch import release_callbacks
 from tracejit.frontend.watch import watching
@@ -98,8 +98,14 @@ def record(
     launch: bool = True,
 ) -> Recorded:
     """Run `function` once on these arguments, recording it. Without `launch` nothing is computed."""
-    call = _Call(function, args, kwargs, whole, strict, dry=not launch)
-    result = call.run_body()
+    reached: set[int] = set()
+    while True:
+        call = _Call(function, args, kwargs, whole, reached, strict=strict, dry=not launch)
+        try:
+            result = call.run_body()
+            break
+        except Restart as restart:
+            reached.add(id(restart.container))
     if call.trace.piecewise:
         return call.finish_piecewise(result)
     try:
@@ -112,12 +118,12 @@ def record(
 class _Call:
     """The state of one recording."""
 
-    def __init__(self, function: Any, args: Any, kwargs: Any, whole: set[Storage], strict: bool, dry: bool):
+    def __init__(self, function: Any, args: Any, kwargs: Any, whole: set[Storage], reached: set[int], *,
+                 strict: bool, dry: bool):  # fmt: skip
         self.function = function
         self.started = time.perf_counter()
         self.source = Source()
         self.trace = Trace(getattr(function, "__qualname__", type(function).__name__), strict=strict, dry=dry)
-        reached = _reached(function, args, kwargs)
         self.arguments = Arguments(self.trace, self.source, whole | shared_storages(args, kwargs), reached)
         self.source.require(f"len(args) == {len(args)}")
         if kwargs:
@@ -130,7 +136,7 @@ class _Call:
         ]
         self.kwargs = {k: self.arguments.bring(v, f"kwargs[{k!r}]", k) for k, v in kwargs.items()}
         self.argument_lines = list(self.source.lines)
-        self.surroundings = Surroundings(function, self.source, self.trace.numbers)
+        self.surroundings = Surroundings(function, self.source, self.trace.numbers, self.arguments.rebuilt)
         self.surroundings.scan(self.arguments.objects)
         self.changes: list[tuple[Slot, Any]] = []
 
@@ -139,8 +145,6 @@ class _Call:
         trace, surroundings = self.trace, self.surroundings
         thread.trace = trace
         try:
-            surroundings.install()
-            trace.captured = list(surroundings.held.values())
             with watching(trace, surroundings):
                 result = self.function(*self.args, **self.kwargs)
         except BaseException:
@@ -199,7 +203,7 @@ class _Call:
         source.lines, source.names = self.argument_lines, self.source.names
         for flag in Guards(self.surroundings, source, facts).flags():
             source.require(flag)
-        self._check_numbers(source, branches_only=True)
+        self._check_branches(source)
         source.names["PIECEWISE"], source.names["CLOCK"] = PIECEWISE, CLOCK
         source.actions.append("entry.used = next(CLOCK); return PIECEWISE")
         graph = self.trace.graph([])
@@ -248,15 +252,29 @@ class _Call:
         self._apply(done)
         return Recorded(done.settle(result), entry, set())
 
-    def _check_numbers(self, source: Source, *, branches_only: bool = False) -> None:
+    def _check_numbers(self, source: Source) -> None:
         """Compute what the body computed of its numbers, and check what it looked at, in its order."""
         numbers = self.trace.numbers
         for name, step in numbers.steps:
             if name is not None:
-                source.lines.append(f"{name} = {step}")
-            elif not branches_only or isinstance(step[1], bool):
+                source.line(f"{name} = {step}")
+            else:
                 source.same(*step)
                 self.arguments.facts[numbers.readable[step[0]]] = repr(step[1])
+
+    def _check_branches(self, source: Source) -> None:
+        """Check what the body asked of its arguments' numbers; values it looked at may be any."""
+        known = {line.partition(" = ")[0] for line in source.lines}
+        for name, step in self.trace.numbers.steps:
+            expression = step if name is not None else step[0]
+            if not known.issuperset(re.findall(r"\b[nm]\d+\b", expression)):
+                continue
+            if name is not None:
+                source.line(f"{name} = {step}")
+                known.add(name)
+            elif isinstance(step[1], bool):
+                source.same(*step)
+                self.arguments.facts[self.trace.numbers.readable[expression]] = repr(step[1])
 
     def _find_arrays(self, guards: Guards) -> None:
         """Arrays found by name: the replay reads their places again."""
@@ -336,16 +354,6 @@ class _Call:
                 raise Unreplayable(
                     f"an array made at {storage.made_at} outlives the call without being returned"
                 )
-
-
-def _reached(function: Any, args: Any, kwargs: Any) -> set[int]:
-    """Containers among the arguments that the body also reaches by name: these are passed as themselves."""
-    inside = [v for v in (*args, *kwargs.values()) if parts_of(v) is not None and v is not None]
-    if not inside:
-        return set()
-    surroundings = Surroundings(function, Source(), Numbers())
-    surroundings.scan(objects_in(args, kwargs))
-    return {id(s.holder) for s in surroundings.slots.values() if isinstance(s, Whole | Attribute | Item)}
 
 
 def _line_of(function: Any) -> str | None:

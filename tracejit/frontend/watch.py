@@ -172,11 +172,10 @@ def watching(trace: Trace, surroundings: Surroundings) -> Iterator[None]:
                 if name is not None:
                     trace.give_up(f"{name}() may have an effect or give another result on every call", REMEDY)
             return
+        known = surroundings.enter(code, frame.f_globals)
         surroundings.executed[code] = set()
-        if code in surroundings.codes:
-            return
-        surroundings.extend(code, frame.f_globals)
-        if set(code.co_freevars) - {"__class__"}:
+        trace.captured = list(surroundings.held.values())
+        if not known:
             trace.give_up(
                 f"{code.co_qualname} is a closure that was not found by name, so what it captured cannot be "
                 "watched",

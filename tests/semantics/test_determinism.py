@@ -1,0 +1,170 @@
+"""Promise 12: bit-identical results for any number of workers and any alignment of the operands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tracejit.ir.op import OPS, Trait
+
+WORKERS = (1, 2, 3, 8)
+
+
+@pytest.fixture
+def workers():
+    before = tj.engine.workers.count
+    yield tj.engine.set_workers
+    tj.engine.set_workers(before)
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def values(kind, shape, seed):
+    if kind == "b":
+        return rng(seed).random(shape) < 0.5
+    if kind in "iu":
+        return rng(seed).integers(1, 50, shape)
+    return (rng(seed).random(shape) * 3 + 0.25).astype(np.float32)
+
+
+PUBLIC = sorted(
+    name for name, op in OPS.items() if op.has(Trait.ELEMENTWISE) and op.arity and hasattr(tj, name)
+)
+
+
+def apply(name, kind, shape):
+    op = OPS[name]
+    operands = [values(kind, shape, seed) for seed in range(op.arity)]
+    if name == "where":
+        operands[0] = operands[0] > operands[0].mean() if kind != "b" else operands[0]
+    return operands
+
+
+def kind_of(name):
+    kinds = {d.kind for d in OPS[name].admits}
+    return next((k for k in "fiub" if k in kinds), "f")
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_elementwise_operators(name, workers):
+    kind = kind_of(name)
+    plain = apply(name, kind, (3, 20011))
+    function = tj.jit(getattr(tj, name))
+    results = []
+    for count in WORKERS:
+        workers(count)
+        results.append(function(*map(tj.asarray, plain)).numpy())
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+def programs():
+    x = rng(1).normal(size=(257, 515)).astype(np.float32)
+    w = rng(2).normal(size=(515, 33)).astype(np.float32)
+    index = rng(3).integers(0, 257, 1000)
+    return {
+        "sum all": (lambda x: x.sum(), (x,)),
+        "sum rows": (lambda x: (x * x).sum(axis=1), (x,)),
+        "sum columns": (lambda x: (x * 0.5).sum(axis=0), (x,)),
+        "sum middle": (lambda x: x.reshape(257, 5, 103).sum(axis=1), (x,)),
+        "mean var": (lambda x: (x.mean(axis=1), x.var(axis=0), x.std()), (x,)),
+        "max argmax": (lambda x: (x.max(axis=0), x.argmax(axis=1), x.min()), (x,)),
+        "prod any all": (lambda x: ((1 + x * 1e-4).prod(axis=1), (x > 3).any(), (x > -9).all(axis=0)), (x,)),
+        "cumulative": (lambda x: tj.cumulative_sum(x, axis=1), (x,)),
+        "long sum": (lambda x: x.reshape(-1).sum() + (x.reshape(-1) * 2).max(), (x,)),
+        "product": (lambda x, w: x @ w, (x, w)),
+        "product transposed": (lambda x, w: (w.T @ x.T, x.T @ x), (x, w)),
+        "product epilogue": (lambda x, w: tj.maximum(x @ w + 1.0, 0.0), (x, w)),
+        "vector products": (lambda x, w: (x @ w[:, 0], w[:, 1] @ w[:, 2]), (x, w)),
+        "batched": (lambda x: x[:256].reshape(8, 32, 515) @ x[:256].reshape(8, 515, 32), (x,)),
+        "softmax": (tj.nn.softmax, (x,)),
+        "cross entropy": (lambda x: tj.nn.cross_entropy(x, tj.arange(257)), (x,)),
+        "gather": (lambda x, i: tj.take(x, i, axis=0).sum(axis=0), (x, index)),
+        "scatter": (lambda x, i: tj.grad(lambda x: (tj.take(x, i, axis=0) ** 2).sum())(x), (x, index)),
+        "shifted views": (lambda x: x[1:, ::2] * x[:-1, 1::2].mean(axis=0)[None, :1] + x.T[:1, 1:].T, (x,)),
+        "random": (lambda x: x + tj.random.normal(shape=x.shape), (x,)),
+        "in place": (lambda x: _in_place(x), (x,)),
+    }  # fmt: skip
+
+
+def _in_place(x):
+    y = x * 1.0
+    y[1:] += y[:-1] * 0.5
+    y *= y.sum(axis=0)
+    return y.cumulative_sum(axis=0) if hasattr(y, "cumulative_sum") else y
+
+
+def leaves(tree):
+    return [leaf.numpy() for leaf in (tree if isinstance(tree, tuple) else (tree,))]
+
+
+@pytest.mark.parametrize("name", programs())
+def test_any_number_of_workers(name, workers):
+    function, arguments = programs()[name]
+    jitted, results = tj.jit(function), []
+    for count in WORKERS:
+        workers(count)
+        for f in (jitted, jitted, function):
+            tj.random.seed(7)
+            results.append(leaves(f(*map(tj.asarray, arguments))))
+    for result in results[1:]:
+        for a, b in zip(result, results[0], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", programs())
+def test_any_alignment(name):
+    """Operands that start at 0, 4, 8, ... bytes into a line of the cache give the same bits."""
+    function, arguments = programs()[name]
+    jitted, results = tj.jit(function), []
+    for shift in (0, 1, 2, 3, 5, 8, 13):
+        shifted = []
+        for a in arguments:
+            base = tj.zeros(a.size + 16, dtype=a.dtype)
+            view = base[shift : shift + a.size].reshape(a.shape)
+            view[...] = tj.asarray(a)
+            shifted.append(view)
+        tj.random.seed(7)
+        results.append(leaves(jitted(*shifted)))
+    assert jitted.cache_info().traces == 1
+    for result in results[1:]:
+        for a, b in zip(result, results[0], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def train(steps=6):
+    tj.random.seed(11)
+    source = rng(4)
+    shapes = {"w1": (37, 64), "b1": (64,), "w2": (64, 10), "b2": (10,)}
+    params = {k: tj.asarray((source.normal(size=s) * 0.1).astype(np.float32)) for k, s in shapes.items()}
+    state = tj.optim.adam_state(params)
+
+    def loss_fn(params, x, y):
+        h = tj.nn.gelu(x @ params["w1"] + params["b1"])
+        h = tj.where(tj.random.bernoulli(0.8, shape=h.shape), h / 0.8, 0.0)
+        return tj.nn.cross_entropy(h @ params["w2"] + params["b2"], y)
+
+    @tj.jit(strict=True)
+    def step(params, state, x, y, lr):
+        loss, grads = tj.value_and_grad(loss_fn)(params, x, y)
+        tj.optim.adam(params, grads, state, lr)
+        return loss
+
+    losses = []
+    for i in range(steps):
+        x, y = source.normal(size=(129, 37)).astype(np.float32), source.integers(0, 10, 129)
+        losses.append(step(params, state, tj.asarray(x), tj.asarray(y), 0.01 / (i + 1)))
+    return [loss.numpy() for loss in losses] + [p.numpy() for p in params.values()]
+
+
+def test_whole_training_runs(workers):
+    results = []
+    for count in (*WORKERS, 2):
+        workers(count)
+        results.append(train())
+    for result in results[1:]:
+        for a, b in zip(result, results[0], strict=True):
+            np.testing.assert_array_equal(a, b)
