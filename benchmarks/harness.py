@@ -22,6 +22,7 @@ import contextlib
 import importlib.util
 import json
 import pathlib
+import re
 import shutil
 import statistics
 import subprocess
@@ -40,6 +41,7 @@ from benchmarks.workload import OURS, Arrays, Workload, largest_difference
 ROOT = pathlib.Path(__file__).parent.parent
 MOST_CALLS = 2000  # calls of one turn
 PATIENCE = 600.0  # seconds that preparing a side may take
+ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")  # how a traceback names one
 
 
 class SideFailed(Exception):
@@ -102,7 +104,7 @@ class Worker:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.worker", workload, side, str(threads)],
                 cwd=ROOT,
-                env=environment(side, caches, threads),
+                env=environment(caches, threads),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -128,10 +130,11 @@ class Worker:
 
     def _last_words(self, do: str, patience: float) -> str:
         code = self.process.wait()
-        lines = [line.strip() for line in self.log.read_text().splitlines() if line.strip()]
+        lines = [line for line in self.log.read_text().splitlines() if line.strip()]
+        lines = [line for line in lines if ERROR.match(line)] or lines
         if code == -9:
             return f"{do}: no answer within {patience:.0f} s"
-        return f"{do}: " + (lines[-1] if lines else f"the process ended with status {code}")
+        return f"{do}: " + (lines[-1].strip() if lines else f"the process ended with status {code}")
 
     def _pipes(self) -> tuple[IO[str], IO[str]]:
         assert self.process.stdin is not None
@@ -191,7 +194,7 @@ class Run:
             done = subprocess.run(
                 [sys.executable, *arguments],
                 cwd=ROOT,
-                env=environment(OURS, caches, self.threads),
+                env=environment(caches, self.threads),
                 capture_output=True,
                 text=True,
                 timeout=patience,

@@ -59,11 +59,11 @@ def peer_of(side: str) -> str:
     return side.partition(":")[0]
 
 
-def environment(side: str, caches: pathlib.Path, threads: int) -> dict[str, str]:
+def environment(caches: pathlib.Path, threads: int) -> dict[str, str]:
     """The environment of a side's process: the same number of threads for all, caches in a folder of its
     own."""
     count = str(threads)
-    settings = {
+    return os.environ | {
         "OMP_NUM_THREADS": count,
         "OPENBLAS_NUM_THREADS": count,
         "MKL_NUM_THREADS": count,
@@ -77,9 +77,6 @@ def environment(side: str, caches: pathlib.Path, threads: int) -> dict[str, str]
         "TRACEJIT_CACHE_DIR": str(caches / "tracejit"),
         "PYTHONHASHSEED": "0",
     }
-    if side == "torch:eager":
-        settings["TORCH_COMPILE_DISABLE"] = "1"
-    return os.environ | settings
 
 
 def pin(threads: int) -> None:

@@ -65,6 +65,14 @@ def normal(*shape: int, scale: float = 1.0, seed: int = 0) -> np.ndarray:
     return (np.random.default_rng((seed, *shape)).standard_normal(shape) * scale).astype(np.float32)
 
 
+def training_results(loss: Any, params: dict[str, Any], data: dict[str, Any]) -> Arrays:
+    """The loss, and by how much each parameter has changed (a wrong gradient hardly shows in its value)."""
+    found = {"loss": np.asarray(loss)}
+    for name, initial in data["params"].items():
+        found[name] = np.asarray(params[name]).astype(np.float64) - initial
+    return found
+
+
 def largest_difference(found: Arrays, reference: Arrays) -> float:
     """The largest difference of any element, relative to the largest element of its reference array.
 

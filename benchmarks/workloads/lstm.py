@@ -9,12 +9,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import numpy as np
-
-from benchmarks.workload import Arrays, Side, Workload, normal
+from benchmarks.workload import Side, Workload, normal, training_results
 
 STEPS, BATCH, WIDTH = 64, 32, 128
-RATE = 1e-3
+RATE = 1.0
 
 
 def make_data() -> dict[str, Any]:
@@ -26,10 +24,6 @@ def make_data() -> dict[str, Any]:
         "b": normal(4 * WIDTH, scale=0.1),
     }
     return {"x": normal(STEPS, BATCH, WIDTH), "target": normal(BATCH, WIDTH, scale=0.5), "params": params}
-
-
-def _results(loss: Any, params: dict[str, Any]) -> Arrays:
-    return {"loss": np.asarray(loss), **{name: np.asarray(value) for name, value in params.items()}}
 
 
 def in_tracejit(tj: Any, data: dict[str, Any], *, training: bool = True) -> Side:
@@ -64,7 +58,10 @@ def in_tracejit(tj: Any, data: dict[str, Any], *, training: bool = True) -> Side
         nonlocal loss
         loss = train(params, x, target, RATE)
 
-    return Side(step, lambda: _results(loss.numpy(), {n: p.numpy() for n, p in params.items()}), train)
+    def read():
+        return training_results(loss.numpy(), {n: p.numpy() for n, p in params.items()}, data)
+
+    return Side(step, read, train)
 
 
 def in_jax(jax: Any, data: dict[str, Any], *, scan: bool) -> Side:
@@ -99,22 +96,24 @@ def in_jax(jax: Any, data: dict[str, Any], *, scan: bool) -> Side:
         params, loss = train(params, x, target, rate)
         return params, loss
 
-    return Side(step, lambda: _results(loss, params), train, lambda: (params, x, target, rate))
+    return Side(step, lambda: training_results(loss, params, data), train, lambda: (params, x, target, rate))
+
+
+def torch_loss(torch: Any, params: dict[str, Any], x: Any, target: Any) -> Any:
+    """Squared error of the last state."""
+    h = c = torch.zeros(BATCH, WIDTH)
+    for t in range(STEPS):
+        gates = torch.addmm(params["b"], x[t], params["wx"]) + h @ params["wh"]
+        i, f, g, o = gates.chunk(4, dim=1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+    return ((h - target) ** 2).mean()
 
 
 def in_torch(torch: Any, data: dict[str, Any]) -> Side:
-    def loss_of(params, x, target):
-        h = c = torch.zeros(BATCH, WIDTH)
-        for t in range(STEPS):
-            gates = torch.addmm(params["b"], x[t], params["wx"]) + h @ params["wh"]
-            i, f, g, o = gates.chunk(4, dim=1)
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            h = torch.sigmoid(o) * torch.tanh(c)
-        return ((h - target) ** 2).mean()
-
     @torch.compile(fullgraph=True, dynamic=False)
     def train(params, x, target):
-        gradients, loss = torch.func.grad_and_value(loss_of)(params, x, target)
+        gradients, loss = torch.func.grad_and_value(functools.partial(torch_loss, torch))(params, x, target)
         for name, gradient in gradients.items():
             params[name].sub_(RATE * gradient)
         return loss
@@ -128,7 +127,27 @@ def in_torch(torch: Any, data: dict[str, Any]) -> Side:
         nonlocal loss
         loss = train(params, x, target)
 
-    return Side(step, lambda: _results(loss, params))
+    return Side(step, lambda: training_results(loss, params, data))
+
+
+def in_torch_eager(torch: Any, data: dict[str, Any]) -> Side:
+    """Autograd and a fused optimizer."""
+    params = {name: torch.tensor(value, requires_grad=True) for name, value in data["params"].items()}
+    optimizer = torch.optim.SGD(list(params.values()), RATE, fused=True)
+    x, target = torch.from_numpy(data["x"]), torch.from_numpy(data["target"])
+    loss = None
+
+    def step():
+        nonlocal loss
+        optimizer.zero_grad()
+        loss = torch_loss(torch, params, x, target)
+        loss.backward()
+        optimizer.step()
+
+    def read():
+        return training_results(loss.detach(), {n: p.detach() for n, p in params.items()}, data)
+
+    return Side(step, read)
 
 
 def in_torch_module(torch: Any, data: dict[str, Any]) -> Side:
@@ -153,7 +172,7 @@ def in_torch_module(torch: Any, data: dict[str, Any]) -> Side:
 
     def read():
         found = {"wx": net.weight_ih_l0.T, "wh": net.weight_hh_l0.T, "b": net.bias_ih_l0}
-        return _results(loss.detach(), {name: value.detach() for name, value in found.items()})
+        return training_results(loss.detach(), {name: value.detach() for name, value in found.items()}, data)
 
     return Side(step, read)
 
@@ -163,7 +182,7 @@ SIDES = {
     "jax": functools.partial(in_jax, scan=False),
     "jax:scan": functools.partial(in_jax, scan=True),
     "torch": in_torch,
-    "torch:eager": in_torch,
+    "torch:eager": in_torch_eager,
     "torch:module": in_torch_module,
 }
 WORKLOADS = [

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.workload import Side, Workload
+from benchmarks.workload import Side, Workload, training_results
 from benchmarks.workloads.mlp import (
     ByHand,
-    as_results,
     jax_loss,
     make_data,
     torch_loss,
@@ -22,7 +21,7 @@ from benchmarks.workloads.mlp import (
 )
 
 SHAPE = (128, 784, 512)
-START, GROWTH, SHRINK = 1e-3, 1.01, 0.5
+START, GROWTH, SHRINK = 1e-2, 1.01, 0.5
 HUGE = 3e38
 
 
@@ -47,7 +46,7 @@ def in_tracejit(tj: Any, data: dict[str, Any], *, branch: bool) -> Side:
 
     def read():
         found = {name: value.numpy() for name, value in params.items()}
-        return {"rate": state["rate"].numpy(), **as_results(state["loss"].numpy(), found)}
+        return {"rate": state["rate"].numpy(), **training_results(state["loss"].numpy(), found, data)}
 
     return Side(lambda: train(params, state, x, y), read, None if branch else train)
 
@@ -71,7 +70,9 @@ def in_jax(jax: Any, data: dict[str, Any]) -> Side:
         params, state = train(params, state, x, y)
         return params, state
 
-    return Side(step, lambda: {"rate": np.asarray(state["rate"]), **as_results(state["loss"], params)})
+    return Side(
+        step, lambda: {"rate": np.asarray(state["rate"]), **training_results(state["loss"], params, data)}
+    )
 
 
 def in_torch(torch: Any, data: dict[str, Any]) -> Side:
@@ -91,7 +92,7 @@ def in_torch(torch: Any, data: dict[str, Any]) -> Side:
     def step():
         train(params, rate, last, x, y)
 
-    return Side(step, lambda: {"rate": rate.numpy(), **as_results(last, params)})
+    return Side(step, lambda: {"rate": rate.numpy(), **training_results(last, params, data)})
 
 
 def in_numpy(numpy: Any, data: dict[str, Any]) -> Side:
@@ -110,7 +111,7 @@ def in_numpy(numpy: Any, data: dict[str, Any]) -> Side:
             gradient *= rate
             params[name] -= gradient
 
-    return Side(step, lambda: {"rate": np.asarray(rate), **as_results(last, params)})
+    return Side(step, lambda: {"rate": np.asarray(rate), **training_results(last, params, data)})
 
 
 SIDES = {

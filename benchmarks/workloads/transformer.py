@@ -10,13 +10,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import numpy as np
-
-from benchmarks.workload import Arrays, Side, Workload, normal
+from benchmarks.workload import Side, Workload, normal, training_results
 
 BATCH, TOKENS, WIDTH, HEADS = 8, 128, 256, 4
 HEAD, INNER = WIDTH // HEADS, 4 * WIDTH
-RATE, EPSILON = 1e-2, 1e-5
+RATE, EPSILON = 1.0, 1e-5
 
 
 def make_data() -> dict[str, Any]:
@@ -32,10 +30,6 @@ def make_data() -> dict[str, Any]:
     }  # fmt: skip
     shape = (BATCH, TOKENS, WIDTH)
     return {"x": normal(*shape), "target": normal(*shape, seed=1), "params": params}
-
-
-def _results(loss: Any, params: dict[str, Any]) -> Arrays:
-    return {"loss": np.asarray(loss), **{name: np.asarray(value) for name, value in params.items()}}
 
 
 def in_tracejit(tj: Any, data: dict[str, Any], *, training: bool = True) -> Side:
@@ -77,7 +71,10 @@ def in_tracejit(tj: Any, data: dict[str, Any], *, training: bool = True) -> Side
         nonlocal loss
         loss = train(params, x, target, RATE)
 
-    return Side(step, lambda: _results(loss.numpy(), {n: p.numpy() for n, p in params.items()}), train)
+    def read():
+        return training_results(loss.numpy(), {n: p.numpy() for n, p in params.items()}, data)
+
+    return Side(step, read, train)
 
 
 def in_jax(jax: Any, data: dict[str, Any]) -> Side:
@@ -114,7 +111,7 @@ def in_jax(jax: Any, data: dict[str, Any]) -> Side:
         params, loss = train(params, x, target, rate)
         return params, loss
 
-    return Side(step, lambda: _results(loss, params), train, lambda: (params, x, target, rate))
+    return Side(step, lambda: training_results(loss, params, data), train, lambda: (params, x, target, rate))
 
 
 def torch_loss(torch: Any, p: dict[str, Any], x: Any, target: Any) -> Any:
@@ -154,7 +151,7 @@ def in_torch(torch: Any, data: dict[str, Any]) -> Side:
         nonlocal loss
         loss = train(params, x, target)
 
-    return Side(step, lambda: _results(loss, params))
+    return Side(step, lambda: training_results(loss, params, data))
 
 
 def in_torch_eager(torch: Any, data: dict[str, Any]) -> Side:
@@ -171,7 +168,10 @@ def in_torch_eager(torch: Any, data: dict[str, Any]) -> Side:
         loss.backward()
         optimizer.step()
 
-    return Side(step, lambda: _results(loss.detach(), {n: p.detach() for n, p in params.items()}))
+    def read():
+        return training_results(loss.detach(), {n: p.detach() for n, p in params.items()}, data)
+
+    return Side(step, read)
 
 
 SIDES = {"tracejit": in_tracejit, "jax": in_jax, "torch": in_torch, "torch:eager": in_torch_eager}

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import harness, peers, report, workload
 from benchmarks.harness import Column, Run, SideFailed, ratios
 from benchmarks.peers import PEERS, peer_of
-from benchmarks.workload import OURS, Workload, largest_difference
+from benchmarks.workload import OURS, Workload, largest_difference, training_results
 from benchmarks.workloads import MODULES, WORKLOADS
 
 
@@ -72,6 +72,14 @@ def test_difference_is_relative_to_the_largest_element():
     assert largest_difference({"a": np.array([1.0, 10.0]), "b": np.zeros(3)}, reference) == 0.1
     assert largest_difference({"a": np.array([0.0, 10.0]), "b": np.array([0, 0.5, 0])}, reference) == 0.5
     assert largest_difference({"a": np.array([np.nan, 10.0]), "b": np.zeros(3)}, reference) == np.inf
+
+
+def test_training_is_compared_by_its_changes():
+    data = {"params": {"w": np.full(3, 100, np.float32)}}
+    one = training_results(0.5, {"w": np.array([100, 100, 101], np.float32)}, data)
+    other = training_results(0.5, {"w": np.array([100, 100, 99], np.float32)}, data)
+    assert one["w"].tolist() == [0, 0, 1]
+    assert largest_difference(other, one) == 2
 
 
 @pytest.mark.parametrize(
