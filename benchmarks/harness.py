@@ -35,7 +35,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from benchmarks.peers import PEERS, environment, peer_of, pin
+from benchmarks.peers import PEERS, environment, peer_of
 from benchmarks.workload import OURS, Arrays, Workload, largest_difference
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -161,7 +161,6 @@ class Run:
         self._caches = 0
 
     def __enter__(self) -> Run:
-        pin(self.threads)
         return self
 
     def __exit__(self, *_: object) -> None:

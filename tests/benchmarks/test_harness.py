@@ -50,7 +50,6 @@ def compare(monkeypatch):
         monkeypatch.setattr(Run, "worker", worker)
         monkeypatch.setattr(Run, "_executor", lambda self: self.folder / "caches-none")
         monkeypatch.setattr(Run, "caches", lambda self, executor=True: self.folder)
-        monkeypatch.setattr(harness, "pin", lambda threads: None)
         monkeypatch.setattr(FakeWorker, "log", [])
         names = [OURS, *(name for name in PEERS if name != OURS and name in settings), "numpy"]
         workload = Workload("fake", "kernel", dict, dict.fromkeys(names))
