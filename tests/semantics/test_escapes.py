@@ -1,4 +1,4 @@
-"""Promise 10: an array that outlives the call in an unknown way is reported, and the function is piecewise."""
+"""Promise 10: an array that outlives the call in an unknown way makes the function piecewise, and is named."""
 
 from __future__ import annotations
 
