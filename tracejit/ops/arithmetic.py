@@ -34,11 +34,6 @@ def _round(x: np.ndarray) -> np.ndarray:
     return np.rint(x) if x.dtype.kind == "f" else np.copy(x)
 
 
-def _reciprocal(x: np.ndarray) -> np.ndarray:
-    """NumPy leaves the reciprocal of the integer 0 to the processor; here it is 0, as ``1 // 0`` is."""
-    return np.reciprocal(x) if x.dtype.kind == "f" else np.where(x == 0, x, np.reciprocal(x))
-
-
 # ---- arithmetic
 
 add = binary("add", np.add, ALL, "Sum.", (_all, _all), COMMUTATIVE, EXACT)
@@ -96,8 +91,9 @@ abs = unary("abs", np.absolute, ALL, "Absolute value.", lambda ct, x, y: ct * si
 sign: Operator = unary("sign", np.sign, NUMERIC, "-1, 0 or 1; nan for nan.", None, EXACT)
 square = unary("square", np.square, NUMERIC, "The operand times itself.", lambda ct, x, y: 2 * ct * x, EXACT)
 sqrt = unary("sqrt", np.sqrt, FLOATING, "Square root.", lambda ct, x, y: 0.5 * ct / y, EXACT)
+# Not EXACT: of the integer 0 NumPy gives what the processor does, kernels give 0, as ``1 // 0`` is.
 reciprocal = unary(
-    "reciprocal", _reciprocal, NUMERIC, "One over the operand.", lambda ct, x, y: -(ct * y * y), EXACT
+    "reciprocal", np.reciprocal, NUMERIC, "One over the operand.", lambda ct, x, y: -(ct * y * y)
 )
 
 # ---- rounding
