@@ -12,7 +12,7 @@ raises what went wrong.
 
 from __future__ import annotations
 
-from tracejit.engine.hosts import run_here
+from tracejit.engine.hosts import AROUND_TASKS, run_here
 from tracejit.engine.instance import LABEL
 from tracejit.engine.lifecycle import drain
 from tracejit.engine.machine import processors
@@ -21,11 +21,12 @@ from tracejit.engine.profiler import Event, Profile, Recording
 from tracejit.engine.program import PROGRAMS, Program
 from tracejit.engine.push import push
 from tracejit.engine.task import ARENA, FRESH, NUMBER, OVERWRITE, READ, WRITE, Task
-from tracejit.engine.threads import set_workers, workers
+from tracejit.engine.threads import held, set_workers, workers
 from tracejit.engine.variable import Variable, wait, wait_all
 
 __all__ = [
     "ARENA",
+    "AROUND_TASKS",
     "FRESH",
     "NUMBER",
     "OVERWRITE",
@@ -39,6 +40,7 @@ __all__ = [
     "Statistics",
     "Task",
     "Variable",
+    "held",
     "pool",
     "processors",
     "profile",

@@ -68,10 +68,10 @@ class Run:
         self.outer, thread.task = thread.task, self
         RUNNING.add(self)
         try:
-            if call.asynchronous:
-                call.function(self)
-            else:
-                call.function(*call.arguments)
+            with contextlib.ExitStack() as around:
+                for surround in AROUND_TASKS:
+                    around.enter_context(surround())
+                call.function(*((self,) if call.asynchronous else call.arguments))
         except BaseException as error:
             failure = error
         thread.task = self.outer
@@ -113,6 +113,9 @@ def _explain(call: Call, error: BaseException) -> Callable[[], BaseException]:
 
     return make
 
+
+AROUND_TASKS: list[Callable[[], contextlib.AbstractContextManager[None]]] = []
+"""What to enter around the function of a Python task; the task lasts until it has been left."""
 
 RUNNING: set[Run] = set()
 """Python tasks that have started and not ended."""

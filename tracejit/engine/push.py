@@ -1,9 +1,11 @@
 """Python functions as tasks.
 
-total = Variable("total")
-push(add, reads=[x], writes=[total])
-push(show, reads=[total])               # runs after add, on a thread of its own
-wait_all()
+    total = Variable("total")
+    push(add, reads=[x], writes=[total])
+    push(show, reads=[total])               # runs after add, on a thread of its own
+    wait_all()
+
+What a task reads and writes is named by variables, or by objects that have one: `Ordered`, such as arrays.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any, Protocol
 
 from tracejit.engine.hosts import Call
 from tracejit.engine.instance import Instance
@@ -25,10 +28,17 @@ from tracejit.kernels.executor_layout import INSTANCE_BYTES, TASK_PRIORITY
 _PRIORITY = (INSTANCE_BYTES + TASK_PRIORITY) // 8
 
 
+class Ordered(Protocol):
+    """Something whose use a variable orders."""
+
+    def __variable__(self) -> Variable:
+        """Its variable, on which everything stands that was asked of it so far."""
+
+
 def push(
     fn: Callable[..., object],
-    reads: Sequence[Variable] = (),
-    writes: Sequence[Variable] = (),
+    reads: Sequence[Variable | Ordered] = (),
+    writes: Sequence[Variable | Ordered] = (),
     priority: int = 0,
     device: object = None,
     name: str | None = None,
@@ -42,35 +52,47 @@ def push(
     the exception as ``__cause__``, and tasks that read it do not run, until a later task that only writes it
     succeeds.
 
+    `reads` and `writes` hold variables or arrays. The task may look at the arrays it reads, and write to
+    those it writes, as usual (``batch[...] = loaded``); what it starts with them ends before the task does.
+
     `device`: None or a CPU device; all of them share the host threads.
     """
     if device is not None and not str(device).startswith("cpu"):
         raise DeviceError(f"push: Python tasks run on CPU devices, got {device}")
-    variables = (*reads, *writes)
-    for variable in variables:
-        if type(variable) is not Variable:
-            raise ArgumentError(f"push: reads and writes are engine variables, got {type(variable).__name__}")
+    variables = tuple(_variable(x) for x in (*reads, *writes))
     frame = sys._getframe(1)
-    call = _PushedCall(fn, variables, name, frame.f_code.co_filename, frame.f_lineno, asynchronous)
+    call = _PushedCall(
+        fn, variables, (*reads, *writes), name, frame.f_code.co_filename, frame.f_lineno, asynchronous
+    )
     reap()
     _program(len(reads), len(writes)).push(call, [v.address for v in variables], priority)
+
+
+def _variable(x: Any) -> Variable:
+    if type(x) is Variable:
+        return x
+    if not hasattr(type(x), "__variable__"):
+        raise ArgumentError(f"push: reads and writes are arrays or engine variables, got {type(x).__name__}")
+    variable: Variable = x.__variable__()
+    return variable
 
 
 class _PushedCall:
     """What one push asks for; lives as long as its launch."""
 
-    __slots__ = ("asynchronous", "filename", "fn", "line", "name", "variables")
+    __slots__ = ("asynchronous", "filename", "fn", "kept", "line", "name", "variables")
 
     def __init__(
         self,
         fn: Callable[..., object],
         variables: tuple[Variable, ...],
+        kept: tuple[object, ...],
         name: str | None,
         filename: str,
         line: int,
         asynchronous: bool,
     ) -> None:
-        self.fn, self.variables, self.name = fn, variables, name
+        self.fn, self.variables, self.kept, self.name = fn, variables, kept, name
         self.filename, self.line, self.asynchronous = filename, line, asynchronous
 
 

@@ -64,6 +64,12 @@ THREADS: WeakValueDictionary[int, Thread] = WeakValueDictionary()
 """Live threads by number, for the profiler."""
 
 
+def held() -> tuple[int, ...]:
+    """The addresses of the variables that the Python task on this thread holds: those it reads or writes."""
+    task = current().task
+    return task.variables() if task is not None else ()
+
+
 def adopt(thread: Thread) -> None:
     """Make `thread` the record of the calling thread."""
     _local.thread = thread

@@ -22,9 +22,11 @@ from tracejit.kernels.executor_layout import (
     ALL,
     UNUSED,
     VARIABLE_BYTES,
+    VARIABLE_DONE,
     VARIABLE_FAILURE,
     VARIABLE_HEAD,
     VARIABLE_POISON,
+    VARIABLE_PUSHED,
     WRITTEN,
 )
 
@@ -71,6 +73,12 @@ class Variable:
 
     def __repr__(self) -> str:
         return f"Variable({self.name!r})" if self.name else f"<Variable at {self.address:#x}>"
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything pushed so far that writes this has ended and left no garbage. Does not wait."""
+        words = self._words
+        return words[VARIABLE_PUSHED >> 3] == words[VARIABLE_DONE >> 3] and words[VARIABLE_POISON >> 3] == 0
 
     @property
     def poison(self) -> BaseException | None:

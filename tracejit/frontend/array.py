@@ -110,8 +110,24 @@ class ArrayCore:
 
     # -- looking ---------------------------------------------------------------------------------------------
 
+    def __variable__(self) -> engine.Variable:
+        """The variable that orders what uses the memory, for `tj.engine.push` (see `engine.push.Ordered`).
+
+        What was recorded for the array has been launched when this returns. All views of one array have one
+        variable.
+        """
+        self._launched("tj.engine.push()")
+        return self._storage.variable
+
     def _ready(self, what: str) -> None:
         """Make the content available in memory: flush what it depends on, and wait for it."""
+        self._launched(what)
+        variable = self._storage.variable
+        if thread.eager is not None:
+            variable = thread.eager.held.get(variable.address, variable)
+        engine.wait(variable)
+
+    def _launched(self, what: str) -> None:
         if thread.trace is not None:
             thread.trace.look(self, what)
         holder = self._storage.recording
@@ -119,7 +135,6 @@ class ArrayCore:
             with lock:
                 if self._storage.recording is not None:
                     self._storage.recording.release(self._storage)
-        engine.wait(self._storage.variable)
 
     def _seen(self, what: str) -> np.ndarray:
         """The elements as a NumPy view of the memory; call only to read at once."""

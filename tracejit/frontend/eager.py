@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ NODE_LIMIT = 64
 BYTE_LIMIT = 256 << 20
 SMALL = 2048  # elements; up to this size exact operators run on NumPy at once
 SCHEDULES = 512
+
+NOTHING_HELD: Mapping[int, engine.Variable] = {}
 
 _schedules: OrderedDict[Any, Any] = OrderedDict()
 _schedules_lock = threading.Lock()
@@ -55,9 +58,15 @@ def schedule_for(graph: Graph) -> Any:
 
 
 class EagerRecording(Recording):
-    """The open recording of a thread."""
+    """The open recording of a thread.
 
-    def __init__(self) -> None:
+    A Python task of the engine has a recording of its own. What it reads or writes is the task's until it
+    ends, so nothing that it starts may queue for that: `held` has another variable for each that the task
+    holds, by address.
+    """
+
+    def __init__(self, held: Mapping[int, engine.Variable] = NOTHING_HELD) -> None:
+        self.held = held
         self.parents: dict[Storage, Storage] = {}  # window storage -> the storage it is a part of
         super().__init__()
 
@@ -102,6 +111,8 @@ class EagerRecording(Recording):
 
     def flush(self) -> None:
         """Launch what was recorded."""
+        if not self.inputs and not self.nodes:
+            return  # without the lock: a thread that holds it may wait for the task that ends here
         with lock:
             live = self.live()
             outputs = [s.pending for s in live]
@@ -112,7 +123,7 @@ class EagerRecording(Recording):
             if places or written or any(node.op.has(Trait.ORDERED) for node in self.nodes):
                 graph = self.finish(outputs)  # type: ignore[arg-type]
                 try:
-                    run(graph, self.bound, places)
+                    run(graph, self.bound, places, held=self.held)
                 except BaseException as error:
                     self._abandon(places, error)
                     raise
@@ -211,6 +222,28 @@ def flush() -> None:
         thread.eager.flush()
 
 
+@contextmanager
+def _in_task() -> Iterator[None]:
+    """Around a Python task of the engine: what it records is a recording of its own, which ends with it."""
+    outer = thread.eager, thread.trace, thread.tapes
+    held = {address: engine.Variable() for address in engine.held()}
+    thread.eager, thread.trace, thread.tapes = EagerRecording(held), None, 0
+    thread.plain += 1
+    try:
+        yield
+    finally:
+        try:
+            flush()
+            for variable in held.values():
+                engine.wait(variable, exclusive=True)
+        finally:
+            thread.eager, thread.trace, thread.tapes = outer
+            thread.plain -= 1
+
+
+engine.AROUND_TASKS.append(_in_task)
+
+
 def runs_on_numpy(graph: Graph) -> bool:
     """Whether a graph is so small, and its operators so exact, that NumPy gives a kernel's result sooner."""
     return not graph.effects and all(
@@ -221,15 +254,21 @@ def runs_on_numpy(graph: Graph) -> bool:
     )
 
 
-def run(graph: Graph, bound: list[Window | Number], places: list[Storage], schedule: Any = None) -> None:
+def run(
+    graph: Graph,
+    bound: list[Window | Number],
+    places: list[Storage],
+    schedule: Any = None,
+    held: Mapping[int, engine.Variable] = NOTHING_HELD,
+) -> None:
     """Compute `graph`: inputs from `bound`, outputs into the (pending) storages `places`.
 
     Without a `schedule`, one is found or compiled, or NumPy computes what is small and exact.
+    `held`: see `EagerRecording`.
     """
     for storage in places:
         storage.materialise()
-    if schedule is None and runs_on_numpy(graph):
-        _run_on_numpy(graph, bound, places)
+    if schedule is None and runs_on_numpy(graph) and _run_on_numpy(graph, bound, places, held):
         return
     schedule = schedule or schedule_for(graph)
     values: list[Any] = []
@@ -238,31 +277,46 @@ def run(graph: Graph, bound: list[Window | Number], places: list[Storage], sched
         if isinstance(item, Window):
             storage = item.storage
             values.append(storage.address + item.lo * storage.type.dtype.itemsize)
-            variables.append(storage.variable.address)
+            variables.append(held.get(storage.variable.address, storage.variable).address)
         else:
             values.append(item.value)
             variables.append(0)
     for storage in places:
         values.append(storage.address)
         variables.append(storage.variable.address)
-    keep = (*(b.storage for b in bound if isinstance(b, Window)), *places)
-    check.launcher(schedule)(schedule.pack.pack(*values, *variables), keep)
-    for storage in keep:
+    storages = (*(b.storage for b in bound if isinstance(b, Window)), *places)
+    check.launcher(schedule)(schedule.pack.pack(*values, *variables), storages)
+    for storage in storages:
         if storage.shared:  # Python sees its memory: nothing may use it once the call has returned
-            engine.wait(storage.variable, exclusive=True)
+            engine.wait(held.get(storage.variable.address, storage.variable), exclusive=True)
 
 
-def _run_on_numpy(graph: Graph, bound: list[Window | Number], places: list[Storage]) -> None:
-    arrays: list[Any] = []
-    for value, item in zip(graph.inputs, bound, strict=True):
-        if isinstance(item, Window):
-            engine.wait(item.storage.variable)
-            arrays.append(window_memory(item, value.type))
-        else:
-            arrays.append(item.value)
-    outputs, _ = evaluate(graph, arrays)
-    for storage, array in zip(places, outputs, strict=True):
-        storage.memory()[...] = array
+def _run_on_numpy(
+    graph: Graph, bound: list[Window | Number], places: list[Storage], held: Mapping[int, engine.Variable]
+) -> bool:
+    """Let the evaluator compute `graph`: now, or in a Python task if inputs are not there yet. Nothing waits:
+    the caller has `lock`, which the task that computes an input may need. False if only a kernel can do it.
+    """
+    windows = [item for item in bound if isinstance(item, Window)]
+    inputs = [held.get(w.storage.variable.address, w.storage.variable) for w in windows]
+
+    def compute() -> None:
+        arrays: list[Any] = [
+            window_memory(item, value.type) if isinstance(item, Window) else item.value
+            for value, item in zip(graph.inputs, bound, strict=True)
+        ]
+        outputs, _ = evaluate(graph, arrays)
+        for storage, array in zip(places, outputs, strict=True):
+            storage.memory()[...] = array
+
+    if all(variable.ready for variable in inputs):
+        compute()
+        return True
+    if any(node.op.has(Trait.CAN_FAIL) for node in graph.nodes):
+        return False  # a failing kernel tells its error as it is
+    name = "+".join(dict.fromkeys(node.op.name for node in graph.nodes))
+    engine.push(compute, reads=inputs, writes=[s.variable for s in places], name=name)
+    return True
 
 
 def window_memory(window: Window, type: ArrayType) -> np.ndarray:

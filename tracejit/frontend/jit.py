@@ -63,7 +63,7 @@ class Jitted(Transparent):
         self._replayed_before = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if thread.trace is not None or thread.tapes or not config.jit:
+        if thread.trace is not None or thread.plain or not config.jit:
             return self._inline(args, kwargs)
         for entry in self._entries:
             result = entry.replay(args, kwargs)

@@ -261,6 +261,7 @@ class Thread(threading.local):
         self.eager: Any = None  # the thread's `eager.EagerRecording`, made on first use
         self.trace: Any = None  # the `trace.Trace` being recorded
         self.tapes = 0
+        self.plain = 0  # how many things make jitted functions run their bodies: gradients, a Python task
 
 
 thread = Thread()
@@ -270,7 +271,9 @@ thread = Thread()
 def taping() -> Iterator[None]:
     """While active, values of flushed recordings are kept for the gradient."""
     thread.tapes += 1
+    thread.plain += 1
     try:
         yield
     finally:
         thread.tapes -= 1
+        thread.plain -= 1
