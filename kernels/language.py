@@ -15,16 +15,19 @@ import functools
 import operator
 from collections.abc import Iterator
 
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils, imputils
 from numba.core.typing import builtins, enumdecl, templates
 
+from tracejit.kernels import ranges
 from tracejit.kernels.memory import pause
 
 ARITHMETIC = (
-    *("add", "sub", "mul", "floordiv", "mod", "iadd", "isub", "imul", "ifloordiv", "imod"),
-    *("and_", "or_", "xor", "iand", "ior", "ixor", "neg"),
+    *("add", "sub", "mul", "and_", "or_", "xor", "neg"),
+    *("iadd", "isub", "imul", "iand", "ior", "ixor"),
 )
+DIVISION = ("floordiv", "mod")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 MACHINE = frozenset({types.int64, types.uint64, types.float32, types.float64})
 """Types on which operators work without a conversion."""
@@ -44,6 +47,18 @@ class OneType(templates.AbstractTemplate):
         if first in MACHINE and all(other == first for other in others):
             return templates.signature(first, first, *others)
         return None
+
+
+class Division(templates.AbstractTemplate):
+    """Quotient or remainder of two int64."""
+
+    def generic(self, args, kws):
+        if [types.unliteral(a) for a in args] == [types.int64] * 2:
+            return templates.signature(types.int64, types.int64, types.int64)
+        return None
+
+    def get_impl_key(self, sig):
+        return Division, self.key
 
 
 class Comparison(templates.AbstractTemplate):
@@ -74,15 +89,36 @@ class Membership(templates.AbstractTemplate):
 
 
 def _declare() -> None:
-    for name in ARITHMETIC:
-        RULES.register_global(getattr(operator, name))(OneType)
-    for name in COMPARISONS:
-        RULES.register_global(getattr(operator, name))(Comparison)
+    for rule, names in ((OneType, ARITHMETIC), (Division, DIVISION), (Comparison, COMPARISONS)):
+        for name in names:
+            RULES.register_global(getattr(operator, name))(rule)
+    for name in DIVISION:
+        LOWERING.lower((Division, getattr(operator, name)), types.int64, types.int64)(_divide(name))
     for function, sign in ((min, "<"), (max, ">")):
         RULES.register_global(function)(Extremum)
         LOWERING.lower(function, types.int64, types.int64)(_select(sign))
     RULES.register_global(operator.contains)(Membership)
     LOWERING.lower(operator.contains, types.UniTuple, types.int64)(_is_member)
+    ranges.declare(RULES, LOWERING)
+
+
+def _divide(name):
+    """Rounded down, as in Python, and 0 by 0, without branches."""
+
+    def lower(context, builder, signature, args):
+        dividend, divisor = args
+        zero, one = (ir.Constant(divisor.type, n) for n in (0, 1))
+        by_zero = builder.icmp_signed("==", divisor, zero)
+        safe = builder.select(by_zero, one, divisor)
+        remainder = builder.srem(dividend, safe)
+        inexact = builder.icmp_signed("!=", remainder, zero)
+        down = builder.and_(inexact, builder.icmp_signed("<", builder.xor(remainder, safe), zero))
+        if name == "mod":
+            return builder.add(remainder, builder.select(down, safe, zero))
+        quotient = builder.sub(builder.sdiv(dividend, safe), builder.zext(down, divisor.type))
+        return builder.select(by_zero, zero, quotient)
+
+    return lower
 
 
 def _select(sign):

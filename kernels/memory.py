@@ -41,7 +41,8 @@ def pointer(typingctx, address, dtype):
 def _slot_address(context, builder, signature, args):
     """The address of slot ``args[1]`` of the block at ``args[0]``; slots may be members of an IntEnum."""
     index = context.cast(builder, args[1], signature.args[1], types.int64)
-    return builder.add(args[0], builder.shl(index, ir.Constant(I64, 3)))
+    known = isinstance(index, ir.Constant)
+    return builder.add(args[0], I64(8 * index.constant) if known else builder.shl(index, I64(3)))
 
 
 @intrinsic

@@ -15,7 +15,7 @@ It is built on Numba's interface for targets (`numba.core.target_extension`).
     def slot(block, index):
         return load(block + 8 * index, int64)
 
-    library, *others = translate(kernel, signature)     # LLVM IR of a kernel and of subroutines it calls
+    library, *others = translate(kernel, signature, "kernel")     # LLVM IR, also of subroutines it calls
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import (
+    callconv,
     cgutils,
     codegen,
     compiler,
@@ -66,13 +67,12 @@ class Kernels(CPU):
 class Library(codegen.CodeLibrary):
     """The LLVM IR of a function, and the libraries of the functions it calls.
 
-    symbol:  the function's name there (called by Numba's own convention).
-    defined: names of all that can be linked to.
+    text:    of the LLVM module.
+    defined: the names in it that can be linked to.
     """
 
     def __init__(self, owner: Code, name: str) -> None:
         super().__init__(owner, name)
-        self.symbol = ""
         self.text = ""
         self.defined: list[str] = []
         self.called: dict[Library, None] = {}
@@ -135,6 +135,35 @@ class Code(codegen.Codegen):
 # --------------------------------------------------------------------------------------------------- contexts
 
 
+class Convention(callconv.BaseCallConv):
+    """How functions are called: as in C. Arguments are values, the result is returned, nothing is raised."""
+
+    def get_function_type(self, restype: Any, argtypes: Any) -> ir.FunctionType:
+        arguments = self._get_arg_packer(argtypes).argument_types
+        return ir.FunctionType(self.context.get_return_type(restype), arguments)
+
+    def decorate_function(self, fn: ir.Function, args: Any, fe_argtypes: Any, noalias: bool = False) -> None:
+        names = [f"arg.{name}" for name in args]
+        self._get_arg_packer(fe_argtypes).assign_names(self.get_arguments(fn), names)
+
+    def get_arguments(self, func: ir.Function) -> Any:
+        return func.args
+
+    def return_value(self, builder: ir.IRBuilder, retval: ir.Value) -> None:
+        builder.ret(retval)
+
+    def call(self, builder: ir.IRBuilder, callee: ir.Function, descriptor: Any, args: Any) -> ir.Value:
+        """Call a function of this target."""
+        arguments = self._get_arg_packer(descriptor.argtypes).as_arguments(builder, args)
+        return self.context.get_returned_value(builder, descriptor.restype, builder.call(callee, arguments))
+
+    def return_user_exc(self, builder: ir.IRBuilder, exc: Any, *details: Any, **more: Any) -> None:
+        raise TypeError(f"kernels cannot raise exceptions, here {exc}")
+
+    def _make_call_helper(self, builder: ir.IRBuilder) -> None:
+        """Numba wants to ask."""
+
+
 class Typing(TypingContext):
     """Knows the types of what kernels may say."""
 
@@ -174,6 +203,21 @@ class Lowering(cpu.CPUContext):
         self.typing_context.refresh()
         self.install_registry(imputils.builtin_registry)
         self.install_registry(LOWERING)
+
+    @property
+    def call_conv(self) -> Convention:
+        return Convention(self)
+
+    def get_env_name(self, fndesc: Any) -> str:
+        return f"{fndesc.mangled_name}.environment"
+
+    def pair_first(self, builder: ir.IRBuilder, val: ir.Value, ty: Any) -> ir.Value:
+        """What an iterator gave; the way through memory that Numba takes is longer."""
+        return builder.extract_value(val, 0)
+
+    def pair_second(self, builder: ir.IRBuilder, val: ir.Value, ty: Any) -> ir.Value:
+        """Whether an iterator gave something."""
+        return builder.extract_value(val, 1)
 
     def post_lowering(self, mod: ir.Module, library: Library) -> None:
         """Nothing: no reference counting, no fast math."""
@@ -231,7 +275,8 @@ class Passes:
 
     pipeline_name = "kernel"
 
-    def __init__(self) -> None:
+    def __init__(self, symbol: str | None) -> None:
+        self.symbol = symbol
         self.exec_times: dict[str, Any] = {}
 
     def run(self, state: Any) -> None:
@@ -244,12 +289,13 @@ class Passes:
         typed_passes.NopythonTypeInference().run_pass(state)
         if again:
             typed_passes.PreLowerStripPhis().run_pass(state)
-        _lower(state)
+        _lower(state, self.symbol)
 
 
-def _lower(state: Any) -> None:
-    """Numba's IR to LLVM's. Numba's own pass goes on to make an executable function, and asks LLVM about its
-    reference counting, for which it would wait while LLVM is busy in another thread.
+def _lower(state: Any, symbol: str | None) -> None:
+    """Numba's IR to LLVM's, a function named `symbol` or as Numba would. Numba's own pass goes on to make an
+    executable function, and asks LLVM about its reference counting, for which it would wait while LLVM is
+    busy in another thread.
     """
     context, flags, function = state.targetctx, state.flags, state.func_ir
     descriptor = funcdesc.PythonFunctionDescriptor.from_specialized_function(
@@ -257,7 +303,7 @@ def _lower(state: Any) -> None:
         state.typemap,
         state.return_type,
         state.calltypes,
-        mangler=context.mangler,
+        mangler=context.mangler if symbol is None else lambda *names, **tags: symbol,
         inline=flags.forceinline,
         noalias=flags.noalias,
         abi_tags=[flags.get_mangle_string()],
@@ -266,8 +312,7 @@ def _lower(state: Any) -> None:
     with context.push_code_library(library):
         lower = lowering.Lower(context, library, descriptor, function, metadata=state.metadata)
         lower.lower()
-    context.insert_user_function(library, descriptor, [library])
-    library.symbol = descriptor.llvm_func_name
+    context.insert_func_defn([(_caller(descriptor, library), library, descriptor.argtypes)])
     state.cr = compiler.compile_result(
         typing_context=state.typingctx,
         target_context=context,
@@ -279,11 +324,26 @@ def _lower(state: Any) -> None:
     )
 
 
+def _caller(descriptor: Any, library: Library) -> Callable[..., ir.Value]:
+    """What lowers a call of a function."""
+
+    def call(context: Lowering, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        function = context.declare_function(builder.module, descriptor)
+        return context.call_conv.call(builder, function, descriptor, args)
+
+    call.libs = (library,)  # Numba links what it finds here
+    return call
+
+
 class Compiler(compiler.CompilerBase):
     """Numba's driver, with these passes."""
 
+    def __init__(self, *details: Any, symbol: str | None = None) -> None:
+        super().__init__(*details)
+        self.symbol = symbol
+
     def define_pipelines(self) -> list[Passes]:
-        return [Passes()]
+        return [Passes(self.symbol)]
 
 
 class Subroutine(dispatcher.Dispatcher):
@@ -309,8 +369,10 @@ def subroutine(function: Callable[..., Any]) -> Subroutine:
 
 
 @global_compiler_lock
-def translate(function: Callable[..., Any], signature: Any) -> list[Library]:
-    """The LLVM IR of a Python function, not optimised, then that of all subroutines it calls."""
+def translate(function: Callable[..., Any], signature: Any, symbol: str) -> list[Library]:
+    """The LLVM IR of a Python function, as a C function named `symbol`, then that of all subroutines that it
+    calls. Not optimised.
+    """
     flags = compiler.Flags()
     TARGET.options.parse_as_flags(flags, FLAGS)
     result = compiler.compile_extra(
@@ -321,6 +383,6 @@ def translate(function: Callable[..., Any], signature: Any) -> list[Library]:
         signature.return_type,
         flags,
         {},
-        pipeline_class=Compiler,
+        pipeline_class=functools.partial(Compiler, symbol=symbol),
     )
     return result.library.closure()

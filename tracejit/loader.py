@@ -16,6 +16,7 @@ about. `load` turns recipes into `Kernel`s. What always holds:
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import queue
@@ -35,8 +36,7 @@ SLOW = 1.0
 """Seconds after which a compile says that it runs."""
 
 INTERVAL = 2e-4
-"""Seconds after which, during a compile, a thread gives Python's lock to another one that waits for it: the
-thread for LLVM needs it between LLVM's functions, and would wait for 5 ms each time."""
+"""Seconds after which, during a compile, a thread gives Python's lock to another one that waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _fulfil(promised: Sequence[Promised]) -> None:
             else:
                 promise.keep(_linked(entry, "loaded"))
         if missing:
-            with _compiling, _announced(len(missing)):
+            with _compiling, _announced(len(missing)), _in_a_hurry():
                 _compile(missing)
     except BaseException as error:
         for recipe, promise in promised:
@@ -218,8 +218,6 @@ def _compile(missing: Sequence[Promised]) -> None:
     """Compile: Numba's part in this thread, LLVM's in another, a kernel behind."""
     drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None] = queue.SimpleQueue()
     finisher = threading.Thread(target=_finish_all, args=(drafts,), name="tracejit compiler", daemon=True)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(INTERVAL)
     finisher.start()
     try:
         for recipe, promise in missing:
@@ -227,7 +225,23 @@ def _compile(missing: Sequence[Promised]) -> None:
     finally:
         drafts.put(None)
         finisher.join()
+
+
+@contextmanager
+def _in_a_hurry() -> Iterator[None]:
+    """Settings of the interpreter for a compile. Numba makes many objects that live on: looking for garbage
+    among them takes a sixth of its time. LLVM's thread needs Python's lock between LLVM's functions, and
+    would wait for 5 ms each time.
+    """
+    collects, interval = gc.isenabled(), sys.getswitchinterval()
+    gc.disable()
+    sys.setswitchinterval(INTERVAL)
+    try:
+        yield
+    finally:
         sys.setswitchinterval(interval)
+        if collects:
+            gc.enable()
 
 
 def _finish_all(drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None]) -> None:

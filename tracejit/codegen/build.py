@@ -4,9 +4,8 @@ Imports Numba, so nothing but the lazy gate in `tracejit.loader` may import this
 
 Two halves, so that one can run beside the other: `draft` runs Numba's front end (Python, one function after
 the other), `finish` is LLVM's work. All functions of a draft, and the subroutines they call, become one
-module, which is optimised once; for each function it has a C entry point under a name of our choice (Numba's
-own convention returns through a pointer), and nothing else is visible from outside.
-`tracejit.codegen.link` turns the object into addresses.
+module, which is optimised once and from which only the functions themselves can be seen, by their names as C
+functions. `tracejit.codegen.link` turns the object into addresses.
 
     built = finish(draft([Entry("kernel", function)]))        # or build_object([...])
 """
@@ -26,8 +25,8 @@ from tracejit.kernels.target import translate
 KERNEL = types.int64(types.int64, types.int64, types.int64, types.int64)
 """Signature of every kernel: ``status = kernel(block, lo, hi, scratch)``."""
 
-SPEED = 3
-"""LLVM's level of optimisation."""
+SPEED = 2
+"""LLVM's level of optimisation; 3 duplicates loops and gains nothing."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +66,14 @@ def build_object(entries: Sequence[Entry]) -> Built:
 def draft(entries: Sequence[Entry]) -> Draft:
     """Numba's part of a compilation."""
     libraries: dict[Any, None] = {}
-    entry_points = []
     for entry in entries:
-        needed = translate(entry.function, entry.signature)
-        libraries.update(dict.fromkeys(needed))
-        entry_points.append(_entry_point(entry, needed[0].symbol))
+        libraries.update(dict.fromkeys(translate(entry.function, entry.signature, entry.name)))
+    names = [entry.name for entry in entries]
+    defined = [name for library in libraries for name in library.defined]
     return Draft(
-        names=tuple(entry.name for entry in entries),
-        modules=(*(library.text for library in libraries), "\n".join(entry_points)),
-        hidden=tuple(name for library in libraries for name in library.defined),
+        names=tuple(names),
+        modules=tuple(library.text for library in libraries),
+        hidden=tuple(name for name in defined if name not in names),
     )
 
 
@@ -94,23 +92,11 @@ def finish(draft: Draft) -> Built:
 
 
 def _tuning() -> Any:
-    """Settings of LLVM's optimiser: loops become vectors, straight code does not."""
+    """Settings of LLVM's optimiser: loops become vectors, straight code does not. The vectoriser itself
+    works on several vectors at a time; unrolling would double the time to compile for the sake of remainders.
+    """
     tuning = llvm.create_pipeline_tuning_options(SPEED)
     tuning.loop_vectorization = True
     tuning.slp_vectorization = False
+    tuning.loop_unrolling = False
     return tuning
-
-
-def _entry_point(entry: Entry, mangled: str) -> str:
-    """LLVM text of a C function that calls Numba's `mangled` function."""
-    arity = len(entry.signature.args)
-    returns = entry.signature.return_type != types.void
-    parameters = ", ".join(f"i64 %a{i}" for i in range(arity))
-    rest = ", ".join(["ptr %result", "ptr %error", *[f"i64 %a{i}" for i in range(arity)]])
-    tail = "%value = load i64, ptr %result\n  ret i64 %value" if returns else "ret void"
-    return (
-        f'declare i32 @"{mangled}"(ptr, ptr{", i64" * arity})\n'
-        f"define {'i64' if returns else 'void'} @{entry.name}({parameters}) {{\n"
-        f"  %result = alloca i64\n  %error = alloca ptr\n"
-        f'  %status = call i32 @"{mangled}"({rest})\n  {tail}\n}}\n'
-    )
