@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tracejit import engine
-from tracejit.errors import ArgumentError, ReplayError, locate
+from tracejit.errors import ArgumentError, ReplayError, ShapeError, locate
 from tracejit.frontend.location import user_location
 from tracejit.frontend.recording import lock, thread
 from tracejit.frontend.storage import Storage, memory_at
@@ -84,7 +84,7 @@ class ArrayCore:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ArgumentError("len() of an array without dimensions")
+            raise locate(ArgumentError("len() of an array without dimensions"), user_location())
         return self.shape[0]
 
     # -- construction ----------------------------------------------------------------------------------------
@@ -192,16 +192,21 @@ class ArrayCore:
 
     def __index__(self) -> int:
         if self.dtype.kind not in "iu" or self.ndim:
-            raise ArgumentError(
-                f"only 0-d integer arrays can be an index, not {self.dtype}{list(self.shape)}"
+            raise locate(
+                ArgumentError(f"only 0-d integer arrays can be an index, not {self.dtype}{list(self.shape)}"),
+                user_location(),
             )
         return int(self._scalar("index()"))
 
     def _scalar(self, what: str) -> Any:
         if self.size != 1:
-            raise ArgumentError(
-                f"{what}: an array of shape {self.shape} has {self.size} elements, expected one; "
-                "use .any(), .all() or an index"
+            kind = ShapeError if what == "bool()" else ArgumentError  # as NumPy: ValueError, else TypeError
+            raise locate(
+                kind(
+                    f"{what}: an array of shape {self.shape} has {self.size} elements, expected one; "
+                    "use .any(), .all() or an index"
+                ),
+                user_location(),
             )
         return self._seen(what).item()
 

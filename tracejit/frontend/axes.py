@@ -72,15 +72,16 @@ def as_device(name: str, device: Any, default: Device) -> Device:
     """A `Device`, its text (``"cpu"``, ``"gpu:1"``), or None for `default`."""
     if device is None:
         return default
-    if isinstance(device, Device):
-        return device
+    found = device
     if isinstance(device, str):
         kind, _, index = device.partition(":")
-        if kind in ("cpu", "gpu") and (index or "0").isdecimal():
-            return CPU if (kind, index or "0") == ("cpu", "0") else Device(kind, int(index or "0"))
+        found = Device(kind, int(index)) if index.isdecimal() else Device(kind)
+    if found == CPU:
+        return CPU
+    text = str(device) if isinstance(device, (str, Device)) else repr(device)
     raise locate(
         DeviceError(
-            f'{name}: {device!r} is no device; expected tj.cpu(i), tj.gpu(i) or text such as "cpu:0"'
+            f'{name}: there is no device {text} here; arrays live on tj.cpu(0), written "cpu" or "cpu:0"'
         ),
         user_location(),
     )

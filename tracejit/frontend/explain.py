@@ -71,7 +71,7 @@ def _describe(number: int, entry: Any) -> list[str]:
     for kernel in schedule.kernels:
         places = ", ".join(dict.fromkeys(str(p) for p in kernel.locations if p))
         lines.append(f"  {kernel.name} [{kernel.key[:8]}, {kernel.origin}]  {places}")
-    lines += [f"  not fused: {missed}" for missed in getattr(schedule, "missed", ())]
+    lines += [f"  not fused ({m.kind}) at {m.location}: {m.reason}" for m in schedule.missed]
     lines += [f"  {widened}" for widened in _widened(entry.graph)]
     return lines
 

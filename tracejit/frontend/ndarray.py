@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from tracejit import ops
-from tracejit.errors import ArgumentError
+from tracejit.errors import ArgumentError, locate
 from tracejit.frontend import dispatch, indexing, interop, promotion
 from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.functions import elementwise, linear, manipulation, movement, reductions
+from tracejit.frontend.location import user_location
 from tracejit.frontend.number import NumberProxy
 from tracejit.ir.op import Op
 
@@ -123,7 +124,7 @@ class NDArray(ArrayCore):
 
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
-            raise ArgumentError("cannot iterate over an array without dimensions")
+            raise locate(ArgumentError("cannot iterate over an array without dimensions"), user_location())
         return (self[i] for i in range(self.shape[0]))
 
     def __contains__(self, value: Any) -> bool:

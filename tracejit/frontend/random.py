@@ -127,6 +127,11 @@ def _place(name: str, shape: Any, dtype: Any, device: Any) -> tuple[tuple[int, .
 
 def _cast(x: Any, dtype: np.dtype) -> Any:
     """A parameter of a distribution: arrays in the dtype of the result, numbers as they are."""
+    if isinstance(x, (tuple, list)):
+        raise locate(
+            ArgumentError(f"random: {x!r} is no parameter of a distribution; pass a shape as shape={x!r}"),
+            user_location(),
+        )
     return dispatch.cast(x, dtype) if isinstance(x, ArrayCore) else x
 
 
