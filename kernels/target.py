@@ -36,7 +36,6 @@ from numba.core import (
     dispatcher,
     funcdesc,
     imputils,
-    lowering,
     typed_passes,
     typing,
     untyped_passes,
@@ -49,6 +48,7 @@ from numba.core.typing.context import BaseContext as TypingContext
 from numba.cpython import builtins, enumimpl, numbers, rangeobj, tupleobj
 
 from tracejit.kernels.language import LOWERING, Selection
+from tracejit.kernels.loops import Loops
 
 NAME = "tracejit"
 """Of this target among Numba's."""
@@ -281,9 +281,12 @@ class Passes:
 
     def run(self, state: Any) -> None:
         """Bytecode to LLVM IR."""
-        for step in (untyped_passes.TranslateByteCode, untyped_passes.FixupArgs, untyped_passes.IRProcessing):
-            step().run_pass(state)
-        again = _assigns_again(state.func_ir)
+        untyped_passes.TranslateByteCode().run_pass(state)
+        untyped_passes.FixupArgs().run_pass(state)
+        function = state.func_ir
+        function.blocks = transforms.canonicalize_cfg(function.blocks)
+        function.generator_info = None
+        again = _assigns_again(function)
         if again:  # each assignment may have a type of its own
             untyped_passes.ReconstructSSA().run_pass(state)
         typed_passes.NopythonTypeInference().run_pass(state)
@@ -310,7 +313,7 @@ def _lower(state: Any, symbol: str | None) -> None:
     )
     library = context.codegen().create_library(state.func_id.func_qualname)
     with context.push_code_library(library):
-        lower = lowering.Lower(context, library, descriptor, function, metadata=state.metadata)
+        lower = Loops(context, library, descriptor, function, metadata=state.metadata)
         lower.lower()
     context.insert_func_defn([(_caller(descriptor, library), library, descriptor.argtypes)])
     state.cr = compiler.compile_result(

@@ -1,0 +1,62 @@
+"""Which loops get two vectors at a time (`tracejit.kernels.loops`), and that their results stay the same."""
+
+import re
+
+import numpy as np
+from numba import float32, int64
+
+from tests.kernels.loops import CALL
+from tracejit.codegen.build import Entry, build_object, draft
+from tracejit.codegen.link import link
+from tracejit.kernels.accumulate import add_reassoc
+from tracejit.kernels.memory import pointer, slot
+from tracejit.kernels.scalar import divide, multiply
+
+HINT = re.compile(r"br label [^\n]*!llvm\.loop")
+
+
+def rowwise(block, lo, hi, scratch):
+    x = pointer(slot(block, 0), float32)
+    y = pointer(slot(block, 1), float32)
+    n = slot(block, 2)
+    for i in range(lo, hi):
+        for j in range(n):
+            y[i * n + j] = divide(x[i * n + j], multiply(x[i * n + j], x[i * n + j]))
+    return int64(0)
+
+
+def total(block, lo, hi, scratch):
+    x = pointer(slot(block, 0), float32)
+    y = pointer(slot(block, 1), float32)
+    total = float32(0)
+    for i in range(lo, hi):
+        total = add_reassoc(total, x[i])
+        y[i] = x[i]
+    y[hi] = total
+    return int64(0)
+
+
+def hints(function):
+    return len(HINT.findall("\n".join(draft([Entry("kernel", function)]).modules)))
+
+
+def test_loops_that_store_and_carry_nothing_are_hinted():
+    assert hints(rowwise) == 1  # the inner loop
+    assert hints(total) == 0
+
+
+def test_two_vectors_at_a_time():
+    llvm_ir = build_object([Entry("kernel", rowwise)]).llvm_ir
+    bodies = re.findall(r"\nvector\.body:.*?\n  br ", llvm_ir, re.DOTALL)
+    assert [len(re.findall(r"= fdiv <", body)) for body in bodies] == [2]
+
+
+def test_results_for_every_length():
+    address = link("rowwise", build_object([Entry("kernel", rowwise)]).object_code, ["kernel"])["kernel"]
+    for n in range(1, 80):
+        x = np.random.default_rng(n).uniform(1, 2, (3, n)).astype(np.float32)
+        y = np.full((4, n), -1, np.float32)
+        block = np.array([x.ctypes.data, y.ctypes.data, n], np.int64)
+        assert CALL(address)(block.ctypes.data, 0, 3, 0) == 0
+        np.testing.assert_array_equal(y[:3], x / (x * x))
+        np.testing.assert_array_equal(y[3], -1)
