@@ -36,6 +36,7 @@ from numba.core import (
     dispatcher,
     funcdesc,
     imputils,
+    transforms,
     typed_passes,
     typing,
     untyped_passes,
