@@ -305,3 +305,21 @@ def test_a_batch_buffer_may_be_reused_at_once():
         results.append(total(buffer))
     assert [float(r) for r in results] == [0.0, 2000.0, 4000.0, 6000.0, 8000.0]
     assert total.cache_info().traces == 1
+
+
+def test_a_result_that_comes_back_as_argument_is_one_signature():
+    """A product with a vector leaves a block of another shape behind the same elements."""
+
+    @tj.jit
+    def power(matrix, state):
+        state["v"] = matrix @ state["v"]
+        state["v"] /= tj.sqrt((state["v"] * state["v"]).sum())
+
+    matrix = np.random.default_rng(0).standard_normal((5, 5))
+    state, expected = {"v": tj.asarray(np.ones(5))}, np.ones(5)
+    for _ in range(4):
+        power(tj.asarray(matrix), state)
+        expected = matrix @ expected
+        expected /= np.sqrt((expected * expected).sum())
+    np.testing.assert_allclose(state["v"].numpy(), expected, rtol=1e-12)
+    assert power.cache_info().traces == 1

@@ -59,6 +59,18 @@ def release(storage: Storage) -> None:
         holder.release(storage)
 
 
+def is_block(storage: Storage, type: ArrayType) -> bool:
+    """Whether `storage` is a block of the same size, dtype and device; if so, `type` describes it from now on.
+
+    Views count elements of the block, so its own shape means nothing to them.
+    """
+    own = storage.type
+    if own.dtype != type.dtype or own.size != type.size or own.device != type.device:
+        return False
+    storage.type = type
+    return True
+
+
 def disjoint(*storages: Storage) -> bool:
     """Whether no two storages whose memory Python can see overlap."""
     ranges = sorted((s.address, s.address + s.type.nbytes) for s in storages if s.shared)
@@ -73,7 +85,8 @@ class Source:
         self.actions: list[str] = []  # what follows them
         self.names: dict[str, Any] = {
             "MISS": MISS, "MISFITS": MISFITS, "NDArray": NDArray, "Storage": Storage, "View": View,
-            "ndarray": np.ndarray, "release": release, "np": np, "nan": math.nan, "inf": math.inf,
+            "ndarray": np.ndarray, "release": release, "is_block": is_block,
+            "np": np, "nan": math.nan, "inf": math.inf,
         }  # fmt: skip
         self._constants: dict[int, str] = {}
         self._serial = 0
@@ -139,9 +152,7 @@ class Source:
             )
         else:
             t, v = self.constant(type), self.constant(view)
-            self.line(f"if {storage}.type is not {t}:")
-            self.line(f"    if {storage}.type != {t}: return MISS")
-            self.line(f"    {storage}.type = {t}")
+            self.line(f"if {storage}.type is not {t} and not is_block({storage}, {t}): return MISS")
             self.line(f"if {variable}._view is not {v}:")
             self.line(f"    if {variable}._view != {v}: return MISS")
             self.line(f"    {variable}._view = {v}")
