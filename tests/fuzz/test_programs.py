@@ -1,0 +1,66 @@
+"""Random imperative programs on NumPy, eagerly, traced and replayed, with stages of the compiler switched.
+
+`TRACEJIT_FUZZ=10000` sets how many programs run; a few hundred by default. Every program runs on the memory
+plan's simulator, which needs no kernels; some also run as machine code, fused and not, on the native engine
+and on the naive one.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tests.fuzz import running
+from tests.fuzz.programs import Program, programs
+
+COUNT = int(os.environ.get("TRACEJIT_FUZZ", "300"))
+
+VARIANTS: dict[str, tuple[float, Any]] = {
+    "planned": (1, running.simulated),
+    "planned without fusion": (
+        0.3,
+        lambda: _both(running.simulated(), running.settings(disable=frozenset({"fuse"}))),
+    ),
+    "unfused": (0.1, lambda: running.settings(disable=frozenset({"fuse"}))),
+    "fused": (0.05, lambda: running.settings()),
+    "naive": (0.05, lambda: running.settings(engine="naive", disable=frozenset({"fuse"}))),
+    "unoptimised": (0.05, lambda: running.settings(disable=frozenset({"fuse", "simplify", "cse"}))),
+}
+"""Name -> share of the programs, and how to switch it on."""
+
+
+class _both:
+    def __init__(self, *contexts: Any):
+        self.contexts = contexts
+
+    def __enter__(self) -> None:
+        for context in self.contexts:
+            context.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for context in reversed(self.contexts):
+            context.__exit__(*error)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("traced", [False, True], ids=["eager", "traced"])
+def test_programs(variant: str, traced: bool) -> None:
+    share, switch = VARIANTS[variant]
+
+    @settings(
+        max_examples=max(int(COUNT * share), 1),
+        deadline=None,
+        database=None,
+        derandomize="TRACEJIT_FUZZ" not in os.environ,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.generate, Phase.shrink],
+    )
+    @given(programs())
+    def run(program: Program) -> None:
+        running.check_program(program, traced=traced)
+
+    with switch():
+        run()
