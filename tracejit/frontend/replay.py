@@ -60,7 +60,7 @@ def release(storage: Storage) -> None:
 
 
 def is_block(storage: Storage, type: ArrayType) -> bool:
-    """Whether `storage` is a block of the same size, dtype and device; if so, `type` describes it from now."""
+    """Whether `storage` is a block of the same size, dtype and device; if so, `type` describes it now.
 
     Views count elements of the block, so its own shape means nothing to them.
     """
