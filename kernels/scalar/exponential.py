@@ -32,6 +32,15 @@ EXP_F64 = (
     2.5103940111890434e-08,
     2.081867081146858e-09,
 )
+# (2**x - 1) / x for |x| <= 1/2, relative error of 2**x below 2**-28
+EXP2_MEDIUM = (
+    0.6931472150114951,
+    0.24022652785510215,
+    0.05550310468582203,
+    0.009617692643213181,
+    0.00134066717507282,
+    0.00015594697301955332,
+)
 # (tanh(x) - x) / x**3 in x**2 on |x| <= 0.55, relative error below 2**-29
 TANH_F32 = (-0.33333316, 0.13332544, -0.053847548, 0.02105135, -0.0062453654)
 # (sinh(x) - x) / x**3 in x**2 on |x| <= 1, relative error below 2**-31 and 2**-61
@@ -56,6 +65,11 @@ def reduced(x):
 def exp_reduced(r):
     """exp(r) for |r| <= ln(2) / 2."""
     return fma(r * r, polynomial(r, EXP_F64 if is_double(r) else EXP_F32), r) + 1.0
+
+
+def exp2_reduced(r):
+    """2**r for |r| <= 1/2, to little more than float32."""
+    return fma(r, polynomial(r, EXP2_MEDIUM), 1.0)
 
 
 def exp_negative(x):
@@ -120,8 +134,10 @@ def _tanh_f32(x):
     a = magnitude(x)
     z = x * x
     small = fma(a * z, polynomial(z, TANH_F32), a)
-    _, n, r = reduced(clamped(2.0 * a, 0.0, 20.0))
-    large = 1.0 - 2.0 / fma(exp_reduced(r), power_of_two(n), 1.0)
+    far = select(a > 10.0, 10.0, a)
+    n, i = nearest_multiple(far, 2.0 * of(x).log2e)
+    e = exp2_reduced(fma(far, 2.0 * of(x).log2e, -n))
+    large = 1.0 - 2.0 / fma(e, power_of_two(i), 1.0)
     return copysign(select(a < 0.55, small, large), x)
 
 

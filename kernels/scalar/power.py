@@ -20,7 +20,7 @@ from tracejit.kernels.intrinsics import (
 )
 from tracejit.kernels.lane import WIDTH, dtype_of, is_float
 from tracejit.kernels.scalar.declare import scalar
-from tracejit.kernels.scalar.exponential import exp_negative, exp_reduced
+from tracejit.kernels.scalar.exponential import exp2_reduced, exp_negative, exp_reduced
 from tracejit.kernels.scalar.logarithm import log1p
 from tracejit.kernels.scalar.parts import (
     clamped,
@@ -40,15 +40,6 @@ INFINITY, NAN = float("inf"), float("nan")
 
 # (log2((1 + s) / (1 - s)) - 2 s log2(e)) / s**3 in s**2, relative error of the logarithm below 2**-37
 LOG2_MEDIUM = (0.9617966791329651, 0.5770828669723544, 0.4117053222408805, 0.3402389770369577)
-# (2**x - 1) / x for |x| <= 1/2, relative error of 2**x below 2**-28
-EXP2_MEDIUM = (
-    0.6931472150114951,
-    0.24022652785510215,
-    0.05550310468582203,
-    0.009617692643213181,
-    0.00134066717507282,
-    0.00015594697301955332,
-)
 # (atanh(s) - s - s**3 / 3) / s**5 in s**2, relative error of log(m) below 2**-66
 ATANH = (
     0.20000000000001136,
@@ -86,7 +77,7 @@ def _power_f32(a, y):
     t = clamped(y * log2, -200.0, 200.0)
     n, i = nearest_multiple(t, 1.0)
     r = t - n
-    return convert(fma(r, polynomial(r, EXP2_MEDIUM), 1.0) * power_of_two(i), "float32")
+    return convert(exp2_reduced(r) * power_of_two(i), "float32")
 
 
 def _product(a, b):

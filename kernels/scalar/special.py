@@ -1,9 +1,11 @@
-"""The error function: a polynomial near zero, beyond it ``1 - exp(p(x))`` with p close to log(erfc(x))."""
+"""The error function: a polynomial near zero, beyond it ``1 - exp(p(x))`` with p close to log(erfc(x)); in
+float32 the logarithm has base 2, as a power of 2 is the shorter to compute.
+"""
 
 from tracejit.kernels.intrinsics import copysign, fma, magnitude, select
 from tracejit.kernels.scalar.declare import scalar
-from tracejit.kernels.scalar.exponential import exp_reduced, reduced
-from tracejit.kernels.scalar.parts import is_double, polynomial, power_of_two
+from tracejit.kernels.scalar.exponential import exp2_reduced, exp_reduced, reduced
+from tracejit.kernels.scalar.parts import is_double, nearest_multiple, polynomial, power_of_two
 
 # erf(x) / x - 1 in x**2 for |x| <= 1, relative error of erf below 2**-29 and 2**-55
 ERF_F32 = (0.12837917, -0.37612626, 0.11283579, -0.026853347, 0.0051871622, -0.00079978531, 7.8069039e-05)
@@ -21,16 +23,16 @@ ERF_F64 = (
     1.3616693718122866e-08,
     -7.607798284245617e-10,
 )
-# log(erfc(x)) for 1 <= x <= END, absolute error of erfc below 2**-34 and 2**-58
+# log2(erfc(x)) and log(erfc(x)) for 1 <= x <= END, absolute error of erfc below 2**-34 and 2**-58
 ERFC_F32 = (
-    0.00018846844,
-    -1.1295803,
-    -0.63321662,
-    -0.10842173,
-    0.025210019,
-    -0.0042051296,
-    0.00044143151,
-    -2.1692862e-05,
+    0.0002719025,
+    -1.6296399,
+    -0.91353846,
+    -0.15641949,
+    0.03637037,
+    -0.0060667195,
+    0.00063685107,
+    -3.1296186e-05,
 )
 ERFC_F64 = (
     -1.7959789488473786e-07,
@@ -58,9 +60,18 @@ END_F32, END_F64 = 3.95, 5.95  # from here on erf rounds to 1
 
 @scalar()
 def erf(x):
-    near, far, end = (ERF_F64, ERFC_F64, END_F64) if is_double(x) else (ERF_F32, ERFC_F32, END_F32)
     a = magnitude(x)
-    small = fma(a, polynomial(x * x, near), a)
-    _, n, r = reduced(polynomial(select(a > end, end, a), far))
-    large = 1.0 - exp_reduced(r) * power_of_two(n)
+    small = fma(a, polynomial(x * x, ERF_F64 if is_double(x) else ERF_F32), a)
+    large = _erf_far(select(a > END_F64, END_F64, a)) if is_double(x) else _erf_far_f32(a)
     return copysign(select(a < 1.0, small, large), x)
+
+
+def _erf_far(a):
+    _, n, r = reduced(polynomial(a, ERFC_F64))
+    return fma(-exp_reduced(r), power_of_two(n), 1.0)
+
+
+def _erf_far_f32(a):
+    p = polynomial(select(a > END_F32, END_F32, a), ERFC_F32)
+    n, i = nearest_multiple(p, 1.0)
+    return fma(-exp2_reduced(p - n), power_of_two(i), 1.0)
