@@ -313,6 +313,8 @@ class Grower:
         place = self.pick(["S['w']", "S['l'][0]", "o.x", "S['l'][1]"])
         old, text = self.try_expression(place), self.expression()
         value = self.try_expression(text)
+        if old.ndim == 0:
+            return []  # NumPy would hold a scalar there, which is no array any more
         if value is None or np.shape(value) != old.shape or np.asarray(value).dtype != old.dtype:
             return self._accept(f"{place} = {place} {self.pick(['+', '-'])} {self.pick(['n', '1', '2'])}")
         return self._accept(f"{place} = {text}")

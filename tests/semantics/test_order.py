@@ -201,3 +201,20 @@ def test_memory_shared_with_numpy_is_one_memory():
         a[4:] += b[:2]
         np.testing.assert_allclose(memory, expected)
         assert float(result) == pytest.approx(a.sum())
+
+
+def test_an_element_is_a_copy_and_not_a_view():
+    def make(xp, array):
+        w = array(np.arange(6.0).reshape(2, 3))
+
+        def step(w):
+            kept, view = w[0, 1], w[0, 1, ...]
+            w[0, 1], w[1, 2] = w[1, 2], w[0, 1]
+            row = w[0]
+            kept = kept * 1.0
+            row[0] = 7.0
+            return kept, view * 1.0, row.sum()
+
+        return Program(step, lambda i: (w,), w)
+
+    check(make)

@@ -17,7 +17,7 @@ from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.location import user_location
 from tracejit.frontend.number import NumberProxy
 from tracejit.ir.view import View
-from tracejit.ops import add, check_index, gather, multiply, where
+from tracejit.ops import add, check_index, copy, gather, multiply, where
 
 
 def _is_array(index: Any) -> bool:
@@ -96,11 +96,18 @@ def view_of(x: ArrayCore, parts: list[Any]) -> View:
     return view
 
 
+def _has_integers_only(index: Any) -> bool:
+    """Whether a basic index is integers only: an element found so is a scalar in NumPy, and no view."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return not any(p is None or p is Ellipsis or isinstance(p, slice) for p in parts)
+
+
 def getitem(x: ArrayCore, index: Any) -> Any:
-    """``x[index]``: a view for basic indices, a new array for arrays of integers or booleans."""
+    """``x[index]``: a view for slices, a new array for single elements and arrays of integers or booleans."""
     parts = _expanded(x, index)
     if not any(_is_array(p) or isinstance(p, (bool, np.bool_)) for p in parts):
-        return ArrayCore.concrete(x._storage, view_of(x, parts))
+        view = ArrayCore.concrete(x._storage, view_of(x, parts))
+        return dispatch.emit(copy, view) if not view.shape and _has_integers_only(index) else view
     parts = _masks_to_integers(x, parts)
     return _gather(x, parts)
 
