@@ -36,7 +36,7 @@ def emit(
     _check_distinct(names, arguments, surroundings, results)
     source.names.update(
         allocate=engine.pool.allocate, Variable=engine.Variable, wait=engine.wait, release=release,
-        launch=check.launcher(schedule), pack=schedule.pack.pack,
+        launch=check.launcher(schedule, graph), pack=schedule.pack.pack,
     )  # fmt: skip
     actions += [f"if {name}.recording is not None: release({name})" for name in names]
     actions += [f"{name} = {expression}" for name, expression in arguments.copies]

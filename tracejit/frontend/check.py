@@ -29,13 +29,12 @@ TOLERANCE = {np.dtype("float32"): 2e-4, np.dtype("float64"): 1e-9}
 Launch = Callable[[bytes, Any], None]
 
 
-def launcher(schedule: Any) -> Launch:
-    """The schedule's own `launch`, or the checked one."""
-    return functools.partial(_checked, schedule) if config.check else schedule.launch
+def launcher(schedule: Any, graph: Graph) -> Launch:
+    """The schedule's own `launch`, or the checked one: `graph` is what was recorded."""
+    return functools.partial(_checked, schedule, graph) if config.check else schedule.launch
 
 
-def _checked(schedule: Any, packed: bytes, keep: Any) -> None:
-    graph = schedule.graph
+def _checked(schedule: Any, graph: Graph, packed: bytes, keep: Any) -> None:
     for storage in keep:
         engine.wait(storage.variable, exclusive=True)
     values = [_argument(packed, i, v.type, keep) for i, v in enumerate((*graph.inputs, *graph.outputs))]

@@ -285,7 +285,7 @@ def run(
         values.append(storage.address)
         variables.append(storage.variable.address)
     storages = (*(b.storage for b in bound if isinstance(b, Window)), *places)
-    check.launcher(schedule)(schedule.pack.pack(*values, *variables), storages)
+    check.launcher(schedule, graph)(schedule.pack.pack(*values, *variables), storages)
     for storage in storages:
         if storage.shared:  # Python sees its memory: nothing may use it once the call has returned
             engine.wait(held.get(storage.variable.address, storage.variable), exclusive=True)
