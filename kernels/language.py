@@ -6,7 +6,7 @@ for arrays, strings, dates and containers, each of which it would try at every `
 functions that it implements in Python (`numba.extending.overload`) and would have to compile: ``min`` and
 ``max`` of two integers are single instructions here.
 
-`typing_rules` is what `tracejit.kernels.target` installs into its contexts, beside `LOWERING`.
+A `Selection` and `LOWERING` are what `tracejit.kernels.target` installs into its contexts.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ INTRINSIC = type(pause)
 """What `numba.extending.intrinsic` makes."""
 
 RULES = templates.Registry()
+CLASSES = {}
+"""Python's classes that kernels call, with their types: Numba would load its containers to find these."""
 LOWERING = imputils.Registry("tracejit kernels")
 
 
@@ -100,6 +102,7 @@ def _declare() -> None:
     RULES.register_global(operator.contains)(Membership)
     LOWERING.lower(operator.contains, types.UniTuple, types.int64)(_is_member)
     ranges.declare(RULES, LOWERING)
+    CLASSES.update((value, kind) for value, kind in RULES.globals if isinstance(value, type))
 
 
 def _divide(name):
@@ -143,23 +146,34 @@ def _is_needed(template) -> bool:
     )
 
 
+def extent(registry, loader: type[templates.BaseRegistryLoader]) -> int:
+    """How much has been declared in a registry; `loader` is the one for its kind."""
+    return sum(len(getattr(registry, name)) for name in loader.registry_items)
+
+
 class Selection:
     """The rules above and the needed ones of Numba's, in a registry that grows as functions are declared."""
 
     def __init__(self) -> None:
         self.registry = templates.Registry()
         self._builtin = templates.RegistryLoader(templates.builtin_registry)
+        self._seen = -1
         self.registry.globals.extend(RULES.globals)
         self.registry.attributes.extend(enumdecl.registry.attributes)  # slots of blocks are IntEnums
 
-    def update(self) -> None:
-        """Take in what was declared since the last time."""
+    def update(self) -> bool:
+        """Take in what was declared since the last time; whether there was anything."""
+        size = extent(templates.builtin_registry, templates.RegistryLoader)
+        if size == self._seen:
+            return False
+        self._seen = size
         for template in filter(_is_needed, self._builtin.new_registrations("functions")):
             self.registry.register(template)
         for template in filter(_is_needed, self._builtin.new_registrations("attributes")):
             self.registry.register_attr(template)
         for value, kind in self._globals():
             self.registry.register_global(value, kind)
+        return True
 
     def _globals(self) -> Iterator[tuple[object, types.Type]]:
         for value, kind in self._builtin.new_registrations("globals"):
