@@ -66,9 +66,9 @@ def _chosen(name: str, patterns: list[str] | None) -> bool:
 def list_names(console: Console) -> None:
     """Everything that can be chosen."""
     for name in TIMED:
-        console.print(f"{name:28s}{', '.join(WORKLOADS[name].sides)}")
+        console.print(f"{name:28s}{', '.join(WORKLOADS[name].sides)}", soft_wrap=True)
     for name, title in report.SECTIONS.items():
-        console.print(f"{name:28s}{title}")
+        console.print(f"{name:28s}{title}", soft_wrap=True)
 
 
 def measure(console: Console, options: argparse.Namespace, findings: dict[str, Any]) -> None:
