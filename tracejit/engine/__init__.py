@@ -12,6 +12,7 @@ raises what went wrong.
 
 from __future__ import annotations
 
+from tracejit.engine import native
 from tracejit.engine.hosts import AROUND_TASKS, run_here
 from tracejit.engine.instance import LABEL
 from tracejit.engine.lifecycle import drain
@@ -47,10 +48,16 @@ __all__ = [
     "push",
     "run_here",
     "set_workers",
+    "start",
     "wait",
     "wait_all",
     "workers",
 ]
+
+
+def start() -> None:
+    """Load the native executor, or compile it if no store has it; otherwise the first launch does."""
+    native.calls()
 
 
 def profile() -> Recording:

@@ -121,7 +121,10 @@ class _Call:
     def __init__(self, function: Any, args: Any, kwargs: Any, whole: set[Storage], reached: set[int], *,
                  strict: bool, dry: bool):  # fmt: skip
         self.function = function
+        before = time.perf_counter()
+        engine.start()  # compiling the executor is no part of recording
         self.started = time.perf_counter()
+        self.starting = self.started - before
         self.source = Source()
         self.trace = Trace(getattr(function, "__qualname__", type(function).__name__), strict=strict, dry=dry)
         self.arguments = Arguments(self.trace, self.source, whole | shared_storages(args, kwargs), reached)
@@ -246,7 +249,8 @@ class _Call:
         if results.lines and actions.can_fail(graph):
             for storage in (*results.outputs, *(w.storage for w in trace.written())):
                 engine.wait(storage.variable)
-        entry.timing = Timing(recorded - self.started, compiled - recorded, time.perf_counter() - compiled)
+        compiling = self.starting + compiled - recorded
+        entry.timing = Timing(recorded - self.started, compiling, time.perf_counter() - compiled)
         trace.reset()
         done = Results(arguments)
         self._apply(done)
