@@ -1,4 +1,4 @@
-"""`TRACEJIT_CHECK`: every launch is compared with the NumPy evaluator, and the first wrong operator is named."""
+"""`TRACEJIT_CHECK`: every launch is compared with the NumPy evaluator; the first wrong operator is named."""
 
 from __future__ import annotations
 

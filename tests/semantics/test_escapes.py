@@ -1,4 +1,4 @@
-"""Promise 10: an array that outlives the call in an unknown way makes the function piecewise, and is named."""
+"""Promise 10: an array that outlives the call in an unknown way makes a function piecewise, with a reason."""
 
 from __future__ import annotations
 
