@@ -24,6 +24,7 @@ from tracejit.errors import DeviceError, VerificationError
 from tracejit.ir.evaluate import evaluate, evaluate_node
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
+from tracejit.ir.structure import structure
 from tracejit.ir.types import CPU
 from tracejit.loader import Kernel, Recipe, load
 from tracejit.passes.driver import check, optimize
@@ -276,26 +277,8 @@ def _ordered_launch(program: engine.Program) -> Callable[[bytes, object], None]:
 
 
 def schedule_key(graph: Graph) -> Hashable:
-    """Equal for graphs that may share a schedule: same operators, attributes, wiring and input types.
-
-    Neither locations nor identities of values count. Types of other values follow from these.
-    """
-    number = {value: i for i, value in enumerate(graph.inputs)}
-    parts: list[Hashable] = [len(number)]
-    for value in graph.inputs:
-        parts += (value.type.shape, value.type.dtype, value.type.device.kind, value.type.device.index)
-    for node in graph.nodes:
-        parts.append(node.op)
-        parts += [number[v] for v in node.inputs]
-        for name, attribute in node.attrs.items():
-            parts += (name, repr(attribute) if attribute.__class__ is float else attribute)
-        for value in node.outputs:
-            number[value] = len(number)
-    parts.append(len(graph.outputs))
-    parts += [number[v] for v in graph.outputs]
-    for effect in graph.effects:
-        parts += (number[effect.target], number[effect.value])
-    return tuple(parts)
+    """Equal for graphs that may share a schedule: same operators, attributes, wiring and input types."""
+    return structure(graph)
 
 
 # -------------------------------------------------------------------------------------------------- executor

@@ -65,7 +65,8 @@ def mlp_step(batch=128, width=(784, 512, 10), rate=True):
     with building(model.builder):
         hidden = x @ parameters["w1"]
         hidden = hidden + parameters["b1"].view(parameters["b1"].whole().broadcast(hidden.shape))
-        active = model.call(ops.maximum, hidden, model.call(ops.full, _zero(model), shape=hidden.shape, device=x.device))
+        zeros = model.call(ops.full, _zero(model), shape=hidden.shape, device=x.device)
+        active = model.call(ops.maximum, hidden, zeros)
         logits = active @ parameters["w2"]
         logits = logits + parameters["b2"].view(parameters["b2"].whole().broadcast(logits.shape))
         loss = cross_entropy(model, logits, labels)
@@ -84,7 +85,7 @@ def _zero(model):
 
 
 def lstm_step(steps=8, batch=4, inputs=6, hidden=5):
-    """An unrolled LSTM: gates from one product each for input and state, loss of the last state, gradients."""
+    """An unrolled LSTM: gates from a product each for input and state, loss of the last state, gradients."""
     model = Model()
     x = model.array("x", steps, batch, inputs)
     w = model.array("w", inputs, 4 * hidden)

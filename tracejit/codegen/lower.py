@@ -13,7 +13,8 @@ alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import weakref
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from tracejit.codegen.encode import TILE, Encoder
@@ -33,9 +34,22 @@ COLUMN_TILE = 512
 """Most columns of a unit that reduces over rows: its accumulators stay in the first cache."""
 
 
+_LOWERED: weakref.WeakKeyDictionary[Graph, dict[Hashable, Lowered]] = weakref.WeakKeyDictionary()
+"""What nested graphs that are alive became: many nodes may share one."""
+
+
 def lower(node: Node, shared: Sequence[tuple[int, int]] = ()) -> Lowered:
     """The kernel of a `fused` node. `shared`: pairs (output, input) that have the same memory."""
     body: Graph = node.attrs["body"]
+    known = _LOWERED.setdefault(body, {})
+    key = (node.attrs.get("result"), *shared)
+    found = known.get(key)
+    if found is None:
+        found = known[key] = _lower(body, node, shared)
+    return found
+
+
+def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowered:
     program = trace(body)
     check_updates(body, program, schedule(program))
     operands = {value: number for number, value in enumerate(body.inputs)}

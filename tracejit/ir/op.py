@@ -26,6 +26,8 @@ class Trait(enum.Enum):
     LIBRARY = "library"  # runs as a library task, alone or with an elementwise epilogue
     EXACT = "exact"  # exactly rounded or integer or pure movement: NumPy's result bit for bit
 
+    __hash__ = object.__hash__  # members are unique; the one of `Enum` is Python code, and passes ask often
+
 
 @dataclass(frozen=True, eq=False)
 class Op:

@@ -22,8 +22,9 @@ MODULES = (arithmetic, creation, linalg, movement, random, reduce, select, struc
 
 
 def __getattr__(name: str) -> Operator:
-    """The operator called `name`."""
+    """The operator called `name`; only the first time, after which it is an attribute of the module."""
     op = OPS.get(name)
     if not isinstance(op, Operator):
         raise AttributeError(f"module 'tracejit.ops' has no operator {name!r}")
+    globals()[name] = op
     return op

@@ -19,13 +19,14 @@ of its own (kind `panel`), which the consumers of its rows then join as an epilo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import Trait
-from tracejit.passes.bodies import Body, analyse, assemble, attributes
+from tracejit.ir.structure import structure
+from tracejit.passes.bodies import Analysis, Body, analyse, assemble, attributes
 from tracejit.passes.dce import dce
 from tracejit.passes.domain import Unfusable
 from tracejit.passes.free import FreeNodes, in_kernel
@@ -62,6 +63,7 @@ class _Fuser:
         self.free = FreeNodes(graph)
         self.partition = Partition()
         self.group_of: dict[Node, Group] = {}
+        self.analyses: dict[Hashable, Analysis | Unfusable] = {}
         self.targets = {effect.value: effect.target for effect in graph.effects}
         self.readers: dict[Value, list[Node]] = {}  # of what is written over later
 
@@ -160,11 +162,27 @@ class _Fuser:
         if plain:
             return True
         try:
-            analyse(body.graph)
+            self.analysis(body)
         except Unfusable as error:
             self.miss(nodes, node, str(error))
             return False
         return True
+
+    def analysis(self, body: Body) -> Analysis:
+        """Proof that one kernel computes `body`. The steps of a loop have bodies of one structure, which is
+        analysed once: they share one nested graph.
+        """
+        key = structure(body.graph, locations=True)
+        found = self.analyses.get(key)
+        if found is None:
+            try:
+                found = analyse(body.graph)
+            except Unfusable as error:
+                found = error
+            self.analyses[key] = found
+        if isinstance(found, Unfusable):
+            raise found
+        return found
 
     def looks_inside(self, nodes: Sequence[Node], node: Node) -> bool:
         """Whether `node` reaches a value of `nodes` through views."""
@@ -207,13 +225,13 @@ class _Fuser:
             return
         body = self.body(nodes)
         reserved = [n for n, v in enumerate(body.outputs) if v in self.targets]
-        found = attributes(analyse(body.graph), reserved)
+        found = attributes(self.analysis(body), reserved)
         if found is None:  # nothing can take the product: it becomes an output itself
             members = set(nodes)
             products = {m.output for m in nodes if m.op is ops.matmul}
             body = assemble(nodes, self.free, lambda v: v in products or self.free.leaves(v, members))
             reserved = [n for n, v in enumerate(body.outputs) if v in self.targets]
-            found = attributes(analyse(body.graph), reserved)
+            found = attributes(self.analysis(body), reserved)
         assert found is not None
         inputs = [self.written(builder, v, values) for v in body.inputs]
         outputs = builder.emit(ops.fused, *inputs, location=nodes[-1].location, **found)
