@@ -1,0 +1,44 @@
+"""What graphs have in common: a key that is equal for graphs that compute the same.
+
+>>> from tracejit.ir.graph import Builder
+>>> from tracejit.ir.types import ArrayType
+>>> import numpy as np
+>>> from tracejit.ops import add
+>>> def double(shape):
+...     b = Builder()
+...     x = b.input(ArrayType(shape, np.dtype("float32")))
+...     return b.graph([b.emit(add, x, x)])
+>>> structure(double((3,))) == structure(double((3,))), structure(double((3,))) == structure(double((4,)))
+(True, False)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from tracejit.ir.graph import Graph
+
+
+def structure(graph: Graph, *, locations: bool = False) -> Hashable:
+    """Operators, attributes, wiring and input types of a graph, and with `locations` the user's lines.
+
+    Identities of values do not count. Types of other values follow from these.
+    """
+    number = {value: i for i, value in enumerate(graph.inputs)}
+    parts: list[Hashable] = [len(number)]
+    for value in graph.inputs:
+        parts += (value.type.shape, value.type.dtype, value.type.device.kind, value.type.device.index)
+    for node in graph.nodes:
+        parts.append(node.op)
+        parts += [number[v] for v in node.inputs]
+        for name, attribute in node.attrs.items():
+            parts += (name, repr(attribute) if attribute.__class__ is float else attribute)
+        for value in node.outputs:
+            number[value] = len(number)
+        if locations:
+            parts.append(node.location)
+    parts.append(len(graph.outputs))
+    parts += [number[v] for v in graph.outputs]
+    for effect in graph.effects:
+        parts += (number[effect.target], number[effect.value])
+    return tuple(parts)
