@@ -255,3 +255,25 @@ def test_numbers_in_containers_and_keywords():
         return Program(step, lambda i: (array([1.0, 2.0]), i, Keywords(scale=0.5 + i, shift=[i * 2.0])))
 
     check(make, traces=1)
+
+
+def test_a_power_whose_type_changes_is_seen():
+    def make(xp, array):
+        def step(x, n):
+            return x * 2**n
+
+        return Program(step, lambda i: (array(np.arange(3)), n if (n := i % 3) < 2 else -1))
+
+    check(make, calls=9, traces=2)
+
+
+def test_comparing_types_gets_plain_numbers():
+    def make(xp, array):
+        def step(x, n):
+            if type(n) is float:
+                return x * 2.0
+            return x * {int: 3, float: 4}[type(n)]
+
+        return Program(step, lambda i: (array([1.0, 2.0]), i if i % 2 else 1.5))
+
+    check(make, calls=6, traces=None)

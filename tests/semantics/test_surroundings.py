@@ -6,6 +6,7 @@ import argparse
 import collections
 import functools
 import gc
+import sys
 import types
 import weakref
 
@@ -440,3 +441,74 @@ def test_a_dict_that_is_argument_and_global_is_one_dict():
 
     x = tj.ones(2)
     assert [float(step(params, x)) for _ in range(4)] == [4, 6, 8, 10]
+
+
+def test_two_objects_that_become_one():
+    class Counter:
+        def __init__(self):
+            self.t = 0
+
+    holder = types.SimpleNamespace(a=Counter(), b=Counter())
+
+    @tj.jit
+    def step(x):
+        holder.a.t += 1
+        holder.b.t += 1
+        return x * holder.a.t
+
+    assert [step(tj.ones(1)).tolist() for _ in range(2)] == [[1], [2]]
+    holder.b = holder.a
+    assert [step(tj.ones(1)).tolist() for _ in range(3)] == [[4], [6], [8]]
+    holder.b = Counter()
+    assert [step(tj.ones(1)).tolist() for _ in range(2)] == [[9], [10]]
+    assert holder.b.t == 2
+
+
+def test_two_dicts_among_the_arguments_that_become_one():
+    @tj.jit
+    def step(a, b, x):
+        a["t"] += 1
+        b["t"] += 1
+        return x * a["t"]
+
+    one, two = {"t": 0}, {"t": 10}
+    assert step(one, two, tj.ones(1)).tolist() == [1]
+    assert step(one, two, tj.ones(1)).tolist() == [2]
+    assert step(one, one, tj.ones(1)).tolist() == [4]
+    assert step(one, one, tj.ones(1)).tolist() == [6]
+    assert (one, two) == ({"t": 6}, {"t": 12})
+
+
+class Counted:
+    made = 0
+    total = 0
+
+    def step_class(self, x):
+        Counted.made += 1
+        return x * self.made
+
+    def step_instance(self, x):
+        self.total += 1
+        return x * self.total
+
+
+def test_counters_on_classes_and_instances():
+    one = Counted()
+    by_class, by_instance = tj.jit(one.step_class), tj.jit(one.step_instance)
+    for i in range(1, 6):
+        assert by_class(tj.ones(1)).tolist() == [i]
+        assert by_instance(tj.ones(1)).tolist() == [i]
+        assert (Counted.made, Counted.total, one.total) == (i, 0, i)
+    assert "made" not in vars(one)
+    assert by_class.cache_info().traces == 1
+    assert by_instance.cache_info().traces == 2
+
+
+def test_variables_of_library_modules_are_guarded(monkeypatch):
+    step = tj.jit(lambda x: x * len(sys.argv) + sys.maxsize % 2)
+    monkeypatch.setattr(sys, "argv", ["a", "b"])
+    assert step(tj.ones(1)).tolist() == [3]
+    monkeypatch.setattr(sys, "argv", ["a", "b", "c"])
+    assert step(tj.ones(1)).tolist() == [4]
+    sys.argv.append("d")
+    assert step(tj.ones(1)).tolist() == [5]

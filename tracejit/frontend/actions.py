@@ -62,20 +62,20 @@ def emit(
 def _check_distinct(
     names: list[str], arguments: Arguments, surroundings: Surroundings, results: Results
 ) -> None:
-    """What was apart in the recorded call must be apart in a replay: storages, shared memory, containers."""
+    """What was apart in the recorded call must be apart in a replay: storages, shared memory, and whatever is
+    of a type that is written."""
     source = arguments.source
     if len(names) > 1:
         source.require(f"len({{{', '.join(names)}}}) == {len(names)}")
         source.names["disjoint"] = disjoint
         shared = " or ".join(f"{n}.shared" for n in names)
         source.lines.append(f"if ({shared}) and not disjoint({', '.join(names)}): return MISS")
-    if results.rebinds:
-        held = [v for _a, _b, v in arguments.containers.values()]
-        held += [s.variable for s in surroundings.slots.values() if type(s) is Whole and s.variable]
-        held = [v for v in dict.fromkeys(held) if _is_bound(source, v)]
-        if len(held) > 1:
-            ids = ", ".join(f"id({v})" for v in held)
-            source.require(f"len({{{ids}}}) == {len(held)}")
+    held = [(type(original), v) for _rebuilt, original, v in arguments.containers.values()]
+    held += [(type(s.holder), s.expression) for s in surroundings.slots.values() if type(s) is Whole]
+    held += [(type(seen.value), seen.variable) for seen in surroundings.seen]
+    apart = [v for kind, v in dict.fromkeys(held) if kind in results.rebinds and _is_bound(source, v)]
+    if len(apart) > 1:
+        source.require(f"len({{{', '.join(f'id({v})' for v in apart)}}}) == {len(apart)}")
 
 
 def _is_bound(source: Source, variable: str) -> bool:

@@ -88,6 +88,11 @@ class Arguments:
         if isinstance(value, (int, float, np.number)):
             variable = self.source.bind(expression, "n")
             self.source.require(f"type({variable}) is {self.source.constant(kind)}")
+            if self.trace.numbers.plain:
+                source_value = value
+                self.source.same(variable, source_value)
+                self.facts[path] = repr(value)
+                return value
             self.facts[path] = kind.__name__
             return self.trace.numbers.argument(value, variable, path)
         if isinstance(value, np.ndarray):

@@ -38,6 +38,7 @@ class Facts:
                 name; (name, "") where something else is done with it.
     stores_items: whether ``x[...] = ...``, ``del x[...]`` or an in-place operator occurs.
     dynamic:    whether attributes may be reached whose names do not occur.
+    compares_types: whether something is asked of ``type(...)`` besides its attributes.
     """
 
     globals: frozenset[str]
@@ -47,6 +48,7 @@ class Facts:
     uses: frozenset[tuple[str, str]]
     stores_items: bool
     dynamic: bool
+    compares_types: bool
 
 
 def codes(code: types.CodeType) -> list[types.CodeType]:
@@ -92,8 +94,21 @@ def facts(code: types.CodeType) -> Facts:
     names = attributes | {s for s in strings if s.isidentifier()}
     return Facts(
         frozenset(loaded), frozenset(names), frozenset(strings), frozenset(stored), frozenset(uses), items,
-        not DYNAMIC.isdisjoint(loaded | attributes),
+        not DYNAMIC.isdisjoint(loaded | attributes), any(map(_compares_types, codes(code))),
     )  # fmt: skip
+
+
+def _compares_types(code: types.CodeType) -> bool:
+    """Whether a line of `code` names ``type`` and compares or looks something up."""
+    names: set[int | None] = set()
+    questions: set[int | None] = set()
+    for instruction in dis.get_instructions(code):
+        line = instruction.positions.lineno if instruction.positions is not None else None
+        if instruction.opname in _GLOBAL_LOADS and instruction.argval == "type":
+            names.add(line)
+        elif instruction.opname in ("IS_OP", "COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR"):
+            questions.add(line)
+    return not names.isdisjoint(questions)
 
 
 @functools.lru_cache(maxsize=4096)

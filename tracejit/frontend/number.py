@@ -30,9 +30,11 @@ class Numbers:
     steps:    ``(name, expression)`` to compute, or ``(None, (expression, value))`` to require.
     readable: name -> how people write it.
     closed:   the trace has become piecewise: nothing is noted any more.
+    plain:    the body gets plain numbers, which are guarded.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, plain: bool = False) -> None:
+        self.plain = plain
         self.steps: list[tuple[str | None, Any]] = []
         self.readable: dict[str, str] = {}
         self.closed = False
@@ -53,6 +55,8 @@ class Numbers:
             self.readable[name] = self.read(form, *operands)
             if not self.closed:
                 self.steps.append((name, expression))
+        if "**" in form:  # whether powers are integers, floats or complex depends on their operands' values
+            self.look(True, f"(type({{}}) is {type(value).__name__})", name)
         return NumberProxy(value, name, self)
 
     def look(self, value: Any, form: str, *operands: str) -> None:

@@ -50,7 +50,7 @@ class Results:
         self.names: dict[Storage, str] = {}
         self.lines: list[str] = []
         self.kept: set[Storage] = set()  # older storages that the result refers to
-        self.rebinds: set[str] = set()  # variables of containers that are written
+        self.rebinds: set[type] = set()  # types of the containers and objects that are written
         self._given: set[int] = set()
         self._settled: set[int] = set()
         self._objects = {id(value): variable for variable, _path, value in arguments.objects}
@@ -142,25 +142,25 @@ class Results:
         before = dict(zip(old_keys, old, strict=True))
         for key in old_keys:
             if key not in keys:
-                self._line(variable, f"del {variable}.{key}")
+                self._line(kind, f"del {variable}.{key}")
         for key, child in zip(keys, children, strict=True):
             if key in before and child is before[key]:
                 continue
             expression = self.give(child, path + trees.step(kind, key))
             step = f"[{self.source.constant(key)}]" if issubclass(kind, dict) else trees.step(kind, key)
-            self._line(variable, f"{variable}{step} = {expression}")
+            self._line(kind, f"{variable}{step} = {expression}")
 
     def _refill(self, variable: str, kind: type, keys: Any, children: list[Any], path: str) -> None:
         made = [self.give(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
         if issubclass(kind, dict):
             new = self.source.name("d")
-            self._line(variable, f"{new} = {self._make(dict, keys, made)}")
-            self._line(variable, f"{variable}.clear(); {variable}.update({new})")
+            self._line(kind, f"{new} = {self._make(dict, keys, made)}")
+            self._line(kind, f"{variable}.clear(); {variable}.update({new})")
         else:
-            self._line(variable, f"{variable}[:] = [{', '.join(made)}]")
+            self._line(kind, f"{variable}[:] = [{', '.join(made)}]")
 
-    def _line(self, variable: str, text: str) -> None:
-        self.rebinds.add(variable)
+    def _line(self, kind: type, text: str) -> None:
+        self.rebinds.add(kind)
         self.lines.append(text)
 
     # -- the recorded call -----------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class Slot:
 
 
 class Attribute(Slot):
-    """An attribute of an object; the value may be inherited from its class."""
+    """An attribute of an object or class."""
 
     assignable = True
 
@@ -89,13 +89,6 @@ class Attribute(Slot):
             setattr(self.holder, self.key, value)
         else:
             object.__setattr__(self.holder, self.key, value)
-
-
-class Inherited(Attribute):
-    """An attribute found on the class; assigning it makes one of the instance."""
-
-    def put(self, value: Any) -> None:
-        super().put(GONE if value is self.value else value)
 
 
 class Item(Slot):

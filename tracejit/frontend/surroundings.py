@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import collections
 import functools
+import inspect
+import sys
 import types
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
@@ -28,6 +30,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tracejit.frontend import captured
 from tracejit.frontend.bytecode import codes, facts, read_at
 from tracejit.frontend.captured import Held
 from tracejit.frontend.kinds import (
@@ -41,9 +44,9 @@ from tracejit.frontend.kinds import (
     trusted,
 )
 from tracejit.frontend.ndarray import NDArray
-from tracejit.frontend.number import Numbers
+from tracejit.frontend.number import Numbers, settled
 from tracejit.frontend.replay import Source
-from tracejit.frontend.slots import GONE, Attribute, Cell, Global, Inherited, Item, Slot, Whole, content_of
+from tracejit.frontend.slots import GONE, Attribute, Cell, Global, Item, Slot, Whole, content_of
 from tracejit.ir.types import DTYPES
 
 
@@ -80,10 +83,14 @@ class _Seen:
 
 
 class Restart(BaseException):
-    """A container among the arguments is also reached by name: the body has to get the container itself."""
+    """The body has to be recorded again, from the start.
 
-    def __init__(self, container: Any):
-        super().__init__("a container is reached on two ways")
+    container: one among the arguments that is also reached by name: the body has to get the container itself;
+               None if code compares types, so that stand-ins for numbers will not do.
+    """
+
+    def __init__(self, container: Any = None):
+        super().__init__("recording starts again")
         self.container = container
 
 
@@ -154,7 +161,9 @@ class Surroundings:
         if key in self.slots:
             return
         self.slots[key] = slot
-        value = slot.value
+        value = slot.value = slot.given = settled(
+            captured.settled(slot.value)
+        )  # another thread may be recording
         if isinstance(value, (NDArray, *PLAIN)):
             return
         known = self._variables.get(id(value))
@@ -250,6 +259,9 @@ class Surroundings:
         self.strings |= found.strings
         self.stores_items |= found.stores_items
         self.dynamic |= found.dynamic
+        ours = code.co_filename.startswith(PACKAGE)
+        if found.compares_types and "type" not in namespace and not self.numbers.plain and not ours:
+            raise Restart
         holder = self.source.constant(namespace)
         for name in sorted(found.globals & namespace.keys()):
             self._visit(Global(namespace, name, f"{holder}[{name!r}]", name, namespace[name], code=code))
@@ -280,7 +292,7 @@ class Surroundings:
         module = slot.value
         if module.__name__.startswith("numpy.random"):
             slot.refusal = f"{slot.path} gives other numbers on every call", "use tj.random"
-        elif module.__name__ == "tracejit" or not trusted(module.__name__):
+        else:
             self.seen.append(_Seen(module, self._bind(slot), slot.path))
 
     def _class(self, slot: Slot) -> None:
@@ -358,10 +370,14 @@ class Surroundings:
             self._instance_names(seen, names, namespace)
 
     def _module_names(self, seen: _Seen, names: set[str]) -> None:
-        ours = seen.value.__name__ == "tracejit"
+        module = seen.value.__name__
         for name in sorted(names & vars(seen.value).keys()):
-            if not ours or name == "optim":
-                found = vars(seen.value)[name]
+            found = vars(seen.value)[name]
+            if (
+                not trusted(module)
+                or (module == "tracejit" and name == "optim")
+                or (module in sys.stdlib_module_names and isinstance(found, (*PLAIN, dict, list, set)))
+            ):
                 self._visit(
                     Attribute(seen.value, name, f"{seen.variable}.{name}", f"{seen.path}.{name}", found)
                 )
@@ -371,17 +387,14 @@ class Surroundings:
         closed = trusted(cls.__module__) and not is_record(cls)
         for name in sorted(names):
             kind: type[Slot] = Slot if closed else Attribute
+            held = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), GONE)
             if name in namespace:
                 found = namespace[name]
-            else:
-                held = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), GONE)
-                if isinstance(held, types.MemberDescriptorType):
-                    found = getattr(seen.value, name, GONE)
-                elif held is GONE or hasattr(type(held), "__get__"):
-                    seen.absent.add(name)
-                    continue
-                else:
-                    found, kind = held, Inherited
+            elif isinstance(held, types.MemberDescriptorType):
+                found = getattr(seen.value, name, GONE)
+            else:  # what the class has is found there
+                seen.absent.add(name)
+                continue
             if found is GONE:
                 continue
             slot = kind(seen.value, name, f"{seen.variable}.{name}", f"{seen.path}.{name}", found)
@@ -394,7 +407,7 @@ class Surroundings:
 
     def _class_names(self, seen: _Seen, names: set[str]) -> None:
         cls = seen.value
-        special = {n for n in dir(cls) if n.startswith("__") and n.endswith("__")} - _QUIET
+        special = {n for n in dir(cls) if n.startswith("__") and inspect.isroutine(getattr(cls, n))} - _QUIET
         for name in sorted(names | (special - seen.names)):
             seen.names.add(name)
             for base in cls.__mro__:
@@ -434,6 +447,8 @@ class Surroundings:
             if type(slot.value) is np.ndarray and slot.value.dtype in DTYPES:
                 held = self.held.setdefault(id(slot.value), Held(slot.value))
                 slot.give(held.watched())
+            elif self.numbers.plain:
+                continue
             elif type(slot.value) in (int, float) and self._assigned(slot) and not self._was_read(slot):
                 slot.variable = self.source.name("n")
                 slot.give(self.numbers.argument(slot.value, slot.variable, slot.path))

@@ -42,12 +42,12 @@ class Trace(EagerRecording):
 
     marks_storages = False
 
-    def __init__(self, name: str, *, strict: bool, dry: bool = False) -> None:
+    def __init__(self, name: str, *, strict: bool, dry: bool = False, plain: bool = False) -> None:
         super().__init__()
         self.name = name
         self.strict = strict
         self.dry = dry  # nothing may be computed: `warm`, `graph`, ...
-        self.numbers = Numbers()
+        self.numbers = Numbers(plain=plain)
         self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it)
         self.counters: list[Draw] = []
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in

@@ -99,13 +99,19 @@ def record(
 ) -> Recorded:
     """Run `function` once on these arguments, recording it. Without `launch` nothing is computed."""
     reached: set[int] = set()
+    plain = False
     while True:
-        call = _Call(function, args, kwargs, whole, reached, strict=strict, dry=not launch)
+        name = getattr(function, "__qualname__", type(function).__name__)
+        trace = Trace(name, strict=strict, dry=not launch, plain=plain)
+        call = _Call(trace, function, args, kwargs, whole, reached)
         try:
             result = call.run_body()
             break
         except Restart as restart:
-            reached.add(id(restart.container))
+            if restart.container is None:
+                plain = True
+            else:
+                reached.add(id(restart.container))
     if call.trace.piecewise:
         return call.finish_piecewise(result)
     try:
@@ -118,15 +124,15 @@ def record(
 class _Call:
     """The state of one recording."""
 
-    def __init__(self, function: Any, args: Any, kwargs: Any, whole: set[Storage], reached: set[int], *,
-                 strict: bool, dry: bool):  # fmt: skip
-        self.function = function
+    def __init__(
+        self, trace: Trace, function: Any, args: Any, kwargs: Any, whole: set[Storage], reached: set[int]
+    ):
+        self.trace, self.function = trace, function
         before = time.perf_counter()
         engine.start()  # compiling the executor is no part of recording
         self.started = time.perf_counter()
         self.starting = self.started - before
         self.source = Source()
-        self.trace = Trace(getattr(function, "__qualname__", type(function).__name__), strict=strict, dry=dry)
         self.arguments = Arguments(self.trace, self.source, whole | shared_storages(args, kwargs), reached)
         self.source.require(f"len(args) == {len(args)}")
         if kwargs:
@@ -337,7 +343,7 @@ class _Call:
                 raise Unreplayable(f"the body changes the keys, length or content of {slot.path}")
             if not self.surroundings.is_ours(slot):
                 raise Unreplayable(f"{slot.path} changed while the body was recorded")
-            results.rebinds.add(slot.expression)
+            results.rebinds.add(type(slot.holder))
             if now is GONE:
                 results.lines.append(f"del {slot.expression}")
                 continue
