@@ -4,6 +4,9 @@ import doctest
 import importlib
 import pathlib
 import pkgutil
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -35,3 +38,12 @@ def test_docstrings(name):
 @pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: file.name)
 def test_documents(file):
     assert doctest.testfile(str(file), module_relative=False, optionflags=OPTIONS).failed == 0
+
+
+def test_adding_an_operator():
+    """The page's code, in order, in a process of its own: it declares an operator."""
+    page = (ROOT / "docs" / "adding_an_operator.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 4
+    done = subprocess.run([sys.executable, "-c", "\n".join(blocks)], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

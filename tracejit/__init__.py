@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from tracejit import engine, errors, nn, optim
 from tracejit.config import config
-from tracejit.engine import profile, wait_all
+from tracejit.engine import profile
 from tracejit.errors import TracejitError
 from tracejit.frontend import interop, random
 from tracejit.frontend import trees as tree
+from tracejit.frontend.eager import wait_all
 from tracejit.frontend.functions import NAMESPACE as _NAMESPACE
 from tracejit.frontend.grad import grad, value_and_grad, vjp
 from tracejit.frontend.io import load, save

@@ -167,3 +167,9 @@ def test_looks_from_outside_while_a_task_writes_wait_for_it():
     assert inside.wait(10)
     threading.Timer(0.05, leave.set).start()
     assert float(x.min()) == float(x.max()) == 2.0
+
+
+def test_wait_all_launches_what_is_recorded():
+    x = tj.asarray(np.ones((64, 64), np.float32)) * 2 + 1
+    tj.wait_all()
+    assert x._storage.pending is None

@@ -222,6 +222,15 @@ def flush() -> None:
         thread.eager.flush()
 
 
+def wait_all() -> None:
+    """Launch what this thread has recorded, and wait until everything launched so far has ended.
+
+    Raises the oldest failure that no wait has raised yet; see `tracejit.engine.wait_all`.
+    """
+    flush()
+    engine.wait_all()
+
+
 @contextmanager
 def _in_task() -> Iterator[None]:
     """Around a Python task of the engine: what it records is a recording of its own, which ends with it."""
