@@ -402,3 +402,19 @@ def test_numbers_stay_run_time_inputs(name):
     for number in (0.5, 0.75, 2.5):
         np.testing.assert_allclose(traced(x, number).numpy(), function(x, number).numpy(), rtol=1e-6)
     assert traced.cache_info().traces == 1
+
+
+def test_a_batch_times_one_matrix_is_one_product():
+    """Batches of rows are stacked, so that gradients are products of matrices, without a sum over the batch."""
+
+    @tj.jit
+    def step(x, w):
+        return tj.value_and_grad(lambda w: ((x @ w) ** 2).sum())(w)
+
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((4, 6, 8)), rng.standard_normal((8, 5))
+    value, gradient = step(tj.asarray(x), tj.asarray(w))
+    np.testing.assert_allclose(value.numpy(), ((x @ w) ** 2).sum(), rtol=1e-12)
+    np.testing.assert_allclose(gradient.numpy(), 2 * np.einsum("btk,btn->kn", x, x @ w), rtol=1e-12)
+    (product,) = [n for n in step.graph(tj.asarray(x), tj.asarray(w)).nodes[:2] if n.op.name == "matmul"]
+    assert product.output.type.shape == (24, 5)

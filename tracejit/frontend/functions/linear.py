@@ -48,6 +48,12 @@ def matmul(x1: Any, x2: Any, /) -> NDArray:
             ),
             user_location(),
         )
+    shared = left.size > 0 and len(left.shape) > 2 and len(right.shape) == 2
+    rows = left.reshape((left.size // left.shape[-1], left.shape[-1])) if shared else None
+    if rows is not None:
+        # One product instead of a batch of them: its gradients, too, are products of matrices.
+        tall = matmul(ArrayCore.new(a._storage, rows), ArrayCore.new(b._storage, right))
+        return tall.reshape((*left.shape[:-1], *b.shape[1:]))
     batch = dispatch.broadcast_shape("matmul", [left.shape[:-2], right.shape[:-2]])
     wide = [
         ArrayCore.new(x._storage, seen.broadcast((*batch, *seen.shape[-2:])))
