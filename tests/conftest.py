@@ -2,9 +2,14 @@
 
 import os
 import pathlib
+import shutil
 import tempfile
 
 os.environ.setdefault("TRACEJIT_VERIFY", "1")
-_store = os.environ.setdefault(
-    "TRACEJIT_CACHE_DIR", str(pathlib.Path(tempfile.gettempdir()) / f"tracejit-tests-{os.getpid()}")
-)
+STORE = pathlib.Path(tempfile.gettempdir()) / f"tracejit-tests-{os.getpid()}"
+os.environ.setdefault("TRACEJIT_CACHE_DIR", str(STORE))  # processes started by this one share it
+
+
+def pytest_unconfigure():
+    """The process that chose the store removes it."""
+    shutil.rmtree(STORE, ignore_errors=True)
