@@ -1,7 +1,7 @@
 """A `fused` node with concrete shapes to a `Lowered` kernel: structure, argument block, units. Needs no
 Numba.
 
-`trace` and `schedule` (shared with the fusion pass) say what is computed and when; `Encoder` splits that
+`analyse` (shared with the fusion pass) says what is computed and when; `Encoder` splits that
 into structure (the `Spec`) and run-time values (the slots); `units_of` cuts the domain into units by shape
 alone.
 
@@ -21,9 +21,9 @@ from tracejit.codegen.encode import TILE, Encoder
 from tracejit.codegen.spec import Integer, Lowered, Product
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.view import View
+from tracejit.passes.bodies import analyse
 from tracejit.passes.domain import Kind, Program, Store, row_tile
-from tracejit.passes.phases import Orientation, check_updates, schedule
-from tracejit.passes.trace import trace
+from tracejit.passes.phases import Orientation, schedule
 
 UNIT_NANOSECONDS = 20_000
 """About how long one unit should take on one core: long against the cost of a task, short against a whole
@@ -50,8 +50,8 @@ def lower(node: Node, shared: Sequence[tuple[int, int]] = ()) -> Lowered:
 
 
 def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowered:
-    program = trace(body)
-    check_updates(body, program, schedule(program))
+    analysis = analyse(body)
+    program, plan = analysis.program, analysis.plan
     operands = {value: number for number, value in enumerate(body.inputs)}
     outputs = range(len(body.inputs), len(body.inputs) + len(body.outputs))
     updates = [(s.output, s.base) for s in program.stores if s.base is not None]
@@ -62,7 +62,7 @@ def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowere
         product = _product(body, program.matmul, outputs[node.attrs["result"]])
         operands[program.matmul.output] = product.result
         program = replace(program, stores=_without(program, node.attrs["result"]))
-    plan = schedule(program)
+        plan = schedule(program)
     columns = min(program.domain.kept[-1], COLUMN_TILE)
     encoder = Encoder(body, program, plan, operands, outputs, columns)
     spec = encoder.encode()

@@ -7,6 +7,7 @@ kernel.attributes()               # kind, inplace, result: the attributes of the
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,12 +105,19 @@ class Analysis:
         return [n for n, value in pairs if value is matmul.output and n not in updates]
 
 
+_ANALYSED: weakref.WeakKeyDictionary[Graph, tuple[Program, Schedule]] = weakref.WeakKeyDictionary()
+"""What is known of bodies that are alive: fusion finds out, code generation asks again."""
+
+
 def analyse(body: Graph) -> Analysis:
     """Raise `Unfusable` unless one kernel can compute `body`."""
-    program = trace(body)
-    plan = schedule(program)
-    check_updates(body, program, plan)
-    return Analysis(body, program, plan)
+    found = _ANALYSED.get(body)
+    if found is None:
+        program = trace(body)
+        plan = schedule(program)
+        check_updates(body, program, plan)
+        found = _ANALYSED[body] = program, plan
+    return Analysis(body, *found)
 
 
 def attributes(analysis: Analysis, reserved: Iterable[int]) -> dict[str, Any] | None:
