@@ -13,9 +13,11 @@ import os
 import re
 import sys
 import types
+from typing import Any
 
 import numpy as np
 
+from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.vouch import Pure
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -69,3 +71,16 @@ def is_python_class(cls: type) -> bool:
         base in _BASES or not any(isinstance(v, _C_METHODS) for v in vars(base).values())
         for base in cls.__mro__
     )
+
+
+def is_outside(function: Any) -> bool:
+    """Whether a function is no code of the user's: what it names does not count."""
+    name = function.__globals__.get("__name__")
+    inside = function.__code__.co_filename.startswith(PACKAGE) and name != "tracejit.optim"
+    return inside or trusted(name)
+
+
+def is_users(value: Any) -> bool:
+    """Whether something that the library's code captured is the user's."""
+    kinds = (types.FunctionType, types.MethodType, functools.partial, Transparent, ArrayCore)
+    return isinstance(value, kinds) or not trusted(type(value).__module__)

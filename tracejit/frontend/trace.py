@@ -37,6 +37,18 @@ class Draw:
     drawn: int
 
 
+class Restart(BaseException):
+    """The body has to be recorded again, from the start.
+
+    container: one among the arguments that is also reached by name: the body has to get the container itself;
+               None if code compares types, so that stand-ins for numbers will not do.
+    """
+
+    def __init__(self, container: Any = None):
+        super().__init__("recording starts again")
+        self.container = container
+
+
 class Trace(EagerRecording):
     """The recording of one call. See the module."""
 

@@ -31,8 +31,8 @@ from tracejit.frontend.replay import Source, release
 from tracejit.frontend.results import Results, Unreplayable
 from tracejit.frontend.slots import GONE, Slot, Whole
 from tracejit.frontend.storage import Storage
-from tracejit.frontend.surroundings import Restart, Surroundings
-from tracejit.frontend.trace import Trace
+from tracejit.frontend.surroundings import Surroundings
+from tracejit.frontend.trace import Restart, Trace
 from tracejit.frontend.vouch import release_callbacks
 from tracejit.frontend.watch import watching
 from tracejit.ir.graph import Graph

@@ -81,7 +81,18 @@ class _Call:
         given = [
             next(rest) if a is _ARRAY else next(rest).item() if a is _NUMBER else a for a in self.arguments
         ]
-        self.function(*given)
+        try:
+            self.function(*given)
+        except Exception as error:  # the launch goes on: a callback writes nothing that others need
+            engine.push(functools.partial(_raise, error), name=f"callback {_name(self.function)}")
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 _ARRAY, _NUMBER = object(), object()
@@ -91,7 +102,8 @@ def callback(function: Callable[..., object], *args: Any) -> None:
     """Call `function` with NumPy copies of arrays, whenever this statement is reached or replayed.
 
     In a trace it is recorded: each replay calls the function, in the order of all callbacks, as a task of its
-    own when the arrays are there; what it returns is dropped. Arguments are arrays, numbers and constants.
+    own when the arrays are there. What it returns is dropped, what it raises is told by `tj.wait_all`.
+    Arguments are arrays, numbers and constants.
 
     >>> import tracejit as tj
     >>> losses = []

@@ -1,0 +1,397 @@
+"""What a traced body can reach besides its arguments: globals, closures, attributes.
+
+The body's surroundings are over-approximated by *names*: just before a Python function runs for the first
+time, every global, closure cell and attribute is visited whose name occurs in its code (`bytecode.facts`).
+What other code could have changed was visited before that ran, so what is found is as it was before the
+call. Each thing found is a `Slot`:
+
+- arrays are inputs by reference: a replay reads the slot again;
+- plain values (numbers, strings, flags) and functions are guarded: a change retraces. Numbers that some code
+  assigns (``self.t += 1``) are run-time numbers instead: the body finds a proxy there;
+- functions are guarded to be the same, and what they name is visited when they are called;
+- containers are guarded by keys or length, and their items are slots; sets and long tables by content;
+- objects are guarded by type, by the attributes that are named, and by those that are not there;
+- what cannot be checked (iterators, NumPy's generators, objects written in C) makes the function piecewise.
+
+The same object found on a second way is guarded to be the same. Code of Python's library, NumPy and this
+package is trusted: its names do not count. What the body did to the slots is told by `surroundings`.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tracejit.frontend import captured, kinds
+from tracejit.frontend.bytecode import codes, facts
+from tracejit.frontend.kinds import FIXED, IDENTITY, PLAIN, is_outside, trusted
+from tracejit.frontend.ndarray import NDArray
+from tracejit.frontend.number import Numbers, settled
+from tracejit.frontend.replay import Source
+from tracejit.frontend.slots import GONE, Attribute, Cell, Global, Item, Slot, Whole, content_of
+from tracejit.frontend.trace import Restart
+
+_QUIET = frozenset(
+    {"__init__", "__new__", "__repr__", "__str__", "__hash__", "__eq__", "__reduce__", "__del__"}
+)
+MANY = 8  # plain items; longer tables are guarded as a whole
+PEEKS = 300  # functions looked into before they are called
+ITEMS = 4096  # other items; containers with more cannot be checked
+
+
+@dataclass(eq=False)
+class Seen:
+    """An object or class whose attributes are followed, and the names looked up on it so far."""
+
+    value: Any
+    variable: str
+    path: str
+    names: set[str] = field(default_factory=set)
+    absent: set[str] = field(default_factory=set)
+
+
+class Visitor:
+    """What a function can reach, as it was before the body could change it.
+
+    rebuilt: ids of the caller's containers of which the body gets copies.
+    """
+
+    def __init__(self, function: Any, source: Source, numbers: Numbers, rebuilt: Container[int] = ()):
+        self.function, self.source, self.numbers, self.rebuilt = function, source, numbers, rebuilt
+        self.slots: dict[str, Slot] = {}  # by expression; cells by identity
+        self.codes: set[types.CodeType] = set()  # code whose names were visited, and code inside it
+        self.entered: set[types.CodeType] = set()
+        self.functions: dict[types.CodeType, list[tuple[Any, str]]] = {}  # found by name: function, variable
+        self.peeked: set[types.CodeType] = set()
+        self.peeked_names: set[str] = set()
+        self.names: set[str] = set()
+        self.stored: set[str] = set()
+        self.strings: set[str] = set()
+        self.stores_items = self.dynamic = False
+        self.seen: list[Seen] = []
+        self.shadows: list[tuple[str, set[str], types.CodeType]] = []  # (globals, names of builtins, code)
+        self._variables: dict[int, str] = {}
+        self._alive: list[Any] = []
+
+    def scan(self, objects: list[tuple[str, str, Any]]) -> None:
+        """Note the function and the `objects` (variable, path, object) from which the body starts."""
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        constant = self.source.constant(self.function)
+        self._visit(Slot(None, name, constant, name, self.function, guarded=False))
+        for variable, path, value in objects:
+            self._visit(Slot(None, path, variable, path, value, guarded=False))
+        self._settle()
+
+    def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
+        """A Python function is about to run for the first time: visit what it names.
+
+        Whether what it captured is known: its function was found by name, or made by code that was.
+        """
+        inside = code in self.codes
+        self.entered.add(code)
+        self._code(code, namespace)
+        found = self.functions.get(code, ())
+        for function, base in found:
+            self._closure(function, base, code)
+        self._settle()
+        return inside or bool(found) or not set(code.co_freevars) - {"__class__"}
+
+    def _settle(self) -> None:
+        """Look up names on objects until there are no new ones."""
+        while True:
+            before = len(self.names), len(self.seen), self.dynamic, len(self.peeked_names)
+            for seen in list(self.seen):
+                self._attributes(seen)
+            if before == (len(self.names), len(self.seen), self.dynamic, len(self.peeked_names)):
+                return
+
+    # -- visiting --------------------------------------------------------------------------------------------
+
+    def _visit(self, slot: Slot) -> None:
+        key = f"cell {id(slot.holder)}" if isinstance(slot, Cell) else slot.expression
+        if key in self.slots:
+            return
+        self.slots[key] = slot
+        value = slot.value = slot.given = settled(
+            captured.settled(slot.value)
+        )  # another thread may be recording
+        if isinstance(value, (NDArray, *PLAIN)):
+            return
+        known = self._variables.get(id(value))
+        if known is not None:
+            slot.alias = known
+            return
+        self._alive.append(value)
+        for kinds, follow in self._KINDS:
+            if isinstance(value, kinds):
+                follow(self, slot)
+                return
+        kind = type(value)
+        if hasattr(kind, "__next__"):
+            what = f"{slot.path} is an iterator ({kind.__name__}), which every call moves on"
+            slot.refusal = what, "pass what it yields as an argument"
+        elif kind.__module__.startswith("numpy.random") or not kinds.is_python_class(kind):
+            what = f"{slot.path} is a {kind.__module__}.{kind.__name__}, whose state a replay cannot check"
+            slot.refusal = what, "use it outside and pass the result as an argument"
+        else:
+            self._object(slot)
+
+    def _bind(self, slot: Slot) -> str:
+        """The variable that stands for an object in a replay."""
+        if slot.variable is None:
+            plain = slot.expression.isidentifier()
+            slot.variable = slot.expression if plain else self.source.name("h")
+        self._variables[id(slot.value)] = slot.variable
+        return slot.variable
+
+    def _part(self, slot: Slot, value: Any, step: str, name: str | None = None) -> None:
+        """Visit something that belongs to a value and cannot be assigned."""
+        self._visit(Slot(slot.value, step, self._bind(slot) + step, slot.path + (name or step), value))
+
+    def _fixed(self, slot: Slot) -> None:
+        owner = getattr(slot.value, "__self__", None)
+        is_builtin = isinstance(slot.value, types.BuiltinFunctionType)
+        if is_builtin and not isinstance(owner, types.ModuleType | type):
+            self._part(slot, owner, ".__self__")
+
+    def _function(self, slot: Slot) -> None:
+        function = slot.value
+        base = self.source.constant(function) if slot.guarded else self._bind(slot)
+        if is_outside(function):
+            self._closure(function, base, None)
+            return
+        self.functions.setdefault(function.__code__, []).append((function, base))
+        self._peek(function)
+        if function.__code__ in self.entered:
+            self._closure(function, base, function.__code__)
+
+    def _closure(self, function: Any, base: str, code: types.CodeType | None) -> None:
+        """Visit what a function captured, and its defaults."""
+        for index, cell in enumerate(function.__closure__ or ()):
+            variable = function.__code__.co_freevars[index]
+            expression = f"{base}.__closure__[{index}].cell_contents"
+            held = Cell(
+                cell, variable, f"{base}.__closure__[{index}].cell_contents", variable, GONE, code=code
+            )
+            held.value = held.given = held.read()
+            if held.value is not GONE and (code is not None or kinds.is_users(held.value)):
+                self._visit(held)
+        for index, default in enumerate(function.__defaults__ or ()):
+            path = f"default {index} of {function.__name__}"
+            self._visit(Slot(function, index, f"{base}.__defaults__[{index}]", path, default, code=code))
+        for name, default in (function.__kwdefaults__ or {}).items():
+            expression = f"{base}.__kwdefaults__[{name!r}]"
+            self._visit(Item(function.__kwdefaults__, name, expression, name, default, code=code))
+
+    def _peek(self, function: Any) -> None:
+        """Note what a function assigns that may be called later: numbers it changes are proxies at once."""
+        if function.__code__ in self.peeked or len(self.peeked) >= PEEKS or is_outside(function):
+            return
+        self.peeked.add(function.__code__)
+        found = facts(function.__code__)
+        self.stored |= found.stored
+        self.strings |= found.strings
+        self.stores_items |= found.stores_items
+        self.peeked_names |= found.attributes
+        for name in found.globals & function.__globals__.keys():
+            value = function.__globals__[name]
+            if isinstance(value, types.FunctionType):
+                self._peek(value)
+
+    def _code(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
+        """Note the names of a code object and visit the globals among them."""
+        if code in self.codes:
+            return
+        self.codes.update(codes(code))
+        found = facts(code)
+        self.names |= found.attributes
+        self.stored |= found.stored
+        self.strings |= found.strings
+        self.stores_items |= found.stores_items
+        self.dynamic |= found.dynamic
+        ours = code.co_filename.startswith(kinds.PACKAGE)
+        if found.compares_types and "type" not in namespace and not self.numbers.plain and not ours:
+            raise Restart
+        holder = self.source.constant(namespace)
+        for name in sorted(found.globals & namespace.keys()):
+            self._visit(Global(namespace, name, f"{holder}[{name!r}]", name, namespace[name], code=code))
+        missing = set(found.globals - namespace.keys())
+        if missing:
+            self.shadows.append((holder, missing, code))
+        for name, attribute in found.uses:
+            if attribute == "random" and namespace.get(name) is np:
+                path = f"{name}.random"
+                refusal = (f"{path} gives other numbers on every call", "use tj.random")
+                random = Slot(
+                    None, attribute, holder, path, np.random, guarded=False, code=code, refusal=refusal
+                )
+                self.slots[f"{path} in code {id(code)}"] = random
+
+    def _method(self, slot: Slot) -> None:
+        self._part(slot, slot.value.__self__, ".__self__")
+        self._part(slot, slot.value.__func__, ".__func__", "")
+
+    def _partial(self, slot: Slot) -> None:
+        for part in ("func", "args", "keywords"):
+            self._part(slot, getattr(slot.value, part), f".{part}")
+
+    def _wrapped(self, slot: Slot) -> None:
+        self._part(slot, slot.value.__wrapped__, ".__wrapped__", "")
+
+    def _module(self, slot: Slot) -> None:
+        module = slot.value
+        if module.__name__.startswith("numpy.random"):
+            slot.refusal = f"{slot.path} gives other numbers on every call", "use tj.random"
+        else:
+            self.seen.append(Seen(module, self._bind(slot), slot.path))
+
+    def _class(self, slot: Slot) -> None:
+        if not trusted(slot.value.__module__):
+            self.seen.append(Seen(slot.value, self._bind(slot), slot.path))
+
+    def _object(self, slot: Slot) -> None:
+        variable = self._bind(slot)
+        self.seen.append(Seen(slot.value, variable, slot.path))
+        cls = type(slot.value)
+        if not trusted(cls.__module__):
+            self._visit(Slot(None, cls.__name__, self.source.constant(cls), cls.__name__, cls, guarded=False))
+
+    def _container(self, slot: Slot) -> None:
+        value = slot.value
+        if id(value) in self.rebuilt:
+            raise Restart(value)
+        variable = self._bind(slot)
+        items = list(value.values()) if isinstance(value, dict) else list(value)
+        plain = all(isinstance(item, PLAIN) for item in items)
+        whole = isinstance(value, set | frozenset) or (plain and len(items) > MANY)
+        if (whole and not plain and not all(isinstance(i, (type, *FIXED, *PLAIN)) for i in items)) or (
+            not whole and len(items) > ITEMS
+        ):
+            what = f"{slot.path} holds {len(items)} objects, too many to check"
+            slot.refusal = what, "pass what is used as an argument"
+            return
+        self.slots[f"content of {variable}"] = Whole(
+            value, "content", variable, slot.path, content_of(value), variable, deep=whole
+        )
+        if whole:
+            return
+        kind = Slot if isinstance(value, tuple) else Item
+        if isinstance(value, dict):
+            for key_, item in value.items():
+                code = repr(key_) if type(key_) in (str, int, bool) else self.source.constant(key_)
+                self._visit(kind(value, key_, f"{variable}[{code}]", f"{slot.path}[{key_!r}]", item))
+        else:
+            for index, item in enumerate(items):
+                self._visit(kind(value, index, f"{variable}[{index}]", f"{slot.path}[{index}]", item))
+        if type(value) not in (dict, list, tuple, collections.deque) and not trusted(type(value).__module__):
+            self._object(slot)
+
+    _KINDS: ClassVar[list[tuple[Any, Callable[[Visitor, Slot], Any]]]] = [
+        (types.FunctionType, _function),
+        (types.MethodType, _method),
+        (FIXED, _fixed),
+        (functools.partial, _partial),
+        (types.ModuleType, _module),
+        (type, _class),
+        ((dict, list, tuple, set, frozenset, collections.deque), _container),
+        (np.ndarray, _bind),
+        ((functools._lru_cache_wrapper, kinds.Transparent), _wrapped),
+    ]
+
+    # -- attributes ------------------------------------------------------------------------------------------
+
+    def _attributes(self, seen: Seen) -> None:
+        """Look up the names that code mentions on an object, and visit what is found."""
+        namespace = getattr(seen.value, "__dict__", {})
+        names = self.names - seen.names
+        if not isinstance(seen.value, type | types.ModuleType) and (
+            self.dynamic or trusted(type(seen.value).__module__)
+        ):  # code that is not followed may read all attributes
+            names |= set(namespace) - seen.names
+        seen.names |= names
+        if isinstance(seen.value, types.ModuleType):
+            self._module_names(seen, names)
+        elif isinstance(seen.value, type):
+            self._class_names(seen, names)
+        else:
+            self._instance_names(seen, names, namespace)
+
+    def _module_names(self, seen: Seen, names: set[str]) -> None:
+        module = seen.value.__name__
+        for name in sorted(names & vars(seen.value).keys()):
+            found = vars(seen.value)[name]
+            if (
+                not trusted(module)
+                or (module == "tracejit" and name == "optim")
+                or (module in sys.stdlib_module_names and isinstance(found, (*PLAIN, dict, list, set)))
+            ):
+                self._visit(
+                    Attribute(seen.value, name, f"{seen.variable}.{name}", f"{seen.path}.{name}", found)
+                )
+
+    def _instance_names(self, seen: Seen, names: set[str], namespace: dict[str, Any]) -> None:
+        cls = type(seen.value)
+        closed = trusted(cls.__module__) and not kinds.is_record(cls)
+        for name in sorted(names):
+            kind: type[Slot] = Slot if closed else Attribute
+            held = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), GONE)
+            if name in namespace:
+                found = namespace[name]
+            elif isinstance(held, types.MemberDescriptorType):
+                found = getattr(seen.value, name, GONE)
+            else:  # what the class has is found there
+                seen.absent.add(name)
+                continue
+            if found is GONE:
+                continue
+            slot = kind(seen.value, name, f"{seen.variable}.{name}", f"{seen.path}.{name}", found)
+            if closed and not isinstance(found, (NDArray, *PLAIN, *IDENTITY)):
+                what = f"{seen.path} is a {cls.__qualname__}, whose state a replay cannot check"
+                slot.refusal = what, "use it outside and pass the result as an argument"
+                self.slots[slot.expression] = slot
+            else:
+                self._visit(slot)
+
+    def _class_names(self, seen: Seen, names: set[str]) -> None:
+        cls = seen.value
+        special = {n for n in dir(cls) if n.startswith("__") and inspect.isroutine(getattr(cls, n))} - _QUIET
+        for name in sorted(names | (special - seen.names)):
+            seen.names.add(name)
+            for base in cls.__mro__:
+                if name in vars(base):
+                    if not trusted(base.__module__):
+                        self._class_attribute(seen, name, vars(base)[name])
+                    break
+        for name in self.peeked_names - seen.names:
+            method = getattr(cls, name, None)
+            if isinstance(method, types.FunctionType):
+                self._peek(method)
+
+    def _class_attribute(self, seen: Seen, name: str, held: Any) -> None:
+        expression, path = f"{seen.variable}.{name}", f"{seen.path}.{name}"
+        if isinstance(held, types.FunctionType):
+            self._visit(Attribute(seen.value, name, expression, path, held))
+        elif isinstance(held, staticmethod | classmethod):
+            found = getattr(seen.value, name)
+            step = ".__func__" if isinstance(held, classmethod) else ""
+            self._visit(Slot(seen.value, name, expression + step, path, getattr(found, "__func__", found)))
+        elif isinstance(held, property | functools.cached_property):
+            self._visit(Slot(seen.value, name, expression, path, held))
+            for part in ("fget", "fset", "func"):
+                function = getattr(held, part, None)
+                if isinstance(function, types.FunctionType):
+                    self._visit(Slot(held, part, f"{expression}.{part}", path, function))
+        elif not hasattr(type(held), "__get__"):
+            self._visit(Attribute(seen.value, name, expression, path, held))
+
+    def variable_of(self, value: Any) -> str | None:
+        """The variable by which a replay finds this very object."""
+        return self._variables.get(id(value))
