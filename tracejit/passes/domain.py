@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -169,17 +169,18 @@ def merge(program: Program) -> Program:
     def extents(part: list[list[int]]) -> tuple[int, ...]:
         return tuple(math.prod(domain.shape[d] for d in g) for g in part)
 
-    def narrow(view: View) -> View:
-        return View(view.offset, shape, tuple(view.strides[g[-1]] if g else 0 for g in kept + reduced))
-
     shape = extents(kept) + extents(reduced)
+    if shape == domain.shape:
+        return program
+    last = [g[-1] if g else None for g in kept + reduced]
+    narrowed = {
+        v: View(v.offset, shape, tuple(0 if d is None else v.strides[d] for d in last)) for v in set(views)
+    }
     made: dict[Term, Term] = {}
-    for term in program.terms:
-        made[term] = replace(
-            term,
-            args=tuple(made[a] for a in term.args),
-            view=None if term.view is None else narrow(term.view),
-        )
-    stores = tuple(replace(s, term=made[s.term], view=narrow(s.view)) for s in program.stores)
+    for t in program.terms:
+        view = None if t.view is None else narrowed[t.view]
+        args = tuple(made[a] for a in t.args)
+        made[t] = Term(t.kind, t.dtype, t.level, args, t.value, view, t.function, t.node, t.stride, t.bound)
+    stores = tuple(Store(s.output, made[s.term], narrowed[s.view], s.level, s.base) for s in program.stores)
     merged = Domain(extents(kept), extents(reduced), domain.pieces)
     return Program(merged, tuple(made.values()), stores, program.matmul)
