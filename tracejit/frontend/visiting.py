@@ -130,8 +130,8 @@ class Visitor:
             slot.alias = known
             return
         self._alive.append(value)
-        for kinds, follow in self._KINDS:
-            if isinstance(value, kinds):
+        for group, follow in self._KINDS:
+            if isinstance(value, group):
                 follow(self, slot)
                 return
         kind = type(value)
