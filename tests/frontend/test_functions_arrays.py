@@ -405,7 +405,7 @@ def test_numbers_stay_run_time_inputs(name):
 
 
 def test_a_batch_times_one_matrix_is_one_product():
-    """Batches of rows are stacked, so that gradients are products of matrices without a sum over the batch."""
+    """Rows of all batches are stacked: gradients are products of matrices, without a sum over the batch."""
 
     @tj.jit
     def step(x, w):
