@@ -1,0 +1,131 @@
+"""What a process pays for, and when: imports, and kernels that are compiled together."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tracejit import loader
+from tracejit.config import config
+
+SOURCE = """
+from numba import int64
+from tracejit.kernels.memory import slot
+
+def kernel(block, lo, hi, scratch):
+    return lo + {number}
+"""
+BROKEN = "def kernel(block, lo, hi, scratch):\n    return missing\n"
+
+
+@pytest.fixture(autouse=True)
+def empty_store(tmp_path, monkeypatch):
+    """A kernel store without entries, and nothing in memory."""
+    monkeypatch.setattr(config, "store", tmp_path)
+    monkeypatch.setattr(loader, "_kernels", {})
+    monkeypatch.setattr(loader, "_store", None)
+    return tmp_path
+
+
+def recipe(number, source=SOURCE):
+    return loader.Recipe(f"kernel {number}", ("number", number), lambda: source.format(number=number))
+
+
+def modules_after(program):
+    """Names of the modules that a process has imported after running `program`."""
+    program += "\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def test_the_import_is_light():
+    imported = modules_after("import tracejit")
+    heavy = {"numba", "llvmlite", "scipy_openblas32", "rich", "concurrent", "email", "logging", "inspect"}
+    assert not heavy & imported - modules_after("import numpy")
+
+
+def test_several_kernels_are_compiled_together_and_each_is_stored(empty_store):
+    before = gc.isenabled(), sys.getswitchinterval()
+    loaded = loader.load([recipe(n) for n in (1, 2, 3, 2)])
+    assert [origin for _, origin in loaded] == ["compiled", "compiled", "compiled", "memory"]
+    assert [kernel.name for kernel, _ in loaded] == ["kernel 1", "kernel 2", "kernel 3", "kernel 2"]
+    assert len(list(empty_store.glob("*.kernel"))) == 3
+    assert (gc.isenabled(), sys.getswitchinterval()) == before
+    loader.forget()
+    assert [origin for _, origin in loader.load([recipe(n) for n in (1, 2, 3)])] == ["loaded"] * 3
+
+
+def test_numba_and_llvm_work_side_by_side(monkeypatch):
+    """While a kernel is being finished, the next one is drafted."""
+    drafted, finished = loader._drafted, loader._finished
+    second = threading.Event()
+
+    def draft(recipe):
+        if recipe.structure == ("number", 2):
+            second.set()
+        return drafted(recipe)
+
+    def finish(draft):
+        assert second.wait(60)
+        return finished(draft)
+
+    monkeypatch.setattr(loader, "_drafted", draft)
+    monkeypatch.setattr(loader, "_finished", finish)
+    assert [origin for _, origin in loader.load([recipe(1), recipe(2)])] == ["compiled"] * 2
+
+
+def test_what_was_drafted_before_a_failure_is_finished():
+    with pytest.raises(Exception, match="missing"):
+        loader.load([recipe(1), recipe(2, BROKEN), recipe(3)])
+    origins = [origin for _, origin in loader.load([recipe(1), recipe(2), recipe(3)])]
+    assert origins == ["memory", "compiled", "compiled"]
+
+
+def test_a_failure_of_llvm_is_raised_and_leaves_nothing_behind(monkeypatch):
+    finished = loader._finished
+
+    def fail(draft):
+        if draft.recipe.structure == ("number", 1):
+            raise RuntimeError("LLVM is not well")
+        return finished(draft)
+
+    before = gc.isenabled(), sys.getswitchinterval()
+    with monkeypatch.context() as patch:
+        patch.setattr(loader, "_finished", fail)
+        with pytest.raises(RuntimeError, match="not well"):
+            loader.load([recipe(1), recipe(2)])
+    assert (gc.isenabled(), sys.getswitchinterval()) == before
+    assert [origin for _, origin in loader.load([recipe(1), recipe(2)])] == ["compiled", "memory"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_waits_for_a_compile_so_that_the_child_can_compile(monkeypatch):
+    """Numba and LLVM have locks; a child would wait forever for one that a thread of its parent held."""
+    drafted, inside = loader._drafted, threading.Event()
+
+    def slowly(recipe):
+        inside.set()
+        time.sleep(0.2)
+        return drafted(recipe)
+
+    monkeypatch.setattr(loader, "_drafted", slowly)
+    thread = threading.Thread(target=loader.load, args=([recipe(1)],))
+    thread.start()
+    assert inside.wait(60)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            loaded = loader.load([recipe(1), recipe(2)])
+            os.write(write, " ".join(origin for _, origin in loaded).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        assert pipe.read() == "memory compiled"
+    assert os.waitpid(child, 0)[1] == 0
+    thread.join()
