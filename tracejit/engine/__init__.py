@@ -13,7 +13,7 @@ raises what went wrong.
 from __future__ import annotations
 
 from tracejit.engine import native
-from tracejit.engine.hosts import AROUND_TASKS, run_here
+from tracejit.engine.hosts import AROUND_TASKS, report, run_here
 from tracejit.engine.instance import LABEL
 from tracejit.engine.lifecycle import drain
 from tracejit.engine.machine import processors
@@ -46,6 +46,7 @@ __all__ = [
     "processors",
     "profile",
     "push",
+    "report",
     "run_here",
     "set_workers",
     "start",

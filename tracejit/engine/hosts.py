@@ -53,10 +53,10 @@ class Run:
     Calling it ends the task: ``on_complete()``, or ``on_complete(error)``.
     """
 
-    __slots__ = ("_address", "_call", "_ended", "_sequence", "_start", "outer", "variables")
+    __slots__ = ("_address", "_ended", "_start", "call", "outer", "sequence", "variables")
 
     def __init__(self, call: Call, address: int, sequence: int) -> None:
-        self._call, self._address, self._sequence = call, address, sequence
+        self.call, self._address, self.sequence = call, address, sequence
         self.outer: Run | None = None  # the task on whose thread it runs (naive engine)
         self._start = time.monotonic_ns()
         self._ended = threading.Lock()  # held from the moment at which the task ends
@@ -64,7 +64,7 @@ class Run:
 
     def start(self) -> None:
         """Call the function on this thread; unless it is asynchronous, its return ends the task."""
-        call, thread, failure = self._call, threads.current(), None
+        call, thread, failure = self.call, threads.current(), None
         self.outer, thread.task = thread.task, self
         RUNNING.add(self)
         try:
@@ -82,16 +82,16 @@ class Run:
 
     def __call__(self, error: BaseException | None = None) -> None:
         if not self._end(error):
-            raise EngineError(f"task {self._call.name!r} was completed twice")
+            raise EngineError(f"task {self.call.name!r} was completed twice")
         settle()
 
     def _end(self, error: BaseException | None) -> bool:
         """End the native task, unless it has ended. An error counts even then: `wait_all` tells it."""
         first = self._ended.acquire(blocking=False)
         if error is not None:
-            failures.record(self._sequence, _explain(self._call, error))
+            failures.record(self.sequence, _explain(self.call, error))
         if first:
-            profiler.record_host(self._call.name, self._call.location, self._start)
+            profiler.record_host(self.call.name, self.call.location, self._start)
             RUNNING.discard(self)
             native.calls().complete(ENGINE.address, self._address, int(error is not None))
         return first
@@ -100,7 +100,7 @@ class Run:
         """In a forked child: the thread that would have ended this task exists in the parent only."""
         if self._ended.acquire(blocking=False):
             error = EngineError("the task was running in the parent process when it forked")
-            failures.record(self._sequence, _explain(self._call, error))
+            failures.record(self.sequence, _explain(self.call, error))
             RUNNING.discard(self)
             native.calls().complete(ENGINE.address, self._address, 1)
 
@@ -112,6 +112,14 @@ def _explain(call: Call, error: BaseException) -> Callable[[], BaseException]:
         return locate(failure, call.location)
 
     return make
+
+
+def report(error: BaseException) -> None:
+    """Let `wait_all` raise `error` for the Python task that runs here, without failing the task."""
+    run = threads.current().task
+    if run is None:
+        raise error
+    failures.record(run.sequence, _explain(run.call, error))
 
 
 AROUND_TASKS: list[Callable[[], contextlib.AbstractContextManager[None]]] = []

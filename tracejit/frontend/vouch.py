@@ -84,15 +84,7 @@ class _Call:
         try:
             self.function(*given)
         except Exception as error:  # the launch goes on: a callback writes nothing that others need
-            engine.push(functools.partial(_raise, error), name=f"callback {_name(self.function)}")
-
-
-def _raise(error: Exception) -> None:
-    raise error
-
-
-def _name(function: Any) -> str:
-    return str(getattr(function, "__name__", type(function).__name__))
+            engine.report(error)
 
 
 _ARRAY, _NUMBER = object(), object()
