@@ -203,6 +203,26 @@ def test_memory_shared_with_numpy_is_one_memory():
         assert float(result) == pytest.approx(a.sum())
 
 
+@pytest.mark.parametrize("jitted", [False, True])
+def test_memory_that_python_sees_is_read_and_written_at_once(jitted):
+    wrap = tj.jit if jitted else (lambda function: function)
+    double, bump = wrap(lambda x: x * 2), wrap(lambda x: x.__iadd__(1))
+    memory = np.ones(4000, np.float32)
+    shared = tj.from_dlpack(memory)
+    for i in range(4):
+        memory[...] = i
+        doubled = double(shared)
+        memory[...] = 10 * i
+        assert doubled.numpy()[-1] == 2 * i
+        bump(shared[2000:])
+        assert (memory[0], memory[-1]) == (10 * i, 10 * i + 1)
+    x = tj.ones(5)
+    seen = x.numpy(copy=False)
+    for i in range(2, 5):
+        bump(x)
+        assert seen.tolist() == [i] * 5
+
+
 def test_an_element_is_a_copy_and_not_a_view():
     def make(xp, array):
         w = array(np.arange(6.0).reshape(2, 3))

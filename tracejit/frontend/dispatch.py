@@ -107,9 +107,10 @@ def cast(x: Any, dtype: np.dtype) -> Any:
 
 def wrap(recording: Recording, result: Value | tuple[Value, ...]) -> Any:
     """New arrays that hold the results of a node."""
-    if isinstance(result, tuple):
-        return tuple(wrap(recording, v) for v in result)
-    return ArrayCore.new(recording.new(result))
+    values = result if isinstance(result, tuple) else (result,)
+    made = tuple(ArrayCore.new(recording.new(v)) for v in values)
+    recording.end_operation()
+    return made if isinstance(result, tuple) else made[0]
 
 
 def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts: bool = False) -> None:
@@ -157,6 +158,7 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
             if target._storage.pending is None or target._storage.recording is not recording:
                 new = _with_window(recording, target, new)
             recording.write(target._storage, target._view, new)
+            recording.end_operation()
         except TracejitError as error:
             raise locate(error, user_location()) from None
 

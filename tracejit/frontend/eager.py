@@ -76,6 +76,7 @@ class EagerRecording(Recording):
 
     def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
         """As in `Recording`; where windows would overlap, what was recorded so far is flushed first."""
+        self.sees_shared |= storage.shared
         if storage.shared or self.parents:
             touching = [w for s, ws in self.windows.items() if self.share(s, storage) for w in ws]
             if any(write or w.written for w in touching):
@@ -85,6 +86,16 @@ class EagerRecording(Recording):
         except Overlap:
             self.flush()
             return super().window(storage, wanted, write=write)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        super().reset()
+        self.sees_shared = False
+
+    def end_operation(self) -> None:
+        """What touches memory that Python can see happens at once, before Python looks at it or changes it."""
+        if self.sees_shared and self.marks_storages:
+            self.flush()
 
     def share(self, one: Storage, other: Storage) -> bool:
         """Whether two storages lie on the same memory: parts of one, or both visible to Python there."""

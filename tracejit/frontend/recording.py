@@ -232,6 +232,9 @@ class Recording(Builder):
         else:
             window.value = value
 
+    def end_operation(self) -> None:
+        """An operator has been recorded, and its results are held."""
+
     # -- the finished graph ----------------------------------------------------------------------------------
 
     def live(self) -> list[Storage]:
