@@ -93,7 +93,7 @@ class EagerRecording(Recording):
         self.sees_shared = False
 
     def end_operation(self) -> None:
-        """What touches memory that Python can see happens at once, before Python looks at it or changes it."""
+        """What touches memory that Python can see happens at once, before Python looks or changes it."""
         if self.sees_shared and self.marks_storages:
             self.flush()
 
