@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import dataclasses
 import functools
 import gc
 import sys
@@ -284,6 +285,21 @@ def test_a_numpy_operand_is_read_again_without_a_retrace():
     assert step.cache_info().traces == 1, step.explain()
 
 
+def test_a_numpy_array_in_a_tuple_is_data():
+    counts = np.zeros(2)
+    pair = (counts, "name")
+    holder = types.SimpleNamespace(counts=counts)
+
+    @tj.jit
+    def step(x):
+        pair[0][0] += 1
+        return x * float(pair[0][0]) + holder.counts.shape[0]
+
+    for i in range(1, 5):
+        assert step(tj.ones(1)).tolist() == [i + 2]
+        assert counts[0] == i
+
+
 def test_a_large_numpy_array_used_as_data_is_piecewise_and_right():
     table = np.zeros(100_000, np.float32)
 
@@ -512,3 +528,119 @@ def test_variables_of_library_modules_are_guarded(monkeypatch):
     assert step(tj.ones(1)).tolist() == [4]
     sys.argv.append("d")
     assert step(tj.ones(1)).tolist() == [5]
+
+
+@dataclasses.dataclass
+class Options:
+    alpha: float = 1.0
+    weights: object = None
+
+
+def test_dataclasses_reached_by_name_are_guarded_whole():
+    options = Options(2.0, tj.ones(2))
+
+    @tj.jit
+    def step(x):
+        return sum(leaf * x for leaf in tj.tree.leaves(options)).sum() + sum(
+            value for value in dataclasses.asdict(Options(options.alpha)).values() if isinstance(value, float)
+        )
+
+    x = tj.ones(2)
+    assert float(step(x)) == 4 + 2 + 2
+    options.weights[...] = 5
+    assert float(step(x)) == 4 + 10 + 2
+    options.alpha = 3.0
+    assert float(step(x)) == 6 + 10 + 3
+    assert step.cache_info().traces == 2, step.explain()
+
+
+def test_an_attribute_that_was_looked_for_in_vain():
+    box = types.SimpleNamespace()
+
+    @tj.jit
+    def step(x):
+        y = x * getattr(box, "scale", 1.0)
+        return y + 1 if hasattr(box, "shift") else y
+
+    x = tj.ones(1)
+    assert step(x).tolist() == [1]
+    box.scale = 3.0
+    assert step(x).tolist() == [3]
+    box.shift = None
+    assert step(x).tolist() == [4]
+    del box.scale
+    assert step(x).tolist() == [2]
+
+
+def test_a_function_replaced_in_another_module(monkeypatch):
+    module = types.ModuleType("another_module")
+    exec("SCALE = 2.0\ndef helper(x): return x * SCALE", vars(module))
+
+    @tj.jit
+    def step(x):
+        return module.helper(x)
+
+    x = tj.ones(1)
+    assert step(x).tolist() == [2]
+    module.SCALE = 3.0
+    assert step(x).tolist() == [3]
+    module.helper = lambda x: x * 10
+    assert step(x).tolist() == [10]
+
+
+class Slotted:
+    __slots__ = ("t", "w")
+
+    def __init__(self):
+        self.t, self.w = 0, tj.zeros(1)
+
+
+class Registry:
+    """Keeps what is assigned to it in a dict of its own, as modules of networks do."""
+
+    def __init__(self):
+        self.__dict__["_parts"] = {}
+
+    def __setattr__(self, name, value):
+        self._parts[name] = value
+
+    def __getattr__(self, name):
+        return self.__dict__["_parts"][name]
+
+
+@pytest.mark.parametrize("kind", [Slotted, Registry])
+def test_unusual_places_for_attributes(kind):
+    box = kind()
+    box.t, box.w = 0, tj.zeros(1)
+
+    @tj.jit
+    def step(x):
+        box.t += 1
+        box.w = box.w + x * box.t
+        return box.w * 1
+
+    total = 0
+    for i in range(1, 6):
+        total += i
+        assert step(tj.ones(1)).tolist() == [total]
+        assert (box.t, box.w.tolist()) == (i, [total])
+    assert type(box.t) is int
+    assert step.cache_info().replays >= 3, step.explain()
+
+
+def test_attributes_set_through_their_dictionary():
+    class Box:
+        pass
+
+    box = Box()
+    box.w = tj.zeros(1)
+
+    @tj.jit
+    def step(x):
+        vars(box)["w"] = box.w + x
+        box.__dict__.update(last=x * 2)
+
+    for i in range(1, 5):
+        step(tj.ones(1) * i)
+        assert box.w.tolist() == [i * (i + 1) / 2]
+        assert box.last.tolist() == [2 * i]

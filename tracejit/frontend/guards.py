@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tracejit.frontend.bytecode import mention
-from tracejit.frontend.captured import LIMIT, Held, read_part
-from tracejit.frontend.kinds import IDENTITY, PLAIN, trusted
+from tracejit.frontend.captured import LIMIT, read_part
+from tracejit.frontend.kinds import IDENTITY, PLAIN, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.replay import Source
 from tracejit.frontend.slots import Attribute, Cell, Global, Slot, Whole, same_items
@@ -81,7 +81,9 @@ class Guards:
             if not isinstance(slot, Global | Cell):
                 return slot.code in surroundings.executed
             return slot.key in surroundings.variables_read(slot.code)
-        if not isinstance(slot, Attribute) or surroundings.dynamic or trusted(type(slot.holder).__module__):
+        if not isinstance(slot, Attribute) or surroundings.dynamic or is_tree(slot.holder):
+            return True
+        if trusted(type(slot.holder).__module__):
             return True
         if slot.key.startswith("__") and isinstance(slot.value, types.FunctionType):
             return slot.value.__code__ in surroundings.executed  # called by an operator, not by its name
@@ -146,7 +148,7 @@ class Guards:
             self.described[slot.path] = f"{type(held).__name__} of {len(slot.value)}"
 
     def _check_numpy(self, slot: Slot, array: np.ndarray, expression: str) -> None:
-        held = self.surroundings.held.get(id(array)) or Held(array, is_data=True)
+        held = self.surroundings.held[id(array)]
         source, text = self.source, f"numpy {array.dtype}{list(array.shape)}"
         source.require(f"type({expression}) is {source.constant(type(array))}")
         source.require(f"{expression}.shape == {array.shape} and {expression}.strides == {array.strides}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import datetime
 import decimal
 import enum
@@ -48,6 +49,11 @@ _BASES = (
 def is_record(cls: type) -> bool:
     """Whether instances of `cls` only hold attributes, though it is a class of Python's library."""
     return cls is types.SimpleNamespace or (cls.__module__, cls.__name__) == ("argparse", "Namespace")
+
+
+def is_tree(value: Any) -> bool:
+    """Whether `value` is a dataclass instance: library code may walk over its fields without naming them."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 class Transparent:

@@ -47,7 +47,7 @@ class Slot:
     guarded: bool = True  # whether replays have to check the value
     code: types.CodeType | None = None  # the code that mentions it; it matters only if that was executed
     refusal: tuple[str, str] | None = None  # why a replay cannot check it, and the remedy
-    fresh: bool = True  # the body has not run since it was found
+    fresh: bool = True  # found just now: the body has not run since
 
     assignable = False
 

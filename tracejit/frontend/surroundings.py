@@ -18,7 +18,7 @@ from tracejit.frontend.captured import Held
 from tracejit.frontend.kinds import PLAIN
 from tracejit.frontend.number import Numbers
 from tracejit.frontend.replay import Source
-from tracejit.frontend.slots import GONE, Attribute, Cell, Global, Item, Slot, Whole
+from tracejit.frontend.slots import GONE, Attribute, Cell, Item, Slot, Whole
 from tracejit.frontend.visiting import Visitor
 from tracejit.ir.types import DTYPES
 
@@ -46,31 +46,32 @@ class Surroundings(Visitor):
         return known
 
     def install(self) -> None:
-        """Give the body run-time numbers where some code assigns them, and watched views of NumPy arrays."""
+        """Give the body run-time numbers where some code assigns them, and watched views of NumPy arrays.
+
+        Only in slots found just now: what the body may have read already must stay what it was.
+        """
         for slot in self.slots.values():
-            if not slot.assignable or slot.given is not slot.value:
+            fresh, slot.fresh = slot.fresh, False
+            if fresh and isinstance(slot.value, np.ndarray):
+                self._hold(slot)
+            elif not fresh or not slot.assignable:
                 continue
-            if type(slot.value) is np.ndarray and slot.value.dtype in DTYPES:
-                held = self.held.setdefault(id(slot.value), Held(slot.value))
-                slot.give(held.watched())
-            elif self.numbers.plain:
-                continue
-            elif type(slot.value) in (int, float) and self._assigned(slot) and not self._was_read(slot):
+            elif type(slot.value) in (int, float) and self._assigned(slot) and not self.numbers.plain:
                 slot.variable = self.source.name("n")
                 slot.give(self.numbers.argument(slot.value, slot.variable, slot.path))
 
-    def _was_read(self, slot: Slot) -> bool:
-        """Whether the body may have read the plain number before it was known that code assigns it."""
-        if slot.fresh:
-            slot.fresh = False
-            return False
-        if isinstance(slot, Global | Cell):
-            return slot.code is None or slot.key in self.variables_read(slot.code)
-        return not isinstance(slot, Attribute) or slot.key in self.attributes_read()
+    def _hold(self, slot: Slot) -> None:
+        """Note what a NumPy array holds, and watch its use; where that is not possible it counts as data."""
+        held = self.held.setdefault(id(slot.value), Held(slot.value))
+        if slot.assignable and type(slot.value) is np.ndarray and slot.value.dtype in DTYPES:
+            slot.give(held.watched())
+        else:
+            held.is_data = True
 
     def _assigned(self, slot: Slot) -> bool:
         if type(slot) is Item:
-            return self.stores_items and (not isinstance(slot.key, str) or slot.key in self.strings)
+            named = not isinstance(slot.key, str) or slot.key in self.strings or slot.key in self.stored
+            return self.stores_items and named
         return (slot.path if isinstance(slot, Cell) else slot.key) in self.stored
 
     # -- what the body changed -------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ package is trusted: its names do not count. What the body did to the slots is to
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import inspect
 import sys
@@ -32,7 +33,7 @@ import numpy as np
 
 from tracejit.frontend import captured, kinds
 from tracejit.frontend.bytecode import codes, facts
-from tracejit.frontend.kinds import FIXED, IDENTITY, PLAIN, is_outside, trusted
+from tracejit.frontend.kinds import FIXED, IDENTITY, PLAIN, is_outside, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.number import Numbers, settled
 from tracejit.frontend.replay import Source
@@ -316,6 +317,8 @@ class Visitor:
             self.dynamic or trusted(type(seen.value).__module__)
         ):  # code that is not followed may read all attributes
             names |= set(namespace) - seen.names
+        if is_tree(seen.value):
+            names |= {f.name for f in dataclasses.fields(seen.value)} - seen.names
         seen.names |= names
         if isinstance(seen.value, types.ModuleType):
             self._module_names(seen, names)

@@ -52,7 +52,7 @@ PURE_MODULES = frozenset(
     {
         *("math", "cmath", "operator", "_operator", "_functools", "functools", "itertools", "_collections"),
         *("_abc", "_struct", "copy", "_copy", "_sre", "unicodedata", "zlib", "_bisect", "_heapq", "numpy"),
-        *("_typing", "_warnings", "gc"),
+        *("_typing", "gc"),
     }
 )
 PURE_LIBRARY = frozenset(
