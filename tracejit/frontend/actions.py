@@ -7,6 +7,7 @@ from typing import Any
 from tracejit import engine
 from tracejit.frontend import check
 from tracejit.frontend.arguments import Arguments
+from tracejit.frontend.bytecode import facts
 from tracejit.frontend.recording import Number, Window
 from tracejit.frontend.replay import Source, disjoint, release
 from tracejit.frontend.results import Results
@@ -62,8 +63,8 @@ def emit(
 def _check_distinct(
     names: list[str], arguments: Arguments, surroundings: Surroundings, results: Results
 ) -> None:
-    """What was apart in the recorded call must be apart in a replay: storages, shared memory, and whatever is
-    of a type that is written."""
+    """What was apart in the recorded call must be apart in a replay: storages, shared memory, whatever is of
+    a type that is written, and everything where the body compares objects."""
     source = arguments.source
     if len(names) > 1:
         source.require(f"len({{{', '.join(names)}}}) == {len(names)}")
@@ -73,7 +74,9 @@ def _check_distinct(
     held = [(type(original), v) for _rebuilt, original, v in arguments.containers.values()]
     held += [(type(s.holder), s.expression) for s in surroundings.slots.values() if type(s) is Whole]
     held += [(type(seen.value), seen.variable) for seen in surroundings.seen]
-    apart = [v for kind, v in dict.fromkeys(held) if kind in results.rebinds and _is_bound(source, v)]
+    everything = any(facts(code).compares for code in surroundings.executed)
+    apart = [v for kind, v in dict.fromkeys(held) if everything or kind in results.rebinds]
+    apart = [v for v in apart if _is_bound(source, v)]
     if len(apart) > 1:
         source.require(f"len({{{', '.join(f'id({v})' for v in apart)}}}) == {len(apart)}")
 

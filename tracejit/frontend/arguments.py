@@ -165,18 +165,22 @@ class Arguments:
         if known is not None:
             self.source.require(f"{name} is {known}")
             self.facts[path] += " sharing memory with another argument"
-            for other, other_variable in self._views:
-                if other._storage is storage:
-                    self.source.require(f"{variable} is {'' if other is array else 'not '}{other_variable}")
         else:
             self.storages.append((storage, name))
-        self._views.append((array, variable))
+        self.tell_apart(array, variable)
         if not part:
             self.arrays.setdefault(storage, (name, "0"))
             self.handles.setdefault(id(array), (array, variable))
             self.callers[id(array)] = array
             return array
         return self._window(array, variable, name)
+
+    def tell_apart(self, array: NDArray, variable: str) -> None:
+        """Require that arrays on one storage are the same object, or different ones, as they were."""
+        for other, name in self._views:
+            if other._storage is array._storage:
+                self.source.require(f"{variable} is {'' if other is array else 'not '}{name}")
+        self._views.append((array, variable))
 
     def _window(self, array: NDArray, variable: str, name: str) -> NDArray:
         storage, view = array._storage, array._view

@@ -39,6 +39,7 @@ class Facts:
     stores_items: whether ``x[...] = ...``, ``del x[...]`` or an in-place operator occurs.
     dynamic:    whether attributes may be reached whose names do not occur.
     compares_types: whether something is asked of ``type(...)`` besides its attributes.
+    compares: whether two values are compared (``is``, ``==``, ``in``), of which none is a constant.
     """
 
     globals: frozenset[str]
@@ -49,6 +50,7 @@ class Facts:
     stores_items: bool
     dynamic: bool
     compares_types: bool
+    compares: bool
 
 
 def codes(code: types.CodeType) -> list[types.CodeType]:
@@ -95,6 +97,7 @@ def facts(code: types.CodeType) -> Facts:
     return Facts(
         frozenset(loaded), frozenset(names), frozenset(strings), frozenset(stored), frozenset(uses), items,
         not DYNAMIC.isdisjoint(loaded | attributes), any(map(_compares_types, codes(code))),
+        any(map(_compares, codes(code))),
     )  # fmt: skip
 
 
@@ -109,6 +112,17 @@ def _compares_types(code: types.CodeType) -> bool:
         elif instruction.opname in ("IS_OP", "COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR"):
             questions.add(line)
     return not names.isdisjoint(questions)
+
+
+def _compares(code: types.CodeType) -> bool:
+    """Whether `code` compares two values of which none is a constant."""
+    before = ""
+    for instruction in dis.get_instructions(code):
+        question = instruction.opname in ("IS_OP", "CONTAINS_OP") or instruction.argval in ("==", "!=")
+        if question and before != "LOAD_CONST":
+            return True
+        before = instruction.opname
+    return False
 
 
 @functools.lru_cache(maxsize=4096)

@@ -304,6 +304,7 @@ class _Call:
                 arguments.arrays[storage] = (name, "0")
                 if storage in self.trace.windows:
                     arguments.storages.append((storage, name))
+            arguments.tell_apart(array, variable)
             arguments.handles.setdefault(id(array), (array, variable))
             arguments.callers.setdefault(id(array), array)
             arguments.facts[slot.path] = f"{array.dtype}[{','.join(map(str, array.shape))}]"

@@ -1,0 +1,93 @@
+"""Random programs on a world of Python objects that is changed between calls, traced against untraced."""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+
+import tracejit as tj
+from tests.fuzz.running import simulated
+from tests.fuzz.worlds import WORLD, Story, stories
+
+COUNT = int(os.environ.get("TRACEJIT_FUZZ", "300"))
+
+
+class World:
+    """One copy of the world, and a step in it."""
+
+    def __init__(self, story: Story, name: str, wrap: Any):
+        module = sys.modules[name] = types.ModuleType(name)  # dataclasses look their module up
+        self.names: dict[str, Any] = vars(module)
+        self.names["tj"] = tj
+        exec(WORLD + story.step(), self.names)
+        self.names["argument"] = {"k": 1, "w": self.names["array"](2, 3)}
+        self.step = wrap(self.names["step"])
+
+    def call(self, change: str, n: int) -> Any:
+        exec(change, self.names)
+        try:
+            return self.step(self.names["array"](1, 2), n, self.names["argument"])
+        except KeyError as error:
+            return repr(error)
+
+
+def snapshot(value: Any, seen: dict[int, int]) -> Any:
+    """A comparable description of a value, with shared objects marked."""
+    if isinstance(value, tj.NDArray):
+        return ("array", str(value.dtype), value.tolist())
+    if isinstance(value, int | float | str | bool | type(None)):
+        return (type(value).__name__, value)
+    if isinstance(value, set):
+        return sorted(value)
+    if id(value) in seen:
+        return ("same", seen[id(value)])
+    seen[id(value)] = len(seen)
+    if isinstance(value, dict):
+        return {str(k): snapshot(v, seen) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [snapshot(v, seen) for v in value]
+    names = list(vars(value)) if hasattr(value, "__dict__") else getattr(type(value), "__slots__", [])
+    return {
+        name: snapshot(getattr(value, name), seen) for name in names if not callable(getattr(value, name))
+    }
+
+
+SHOWN = (
+    "node",
+    "record",
+    "slotted",
+    "space",
+    "number",
+    "flag",
+    "mode",
+    "numbers",
+    "names",
+    "pair",
+    "table",
+    "argument",
+)
+
+
+@settings(
+    max_examples=COUNT,
+    deadline=None,
+    database=None,
+    derandomize="TRACEJIT_FUZZ" not in os.environ,
+    suppress_health_check=list(HealthCheck),
+)
+@given(stories())
+def test_worlds(story: Story) -> None:
+    with simulated():
+        plain, traced = World(story, "plain_world", lambda step: step), World(story, "traced_world", tj.jit)
+        for k, (change, n) in enumerate(story.calls):
+            expected, given_ = plain.call(change, n), traced.call(change, n)
+            assert snapshot(given_, {}) == snapshot(expected, {}), f"result of call {k}"
+            seen: tuple[dict[int, int], dict[int, int]] = ({}, {})
+            for name in SHOWN:
+                ours, theirs = snapshot(traced.names[name], seen[0]), snapshot(plain.names[name], seen[1])
+                assert ours == theirs, f"{name} after call {k}"
+            assert traced.names["Node"].shared == plain.names["Node"].shared
