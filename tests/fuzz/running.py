@@ -30,11 +30,13 @@ from tracejit.passes.plan import plan
 from tracejit.schedule import Packer
 
 TOLERANCE = 512
+factor = 1  # every extent of a program's arrays but 1 is multiplied by it
 
 
 def numbers(seed: int, shape: Any, dtype: str, exact: bool) -> np.ndarray:
     """Input data: small multiples of a half where results must be exact."""
     rng = np.random.default_rng(seed)
+    shape = tuple(n * factor if n > 1 else n for n in shape)
     if exact:
         values = rng.integers(-6, 7, shape)
         return np.asarray(values * 0.5 if dtype.startswith("float") else values).astype(dtype)
@@ -184,6 +186,13 @@ def settings(**changes: Any) -> Iterator[None]:
         tj.wait_all()
         for name, value in before.items():
             setattr(config, name, value)
+
+
+@contextlib.contextmanager
+def enlarged(by: int) -> Iterator[None]:
+    """Larger arrays, which several workers share."""
+    with mock.patch(f"{__name__}.factor", by), fresh_schedules():
+        yield
 
 
 @contextlib.contextmanager

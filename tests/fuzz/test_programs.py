@@ -24,8 +24,9 @@ VARIANTS: dict[str, tuple[float, Any]] = {
         0.3,
         lambda: _both(running.simulated(), running.settings(disable=frozenset({"fuse"}))),
     ),
-    "unfused": (0.1, lambda: running.settings(disable=frozenset({"fuse"}))),
-    "fused": (0.05, lambda: running.settings()),
+    "unfused": (0.15, lambda: running.settings(disable=frozenset({"fuse"}))),
+    "fused": (0.2, lambda: running.settings()),
+    "large": (0.1, lambda: running.enlarged(40)),
     "naive": (0.05, lambda: running.settings(engine="naive", disable=frozenset({"fuse"}))),
     "unoptimised": (0.05, lambda: running.settings(disable=frozenset({"fuse", "simplify", "cse"}))),
 }

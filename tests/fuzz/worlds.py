@@ -186,7 +186,7 @@ OUTSIDE = (
 
 @dataclasses.dataclass
 class Story:
-    """A step's statements, and what happens before each call: a change from outside, and the number passed."""
+    """A step's statements; before each call, a change from outside, and the number passed."""
 
     body: list[str]
     calls: list[tuple[str, int]]
