@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import random
+import sys
 import threading
 import time
 
@@ -295,8 +296,9 @@ def test_piecewise_only_where_the_branch_says_so():
     for i in range(11):
         assert float(step(tj.ones(2), i)) == 2 * i
     assert printed == [0, 10, 20]
-    assert step.cache_info().traces == 2
-    assert step.cache_info().replays == 7
+    if sys.gettrace() is None:  # else all lines count as executed, and the list is guarded
+        assert step.cache_info().traces == 2
+        assert step.cache_info().replays == 7
 
 
 def test_numbers_formatted_for_a_log_do_not_retrace_every_call(capsys):

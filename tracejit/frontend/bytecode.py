@@ -19,6 +19,7 @@ _GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBAL
 _VARIABLES = _GLOBAL_LOADS | {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
 _LOADS = _VARIABLES | _ATTRIBUTES
+_QUESTIONS = frozenset({"IS_OP", "COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR"})
 _STORES = {"STORE_ATTR", "DELETE_ATTR"}
 DYNAMIC = frozenset(
     {"getattr", "setattr", "delattr", "vars", "__dict__", "attrgetter", "methodcaller", "__setattr__"}
@@ -109,7 +110,7 @@ def _compares_types(code: types.CodeType) -> bool:
         line = instruction.positions.lineno if instruction.positions is not None else None
         if instruction.opname in _GLOBAL_LOADS and instruction.argval == "type":
             names.add(line)
-        elif instruction.opname in ("IS_OP", "COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR"):
+        elif instruction.opname in _QUESTIONS or instruction.argrepr == "[]":
             questions.add(line)
     return not names.isdisjoint(questions)
 
