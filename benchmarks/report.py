@@ -239,7 +239,8 @@ def plot(findings: dict[str, Any], path: pathlib.Path) -> bool:
     axes.grid(axis="x", which="both", alpha=0.3)
     axes.set_xlabel(f"{OURS}'s time over the peer's (left of 1: {OURS} is faster)")
     axes.set_title(findings["machine"]["processor"])
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    if sides:
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
