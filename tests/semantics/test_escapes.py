@@ -27,12 +27,14 @@ def line_of(text):
         return next(number for number, line in enumerate(file, 1) if text in line and "line_of" not in line)
 
 
-def check_escape(step, kept):
+def check_escape(step, kept, line):
+    """The step is right in every call, and the reason names the line that holds the text `line`."""
     for i in range(4):
         assert step(tj.ones(2) * i).tolist() == [3 * i] * 2
         assert kept()[-1].tolist() == [2 * i] * 2
     text = step.explain()
     assert "runs piecewise" in text
+    assert f"an array made at {__file__}:{line_of(line)} " in text
     assert step.cache_info().replays == 0
     return text
 
@@ -42,12 +44,39 @@ def test_into_an_outer_list():
 
     @tj.jit
     def step(x):
-        y = x * 2
+        y = x * 2  # for the list
         held.append(y)
         return y + x
 
-    check_escape(step, lambda: held)
+    assert "is kept in held" in check_escape(step, lambda: held, "for the list")
     assert len(held) == 4
+
+
+def test_into_an_outer_dict():
+    held = {}
+
+    @tj.jit
+    def step(x):
+        y = x * 2  # for the dict
+        held[len(held)] = ("note", [y])
+        return y + x
+
+    text = check_escape(step, lambda: [held[len(held) - 1][1][0]], "for the dict")
+    assert "is kept in held" in text
+    assert len(held) == 4
+
+
+def test_into_a_list_of_an_object():
+    holder = types.SimpleNamespace(history=[])
+
+    @tj.jit
+    def step(x):
+        y = x * 2  # for the history
+        holder.history += [y]
+        return y + x
+
+    text = check_escape(step, lambda: holder.history, "for the history")
+    assert "is kept in holder.history" in text
 
 
 def test_into_an_outer_deque_of_fixed_length():
@@ -64,16 +93,31 @@ def test_into_an_outer_deque_of_fixed_length():
         assert held[-1].tolist() == [2 * i]
 
 
+def test_the_line_of_what_grows_an_outer_list_by_an_old_array_is_that_of_the_function():
+    held, old = [], tj.ones(2)
+
+    @tj.jit
+    def step(x):  # grows
+        held.append(old)
+        return x * 2
+
+    for i in range(3):
+        assert step(tj.ones(1) * i).tolist() == [2 * i]
+    assert len(held) == 3
+    assert all(kept is old for kept in held)
+    assert "changes the keys, length or content of held" in step.explain()
+
+
 def test_into_a_place_that_no_name_leads_to():
     sink = Sink()
 
     @tj.jit
     def step(x):
-        y = x * 2
+        y = x * 2  # for the sink
         sink.put(y)
         return y + x
 
-    check_escape(step, lambda: vars(sink)["_hidden"])
+    check_escape(step, lambda: vars(sink)["_hidden"], "for the sink")
 
 
 def test_through_a_function_that_hides_it():
@@ -82,11 +126,11 @@ def test_through_a_function_that_hides_it():
 
     @tj.jit
     def step(x):
-        y = x * 2  # made here
+        y = x * 2  # for the hidden list
         keep["f"](y)
         return y + x
 
-    check_escape(step, lambda: hidden)
+    check_escape(step, lambda: hidden, "for the hidden list")
 
 
 def test_into_a_weak_dictionary():
@@ -124,6 +168,22 @@ def test_the_line_is_named_and_strict_raises():
     with pytest.raises(ReplayError):
         tj.jit(body, strict=True)(tj.ones(2))
     assert len(vars(holder)) == 2
+
+
+@pytest.mark.parametrize("kind", ["list", "sink"])
+def test_strict_names_the_line_and_keeps_nothing(kind):
+    held, sink = [], Sink()
+
+    @tj.jit(strict=True)
+    def step(x):
+        y = x * 2  # kept by a strict step
+        (held.append if kind == "list" else sink.put)(y)
+        return x
+
+    with pytest.raises(ReplayError, match=rf"an array made at \S+:{line_of('kept by a strict step')} "):
+        step(tj.ones(2))
+    assert not held
+    assert step.cache_info().signatures == 0
 
 
 def test_a_new_attribute_becomes_replayable_when_it_is_there():

@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 
 from tracejit import compile, engine
-from tracejit.frontend import actions, eager
+from tracejit.frontend import actions, eager, trees
 from tracejit.frontend.arguments import Arguments, shared_storages
 from tracejit.frontend.guards import Guards, Refused
+from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.recording import thread
 from tracejit.frontend.replay import Source, release
 from tracejit.frontend.results import Results, Unreplayable
@@ -341,6 +342,9 @@ class _Call:
         """Statements that repeat what the body rebound in its surroundings."""
         for slot, now in self.changes:
             if isinstance(slot, Whole):
+                for leaf in trees.leaves(now):
+                    if isinstance(leaf, NDArray) and leaf._storage.pending is not None:
+                        raise Unreplayable(f"an array made at {leaf._storage.made_at} is kept in {slot.path}")
                 raise Unreplayable(f"the body changes the keys, length or content of {slot.path}")
             if not self.surroundings.is_ours(slot):
                 raise Unreplayable(f"{slot.path} changed while the body was recorded")
