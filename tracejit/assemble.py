@@ -35,6 +35,7 @@ from tracejit.ir.op import Trait
 from tracejit.ir.view import View
 from tracejit.kernels.blas import Gemm, gemm_layout, gemm_plan, gemm_slots
 from tracejit.kernels.blocks import Copy, ScatterAdd, copy_plan, scatter_plan
+from tracejit.kernels.windows import ROLES, multiply_adds, window_call
 from tracejit.loader import Recipe
 from tracejit.ops.structure import CALLBACKS
 from tracejit.passes.memory import can_fail
@@ -148,8 +149,8 @@ def kernel_name(node: Node) -> str:
 # -------------------------------------------------------------------------------------------- library kernels
 
 
-def _library(name: str, dtype: str) -> Recipe:
-    source = f'from tracejit.kernels.library import LIBRARY\n\nkernel = LIBRARY["{name}", "{dtype}"]\n'
+def _library(name: str, dtype: str, table: str = "LIBRARY") -> Recipe:
+    source = f'from tracejit.kernels.{table.lower()} import {table}\n\nkernel = {table}["{name}", "{dtype}"]\n'
     return Recipe(name if name == "copy" else f"{name} {dtype}", ("library", name, dtype), lambda: source)
 
 
@@ -234,6 +235,15 @@ def _scatter_add(node: Node) -> Job:
     return Job("scatter_add", (recipe,), _row(slots, ScatterAdd), split.units, split.chunk)
 
 
+def _windows(node: Node) -> Job:
+    """Convolution and pooling: the operands' addresses come last in the block."""
+    operands, dtype, name = (*node.inputs, node.output), node.output.type.dtype, node.op.name
+    shapes = [v.type.shape for v in operands]
+    split = window_call(name, shapes, node.attrs, dtype.name)
+    words = (*split.words, *map(At, operands))
+    return Job(name, (_library(name, dtype.name, "IMAGES"),), words, split.units, split.chunk, split.scratch)
+
+
 def _row(slots: Mapping[Any, Word], names: Any) -> tuple[Word, ...]:
     """The words of a block whose slots have names."""
     return tuple(slots[name] for name in names)
@@ -269,6 +279,7 @@ _JOBS: dict[str, Callable[[Node], Job]] = {
     "copy": _copy,
     "scatter_add": _scatter_add,
     "callback": _callback,
+    **dict.fromkeys(ROLES, _windows),
 }
 """Operators that no generated kernel computes."""
 
@@ -283,6 +294,9 @@ def cost(node: Node) -> int:
     for inner in node.attrs["body"].nodes if node.op is ops.fused else (node,):
         if inner.op is ops.matmul:
             total += 2 * inner.output.type.size * inner.inputs[0].type.shape[-1] // FLOPS
+        elif inner.op.name in ROLES:
+            shapes = [v.type.shape for v in (*inner.inputs, inner.output)]
+            total += 2 * multiply_adds(inner.op.name, shapes, inner.attrs) // FLOPS
         elif inner.op.has(Trait.EXPENSIVE):
             total += inner.output.type.size * TRANSCENDENTAL_COST
     return total

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.signal
 import scipy.special
 
 from tracejit.errors import DeviceError, DTypeError, OutOfBoundsError, ShapeError, TracejitError
@@ -263,6 +264,41 @@ def ints(*values):
     return np.array(values, np.int64)
 
 
+def image_samples(rng):
+    """Samples of convolutions and pooling; tests/ops/test_images.py has the oracles of their gradients."""
+    x, w, y = (rng.normal(size=s) for s in [(1, 1, 3, 4), (2, 1, 2, 2), (1, 2, 2, 3)])
+    plain = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
+    wide = {"stride": (2, 1), "padding": ((1, 0), (0, 2)), "dilation": (1, 2), "groups": 2}
+    x2, w2, y2 = (rng.normal(size=s) for s in [(2, 2, 3, 3), (4, 1, 2, 2), (2, 4, 2, 3)])
+    pairs = {"window": (2, 2), "stride": (1, 2), "padding": ((0, 1), (1, 0))}
+    pooled = rng.normal(size=(1, 1, 3, 2))
+    correlated = np.stack([scipy.signal.correlate2d(x[0, 0], k[0], "valid") for k in w])[None]
+    windows = np.pad(x, ((0, 0), (0, 0), (0, 1), (1, 0)), constant_values=-np.inf)
+    largest = [[windows[0, 0, i : i + 2, j : j + 2].max() for j in (0, 2)] for i in range(3)]
+    zeros = np.where(np.isinf(windows), 0, windows)
+    means = [[zeros[0, 0, i : i + 2, j : j + 2].mean() for j in (0, 2)] for i in range(3)]
+    input_gradient, weight_gradient = "conv2d_input_gradient", "conv2d_weight_gradient"
+    return {
+        "conv2d": [([x, w], plain, [correlated]), ([x2, w2], wide, None)],
+        input_gradient: [
+            ([y, w], plain | {"extents": (3, 4)}, None),
+            ([y2, w2], wide | {"extents": (3, 3)}, None),
+        ],
+        weight_gradient: [
+            ([x, y], plain | {"window": (2, 2)}, None),
+            ([x2, y2], wide | {"window": (2, 2)}, None),
+        ],
+        "max_pool": [([x], pairs, [np.array([[largest]])])],
+        "max_pool_gradient": [([x, pooled], pairs, None)],
+        "max_pool_select": [
+            ([x, x], pairs, [np.array([[largest]])]),
+            ([x, -x], pairs, [-np.array([[largest]])]),
+        ],
+        "average_pool": [([x], pairs, [np.array([[means]])])],
+        "average_pool_gradient": [([pooled], pairs | {"extents": (3, 4)}, None)],
+    }
+
+
 def samples(rng):
     """name -> list of (inputs, attributes, expected outputs)."""
     x, y, z = rng.normal(size=(2, 3, 4)), rng.normal(size=(2, 3, 4)), rng.normal(size=(3, 4))
@@ -362,6 +398,7 @@ def samples(rng):
         "random_bits": [([np.uint64(7), np.uint64(3), ints(1, 2)], {"dtype": np.dtype("uint32")}, None)],
         "fused": [([z], {"body": body, "kind": "map", "inplace": ()}, [z * z, z + z])],
         "callback": [([z], {"id": seen}, [])],
+        **image_samples(rng),
     }
 
 
@@ -460,6 +497,31 @@ REFUSED = [
     ("prod", ["bool[3]"], {"axes": (0,)}, "prod is not defined for bool"),
     ("min", ["int8[3]"], {"axes": (0, 0)}, "min over axes"),
     ("all", ["bool[3]", "bool[3]"], {"axes": ()}, "all takes 1 operand"),
+]
+
+
+PLAIN = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
+POOL = {"window": (2, 2), "stride": (2, 2), "padding": ((0, 0), (0, 0))}
+INPUT_GRADIENT, WEIGHT_GRADIENT = "conv2d_input_gradient", "conv2d_weight_gradient"
+IMAGE, KERNEL, RESULT = "float32[1,2,5,5]", "float32[3,2,3,3]", "float32[1,3,3,3]"
+REFUSED += [
+    ("conv2d", [IMAGE, "float32[3,1,3,3]"], PLAIN, r"the input needs groups \* 1 = 1 channels"),
+    ("conv2d", [IMAGE, KERNEL], PLAIN | {"dilation": (3, 1)}, "window is larger than the padded input"),
+    ("conv2d", [IMAGE, KERNEL], PLAIN | {"stride": (0, 1)}, "stride .* must be two positive"),
+    ("conv2d", [IMAGE, KERNEL], PLAIN | {"padding": ((0, 0), (-1, 0))}, "padding .* none negative"),
+    ("conv2d", [IMAGE, KERNEL], PLAIN | {"groups": 0}, "groups must be a positive integer, got 0"),
+    ("conv2d", [IMAGE, "float32[3,2,3]"], PLAIN, "conv2d needs arrays of four dimensions"),
+    ("conv2d", [IMAGE, "float64[3,2,3,3]"], PLAIN, "conv2d needs operands of one dtype"),
+    ("conv2d", ["int64[1,2,5,5]", KERNEL], PLAIN, "conv2d is not defined for int64"),
+    (INPUT_GRADIENT, [RESULT, KERNEL], PLAIN | {"extents": (6, 5)}, r"of shape \(1, 3, 4, 3\)"),
+    (WEIGHT_GRADIENT, [IMAGE, RESULT], PLAIN | {"window": (2, 3)}, r"of shape \(1, 3, 4, 3\)"),
+    ("max_pool", ["float32[1,2,3,1]"], POOL, "max_pool .* window .* is larger than the padded array"),
+    ("max_pool", [IMAGE], POOL | {"padding": ((2, 0), (0, 0))}, "padding .* must be smaller than the window"),
+    ("max_pool", [IMAGE], POOL | {"window": (2, 0)}, "window .* must be two positive integers"),
+    ("max_pool_gradient", [IMAGE, RESULT], POOL, r"max_pool_gradient got .* of shape \(1, 2, 2, 2\)"),
+    ("max_pool_select", [IMAGE, RESULT], POOL, "max_pool_select got arrays of different shapes"),
+    ("average_pool", ["bool[1,2,5,5]"], POOL, "average_pool is not defined for bool"),
+    ("average_pool_gradient", [RESULT], POOL | {"extents": (9, 6)}, r"of shape \(1, 3, 4, 3\)"),
 ]
 
 

@@ -7,9 +7,11 @@ is.
 from tracejit.ir.op import OPS
 from tracejit.ops import (
     arithmetic,
+    convolution,
     creation,
     linalg,
     movement,
+    pooling,
     random,
     reduce,
     select,
@@ -18,7 +20,10 @@ from tracejit.ops import (
 )
 from tracejit.ops.symbolic import Operator
 
-MODULES = (arithmetic, creation, linalg, movement, random, reduce, select, structure, transcendental)
+MODULES = (
+    *(arithmetic, convolution, creation, linalg, movement, pooling),
+    *(random, reduce, select, structure, transcendental),
+)
 
 
 def __getattr__(name: str) -> Operator:

@@ -1,0 +1,271 @@
+"""Argument blocks and splits of the kernels that slide windows over images. Needs no Numba.
+
+`convolution_call` and `pool_call` give, for shapes alone, the content of a block up to the addresses of the
+operands, and how the work falls into units. The addresses, inputs first, follow in the slots FIRST, SECOND
+and, where there is one, THIRD.
+
+A convolution is a matrix product per image: weights (filters, depth) by *columns* (depth, places), where
+depth is channels * window and a column holds the elements under the window at one place. Columns are gathered
+for a panel of rows of places into the worker's scratch memory, right before BLAS reads them (Chellapilla,
+Puri and Simard, 2006, by panels). Where the window is one element and the stride 1, an image is its own
+columns (DIRECT = 1).
+
+    conv2d                  unit = (image, group, panel): gather columns, multiply
+    conv2d_input_gradient   unit = (image, group, part of the channels): multiply, add columns to places
+    conv2d_weight_gradient  unit = (group, part of the depth): all images in order, gather, multiply, add
+
+Units write different elements, and what they add they add in a fixed order, so results are the same for any
+number of workers.
+
+>>> attrs = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
+>>> call = window_call("conv2d", [(8, 3, 32, 32), (16, 3, 3, 3), (8, 16, 32, 32)], attrs, "float32")
+>>> call.units, call.chunk, call.scratch == 27 * 4 * 16 * 32      # two panels of 16 rows for each image
+(16, 2, True)
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tracejit.kernels.blas import entry_points
+from tracejit.kernels.blocks import ceil_div
+
+Shape = Sequence[int]
+
+COLUMNS = 256  # places in a panel: packing the other operand again costs then below 10 %
+COLUMN_BYTES = 1 << 19  # columns that fit half of a common L2 cache
+UNITS = 16  # wanted of a call with enough work, so that workers balance
+SPLIT_COLUMNS = 64  # places below which a panel is not split for that
+DEPTHS = 256  # rows of columns in a part of a weight's gradient
+LEAST_DEPTHS = 16
+CHUNK_WORK = 1 << 19  # multiply-adds that one grab of units should be worth
+POOL_WORK = 1 << 15  # elements of windows in a unit of pooling: some 20 us
+
+
+ENTRIES = {"float32": ("sgemm", 4), "float64": ("dgemm", 8)}
+"""The BLAS function for a dtype, and bytes of an element."""
+
+
+class Convolution(enum.IntEnum):
+    """Slots of the three convolutions; channels and filters are those of one group.
+
+    FIRST, SECOND, THIRD are x, w, y of ``conv2d``; y, w, x of ``conv2d_input_gradient``; x, y, w of
+    ``conv2d_weight_gradient``. PART: how many channels, or rows of columns, a unit of the gradients has.
+    """
+
+    ENTRY = 0  # address of `?gemm`
+    IMAGES = 1
+    GROUPS = 2
+    CHANNELS = 3
+    FILTERS = 4
+    HEIGHT = 5
+    WIDTH = 6
+    WINDOW_HEIGHT = 7
+    WINDOW_WIDTH = 8
+    STRIDE_DOWN = 9
+    STRIDE_ACROSS = 10
+    TOP = 11  # padding
+    LEFT = 12
+    DILATION_DOWN = 13
+    DILATION_ACROSS = 14
+    OUT_HEIGHT = 15
+    OUT_WIDTH = 16
+    DIRECT = 17
+    ROWS = 18  # of places, in a panel
+    PANELS = 19
+    PART = 20
+    PARTS = 21
+    FIRST = 22
+    SECOND = 23
+    THIRD = 24
+
+
+class Pool(enum.IntEnum):
+    """Slots of pooling, over PLANES images of one channel; unit = UNIT_PLANES of them.
+
+    FIRST is x (of ``average_pool_gradient`` y), then come y or z where there is one, and the result.
+    """
+
+    PLANES = 0
+    UNIT_PLANES = 1
+    HEIGHT = 2
+    WIDTH = 3
+    WINDOW_HEIGHT = 4
+    WINDOW_WIDTH = 5
+    STRIDE_DOWN = 6
+    STRIDE_ACROSS = 7
+    TOP = 8
+    LEFT = 9
+    OUT_HEIGHT = 10
+    OUT_WIDTH = 11
+    FIRST = 12
+    SECOND = 13
+    THIRD = 14
+
+
+class Call(NamedTuple):
+    """The slots of a block before the operands; units, how many to take at once; bytes of scratch memory."""
+
+    words: tuple[int, ...]
+    units: int
+    chunk: int
+    scratch: int
+
+
+class Split(NamedTuple):
+    """Panels of `rows` rows of places, parts of `part` channels or rows of columns; bytes of scratch."""
+
+    rows: int
+    panels: int
+    part: int
+    parts: int
+    units: int
+    scratch: int
+
+
+class Sizes(NamedTuple):
+    """What a split of a convolution depends on; `row_bytes` are those of one column element for a row of
+    places.
+    """
+
+    images: int
+    groups: int
+    channels: int
+    filters: int
+    window: int
+    out_height: int
+    out_width: int
+    row_bytes: int
+    direct: bool
+
+
+def convolution_call(
+    name: str,
+    x: Shape,
+    w: Shape,
+    y: Shape,
+    stride: Shape,
+    low: Shape,
+    dilation: Shape,
+    groups: int,
+    dtype: str,
+) -> Call:
+    """The call of one of the three convolutions between shapes `x`, `w` and `y`; `low`: padding before."""
+    entry, itemsize = ENTRIES[dtype]
+    direct = w[2] * w[3] == 1 and tuple(stride) == (1, 1) and x[2:] == y[2:] and not any(low)
+    sizes = Sizes(x[0], groups, w[1], w[0] // groups, w[2] * w[3], y[2], y[3], y[3] * itemsize, direct)
+    split = _SPLITS[name](sizes)
+    work = ceil_div(x[0] * w[0] * w[1] * w[2] * w[3] * y[2] * y[3], max(split.units, 1))
+    words = (
+        *(
+            entry_points()[entry],
+            x[0],
+            groups,
+            sizes.channels,
+            sizes.filters,
+            *x[2:],
+            *w[2:],
+            *stride,
+            *low,
+            *dilation,
+        ),
+        *(*y[2:], int(direct), split.rows, split.panels, split.part, split.parts),
+    )
+    return Call(words, split.units, max(1, CHUNK_WORK // max(work, 1)), split.scratch)
+
+
+def _panels(sizes: Sizes, depth: int, tasks: int) -> tuple[int, int]:
+    """Rows of places in a panel whose columns have `depth` rows, and how many panels there are.
+
+    `tasks` is how many units there are besides panels; with few of them panels are smaller.
+    """
+    least = ceil_div(COLUMNS, sizes.out_width)
+    rows = sizes.out_height if sizes.direct else max(least, COLUMN_BYTES // (depth * sizes.row_bytes))
+    if tasks:
+        fewer = ceil_div(sizes.out_height * tasks, UNITS)
+        rows = min(rows, max(fewer, ceil_div(SPLIT_COLUMNS, sizes.out_width)))
+    panels = ceil_div(sizes.out_height, min(rows, sizes.out_height))
+    rows = ceil_div(sizes.out_height, panels)
+    return rows, ceil_div(sizes.out_height, rows)
+
+
+def _forward(sizes: Sizes) -> Split:
+    depth = sizes.channels * sizes.window
+    rows, panels = _panels(sizes, depth, max(sizes.images * sizes.groups, 1))
+    scratch = 0 if sizes.direct else depth * rows * sizes.row_bytes
+    return Split(rows, panels, depth, 1, sizes.images * sizes.groups * panels, scratch)
+
+
+def _input_gradient(sizes: Sizes) -> Split:
+    """Parts of the channels; their panels come one after the other, as places share elements of x."""
+    wanted = ceil_div(UNITS, max(sizes.images * sizes.groups, 1))
+    least = ceil_div(COLUMNS, sizes.out_width) * sizes.row_bytes * sizes.window
+    most = sizes.channels if sizes.direct else max(LEAST_DEPTHS, 2 * COLUMN_BYTES // least)
+    part = min(sizes.channels, most, max(LEAST_DEPTHS, ceil_div(sizes.channels, wanted)))
+    parts = ceil_div(sizes.channels, part)
+    rows, panels = _panels(sizes, part * sizes.window, 0)
+    scratch = 0 if sizes.direct else part * sizes.window * rows * sizes.row_bytes
+    return Split(rows, panels, part, parts, sizes.images * sizes.groups * parts, scratch)
+
+
+def _weight_gradient(sizes: Sizes) -> Split:
+    """Parts of the depth, so that no unit gathers what another one has gathered."""
+    depth = sizes.channels * sizes.window
+    part = min(depth, DEPTHS, max(LEAST_DEPTHS, ceil_div(depth * sizes.groups, UNITS)))
+    parts = ceil_div(depth, part)
+    rows, panels = _panels(sizes, part, 0)
+    scratch = 0 if sizes.direct else part * rows * sizes.row_bytes
+    return Split(rows, panels, part, parts, sizes.groups * parts, scratch)
+
+
+_SPLITS = {
+    "conv2d": _forward,
+    "conv2d_input_gradient": _input_gradient,
+    "conv2d_weight_gradient": _weight_gradient,
+}
+
+
+def pool_call(x: Shape, y: Shape, window: Shape, stride: Shape, low: Shape) -> Call:
+    """The call of a pooling operator between images `x` and their windows `y`.
+
+    >>> pool_call((2, 64, 8, 8), (2, 64, 4, 4), (2, 2), (2, 2), (0, 0)).units
+    1
+    """
+    planes = x[0] * x[1]
+    work = max(y[2] * y[3] * window[0] * window[1], x[2] * x[3])
+    together = max(1, POOL_WORK // work)
+    words = (planes, together, *x[2:], *window, *stride, *low, *y[2:])
+    return Call(words, ceil_div(planes, together), 1, 0)
+
+
+ROLES = {
+    "conv2d": "xwy",
+    "conv2d_input_gradient": "ywx",
+    "conv2d_weight_gradient": "xyw",
+    "max_pool": "xy",
+    "max_pool_gradient": "xyx",
+    "max_pool_select": "xxy",
+    "average_pool": "xy",
+    "average_pool_gradient": "yx",
+}
+"""By operator, what has the shape of images (x), of a weight (w), of windows (y); the result is last."""
+
+
+def window_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+    """The call of the operator `name` with these attributes; `shapes`: operands, then the result."""
+    of = dict(zip(ROLES[name], shapes, strict=True))
+    low = [before for before, _ in attrs["padding"]]
+    if name not in _SPLITS:
+        return pool_call(of["x"], of["y"], attrs["window"], attrs["stride"], low)
+    steps = (attrs["stride"], low, attrs["dilation"], attrs["groups"])
+    return convolution_call(name, of["x"], of["w"], of["y"], *steps, dtype)
+
+
+def multiply_adds(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any]) -> int:
+    """How many multiplications and additions the operator takes, or elements of windows it looks at."""
+    of = dict(zip(ROLES[name], shapes, strict=True))
+    window = of["w"][1:] if "w" in of else attrs["window"]
+    return math.prod(of["y"]) * math.prod(window)

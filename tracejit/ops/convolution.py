@@ -1,0 +1,266 @@
+"""Convolution over two dimensions, and its gradients with respect to input and weight.
+
+    conv2d(x, w)                   y[n, o, i]: sum of x[n, c, i * stride + k * dilation] * w[o, c, k]
+    conv2d_input_gradient(y, w)    x[n, c, j]: sum of the same products of y and w
+    conv2d_weight_gradient(x, y)   w[o, c, k]: sum of the same products of x and y
+
+x is (batch, channels, height, width), w (out channels, channels / groups, height, width), y what a
+convolution makes of them; i, j and k are places in these. Positions beyond the borders of x count as zeros,
+`padding` of them. With groups, the first part of the output channels sees the first part of the input
+channels only, and so on.
+
+The three are the derivatives of one number, ``sum(y * conv2d(x, w))``, which is linear in x, in w and in
+y. So the gradients of each are the other two, and derivatives of any order exist.
+
+>>> x, w = np.arange(9.0).reshape(1, 1, 3, 3), np.ones((1, 1, 2, 2))
+>>> plain = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
+>>> conv2d.evaluate(x, w, **plain)
+array([[[[ 8., 12.],
+         [20., 24.]]]])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracejit.errors import ArgumentError, DeviceError, ShapeError
+from tracejit.ir.op import Trait, register
+from tracejit.ir.types import ArrayType
+from tracejit.ops.rules import FLOATING, check_array, check_count, check_dtype, check_one_dtype, text
+from tracejit.ops.symbolic import Operator, Sym, SymNode
+
+Pair = tuple[int, int]
+Padding = tuple[Pair, Pair]
+
+
+def windows_along(extent: int, window: int, stride: int, padding: Pair, dilation: int = 1) -> int:
+    """How many windows fit along one dimension; 0 or less if none does.
+
+    >>> windows_along(5, 3, 2, (1, 1))
+    3
+    """
+    return (extent + sum(padding) - (window - 1) * dilation - 1) // stride + 1
+
+
+def check_images(name: str, types: Sequence[ArrayType]) -> None:
+    """Four-dimensional arrays of one floating dtype on one device, not empty but for the batch."""
+    for x in types:
+        check_array(name, x)
+        check_dtype(name, x.dtype, FLOATING)
+        if x.ndim != 4 or 0 in x.shape[1:]:
+            raise ShapeError(
+                f"{name} needs arrays of four dimensions (batch or channels, channels, height, width), only "
+                f"the first of which may have no elements; got {text(types)}"
+            )
+    check_one_dtype(name, types)
+    if len({x.device for x in types}) > 1:
+        raise DeviceError(f"{name} got arrays on two devices: {text(types)}; move one of them with copy_to")
+
+
+def check_steps(name: str, padding: Padding, **steps: Pair) -> None:
+    """Steps (stride, dilation, window) are pairs of positive integers, padding is not negative."""
+    for what, pair in steps.items():
+        if len(pair) != 2 or any(n < 1 for n in pair):
+            raise ArgumentError(f"{name}: {what} {pair} must be two positive integers")
+    if len(padding) != 2 or any(len(pair) != 2 or n < 0 for pair in padding for n in pair):
+        raise ArgumentError(
+            f"{name}: padding {padding} must be ((top, bottom), (left, right)), none negative"
+        )
+
+
+def _check(
+    name: str, types: Sequence[ArrayType], stride: Pair, padding: Padding, dilation: Pair, groups: int
+) -> None:
+    check_count(name, types, 2)
+    check_images(name, types)
+    check_steps(name, padding, stride=stride, dilation=dilation)
+    if groups < 1:
+        raise ArgumentError(f"{name}: groups must be a positive integer, got {groups}")
+
+
+def _relate(
+    name: str,
+    x: Sequence[int],
+    w: Sequence[int],
+    stride: Pair,
+    padding: Padding,
+    dilation: Pair,
+    groups: int,
+) -> tuple[int, ...]:
+    """The shape of the result of a convolution of shapes `x` and `w`; raises if there is none."""
+    if x[1] != w[1] * groups or w[0] % groups:
+        raise ShapeError(
+            f"{name} with {groups} group{'s' * (groups != 1)} of an input {tuple(x)} by a weight {tuple(w)}: "
+            f"the input needs groups * {w[1]} = {groups * w[1]} channels, and the weight's first extent "
+            f"must be a multiple of the groups"
+        )
+    places = [windows_along(*of) for of in zip(x[2:], w[2:], stride, padding, dilation, strict=True)]
+    if min(places) < 1:
+        raise ShapeError(
+            f"{name} of an input {tuple(x)} by a weight {tuple(w)} with padding {padding} and dilation "
+            f"{dilation}: the window is larger than the padded input"
+        )
+    return (x[0], w[0], *places)
+
+
+def _infer_convolution(*types: ArrayType, **attrs: Any) -> ArrayType:
+    _check("conv2d", types, **attrs)
+    x, w = types
+    return ArrayType(_relate("conv2d", x.shape, w.shape, **attrs), x.dtype, x.device)
+
+
+def _infer_input_gradient(*types: ArrayType, extents: Pair, **attrs: Any) -> ArrayType:
+    name = "conv2d_input_gradient"
+    _check(name, types, **attrs)
+    y, w = types
+    shape = (y.shape[0], w.shape[1] * attrs["groups"], *extents)
+    _check_result(name, y, _relate(name, shape, w.shape, **attrs))
+    return ArrayType(shape, y.dtype, y.device)
+
+
+def _infer_weight_gradient(*types: ArrayType, window: Pair, **attrs: Any) -> ArrayType:
+    name = "conv2d_weight_gradient"
+    _check(name, types, **attrs)
+    x, y = types
+    shape = (y.shape[1], x.shape[1] // attrs["groups"], *window)
+    _check_result(name, y, _relate(name, x.shape, shape, **attrs))
+    return ArrayType(shape, x.dtype, x.device)
+
+
+def _check_result(name: str, y: ArrayType, expected: tuple[int, ...]) -> None:
+    if y.shape != expected:
+        raise ShapeError(f"{name} got {y} for the result of a convolution of shape {expected}")
+
+
+# ---- NumPy's meaning
+
+
+def padded(x: np.ndarray, padding: Padding, value: float = 0) -> np.ndarray:
+    """`x` with `padding` more elements around its last two dimensions."""
+    return np.pad(x, ((0, 0), (0, 0), *padding), constant_values=value)
+
+
+def _windows(x: np.ndarray, window: Sequence[int], stride: Pair, padding: Padding, dilation: Pair) -> Any:
+    """All windows of `x`: (batch, channels, out height, out width, height, width)."""
+    spans = [(n - 1) * d + 1 for n, d in zip(window, dilation, strict=True)]
+    seen = np.lib.stride_tricks.sliding_window_view(padded(x, padding), spans, axis=(2, 3))
+    return seen[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
+
+
+def _grouped(x: np.ndarray, axis: int, groups: int) -> np.ndarray:
+    """`x` with `axis` split into (groups, the rest)."""
+    return x.reshape(*x.shape[:axis], groups, x.shape[axis] // groups, *x.shape[axis + 1 :])
+
+
+def _evaluate_convolution(
+    x: np.ndarray, w: np.ndarray, *, stride: Pair, padding: Padding, dilation: Pair, groups: int
+) -> np.ndarray:
+    seen = _grouped(_windows(x, w.shape[2:], stride, padding, dilation), 1, groups)
+    y = np.einsum("ngcijkl,gockl->ngoij", seen, _grouped(w, 0, groups), optimize=True)
+    return y.reshape(x.shape[0], w.shape[0], *y.shape[3:]).astype(x.dtype, copy=False)
+
+
+def _evaluate_input_gradient(
+    y: np.ndarray,
+    w: np.ndarray,
+    *,
+    extents: Pair,
+    stride: Pair,
+    padding: Padding,
+    dilation: Pair,
+    groups: int,
+) -> np.ndarray:
+    (top, bottom), (left, right) = padding
+    shape = (y.shape[0], groups, w.shape[1], extents[0] + top + bottom, extents[1] + left + right)
+    x = np.zeros(shape, y.dtype)
+    rows, columns = (slice(0, (n - 1) * s + 1, s) for n, s in zip(y.shape[2:], stride, strict=True))
+    for k, m in np.ndindex(*w.shape[2:]):
+        part = np.einsum("ngoij,goc->ngcij", _grouped(y, 1, groups), _grouped(w[:, :, k, m], 0, groups))
+        x[:, :, :, k * dilation[0] :, m * dilation[1] :][:, :, :, rows, columns] += part
+    x = x.reshape(y.shape[0], groups * w.shape[1], *shape[3:])
+    return x[:, :, top : top + extents[0], left : left + extents[1]]
+
+
+def _evaluate_weight_gradient(
+    x: np.ndarray,
+    y: np.ndarray,
+    *,
+    window: Pair,
+    stride: Pair,
+    padding: Padding,
+    dilation: Pair,
+    groups: int,
+) -> np.ndarray:
+    seen = _windows(x, window, stride, padding, dilation)
+    w = np.einsum("ngcijkl,ngoij->gockl", _grouped(seen, 1, groups), _grouped(y, 1, groups), optimize=True)
+    return w.reshape(y.shape[1], *w.shape[2:]).astype(x.dtype, copy=False)
+
+
+# ---- gradients
+
+
+def _geometry(node: SymNode) -> dict[str, Any]:
+    """The attributes that the three operators share."""
+    return {name: node.attrs[name] for name in ("stride", "padding", "dilation", "groups")}
+
+
+def _by_input(y: Sym, w: Sym, x: Sym, node: SymNode) -> Sym:
+    return conv2d_input_gradient(y, w, extents=x.shape[2:], **_geometry(node))
+
+
+def _by_weight(x: Sym, y: Sym, w: Sym, node: SymNode) -> Sym:
+    return conv2d_weight_gradient(x, y, window=w.shape[2:], **_geometry(node))
+
+
+def _convolution_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    (x, w), (ct,) = node.inputs, cotangents
+    return [_by_input(ct, w, x, node), _by_weight(x, ct, w, node)]
+
+
+def _input_gradient_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    (y, w), (ct,) = node.inputs, cotangents
+    return [conv2d(ct, w, **_geometry(node)), _by_weight(ct, y, w, node)]
+
+
+def _weight_gradient_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    (x, y), (ct,) = node.inputs, cotangents
+    return [_by_input(y, ct, x, node), conv2d(x, ct, **_geometry(node))]
+
+
+LIBRARY = frozenset({Trait.LIBRARY})
+
+conv2d = Operator(
+    "conv2d",
+    _infer_convolution,
+    _evaluate_convolution,
+    _convolution_gradient,
+    traits=LIBRARY,
+    doc="Sums of products of a weight with windows of images (cross-correlation), in groups of channels.",
+    admits=FLOATING,
+)
+register(conv2d)
+
+conv2d_input_gradient = Operator(
+    "conv2d_input_gradient",
+    _infer_input_gradient,
+    _evaluate_input_gradient,
+    _input_gradient_gradient,
+    traits=LIBRARY,
+    doc="Gradient of a convolution with respect to its input, from that of its result and the weight.",
+    admits=FLOATING,
+)
+register(conv2d_input_gradient)
+
+conv2d_weight_gradient = Operator(
+    "conv2d_weight_gradient",
+    _infer_weight_gradient,
+    _evaluate_weight_gradient,
+    _weight_gradient_gradient,
+    traits=LIBRARY,
+    doc="Gradient of a convolution with respect to its weight, from its input and that of its result.",
+    admits=FLOATING,
+)
+register(conv2d_weight_gradient)
