@@ -9,15 +9,23 @@ sees hardly two iterations at once; with two of them mixed it always has somethi
         v0 = x0[i]
         v1 = tanh(v0)
         x1[i] = v1        # stores: two vectors at a time
+
+Before it takes several iterations at a time LLVM must know that none writes what another one reads. It
+compares all pointers at run time, as long as they are few; with more than about ten it gives up. In a loop
+over `tracejit.kernels.ranges.independent` it need not: all accesses of the function are one *access group*,
+and the loop says that within it those of this group do not depend on one another.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from llvmlite import ir
 from numba.core import ir as numba_ir
 from numba.core import lowering
+
+from tracejit.kernels.ranges import Counter
 
 VECTORS = 2
 """How many of them are computed side by side."""
@@ -29,10 +37,43 @@ class Loops(lowering.Lower):
     def post_block(self, block: Any) -> None:
         """After the last instruction of a block: the jump back to a loop's beginning carries the hint."""
         jump = block.terminator
-        if not isinstance(jump, numba_ir.Jump) or self.blocks[jump.target].loc.line > block.loc.line:
+        if not isinstance(jump, numba_ir.Jump) or jump.target >= self._labels[id(block)]:
             return
+        facts = []
         if _stores(block) and not _carries(block):
-            self.builder.block.terminator.set_metadata("llvm.loop", _hint(self.module))
+            count = ir.Constant(ir.IntType(32), VECTORS)
+            facts.append(_fact(self.module, "llvm.loop.interleave.count", count))
+        if self._is_independent(jump.target):
+            facts.append(_fact(self.module, "llvm.loop.parallel_accesses", self._access_group))
+        if facts:
+            self.builder.block.terminator.set_metadata("llvm.loop", _loop(self.module, facts))
+
+    @functools.cached_property
+    def _labels(self) -> dict[int, int]:
+        """Where each block begins in the bytecode."""
+        return {id(block): label for label, block in self.blocks.items()}
+
+    def lower_function_body(self) -> Any:
+        """All blocks; then every access to memory enters the group, if a loop has named it."""
+        result = super().lower_function_body()
+        if "_access_group" in vars(self):
+            for block in self.function.blocks:
+                for instruction in block.instructions:
+                    if isinstance(instruction, ir.LoadInstr | ir.StoreInstr):
+                        instruction.set_metadata("llvm.access.group", self._access_group)
+        return result
+
+    @functools.cached_property
+    def _access_group(self) -> ir.MDValue:
+        return AccessGroup(self.module, [], name=str(len(self.module.metadata)))
+
+    def _is_independent(self, header: int) -> bool:
+        """Whether a loop that begins with the block `header` goes over an `independent` range."""
+        block = self.blocks[header]
+        if isinstance(block.terminator, numba_ir.Jump):  # nothing but the way into the loop
+            block = self.blocks[block.terminator.target]
+        kinds = [self.typeof(step.value.name) for step in block.find_exprs("iternext")]
+        return any(isinstance(kind, Counter) and kind.independent for kind in kinds)
 
 
 def _stores(block: Any) -> bool:
@@ -53,10 +94,21 @@ def _carries(block: Any) -> bool:
     return False
 
 
-def _hint(module: ir.Module) -> ir.MDValue:
+class AccessGroup(ir.MDValue):
+    """A node that holds nothing and equals no other one."""
+
+    def descr(self, buf: list[str]) -> None:
+        """The node as text."""
+        buf += ["distinct !{}", "\n"]
+
+
+def _fact(module: ir.Module, name: str, value: ir.Value) -> ir.MDValue:
+    """A node that says something about a loop."""
+    return module.add_metadata([ir.MetaDataString(module, name), value])
+
+
+def _loop(module: ir.Module, facts: list[ir.MDValue]) -> ir.MDValue:
     """A node that names one loop: LLVM knows it by its first operand, which is the node itself."""
-    name = ir.MetaDataString(module, "llvm.loop.interleave.count")
-    count = module.add_metadata([name, ir.Constant(ir.IntType(32), VECTORS)])
-    node = ir.MDValue(module, [count], name=str(len(module.metadata)))
-    node.operands = (node, count)
+    node = ir.MDValue(module, facts, name=str(len(module.metadata)))
+    node.operands = (node, *facts)
     return node

@@ -1,4 +1,6 @@
-"""Which loops get two vectors at a time (`tracejit.kernels.loops`), and that their results stay the same."""
+"""Which loops get two vectors at a time or go over independent rounds (`tracejit.kernels.loops`), and that
+their results stay the same.
+"""
 
 import re
 
@@ -10,7 +12,8 @@ from tracejit.codegen.build import Entry, build_object, draft
 from tracejit.codegen.link import link
 from tracejit.kernels.accumulate import add_reassoc
 from tracejit.kernels.memory import pointer, slot
-from tracejit.kernels.scalar import divide, multiply
+from tracejit.kernels.ranges import independent
+from tracejit.kernels.scalar import add, divide, multiply
 
 HINT = re.compile(r"br label [^\n]*!llvm\.loop")
 
@@ -60,3 +63,42 @@ def test_results_for_every_length():
         assert CALL(address)(block.ctypes.data, 0, 3, 0) == 0
         np.testing.assert_array_equal(y[:3], x / (x * x))
         np.testing.assert_array_equal(y[3], -1)
+
+
+MANY = 24  # arrays; LLVM compares pointers for about ten
+
+
+def adding_many(loop):
+    """A kernel that adds each of many arrays to another one, in one loop over `loop`."""
+    names = range(MANY)
+    lines = [
+        "def kernel(block, lo, hi, scratch):",
+        *(f"    x{k} = pointer(slot(block, {k}), float32)" for k in names),
+        *(f"    y{k} = pointer(slot(block, {MANY + k}), float32)" for k in names),
+        f"    for i in {loop}(lo, hi):",
+        *(f"        y{k}[i] = add(y{k}[i], x{k}[i])" for k in names),
+        "    return int64(0)",
+    ]  # fmt: skip
+    space = {"add": add, "float32": float32, "independent": independent, "int64": int64}
+    space |= {"pointer": pointer, "slot": slot}
+    exec("\n".join(lines), space)
+    return space["kernel"]
+
+
+def test_loops_over_independent_rounds_are_vectors_whatever_their_number_of_pointers():
+    plain, free = (build_object([Entry("kernel", adding_many(loop))]) for loop in ("range", "independent"))
+    assert not re.search(r"= fadd <", plain.llvm_ir)
+    assert len(re.findall(r"= fadd <", free.llvm_ir)) >= MANY
+
+
+def test_results_of_independent_rounds():
+    address = link(
+        "many", build_object([Entry("kernel", adding_many("independent"))]).object_code, ["kernel"]
+    )
+    rng = np.random.default_rng(0)
+    for n in (1, 7, 64, 333):
+        x, y = rng.standard_normal((2, MANY, n)).astype(np.float32)
+        expected = x + y
+        block = np.array([*(row.ctypes.data for row in x), *(row.ctypes.data for row in y)], np.int64)
+        assert CALL(address["kernel"])(block.ctypes.data, 0, n, 0) == 0
+        np.testing.assert_array_equal(y, expected)

@@ -1,8 +1,9 @@
 """Kernels for the CPU: plain loops over typed pointers, which LLVM turns into vectors.
 
 One function for each orientation writes the loops over units; `_Kernel` writes what they share. Rules that
-keep the innermost loop fast: it is a bare ``for i in range(a, b)``; everything that does not change along
-it stands before it; there is one pointer for each buffer; sums of floats run in blocks of at most 1024
+keep the innermost loop fast: it is a bare ``for i in independent(a, b)``, as a round writes nothing that
+another one reads (buffers are disjoint, or the same and indexed alike); everything that does not change
+along it stands before it; there is one pointer for each buffer; sums of floats run in blocks of at most 1024
 elements whose additions may be reordered, and the blocks add up in float64 (float32) or with compensation
 (float64).
 """
@@ -130,6 +131,10 @@ class _Kernel(Source):
 
     # ---- loops
 
+    def independent(self) -> str:
+        """The range of a loop whose rounds share nothing in memory."""
+        return self.use("independent", "tracejit.kernels.ranges")
+
     def lane_loop(self, section: Section, first: str, last: str) -> None:
         """The innermost loop over `section`, what does not change along it before it."""
         moving = moving_results(self.spec, section.steps)
@@ -137,7 +142,7 @@ class _Kernel(Source):
         for step in section.steps:
             if step not in inside:
                 self.row_step(step)
-        with self.block(f"for i{self.spec.lane} in range({first}, {last}):"):
+        with self.block(f"for i{self.spec.lane} in {self.independent()}({first}, {last}):"):
             self.in_lane = True
             for step in inside:
                 self.row_step(step)
@@ -266,7 +271,7 @@ class _Kernel(Source):
         lane = spec.lane
         accumulators = self.accumulators(section)
         if accumulators:
-            with self.block(f"for i{lane} in range(a{lane}, b{lane}):"):
+            with self.block(f"for i{lane} in {self.independent()}(a{lane}, b{lane}):"):
                 for step in accumulators:
                     start = self.identity(step)
                     self.write(f"t{step.position}[i{lane}]", start, spec.accumulators[step.position])
