@@ -48,7 +48,8 @@ class Gemm(enum.IntEnum):
     likewise, and writes C, which is C-contiguous, at ``C + itemsize * i * M * N``. Strides count elements.
     After a panel the kernel at address EPILOGUE (0: none) is called as ``epilogue(block, r0, r1, scratch)``,
     rows counted over the whole batch; it needs whole rows, COLUMN_PANELS = 1. Its block lies EPILOGUE_BLOCK
-    bytes after this one, so that blocks can be copied together.
+    bytes after this one, so that blocks can be copied together. If only the epilogue needs the product, C may
+    be a place in the scratch memory, which every panel then takes in turn (IN_SCRATCH = 1).
     """
 
     A = 0
@@ -74,6 +75,7 @@ class Gemm(enum.IntEnum):
     COLUMN_PANELS = 20
     EPILOGUE = 21
     EPILOGUE_BLOCK = 22
+    IN_SCRATCH = 23  # 1: C counts bytes from the start of the scratch memory
 
 
 class Operand(NamedTuple):
@@ -205,6 +207,11 @@ def gemm_plan(batch: int, m: int, n: int, k: int, itemsize: int = 4, *, epilogue
     row_panels, column_panels = ceil_div(m, rows), ceil_div(n, columns)
     chunk = max(1, CHUNK_WORK // (2 * rows * columns * max(k, 1)))
     return GemmPlan(rows, row_panels, columns, column_panels, batch * row_panels * column_panels, chunk)
+
+
+def most_panel_bytes(line_bytes: int) -> int:
+    """Bytes that the panels of a large product have at most, if `line_bytes` are those of a row."""
+    return max(PANEL_EXTENT * line_bytes, PANEL_BYTES)
 
 
 def _panel(batch: int, extent: int, line_bytes: int) -> int:

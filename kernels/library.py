@@ -101,6 +101,8 @@ def make_gemm(product, itemsize):
             a = operand(block, matrix, Gemm.A, Gemm.A_OUTER, Gemm.A_INNER, itemsize)
             b = operand(block, matrix, Gemm.B, Gemm.B_OUTER, Gemm.B_INNER, itemsize)
             c = slot(block, Gemm.C) + itemsize * matrix * m * n
+            if slot(block, Gemm.IN_SCRATCH) != 0:  # so that this panel begins at that place
+                c = scratch + slot(block, Gemm.C) - itemsize * r0 * n
             product(block, a, b, c, r0, r1, c0, min(c0 + columns, n))
             if epilogue != 0:
                 first = matrix * m

@@ -33,7 +33,7 @@ from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.view import View
-from tracejit.kernels.blas import Gemm, gemm_layout, gemm_plan, gemm_slots
+from tracejit.kernels.blas import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots
 from tracejit.kernels.blocks import Copy, ScatterAdd, copy_plan, scatter_plan
 from tracejit.kernels.windows import ROLES, multiply_adds, window_call
 from tracejit.loader import Recipe
@@ -150,7 +150,9 @@ def kernel_name(node: Node) -> str:
 
 
 def _library(name: str, dtype: str, table: str = "LIBRARY") -> Recipe:
-    source = f'from tracejit.kernels.{table.lower()} import {table}\n\nkernel = {table}["{name}", "{dtype}"]\n'
+    source = (
+        f'from tracejit.kernels.{table.lower()} import {table}\n\nkernel = {table}["{name}", "{dtype}"]\n'
+    )
     return Recipe(name if name == "copy" else f"{name} {dtype}", ("library", name, dtype), lambda: source)
 
 
@@ -161,26 +163,34 @@ def _panel(node: Node, lowered: Lowered) -> Job:
     operands = (*node.inputs, *node.outputs)
     has_epilogue = any(section.steps for section in lowered.spec.sections)
     a, b = (operands[product.a], product.a_view), (operands[product.b], product.b_view)
-    result = operands[product.result]
-    plain, units, chunk = _gemm(a, b, result, has_epilogue)
+    in_scratch = product.result is None
+    c = lowered.scratch if product.result is None else At(operands[product.result])
+    plain, split = _gemm(a, b, c, has_epilogue)
     name = kernel_name(node)
-    gemm = _library("gemm", result.type.dtype.name)
+    dtype = a[0].type.dtype
+    gemm = _library("gemm", dtype.name)
     if not has_epilogue:
-        return Job(name, (gemm,), _row(plain, Gemm), units, chunk)
-    words = _row({**plain, Gemm.EPILOGUE: Ref(1), Gemm.EPILOGUE_BLOCK: Distance(len(Gemm))}, Gemm)
-    recipes = (gemm, _recipe(name, lowered))
-    return Job(name, recipes, (*words, *_words(node, lowered)), units, chunk, lowered.scratch)
+        return Job(name, (gemm,), _row(plain, Gemm), split.units, split.chunk)
+    linked: dict[Any, Word] = {
+        Gemm.EPILOGUE: Ref(1),
+        Gemm.EPILOGUE_BLOCK: Distance(len(Gemm)),
+        Gemm.IN_SCRATCH: in_scratch,
+    }
+    words = (*_row({**plain, **linked}, Gemm), *_words(node, lowered))
+    panel = in_scratch * split.panel_rows * split.panel_columns * dtype.itemsize
+    return Job(name, (gemm, _recipe(name, lowered)), words, split.units, split.chunk, lowered.scratch + panel)
 
 
 def _matmul(node: Node) -> Job:
     a, b = ((v, View.of_shape(v.type.shape)) for v in node.inputs)
-    words, units, chunk = _gemm(a, b, node.output, False)
-    return Job("matmul", (_library("gemm", node.output.type.dtype.name),), _row(words, Gemm), units, chunk)
+    words, split = _gemm(a, b, At(node.output), False)
+    gemm = _library("gemm", node.output.type.dtype.name)
+    return Job("matmul", (gemm,), _row(words, Gemm), split.units, split.chunk)
 
 
 def _gemm(
-    a: tuple[Value, View], b: tuple[Value, View], c: Value, has_epilogue: bool
-) -> tuple[dict[Any, Word], int, int]:
+    a: tuple[Value, View], b: tuple[Value, View], c: Word, has_epilogue: bool
+) -> tuple[dict[Any, Word], GemmPlan]:
     """The slots of the product of two views, and its split."""
     (a_value, a_view), (b_value, b_view) = a, b
     dtype = a_value.type.dtype
@@ -194,11 +204,12 @@ def _gemm(
     slots |= {
         Gemm.A: At(a_value, a_view.offset * dtype.itemsize),
         Gemm.B: At(b_value, b_view.offset * dtype.itemsize),
-        Gemm.C: At(c),
+        Gemm.C: c,
         Gemm.EPILOGUE: 0,
         Gemm.EPILOGUE_BLOCK: 0,
+        Gemm.IN_SCRATCH: 0,
     }
-    return slots, split.units, split.chunk
+    return slots, split
 
 
 def _copy(node: Node) -> Job:

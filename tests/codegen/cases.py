@@ -3,7 +3,7 @@
 import numpy as np
 
 from tracejit import ops
-from tracejit.ir.graph import Builder
+from tracejit.ir.graph import Builder, Effect
 from tracejit.ir.types import CPU, HOST, ArrayType
 from tracejit.ir.view import View
 from tracejit.passes.fuse import fuse
@@ -125,6 +125,20 @@ def index_grid(rows=3, columns=5):
     return kernels(b.graph([b.emit(ops.multiply, x, array(b, rows, columns))]))
 
 
+def momentum(rows=20, inputs=8, columns=9):
+    """The gradient of a weight goes to scratch memory: only its velocity needs it."""
+    b = Builder()
+    x, dy, velocity, rate = (
+        array(b, rows, inputs),
+        array(b, rows, columns),
+        array(b, inputs, columns),
+        b.input(NUMBER),
+    )
+    turned = b.emit(ops.view, x, view=View.of_shape((rows, inputs)).permute((1, 0)))
+    new = b.emit(ops.add, b.emit(ops.multiply, velocity, rate), b.emit(ops.matmul, turned, dy))
+    return kernels(b.graph([], [Effect(velocity, new)]))
+
+
 CASES = {
     function.__name__: function
     for function in (
@@ -141,6 +155,7 @@ CASES = {
         embedding,
         assign_slice,
         index_grid,
+        momentum,
     )
 }
 

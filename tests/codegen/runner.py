@@ -59,19 +59,23 @@ def run(node, arrays, shared=(), rng=None):
             buffers.append(buffers[sources[position]].reshape(value.type.shape))
         else:
             buffers.append(np.full(value.type.shape, 77, value.type.dtype))
-    product = lowered.product
+    product, panels = lowered.product, None
     if product is not None:
         a, b = (v.read(buffers[i]) for i, v in ((product.a, product.a_view), (product.b, product.b_view)))
-        buffers[product.result].reshape((*a.shape[:-1], b.shape[-1]))[...] = a @ b
-    status = run_units(lowered, buffers, rng) if lowered.spec.sections else 0
+        panels = a @ b
+        if product.result is not None:
+            buffers[product.result].reshape(panels.shape)[...] = panels
+    status = run_units(lowered, buffers, rng, panels) if lowered.spec.sections else 0
     return buffers[len(arrays) :], status
 
 
-def run_units(lowered, buffers, rng=None):
-    """Call the kernel on chunks of [0, units)."""
+def run_units(lowered, buffers, rng=None, product=None):
+    """Call the kernel on chunks of [0, units); the part of `product` that a call reads may lie in scratch."""
     function = compiled(lowered.spec)
     block = argument_block(lowered, buffers)
-    scratch = np.zeros(lowered.scratch // 8 + 16, np.int64)
+    in_scratch = lowered.spec.panel >= 0
+    panel = product.reshape(-1, product.shape[-1]) if in_scratch else np.zeros((0, 0))
+    scratch = np.zeros((lowered.scratch + panel.nbytes) // 8 + 16, np.int64)
     place = -(-scratch.ctypes.data // 64) * 64
     cuts = [0, lowered.units]
     if rng is not None and lowered.units > 1:
@@ -81,6 +85,8 @@ def run_units(lowered, buffers, rng=None):
         rng.shuffle(chunks)
     status = 0
     for lo, hi in chunks:
+        rows = panel[lo:hi].tobytes()
+        ctypes.memmove(place + lowered.scratch, rows, len(rows))
         status = status or function(block.ctypes.data, int(lo), int(hi), place)
     return status
 

@@ -67,6 +67,10 @@ def simulate(node, arrays, grid=3, threads=8):
         buffers.append(buffers[sources[position]] if position in sources else fresh)
     block = block_of(lowered, buffers)
     scratch = np.zeros(grid * lowered.scratch // 8 + 8, np.int64)
+    if lowered.product is not None:  # all rows are one panel
+        a, b = lowered.product.a, lowered.product.b
+        panel = lowered.product.a_view.read(buffers[a]) @ lowered.product.b_view.read(buffers[b])
+        scratch = np.concatenate([scratch[: lowered.scratch // 8], panel.reshape(-1).view(np.int64)])
     failure = np.zeros(1, np.int64)
     function = cuda.jit(load_source(emit(lowered.spec, "cuda")))
     function[grid, threads](block.ctypes.data, 0, lowered.units, scratch.ctypes.data, failure.ctypes.data)

@@ -18,7 +18,7 @@ GOLDEN = pathlib.Path(__file__).parent / "golden"
 
 
 @pytest.mark.parametrize(
-    "name", ["silu", "bias_and_relu", "symmetric", "softmax", "bias_gradient", "embedding"]
+    "name", ["silu", "bias_and_relu", "symmetric", "softmax", "bias_gradient", "embedding", "momentum"]
 )
 def test_cpu_source(name):
     (node,) = CASES[name]()

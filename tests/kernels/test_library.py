@@ -44,6 +44,7 @@ def gemm_block(a, b, c, epilogue=0, epilogue_block=0, panel=None):
         Gemm.C: c.ctypes.data,
         Gemm.EPILOGUE: epilogue,
         Gemm.EPILOGUE_BLOCK: epilogue_block,
+        Gemm.IN_SCRATCH: 0,
     }
     return block_of(Gemm, values), plan.units
 
@@ -195,6 +196,27 @@ def test_gemm_epilogue_sees_every_row_once_after_its_panel():
     run(address("gemm", "float32"), block, random_ranges(rng, units))
     assert sorted(calls) == [(i * 21 + p, i * 21 + min(p + 8, 21)) for i in range(3) for p in (0, 8, 16)]
     np.testing.assert_array_equal(result, c.reshape(63, 4) + 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_gemm_panels_take_turns_in_scratch_memory(dtype):
+    rng = np.random.default_rng(6)
+    a, b = random_array(rng, (3, 21, 8), dtype), random_array(rng, (3, 8, 4), dtype)
+    expected, result = np.zeros((3, 21, 4), dtype), np.zeros((63, 4), dtype)
+    panel = np.zeros((10, 4), dtype)  # one line more on either side, which must stay as it is
+
+    @SIGNATURE
+    def epilogue(own_block, r0, r1, scratch):
+        result[r0:r1] = panel[1 : 1 + r1 - r0]
+        return 0
+
+    block, units = gemm_block(a, b, expected, panel=(8, 4))
+    run(address("gemm", dtype), block, [(0, units)])
+    block[Gemm.EPILOGUE] = np.frombuffer(epilogue, np.int64)[0]
+    block[Gemm.IN_SCRATCH], block[Gemm.C] = 1, panel[1:].ctypes.data  # `run` passes scratch memory at 0
+    run(address("gemm", dtype), block, random_ranges(rng, units))
+    assert result.tobytes() == expected.tobytes()
+    assert not panel[[0, 9]].any()
 
 
 def test_gemm_returns_the_status_of_a_failing_epilogue():

@@ -23,6 +23,9 @@ from tracejit.passes.phases import Orientation, Schedule
 
 LINE = 64  # bytes: scratch rows start on cache lines
 
+PANEL = -1
+"""Stands for a buffer: the panel of a product in scratch memory."""
+
 TILE = 64
 """Side of a transposed tile: it and the lines it comes from stay in the first cache."""
 
@@ -51,7 +54,10 @@ class Encoder:
         outputs: Sequence[int],
         columns: int,
     ):
-        """`operands`, `outputs`: numbers of the buffers; `columns`: width of a tile of a COLUMNS kernel."""
+        """`operands`, `outputs`: numbers of the buffers, or PANEL.
+
+        `columns`: width of a tile of a COLUMNS kernel.
+        """
         self.body, self.program, self.plan = body, program, plan
         self.domain: Domain = program.domain
         self.operands, self.outputs, self.columns = operands, outputs, columns
@@ -96,6 +102,7 @@ class Encoder:
             tuple(self.accumulators),
             prologue,
             sections,
+            self.lay_out_panel(),
         )
 
     def lay_out_scratch(self, rows: Sequence[str]) -> None:
@@ -110,6 +117,16 @@ class Encoder:
             self.slots[name] = Integer(self.scratch)
             size = length * np.dtype(dtype).itemsize
             self.scratch += -(-size // LINE) * LINE
+
+    def lay_out_panel(self) -> int:
+        """The pointer to the panel of a product, which lies behind everything else in scratch; or -1."""
+        panel = self.pointers.get((PANEL, 0), -1)
+        if panel >= 0:
+            assert self.program.matmul is not None
+            product = self.program.matmul.output.type
+            self.slots["panel_row"] = Integer(product.shape[-1] * product.dtype.itemsize)
+            self.slots[f"x{panel}"] = Integer(self.scratch)
+        return panel
 
     # -------------------------------------------------------------------------------------------- numbering
 

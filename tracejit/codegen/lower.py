@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
-from tracejit.codegen.encode import TILE, Encoder
+from tracejit.codegen.encode import PANEL, TILE, Encoder
 from tracejit.codegen.spec import Integer, Lowered, Product
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.view import View
@@ -59,9 +59,10 @@ def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowere
         operands[body.inputs[source]] = outputs[output]
     product = None
     if program.matmul is not None:
-        product = _product(body, program.matmul, outputs[node.attrs["result"]])
-        operands[program.matmul.output] = product.result
-        program = replace(program, stores=_without(program, node.attrs["result"]))
+        result = node.attrs.get("result")
+        product = _product(body, program.matmul, None if result is None else outputs[result])
+        operands[program.matmul.output] = PANEL if product.result is None else product.result
+        program = replace(program, stores=_without(program, result))
         plan = schedule(program)
     columns = min(program.domain.kept[-1], COLUMN_TILE)
     encoder = Encoder(body, program, plan, operands, outputs, columns)
@@ -74,13 +75,13 @@ def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowere
     )
 
 
-def _product(body: Graph, matmul: Node, result: int) -> Product:
+def _product(body: Graph, matmul: Node, result: int | None) -> Product:
     """The operands of a panel's matrix product, through the views that the body puts before them."""
     (a, a_view), (b, b_view) = (operand_of(body, value) for value in matmul.inputs)
     return Product(a, a_view, b, b_view, result)
 
 
-def _without(program: Program, result: int) -> tuple[Store, ...]:
+def _without(program: Program, result: int | None) -> tuple[Store, ...]:
     """The stores of a panel, without one that writes the product where it already is."""
     assert program.matmul is not None
     product = program.matmul.output

@@ -13,7 +13,8 @@ Unit and block conventions:
 - Operands are numbered like the fused node's: its inputs, then its outputs.
 - MAP kernels: a unit is a tile, `rows` x `columns` elements, of the last two dimensions. ROWS: a unit is
   one kept index (and piece). COLUMNS: a unit is a tile of the last kept dimension (and piece).
-- scratch: `Lowered.scratch` bytes that belong to the worker while it runs a unit.
+- scratch: `Lowered.scratch` bytes that belong to the worker while it runs a unit. The panel of a product that
+  only its epilogue needs lies behind them: its rows are those of the units [lo, hi) of the call.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ class Spec:
     orientation: "map", "rows" or "columns": which loop is innermost (`tracejit.passes.phases.Orientation`).
     kept, reduced: numbers of dimensions. pieces: the first reduced dimension is cut into ranges, one per
     unit. pointers: dtypes. numbers: dtypes of host values. offsets, bounds, strides: how many slots INDEX,
-    CHECK and MATCH, and GATHER steps use. rows: dtypes of scratch rows.
+    CHECK and MATCH, and GATHER steps use. rows: dtypes of scratch rows. panel: the pointer that leads to the
+    panel of a product in scratch memory, or -1.
     """
 
     orientation: str
@@ -122,6 +124,7 @@ class Spec:
     accumulators: tuple[str, ...]
     prologue: tuple[Step, ...]
     sections: tuple[Section, ...]
+    panel: int = -1
 
     @property
     def lane(self) -> int:
@@ -143,6 +146,7 @@ class Spec:
             names += ["columns", "column_tiles"]
         if self.pieces:
             names += ["pieces", "length"]
+        names += ["panel_row"] * (self.panel >= 0)
         names += [f"x{p}" for p in range(len(self.pointers))]
         names += [f"s{n}_{d}" for n in range(len(self.layouts)) for d in self.moving(n)]
         names += [f"offset{n}" for n in range(self.offsets)]
@@ -158,15 +162,15 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The matrix product of a panel kernel: operand numbers, how they are read, and where the product
-    goes.
+    """The matrix product of a panel kernel: operand numbers, how they are read, and where the product goes
+    (None: to scratch memory, panel by panel).
     """
 
     a: int
     a_view: View
     b: int
     b_view: View
-    result: int
+    result: int | None
 
 
 @dataclass(frozen=True, slots=True)

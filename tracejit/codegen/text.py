@@ -170,7 +170,10 @@ class Source:
             kind, number = name[0], name[1:]
             if name.endswith(tuple(skip)):
                 continue
-            if kind == "x" and number.isdigit():
+            if name == f"x{spec.panel}":
+                place = f"scratch + {self.memory('slot')}(block, {position}) - lo * panel_row"
+                self.pointer(name, place, spec.pointers[spec.panel])
+            elif kind == "x" and number.isdigit():
                 dtype = self.type(memory_type(spec.pointers[int(number)]))
                 self.line(f"{name} = {self.memory('pointer_slot')}(block, {position}, {dtype})")
             elif kind == "c" and number.isdigit():

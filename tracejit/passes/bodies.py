@@ -14,10 +14,14 @@ from typing import Any
 
 from tracejit import ops
 from tracejit.ir.graph import Builder, Graph, Node, Value
+from tracejit.kernels.blas import most_panel_bytes
 from tracejit.passes.domain import Program
 from tracejit.passes.free import FreeNodes
 from tracejit.passes.phases import Schedule, check_updates, in_place, schedule
 from tracejit.passes.trace import trace
+
+SCRATCH_PANEL = 1 << 21
+"""Most bytes of a panel of a product that lies in scratch memory: every worker has that much for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,13 @@ class Analysis:
         pairs = in_place(self.program, self.plan)
         return [n for n, value in pairs if value is matmul.output and n not in updates]
 
+    def fits_scratch(self) -> bool:
+        """Whether a panel of the matrix product is small enough for the scratch memory of each worker."""
+        assert self.program.matmul is not None
+        product = self.program.matmul.output.type
+        line = product.shape[-1] * product.dtype.itemsize
+        return min(product.nbytes, most_panel_bytes(line)) <= SCRATCH_PANEL
+
 
 _ANALYSED: weakref.WeakKeyDictionary[Graph, tuple[Program, Schedule]] = weakref.WeakKeyDictionary()
 """What is known of bodies that are alive: fusion finds out, code generation asks again."""
@@ -123,6 +134,7 @@ def analyse(body: Graph) -> Analysis:
 def attributes(analysis: Analysis, reserved: Iterable[int]) -> dict[str, Any] | None:
     """The attributes of the fused node; None if a matrix product needs an output of its own.
 
+    Without ``result``, an output that takes the product, its panels lie in the scratch memory of the workers.
     `reserved`: outputs that should rather be written over an input (a weight that is updated).
     """
     sharing = analysis.sharing()
@@ -131,6 +143,8 @@ def attributes(analysis: Analysis, reserved: Iterable[int]) -> dict[str, Any] | 
         return {"body": analysis.body, "kind": kind, "inplace": tuple(sharing)}
     over_inputs = {output for output, _ in sharing} & set(reserved)
     outputs = [n for n in analysis.product_outputs() if n not in over_inputs]
+    if not outputs and analysis.fits_scratch():
+        return {"body": analysis.body, "kind": "panel", "inplace": tuple(sharing)}
     if not outputs:
         return None
     result = outputs[0]
