@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.cold import STEP
-from benchmarks.memory import FORWARD, TRAINING
+from benchmarks.memory import FORWARD, NETS, TRAINING, forward_of
 from benchmarks.workload import OURS
 from benchmarks.workloads import WORKLOADS
 
 Findings = dict[str, Any]
 Labelled = Iterable[tuple[str, float | None]]
 KERNELS = [name for name, workload in WORKLOADS.items() if workload.kind == "kernel"]
-NETS = ("AlexNet", "VGG-16", "GoogLeNet", "ResNet-50")
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,11 @@ MARKS = [
     Mark("two independent branches on two workers", 1.85, _at("", "engine", "branches"), "x", at_least=True),
     Mark("push of a Python task", 5, _at("", "engine", "push"), "us"),
     Mark("internal memory, planned over naive, training", 0.5, _planned((*TRAINING, *NETS))),
-    Mark("internal memory, planned over naive, forward only", 0.25, _planned(FORWARD)),
+    Mark(
+        "internal memory, planned over naive, forward only",
+        0.25,
+        _planned((*FORWARD, *map(forward_of, NETS))),
+    ),
     Mark("memory of the step, of JAX's", 1.0, _peaks),
     Mark("allocations from the system, steps 4 to 23", 0, _allocations, "times"),
 ]

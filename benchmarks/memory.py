@@ -1,11 +1,11 @@
 """Memory: what is planned against what one buffer per result would take, and the step's footprint against
 JAX's.
 
-planned, naive  bytes for intermediate results, of training steps and of forward passes
-step            bytes of arguments, results and intermediate results together; JAX's as its compiler states
-them peak            resident memory at its highest in twenty steps, over what it was after the import (with
-the compiler) faults          page faults in twenty steps after the third allocations     how often tracejit
-took memory from the system in these steps
+    planned, naive  bytes for intermediate results, of training steps and of forward passes
+    step            bytes of arguments, results and intermediate results together; JAX's as its compiler says
+    peak            resident memory at its highest in twenty steps, over what it was after the import
+    faults          page faults in twenty steps after the third
+    allocations     how often tracejit took memory from the system in these steps
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from benchmarks.workloads import WORKLOADS
 TRAINING = ("mlp-8-training", "lstm", "transformer")
 FORWARD = ("mlp-8-forward", "lstm-forward", "transformer-forward")
 WEIGHED = (OURS, "jax")
+NETS = ("AlexNet", "VGG-16", "GoogLeNet", "ResNet-50")
+"""Planned from shapes, with a batch of 64, and not run: see `benchmarks.nets.plan`."""
+
 STEPS = 20
 
 
@@ -35,7 +38,14 @@ def measure(run: Run, peers: Iterable[str]) -> dict[str, Any]:
             if peer_of(side) in WEIGHED and peer_of(side) in wanted and side != f"{OURS}:eager"
         ]
         found[name] = {side: _weigh(run, name, side) for side in sides}
+    for name, net in run.module("nets.plan", *NETS).items() if NETS else ():
+        found[name], found[forward_of(name)] = {OURS: net["training"]}, {OURS: net["forward"]}
     return found
+
+
+def forward_of(net: str) -> str:
+    """What the forward pass of a net is called."""
+    return f"{net}-forward"
 
 
 def _weigh(run: Run, name: str, side: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import struct
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -37,8 +38,24 @@ from tracejit.schedule import KernelInfo, Packer, Schedule
 Aliases = Sequence[Sequence[int]]
 
 
-def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
-    """The schedule of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
+@dataclass(frozen=True)
+class Planned:
+    """What is decided of a graph before any kernel is compiled; `times` are the seconds of each stage."""
+
+    memory: MemoryPlan
+    naive_bytes: int
+    operations: int
+    missed: tuple[Missed, ...]
+    times: dict[str, float]
+
+    @property
+    def planned_bytes(self) -> int:
+        """Bytes of internal memory that one launch takes: the arena."""
+        return self.memory.arena_bytes
+
+
+def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
+    """The memory plan of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
     _check_devices(graph)
     times: dict[str, float] = {}
     missed: list[Missed] = []
@@ -49,13 +66,20 @@ def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
     check("legalize", legal)
     with _timed(times, "plan"):
         memory = plan(legal, aliases)
+    return Planned(memory, naive_bytes(clean), len(graph.nodes), tuple(missed), times)
+
+
+def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
+    """The schedule of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
+    planned = plan_graph(graph, aliases)
+    times = planned.times
     with _timed(times, "lower"):
-        jobs = [job(task) for task in memory.tasks]
+        jobs = [job(task) for task in planned.memory.tasks]
     with _timed(times, "kernels"):
         executor = [] if native.loaded() else [EXECUTOR]  # what has to be compiled is compiled together
         loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])[len(executor) :]
     with _timed(times, "assemble"):
-        return _schedule(memory, jobs, loaded, naive_bytes(clean), len(graph.nodes), tuple(missed), times)
+        return _schedule(planned, jobs, loaded)
 
 
 def run_reference(graph: Graph, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -80,22 +104,15 @@ def _check_devices(graph: Graph) -> None:
 # ------------------------------------------------------------------------------------------------ the program
 
 
-def _schedule(
-    memory: MemoryPlan,
-    jobs: Sequence[Job],
-    loaded: Sequence[tuple[Kernel, str]],
-    naive: int,
-    operations: int,
-    missed: tuple[Missed, ...],
-    times: dict[str, float],
-) -> Schedule:
+def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kernel, str]]) -> Schedule:
+    memory = planned.memory
     graph = memory.graph
     blocks = _Blocks(memory)
     kernels = iter(loaded)
     tasks = []
-    for planned, this in zip(memory.tasks, jobs, strict=True):
+    for task, this in zip(memory.tasks, jobs, strict=True):
         addresses = [next(kernels)[0].addresses["kernel"] for _ in this.recipes]
-        node = planned.node
+        node = task.node
         tasks.append(
             engine.Task(
                 name=this.name,
@@ -104,14 +121,14 @@ def _schedule(
                 block=blocks.add(this.words, addresses),
                 units=this.units,
                 chunk=this.chunk,
-                after=planned.after,
+                after=task.after,
                 uses=blocks.uses(node),
                 can_fail=can_fail(node),
                 callable=this.callable,
                 cost=cost(node),
             )
         )
-    nodes = [planned.node for planned in memory.tasks]
+    nodes = [task.node for task in memory.tasks]
     program = engine.Program(
         tasks,
         blocks.template,
@@ -129,11 +146,11 @@ def _schedule(
         kernels=_infos(memory, jobs, loaded),
         pack=Packer([v.type for v in (*graph.inputs, *graph.outputs)]),
         launch=_ordered_launch(program) if blocks.has_callbacks else program.launch,
-        naive_bytes=naive,
-        operations=operations,
+        naive_bytes=planned.naive_bytes,
+        operations=planned.operations,
         lines=tuple(map(locations, nodes)),
-        missed=missed,
-        times=times,
+        missed=planned.missed,
+        times=planned.times,
     )
 
 

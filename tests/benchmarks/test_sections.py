@@ -24,6 +24,7 @@ def test_engine(run):
 def test_memory_of_a_forward_pass(run, monkeypatch):
     monkeypatch.setattr(memory, "TRAINING", ())
     monkeypatch.setattr(memory, "FORWARD", ("mlp-8-forward",))
+    monkeypatch.setattr(memory, "NETS", ())
     found = memory.measure(run, peers=["numpy"])["mlp-8-forward"][OURS]
     activations = 7 * 4 * 256 * 512
     assert found["naive"] >= activations
@@ -31,6 +32,16 @@ def test_memory_of_a_forward_pass(run, monkeypatch):
     assert found["allocations"] == 0
     assert found["step"] >= 4 * (7 * 512 * 512 + 512 * 10)  # the weights alone
     assert found["peak"] >= found["step"]
+
+
+def test_memory_of_a_net(run, monkeypatch):
+    monkeypatch.setattr(memory, "TRAINING", ())
+    monkeypatch.setattr(memory, "FORWARD", ())
+    monkeypatch.setattr(memory, "NETS", ("AlexNet",))
+    found = memory.measure(run, peers=[])
+    assert set(found) == {"AlexNet", "AlexNet-forward"}
+    for net in found.values():
+        assert 0 < net[OURS]["planned"] < net[OURS]["naive"]
 
 
 def test_a_section_that_crashes_says_why(run):

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tracejit.compile import Planned
 from tracejit.config import config
 from tracejit.errors import ArgumentError
 from tracejit.frontend import explain, specs, tracer
@@ -130,6 +131,13 @@ class Jitted(Transparent):
         Arrays may be given as `tj.spec(shape, dtype)`.
         """
         self.entry_for(*args, **kwargs)
+
+    def plan(self, *args: Any, **kwargs: Any) -> Planned:
+        """The memory plan for these arguments (arrays, or `tj.spec`s for them), without compiling a kernel.
+
+        `planned_bytes` and `naive_bytes` are those of intermediate results with and without sharing memory.
+        """
+        return specs.plan_for(self, args, kwargs)
 
     def graph(self, *args: Any, **kwargs: Any) -> Graph:
         """The recorded graph for these arguments; `print` shows it."""

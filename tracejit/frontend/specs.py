@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracejit.compile import Planned
 from tracejit.frontend import promotion, tracer, trees
 from tracejit.frontend.axes import new_shape
 from tracejit.frontend.ndarray import NDArray
@@ -44,6 +45,16 @@ def _stand_in(leaf: Any) -> Any:
         return leaf
     storage = Storage(ArrayType(leaf.shape, leaf.dtype, leaf.device))
     return NDArray(storage, View.of_shape(leaf.shape))
+
+
+def plan_for(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
+    """The memory plan of a call, recorded anew; nothing is run, compiled or kept."""
+    args, kwargs = trees.map(_stand_in, (args, kwargs))
+    recorded = tracer.record(
+        jitted.__wrapped__, args, kwargs, set(jitted._whole), strict=True, launch=False, compiled=False
+    )
+    plan: Planned = recorded.result
+    return plan
 
 
 def entry_for(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tracer.Entry:

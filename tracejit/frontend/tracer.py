@@ -97,8 +97,11 @@ def record(
     *,
     strict: bool,
     launch: bool = True,
+    compiled: bool = True,
 ) -> Recorded:
-    """Run `function` once on these arguments, recording it. Without `launch` nothing is computed."""
+    """Run `function` once on these arguments, recording it. Without `launch` nothing is computed; without
+    `compiled` nothing is compiled either, and the result is the plan (`compile.Planned`).
+    """
     reached: set[int] = set()
     plain = False
     while True:
@@ -107,6 +110,7 @@ def record(
         call = _Call(trace, function, args, kwargs, whole, reached)
         try:
             result = call.run_body()
+            call.compiled = compiled
             break
         except Restart as restart:
             if restart.container is None:
@@ -149,6 +153,7 @@ class _Call:
         self.surroundings = Surroundings(function, self.source, self.trace.numbers, self.arguments.rebuilt)
         self.surroundings.scan(self.arguments.objects)
         self.changes: list[tuple[Slot, Any]] = []
+        self.compiled = True
 
     def run_body(self) -> Any:
         """Run the body. Afterwards its surroundings are as before, and `changes` tells what it rebound."""
@@ -238,6 +243,10 @@ class _Call:
         self._keep_constants(frozen, results)
         self._check_numbers(source)
         graph = trace.finish([s.pending for s in results.outputs])  # type: ignore[misc]
+        if not self.compiled:
+            self.surroundings.restore_contents()
+            trace.reset()
+            return Recorded(compile.plan_graph(graph), None, set())
         recorded = time.perf_counter()
         schedule = compile.compile_graph(graph)
         compiled = time.perf_counter()
