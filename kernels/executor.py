@@ -7,7 +7,7 @@ whose predecessors are done stand in a heap of ready tasks; threads (`work`, `wa
 run chunks of it without the lock, and under the lock again mark it done, which makes others ready. Python
 tasks wait in a heap of their own, from which host threads take them (`take_host`) and end them (`complete`).
 
-Everything but four words is guarded by the one lock: TASK_CLAIMED, from which threads draw the chunks of a
+Everything else than this is guarded by the one lock: TASK_CLAIMED, from which threads draw the chunks of a
 task, THREAD_IDLE, on which an idle thread spins, and ENGINE_PAUSED and THREAD_STOP, read between chunks.
 
     lock; task = pick(); unlock; status = run_chunks(task); lock; leave(task)  # every thread, again and again

@@ -24,6 +24,7 @@ from tracejit.kernels.executor_layout import (
     REQUEST_ROOT,
     REQUEST_USER_COUNT,
     REQUEST_USERS,
+    SHARES,
     TASK_ACTIVE,
     TASK_BEFORE,
     TASK_BLOCK,
@@ -131,7 +132,8 @@ def reset_tasks(instance):
         put(task, TASK_UNMET, get(task, TASK_BEFORE) + get(task, TASK_USE_COUNT))
         put(task, TASK_ACTIVE, 0)
         put(task, TASK_STATUS, 0)
-        put(task, TASK_CLAIMED, 0)
+        for share in range(SHARES):
+            put(task, TASK_CLAIMED + 8 * share, 0)
         task += TASK_BYTES
 
 

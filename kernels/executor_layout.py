@@ -93,8 +93,14 @@ TASK_CHILD = 160  # heap links
 TASK_SIBLING = 168
 TASK_PREVIOUS = 176  # links in the list of started tasks
 TASK_NEXT = 184
-TASK_CLAIMED = 192  # atomic: chunks handed out; a cache line of its own
+TASK_CLAIMED = 192  # atomic: chunks handed out of each share; a cache line of its own
 TASK_BYTES = 256
+
+SHARES = 8
+"""A task's chunks fall into this many shares of neighbours, if there are as many. A thread first takes the
+chunks of its home, one after the other: where two threads take turns at neighbouring chunks, each processor
+fetches ahead what the other one writes.
+"""
 
 # --- Instance -----------------------------------------------------------------------------------------------
 INSTANCE_ENGINE = 0  # static
@@ -133,6 +139,7 @@ THREAD_SCRATCH_BYTES = 208
 THREAD_NEED = 216  # bytes it lacked
 THREAD_NUMBER = 224  # static: what the profiler records
 THREAD_TIME = 232  # struct timespec
+THREAD_HOME = 248  # static: the share of a task that it begins with
 THREAD_IDLE = 256  # atomic: AWAKE, SPINNING or ASLEEP; a cache line of its own
 THREAD_BYTES = 320
 

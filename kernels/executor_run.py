@@ -25,6 +25,7 @@ from tracejit.kernels.executor_layout import (
     INSTANCE_SCRATCH,
     INSTANCE_SEQUENCE,
     NEVER,
+    SHARES,
     TASK_ACTIVE,
     TASK_BLOCK,
     TASK_CHUNK,
@@ -38,6 +39,7 @@ from tracejit.kernels.executor_layout import (
     TASK_STATUS,
     TASK_UNITS,
     THREAD_DEADLINE,
+    THREAD_HOME,
     THREAD_LIMIT,
     THREAD_NEED,
     THREAD_NUMBER,
@@ -96,25 +98,60 @@ def pick(engine, thread):
 
 
 @native
+def share_count(task):
+    """Into how many shares the chunks of `task` fall."""
+    return SHARES if get(task, TASK_CHUNKS) >= SHARES else 1
+
+
+@native
+def share_start(task, share):
+    """The first chunk of a share of `task`; of the share after the last one, the number of chunks."""
+    chunks = get(task, TASK_CHUNKS)
+    return chunks * share // SHARES if chunks >= SHARES else chunks * share
+
+
+@native
+def has_chunks(task):
+    """Whether chunks of `task` are left to take."""
+    for share in range(share_count(task)):
+        size = share_start(task, share + 1) - share_start(task, share)
+        if load_acquire(task + TASK_CLAIMED + 8 * share) < size:  # pairs with atomic_add in `run_chunks`
+            return True
+    return False
+
+
+@native
+def take_all(task):
+    """Leave no chunks of `task` to take."""
+    for share in range(share_count(task)):
+        # pairs with atomic_add in `run_chunks`
+        store_release(task + TASK_CLAIMED + 8 * share, get(task, TASK_CHUNKS))
+
+
+@native
 def run_chunks(engine, thread, task):
     """Run chunks of `task` until none is left or `thread` has to leave; the smallest nonzero status."""
     function, block = get(task, TASK_FUNCTION), get(task, TASK_BLOCK)
     units, chunk, chunks = get(task, TASK_UNITS), get(task, TASK_CHUNK), get(task, TASK_CHUNKS)
     scratch, deadline = get(thread, THREAD_SCRATCH), get(thread, THREAD_DEADLINE)
-    smallest = 0
-    while True:
-        index = atomic_add(task + TASK_CLAIMED, 1)  # pairs with itself: each index goes to one thread
-        if index >= chunks:
-            return smallest
-        low = index * chunk
-        status = call_kernel(function, block, low, min(low + chunk, units), scratch)
-        if status != 0 and (smallest == 0 or status < smallest):
-            smallest = status
-        if chunks > 1:
-            halted = load_acquire(engine + ENGINE_PAUSED)  # pairs with store_release in `quiesce`
-            halted |= load_acquire(thread + THREAD_STOP)  # pairs with store_release in `stop_thread`
-            if halted != 0 or now(thread) >= deadline:
-                return smallest
+    home, smallest = get(thread, THREAD_HOME), 0
+    for turn in range(share_count(task)):
+        share = home ^ turn if chunks >= SHARES else 0
+        first, claimed = share_start(task, share), task + TASK_CLAIMED + 8 * share
+        size = share_start(task, share + 1) - first
+        index = atomic_add(claimed, 1)  # pairs with itself: each index goes to one thread
+        while index < size:
+            low = (first + index) * chunk
+            status = call_kernel(function, block, low, min(low + chunk, units), scratch)
+            if status != 0 and (smallest == 0 or status < smallest):
+                smallest = status
+            if chunks > 1:
+                halted = load_acquire(engine + ENGINE_PAUSED)  # pairs with store_release in `quiesce`
+                halted |= load_acquire(thread + THREAD_STOP)  # pairs with store_release in `stop_thread`
+                if halted != 0 or now(thread) >= deadline:
+                    return smallest
+            index = atomic_add(claimed, 1)
+    return smallest
 
 
 @native
@@ -140,7 +177,7 @@ def leave(engine, task, status):
     smallest = get(task, TASK_STATUS)
     if status != 0 and (smallest == 0 or status < smallest):
         put(task, TASK_STATUS, status)
-    if load_acquire(task + TASK_CLAIMED) < get(task, TASK_CHUNKS):  # pairs with atomic_add in `run_chunks`
+    if has_chunks(task):
         return  # it stands in the list of started tasks, and `pass_on` finds somebody for it
     if get(task, TASK_LISTED) != 0:
         unlist_started(engine, task)
@@ -154,7 +191,7 @@ def leave(engine, task, status):
 def execute(engine, thread, task):
     """Run a picked task, or skip it if its launch has failed. The lock is held before and after."""
     if get(get(task, TASK_INSTANCE), INSTANCE_ERROR) != 0:
-        store_release(task + TASK_CLAIMED, get(task, TASK_CHUNKS))  # pairs with atomic_add in `run_chunks`
+        take_all(task)
     put(engine, ENGINE_ACTIVE, get(engine, ENGINE_ACTIVE) + 1)
     put(task, TASK_ACTIVE, get(task, TASK_ACTIVE) + 1)
     start = 0

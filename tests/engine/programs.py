@@ -53,6 +53,14 @@ def spin(block, low, high, scratch):
     return 0
 
 
+def count(block, low, high, scratch):
+    """output[i] += 1 for the units."""
+    output = pointer(load(block, int64), int64)
+    for i in range(low, high):
+        output[i] += 1
+    return 0
+
+
 def check(block, low, high, scratch):
     """Fail with 1 + i for the first i of the units whose input[i] is negative."""
     values = pointer(load(block + 8, int64), int64)
@@ -76,7 +84,7 @@ def compiled(name, entries):
 
 @functools.cache
 def addresses():
-    return compiled("kernels", [Entry(f.__name__, f) for f in (nothing, mix, fill, spin, check)])
+    return compiled("kernels", [Entry(f.__name__, f) for f in (nothing, mix, fill, spin, count, check)])
 
 
 def task(kernel, block=0, units=1, chunk=1, **rest):

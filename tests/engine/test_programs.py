@@ -170,6 +170,21 @@ def test_a_long_task_is_shared_by_worker_and_waiting_thread():
     assert np.count_nonzero(out) == 64
 
 
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_every_unit_is_run_once(workers):
+    """Whatever the number of chunks: fewer than shares, not a multiple of them, with a short last chunk."""
+    engine.set_workers(workers)
+    for units in range(1, 40):
+        for chunk in (1, 3):
+            out, variable = np.zeros(units, np.int64), Variable()
+            program = Program(
+                [task("count", 0, units, chunk, uses=(0,), cost=BIG)], [0], [(0, 0, 0)], arguments=[FRESH]
+            )
+            program.launch(pack((out.ctypes.data, variable)), (out, variable))
+            engine.wait(variable)
+            assert (out == 1).all()
+
+
 def test_priorities_order_ready_native_tasks():
     """With all ready at once and one thread, higher priority runs first, then program order."""
     engine.set_workers(0)

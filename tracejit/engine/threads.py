@@ -23,7 +23,9 @@ from tracejit.errors import ArgumentError
 from tracejit.kernels.executor_layout import (
     ENGINE_SPIN,
     ENGINE_WORKERS,
+    SHARES,
     THREAD_BYTES,
+    THREAD_HOME,
     THREAD_NEED,
     THREAD_NUMBER,
     THREAD_SCRATCH,
@@ -31,6 +33,11 @@ from tracejit.kernels.executor_layout import (
 )
 
 SLICE = 50_000_000  # nanoseconds between looks at pending signals
+
+HOMES = (0, 4, 2, 6, 1, 5, 3, 7)
+"""The shares of a task that the thread that waits and the workers begin with: far apart, however many threads
+there are.
+"""
 
 _numbers = itertools.count()
 _local = threading.local()
@@ -148,6 +155,7 @@ class Workers:
 
     def _start(self, index: int) -> None:
         thread = Thread(f"worker {index}")
+        thread.words[THREAD_HOME >> 3] = HOMES[(index + 1) % SHARES]
         python = threading.Thread(target=_work, args=(thread,), name=f"tracejit worker {index}", daemon=True)
         python.start()
         self._running.append((thread, python))
