@@ -38,7 +38,10 @@ PANEL_BYTES = 1 << 19  # half of a common L2 cache: the panel of C that an epilo
 PANEL_EXTENT = 512  # packing the other operand again costs about 24 rows' worth of arithmetic: below 5 %
 SPLIT_WORK = 1 << 20  # multiply-adds times 2 below which a product is one unit (about 10 us)
 CHUNK_WORK = 1 << 18  # what one grab of units should be worth, for batches of tiny products
-STEP = 16  # panels end on multiples of the register tile
+STEP = 16  # panels end on multiples of the register tile, in rows
+TILE_BYTES = 128  # columns of a register tile, see `is_tiled`
+TILED_ROWS = 5  # with fewer rows most of a tile is wasted, and BLAS is faster
+TILED_STRIDE = 2048  # bytes between rows of B up to which reading it in place is faster than copying it
 
 
 class Gemm(enum.IntEnum):
@@ -76,6 +79,7 @@ class Gemm(enum.IntEnum):
     EPILOGUE = 21
     EPILOGUE_BLOCK = 22
     IN_SCRATCH = 23  # 1: C counts bytes from the start of the scratch memory
+    TILED = 24  # 1: by `tracejit.kernels.gemm_tiles` instead of BLAS
 
 
 class Operand(NamedTuple):
@@ -201,9 +205,9 @@ def gemm_plan(batch: int, m: int, n: int, k: int, itemsize: int = 4, *, epilogue
     rows, columns = m, n
     if 2 * m * n * max(k, 1) >= SPLIT_WORK:
         if epilogue or m >= n:
-            rows = _panel(batch, m, n * itemsize)
+            rows = _panel(batch, m, n * itemsize, STEP)
         else:
-            columns = _panel(batch, n, m * itemsize)
+            columns = _panel(batch, n, m * itemsize, TILE_BYTES // itemsize)
     row_panels, column_panels = ceil_div(m, rows), ceil_div(n, columns)
     chunk = max(1, CHUNK_WORK // (2 * rows * columns * max(k, 1)))
     return GemmPlan(rows, row_panels, columns, column_panels, batch * row_panels * column_panels, chunk)
@@ -214,7 +218,7 @@ def most_panel_bytes(line_bytes: int) -> int:
     return max(PANEL_EXTENT * line_bytes, PANEL_BYTES)
 
 
-def _panel(batch: int, extent: int, line_bytes: int) -> int:
+def _panel(batch: int, extent: int, line_bytes: int, step: int) -> int:
     """How much of the split side is one panel: its part of C fits the cache, or packing dominates otherwise.
 
     Where units are few their number is even, so that two workers balance.
@@ -222,7 +226,7 @@ def _panel(batch: int, extent: int, line_bytes: int) -> int:
     panels = ceil_div(extent, max(PANEL_EXTENT, PANEL_BYTES // line_bytes))
     if batch * panels % 2 and batch * panels < 8:
         panels += 1
-    return min(extent, ceil_div(ceil_div(extent, panels), STEP) * STEP)
+    return min(extent, ceil_div(ceil_div(extent, panels), step) * step)
 
 
 def gemm_slots(layout: GemmLayout, plan: GemmPlan, dtype: str) -> dict[Gemm, int]:
@@ -248,4 +252,17 @@ def gemm_slots(layout: GemmLayout, plan: GemmPlan, dtype: str) -> dict[Gemm, int
         Gemm.ROW_PANELS: plan.row_panels,
         Gemm.PANEL_COLUMNS: plan.panel_columns,
         Gemm.COLUMN_PANELS: plan.column_panels,
+        Gemm.TILED: int(letter is not None and is_tiled(layout, plan, {"s": 4, "d": 8}[letter])),
     }
+
+
+def is_tiled(layout: GemmLayout, plan: GemmPlan, itemsize: int) -> bool:
+    """Whether a product of floats is computed by `tracejit.kernels.gemm_tiles`: panels of whole tiles, and
+    rows of B that are contiguous and close together. GFLOP/s of one thread in float32 against BLAS:
+    32 x 128 @ 128 x 512 114 : 83, half of its rows 111 : 68, 128 x 784 @ 784 x 512 116 : 102, but
+    256 x 256 @ 256 x 4096 53 : 93.
+    """
+    columns = TILE_BYTES // itemsize
+    whole = layout.n % columns == 0 and plan.panel_columns % columns == 0
+    near = not layout.b.transposed and layout.b.leading * itemsize <= TILED_STRIDE
+    return whole and near and layout.m >= TILED_ROWS and min(layout.n, layout.k) > 1

@@ -22,6 +22,7 @@ from numba.extending import intrinsic
 
 from tracejit.kernels.blas import Gemm
 from tracejit.kernels.blocks import Copy, ScatterAdd
+from tracejit.kernels.gemm_tiles import make_tiled_product
 from tracejit.kernels.memory import call_kernel, pointer, slot
 from tracejit.kernels.target import subroutine
 
@@ -133,11 +134,13 @@ def clear(c, n, r0, r1, c0, c1, dtype):
 
 
 def make_blas_product(dtype, itemsize):
-    """A panel of one product by BLAS.
+    """A panel of one product by BLAS, or in register tiles if the block says so.
 
     A single row or column goes to ``gemv``, ten times faster than ``gemm`` there. It adds to zeros: versions
     of OpenBLAS have differed on whether ``beta = 0`` reads the result.
     """
+
+    tiled = make_tiled_product(dtype, itemsize)
 
     @subroutine
     def product(block, a, b, c, r0, r1, c0, c1):
@@ -148,6 +151,9 @@ def make_blas_product(dtype, itemsize):
         b_down, b_across = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED)
         a, b, c = a + itemsize * r0 * a_down, b + itemsize * c0 * b_across, c + itemsize * (r0 * n + c0)
         rows, columns = r1 - r0, c1 - c0
+        if slot(block, Gemm.TILED) != 0:
+            tiled(a, a_down, a_across, b, b_down, c, n, rows, columns, k, False)
+            return
         if k == 0 or m == 1 or n == 1:
             clear(c, n, 0, rows, 0, columns, dtype)
         if k == 0:

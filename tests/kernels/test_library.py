@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.native import SIGNATURE, address, block_of, random_ranges, run
-from tracejit.kernels.blas import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots
+from tracejit.kernels.blas import TILE_BYTES, Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots
 from tracejit.kernels.blocks import Copy, ScatterAdd, copy_plan, scatter_plan
 from tracejit.kernels.library import LIBRARY, NUMBERS
 
@@ -76,6 +76,42 @@ def test_gemm_random_shapes_layouts_and_splits(dtype, seed):
     block, units = gemm_block(a, b, c, panel=[int(rng.integers(1, extent + 1)) for extent in (m, n)])
     run(address("gemm", dtype), block, random_ranges(rng, units))
     assert_product(c, a, b, dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("rows", [5, 7, 8, 9, 15, 16, 31])
+@pytest.mark.parametrize("depth", [2, 37, 512, 1100])
+def test_register_tiles_whatever_the_split(dtype, rows, depth):
+    rng = np.random.default_rng(rows * depth)
+    columns = 3 * TILE_BYTES // np.dtype(dtype).itemsize
+    wide = random_array(rng, (depth, columns + 5), dtype)
+    b = wide[None, :, :columns]
+    upright, lying = random_array(rng, (1, rows, depth), dtype), random_array(rng, (1, depth, rows), dtype)
+    for a in (upright, lying.swapaxes(1, 2)):
+        results = []
+        for panel in [(rows, columns), (4, columns), (rows, columns // 3), (1, columns // 3)]:
+            c = np.full((1, rows, columns), np.nan, dtype)
+            block, units = gemm_block(a, b, c, panel=panel)
+            assert block[Gemm.TILED] == 1
+            run(address("gemm", dtype), block, [(0, units)])
+            results.append(c)
+        assert_product(results[0], a, b, dtype)
+        for other in results[1:]:
+            np.testing.assert_array_equal(other, results[0])
+
+
+def test_register_tiles_need_whole_tiles_and_rows_close_together():
+    a, plenty = np.ones((1, 8, 8), np.float32), np.ones((1, 8, 4096), np.float32)
+    tiled = {}
+    for name, b in {
+        "whole": plenty[:, :, :64].copy(),
+        "odd": plenty[:, :, :50].copy(),
+        "far": plenty[:, :, :64],
+        "transposed": np.ones((1, 64, 8), np.float32).swapaxes(1, 2),
+    }.items():
+        block, _ = gemm_block(a, b, np.empty((1, 8, b.shape[2]), np.float32))
+        tiled[name] = bool(block[Gemm.TILED])
+    assert tiled == {"whole": True, "odd": False, "far": False, "transposed": False}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
