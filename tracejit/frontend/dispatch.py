@@ -19,7 +19,7 @@ from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.location import user_location
 from tracejit.frontend.number import NumberProxy
 from tracejit.frontend.promotion import Operand
-from tracejit.frontend.recording import Number, Recording, lock
+from tracejit.frontend.recording import Number, Recording, lock, thread
 from tracejit.ir.graph import Value
 from tracejit.ir.op import Op
 from tracejit.ir.types import Device
@@ -28,6 +28,9 @@ from tracejit.ops import astype, less, where
 from tracejit.ops import copy as copy_op
 from tracejit.ops import full as full_op
 
+_OWN = frozenset({NumberProxy, bool, int, float})
+"""Types of operands, besides arrays, without code of the user's."""
+
 _INTEGER = (int, NumberProxy)
 """Types of operands that may be integers too large for a dtype."""
 
@@ -35,6 +38,13 @@ _INTEGER = (int, NumberProxy)
 def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
     """Record `op` on promoted and broadcast operands, and wrap its results."""
     operands = tuple(as_operand(op.name, x) for x in operands)
+    trace = thread.trace
+    if trace is not None and all(type(x) in _OWN or isinstance(x, ArrayCore) for x in operands):
+        return trace.alone(_apply, op, operands, attrs)
+    return _apply(op, operands, attrs)
+
+
+def _apply(op: Op, operands: tuple[Operand, ...], attrs: dict[str, Any]) -> Any:
     if op.arity == 2 and promotion.mixed_signs(operands) and promotion.is_comparison(op):
         return _compare_mixed(op, *operands)
     dtypes = promotion.promoted(op, operands)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -95,6 +95,10 @@ class Recording(Builder):
         self.defined: set[Value] = set()
         self.scalars: dict[tuple[Any, ...], Value] = {}
         self.bytes = 0
+
+    def alone(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call something that calls no code of the user's; a trace does not watch it."""
+        return function(*args, **kwargs)
 
     # -- values ----------------------------------------------------------------------------------------------
 

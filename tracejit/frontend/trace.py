@@ -9,6 +9,8 @@ result is right.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,7 @@ from tracejit.frontend.number import Numbers
 from tracejit.frontend.recording import Number, Overlap, Recording, Window
 from tracejit.frontend.storage import Storage
 from tracejit.ir.graph import Value
+from tracejit.ir.op import Op
 from tracejit.ir.view import View
 
 UINT64 = np.dtype("uint64")
@@ -70,6 +73,28 @@ class Trace(EagerRecording):
         self.aliased: set[Storage] = set()  # storages that must enter whole next time
         self.transient = False  # piecewise for a reason that later calls need not have
         self.vouched = 0  # how many `tj.pure` functions are running
+        self.tracing: Any = None  # what `sys.settrace` reports to while the body runs, see `watch`
+
+    def alone(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """As in every recording; nothing in it is reported to the watcher."""
+        tracing = self.tracing
+        if tracing is None:
+            return function(*args, **kwargs)
+        self.tracing = None
+        sys.settrace(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            sys.settrace(tracing)
+            self.tracing = tracing
+
+    def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
+        """As in every recording."""
+        return self.alone(super().emit, op, *inputs, location=location, **attrs)
+
+    def read(self, storage: Storage, wanted: View) -> Value:
+        """As in every recording."""
+        return self.alone(super().read, storage, wanted)
 
     # -- numbers ---------------------------------------------------------------------------------------------
 
@@ -117,7 +142,7 @@ class Trace(EagerRecording):
 
     def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
         """As in eager code, but memory that two storages share cannot be replayed."""
-        if not self.piecewise:
+        if not self.piecewise and not self.windows.get(storage):
             others = [s for s in self.windows if self.windows[s] and self.share(s, storage)]
             if others:
                 self._aliases(storage, *others)
@@ -140,7 +165,7 @@ class Trace(EagerRecording):
                 ),
                 user_location(),
             )
-        super().write(storage, wanted, new)
+        self.alone(super().write, storage, wanted, new)
 
     def _aliases(self, *storages: Storage) -> None:
         """Two arrays share memory unexpectedly: next time their storages enter whole."""

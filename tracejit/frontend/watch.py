@@ -8,6 +8,16 @@ piecewise, and so does a function of Python's library outside the modules known 
 
 The lines that run are noted, too: names on other lines need no guards. What is inside a function vouched for
 with `tj.pure` is not watched.
+
+What this package does is not watched either, as reports of its calls would take five times as long as its
+work. The watcher *rests* from the moment code of ours is entered until it is left, as `sys.settrace` reports.
+In between only calls of Python functions are reported, so code of the user's that ours calls (a loss
+function, an operator of a class, a callback, a generator) wakes it:
+
+    tj.grad(loss)(w)     called: rest     loss(w) called: wake     w * w called: rest, left: wake     ...
+
+So it is awake whenever code of the user's runs. Sections of a trace that call nobody else (`Trace.alone`) do
+without reports altogether.
 """
 
 from __future__ import annotations
@@ -18,6 +28,7 @@ import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -106,7 +117,7 @@ _CHANGING = frozenset(
         *("__enter__", "__exit__"),
     }
 )
-OURS = {
+NO_ARRAY_WORK = {
     engine.push.__code__: "tj.engine.push",
     engine.wait_all.__code__: "tj.wait_all",
     random.seed.__code__: "tj.random.seed",
@@ -114,6 +125,25 @@ OURS = {
 """Functions of this package that are no array work."""
 LOOKS_INTO = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "frombuffer", "fromiter"})
 """NumPy functions that hand a captured array's content to Python without asking the array."""
+
+SWITCHES = sys.version_info < (3, 12)
+"""Whether the watcher rests. From Python 3.12 on, each switch would make all code be instrumented anew."""
+
+USERS, OURS, LIBRARY = 0, 1, 2
+
+
+class _Whose(dict[Any, int]):
+    """By a module's name: whose code it is. Asked at every call, so answers are kept."""
+
+    def __missing__(self, module: str | None) -> int:
+        whose = USERS
+        if trusted(module):
+            whose = OURS if str(module).partition(".")[0] == "tracejit" else LIBRARY
+        self[module] = whose
+        return whose
+
+
+WHOSE = _Whose()
 
 REMEDY = "call it outside, pass its result as an argument, or wrap it in tj.callback or tj.pure"
 
@@ -150,85 +180,146 @@ def impure(function: Any) -> str | None:
 def _impure_library(frame: Any) -> str | None:
     """The name of a library function written in Python that is not known to be pure."""
     code, module = frame.f_code, frame.f_globals.get("__name__") or ""
-    if code in OURS:
-        return OURS[code]
+    if code in NO_ARRAY_WORK:
+        return NO_ARRAY_WORK[code]
     if module.startswith(NUMPY_EFFECTS) or module.partition(".")[0] not in PURE_LIBRARY:
         return f"{module}.{code.co_qualname}"
     return None
 
 
-@contextmanager
-def watching(trace: Trace, surroundings: Surroundings) -> Iterator[None]:
-    """Report calls of this thread to the trace while its body runs."""
+class Watcher:
+    """Tells a trace and its surroundings what the body calls. Callbacks of the interpreter are methods with
+    its arguments: a frame, an event, and what the event is about.
 
-    def called(frame: Any) -> None:
-        code = frame.f_code
+    rests: whether code of this package runs, so that calls into C need not be reported.
+    """
+
+    def __init__(self, trace: Trace, surroundings: Surroundings) -> None:
+        self.trace, self.surroundings = trace, surroundings
+        self.rests = False
+        self._profiler, self._collecting = sys.getprofile(), gc.isenabled()
+        # Else a debugger or coverage needs the events: all lines count as executed, and nothing rests.
+        self._traces = sys.gettrace() is None
+
+    def start(self) -> None:
+        """Watch this thread from now on."""
+        gc.disable()  # what the collector calls (finalizers, gc.callbacks) would look like calls of the body
+        sys.setprofile(self.profile)
+        if self._traces:
+            self.trace.tracing = self.enter if SWITCHES else None
+            sys.settrace(self.enter)
+
+    def stop(self) -> None:
+        """Watch no more."""
+        sys.setprofile(self._profiler)
+        if self._traces:
+            self.trace.tracing = None
+            sys.settrace(None)
+        if self._collecting:
+            gc.enable()
+
+    # -- events ----------------------------------------------------------------------------------------------
+
+    def profile(self, frame: FrameType, event: str, argument: Any) -> None:
+        """A function was called or left, unless this rests."""
+        if self.trace.piecewise:
+            self.stop()
+        elif self.trace.vouched:
+            return
+        elif event == "call":
+            self.called(frame)
+        elif event == "c_call":
+            self.called_c(frame, argument)
+
+    def enter(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """A Python function was called; gives what is told of its lines, or of its end."""
+        whose = WHOSE[frame.f_globals.get("__name__")]
+        if whose and self.rests:
+            return None
+        if self.trace.vouched:
+            return None
+        if whose == OURS:
+            return self.rest(frame)
+        self.wake()
+        return self.note_line if not whose else None
+
+    def note_line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """A line of the user's code is about to run."""
+        if event == "line":
+            self.surroundings.executed.setdefault(frame.f_code, set()).add(frame.f_lineno)
+        return self.note_line
+
+    # -- rest ------------------------------------------------------------------------------------------------
+
+    def rest(self, frame: FrameType) -> Any:
+        """Code of this package was called: report only Python functions, until `frame` is left."""
+        if not SWITCHES or frame.f_code in NO_ARRAY_WORK:
+            return None
+        self.rests = True
+        sys.setprofile(None)
+        frame.f_trace_lines = False
+        return self.leave
+
+    def leave(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """Something happened in the frame that is this package's door."""
+        if event == "return":
+            self.wake()
+        return self.leave
+
+    def wake(self) -> None:
+        """Report everything again."""
+        if self.rests:
+            self.rests = False
+            sys.setprofile(self.profile)
+
+    # -- calls -----------------------------------------------------------------------------------------------
+
+    def called(self, frame: FrameType) -> None:
+        """A Python function was called."""
+        code, surroundings = frame.f_code, self.surroundings
         if code in surroundings.executed:
             return
         if trusted(frame.f_globals.get("__name__")):
             caller = frame.f_back
             if caller is not None and not trusted(caller.f_globals.get("__name__")):
-                name = _impure_library(frame)
-                if name is not None:
-                    trace.give_up(f"{name}() may have an effect or give another result on every call", REMEDY)
+                self._give_up(_impure_library(frame))
             return
         known = surroundings.enter(code, frame.f_globals)
         surroundings.executed[code] = set()
-        trace.captured = list(surroundings.held.values())
+        self.trace.captured = list(surroundings.held.values())
         if not known:
-            trace.give_up(
+            self.trace.give_up(
                 f"{code.co_qualname} is a closure that was not found by name, so what it captured cannot be "
                 "watched",
                 "call it by a global or local name of the traced function",
             )
 
-    def called_c(frame: Any, function: Any) -> None:
+    def called_c(self, frame: FrameType, function: Any) -> None:
+        """A C function was called."""
         if trusted(frame.f_globals.get("__name__")):
             return
         name = impure(function)
         if name is not None:
-            trace.give_up(f"{name}() may have an effect or give another result on every call", REMEDY)
+            self._give_up(name)
             return
         owner = getattr(function, "__self__", None)
         if isinstance(owner, (list, dict, set, collections.deque)):
-            surroundings.touched.add(id(owner))
+            self.surroundings.touched.add(id(owner))
         elif getattr(function, "__name__", "") in LOOKS_INTO and getattr(np, function.__name__) is function:
-            for held in surroundings.held.values():
+            for held in self.surroundings.held.values():
                 held.is_data = True
 
-    def profile(frame: Any, event: str, argument: Any) -> None:
-        if trace.piecewise:
-            stop()
-        elif trace.vouched:
-            return
-        elif event == "call":
-            called(frame)
-        elif event == "c_call":
-            called_c(frame, argument)
+    def _give_up(self, name: str | None) -> None:
+        if name is not None:
+            self.trace.give_up(f"{name}() may have an effect or give another result on every call", REMEDY)
 
-    def enter(frame: Any, event: str, argument: Any) -> Any:
-        return None if trace.vouched or trusted(frame.f_globals.get("__name__")) else note_line
 
-    def note_line(frame: Any, event: str, argument: Any) -> Any:
-        if event == "line":
-            surroundings.executed.setdefault(frame.f_code, set()).add(frame.f_lineno)
-        return note_line
-
-    before, collecting = sys.getprofile(), gc.isenabled()
-    lines = sys.gettrace() is None  # else a debugger or coverage needs it, and all lines count as executed
-
-    def stop() -> None:
-        sys.setprofile(before)
-        if lines:
-            sys.settrace(None)
-        if collecting:
-            gc.enable()
-
-    gc.disable()  # what the collector calls (finalizers, gc.callbacks) would look like calls of the body
-    sys.setprofile(profile)
-    if lines:
-        sys.settrace(enter)
+@contextmanager
+def watching(trace: Trace, surroundings: Surroundings) -> Iterator[None]:
+    """Report calls of this thread to the trace while its body runs."""
+    watcher = Watcher(trace, surroundings)
+    watcher.start()
     try:
         yield
     finally:
-        stop()
+        watcher.stop()

@@ -1,0 +1,285 @@
+"""What the body calls is seen wherever it is called: also by code of this package, and after that."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import time
+import types
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tracejit.errors import ReplayError
+from tracejit.frontend import watch
+from tracejit.frontend.kinds import trusted
+from tracejit.frontend.recording import thread
+from tracejit.frontend.trace import Trace
+
+MARKS = (time.time, time.monotonic, time.process_time, os.getpid, os.getppid, threading.get_ident)
+SCALE = 1.0
+
+
+class Index:
+    """An index or a shape that asks the clock."""
+
+    def __index__(self):
+        time.time()
+        return 1
+
+
+class Operand:
+    """An operand that asks the clock when it becomes an array."""
+
+    def __dlpack__(self, **_options):
+        time.time()
+        return np.ones(3, np.float32).__dlpack__()
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+class Loud(float):
+    """A number that asks the clock when it is written down."""
+
+    def __repr__(self):
+        time.time()
+        return float.__repr__(self)
+
+
+class Sequence(list):
+    """A list that asks the clock for its items."""
+
+    def __iter__(self):
+        time.time()
+        return super().__iter__()
+
+
+def clocked(x):
+    time.time()
+    return (x * x).sum()
+
+
+def pieces(x):
+    yield x
+    time.time()
+    yield x
+
+
+def rescued(x):
+    try:
+        x @ tj.ones((7, 7))
+    except tj.errors.ShapeError:
+        time.time()
+    return x
+
+
+def rescued_within(x):
+    def fails(x):
+        raise KeyError
+
+    try:
+        tj.tree.map(fails, [x])
+    except KeyError:
+        time.time()
+    return x
+
+
+BODIES = {
+    "a loss": lambda x: tj.grad(clocked)(x),
+    "a value and its gradient": lambda x: tj.value_and_grad(clocked)(x),
+    "a pull-back": lambda x: tj.vjp(clocked, x)[0],
+    "a loss in a loss": lambda x: tj.grad(lambda y: (tj.grad(clocked)(y) * y).sum())(x),
+    "a leaf": lambda x: tj.tree.map(clocked, {"a": x}),
+    "an index": lambda x: x[Index()],
+    "a shape": lambda x: x + tj.ones((Index(),)),
+    "an axis": lambda x: x.reshape(1, 3).sum(axis=Index()),
+    "an operand": lambda x: tj.add(x, Operand()),
+    "a number": lambda x: x * Loud(2.0),
+    "a sequence": lambda x: tj.stack(Sequence([x, x])),
+    "an iterator": lambda x: tj.stack(list(pieces(x))),
+    "the same line, after": lambda x: tj.exp(x) * (time.time() > 0),
+    "the same line, before": lambda x: (time.time() > 0) * tj.exp(x),
+    "between operators": lambda x: (x + 1, time.time(), x + 2)[0],
+    "after a loss": lambda x: (tj.grad(lambda y: (y * y).sum())(x), time.time())[0],
+    "after an attribute": lambda x: x * (x.shape[0] + (time.time() < 0)),
+    "after an error": rescued,
+    "after an error in a function": rescued_within,
+}
+
+
+@pytest.mark.parametrize("what", BODIES)
+def test_a_clock_is_seen(what):
+    body = BODIES[what]
+
+    @tj.jit
+    def step(x):
+        return body(x)
+
+    @tj.jit(strict=True)
+    def strict(x):
+        return body(x)
+
+    step(tj.ones(3))
+    assert "time.time()" in step.explain()
+    with pytest.raises(ReplayError, match=r"time\.time\(\)"):
+        strict(tj.ones(3))
+    assert sys.getprofile() is None
+
+
+def test_functions_called_by_ours_alone_are_guarded(monkeypatch):
+    def loss(x):
+        return (x * x * SCALE).sum()
+
+    @tj.jit(strict=True)
+    def step(x):
+        return tj.grad(loss)(x)
+
+    assert step(tj.ones(2)).tolist() == [2, 2]
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", 3.0)
+    assert step(tj.ones(2)).tolist() == [6, 6]
+    assert step.cache_info().traces == 2
+
+
+def test_a_function_vouched_for_is_not_watched_when_ours_calls_it():
+    seen = []
+
+    @tj.pure
+    def note(x):
+        seen.append(time.time())
+        return x
+
+    @tj.jit(strict=True)
+    def step(x):
+        return tj.tree.map(note, [x])[0] * 2
+
+    for _ in range(3):
+        assert step(tj.ones(1)).tolist() == [2]
+    assert len(seen) == 1
+
+
+class Tree:
+    """A random body: functions of the user's and of this package that call one another, and C functions.
+
+    `called` lists the C functions in the order in which they ran.
+    """
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.plan = self.grow(4)
+        self.called = []
+
+    def grow(self, depth):
+        kinds = (
+            ["mark", "array"] if depth == 0 else ["mark", "array", "map", "grad", "user", "catch", "yield"]
+        )
+        count = self.random.randint(1, 4)
+        return [(self.random.choice(kinds), self.random.randrange(6), self.grow(depth - 1) if depth else [])
+                for _ in range(count)]  # fmt: skip
+
+    def run(self, x, steps):
+        for kind, number, inside in steps:
+            x = getattr(self, kind)(x, number, inside)
+        return x
+
+    def mark(self, x, number, inside):
+        MARKS[number]()
+        self.called += [MARKS[number]]
+        return x
+
+    def array(self, x, number, inside):
+        return (x * 2, tj.exp(x), x[::-1], x + x.sum(), x.reshape(1, -1)[0], x @ x + x)[number]
+
+    def map(self, x, number, inside):
+        return tj.tree.map(lambda leaf: self.run(leaf, inside), {"leaf": x})["leaf"]
+
+    def grad(self, x, number, inside):
+        return tj.value_and_grad(lambda y: self.run(y, inside).sum())(x)[1]
+
+    def user(self, x, number, inside):
+        return self.run(x, inside)
+
+    def catch(self, x, number, inside):
+        def fails(leaf):
+            self.run(leaf, inside)
+            raise KeyError
+
+        try:
+            tj.tree.map(fails, [x])
+        except KeyError:
+            return self.mark(x, number, inside)
+        raise AssertionError
+
+    def yields(self, x, inside):
+        yield self.run(x, inside)
+        yield x
+
+    def __getattr__(self, name):
+        assert name == "yield"
+        return lambda x, number, inside: tj.stack(tuple(self.yields(x, inside)))[1]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_call_of_a_random_body_is_seen(seed, monkeypatch):
+    seen = []
+
+    def impure(function):
+        if function in MARKS:
+            seen.append(function)
+
+    monkeypatch.setattr(watch, "impure", impure)
+    tree = Tree(seed)
+    tj.jit(lambda x: tree.run(x, tree.plan))(tj.ones(2))
+    assert seen == tree.called
+    assert sys.getprofile() is None
+
+
+def refuse(frame, event, argument):
+    """Report of a call where a trace is alone."""
+    module = frame.f_globals.get("__name__")
+    assert trusted(module), f"{frame.f_code.co_qualname} of {module} ran where the trace is alone"
+
+
+def alone(self, function, *args, **kwargs):
+    """`Trace.alone`, in which code of the user's raises."""
+    tracing, self.tracing = self.tracing, None
+    if tracing is None:
+        return function(*args, **kwargs)
+    sys.settrace(refuse)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        sys.settrace(tracing)
+        self.tracing = tracing
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """While a trace is alone, code of the user's raises."""
+    ours = types.FunctionType(alone.__code__, {"__name__": "tracejit.tests", "sys": sys, "refuse": refuse})
+    monkeypatch.setattr(Trace, "alone", ours)
+
+
+@pytest.mark.parametrize("what", BODIES)
+def test_nobody_runs_where_a_trace_is_alone(what, checked):
+    test_a_clock_is_seen(what)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nobody_runs_where_the_trace_of_a_random_body_is_alone(seed, checked, monkeypatch):
+    test_every_call_of_a_random_body_is_seen(seed, monkeypatch)
+
+
+@pytest.mark.skipif(not watch.SWITCHES, reason="the watcher does not rest")
+def test_the_check_above_finds_users(checked):
+    @tj.jit
+    def step(x):
+        thread.trace.alone(clocked, x)
+        return x
+
+    if sys.gettrace() is None:
+        with pytest.raises(AssertionError, match="clocked"):
+            step(tj.ones(1))
