@@ -90,6 +90,16 @@ def test_powers_are_those_of_numpy_bit_for_bit(exponent, dtype):
     np.testing.assert_array_equal(np.signbit(got[:4]), np.signbit(expected[:4]))
 
 
+@pytest.mark.parametrize("count", [8.0, 6.0])
+def test_a_mean_is_one_structure_whatever_its_count(count):
+    case = Case()
+    rows = case.b.emit(ops.sum, case.x, axes=(1,), pieces=0)
+    kept = case.view(rows, View.of_shape((4, 1)))
+    whole = case.b.emit(ops.sum, case.x, axes=(0, 1), pieces=0)
+    means = [case.b.emit(ops.divide, total, case.number(count)) for total in (rows, kept, whole)]
+    assert case.result(*means).count("divide") == 3
+
+
 @pytest.mark.parametrize(("divisor", "expected"), [(8.0, "multiply"), (-0.25, "multiply"), (3.0, "divide")])
 def test_division_by_a_power_of_two(divisor, expected):
     case = Case(F4)

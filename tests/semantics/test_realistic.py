@@ -497,6 +497,22 @@ def test_what_ordinary_bodies_do_in_python():
     replayed(step, 5)
 
 
+def test_a_mean_over_a_batch_has_one_kernel_for_all_batch_sizes():
+    """Also where the count is a power of two, by which a quotient could be a product."""
+
+    @tj.jit
+    def step(x, y):
+        return tj.nn.cross_entropy(x, y), x.mean(axis=0)
+
+    keys = []
+    for batch in (8, 12, 16, 17):
+        x = np.random.default_rng(batch).normal(size=(batch, 5)).astype(np.float32)
+        _loss, mean = step(tj.asarray(x), tj.asarray(np.arange(batch) % 5))
+        close(mean, x.mean(axis=0))
+        keys.append({kernel.key for kernel in step.schedules()[-1].kernels})
+    assert keys[0] == keys[1] == keys[2] == keys[3]
+
+
 @pytest.mark.parametrize("rows", [3, 5])
 def test_a_new_batch_size_retraces_and_shares_kernels(rows):
     @tj.jit

@@ -229,9 +229,23 @@ def _subtract_negative(r: Rewriter, x: Value, y: Value) -> Value | None:
     return r.emit(ops.add, x, negated.inputs[0]) if negated else None
 
 
+def _is_reduced(r: Rewriter, x: Value) -> bool:
+    """Whether `x` is an array of one number, or holds the results of a reduction."""
+    node = r.definition.get(x)
+    while node is not None and node.op is ops.view and node.inputs[0].type.size == x.type.size:
+        node = r.definition.get(node.inputs[0])
+    return x.type.shape == () or (node is not None and node.op.has(Trait.REDUCTION))
+
+
 @rule(ops.divide)
 def _divide_by_power_of_two(r: Rewriter, x: Value, y: Value) -> Value | None:
-    """x / 2**k is x * 2**-k where both are normal numbers: the same rounding, and a product is cheaper."""
+    """x / 2**k is x * 2**-k where both are normal numbers: the same rounding, and a product is cheaper.
+
+    A mean stays a quotient. That is one division for a whole sum; and its count is often the size of a batch,
+    on which the structure of a kernel should not depend.
+    """
+    if _is_reduced(r, x):
+        return None
     number = r.number(y)
     if number is None or not _is_whole_result(x, y) or math.frexp(number)[0] not in (0.5, -0.5):
         return None
