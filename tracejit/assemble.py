@@ -35,17 +35,11 @@ from tracejit.ir.op import Trait
 from tracejit.ir.view import View
 from tracejit.kernels.blas import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots
 from tracejit.kernels.blocks import Copy, ScatterAdd, copy_plan, scatter_plan
-from tracejit.kernels.windows import ROLES, multiply_adds, window_call
+from tracejit.kernels.windows import ROLES, window_call
 from tracejit.loader import Recipe
 from tracejit.ops.structure import CALLBACKS
 from tracejit.passes.memory import can_fail
 from tracejit.passes.plan import PlannedTask
-
-TRANSCENDENTAL_COST = 10
-"""Cost of a transcendental function of one element, in units of 0.1 ns (see `engine.Task.cost`)."""
-
-FLOPS = 10
-"""Floating point operations of a matrix product in a unit of cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,21 +290,6 @@ _JOBS: dict[str, Callable[[Node], Job]] = {
 
 
 # ---------------------------------------------------------------------------------------------------- facts
-
-
-def cost(node: Node) -> int:
-    """Estimated cost of a task: bytes of memory traffic, or as much time (0.1 ns each)."""
-    arrays = [v for v in (*node.inputs, *node.outputs) if not v.type.on_host]
-    total = sum(v.type.nbytes for v in arrays)
-    for inner in node.attrs["body"].nodes if node.op is ops.fused else (node,):
-        if inner.op is ops.matmul:
-            total += 2 * inner.output.type.size * inner.inputs[0].type.shape[-1] // FLOPS
-        elif inner.op.name in ROLES:
-            shapes = [v.type.shape for v in (*inner.inputs, inner.output)]
-            total += 2 * multiply_adds(inner.op.name, shapes, inner.attrs) // FLOPS
-        elif inner.op.has(Trait.EXPENSIVE):
-            total += inner.output.type.size * TRANSCENDENTAL_COST
-    return total
 
 
 def locations(node: Node) -> tuple[str, ...]:

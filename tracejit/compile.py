@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracejit import engine
-from tracejit.assemble import At, Distance, Job, Ref, Word, cost, failure, job, locations
+from tracejit.assemble import At, Distance, Job, Ref, Word, failure, job, locations
 from tracejit.engine import native
 from tracejit.errors import DeviceError, VerificationError
 from tracejit.ir.evaluate import evaluate, evaluate_node
@@ -125,7 +125,7 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
                 uses=blocks.uses(node),
                 can_fail=can_fail(node),
                 callable=this.callable,
-                cost=cost(node),
+                cost=task.cost,
             )
         )
     nodes = [task.node for task in memory.tasks]

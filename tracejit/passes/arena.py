@@ -1,22 +1,22 @@
 """Packing buffers into one arena: best fit, where memory is handed on only along dependencies.
 
 Buffers come in the order of their first writers. A piece of the arena whose last owner is dead may be given
-to a new buffer only if every task that touched it is an *ancestor* of the new buffer's first writer, so
-that sharing memory never makes one task wait for another: independent branches stay independent. Sets of
-tasks are integers used as bit sets (bit t: task t).
+to a new buffer only if the new buffer's first writer *knows* that every task that touched it is done; whom it
+has to wait for is part of the answer. Sets of tasks are integers used as bit sets (bit t: task t).
 
 >>> arena = Arena()
->>> a = arena.allocate(0, 100, ancestors=0)               # first written by task 0
->>> arena.release(a, 100, users=0b011, until=9)           # touched by tasks 0 and 1
->>> arena.allocate(2, 64, ancestors=0b001), arena.size    # does not wait for task 1: new memory
-(128, 192)
->>> arena.allocate(3, 64, ancestors=0b011), arena.size    # comes after both: the old memory
-(0, 192)
+>>> a, _ = arena.allocate(0, 100, known=0)            # first written by task 0
+>>> arena.release(a, 100, users=0b011, until=9)       # touched by tasks 0 and 1
+>>> arena.allocate(2, 64, known=0b001), arena.size    # knows nothing of task 1: new memory
+((128, 0), 192)
+>>> arena.allocate(3, 64, known=0b011), arena.size    # comes after both: the old memory
+((0, 3), 192)
 """
 
 from __future__ import annotations
 
 import bisect
+import functools
 from dataclasses import dataclass
 
 ALIGNMENT = 64
@@ -44,13 +44,16 @@ class Arena:
         self.size = 0
         self._holes: list[Hole] = []
 
-    def allocate(self, task: int, nbytes: int, ancestors: int) -> int:
-        """Offset of `nbytes` for a buffer whose first writer is `task`, which has these `ancestors`."""
+    def allocate(self, task: int, nbytes: int, known: int) -> tuple[int, int]:
+        """(offset, users): a place for `nbytes` that `task` writes first, and who touched it before.
+
+        `known`: the tasks that are done when `task` starts, or that it can wait for.
+        """
         size = _aligned(nbytes)
         if size == 0:
-            return 0
+            return 0, 0
         self._holes = [hole for hole in self._holes if hole.until >= task]
-        start, stop = self._best_fit(size, ~ancestors)
+        start, stop = self._best_fit(size, ~known)
         found = self._holes[start:stop]
         offset = found[0].offset if found else self.size
         end = offset + size
@@ -59,13 +62,13 @@ class Arena:
         if found and found[-1].end > end:  # what is left of the last hole
             rest.append(Hole(end, found[-1].end - end, found[-1].users, found[-1].until))
         self._holes[start:stop] = rest
-        return offset
+        return offset, functools.reduce(lambda users, hole: users | hole.users, found, 0)
 
     def release(self, offset: int, nbytes: int, users: int, until: int) -> None:
         """The buffer of `nbytes` at `offset` is dead; `users` are all tasks that touched it.
 
-        `until` is the last task that has them among its ancestors and writes something new: after it nobody
-        can use this memory, and looking at it would make planning slow.
+        `until` is the last task that may know of them and writes something new: after it nobody can use this
+        memory, and looking at it would make planning slow.
         """
         if nbytes:
             hole = Hole(offset, _aligned(nbytes), users, until)

@@ -10,10 +10,9 @@ buffer is
 writer for
    the last writer and for all readers since. Writers of existing storage also wait for all tasks that can
    fail. Callbacks keep their order. Only edges that no other path implies are kept.
-3. *Arena.* In node order: a new buffer takes over the memory of an operand that dies at its first writer,
-if the
-   kernel allows it (``inplace``) and the sizes agree; else it gets the best fit among the memory that is
-   free along dependencies (see `arena`).
+3. *Arena.* Buffers share its memory along dependencies (see `pack`). Where it saves a sixteenth of the arena,
+   tasks stand in the order in which they could start instead (see `order`), and memory is handed on along
+   this time, too.
 
     task 0   %3 arena+0      = fused(%0, %1)
     task 1   %4 arena+0      = fused(%3, %2)           after 0     in place
@@ -27,7 +26,6 @@ index ranges count nothing. Inputs, outputs and the storages that effects write 
 from __future__ import annotations
 
 import enum
-import functools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,8 +34,12 @@ from tracejit import ops
 from tracejit.errors import VerificationError
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
-from tracejit.passes.arena import Arena
-from tracejit.passes.memory import Span, alias_groups, can_fail, is_task, is_whole, may_share, roots
+from tracejit.passes.memory import Span, alias_groups, can_fail, is_task, is_whole, roots
+from tracejit.passes.order import cost, direct, earliest, in_order_of_start, reordered
+from tracejit.passes.pack import LARGE, Packed, pack
+
+SAVING = 16
+"""What part of the arena another order of the tasks has to save."""
 
 
 class Kind(enum.Enum):
@@ -63,11 +65,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
-    """A node that runs, the tasks it waits for, and which (output, operand) pairs are one memory."""
+    """A node that runs, the tasks it waits for, (output, operand) pairs that are one memory, and its cost."""
 
     node: Node
     after: tuple[int, ...]
     shared: tuple[tuple[int, int], ...]
+    cost: int
 
 
 @dataclass(frozen=True)
@@ -85,15 +88,40 @@ def plan(graph: Graph, aliases: Sequence[Sequence[int]] = ()) -> MemoryPlan:
     nodes = [node for node in graph.nodes if is_task(node)]
     spans = roots(graph)
     buffers = _claimed(graph, spans)
-    after, ancestors = _dependencies(graph, nodes, spans, buffers, aliases)
-    arena = Arena()
-    buffers.update(_pack(arena, nodes, spans, buffers, after, ancestors))
+    costs = [cost(node) for node in nodes]
+    after = _dependencies(graph, nodes, spans, buffers, aliases)
+    packed, order = _packed(nodes, spans, buffers, after, costs)
+    buffers |= {root: Place(Kind.ARENA, 0, offset) for root, offset in packed.offsets.items()}
     places = {}
     for value, span in spans.items():
         start = buffers[span.root]
         places[value] = Place(start.kind, start.index, start.offset + span.offset)
-    tasks = [PlannedTask(node, a, _shared(node, places)) for node, a in zip(nodes, after, strict=True)]
-    return MemoryPlan(graph, places, tuple(tasks), arena.size)
+    tasks = [
+        PlannedTask(nodes[t], waits, _shared(nodes[t], places), costs[t])
+        for t, waits in zip(order, packed.after, strict=True)
+    ]
+    return MemoryPlan(graph, places, tuple(tasks), packed.size)
+
+
+def _packed(
+    nodes: Sequence[Node],
+    spans: dict[Value, Span],
+    buffers: dict[Value, Place],
+    after: Sequence[tuple[int, ...]],
+    costs: Sequence[int],
+) -> tuple[Packed, Sequence[int]]:
+    """The arena with the tasks in the user's order or, if that saves enough, in that of their start."""
+    plain = pack(nodes, spans, buffers, after)
+    if plain.size < LARGE:
+        return plain, range(len(nodes))
+    times = earliest(nodes, costs, after)
+    order = in_order_of_start(times)
+    timed = pack(
+        [nodes[t] for t in order], spans, buffers, reordered(after, order), [times[t] for t in order]
+    )
+    if timed.size > plain.size - plain.size // SAVING:
+        return plain, range(len(nodes))
+    return timed, order
 
 
 def naive_bytes(graph: Graph) -> int:
@@ -141,8 +169,8 @@ def _dependencies(
     spans: dict[Value, Span],
     buffers: dict[Value, Place],
     aliases: Sequence[Sequence[int]],
-) -> tuple[list[tuple[int, ...]], list[int]]:
-    """For each task: the tasks it waits for directly, and all of them as a bit set."""
+) -> list[tuple[int, ...]]:
+    """For each task: the tasks it waits for, but for those that others of them wait for."""
     accesses = _accesses(graph, buffers, aliases)
     after: list[tuple[int, ...]] = []
     ancestors: list[int] = []
@@ -167,10 +195,10 @@ def _dependencies(
             accesses[root].readers.append(task)
         for root in writes:
             accesses[root].writer, accesses[root].readers = task, []
-        direct, covered = _without_implied(waits, ancestors)
-        after.append(direct)
+        waited, covered = direct(waits, ancestors)
+        after.append(waited)
         ancestors.append(covered)
-    return after, ancestors
+    return after
 
 
 def _accesses(
@@ -184,93 +212,6 @@ def _accesses(
         if place.kind is Kind.INPUT:
             accesses[root] = shared[groups[graph.inputs[place.index]]]
     return accesses
-
-
-def _without_implied(waits: set[int], ancestors: list[int]) -> tuple[tuple[int, ...], int]:
-    """The tasks of `waits` that are no ancestors of others among them, and the union of all ancestors."""
-    direct, covered = [], 0
-    for task in sorted(waits, reverse=True):
-        if not covered >> task & 1:
-            direct.append(task)
-            covered |= ancestors[task] | 1 << task
-    return tuple(reversed(direct)), covered
-
-
-# ----------------------------------------------------------------------------------------------------- arena
-
-
-def _pack(
-    arena: Arena,
-    nodes: Sequence[Node],
-    spans: dict[Value, Span],
-    buffers: dict[Value, Place],
-    after: Sequence[Sequence[int]],
-    ancestors: Sequence[int],
-) -> dict[Value, Place]:
-    """Places in the arena for the roots that have no place yet."""
-    users: dict[Value, list[int]] = {}
-    first: dict[int, list[Value]] = defaultdict(list)
-    for task, node in enumerate(nodes):
-        for value in (*node.inputs, *node.outputs):
-            if value in spans and (root := spans[value].root) not in buffers:
-                if root not in users:
-                    first[task].append(root)
-                users.setdefault(root, []).append(task)
-    dying: dict[int, list[Value]] = defaultdict(list)
-    for root, tasks in users.items():
-        dying[tasks[-1]].append(root)
-    latest = _latest_heirs(after, first)
-    places: dict[Value, Place] = {}
-    for task, node in enumerate(nodes):
-        inherited: set[Value] = set()
-        for root in first[task]:
-            known = ancestors[task] | 1 << task
-            heirs = (
-                v for v in dying[task] if v in places and v not in inherited and _within(users[v], known)
-            )
-            dead = next((v for v in heirs if _may_inherit(node, spans, root, v)), None)
-            if dead is not None:
-                inherited.add(dead)
-                places[root] = places[dead]
-            else:
-                offset = arena.allocate(task, root.type.nbytes, ancestors[task])
-                places[root] = Place(Kind.ARENA, 0, offset)
-        for root in dying[task]:
-            until = min(latest[t] for t in users[root])
-            if root not in inherited and until > task:
-                bits = functools.reduce(lambda bits, t: bits | 1 << t, users[root], 0)
-                arena.release(places[root].offset, root.type.nbytes, bits, until)
-    unused = {s.root for s in spans.values()} - buffers.keys() - places.keys()
-    return {**places, **dict.fromkeys(unused, Place(Kind.ARENA, 0, 0))}
-
-
-def _within(tasks: Sequence[int], known: int) -> bool:
-    """Whether all `tasks` are in the set `known`."""
-    return all(known >> task & 1 for task in tasks)
-
-
-def _latest_heirs(after: Sequence[Sequence[int]], first: dict[int, list[Value]]) -> list[int]:
-    """For each task: its last descendant that writes something new; -1 if there is none."""
-    latest = [-1] * len(after)
-    for task in range(len(after) - 1, -1, -1):
-        here = max(latest[task], task if first.get(task) else -1)
-        for earlier in after[task]:
-            latest[earlier] = max(latest[earlier], here)
-    return latest
-
-
-def _may_inherit(node: Node, spans: dict[Value, Span], root: Value, dead: Value) -> bool:
-    """Whether the kernel may write `root` into the memory of `dead`, which it reads for the last time."""
-    if root.type.nbytes != dead.type.nbytes:
-        return False
-    allowed = may_share(node)
-    outputs = [k for k, v in enumerate(node.outputs) if v in spans and spans[v].root is root]
-    operands = [j for j, v in enumerate(node.inputs) if v in spans and spans[v].root is dead]
-    return (
-        bool(outputs and operands)
-        and all(is_whole(node.inputs[j], spans[node.inputs[j]]) for j in operands)
-        and all((k, j) in allowed for k in outputs for j in operands)
-    )
 
 
 def _shared(node: Node, places: dict[Value, Place]) -> tuple[tuple[int, int], ...]:
