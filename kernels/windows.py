@@ -39,8 +39,9 @@ COLUMNS = 256  # places in a panel: packing the other operand again costs then b
 COLUMN_BYTES = 1 << 19  # columns that fit half of a common L2 cache
 UNITS = 16  # wanted of a call with enough work, so that workers balance
 SPLIT_COLUMNS = 64  # places below which a panel is not split for that
-DEPTHS = 256  # rows of columns in a part of a weight's gradient
-LEAST_DEPTHS = 16
+DEPTHS = 256  # most rows of columns in a part of a weight's gradient
+LEAST_DEPTHS = 96  # fewer make BLAS slow (36: 60, 64: 70, 128: 78 of 95 GFLOP/s), but there are two parts
+LEAST_CHANNELS = 16  # in a part of an input's gradient
 CHUNK_WORK = 1 << 19  # multiply-adds that one grab of units should be worth
 POOL_WORK = 1 << 15  # elements of windows in a unit of pooling: some 20 us
 
@@ -203,8 +204,8 @@ def _input_gradient(sizes: Sizes) -> Split:
     """Parts of the channels; their panels come one after the other, as places share elements of x."""
     wanted = ceil_div(UNITS, max(sizes.images * sizes.groups, 1))
     least = ceil_div(COLUMNS, sizes.out_width) * sizes.row_bytes * sizes.window
-    most = sizes.channels if sizes.direct else max(LEAST_DEPTHS, 2 * COLUMN_BYTES // least)
-    part = min(sizes.channels, most, max(LEAST_DEPTHS, ceil_div(sizes.channels, wanted)))
+    most = sizes.channels if sizes.direct else max(LEAST_CHANNELS, 2 * COLUMN_BYTES // least)
+    part = min(sizes.channels, most, max(LEAST_CHANNELS, ceil_div(sizes.channels, wanted)))
     parts = ceil_div(sizes.channels, part)
     rows, panels = _panels(sizes, part * sizes.window, 0)
     scratch = 0 if sizes.direct else part * sizes.window * rows * sizes.row_bytes
@@ -214,7 +215,9 @@ def _input_gradient(sizes: Sizes) -> Split:
 def _weight_gradient(sizes: Sizes) -> Split:
     """Parts of the depth, so that no unit gathers what another one has gathered."""
     depth = sizes.channels * sizes.window
-    part = min(depth, DEPTHS, max(LEAST_DEPTHS, ceil_div(depth * sizes.groups, UNITS)))
+    parts = max(ceil_div(depth, DEPTHS), ceil_div(UNITS, sizes.groups))
+    parts = min(parts, max(ceil_div(depth, LEAST_DEPTHS), ceil_div(2, sizes.groups)), depth)
+    part = ceil_div(depth, parts)
     parts = ceil_div(depth, part)
     rows, panels = _panels(sizes, part, 0)
     scratch = 0 if sizes.direct else part * rows * sizes.row_bytes

@@ -94,6 +94,7 @@ def test_kernel_equals_numpy(kernels, name, dtype, seed, monkeypatch):
         monkeypatch.setattr(windows, "COLUMNS", 8)
         monkeypatch.setattr(windows, "COLUMN_BYTES", 64)
         monkeypatch.setattr(windows, "LEAST_DEPTHS", 2)
+        monkeypatch.setattr(windows, "LEAST_CHANNELS", 1)
         monkeypatch.setattr(windows, "POOL_WORK", 100)
     arrays, attrs = operands(name, rng, dtype)
     expected = OPS[name].evaluate(*arrays, **attrs)
