@@ -2,7 +2,7 @@
 
 Whoever still needs a buffer refers to it; a launch in flight refers to all its buffers (`keep`), so memory
 goes back only after the last reader. Sizes are rounded up to four classes per power of two, so at most a
-fifth is unused.
+fifth is unused; above LARGE to 32, so at most a thirtieth.
 
     buffer = pool.allocate(1000)      # buffer.address, buffer.nbytes == 1000
 """
@@ -19,6 +19,7 @@ from tracejit.engine.native import LOCK
 from tracejit.errors import ArgumentError
 
 ALIGNMENT = 64
+LARGE = 1 << 20  # bytes above which few arrays have sizes that differ a little
 CACHE_LIMIT = (
     1 << 30
 )  # bytes that may lie unused before a further request to the system gives them back first
@@ -27,12 +28,12 @@ Block = tuple[int, np.ndarray]  # an aligned address, and the array that owns th
 
 
 def size_class(nbytes: int) -> int:
-    """The size of the blocks that serve requests of `nbytes`: a multiple of a quarter of a power of two.
+    """The size of the blocks that serve requests of `nbytes`: a multiple of a part of a power of two.
 
     >>> [size_class(n) for n in (0, 64, 65, 1000, 1025, 5_000_000)]
-    [64, 64, 128, 1024, 1280, 5242880]
+    [64, 64, 128, 1024, 1280, 5111808]
     """
-    step = max(ALIGNMENT, 1 << max(0, (nbytes - 1).bit_length() - 3))
+    step = max(ALIGNMENT, 1 << max(0, (nbytes - 1).bit_length() - (3 if nbytes <= LARGE else 6)))
     return max(ALIGNMENT, nbytes + -nbytes % step)
 
 
