@@ -18,6 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 I64 = ir.IntType(64)
+LINE = 64  # bytes of a line of the caches
 
 
 def _dtype(argument):
@@ -78,6 +79,31 @@ def pointer_slot(typingctx, block, index, dtype):
         return builder.inttoptr(address, context.get_value_type(result))
 
     return result(types.int64, index, dtype), codegen
+
+
+@intrinsic
+def prefetch(typingctx, pointer, index):
+    """Ask for the line of an element that will be read soon; it need not exist."""
+
+    def codegen(context, builder, signature, args):
+        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind, name = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag]), "llvm.prefetch.p0"
+        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        read, closest, data = (ir.Constant(flag, n) for n in (0, 3, 1))
+        builder.call(function, [builder.bitcast(builder.gep(*args[:1], args[1:]), byte), read, closest, data])
+        return context.get_dummy_value()
+
+    return types.void(pointer, types.int64), codegen
+
+
+@intrinsic
+def items_in_line(typingctx, pointer):
+    """How many elements of a typed pointer are a line of the caches."""
+
+    def codegen(context, builder, signature, args):
+        return I64(LINE // context.get_abi_sizeof(args[0].type.pointee))
+
+    return types.int64(pointer), codegen
 
 
 @intrinsic

@@ -1,15 +1,26 @@
 """Transposition of tiles, so that an operand that lies across the loop is read along its rows.
 
-    transpose_tile(x, first, stride, tile, width, rows, columns)
+    transpose_tile(x, first, stride, tile, width, rows, columns, ahead)
 
 copies ``tile[r * width + c] = x[first + r + c * stride]``. Whole blocks of 8 x 8 elements go through
 registers.
+
+Arrays that no cache holds are walked in *shells*, so that the tiles above the diagonal come next to their
+mirror images below it: what the one reads across, the other reads along. Rows of a tile are too short for a
+processor to see where they go on, so the next ones are asked for (`ahead`, `fetch`).
+
+    tile       0    1  2  3    4  5  6  7  8
+    row        0    1  0  1    2  0  2  1  2
+    column     0    0  1  1    0  2  1  2  2
 """
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from tracejit.kernels.intrinsics import convert, sqrt
+from tracejit.kernels.lane import compiled
+from tracejit.kernels.memory import items_in_line, prefetch
 from tracejit.kernels.target import subroutine
 
 SIDE = 8
@@ -57,14 +68,58 @@ def _exchange(builder, rows, size):
 
 
 @subroutine
-def transpose_tile(x, first, stride, tile, width, rows, columns):
-    """Copy a tile of `rows` x `columns` elements; see the module."""
+def fetch(x, first, count):
+    """Ask for `count` neighbouring elements that will be read soon."""
+    for i in range(0, count, items_in_line(x)):
+        prefetch(x, first + i)
+
+
+@subroutine
+def transpose_tile(x, first, stride, tile, width, rows, columns, ahead):
+    """Copy a tile of `rows` x `columns` elements; see the module. What is `ahead` columns further is asked
+    for, unless that is 0.
+    """
     whole_rows = rows // SIDE * SIDE
     whole_columns = columns // SIDE * SIDE
     for c in range(0, whole_columns, SIDE):
+        if ahead != 0:
+            for k in range(c + ahead, min(c + ahead + SIDE, columns)):
+                fetch(x, first + k * stride, rows)
         for r in range(0, whole_rows, SIDE):
             transpose_block(x, first + r + c * stride, stride, tile, r * width + c, width)
     for c in range(columns):
         done = whole_rows if c < whole_columns else 0
         for r in range(done, rows):
             tile[r * width + c] = x[first + r + c * stride]
+
+
+def _root(n):
+    """The integer part of the square root of an int64 below 2**52."""
+    return convert(sqrt(convert(n, "float64")), "int64")
+
+
+root = compiled(_root)
+
+
+@subroutine
+def shell_row(tile, rows, columns):
+    """The row of a tile among `rows` x `columns`; what is left of the longer side comes last."""
+    side = min(rows, columns)
+    rest = tile - side * side
+    if rest >= 0:
+        return side + rest // columns if rows > columns else rest % rows
+    shell = root(tile)
+    step = tile - shell * shell
+    return shell if step % 2 == 0 else step // 2
+
+
+@subroutine
+def shell_column(tile, rows, columns):
+    """The column of a tile among `rows` x `columns`."""
+    side = min(rows, columns)
+    rest = tile - side * side
+    if rest >= 0:
+        return rest % columns if rows > columns else side + rest // rows
+    shell = root(tile)
+    step = tile - shell * shell
+    return step // 2 if step % 2 == 0 else shell

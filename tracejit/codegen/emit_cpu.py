@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracejit.codegen.spec import Section, Spec, Step
+from tracejit.codegen.spec import BLOCK, Section, Spec, Step
 from tracejit.codegen.text import (
     COMBINE,
     REORDERED,
@@ -21,8 +21,8 @@ from tracejit.codegen.text import (
     moving_results,
 )
 
-BLOCK = 1024
-"""Elements that are added in reordered, plain arithmetic before compensation takes over."""
+ROWS_AHEAD, COLUMNS_AHEAD = 8, 16
+"""How much of a far tile is asked for before it is needed: beside its rows, and across them."""
 
 
 def emit_cpu(spec: Spec) -> str:
@@ -39,6 +39,8 @@ def emit_cpu(spec: Spec) -> str:
     else:
         result = f"{kernel.type('int64')}(0)"
     {"map": emit_map, "rows": emit_rows, "columns": emit_columns}[spec.orientation](kernel)
+    if spec.stages:
+        kernel.line(f"{kernel.use('settle', 'tracejit.kernels.stream')}()")
     kernel.line(f"return {result}")
     return kernel.finish(["def kernel(block, lo, hi, scratch):"])
 
@@ -53,16 +55,14 @@ def emit_map(kernel: _Kernel) -> None:
         kernel.lane_loop(section, "lo * tile", f"min(hi * tile, n{last})")
         return
     with kernel.block("for unit in range(lo, hi):"):
-        kernel.line(f"a{last} = unit % column_tiles * columns")
-        kernel.line(f"b{last} = min(a{last} + columns, n{last})")
-        kernel.line(f"a{last - 1} = unit // column_tiles % row_tiles * rows")
-        kernel.line(f"b{last - 1} = min(a{last - 1} + rows, n{last - 1})")
+        kernel.place_tile()
         kernel.unravel("unit // (column_tiles * row_tiles)", range(last - 1))
         kernel.transpose_tiles()
         with kernel.block(f"for i{last - 1} in range(a{last - 1}, b{last - 1}):"):
             kernel.set_bases([section], range(last))
             if spec.tiles:
                 kernel.line(f"line = (i{last - 1} - a{last - 1}) * columns - a{last}")
+            kernel.fetch_rows(section)
             kernel.lane_loop(section, f"a{last}", f"b{last}")
 
 
@@ -104,11 +104,12 @@ class _Kernel(Source):
     """The text of a CPU kernel."""
 
     def scratch_pointers(self) -> None:
-        """Rows of a ROWS kernel and transposed tiles of a MAP kernel."""
+        """Rows of a ROWS kernel, transposed tiles of a MAP kernel, blocks to be streamed."""
         spec = self.spec
         rows = [(f"row{n}", dtype) for n, dtype in enumerate(spec.rows)] * (spec.orientation == "rows")
         tiles = [(f"tile{n}", spec.pointers[access.pointer]) for n, access in enumerate(spec.tiles)]
-        for name, dtype in rows + tiles:
+        stages = [(f"stage{n}", dtype) for n, dtype in enumerate(spec.stages)]
+        for name, dtype in rows + tiles + stages:
             self.pointer(name, f"scratch + {name}_at", dtype)
 
     def tile_pointers(self, first: str) -> None:
@@ -117,6 +118,34 @@ class _Kernel(Source):
         names += [(f"t{n}", dtype) for n, dtype in enumerate(self.spec.accumulators)]
         for name, dtype in names:
             self.pointer(name, f"scratch + {name}_at - {first} * {np.dtype(dtype).itemsize}", dtype)
+
+    @property
+    def is_far(self) -> bool:
+        """Whether tiles are transposed of what no cache holds."""
+        return bool(self.spec.tiles and self.spec.stages)
+
+    def place_tile(self) -> None:
+        """The bounds of the tile of a unit, along the last two dimensions."""
+        last = self.spec.lane
+        row, column = "unit // column_tiles % row_tiles", "unit % column_tiles"
+        if self.is_far:
+            self.line("place = unit % (column_tiles * row_tiles)")
+            shells = [self.use(f"shell_{name}", "tracejit.kernels.tiles") for name in ("row", "column")]
+            row, column = (f"{shell}(place, row_tiles, column_tiles)" for shell in shells)
+        for d, place, size in ((last, column, "columns"), (last - 1, row, "rows")):
+            self.line(f"a{d} = {place} * {size}")
+            self.line(f"b{d} = min(a{d} + {size}, n{d})")
+
+    def fetch_rows(self, section: Section) -> None:
+        """Ask for what lies along a row of a far tile that comes soon."""
+        last = self.spec.lane
+        loads = [s.access for s in section.steps if s.kind == "load" and s.access is not None]
+        for access in dict.fromkeys(loads) if self.is_far else ():
+            if self.spec.layouts[access.layout].lane == "one":
+                ahead = f"{ROWS_AHEAD} * s{access.layout}_{last - 1}"
+                place = f"{self.bases[access.layout]} + {ahead} + a{last}"
+                fetch = self.use("fetch", "tracejit.kernels.tiles")
+                self.line(f"{fetch}(x{access.pointer}, {place}, b{last} - a{last})")
 
     def transpose_tiles(self) -> None:
         """Copy what lies across the loop, for one tile, so that it lies along it."""
@@ -127,7 +156,8 @@ class _Kernel(Source):
             size = f"columns, b{last - 1} - a{last - 1}, b{last} - a{last}"
             transpose = self.use("transpose_tile", "tracejit.kernels.tiles")
             source = f"x{access.pointer}, {' + '.join(moves)}, s{access.layout}_{last}"
-            self.line(f"{transpose}({source}, tile{n}, {size})")
+            ahead = COLUMNS_AHEAD if self.is_far else 0
+            self.line(f"{transpose}({source}, tile{n}, {size}, {ahead})")
 
     # ---- loops
 
@@ -136,12 +166,31 @@ class _Kernel(Source):
         return self.use("independent", "tracejit.kernels.ranges")
 
     def lane_loop(self, section: Section, first: str, last: str) -> None:
-        """The innermost loop over `section`, what does not change along it before it."""
+        """The innermost loop over `section`, what does not change along it before it; in blocks if it adds
+        floats or streams.
+        """
         moving = moving_results(self.spec, section.steps)
         inside = [s for s in section.steps if s.result in moving or s.result < 0]
         for step in section.steps:
             if step not in inside:
                 self.row_step(step)
+        sums = [s for s in section.steps if self.is_blocked(s)]
+        streams = [s for s in section.steps if s.kind == "stream"]
+        if not sums and not streams:
+            self.bare_loop(inside, first, last)
+            return
+        with self.block(f"for start in range({first}, {last}, {BLOCK}):"):
+            for step in sums:
+                self.line(f"b{step.position} = {identity('sum', self.use_type(step.dtype))}")
+            self.line(f"stop = min(start + {BLOCK}, {last})")
+            self.bare_loop(inside, "start", "stop")
+            for step in sums:
+                self.add_block(step)
+            for step in streams:
+                self.stream(step)
+
+    def bare_loop(self, inside: list[Step], first: str, last: str) -> None:
+        """The steps `inside` for each index along the lane."""
         with self.block(f"for i{self.spec.lane} in {self.independent()}({first}, {last}):"):
             self.in_lane = True
             for step in inside:
@@ -158,6 +207,8 @@ class _Kernel(Source):
                 self.read(step, self.scratch_row(step.position))
             case "tile":
                 self.read(step, f"tile{step.position}[line + i{self.spec.lane}]")
+            case "stream":
+                self.write(f"stage{step.position}[i{self.spec.lane} - start]", value, step.dtype)
             case "fold":
                 self.fold(step, value)
             case "scan":
@@ -166,6 +217,13 @@ class _Kernel(Source):
                 self.finish_fold(step)
             case _:
                 self.step(step)
+
+    def stream(self, step: Step) -> None:
+        """Move a block of results from its stage to memory."""
+        assert step.access is not None
+        stream, base = self.use("stream", "tracejit.kernels.stream"), self.bases[step.access.layout]
+        first = f"{base} + start" if base else "start"
+        self.line(f"{stream}(x{step.access.pointer}, {first}, stage{step.position}, stop - start)")
 
     def scratch_row(self, row: int) -> str:
         """The element of a scratch row for the current index."""
@@ -177,7 +235,8 @@ class _Kernel(Source):
     # ---- reductions
 
     def is_blocked(self, step: Step) -> bool:
-        return step.kind == "fold" and step.function == "sum" and step.dtype.startswith("float")
+        in_rows = self.spec.orientation == "rows"
+        return in_rows and step.kind == "fold" and step.function == "sum" and step.dtype.startswith("float")
 
     def fold(self, step: Step, value: str) -> None:
         """Add `value` to an accumulator."""
@@ -242,28 +301,18 @@ class _Kernel(Source):
                 line = f"({line}) * n{d}" + (f" + i{d}" if d != spec.lane else "")
             if any(s.kind in ("keep", "recall") for s in section.steps):
                 self.line(f"line = {line}")
-        self.row_lane(section)
+        self.lane_loop(section, *self.bounds(spec.lane))
         self.bases, self.depth = before, depth
 
-    def row_lane(self, section: Section) -> None:
-        """The innermost loop of a reduction, in blocks if it adds floats."""
-        first, last = self.bounds(self.spec.lane)
-        blocked = [s for s in section.steps if self.is_blocked(s)]
-        if not blocked:
-            self.lane_loop(section, first, last)
-            return
-        with self.block(f"for start in range({first}, {last}, {BLOCK}):"):
-            for step in blocked:
-                self.line(f"b{step.position} = {identity('sum', self.use_type(step.dtype))}")
-            self.lane_loop(section, "start", f"min(start + {BLOCK}, {last})")
-            for step in blocked:
-                total, part = f"t{step.position}", f"b{step.position}"
-                if step.dtype == "float64":
-                    error = f"{self.accumulate('sum_error')}({total}, {part})"
-                    self.line(f"e{step.position} = e{step.position} + {error}")
-                    self.line(f"{total} = {total} + {part}")
-                else:
-                    self.line(f"{total} = {total} + {self.type('float64')}({part})")
+    def add_block(self, step: Step) -> None:
+        """Add the sum of a block to the total."""
+        total, part = f"t{step.position}", f"b{step.position}"
+        if step.dtype == "float64":
+            error = f"{self.accumulate('sum_error')}({total}, {part})"
+            self.line(f"e{step.position} = e{step.position} + {error}")
+            self.line(f"{total} = {total} + {part}")
+        else:
+            self.line(f"{total} = {total} + {self.type('float64')}({part})")
 
     def reduce_columns(self, section: Section) -> None:
         """Loops over the reduced dimensions around the loop over the tile."""

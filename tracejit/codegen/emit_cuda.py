@@ -24,7 +24,8 @@ def emit_cuda(spec: Spec) -> str:
     kernel = _Kernel(spec)
     kernel.use("cuda", "numba")
     kernel.depth = 1
-    kernel.load_slots(skip=() if spec.orientation == "rows" else ("_at", "_bytes"))
+    stages = tuple(f"stage{n}_at" for n in range(len(spec.stages)))
+    kernel.load_slots(skip=stages if spec.orientation == "rows" else ("_at", "_bytes"))
     for step in spec.prologue:
         kernel.step(step)
     kernel.line(f"thread = {kernel.type('int64')}(cuda.threadIdx.x)")
@@ -140,6 +141,8 @@ class _Kernel(Source):
             case "finish":
                 same = self.spec.accumulators[step.position] == step.dtype
                 self.line(f"v{step.result} = {total if same else f'{self.type(step.dtype)}({total})'}")
+            case "stream":
+                self.step(step.replace(kind="store"))
             case _:
                 self.step(step)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracejit.codegen.spec import Access, Address, Integer, Layout, Number, Section, Slot, Spec, Step
+from tracejit.codegen.spec import BLOCK, Access, Address, Integer, Layout, Number, Section, Slot, Spec, Step
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.view import View
 from tracejit.passes import phases
@@ -28,6 +28,14 @@ PANEL = -1
 
 TILE = 64
 """Side of a transposed tile: it and the lines it comes from stay in the first cache."""
+
+STREAMED = 128 << 20
+"""Bytes of operands above which a kernel streams its results. With less than that, a good part is still in
+the last cache when the next kernel, or the next call of this one, looks for it.
+"""
+
+RUN = 256
+"""Neighbouring elements that are worth streaming."""
 
 TILES = 8
 """Most operands that are transposed tile by tile."""
@@ -73,6 +81,7 @@ class Encoder:
         self.numbers: list[str] = []
         self.accumulators: list[str] = []
         self.tiles: dict[Access, int] = {}
+        self.stages: list[str] = []
         self.values: dict[tuple[Term, str], int] = {}
         self.folds: dict[Term, int] = {}
         self.scratch = 0
@@ -103,6 +112,7 @@ class Encoder:
             prologue,
             sections,
             self.lay_out_panel(),
+            tuple(self.stages),
         )
 
     def lay_out_scratch(self, rows: Sequence[str]) -> None:
@@ -110,6 +120,7 @@ class Encoder:
         length = math.prod(self.domain.reduced)
         areas = [(f"row{n}_at", length, dtype) for n, dtype in enumerate(rows)]
         areas += [(f"tile{n}_at", TILE * TILE, self.pointer_types[a.pointer]) for a, n in self.tiles.items()]
+        areas += [(f"stage{n}_at", BLOCK, dtype) for n, dtype in enumerate(self.stages)]
         if self.plan.orientation is Orientation.COLUMNS:
             areas = [(name, self.columns, dtype) for name, _, dtype in areas]
             areas += [(f"t{n}_at", self.columns, dtype) for n, dtype in enumerate(self.accumulators)]
@@ -224,7 +235,28 @@ class Encoder:
     def store(self, store: Store, where: str) -> Step:
         level = store.level
         access = self.access(self.outputs[store.output], store.view, level, store.term.dtype)
-        return Step("store", str(store.term.dtype), args=(self.name(store.term, where),), access=access)
+        step = Step("store", str(store.term.dtype), args=(self.name(store.term, where),), access=access)
+        if not self.is_streamed(store):
+            return step
+        self.stages.append(step.dtype)
+        return replace(step, kind="stream", position=len(self.stages) - 1)
+
+    def is_streamed(self, store: Store) -> bool:
+        """Whether a store goes around the caches: new memory, written in long runs and not read again here,
+        by a kernel whose operands no cache holds.
+        """
+        if self.plan.orientation is Orientation.COLUMNS or self.program.matmul is not None:
+            return False
+        operands = (*self.body.inputs, *self.body.outputs)
+        strides = store.view.strides
+        along = self.lane < len(strides) and strides[self.lane] == 1
+        reloaded = any(store in section.reload.values() for section in self.plan.sections)
+        return (
+            sum(v.type.nbytes for v in operands if not v.type.on_host) > STREAMED
+            and (along and self.domain.shape[self.lane] >= RUN)
+            and not (store.base is not None or reloaded)
+            and self.outputs[store.output] not in self.operands.values()
+        )
 
     def load(self, term: Term, step: Step) -> Step:
         assert term.value is not None

@@ -13,6 +13,8 @@ Unit and block conventions:
 - Operands are numbered like the fused node's: its inputs, then its outputs.
 - MAP kernels: a unit is a tile, `rows` x `columns` elements, of the last two dimensions. ROWS: a unit is
   one kept index (and piece). COLUMNS: a unit is a tile of the last kept dimension (and piece).
+- A STREAM step is a store whose results pass through a block in scratch, its stage, on their way around the
+  caches (`tracejit.kernels.stream`).
 - scratch: `Lowered.scratch` bytes that belong to the worker while it runs a unit. The panel of a product that
   only its epilogue needs lies behind them: its rows are those of the units [lo, hi) of the call.
 """
@@ -23,6 +25,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tracejit.ir.view import View
+
+BLOCK = 1024
+"""Elements along the lane that a kernel takes at a time where it adds floats, which it may do in any order
+within a block, or streams.
+"""
 
 
 class Address(NamedTuple):
@@ -73,7 +80,7 @@ class Step:
     (access, args: index; position of its stride), check (args: index, linear position; position of its
     bound), match (args: value, extreme, index; position of its bound), recall/keep (position of the scratch
     row), fold (function; args: value), finish (position of the fold), scan (args: value), store (access,
-    args: value).
+    args: value), stream (access, args: value; position of its stage).
     """
 
     kind: str
@@ -105,7 +112,8 @@ class Spec:
     orientation: "map", "rows" or "columns": which loop is innermost (`tracejit.passes.phases.Orientation`).
     kept, reduced: numbers of dimensions. pieces: the first reduced dimension is cut into ranges, one per
     unit. pointers: dtypes. numbers: dtypes of host values. offsets, bounds, strides: how many slots INDEX,
-    CHECK and MATCH, and GATHER steps use. rows: dtypes of scratch rows. panel: the pointer that leads to the
+    CHECK and MATCH, and GATHER steps use. rows: dtypes of scratch rows. stages: dtypes of what STREAM
+    steps write. panel: the pointer that leads to the
     panel of a product in scratch memory, or -1.
     """
 
@@ -125,6 +133,7 @@ class Spec:
     prologue: tuple[Step, ...]
     sections: tuple[Section, ...]
     panel: int = -1
+    stages: tuple[str, ...] = ()
 
     @property
     def lane(self) -> int:
@@ -155,6 +164,7 @@ class Spec:
         names += [f"c{n}" for n in range(len(self.numbers))]
         names += [f"tile{n}_at" for n in range(len(self.tiles))]
         names += [f"row{n}_at" for n in range(len(self.rows))]
+        names += [f"stage{n}_at" for n in range(len(self.stages))]
         names += ["scratch_bytes"] * bool(self.rows and self.orientation == "rows")
         names += [f"t{n}_at" for n in range(len(self.accumulators)) if self.orientation == "columns"]
         return names
@@ -163,7 +173,7 @@ class Spec:
 @dataclass(frozen=True, slots=True)
 class Product:
     """The matrix product of a panel kernel: operand numbers, how they are read, and where the product goes
-    (None: to scratch memory, panel by panel).
+    (None: to scratch memory, panel by panel). `add`: it is added to what is there.
     """
 
     a: int
@@ -171,6 +181,7 @@ class Product:
     b: int
     b_view: View
     result: int | None
+    add: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,101 @@
+"""Results that go around the caches: the same bits as the evaluator's, wherever lines begin and end."""
+
+import numpy as np
+import pytest
+
+from tests.codegen import bodies, runner
+from tests.codegen.cases import CASES, arguments, kernels
+from tracejit import ops
+from tracejit.codegen import encode
+from tracejit.codegen.build import Entry, build_object
+from tracejit.codegen.emit import emit, load_source
+from tracejit.codegen.lower import lower
+from tracejit.ir.graph import Builder, Effect
+from tracejit.ir.types import ArrayType
+from tracejit.ir.view import View
+
+F4 = np.dtype("float32")
+
+
+@pytest.fixture(autouse=True)
+def _everything_is_large(monkeypatch):
+    monkeypatch.setattr(encode, "STREAMED", -1)
+    monkeypatch.setattr(encode, "RUN", 1)
+
+
+@pytest.mark.parametrize("seed", range(200, 230))
+def test_random_bodies(seed):
+    body = bodies.random_body(seed)
+    runner.check(
+        runner.fused_node(body), bodies.random_arguments(body, seed), rng=np.random.default_rng(seed)
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
+@pytest.mark.parametrize("n", [2, 15, 64, 1023, 1024, 1025, 5000])
+def test_every_length(n, dtype):
+    rng = np.random.default_rng(n)
+    b = Builder()
+    x, y = (b.input(ArrayType((n,), np.dtype(dtype))) for _ in range(2))
+    (node,) = kernels(b.graph([b.emit(ops.multiply, x, y)]))
+    assert lower(node).spec.stages == (dtype,)
+    runner.check(node, [bodies.random_array(rng, v.type) for v in node.inputs], rng=rng)
+
+
+@pytest.mark.parametrize("columns", [7, 1024, 3000])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "bias_and_relu"])
+def test_rows(name, columns):
+    (node,) = CASES[name](5, columns)
+    assert lower(node).spec.stages
+    runner.check(node, list(arguments(node)), rng=np.random.default_rng(columns), exact=False)
+
+
+@pytest.mark.parametrize("shape", [(70, 131), (8, 8), (3, 130, 70), (300, 64), (64, 300), (257, 260)])
+def test_transposed_operands_tile_by_tile_in_shells(shape):
+    rng = np.random.default_rng(8)
+    *outer, rows, columns = shape
+    b = Builder()
+    x, y = b.input(ArrayType(shape, F4)), b.input(ArrayType((*outer, columns, rows), F4))
+    swap = [*range(len(outer)), len(outer) + 1, len(outer)]
+    turned = b.emit(ops.view, y, view=View.of_shape(y.type.shape).permute(swap))
+    (node,) = kernels(b.graph([b.emit(ops.subtract, x, turned)]))
+    assert lower(node).spec.tiles
+    assert lower(node).spec.stages
+    runner.check(node, [bodies.random_array(rng, v.type) for v in node.inputs], rng=rng)
+
+
+def test_memory_that_is_read_too_is_stored_as_usual():
+    """In place, and where a later loop reads an output again."""
+    b = Builder()
+    x = b.input(ArrayType((4000,), F4))
+    (node,) = kernels(b.graph([], [Effect(x, b.emit(ops.square, x))]))
+    assert not lower(node, [(0, 0)]).spec.stages
+    b = Builder()
+    x = b.input(ArrayType((4, 3000), F4))
+    e = b.emit(ops.exp, x)
+    total = b.emit(
+        ops.view, b.emit(ops.sum, e, axes=(1,)), view=View.of_shape((4,)).expand(1).broadcast((4, 3000))
+    )
+    (node,) = kernels(b.graph([e, b.emit(ops.divide, e, total)]))
+    assert lower(node).spec.stages == ("float32",)  # of the two results
+    runner.check(node, list(arguments(node)), rng=np.random.default_rng(1), exact=False)
+
+
+def test_what_caches_hold_is_stored_as_usual(monkeypatch):
+    monkeypatch.setattr(encode, "STREAMED", 8 * 4000)
+    for n, streamed in ((4000, ()), (4001, ("float32",))):
+        (node,) = CASES["silu"](n)
+        assert lower(node).spec.stages == streamed
+
+
+def test_lines_are_stored_around_the_caches():
+    (node,) = CASES["silu"](4000)
+    built = build_object([Entry("kernel", load_source(emit(lower(node).spec)))])
+    assert "!nontemporal" in built.llvm_ir
+
+
+def test_cuda_stores_as_usual():
+    (node,) = CASES["softmax"](5, 3000)
+    text = emit(lower(node).spec, "cuda")
+    assert "stage" not in text
+    assert "x1[p0 + i1] = v" in text
