@@ -79,7 +79,8 @@ class Gemm(enum.IntEnum):
     EPILOGUE = 21
     EPILOGUE_BLOCK = 22
     IN_SCRATCH = 23  # 1: C counts bytes from the start of the scratch memory
-    TILED = 24  # 1: by `tracejit.kernels.gemm_tiles` instead of BLAS
+    ADD = 24  # 1: C += A @ B
+    TILED = 25  # 1: by `tracejit.kernels.gemm_tiles` instead of BLAS
 
 
 class Operand(NamedTuple):
@@ -230,7 +231,7 @@ def _panel(batch: int, extent: int, line_bytes: int, step: int) -> int:
 
 
 def gemm_slots(layout: GemmLayout, plan: GemmPlan, dtype: str) -> dict[Gemm, int]:
-    """The values of all slots but A, B, C, EPILOGUE and EPILOGUE_BLOCK; `dtype` is a NumPy name."""
+    """The values of the slots that layout, plan and dtype (a NumPy name) decide."""
     letter = {"float32": "s", "float64": "d"}.get(dtype)
     a, b = layout.a, layout.b
     return {

@@ -18,13 +18,11 @@ from numba import from_dtype, int64
 
 from tracejit.kernels.intrinsics import select
 from tracejit.kernels.lane import compiled
-from tracejit.kernels.library import PLAIN, ROW_MAJOR, TRANSPOSED, call_gemm, cblas_call
+from tracejit.kernels.library import PLAIN, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm
 from tracejit.kernels.memory import pointer, slot
 from tracejit.kernels.target import subroutine
 from tracejit.kernels.windows import Convolution as C
 from tracejit.kernels.windows import Pool as P
-
-add_gemm = cblas_call("iiiiii1pipi1pi")  # as `call_gemm`, added to what is there
 
 
 def follows(best, x):

@@ -62,8 +62,9 @@ def cblas_call(parameters):
 
 # order, flags of A and B, m, n, k, alpha, A, leading, B, leading, beta, C, leading
 call_gemm = cblas_call("iiiiii1pipi0pi")
-# order, flag of A, rows, columns, alpha, A, leading, x, step, beta, y, step
-call_gemv = cblas_call("iiii1pipi0pi")
+add_gemm = cblas_call("iiiiii1pipi1pi")  # added to what C holds
+# order, flag of A, rows, columns, alpha, A, leading, x, step, beta, y, step: added to y
+call_gemv = cblas_call("iiii1pipi1pi")
 
 
 @intrinsic
@@ -151,10 +152,11 @@ def make_blas_product(dtype, itemsize):
         b_down, b_across = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED)
         a, b, c = a + itemsize * r0 * a_down, b + itemsize * c0 * b_across, c + itemsize * (r0 * n + c0)
         rows, columns = r1 - r0, c1 - c0
+        add = slot(block, Gemm.ADD) != 0
         if slot(block, Gemm.TILED) != 0:
-            tiled(a, a_down, a_across, b, b_down, c, n, rows, columns, k, False)
+            tiled(a, a_down, a_across, b, b_down, c, n, rows, columns, k, add)
             return
-        if k == 0 or m == 1 or n == 1:
+        if (k == 0 or m == 1 or n == 1) and not add:
             clear(c, n, 0, rows, 0, columns, dtype)
         if k == 0:
             return
@@ -167,8 +169,11 @@ def make_blas_product(dtype, itemsize):
             flag = PLAIN + TRANSPOSED - b_flag
             call_gemv(vector_entry, (ROW_MAJOR, flag, down, across, b, b_leading, a, a_across, c, 1), dtype)
         else:
-            shape = (ROW_MAJOR, a_flag, b_flag, rows, columns, k)
-            call_gemm(entry, (*shape, a, a_leading, b, b_leading, c, n), dtype)
+            call = (ROW_MAJOR, a_flag, b_flag, rows, columns, k, a, a_leading, b, b_leading, c, n)
+            if add:
+                add_gemm(entry, call, dtype)
+            else:
+                call_gemm(entry, call, dtype)
 
     return product
 
@@ -197,7 +202,8 @@ def make_loop_product(dtype, itemsize, multiply_add):
         n, k = slot(block, Gemm.N), slot(block, Gemm.K)
         a_down, a_across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED)
         b_down, b_across = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED)
-        clear(c, n, r0, r1, c0, c1, dtype)
+        if slot(block, Gemm.ADD) == 0:
+            clear(c, n, r0, r1, c0, c1, dtype)
         for p0 in range(0, k, DEPTH):
             depth = min(p0 + DEPTH, k) - p0
             for j0 in range(c0, c1, WIDTH):

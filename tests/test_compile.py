@@ -175,6 +175,19 @@ def test_products_of_fills():
     check(b.graph([b.emit(ops.matmul, b.emit(ops.full, n, shape=(3, 5), device=CPU), x)]))
 
 
+@pytest.mark.parametrize("shape", [(6, 64, 600), (20, 33, 7), (1, 40, 30)])
+def test_sums_of_products_are_one_library_kernel(shape):
+    m, n, k = shape
+    b = Builder()
+    pairs = [(b.input(ArrayType((m, k), F4)), b.input(ArrayType((k, n), F4))) for _ in range(2)]
+    first, second = (b.emit(ops.matmul, x, y) for x, y in pairs)
+    total = b.emit(ops.add, first, second)
+    last = b.emit(ops.matmul, total, b.input(ArrayType((n, m), F4)))
+    schedule = check(b.graph([last]))
+    assert [kernel.name for kernel in schedule.kernels] == ["gemm float32"]
+    assert schedule.planned_bytes < 2 * total.type.nbytes
+
+
 def test_scatter_add():
     b = Builder()
     x, index = b.input(ArrayType((4, 3, 5), F4)), b.input(ArrayType((3,), I8))

@@ -164,6 +164,7 @@ def _panel(node: Node, lowered: Lowered) -> Job:
     dtype = a[0].type.dtype
     gemm = _library("gemm", dtype.name)
     if not has_epilogue:
+        plain[Gemm.ADD] = product.add
         return Job(name, (gemm,), _row(plain, Gemm), split.units, split.chunk)
     linked: dict[Any, Word] = {
         Gemm.EPILOGUE: Ref(1),
@@ -202,6 +203,7 @@ def _gemm(
         Gemm.EPILOGUE: 0,
         Gemm.EPILOGUE_BLOCK: 0,
         Gemm.IN_SCRATCH: 0,
+        Gemm.ADD: 0,
     }
     return slots, split
 

@@ -29,7 +29,7 @@ def random_operand(rng, batch, rows, columns, dtype):
     return base[:batch, :rows, :columns]
 
 
-def gemm_block(a, b, c, epilogue=0, epilogue_block=0, panel=None):
+def gemm_block(a, b, c, epilogue=0, epilogue_block=0, panel=None, add=0):
     """The block of a product and its number of units; `panel` overrides the plan with (rows, columns)."""
     strides = [tuple(s // x.itemsize for s in x.strides) for x in (a, b)]
     layout = gemm_layout(a.shape, strides[0], b.shape, strides[1])
@@ -45,6 +45,7 @@ def gemm_block(a, b, c, epilogue=0, epilogue_block=0, panel=None):
         Gemm.EPILOGUE: epilogue,
         Gemm.EPILOGUE_BLOCK: epilogue_block,
         Gemm.IN_SCRATCH: 0,
+        Gemm.ADD: add,
     }
     return block_of(Gemm, values), plan.units
 
@@ -112,6 +113,28 @@ def test_register_tiles_need_whole_tiles_and_rows_close_together():
         block, _ = gemm_block(a, b, np.empty((1, 8, b.shape[2]), np.float32))
         tiled[name] = bool(block[Gemm.TILED])
     assert tiled == {"whole": True, "odd": False, "far": False, "transposed": False}
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(6, 64, 600), (33, 32, 5), (7, 50, 9), (1, 40, 30), (40, 1, 30), (5, 6, 0)]
+)
+def test_gemm_adds_to_what_is_there(dtype, m, n, k):
+    rng = np.random.default_rng(m)
+    a, b = random_array(rng, (2, m, k), dtype), random_array(rng, (2, k, n), dtype)
+    before = random_array(rng, (2, m, n), dtype)
+    c = before.copy()
+    block, units = gemm_block(a, b, c, add=1)
+    run(address("gemm", dtype), block, random_ranges(rng, units))
+    if dtype in FLOATS:
+        whole = (
+            np.concatenate([a, before], axis=2),
+            np.concatenate([b, np.eye(n, dtype=dtype)[None].repeat(2, 0)], 1),
+        )
+        assert_product(c, *whole, dtype)
+    else:
+        both = before | product(a, b, dtype) if dtype == "bool" else before + product(a, b, dtype)
+        np.testing.assert_array_equal(c, both)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int16"])

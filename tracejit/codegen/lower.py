@@ -58,10 +58,14 @@ def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowere
     for output, source in [*shared, *updates]:  # one pointer for each buffer: the output's
         operands[body.inputs[source]] = outputs[output]
     product = None
-    if program.matmul is not None:
+    matmul = program.matmul
+    if matmul is not None:
         result = node.attrs.get("result")
-        product = _product(body, program.matmul, None if result is None else outputs[result])
-        operands[program.matmul.output] = PANEL if product.result is None else product.result
+        product = _product(body, matmul, None if result is None else outputs[result])
+        if result is None and (0, analysis.addend()) in shared:
+            product = replace(product, result=outputs[0], add=True)
+            program = replace(program, stores=())
+        operands[matmul.output] = PANEL if product.result is None else product.result
         program = replace(program, stores=_without(program, result))
         plan = schedule(program)
     columns = min(program.domain.kept[-1], COLUMN_TILE)

@@ -8,14 +8,14 @@ kernel.attributes()               # kind, inplace, result: the attributes of the
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tracejit import ops
 from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.kernels.blas import most_panel_bytes
-from tracejit.passes.domain import Program
+from tracejit.passes.domain import Kind, Program
 from tracejit.passes.free import FreeNodes
 from tracejit.passes.phases import Schedule, check_updates, in_place, schedule
 from tracejit.passes.trace import trace
@@ -108,6 +108,21 @@ class Analysis:
         pairs = in_place(self.program, self.plan)
         return [n for n, value in pairs if value is matmul.output and n not in updates]
 
+    def addend(self) -> int | None:
+        """The input to which the matrix product is added, if nothing else happens to it: where that and the
+        output share memory, the product's own kernel can add.
+        """
+        matmul, stores = self.program.matmul, self.program.stores
+        if matmul is None or len(stores) != 1 or len(self.body.outputs) != 1:
+            return None
+        term, view = stores[0].term, stores[0].view
+        if term.node is None or term.node.op is not ops.add or stores[0].base is not None:
+            return None
+        if any(load.kind is not Kind.LOAD or load.view != view for load in term.args):
+            return None
+        added = [load.value for load in term.args if load.value is not matmul.output]
+        return self.body.inputs.index(added[0]) if len(added) == 1 else None
+
     def fits_scratch(self) -> bool:
         """Whether a panel of the matrix product is small enough for the scratch memory of each worker."""
         assert self.program.matmul is not None
@@ -131,17 +146,19 @@ def analyse(body: Graph) -> Analysis:
     return Analysis(body, *found)
 
 
-def attributes(analysis: Analysis, reserved: Iterable[int]) -> dict[str, Any] | None:
+def attributes(analysis: Analysis, reserved: Collection[int]) -> dict[str, Any] | None:
     """The attributes of the fused node; None if a matrix product needs an output of its own.
 
     Without ``result``, an output that takes the product, its panels lie in the scratch memory of the workers.
-    `reserved`: outputs that should rather be written over an input (a weight that is updated).
+    `reserved`: outputs that should rather be written over an input (a weight that is updated); so should a
+    sum to which a product is added.
     """
     sharing = analysis.sharing()
     if analysis.program.matmul is None:
         kind = analysis.plan.orientation.value
         return {"body": analysis.body, "kind": kind, "inplace": tuple(sharing)}
-    over_inputs = {output for output, _ in sharing} & set(reserved)
+    is_sum = analysis.addend() in [position for _, position in sharing]
+    over_inputs = {output for output, _ in sharing if is_sum or output in reserved}
     outputs = [n for n in analysis.product_outputs() if n not in over_inputs]
     if not outputs and analysis.fits_scratch():
         return {"body": analysis.body, "kind": "panel", "inplace": tuple(sharing)}
