@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -221,6 +223,24 @@ def test_memory_that_python_sees_is_read_and_written_at_once(jitted):
     for i in range(2, 5):
         bump(x)
         assert seen.tolist() == [i] * 5
+
+
+@pytest.mark.parametrize("size", [5, 4000])
+def test_memory_that_python_sees_is_read_before_a_statement_ends_that_waits_for_others(size):
+    memory = np.ones(size, np.float32)
+    x, other = tj.from_dlpack(memory), tj.zeros(size).wait()
+    tj.engine.push(lambda: (time.sleep(0.1), other.fill(1.0)), writes=[other])
+    total = x + other
+    memory[...] = 100.0
+    assert total.tolist() == [2.0] * size
+
+
+def test_memory_is_given_away_when_nothing_reads_it_any_more():
+    x, other = tj.ones(4000).wait(), tj.zeros(4000).wait()
+    tj.engine.push(lambda: (time.sleep(0.1), other.fill(1.0)), writes=[other])
+    total = x + other
+    np.from_dlpack(x)[...] = 100.0
+    assert total.tolist() == [2.0] * 4000
 
 
 def test_an_element_is_a_copy_and_not_a_view():

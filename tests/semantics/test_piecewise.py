@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tests.semantics.compare import Program, check
+from tests.semantics.compare import Program, check, compare
 from tracejit.errors import ReplayError
+from tracejit.frontend import recording
 
 HISTORY: list[float] = []
 GENERATOR = np.random.default_rng(0)
@@ -473,6 +474,47 @@ def test_a_flag_turned_off_makes_it_replayable(monkeypatch):
     for _ in range(4):
         step(tj.ones(2))
     assert step.cache_info().replays == 3
+
+
+class Dying:
+    """Calls an unknown function when it dies."""
+
+    def __del__(self, clock=time.perf_counter_ns):
+        clock()
+
+
+DYING: list[Dying] = []
+
+
+def forget_the_dying():
+    DYING.clear()
+
+
+STATEMENTS = {
+    "operator": lambda xp, x, y: x + y,
+    "views": lambda xp, x, y: xp.where(x[::-1] > y, x, y.T),
+    "full": lambda xp, x, y: xp.full(3, x.sum()),
+    "write": lambda xp, x, y: x.__setitem__(slice(1, 3), y[:2] * 3),
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_finalizer_in_the_middle_of_an_operator(name, monkeypatch):
+    """Python may run one at any time, also while an operator is half recorded."""
+    monkeypatch.setattr(recording, "user_location", forget_the_dying)
+    statement = STATEMENTS[name]
+
+    def body(xp, x, y):
+        z = x * 2 + y
+        DYING.append(Dying())
+        return statement(xp, x, y), z + x
+
+    step = tj.jit(lambda x, y: body(tj, x, y))
+    for i in range(3):
+        x, y = np.float32([1, 2, 3]) + i, np.float32([3, 2, 1])
+        ours = tj.asarray(x)
+        compare(step(ours, tj.asarray(y)), body(np, x, y))
+        compare(ours, x)
 
 
 def test_numpy_arguments_are_arrays_in_every_call():

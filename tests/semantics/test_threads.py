@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -168,6 +171,49 @@ def test_random_numbers_drawn_by_threads_are_distinct():
     results = together(lambda i: [draw(tj.zeros(1)).numpy() for _ in range(5)])
     draws = [tuple(d[:4]) for values in results for d in values]
     assert len(set(draws)) == len(draws)
+
+
+def run_apart(code):
+    """Run a program in a process of its own, so that one that hangs is an error; its output."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "statement", ["y = x + 1", "y = step(x)", "y = grad(x)", "y = tj.where(x > 2, x, 0) + 1"]
+)
+def test_waiting_for_memory_that_python_sees_lets_tasks_go_on(statement):
+    """A statement waits for a Python task, which itself needs the recorder."""
+    printed = run_apart(f"""
+        import threading, time
+        import numpy as np, tracejit as tj
+
+        memory = np.zeros(4000, np.float32)
+        x, busy = tj.from_dlpack(memory), threading.Event()
+        step, grad = tj.jit(lambda x: x + 1), tj.grad(lambda x: (x * x).sum() * 0.5 + x.sum())
+        {statement}
+
+        def load():
+            busy.wait(10)
+            time.sleep(0.2)  # until the statement waits
+            x[...] = tj.ones(4000) * 3
+
+        for _ in range(3):
+            busy.clear()
+            tj.engine.push(load, writes=[x])
+            busy.set()
+            {statement}
+            print(float(y[0]), memory[0])
+            memory[...] = 0
+    """)
+    assert printed == "4.0 3.0\n" * 3
 
 
 def test_stress():

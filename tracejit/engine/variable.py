@@ -81,6 +81,11 @@ class Variable:
         return words[VARIABLE_PUSHED >> 3] == words[VARIABLE_DONE >> 3] and words[VARIABLE_POISON >> 3] == 0
 
     @property
+    def writes(self) -> int:
+        """How many tasks and launches that write this have been pushed so far."""
+        return int(self._words[VARIABLE_PUSHED >> 3])
+
+    @property
     def poison(self) -> BaseException | None:
         """The exception of the task that left garbage here, or None. Does not wait."""
         sequence = self._words[VARIABLE_POISON >> 3]

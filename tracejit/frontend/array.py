@@ -122,10 +122,12 @@ class ArrayCore:
     def _ready(self, what: str) -> None:
         """Make the content available in memory: flush what it depends on, and wait for it."""
         self._launched(what)
+        engine.wait(self._own_variable())
+
+    def _own_variable(self) -> engine.Variable:
+        """The storage's variable, or what stands for it in a Python task (see `EagerRecording`)."""
         variable = self._storage.variable
-        if thread.eager is not None:
-            variable = thread.eager.held.get(variable.address, variable)
-        engine.wait(variable)
+        return variable if thread.eager is None else thread.eager.held.get(variable.address, variable)
 
     def _launched(self, what: str) -> None:
         if thread.trace is not None:
@@ -226,7 +228,9 @@ class ArrayCore:
 
     def __dlpack__(self, **options: Any) -> Any:
         self._storage.shared = True
-        return self._seen("__dlpack__").__dlpack__(**options)
+        seen = self._seen("__dlpack__")
+        engine.wait(self._own_variable(), exclusive=True)  # who gets the memory may write it
+        return seen.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)

@@ -57,13 +57,15 @@ def _apply(op: Op, operands: tuple[Operand, ...], attrs: dict[str, Any]) -> Any:
             raise promotion.too_wide(op.name, x, dtype)
     with lock:
         recording = eager.current()
-        values = _values(
+        values = read_all(
             recording,
             lambda: [value_of(recording, x, d, shape) for x, d in zip(operands, dtypes, strict=True)],
         )
         if all(v.type.on_host for v in values):
             values[0] = recording.emit(full_op, values[0], shape=(), device=device_of(operands))
-        return wrap(recording, recording.emit(op, *values, **attrs))
+        result = wrap(recording, recording.emit(op, *values, **attrs))
+    recording.end_operation()
+    return result
 
 
 def _compare_mixed(op: Op, x1: Any, x2: Any) -> Any:
@@ -78,13 +80,15 @@ def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
     """Record `op` on arrays as they are: no promotion, no broadcasting."""
     with lock:
         recording = eager.current()
-        values = _values(
+        values = read_all(
             recording,
             lambda: [
                 recording.read(x._storage, x._view) if isinstance(x, ArrayCore) else x for x in operands
             ],
         )
-        return wrap(recording, recording.emit(op, *values, **attrs))
+        result = wrap(recording, recording.emit(op, *values, **attrs))
+    recording.end_operation()
+    return result
 
 
 def full(value: Operand, shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Any:
@@ -99,7 +103,9 @@ def full(value: Operand, shape: tuple[int, ...], dtype: np.dtype, device: Device
             content = recording.emit(full_op, content, shape=shape, device=device)
         elif isinstance(value, ArrayCore):
             content = recording.emit(copy_op, content)
-        return wrap(recording, content)
+        result = wrap(recording, content)
+    recording.end_operation()
+    return result
 
 
 def as_array(name: str, x: Any) -> Any:
@@ -119,7 +125,6 @@ def wrap(recording: Recording, result: Value | tuple[Value, ...]) -> Any:
     """New arrays that hold the results of a node."""
     values = result if isinstance(result, tuple) else (result,)
     made = tuple(ArrayCore.new(recording.new(v)) for v in values)
-    recording.end_operation()
     return made if isinstance(result, tuple) else made[0]
 
 
@@ -168,9 +173,9 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
             if target._storage.pending is None or target._storage.recording is not recording:
                 new = _with_window(recording, target, new)
             recording.write(target._storage, target._view, new)
-            recording.end_operation()
         except TracejitError as error:
             raise locate(error, user_location()) from None
+    recording.end_operation()
 
 
 def _with_window(recording: Recording, target: ArrayCore, new: Value) -> Value:
@@ -180,8 +185,8 @@ def _with_window(recording: Recording, target: ArrayCore, new: Value) -> Value:
     return new if new in recording.defined else recording.read(holder, View.of_shape(new.type.shape))
 
 
-def _values(recording: Recording, read: Callable[[], list[Value]]) -> list[Value]:
-    """What `read` gives; again if reading one operand flushed the recording, and the others with it."""
+def read_all(recording: Recording, read: Callable[[], list[Value]]) -> list[Value]:
+    """What `read` gives; again if reading one operand launched the recording, and the others with it."""
     values = read()
     return values if all(v in recording.defined for v in values) else read()
 

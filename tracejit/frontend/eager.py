@@ -20,14 +20,14 @@ import numpy as np
 from tracejit import compile, engine
 from tracejit.errors import TracejitError
 from tracejit.frontend import check
-from tracejit.frontend.recording import Number, Overlap, Recording, Window, kept, lock, thread
+from tracejit.frontend.kept import KeptRecording
+from tracejit.frontend.recording import Number, Overlap, Window, in_operation, lock, thread
 from tracejit.frontend.storage import Storage, memory_at
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
-from tracejit.ops import constant, copy
 
 NODE_LIMIT = 64
 BYTE_LIMIT = 256 << 20
@@ -57,17 +57,22 @@ def schedule_for(graph: Graph) -> Any:
     return schedule
 
 
-class EagerRecording(Recording):
+class EagerRecording(KeptRecording):
     """The open recording of a thread.
 
     A Python task of the engine has a recording of its own. What it reads or writes is the task's until it
     ends, so nothing that it starts may queue for that: `held` has another variable for each that the task
     holds, by address.
+
+    Memory that Python can see is used at once: an operator that touches some is `due` to be flushed when it
+    ends, and what was launched on it is waited for then (`unfinished`).
     """
 
     def __init__(self, held: Mapping[int, engine.Variable] = NOTHING_HELD) -> None:
         self.held = held
         self.parents: dict[Storage, Storage] = {}  # window storage -> the storage it is a part of
+        self.due = False
+        self.unfinished: list[engine.Variable] = []
         super().__init__()
 
     def literal(self, number: Any, dtype: np.dtype) -> Value:
@@ -76,25 +81,22 @@ class EagerRecording(Recording):
 
     def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
         """As in `Recording`; where windows would overlap, what was recorded so far is flushed first."""
-        self.sees_shared |= storage.shared
+        self.due |= storage.shared
         if storage.shared or self.parents:
             touching = [w for s, ws in self.windows.items() if self.share(s, storage) for w in ws]
             if any(write or w.written for w in touching):
-                self.flush()
+                self.launch()
         try:
             return super().window(storage, wanted, write=write)
         except Overlap:
-            self.flush()
+            self.launch()
+            self.unite(storage, wanted)
             return super().window(storage, wanted, write=write)
-
-    def reset(self) -> None:
-        """Forget everything."""
-        super().reset()
-        self.sees_shared = False
 
     def end_operation(self) -> None:
         """What touches memory that Python can see happens at once, before Python looks or changes it."""
-        if self.sees_shared and self.marks_storages:
+        if self.due and self.marks_storages and not in_operation():
+            self.due = False
             self.flush()
 
     def share(self, one: Storage, other: Storage) -> bool:
@@ -109,19 +111,26 @@ class EagerRecording(Recording):
         return one.shared and other.shared and not apart
 
     def release(self, storage: Storage) -> None:
-        """Flush, so that others can use `storage`."""
+        """Launch, so that others can use `storage`. A gradient goes on to follow it, unless they write it."""
         with lock:
-            self.flush()
-            self.windows.pop(storage, None)
+            self.launch()
+            if not self.tapes:
+                self.windows.pop(storage, None)
             storage.recording = None
 
     def cut(self) -> None:
-        """Flush if the recording has reached its fixed size. Called between operators, never inside one."""
+        """Launch if the recording has reached its fixed size. Called between operators, never inside one."""
         if len(self.nodes) >= NODE_LIMIT or self.bytes >= BYTE_LIMIT:
-            self.flush()
+            self.launch()
 
     def flush(self) -> None:
-        """Launch what was recorded."""
+        """Launch what was recorded, and wait for what Python can see of it. Never called with `lock`."""
+        self.launch()
+        while self.unfinished:
+            engine.wait(self.unfinished.pop(), exclusive=True)
+
+    def launch(self) -> None:
+        """Launch what was recorded; who holds `lock` sees to it that `end_operation` is called later."""
         if not self.inputs and not self.nodes:
             return  # without the lock: a thread that holds it may wait for the task that ends here
         with lock:
@@ -129,21 +138,26 @@ class EagerRecording(Recording):
             outputs = [s.pending for s in live]
             written = self.written()
             places: list[Storage] = list(live)
+            before = self.count_writes() if self.tapes else {}
             if self.tapes:
-                places += self._keep(outputs, written)
+                places += self.keep(outputs, written)
             if places or written or any(node.op.has(Trait.ORDERED) for node in self.nodes):
                 graph = self.finish(outputs)  # type: ignore[arg-type]
                 try:
-                    run(graph, self.bound, places, held=self.held)
+                    seen = run(graph, self.bound, places, held=self.held)
                 except BaseException as error:
                     self._abandon(places, error)
                     raise
-            windows = self._kept_windows() if self.tapes else {}
+                self.unfinished += seen
+                self.due |= bool(seen)
+            windows = self.kept_windows(before) if self.tapes else {}
             for storage in self.windows:
-                storage.recording = None
+                if storage.recording is self:
+                    storage.recording = None
             self.reset()
             for storage, kept_windows in windows.items():
-                storage.recording = self
+                if storage.recording is None:  # else another thread has it by now
+                    storage.recording = self
                 self.windows[storage] = kept_windows
 
     def _abandon(self, places: list[Storage], error: BaseException) -> None:
@@ -160,54 +174,9 @@ class EagerRecording(Recording):
             with suppress(TracejitError):
                 engine.wait(places[0].variable)  # the caller of the flush gets the error now: it is told
         for storage in self.windows:
-            storage.recording = None
+            if storage.recording is self:
+                storage.recording = None
         self.reset()
-
-    def _keep(self, outputs: list[Any], written: list[Window]) -> list[Storage]:
-        """Under a gradient: add every value the backward pass may ask for to `outputs`; their storages."""
-        have = {id(v) for v in outputs}
-        for storage, value in zip(self.live(), outputs, strict=True):
-            kept[value] = Window(storage, 0, value.type.size, value)
-        kept.update(
-            (v, bound) for v, bound in zip(self.inputs, self.bound, strict=True) if type(bound) is Number
-        )
-        for node in self.nodes:
-            if node.op is constant:
-                kept[node.output] = Number(node.attrs["value"], node.attrs["value"])
-        places = []
-        for window in written:
-            old = window.input
-            value = self.emit(copy, old)
-            storage = Storage(old.type)
-            kept[old] = Window(storage, 0, old.type.size, old)
-            outputs.append(value)
-            places.append(storage)
-        for value in [v for node in self.nodes for v in node.outputs]:
-            if id(value) not in have and not value.type.on_host:
-                storage = Storage(value.type)
-                kept[value] = Window(storage, 0, value.type.size, value)
-                outputs.append(value)
-                places.append(storage)
-        return places
-
-    def _kept_windows(self) -> dict[Storage, list[Window]]:
-        """Windows to go on with, so that a storage read again gives the same value to the gradient."""
-        windows: dict[Storage, list[Window]] = {}
-        for storage, old in self.windows.items():
-            windows[storage] = []
-            for window in old:
-                again = Window(storage, window.lo, window.hi, window.value)
-                kept.setdefault(window.value, again)
-                windows[storage].append(again)
-        held: dict[Storage, Value] = {}
-        for value, bound in kept.items():
-            if isinstance(bound, Window):
-                held.setdefault(bound.storage, value)
-        for ref in self.created:
-            created = ref()
-            if created is not None and created in held:
-                windows[created] = [Window(created, 0, created.type.size, held[created])]
-        return windows
 
 
 def eager() -> EagerRecording:
@@ -280,16 +249,19 @@ def run(
     places: list[Storage],
     schedule: Any = None,
     held: Mapping[int, engine.Variable] = NOTHING_HELD,
-) -> None:
+) -> list[engine.Variable]:
     """Compute `graph`: inputs from `bound`, outputs into the (pending) storages `places`.
 
-    Without a `schedule`, one is found or compiled, or NumPy computes what is small and exact.
-    `held`: see `EagerRecording`.
+    Without a `schedule`, one is found or compiled, or NumPy computes what is small and exact. `held`: see
+    `EagerRecording`. Returns the variables of memory that Python can see: nothing may use it any more when
+    the user's statement ends, so the caller waits for these, once it does not hold `lock`.
     """
     for storage in places:
         storage.materialise()
+    used = [b.storage for b in bound if isinstance(b, Window)] + places
+    seen = [held.get(s.variable.address, s.variable) for s in used if s.shared]
     if schedule is None and runs_on_numpy(graph) and _run_on_numpy(graph, bound, places, held):
-        return
+        return seen
     schedule = schedule or schedule_for(graph)
     values: list[Any] = []
     variables: list[int] = []
@@ -304,11 +276,8 @@ def run(
     for storage in places:
         values.append(storage.address)
         variables.append(storage.variable.address)
-    storages = (*(b.storage for b in bound if isinstance(b, Window)), *places)
-    check.launcher(schedule, graph)(schedule.pack.pack(*values, *variables), storages)
-    for storage in storages:
-        if storage.shared:  # Python sees its memory: nothing may use it once the call has returned
-            engine.wait(held.get(storage.variable.address, storage.variable), exclusive=True)
+    check.launcher(schedule, graph)(schedule.pack.pack(*values, *variables), tuple(used))
+    return seen
 
 
 def _run_on_numpy(

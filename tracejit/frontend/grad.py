@@ -19,7 +19,7 @@ from typing import Any
 
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
 from tracejit.frontend import eager, trees
-from tracejit.frontend.dispatch import wrap
+from tracejit.frontend.dispatch import read_all, wrap
 from tracejit.frontend.eager import EagerRecording
 from tracejit.frontend.location import user_location
 from tracejit.frontend.ndarray import NDArray
@@ -75,15 +75,16 @@ def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
     """
     leaves, structure = trees.flatten(args)
     with taping(), _recorded() as tape:
-        wrt = [_start(tape.recording, leaf) for leaf in leaves]
+        wrt = _starts(tape.recording, leaves)
         result = function(*args)
         value, aux = result if has_aux else (result, None)
         outputs, out_structure = trees.flatten(value)
         with lock:
-            ends = [_content(tape.recording, out) for out in outputs]
+            ends = _contents(tape.recording, outputs)
             nodes = tape.nodes()
             if thread.trace is None:
-                tape.recording.flush()  # keeps what the pull-back may need
+                tape.recording.launch()  # keeps what the pull-back may need
+        tape.recording.end_operation()
 
     def pull_back(cotangents: Any) -> Any:
         given, given_structure = trees.flatten(cotangents)
@@ -93,11 +94,12 @@ def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
             )
         with taping(), lock:
             here = eager.current()
-            seeds = [_content(here, c) for c in given]
+            seeds = _contents(here, given)
             for seed, end in zip(seeds, ends, strict=True):
                 if seed.type != end.type:
                     raise ShapeError(f"vjp: a cotangent of {seed.type} for a value of {end.type}")
             results = _backward(here, nodes, ends, seeds, wrt, leaves)
+        here.end_operation()
         return trees.unflatten(structure, results)
 
     return (value, pull_back, aux) if has_aux else (value, pull_back)
@@ -123,7 +125,7 @@ def value_and_grad(
         wanted = _arguments(function, positions, args)
         leaves, structure = trees.flatten(wanted)
         with taping(), _recorded() as tape:
-            wrt = [_start(tape.recording, leaf) for leaf in leaves]
+            wrt = _starts(tape.recording, leaves)
             if not any(wrt):
                 raise locate(
                     DTypeError("grad: no floating array among the arguments to differentiate"),
@@ -137,6 +139,7 @@ def value_and_grad(
                 one = recording.constant(1.0, end.type.dtype)
                 seed = recording.emit(full, one, shape=(), device=end.type.device)
                 grads = _backward(recording, tape.nodes(), [end], [seed], wrt, leaves)
+            recording.end_operation()
         tree = trees.unflatten(structure, grads)
         tree = tree[0] if single else tree
         return ((loss, aux), tree) if has_aux else (loss, tree)
@@ -170,6 +173,11 @@ def _arguments(function: Any, positions: tuple[int, ...], args: tuple[Any, ...])
     return tuple(args[p] for p in positions)
 
 
+def _starts(recording: Recording, leaves: list[Any]) -> list[_Start | None]:
+    with lock:
+        return [_start(recording, leaf) for leaf in leaves]
+
+
 def _start(recording: Recording, leaf: Any) -> _Start | None:
     """The value a leaf's storage holds now; None if it cannot be differentiated."""
     if not isinstance(leaf, NDArray) or leaf.dtype.kind != "f":
@@ -178,19 +186,20 @@ def _start(recording: Recording, leaf: Any) -> _Start | None:
     if storage.pending is not None and storage.recording is recording:
         return _Start(storage.pending, 0)
     window = recording.window(storage, leaf._view, write=False)
+    window.tracked = True
     return _Start(window.value, window.lo)
 
 
-def _content(recording: Recording, array: Any) -> Value:
-    if not isinstance(array, NDArray):
-        raise locate(
-            ArgumentError(f"grad: expected an array as result, got {type(array).__name__}"), user_location()
-        )
-    return recording.read(array._storage, array._view)
+def _contents(recording: Recording, arrays: list[Any]) -> list[Value]:
+    for array in arrays:
+        if not isinstance(array, NDArray):
+            given = type(array).__name__
+            raise locate(ArgumentError(f"grad: expected an array as result, got {given}"), user_location())
+    return read_all(recording, lambda: [recording.read(a._storage, a._view) for a in arrays])
 
 
 def _loss(recording: Recording, loss: Any) -> Value:
-    value = _content(recording, loss)
+    (value,) = _contents(recording, [loss])
     if value.type.shape != () or value.type.dtype.kind != "f":
         raise locate(
             ShapeError(
@@ -206,21 +215,27 @@ def _backward(recording: Recording, nodes: list[Node], ends: list[Value], seeds:
               wrt: list[_Start | None], leaves: list[Any]) -> list[Any]:  # fmt: skip
     wanted = list(dict.fromkeys(s.value for s in wrt if s is not None))
     found = dict(zip(wanted, gradient(recording, nodes, ends, seeds, wanted), strict=True))
-    return [
-        None if start is None else _leaf_gradient(recording, leaf, start, found[start.value])
+    wholes = [  # arrays, before any of them is copied: that may cut the recording, and values end with it
+        None if start is None else _whole_gradient(recording, leaf, start, found[start.value])
         for leaf, start in zip(leaves, wrt, strict=True)
+    ]
+    return [
+        None if start is None else _part_of(whole, leaf, start)
+        for whole, leaf, start in zip(wholes, leaves, wrt, strict=True)
     ]
 
 
-def _leaf_gradient(recording: Recording, leaf: NDArray, start: _Start, cotangent: Value | None) -> NDArray:
-    """The part of the cotangent of a storage's content that a leaf views; zeros where nothing depends on
-    it."""
-    shape = start.value.type.shape
+def _whole_gradient(recording: Recording, leaf: NDArray, start: _Start, cotangent: Value | None) -> Any:
+    """The cotangent of the content that a leaf views (a part of); zeros where nothing depends on it."""
     if cotangent is None:
         zero = recording.constant(0.0, leaf.dtype)
-        cotangent = recording.emit(full, zero, shape=shape, device=leaf.device)
-    whole = wrap(recording, cotangent)
+        cotangent = recording.emit(full, zero, shape=start.value.type.shape, device=leaf.device)
+    return wrap(recording, cotangent)
+
+
+def _part_of(whole: Any, leaf: NDArray, start: _Start) -> NDArray:
+    """The part of it that the leaf views."""
     seen = View(leaf._view.offset - start.low, leaf.shape, leaf._view.strides)
-    if seen.shape == shape and seen.is_whole(shape):
+    if seen.shape == whole.shape and seen.is_whole(whole.shape):
         return whole
     return NDArray(whole._storage, seen).copy()

@@ -59,11 +59,23 @@ class Stream:
             self.counter = 0
 
     def advance(self, count: int) -> int:
-        """Take `count` positions; the first of them."""
-        with self.lock:
-            start = self.counter
-            self.counter = (start + count) % WORD
+        """Take `count` positions; the first of them. An interrupt takes none."""
+        start = None
+        try:
+            with self.lock:
+                start = self.counter
+                self.counter = (start + count) % WORD
             return start
+        except BaseException:
+            if start is not None:
+                self.give_back(start, count)
+            raise
+
+    def give_back(self, start: int, count: int) -> None:
+        """Positions that were taken last, and not used, are free again."""
+        with self.lock:
+            if self.counter == (start + count) % WORD:
+                self.counter = start
 
 
 _streams: dict[Device, Stream] = {}
@@ -106,6 +118,7 @@ def _bits(shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Any:
         key, counter = stream_values(recording, stream(device), count)
         index = recording.emit(ops.iota, size=count, device=device)
         bits = dispatch.wrap(recording, recording.emit(ops.random_bits, key, counter, index, dtype=dtype))
+    recording.end_operation()
     return bits.reshape(shape)
 
 

@@ -14,9 +14,10 @@ What always holds:
   launched.
 
 `thread` holds what this thread has open: one eager recording, at most one trace, the number of active
-gradients. `lock` is held while an eager recording changes: another thread may flush it. It is one lock for
-all of them, because a recording that touches a storage of another one flushes that while it is changing
-itself.
+gradients. `lock` is held while an operator is recorded: another thread may flush an eager recording between
+two operators. It is one lock for all of them, because a recording that touches a storage of another one
+flushes that while it is changing itself. Nothing waits for a task while it holds the lock: the task may need
+it (`Recording.end_operation`).
 """
 
 from __future__ import annotations
@@ -40,13 +41,19 @@ from tracejit.ops import constant, update, view
 
 
 class Window:
-    """Elements ``lo`` to ``hi`` of a materialised storage, as one value of a recording."""
+    """Elements ``lo`` to ``hi`` of a materialised storage, as one value of a recording.
 
-    __slots__ = ("hi", "input", "lo", "storage", "value")
+    tracked: a gradient follows the value, so no other value may stand for the same elements.
+    writes:  under a gradient, how many tasks and launches that write the storage came before the value.
+    """
+
+    __slots__ = ("hi", "input", "lo", "storage", "tracked", "value", "writes")
 
     def __init__(self, storage: Storage, lo: int, hi: int, value: Value):
         self.storage, self.lo, self.hi = storage, lo, hi
         self.input = self.value = value
+        self.tracked = False
+        self.writes: int | None = None
 
     @property
     def written(self) -> bool:
@@ -183,7 +190,7 @@ class Recording(Builder):
         found = next((w for w in windows if w.lo <= lo and hi <= w.hi), None)
         if found is None:
             lo, hi = self.range_for(storage, wanted)
-            if any(w.written and w.overlaps(lo, hi) for w in windows):
+            if any((w.written or w.tracked) and w.overlaps(lo, hi) for w in windows):
                 raise Overlap(storage)
             size = hi - lo
             shape: tuple[int, ...] = (size,)
@@ -237,7 +244,7 @@ class Recording(Builder):
             window.value = value
 
     def end_operation(self) -> None:
-        """An operator has been recorded, and its results are held."""
+        """An operator has been recorded, and its results are held. Called after `lock` was given back."""
 
     # -- the finished graph ----------------------------------------------------------------------------------
 
@@ -259,6 +266,16 @@ kept: weakref.WeakKeyDictionary[Value, Window | Number] = weakref.WeakKeyDiction
 
 
 lock = threading.RLock()
+_condition = threading.Condition(lock)
+
+
+def in_operation() -> bool:
+    """Whether this thread holds `lock`: an operator is half recorded."""
+    try:
+        _condition.notify(0)  # wakes nobody; an error where the lock is not held
+    except RuntimeError:
+        return False
+    return True
 
 
 class Thread(threading.local):

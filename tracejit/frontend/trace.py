@@ -21,7 +21,7 @@ from tracejit.frontend.captured import Held
 from tracejit.frontend.eager import EagerRecording
 from tracejit.frontend.location import user_location
 from tracejit.frontend.number import Numbers
-from tracejit.frontend.recording import Number, Overlap, Recording, Window
+from tracejit.frontend.recording import Number, Recording, Window, in_operation
 from tracejit.frontend.storage import Storage
 from tracejit.ir.graph import Value
 from tracejit.ir.op import Op
@@ -43,13 +43,16 @@ class Draw:
 class Restart(BaseException):
     """The body has to be recorded again, from the start.
 
-    container: one among the arguments that is also reached by name: the body has to get the container itself;
-               None if code compares types, so that stand-ins for numbers will not do.
+    container: one among the arguments that is also reached by name: the body has to get the container itself.
+    aliased:   storages of which an argument views a part, and which the body also uses: they enter whole.
+
+    Neither: code compares types, so that stand-ins for numbers will not do.
     """
 
-    def __init__(self, container: Any = None):
+    def __init__(self, container: Any = None, aliased: set[Storage] | None = None):
         super().__init__("recording starts again")
         self.container = container
+        self.aliased = aliased or set()
 
 
 class Trace(EagerRecording):
@@ -70,7 +73,6 @@ class Trace(EagerRecording):
         self.callbacks: list[Any] = []  # functions given to `tj.callback`
         self.read_only: dict[Storage, str] = {}  # storages of NumPy arguments -> their path
         self.piecewise: list[tuple[str, str | None]] = []  # (reason, user line)
-        self.aliased: set[Storage] = set()  # storages that must enter whole next time
         self.transient = False  # piecewise for a reason that later calls need not have
         self.vouched = 0  # how many `tj.pure` functions are running
         self.tracing: Any = None  # what `sys.settrace` reports to while the body runs, see `watch`
@@ -141,18 +143,22 @@ class Trace(EagerRecording):
         return 0, storage.type.size
 
     def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
-        """As in eager code, but memory that two storages share cannot be replayed."""
+        """As in eager code, but memory that two storages share cannot be replayed.
+
+        Parts of one storage are recorded again, as views of it. Other storages share memory that Python sees.
+        """
         if not self.piecewise and not self.windows.get(storage):
             others = [s for s in self.windows if self.windows[s] and self.share(s, storage)]
+            parts = {self.parents[s] for s in (storage, *others) if s in self.parents}
+            if others and parts:
+                raise Restart(aliased=parts)
             if others:
-                self._aliases(storage, *others)
+                self.transient = True
+                what = "an argument and another array the body uses share memory"
+                self.give_up(what, remedy="", refuse=False)
         if self.piecewise:
             return super().window(storage, wanted, write=write)
-        try:
-            return Recording.window(self, storage, wanted, write=write)
-        except Overlap:
-            self._aliases(storage)
-            return super().window(storage, wanted, write=write)
+        return Recording.window(self, storage, wanted, write=write)
 
     def write(self, storage: Storage, wanted: View, new: Value) -> None:
         """As in eager code; NumPy arguments were copied in, so a write to one would be lost."""
@@ -166,12 +172,6 @@ class Trace(EagerRecording):
                 user_location(),
             )
         self.alone(super().write, storage, wanted, new)
-
-    def _aliases(self, *storages: Storage) -> None:
-        """Two arrays share memory unexpectedly: next time their storages enter whole."""
-        self.aliased |= {self.parents.get(s, s) for s in storages}
-        self.transient = True
-        self.give_up("an argument and another array the body uses share memory", remedy="", refuse=False)
 
     # -- piecewise -------------------------------------------------------------------------------------------
 
@@ -196,8 +196,11 @@ class Trace(EagerRecording):
             self.piecewise.append((text, line))
             self.numbers.closed = True
             self.take_draws()
-            self.flush()
             self.marks_storages = True
+            if in_operation():  # a finalizer, or a handler of signals, in the middle of an operator
+                self.due = True
+            else:
+                self.flush()
         elif (text, line) not in self.piecewise:
             self.piecewise.append((text, line))
 

@@ -82,11 +82,11 @@ class Entry:
 @dataclass(eq=False)
 class Recorded:
     """What recording a call gives: its result, the entry for later calls (None: record again), and storages
-    that must enter whole."""
+    that had to enter whole."""
 
     result: Any
     entry: Entry | None
-    aliased: set[Storage]
+    aliased: set[Storage] = field(default_factory=set)
 
 
 def record(
@@ -103,27 +103,24 @@ def record(
     `compiled` nothing is compiled either, and the result is the plan (`compile.Planned`).
     """
     reached: set[int] = set()
+    aliased: set[Storage] = set()
     plain = False
     while True:
         name = getattr(function, "__qualname__", type(function).__name__)
         trace = Trace(name, strict=strict, dry=not launch, plain=plain)
-        call = _Call(trace, function, args, kwargs, whole, reached)
+        call = _Call(trace, function, args, kwargs, whole | aliased, reached)
         try:
             result = call.run_body()
             call.compiled = compiled
             break
         except Restart as restart:
-            if restart.container is None:
-                plain = True
-            else:
+            aliased |= restart.aliased
+            if restart.container is not None:
                 reached.add(id(restart.container))
-    if call.trace.piecewise:
-        return call.finish_piecewise(result)
-    try:
-        return call.finish(result, launch=launch)
-    except (Unreplayable, Refused) as error:
-        call.refuse(error)
-        return call.finish_piecewise(result)
+            plain = plain or not (restart.aliased or restart.container is not None)
+    recorded = call.conclude(result, launch=launch)
+    recorded.aliased |= aliased
+    return recorded
 
 
 class _Call:
@@ -175,6 +172,16 @@ class _Call:
         self._take_back()
         return result
 
+    def conclude(self, result: Any, *, launch: bool) -> Recorded:
+        """Compute what was recorded, and make the entry for later calls."""
+        if self.trace.piecewise:
+            return self.finish_piecewise(result)
+        try:
+            return self.finish(result, launch=launch)
+        except (Unreplayable, Refused) as error:
+            self.refuse(error)
+            return self.finish_piecewise(result)
+
     def _take_back(self) -> None:
         self.surroundings.note_logs(self.trace.callbacks)
         self.changes = self.surroundings.changes()
@@ -210,7 +217,7 @@ class _Call:
     def finish_piecewise(self, result: Any) -> Recorded:
         trace = self.trace
         settled = self._compute_pieces().settle(result)
-        return Recorded(settled, None if trace.transient else self._piecewise_entry(), trace.aliased)
+        return Recorded(settled, None if trace.transient else self._piecewise_entry())
 
     def _piecewise_entry(self) -> Entry:
         """An entry for calls that take the branches that this one took while it was recorded."""
@@ -259,9 +266,10 @@ class _Call:
         if not launch:
             self.surroundings.restore_contents()
             trace.reset()
-            return Recorded(None, entry, set())
+            return Recorded(None, entry)
         trace.take_draws()
-        eager.run(graph, trace.bound, list(results.outputs), schedule)
+        for seen in eager.run(graph, trace.bound, list(results.outputs), schedule):
+            engine.wait(seen, exclusive=True)
         if results.lines and actions.can_fail(graph):
             for storage in (*results.outputs, *(w.storage for w in trace.written())):
                 engine.wait(storage.variable)
@@ -270,7 +278,7 @@ class _Call:
         trace.reset()
         done = Results(arguments)
         self._apply(done)
-        return Recorded(done.settle(result), entry, set())
+        return Recorded(done.settle(result), entry)
 
     def _check_numbers(self, source: Source) -> None:
         """Compute what the body computed of its numbers, and check what it looked at, in its order."""

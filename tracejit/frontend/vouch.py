@@ -136,6 +136,7 @@ def callback(function: Callable[..., object], *args: Any) -> None:
         trace.callbacks.append(function)
         number = keep_callback(_Call(function, arguments))
         trace.emit(callback_op, *values, id=number)
+    trace.end_operation()
 
 
 def _error(message: str) -> TracejitError:
