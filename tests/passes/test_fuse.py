@@ -1,10 +1,13 @@
 """fuse: the meaning stays, chains and reductions become one kernel, independent work stays apart."""
 
+import functools
+import importlib
 import pathlib
 
 import numpy as np
 import pytest
 
+import tracejit as tj
 from tests.golden import check_golden
 from tests.graphs import assert_same_meaning, random_graph
 from tests.passes.models import lstm_step, mlp_step
@@ -14,9 +17,11 @@ from tracejit.ir.printer import print_graph
 from tracejit.ir.types import CPU, HOST, ArrayType
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
+from tracejit.passes.driver import optimize
 from tracejit.passes.fuse import NODES, OPERANDS, Missed, fuse
 from tracejit.passes.memory import overwrites
 
+fuse_module = importlib.import_module("tracejit.passes.fuse")
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 F4, I8 = np.dtype("float32"), np.dtype("int64")
 X = ArrayType((6, 8), F4)
@@ -52,6 +57,50 @@ def test_random_graphs_of_slices_keep_their_meaning(seed):
 
 def test_fusion_is_deterministic():
     assert print_graph(fuse(mlp_step()[0])) == print_graph(fuse(mlp_step()[0]))
+
+
+def attention(batch=2, length=12, width=8, heads=2):
+    """Gradients of attention with layer norm, recorded by the frontend."""
+
+    @tj.jit
+    def step(x, w, scale):
+        def loss(w):
+            y = (x - x.mean(-1, keepdims=True)) / tj.sqrt(x.var(-1, keepdims=True) + 1e-5) * scale
+            q, k, v = (
+                (y @ w[i]).reshape(batch, length, heads, width // heads).transpose(0, 2, 1, 3)
+                for i in range(3)
+            )
+            weights = tj.nn.softmax(q @ k.transpose(0, 1, 3, 2) / 2.0, axis=-1)
+            z = (weights @ v).transpose(0, 2, 1, 3).reshape(batch, length, width)
+            z = tj.cumulative_sum(tj.nn.gelu(z @ w[3]) + x, axis=1)
+            return (z * z).mean() + tj.log(tj.exp(z).sum(-1)).mean()
+
+        value, gradient = tj.value_and_grad(loss)(w)
+        w -= 0.1 * gradient
+        return value
+
+    spec = tj.spec
+    graph = step.graph(spec((batch, length, width)), spec((4, width, width)), spec((width,)))
+    return optimize(graph, "dce")
+
+
+GRAPHS = {
+    "mlp": lambda: optimize(mlp_step()[0], "dce"),
+    "lstm": lambda: optimize(lstm_step()[0], "dce"),
+    "attention": attention,
+    **{f"random {seed}": functools.partial(random_graph, seed, nodes=40) for seed in range(200)},
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_nodes_that_follow_without_analysis_are_those_that_would_pass_it(name, monkeypatch):
+    graph = GRAPHS[name]()
+    missed, others = [], []
+    quick = print_graph(fuse(graph, missed))
+    monkeypatch.setattr(fuse_module, "open_domain", lambda program: None)
+    monkeypatch.setattr(fuse_module, "is_plain", lambda groups, node: False)
+    assert print_graph(fuse(graph, others)) == quick
+    assert [(m.kind, m.reason) for m in missed] == [(m.kind, m.reason) for m in others]
 
 
 def test_a_training_step():

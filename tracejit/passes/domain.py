@@ -25,6 +25,7 @@ import numpy as np
 from tracejit.errors import TracejitError
 from tracejit.ir.graph import Node, Value
 from tracejit.ir.op import Trait
+from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 
 
@@ -67,6 +68,11 @@ class Domain:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.kept + self.reduced
+
+    def check_size(self, type: ArrayType) -> None:
+        """Raise `Unfusable` unless an array has an element for each kept index, or for each index at all."""
+        if type.size not in (math.prod(self.kept), math.prod(self.shape)):
+            raise Unfusable(f"{type} fits neither the kept nor the full shape of the kernel")
 
     def level(self, view: View) -> Level:
         """KEPT if `view` stays at one element while the reduced index runs."""

@@ -69,6 +69,13 @@ class FreeNodes:
         """Whether `value` comes from a free node."""
         return value in self.producers and self.producers[value] in self
 
+    def through_view(self, value: Value) -> bool:
+        """Whether a view, or another node that moves elements, is among the free nodes behind an array."""
+        node = self.producers.get(value)
+        if node is None or value.type.on_host or node not in self:
+            return False
+        return node not in self.light or any(self.through_view(v) for v in node.inputs)
+
     # ---- what needs memory
 
     def needs_memory(self, node: Node) -> Iterable[Value]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
@@ -28,7 +29,7 @@ from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
 from tracejit.passes.bodies import Analysis, Body, analyse, assemble, attributes
 from tracejit.passes.dce import dce
-from tracejit.passes.domain import Unfusable
+from tracejit.passes.domain import Domain, Kind, Program, Unfusable
 from tracejit.passes.free import FreeNodes, in_kernel
 from tracejit.passes.groups import Group, Partition
 from tracejit.passes.layout import is_fold
@@ -39,6 +40,15 @@ NODES = 64
 
 OPERANDS = 24
 """Most arrays that a kernel reads and writes: each has a pointer and run-time alias checks."""
+
+
+class Fit(NamedTuple):
+    """What a group computes: values of one `shape`, elementwise; or something over a known `domain`, which
+    more may follow (see `follows`).
+    """
+
+    shape: tuple[int, ...] | None
+    domain: Domain | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +107,33 @@ class _Fuser:
         readers = self.overwritten(node)
         earlier = [*needed, *readers]
         chosen: list[Group] = []
+        fit = self.alone(node)
         if node.op is not ops.matmul and in_kernel(node) and not self.is_alias(node):
             for group in sorted(needed, key=lambda g: -g.last):
                 if (
                     group.is_kernel
                     and not self.serialises(group, [r for r in readers if r not in needed])
-                    and self.fits([*chosen, group], node, earlier)
+                    and (found := self.fits([*chosen, group], node, earlier)) is not None
                 ):
                     chosen.append(group)
+                    fit = found
+        touched = set().union(*(group.touched for group in chosen))
         if chosen:
-            shape = node.output.type.shape if is_plain(chosen, node) else None
-            touched = set().union(*(group.touched for group in chosen))
             group = self.partition.join(chosen, position, node, earlier)
         else:
-            touched = set()
             group = self.partition.start(position, node, earlier)
             group.is_kernel = in_kernel(node) and not self.is_alias(node)
-            simple = node.op is ops.matmul or node.op.has(Trait.ELEMENTWISE)
-            shape = node.output.type.shape if simple else None
-        group.shape, group.touched = shape, touched.union(origins, node.outputs)
+        group.shape, group.domain = fit
+        group.touched = touched.union(origins, node.outputs)
         for joined in group.members.values():
             self.group_of[joined] = group
         for value in origins:
             self.readers.setdefault(value, []).append(node)
+
+    def alone(self, node: Node) -> Fit:
+        """How `node` starts a group."""
+        simple = node.op is ops.matmul or node.op.has(Trait.ELEMENTWISE)
+        return Fit(node.output.type.shape if simple else None, None)
 
     def is_alias(self, node: Node) -> bool:
         """Whether a view that must lie in memory already does: it is a part of an array that others
@@ -144,29 +158,42 @@ class _Fuser:
         waits = any(r is not group and not r.bits & group.before for r in readers)
         return waits and any(m.op is ops.matmul for m in group.members.values())
 
-    def fits(self, groups: Sequence[Group], node: Node, earlier: Sequence[Group]) -> bool:
-        """Whether `groups` and `node` together are one kernel."""
+    def fits(self, groups: Sequence[Group], node: Node, earlier: Sequence[Group]) -> Fit | None:
+        """How `groups` and `node` together are one kernel; None if they are not."""
         if sum(len(g.members) for g in groups) >= NODES or not self.partition.is_convex(groups, earlier):
-            return False
+            return None
         nodes = [m for _, m in sorted(item for g in groups for item in g.members.items())] + [node]
         if len({m.outputs[0].type.device for m in nodes}) > 1 or not self.is_safe(nodes):
-            return False
+            return None
+        if self.operands(groups, node) > OPERANDS:
+            return None
         readers = [node] if len(groups) == 1 else nodes
-        plain = is_plain(groups, node) and not any(self.looks_inside(nodes, reader) for reader in readers)
-        touched = len(node.inputs) + 1 + len(set().union(*(g.touched for g in groups)))
-        if plain and touched <= OPERANDS:
-            return True
-        body = self.body(nodes)
-        if sum(not v.type.on_host for v in (*body.inputs, *body.outputs)) > OPERANDS:
-            return False
-        if plain:
-            return True
+        if is_plain(groups, node) and not any(self.looks_inside(nodes, reader) for reader in readers):
+            return Fit(node.output.type.shape, None)
+        domain = groups[0].domain if len(groups) == 1 and self.is_direct(node) else None
         try:
-            self.analysis(body)
+            if domain is not None and follows(domain, node):
+                return Fit(None, domain)
+            return Fit(None, open_domain(self.analysis(self.body(nodes)).program))
         except Unfusable as error:
             self.miss(nodes, node, str(error))
-            return False
-        return True
+            return None
+
+    def operands(self, groups: Sequence[Group], node: Node) -> int:
+        """How many arrays a kernel of `groups` and `node` reads and writes."""
+        members = {node}.union(*(g.members.values() for g in groups))
+        values = {*self.free.origins(node.inputs), *node.outputs}.union(*(g.touched for g in groups))
+        if len(values) <= OPERANDS:
+            return len(values)
+        made = self.free.producers
+        return sum(
+            not v.type.on_host and (made.get(v) not in members or self.free.leaves(v, members))
+            for v in values
+        )
+
+    def is_direct(self, node: Node) -> bool:
+        """Whether `node` reads arrays, or what light nodes compute of them, at its own index."""
+        return not any(self.free.through_view(v) for v in node.inputs)
 
     def analysis(self, body: Body) -> Analysis:
         """Proof that one kernel computes `body`. The steps of a loop have bodies of one structure, which is
@@ -186,7 +213,7 @@ class _Fuser:
 
     def looks_inside(self, nodes: Sequence[Node], node: Node) -> bool:
         """Whether `node` reaches a value of `nodes` through views."""
-        behind = self.free.origins([v for v in node.inputs if self.free.produces(v)])
+        behind = self.free.origins([v for v in node.inputs if self.free.through_view(v)])
         return any(self.free.producers.get(v) in nodes for v in behind)
 
     def is_safe(self, nodes: Sequence[Node]) -> bool:
@@ -244,6 +271,27 @@ class _Fuser:
             outputs = builder.copy(node, [self.written(builder, v, values) for v in node.inputs])
             values.update(zip(node.outputs, outputs, strict=True))
         return values[value]
+
+
+def follows(domain: Domain, node: Node) -> bool:
+    """Whether a kernel over `domain` can also compute `node`, which reads some of its results as they are.
+
+    That needs no analysis. An elementwise node wants its operands where their results are stored, which
+    is where its own result will be: no index map is new, and no term has another place. What has neither
+    of the two shapes that a kernel with a reduction stores raises `Unfusable`.
+    """
+    is_simple = node.op.has(Trait.ELEMENTWISE) and not node.op.has(Trait.CAN_FAIL)
+    if domain.reduced and (is_simple or is_fold(node)):
+        domain.check_size(node.output.type)
+    return is_simple
+
+
+def open_domain(program: Program) -> Domain | None:
+    """The domain of a kernel that more nodes may follow; None where the order of its steps matters."""
+    ordered = any(t.kind is Kind.SCAN for t in program.terms) or any(
+        s.base is not None for s in program.stores
+    )
+    return None if ordered or program.domain.pieces else program.domain
 
 
 def is_plain(groups: Sequence[Group], node: Node) -> bool:

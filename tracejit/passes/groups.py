@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tracejit.ir.graph import Node, Value
+from tracejit.passes.domain import Domain
 
 
 @dataclass(eq=False, slots=True)
@@ -22,7 +23,7 @@ class Group:
 
     bits: those of every group that went into it; before: those of all groups that must run earlier.
     is_kernel: whether it is a generated kernel and may grow; shape: of all its values, if they have one;
-    touched: values that its nodes read and write.
+    domain: of its kernel, if more may follow over it; touched: values that its nodes read and write.
     """
 
     bits: int
@@ -31,6 +32,7 @@ class Group:
     after: set[Group] = field(default_factory=set)
     is_kernel: bool = True
     shape: tuple[int, ...] | None = None
+    domain: Domain | None = None
     touched: set[Value] = field(default_factory=set)
 
     @property
