@@ -231,17 +231,17 @@ _SPLITS = {
 }
 
 
-def pool_call(x: Shape, y: Shape, window: Shape, stride: Shape, low: Shape) -> Call:
-    """The call of a pooling operator between images `x` and their windows `y`.
+def pool_call(x: Shape, y: Shape, window: Shape, stride: Shape, low: Shape, dtype: str) -> Call:
+    """The call of a pooling operator between images `x` and their windows `y`; scratch holds two rows of y.
 
-    >>> pool_call((2, 64, 8, 8), (2, 64, 4, 4), (2, 2), (2, 2), (0, 0)).units
+    >>> pool_call((2, 64, 8, 8), (2, 64, 4, 4), (2, 2), (2, 2), (0, 0), "float32").units
     1
     """
     planes = x[0] * x[1]
     work = max(y[2] * y[3] * window[0] * window[1], x[2] * x[3])
     together = max(1, POOL_WORK // work)
     words = (planes, together, *x[2:], *window, *stride, *low, *y[2:])
-    return Call(words, ceil_div(planes, together), 1, 0)
+    return Call(words, ceil_div(planes, together), 1, 2 * y[3] * ENTRIES[dtype][1])
 
 
 ROLES = {
@@ -262,7 +262,7 @@ def window_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dt
     of = dict(zip(ROLES[name], shapes, strict=True))
     low = [before for before, _ in attrs["padding"]]
     if name not in _SPLITS:
-        return pool_call(of["x"], of["y"], attrs["window"], attrs["stride"], low)
+        return pool_call(of["x"], of["y"], attrs["window"], attrs["stride"], low, dtype)
     steps = (attrs["stride"], low, attrs["dilation"], attrs["groups"])
     return convolution_call(name, of["x"], of["w"], of["y"], *steps, dtype)
 

@@ -1,0 +1,187 @@
+"""Convolution and its gradients by BLAS, over columns gathered in panels.
+
+The argument block and what a unit is are in `tracejit.kernels.windows`. `make_convolutions` gives the kernels
+by operator name, as Python functions for Numba. Much shortened:
+
+    for unit in range(lo, hi):
+        gather(block, image, scratch, ...)              # columns of a panel
+        call_gemm(weights, scratch, result)
+"""
+
+from numba import int64
+
+from tracejit.kernels.library import PLAIN, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm
+from tracejit.kernels.memory import pointer, slot
+from tracejit.kernels.ranges import independent
+from tracejit.kernels.target import subroutine
+from tracejit.kernels.windows import Convolution as C
+
+
+@subroutine
+def inside(first, stride, places, extent):
+    """The range of places whose element, ``first + place * stride``, lies in an image of `extent`."""
+    start = min(max(-(first // stride), 0), places)
+    return start, max(min((extent - 1 - first) // stride + 1, places), start)
+
+
+def make_columns(dtype, itemsize):
+    """(gather, scatter): columns from an image, and their adjoint, added to an image.
+
+    Both take rows `k0` to `k1` of the columns of a panel, the rows `r0` to `r1` of places; `x` is the address
+    of the first channel of the group.
+    """
+
+    @subroutine
+    def gather(block, x, columns, k0, k1, r0, r1):
+        height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
+        window_height, window_width = slot(block, C.WINDOW_HEIGHT), slot(block, C.WINDOW_WIDTH)
+        down, across = slot(block, C.STRIDE_DOWN), slot(block, C.STRIDE_ACROSS)
+        zero = dtype(0)
+        for k in range(k0, k1):
+            i, j = k // window_width % window_height, k % window_width
+            above = i * slot(block, C.DILATION_DOWN) - slot(block, C.TOP)
+            first = j * slot(block, C.DILATION_ACROSS) - slot(block, C.LEFT)
+            start, stop = inside(first, across, places, width)
+            plane = x + itemsize * (k // (window_height * window_width) * height * width)
+            for r in range(r0, r1):
+                out = pointer(columns + itemsize * ((k - k0) * (r1 - r0) + r - r0) * places, dtype)
+                row = r * down + above
+                if 0 <= row < height:
+                    line = pointer(plane + itemsize * (row * width + first), dtype)
+                    for q in range(start):
+                        out[q] = zero
+                    if across == 1:
+                        for q in independent(start, stop):
+                            out[q] = line[q]
+                    else:
+                        for q in independent(start, stop):
+                            out[q] = line[q * across]
+                    for q in range(stop, places):
+                        out[q] = zero
+                else:
+                    for q in range(places):
+                        out[q] = zero
+
+    @subroutine
+    def scatter(block, x, columns, k0, k1, r0, r1):
+        height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
+        window_height, window_width = slot(block, C.WINDOW_HEIGHT), slot(block, C.WINDOW_WIDTH)
+        down, across = slot(block, C.STRIDE_DOWN), slot(block, C.STRIDE_ACROSS)
+        for k in range(k0, k1):
+            i, j = k // window_width % window_height, k % window_width
+            above = i * slot(block, C.DILATION_DOWN) - slot(block, C.TOP)
+            first = j * slot(block, C.DILATION_ACROSS) - slot(block, C.LEFT)
+            start, stop = inside(first, across, places, width)
+            plane = x + itemsize * (k // (window_height * window_width) * height * width)
+            for r in range(r0, r1):
+                column = pointer(columns + itemsize * ((k - k0) * (r1 - r0) + r - r0) * places, dtype)
+                row = r * down + above
+                if 0 <= row < height:
+                    line = pointer(plane + itemsize * (row * width + first), dtype)
+                    if across == 1:
+                        for q in independent(start, stop):
+                            line[q] = line[q] + column[q]
+                    else:
+                        for q in independent(start, stop):
+                            line[q * across] = line[q * across] + column[q]
+
+    return gather, scatter
+
+
+def make_convolutions(dtype, itemsize):
+    """The three convolutions by name."""
+    gather, scatter = make_columns(dtype, itemsize)
+
+    @subroutine
+    def clear(address, count):
+        out = pointer(address, dtype)
+        for p in range(count):
+            out[p] = dtype(0)
+
+    @subroutine
+    def plane_sizes(block):
+        """(elements of an image's channel, places, depth)."""
+        window = slot(block, C.WINDOW_HEIGHT) * slot(block, C.WINDOW_WIDTH)
+        return (
+            slot(block, C.HEIGHT) * slot(block, C.WIDTH),
+            slot(block, C.OUT_HEIGHT) * slot(block, C.OUT_WIDTH),
+            slot(block, C.CHANNELS) * window,
+        )
+
+    def conv2d(block, lo, hi, scratch):
+        groups, panels, rows = slot(block, C.GROUPS), slot(block, C.PANELS), slot(block, C.ROWS)
+        channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
+        area, out_area, depth = plane_sizes(block)
+        for unit in range(lo, hi):
+            image, r0 = unit // panels, unit % panels * rows
+            r1 = min(r0 + rows, slot(block, C.OUT_HEIGHT))
+            x = slot(block, C.FIRST) + itemsize * image * channels * area
+            w = slot(block, C.SECOND) + itemsize * (image % groups * filters * depth)
+            y = slot(block, C.THIRD) + itemsize * (image * filters * out_area + r0 * places)
+            count = (r1 - r0) * places
+            shape = (ROW_MAJOR, PLAIN, PLAIN, filters, count, depth)
+            if slot(block, C.DIRECT) != 0:
+                columns = x + itemsize * r0 * places
+                call_gemm(slot(block, C.ENTRY), (*shape, w, depth, columns, area, y, out_area), dtype)
+            else:
+                gather(block, x, scratch, 0, depth, r0, r1)
+                call_gemm(slot(block, C.ENTRY), (*shape, w, depth, scratch, count, y, out_area), dtype)
+        return int64(0)
+
+    def conv2d_input_gradient(block, lo, hi, scratch):
+        groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
+        channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
+        area, out_area, depth = plane_sizes(block)
+        window = depth // channels
+        for unit in range(lo, hi):
+            image, c0 = unit // parts, unit % parts * part
+            count = min(c0 + part, channels) - c0
+            y = slot(block, C.FIRST) + itemsize * image * filters * out_area
+            w = slot(block, C.SECOND) + itemsize * (image % groups * filters * depth + c0 * window)
+            x = slot(block, C.THIRD) + itemsize * (image * channels + c0) * area
+            if slot(block, C.DIRECT) != 0:
+                shape = (ROW_MAJOR, TRANSPOSED, PLAIN, count, area, filters)
+                call_gemm(slot(block, C.ENTRY), (*shape, w, depth, y, area, x, area), dtype)
+            else:
+                clear(x, count * area)
+                for panel in range(slot(block, C.PANELS)):
+                    r0 = panel * slot(block, C.ROWS)
+                    r1 = min(r0 + slot(block, C.ROWS), slot(block, C.OUT_HEIGHT))
+                    width = (r1 - r0) * places
+                    shape = (ROW_MAJOR, TRANSPOSED, PLAIN, count * window, width, filters)
+                    seen = y + itemsize * r0 * places
+                    call_gemm(slot(block, C.ENTRY), (*shape, w, depth, seen, out_area, scratch, width), dtype)
+                    scatter(block, x, scratch, 0, count * window, r0, r1)
+        return int64(0)
+
+    def conv2d_weight_gradient(block, lo, hi, scratch):
+        groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
+        channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
+        area, out_area, depth = plane_sizes(block)
+        panels, rows = slot(block, C.PANELS), slot(block, C.ROWS)
+        for unit in range(lo, hi):
+            group, k0 = unit // parts, unit % parts * part
+            k1 = min(k0 + part, depth)
+            w = slot(block, C.THIRD) + itemsize * (group * filters * depth + k0)
+            for f in range(filters):
+                clear(w + itemsize * f * depth, k1 - k0)
+            for step in range(slot(block, C.IMAGES) * panels):
+                image, r0 = step // panels * groups + group, step % panels * rows
+                r1 = min(r0 + rows, slot(block, C.OUT_HEIGHT))
+                x = slot(block, C.FIRST) + itemsize * image * channels * area
+                y = slot(block, C.SECOND) + itemsize * (image * filters * out_area + r0 * places)
+                width = (r1 - r0) * places
+                shape = (ROW_MAJOR, PLAIN, TRANSPOSED, filters, k1 - k0, width)
+                if slot(block, C.DIRECT) != 0:
+                    columns = x + itemsize * (k0 * area + r0 * places)
+                    add_gemm(slot(block, C.ENTRY), (*shape, y, out_area, columns, area, w, depth), dtype)
+                else:
+                    gather(block, x, scratch, k0, k1, r0, r1)
+                    add_gemm(slot(block, C.ENTRY), (*shape, y, out_area, scratch, width, w, depth), dtype)
+        return int64(0)
+
+    return {
+        "conv2d": conv2d,
+        "conv2d_input_gradient": conv2d_input_gradient,
+        "conv2d_weight_gradient": conv2d_weight_gradient,
+    }
