@@ -323,3 +323,59 @@ def test_a_result_that_comes_back_as_argument_is_one_signature():
         expected /= np.sqrt((expected * expected).sum())
     np.testing.assert_allclose(state["v"].numpy(), expected, rtol=1e-12)
     assert power.cache_info().traces == 1
+
+
+BROADCASTS = {
+    "whole": lambda xp, x: xp.broadcast_to(x, (3, 4)),
+    "a row": lambda xp, x: xp.broadcast_to(x, (3, 4))[0],
+    "an element": lambda xp, x: xp.broadcast_to(x, (3, 4))[1, 2, ...],
+    "same shape": lambda xp, x: xp.broadcast_to(x, (4,)),
+    "one row": lambda xp, x: xp.broadcast_to(x, (1, 4)),
+    "views of it": lambda xp, x: xp.broadcast_to(x, (3, 4)).T[None, ::2, 1].reshape(-1)[1:],
+    "swapped": lambda xp, x: xp.expand_dims(xp.broadcast_to(x, (3, 4)), axis=0).swapaxes(0, 2)[0],
+    "without rows": lambda xp, x: xp.squeeze(xp.broadcast_to(x, (1, 4))),
+    "a copy": lambda xp, x: xp.broadcast_to(x, (3, 4)).copy()[0],
+    "a copy by reshape": lambda xp, x: xp.broadcast_to(x, (3, 4)).reshape(-1)[:2],
+    "a sum": lambda xp, x: xp.broadcast_to(x, (3, 4)) + 1.0,
+    "several": lambda xp, x: xp.broadcast_arrays(x, xp.ones((3, 1)))[0][0],
+    "several of one shape": lambda xp, x: xp.broadcast_arrays(x, xp.ones(4))[0],
+}
+WRITES = {
+    "assign": lambda y: y.__setitem__(..., 5.0),
+    "in place": lambda y: y.__iadd__(1.0),
+    "mask": lambda y: y.__setitem__(y > 0, 2.0),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("view", BROADCASTS)
+@pytest.mark.parametrize("way", ["inside", "outside", "result", "eager"])
+@pytest.mark.filterwarnings("ignore:.*broadcast_arrays")
+def test_what_was_broadcast_cannot_be_written_as_in_numpy(view, write, way):
+    look, store = BROADCASTS[view], WRITES[write]
+    plain = look(np, np.arange(4.0))
+    if view == "several":  # NumPy says that it will be read-only
+        plain.flags.writeable = False
+    x = tj.asarray(np.arange(4.0))
+    if way == "inside":
+        step = tj.jit(lambda x: store(look(tj, x)))
+    elif way == "outside":
+        step = tj.jit(store)
+        x = look(tj, x)
+    elif way == "result":
+        step, x = store, tj.jit(lambda x: look(tj, x))(x)
+    else:
+        step, x = store, look(tj, x)
+    if way == "outside":  # a signature of an array that can be written is another one
+        step(tj.zeros((*x.shape, 2), dtype=tj.float64)[..., 0])
+        step(tj.zeros(x.shape, dtype=tj.float64))
+    before = x.tolist()
+    for _ in range(2):
+        if plain.flags.writeable:
+            step(x)
+        else:
+            with pytest.raises(ValueError, match=r"read-only"):
+                store(plain)
+            with pytest.raises(tj.errors.ReadOnlyError, match="broadcast"):
+                step(x)
+            assert x.tolist() == before

@@ -25,7 +25,6 @@ from tracejit.frontend.replay import Source, release
 from tracejit.frontend.storage import Storage
 from tracejit.frontend.trace import Trace
 from tracejit.ir.types import ArrayType
-from tracejit.ir.view import View
 
 PLAIN = (bool, str, bytes, complex, type(None), type(Ellipsis), enum.Enum, np.bool_, np.dtype)
 BY_IDENTITY = (types.BuiltinFunctionType, types.ModuleType, type)
@@ -195,7 +194,7 @@ class Arguments:
         self.trace.parents[window] = storage
         offset = self.source.bind(f"{variable}._view.offset - {view.offset - low}", "o")
         self.arrays[window] = (name, offset)
-        passed = NDArray(window, View(view.offset - low, view.shape, view.strides))
+        passed = NDArray(window, view.moved(-low))
         self.handles[id(passed)] = (passed, variable)
         self.callers[id(passed)] = array
         return passed

@@ -222,10 +222,10 @@ class Recording(Builder):
 
     def write(self, storage: Storage, wanted: View, new: Value) -> None:
         """Rebind the elements of `wanted` to `new`, which has its shape, dtype and device."""
-        if wanted.overlaps_itself():
+        if not wanted.writable or wanted.overlaps_itself():
             raise ReadOnlyError(
-                f"cannot write to a broadcast view of shape {wanted.shape}: several of its elements "
-                "share one place in memory; write to a copy (x.copy())"
+                f"cannot write to a broadcast view of shape {wanted.shape}: several elements may share a place "
+                "in memory; write to a copy (x.copy())"
             )
         window = None
         if storage.pending is not None and storage.recording is self:

@@ -148,7 +148,7 @@ class Source:
             seen = self.bind(f"{variable}._view")
             self.require(
                 f"{seen}.shape == {self.constant(view.shape)} and "
-                f"{seen}.strides == {self.constant(view.strides)}"
+                f"{seen}.strides == {self.constant(view.strides)} and {seen}.writable is {view.writable}"
             )
         else:
             t, v = self.constant(type), self.constant(view)

@@ -24,7 +24,6 @@ from tracejit.frontend.arguments import Arguments, is_record, parts_of
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.number import NumberProxy, settled
 from tracejit.frontend.storage import Storage
-from tracejit.ir.view import View
 
 ATOMS = (
     bool, int, float, complex, str, bytes, type(None), type(Ellipsis), enum.Enum, np.generic, np.dtype, range,
@@ -114,7 +113,7 @@ class Results:
         if offset == "0":
             return f"NDArray({name}, {self.source.constant(view)})"
         shape, strides = self.source.constant(view.shape), self.source.constant(view.strides)
-        return f"NDArray({name}, View({offset} + {view.offset}, {shape}, {strides}))"
+        return f"NDArray({name}, View({offset} + {view.offset}, {shape}, {strides}, {view.writable}))"
 
     def _give_back(self, held: tuple[Any, Any, str], path: str) -> str:
         rebuilt, original, variable = held
@@ -211,8 +210,7 @@ class Results:
             return array
         item = parent.type.dtype.itemsize
         offset = (array._storage.address - parent.address) // item
-        view = array._view
-        return NDArray(parent, View(view.offset + offset, view.shape, view.strides))
+        return NDArray(parent, array._view.moved(offset))
 
     def settle_containers(self) -> None:
         """Write into the caller's containers what the body rebound in its copies."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,11 +30,16 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An index map: element ``i`` is element ``offset + sum(i * strides)`` of the base."""
+    """An index map: element ``i`` is element ``offset + sum(i * strides)`` of the base.
+
+    writable: false for what was broadcast, and for views of it: as in NumPy, nothing is written through them.
+              Views in graphs do without.
+    """
 
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    writable: bool = field(default=True, repr=False)
 
     @staticmethod
     def of_shape(shape: Sequence[int]) -> View:
@@ -44,6 +49,14 @@ class View:
     @property
     def size(self) -> int:
         return math.prod(self.shape)
+
+    def read_only(self) -> View:
+        """The same elements, which cannot be written through the view."""
+        return replace(self, writable=False)
+
+    def moved(self, by: int) -> View:
+        """The same elements of a base that begins `by` elements earlier."""
+        return replace(self, offset=self.offset + by)
 
     def is_contiguous(self) -> bool:
         """Whether the elements lie in C order without gaps (extents of 1 may have any stride)."""
@@ -85,7 +98,7 @@ class View:
 
     def permute(self, axes: Sequence[int]) -> View:
         """Reorder dimensions."""
-        return View(self.offset, tuple(self.shape[a] for a in axes), tuple(self.strides[a] for a in axes))
+        return View(self.offset, *self._take(axes), self.writable)
 
     def expand(self, axis: int) -> View:
         """Insert a dimension of extent 1."""
@@ -93,6 +106,7 @@ class View:
             self.offset,
             (*self.shape[:axis], 1, *self.shape[axis:]),
             (*self.strides[:axis], 0, *self.strides[axis:]),
+            self.writable,
         )
 
     def drop(self, axes: Sequence[int]) -> View:
@@ -106,12 +120,12 @@ class View:
         strides = [0] * lead + [
             s if n == m else 0 for s, n, m in zip(self.strides, self.shape, shape[lead:], strict=True)
         ]
-        return View(self.offset, tuple(shape), tuple(strides))
+        return View(self.offset, tuple(shape), tuple(strides), self.writable)
 
     def select(self, axis: int, index: int) -> View:
         """Fix a dimension at `index` (already non-negative and in range)."""
         rest = [a for a in range(len(self.shape)) if a != axis]
-        return View(self.offset + index * self.strides[axis], *self._take(rest))
+        return View(self.offset + index * self.strides[axis], *self._take(rest), self.writable)
 
     def slice_axis(self, axis: int, start: int | None, stop: int | None, step: int | None = None) -> View:
         """Python's slice along one dimension."""
@@ -120,7 +134,7 @@ class View:
         offset = self.offset + (start * self.strides[axis] if extent else 0)
         shape, strides = list(self.shape), list(self.strides)
         shape[axis], strides[axis] = extent, strides[axis] * step
-        return View(offset, tuple(shape), tuple(strides))
+        return View(offset, tuple(shape), tuple(strides), self.writable)
 
     def _take(self, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return tuple(self.shape[a] for a in axes), tuple(self.strides[a] for a in axes)
@@ -144,7 +158,7 @@ class View:
         """The same elements in C order under another shape of the same size; None where that needs a copy."""
         shape = tuple(shape)
         if self.size == 0:
-            return View(self.offset, shape, contiguous_strides(shape))
+            return View(self.offset, shape, contiguous_strides(shape), self.writable)
         groups = self.merged()
         strides: list[int] = []
         g, left = len(groups.shape) - 1, 1
@@ -161,7 +175,7 @@ class View:
                 return None
             strides.append(stride)
             stride, left = stride * extent, left // extent
-        return View(self.offset, shape, tuple(reversed(strides)))
+        return View(self.offset, shape, tuple(reversed(strides)), self.writable)
 
     def compose(self, outer: View) -> View | None:
         """`outer` applied to the (C-contiguous) result of this view, as one view of the base; None if not

@@ -140,11 +140,11 @@ def broadcast_to(x: Any, /, shape: Any) -> NDArray:
             ShapeError(f"broadcast_to: an array of shape {array.shape} does not broadcast to {wanted}"),
             user_location(),
         )
-    return _seen(array, array._view.broadcast(wanted))
+    return _seen(array, array._view.broadcast(wanted).read_only())
 
 
 def broadcast_arrays(*arrays: Any) -> tuple[NDArray, ...]:
-    """Views of all arrays with the one shape that they broadcast to.
+    """Views of all arrays with the one shape that they broadcast to; those that grew cannot be written.
 
     >>> import tracejit as tj
     >>> [x.shape for x in tj.broadcast_arrays(tj.zeros((2, 1)), tj.zeros(3))]
@@ -152,7 +152,7 @@ def broadcast_arrays(*arrays: Any) -> tuple[NDArray, ...]:
     """
     given = [dispatch.as_array("broadcast_arrays", x) for x in arrays]
     shape = dispatch.broadcast_shape("broadcast_arrays", [x.shape for x in given])
-    return tuple(_seen(x, x._view.broadcast(shape)) for x in given)
+    return tuple(x if x.shape == shape else _seen(x, x._view.broadcast(shape).read_only()) for x in given)
 
 
 # -- order of dimensions and elements ------------------------------------------------------------------------
