@@ -224,8 +224,8 @@ class Recording(Builder):
         """Rebind the elements of `wanted` to `new`, which has its shape, dtype and device."""
         if not wanted.writable or wanted.overlaps_itself():
             raise ReadOnlyError(
-                f"cannot write to a broadcast view of shape {wanted.shape}: several elements may share a place "
-                "in memory; write to a copy (x.copy())"
+                f"cannot write to a broadcast view of shape {wanted.shape}: several elements may be one in "
+                "memory; write to a copy (x.copy())"
             )
         window = None
         if storage.pending is not None and storage.recording is self:
