@@ -183,6 +183,38 @@ def test_running_statistics_take_no_gradient_and_are_written_inside_one(run):
     np.testing.assert_allclose(mean.numpy(), np.array([2.0, 3.0]) * share)
 
 
+def test_training_gives_the_same_bits_for_any_number_of_workers():
+    """Sixteen images, several units of every kernel; three steps of convolution, norm, pooling, product."""
+    rng = np.random.default_rng(7)
+    shapes = {"c1": (12, 3, 5, 5), "c2": (24, 6, 3, 3), "one": (20, 24, 1, 1), "w": (320, 10)}
+    start = {name: sample(rng, shape, F32, low=-0.2, high=0.2) for name, shape in shapes.items()}
+    x, y = sample(rng, (16, 3, 32, 32), F32), rng.integers(0, 10, 16)
+
+    def loss(p, x, y):
+        h = tj.nn.max_pool2d(tj.nn.relu(tj.nn.conv2d(x, p["c1"], padding=2)), 3, stride=2, padding=1)
+        h = tj.nn.batch_norm(tj.nn.conv2d(h, p["c2"], padding=1, groups=2), training=True)
+        h = tj.nn.avg_pool2d(tj.nn.relu(tj.nn.conv2d(h, p["one"])), 4)
+        return tj.nn.cross_entropy(h.reshape((16, -1)) @ p["w"], y)
+
+    @tj.jit
+    def step(p, x, y):
+        value, gradients = tj.value_and_grad(loss)(p, x, y)
+        tj.optim.sgd(p, gradients, 0.1)
+        return value
+
+    before, found = tj.engine.workers.count, []
+    try:
+        for count in (1, 2, 3, 8):
+            tj.engine.set_workers(count)
+            params = {name: tj.asarray(value) for name, value in start.items()}
+            losses = [step(params, tj.asarray(x), tj.asarray(y)).numpy() for _ in range(3)]
+            found.append([a.tobytes() for a in (*losses, *(p.numpy() for p in params.values()))])
+    finally:
+        tj.engine.set_workers(before)
+    assert all(bits == found[0] for bits in found)
+    assert len(set(found[0][:3])) == 3  # it moves
+
+
 # ---- errors
 
 
