@@ -2,7 +2,9 @@
 JAX's.
 
     planned, naive  bytes for intermediate results, of training steps and of forward passes
-    step            bytes of arguments, results and intermediate results together; JAX's as its compiler says
+    scratch         bytes of the scratch memory of all threads
+    step            bytes of arguments, results and intermediate results together, and of tracejit's scratch;
+                    JAX's as its compiler says, which leaves out what its threads and products take
     peak            resident memory at its highest in twenty steps, over what it was after the import
     faults          page faults in twenty steps after the third
     allocations     how often tracejit took memory from the system in these steps

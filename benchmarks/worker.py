@@ -119,11 +119,13 @@ class Worker:
         """Bytes of the step as the compiler planned them."""
         function, arguments = self.side.function, self.side.arguments
         if self.peer.name == OURS:
-            schedules = function.schedules()
+            schedules, engine = function.schedules(), self.module.engine
+            scratch = sum(t.scratch.words.nbytes for t in list(engine.threads.THREADS.values()) if t.scratch)
             return {
                 "planned": sum(s.planned_bytes for s in schedules),
                 "naive": sum(s.naive_bytes for s in schedules),
-                "step": self.module.engine.pool.statistics().in_use,
+                "scratch": scratch,
+                "step": engine.pool.statistics().in_use + scratch,
             }
         assert self.peer.name == "jax"
         assert arguments is not None
