@@ -48,6 +48,21 @@ def test_pieces_keep_the_meaning(shape, axes):
     assert_same_meaning(split, graph)
 
 
+@pytest.mark.parametrize(
+    ("products", "rows", "width", "copies"),
+    [(4, 16, 64, 1), (6, 64, 32, 1), (3, 16, 64, 0), (4, 65, 64, 0), (4, 4, 64, 0), (4, 16, 50, 0)],
+)
+def test_transposed_factors_of_several_small_products_are_copied_once(products, rows, width, copies):
+    b = Builder()
+    weight = b.input(ArrayType((width, 48), F4))
+    turned = b.emit(ops.view, weight, view=View.of_shape((width, 48)).permute((1, 0)))
+    factors = [b.input(ArrayType((rows, 48), F4)) for _ in range(products)]
+    graph = b.graph([b.emit(ops.matmul, x, turned) for x in factors])
+    prepared = verify(prepare(graph))
+    assert [n.op for n in prepared.nodes].count(ops.copy) == copies
+    assert_same_meaning(prepared, graph)
+
+
 def test_an_overlapping_update_reads_a_copy():
     b = Builder()
     x = b.input(ArrayType((9,), F4))

@@ -13,17 +13,22 @@ the gradients of slices leave behind, become one chain of updates; where they co
 is filled.
 
     add(update(0, a; left), update(0, b; right))   ->   update(update(empty, a + 0; left), b + 0; right)
+
+*Transposed factors* that several products of few rows share, as the weights of a recurrent network in its
+backward pass, are transposed once: the products then read them without packing them again and again.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 
 from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import Trait
-from tracejit.ir.view import View
+from tracejit.ir.view import View, contiguous_strides
+from tracejit.kernels.blas import gemm_layout, gemm_plan, is_tiled
 from tracejit.passes.regions import disjoint, same
 
 PIECE = 65536
@@ -34,6 +39,12 @@ UNITS = 64
 
 COLUMNS = 128
 """Kept elements along the last dimension that one unit takes at a time."""
+
+
+SHARERS, FEW_ROWS = 4, 64
+"""How many products must share a transposed factor, and how many rows they have at most, for it to be worth a
+copy: one costs about as much as the packing in two of them.
+"""
 
 
 def prepare(graph: Graph) -> Graph:
@@ -54,6 +65,10 @@ class _Preparation:
         for node in graph.nodes:
             for value in node.inputs:
                 self.uses[value] = self.uses.get(value, 0) + 1
+        lying = {n.output for n in graph.nodes if n.op is ops.view and n.attrs["view"].strides[:1] == (1,)}
+        products = [n for n in graph.nodes if n.op is ops.matmul and n.inputs[1] in lying]
+        self.sharers = Counter(n.inputs[1] for n in products if would_be_tiled(n))
+        self.upright: dict[Value, Value] = {}  # copies of transposed factors
 
     def run(self) -> Graph:
         """The rewritten graph."""
@@ -74,10 +89,18 @@ class _Preparation:
                 return (self.chain(node, parts),)
         if node.op is ops.update:
             self.separate(node, inputs)
+        if node.op is ops.matmul and self.sharers[node.inputs[1]] >= SHARERS and would_be_tiled(node):
+            inputs[1] = self.turned(inputs[1], node)
         pieces = pieces_of(node)
         if pieces > 1:
             return (_in_pieces(self.builder, node, inputs[0], pieces),)
         return self.builder.copy(node, inputs)
+
+    def turned(self, factor: Value, node: Node) -> Value:
+        """A copy of a transposed factor of the product `node`, made once."""
+        if factor not in self.upright:
+            self.upright[factor] = self.builder.emit(ops.copy, factor, location=node.location)
+        return self.upright[factor]
 
     # ---- updates
 
@@ -144,6 +167,18 @@ class _Preparation:
                 x = emit(ops.add, x, zero, location=place)
             base = emit(ops.update, base, x, view=view, location=place)
         return base
+
+
+def would_be_tiled(node: Node) -> bool:
+    """Whether a product of few rows would read its second factor in place, were that contiguous."""
+    if node.output.type.ndim != 2 or node.output.type.dtype.kind != "f":
+        return False
+    shapes = [v.type.shape for v in node.inputs]
+    itemsize = node.output.type.dtype.itemsize
+    layout = gemm_layout(shapes[0], contiguous_strides(shapes[0]), shapes[1], contiguous_strides(shapes[1]))
+    assert layout is not None, "contiguous factors can be read in place"
+    plan = gemm_plan(1, layout.m, layout.n, layout.k, itemsize)
+    return layout.m <= FEW_ROWS and is_tiled(layout, plan, itemsize)
 
 
 def _in_pieces(builder: Builder, node: Node, x: Value, pieces: int) -> Value:
