@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
+from tracejit.config import config
 
 PROGRAMS = {
     "a product without rows": lambda xp, e: (xp.tanh(e @ e.T) + 1, (e.T @ e) * 2),
@@ -21,13 +22,19 @@ PROGRAMS = {
         (e > 0).any(),
         (e > 0).all(axis=0),
     ),
+    "a product without columns": lambda xp, e: (
+        xp.tanh(e.T @ xp.ones((0, 0), dtype=xp.float32) + 1).T * 2,
+        (xp.ones((3, 4), dtype=xp.float32) @ xp.ones((4, 0), dtype=xp.float32)).reshape(-1) + 1,
+    ),
     "rows": lambda xp, e: e - (e * e).sum(axis=1, keepdims=True),
 }
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 @pytest.mark.parametrize("jitted", [False, True])
-def test_arrays_without_elements(program, jitted):
+@pytest.mark.parametrize("disabled", ["", "simplify", "fuse"])
+def test_arrays_without_elements(program, jitted, disabled, monkeypatch):
+    monkeypatch.setattr(config, "disable", frozenset({disabled}))
     empty = np.zeros((0, 4), np.float32)
 
     def body(e):

@@ -143,13 +143,13 @@ def row_tile(program: Program) -> tuple[int, int]:
     row = program.matmul.output.type.shape[-1]
     domain = program.domain
     if any(t.kind in (Kind.REDUCE, Kind.SCAN) for t in program.terms):
-        if math.prod(domain.reduced) != row:
-            raise Unfusable("a reduction over a product's rows takes whole rows")
+        if math.prod(domain.reduced) != row or row == 0:
+            raise Unfusable("a reduction over a product's rows takes whole rows, and some")
         return 1, row
     rows, columns = (1, *domain.kept)[-2:]
-    if columns % row == 0:
+    if row == columns or (row and columns % row == 0):
         return 1, row
-    if row % columns == 0 and rows % (row // columns) == 0:
+    if columns and row % columns == 0 and rows % (row // columns) == 0:
         return row // columns, columns
     raise Unfusable("the rows of the product fall into more than two dimensions")
 
