@@ -28,11 +28,11 @@ def make_columns(dtype, itemsize):
     """(gather, scatter): columns from an image, and their adjoint, added to an image.
 
     Both take rows `k0` to `k1` of the columns of a panel, the rows `r0` to `r1` of places; `x` is the address
-    of the first channel of the group.
+    of the first channel of the group. Rows of columns are `leading` elements apart.
     """
 
     @subroutine
-    def gather(block, x, columns, k0, k1, r0, r1):
+    def gather(block, x, columns, leading, k0, k1, r0, r1):
         height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
         window_height, window_width = slot(block, C.WINDOW_HEIGHT), slot(block, C.WINDOW_WIDTH)
         down, across = slot(block, C.STRIDE_DOWN), slot(block, C.STRIDE_ACROSS)
@@ -44,7 +44,7 @@ def make_columns(dtype, itemsize):
             start, stop = inside(first, across, places, width)
             plane = x + itemsize * (k // (window_height * window_width) * height * width)
             for r in range(r0, r1):
-                out = pointer(columns + itemsize * ((k - k0) * (r1 - r0) + r - r0) * places, dtype)
+                out = pointer(columns + itemsize * ((k - k0) * leading + (r - r0) * places), dtype)
                 row = r * down + above
                 if 0 <= row < height:
                     line = pointer(plane + itemsize * (row * width + first), dtype)
@@ -63,7 +63,7 @@ def make_columns(dtype, itemsize):
                         out[q] = zero
 
     @subroutine
-    def scatter(block, x, columns, k0, k1, r0, r1):
+    def scatter(block, x, columns, leading, k0, k1, r0, r1):
         height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
         window_height, window_width = slot(block, C.WINDOW_HEIGHT), slot(block, C.WINDOW_WIDTH)
         down, across = slot(block, C.STRIDE_DOWN), slot(block, C.STRIDE_ACROSS)
@@ -74,7 +74,7 @@ def make_columns(dtype, itemsize):
             start, stop = inside(first, across, places, width)
             plane = x + itemsize * (k // (window_height * window_width) * height * width)
             for r in range(r0, r1):
-                column = pointer(columns + itemsize * ((k - k0) * (r1 - r0) + r - r0) * places, dtype)
+                column = pointer(columns + itemsize * ((k - k0) * leading + (r - r0) * places), dtype)
                 row = r * down + above
                 if 0 <= row < height:
                     line = pointer(plane + itemsize * (row * width + first), dtype)
@@ -108,50 +108,91 @@ def make_convolutions(dtype, itemsize):
             slot(block, C.CHANNELS) * window,
         )
 
+    @subroutine
+    def copy_rows(target, target_leading, source, source_leading, rows, count):
+        for r in range(rows):
+            out = pointer(target + itemsize * r * target_leading, dtype)
+            line = pointer(source + itemsize * r * source_leading, dtype)
+            for p in independent(0, count):
+                out[p] = line[p]
+
+    @subroutine
+    def images_of(block, unit):
+        """(group, first and last image) of a unit that has no panels or parts any more."""
+        groups, together = slot(block, C.GROUPS), slot(block, C.TOGETHER)
+        first = unit // groups * together
+        return unit % groups, first, min(first + together, slot(block, C.IMAGES))
+
     def conv2d(block, lo, hi, scratch):
         groups, panels, rows = slot(block, C.GROUPS), slot(block, C.PANELS), slot(block, C.ROWS)
         channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
         area, out_area, depth = plane_sizes(block)
+        entry = slot(block, C.ENTRY)
         for unit in range(lo, hi):
-            image, r0 = unit // panels, unit % panels * rows
+            group, first, last = images_of(block, unit // panels)
+            r0 = unit % panels * rows
             r1 = min(r0 + rows, slot(block, C.OUT_HEIGHT))
-            x = slot(block, C.FIRST) + itemsize * image * channels * area
-            w = slot(block, C.SECOND) + itemsize * (image % groups * filters * depth)
-            y = slot(block, C.THIRD) + itemsize * (image * filters * out_area + r0 * places)
+            x = slot(block, C.FIRST) + itemsize * (first * groups + group) * channels * area
+            w = slot(block, C.SECOND) + itemsize * group * filters * depth
+            y = slot(block, C.THIRD) + itemsize * (
+                (first * groups + group) * filters * out_area + r0 * places
+            )
             count = (r1 - r0) * places
-            shape = (ROW_MAJOR, PLAIN, PLAIN, filters, count, depth)
-            if slot(block, C.DIRECT) != 0:
-                columns = x + itemsize * r0 * places
-                call_gemm(slot(block, C.ENTRY), (*shape, w, depth, columns, area, y, out_area), dtype)
-            else:
-                gather(block, x, scratch, 0, depth, r0, r1)
-                call_gemm(slot(block, C.ENTRY), (*shape, w, depth, scratch, count, y, out_area), dtype)
+            width = (last - first) * count
+            shape = (ROW_MAJOR, PLAIN, PLAIN, filters, width, depth, w, depth)
+            if slot(block, C.TOGETHER) == 1 and slot(block, C.DIRECT) != 0:
+                call_gemm(entry, (*shape, x + itemsize * r0 * places, area, y, out_area), dtype)
+                continue
+            for n in range(last - first):
+                image = x + itemsize * n * groups * channels * area
+                gather(block, image, scratch + itemsize * n * count, width, 0, depth, r0, r1)
+            if slot(block, C.TOGETHER) == 1:
+                call_gemm(entry, (*shape, scratch, width, y, out_area), dtype)
+                continue
+            product = scratch + itemsize * depth * width
+            call_gemm(entry, (*shape, scratch, width, product, width), dtype)
+            for n in range(last - first):
+                image = y + itemsize * n * groups * filters * out_area
+                copy_rows(image, out_area, product + itemsize * n * count, width, filters, count)
         return int64(0)
 
     def conv2d_input_gradient(block, lo, hi, scratch):
         groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
         channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
         area, out_area, depth = plane_sizes(block)
-        window = depth // channels
+        window, entry = depth // channels, slot(block, C.ENTRY)
         for unit in range(lo, hi):
-            image, c0 = unit // parts, unit % parts * part
-            count = min(c0 + part, channels) - c0
-            y = slot(block, C.FIRST) + itemsize * image * filters * out_area
-            w = slot(block, C.SECOND) + itemsize * (image % groups * filters * depth + c0 * window)
-            x = slot(block, C.THIRD) + itemsize * (image * channels + c0) * area
-            if slot(block, C.DIRECT) != 0:
-                shape = (ROW_MAJOR, TRANSPOSED, PLAIN, count, area, filters)
-                call_gemm(slot(block, C.ENTRY), (*shape, w, depth, y, area, x, area), dtype)
-            else:
-                clear(x, count * area)
-                for panel in range(slot(block, C.PANELS)):
-                    r0 = panel * slot(block, C.ROWS)
-                    r1 = min(r0 + slot(block, C.ROWS), slot(block, C.OUT_HEIGHT))
-                    width = (r1 - r0) * places
-                    shape = (ROW_MAJOR, TRANSPOSED, PLAIN, count * window, width, filters)
-                    seen = y + itemsize * r0 * places
-                    call_gemm(slot(block, C.ENTRY), (*shape, w, depth, seen, out_area, scratch, width), dtype)
-                    scatter(block, x, scratch, 0, count * window, r0, r1)
+            group, first, last = images_of(block, unit // parts)
+            c0 = unit % parts * part
+            size = min(c0 + part, channels) - c0
+            y = slot(block, C.FIRST) + itemsize * (first * groups + group) * filters * out_area
+            w = slot(block, C.SECOND) + itemsize * (group * filters * depth + c0 * window)
+            x = slot(block, C.THIRD) + itemsize * ((first * groups + group) * channels + c0) * area
+            if slot(block, C.TOGETHER) == 1 and slot(block, C.DIRECT) != 0:
+                shape = (ROW_MAJOR, TRANSPOSED, PLAIN, size, area, filters)
+                call_gemm(entry, (*shape, w, depth, y, area, x, area), dtype)
+                continue
+            for n in range(last - first):
+                clear(x + itemsize * n * groups * channels * area, size * area)
+            for panel in range(slot(block, C.PANELS)):
+                r0 = panel * slot(block, C.ROWS)
+                r1 = min(r0 + slot(block, C.ROWS), slot(block, C.OUT_HEIGHT))
+                count = (r1 - r0) * places
+                width = (last - first) * count
+                shape = (ROW_MAJOR, TRANSPOSED, PLAIN, size * window, width, filters)
+                seen, leading = y + itemsize * r0 * places, out_area
+                if slot(block, C.TOGETHER) != 1:
+                    seen, leading = scratch + itemsize * size * window * width, width
+                    for n in range(last - first):
+                        image = y + itemsize * n * groups * filters * out_area
+                        copy_rows(seen + itemsize * n * count, width, image, out_area, filters, count)
+                call_gemm(entry, (*shape, w, depth, seen, leading, scratch, width), dtype)
+                for n in range(last - first):
+                    image, columns = (
+                        x + itemsize * n * groups * channels * area,
+                        scratch + itemsize * n * count,
+                    )
+                    scatter(block, image, columns, width, 0, size * window, r0, r1)
         return int64(0)
 
     def conv2d_weight_gradient(block, lo, hi, scratch):
@@ -176,7 +217,7 @@ def make_convolutions(dtype, itemsize):
                     columns = x + itemsize * (k0 * area + r0 * places)
                     add_gemm(slot(block, C.ENTRY), (*shape, y, out_area, columns, area, w, depth), dtype)
                 else:
-                    gather(block, x, scratch, k0, k1, r0, r1)
+                    gather(block, x, scratch, width, k0, k1, r0, r1)
                     add_gemm(slot(block, C.ENTRY), (*shape, y, out_area, scratch, width, w, depth), dtype)
         return int64(0)
 

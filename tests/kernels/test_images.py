@@ -63,6 +63,7 @@ def run(kernel, name, arrays, attrs, result, ranges=None, threads=1):
     """Call a kernel by ranges of units, each thread with scratch memory of its own."""
     dtype = str(result.dtype)
     call = window_call(name, [a.shape for a in (*arrays, result)], attrs, dtype)
+    assert all(a.flags.c_contiguous for a in arrays)
     block = np.array([*call.words, *(a.ctypes.data for a in (*arrays, result))], np.int64)
     assert len(block) <= len(Convolution if name in CONVOLUTIONS else Pool)
     ranges = [(0, call.units)] if ranges is None else ranges(call.units)
@@ -90,6 +91,8 @@ def test_there_is_a_kernel_for_every_role():
 @pytest.mark.parametrize("seed", range(12))
 def test_kernel_equals_numpy(kernels, name, dtype, seed, monkeypatch):
     rng = np.random.default_rng([seed, len(name)])
+    if seed % 3 == 2:  # several images in a product
+        monkeypatch.setattr(windows, "UNITS", 1)
     if seed % 2:  # small panels and parts, also of small images
         monkeypatch.setattr(windows, "COLUMNS", 8)
         monkeypatch.setattr(windows, "COLUMN_BYTES", 64)
@@ -132,7 +135,7 @@ def test_bits_do_not_depend_on_threads_or_ranges(kernels, name, dtype):
     attrs = pairs | ({"dilation": (1, 1), "groups": 2} if name in CONVOLUTIONS else {"window": (3, 3)})
     w = rng.normal(size=(20, 6, 3, 3)).astype(dtype)
     if name in CONVOLUTIONS:
-        y = OPS["conv2d"].evaluate(x, w, **attrs)
+        y = np.ascontiguousarray(OPS["conv2d"].evaluate(x, w, **attrs))
     else:
         y = OPS["max_pool"].evaluate(x, **attrs)
     of = {"x": x, "w": w, "y": y}
@@ -148,6 +151,21 @@ def test_bits_do_not_depend_on_threads_or_ranges(kernels, name, dtype):
         arrays = [of[r] for r in ROLES[name][:-1]]
         run(kernels[name, dtype], name, arrays, attrs, result, lambda n: random_ranges(rng, n), threads)
         assert result.tobytes() == expected.tobytes()
+
+
+def test_small_images_are_multiplied_together(kernels, monkeypatch):
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(windows, "UNITS", 4)
+    attrs = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 2}
+    x, w = rng.normal(size=(11, 8, 7, 7)), rng.normal(size=(6, 4, 3, 3))
+    y = np.ascontiguousarray(OPS["conv2d"].evaluate(x, w, **attrs))
+    back = OPS["conv2d_input_gradient"].evaluate(y, w, extents=(7, 7), **attrs)
+    for name, arrays, expected in (("conv2d", [x, w], y), ("conv2d_input_gradient", [y, w], back)):
+        call = window_call(name, [a.shape for a in (*arrays, expected)], attrs, "float64")
+        assert call.words[Convolution.TOGETHER] == 5  # so the last unit has one image only
+        assert call.units == 6
+        result = run(kernels[name, "float64"], name, arrays, attrs, np.full(expected.shape, np.nan))
+        np.testing.assert_allclose(result, expected, rtol=0, atol=1e-12)
 
 
 def test_work_is_shared_out():
