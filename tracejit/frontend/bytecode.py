@@ -63,6 +63,12 @@ def codes(code: types.CodeType) -> list[types.CodeType]:
     return found
 
 
+@functools.lru_cache(maxsize=64)
+def instructions(code: types.CodeType) -> tuple[dis.Instruction, ...]:
+    """The instructions of `code`, kept because finding them takes long and several functions look at them."""
+    return tuple(dis.get_instructions(code))
+
+
 @functools.lru_cache(maxsize=4096)
 def facts(code: types.CodeType) -> Facts:
     """What `code` mentions."""
@@ -74,7 +80,7 @@ def facts(code: types.CodeType) -> Facts:
     items = False
     for each in codes(code):
         before: str | None = None
-        for instruction in dis.get_instructions(each):
+        for instruction in instructions(each):
             name, operand = instruction.opname, instruction.argval
             is_attribute = name in _ATTRIBUTES
             if before is not None and name not in ("PRECALL", "CACHE"):
@@ -106,7 +112,7 @@ def _compares_types(code: types.CodeType) -> bool:
     """Whether a line of `code` names ``type`` and compares or looks something up."""
     names: set[int | None] = set()
     questions: set[int | None] = set()
-    for instruction in dis.get_instructions(code):
+    for instruction in instructions(code):
         line = instruction.positions.lineno if instruction.positions is not None else None
         if instruction.opname in _GLOBAL_LOADS and instruction.argval == "type":
             names.add(line)
@@ -118,7 +124,7 @@ def _compares_types(code: types.CodeType) -> bool:
 def _compares(code: types.CodeType) -> bool:
     """Whether `code` compares two values of which none is a constant."""
     before = ""
-    for instruction in dis.get_instructions(code):
+    for instruction in instructions(code):
         question = instruction.opname in ("IS_OP", "CONTAINS_OP") or instruction.argval in ("==", "!=")
         if question and before != "LOAD_CONST":
             return True
@@ -130,7 +136,7 @@ def _compares(code: types.CodeType) -> bool:
 def _reads(code: types.CodeType) -> dict[int, tuple[frozenset[str], frozenset[str]]]:
     """By line: variables (not local ones) and attributes that `code` itself reads or writes."""
     found: dict[int, tuple[set[str], set[str]]] = {}
-    for instruction in dis.get_instructions(code):
+    for instruction in instructions(code):
         line = instruction.positions.lineno if instruction.positions is not None else None
         variables, attributes = found.setdefault(line or 0, (set(), set()))
         if instruction.opname in _VARIABLES:
@@ -161,7 +167,7 @@ def mention(all_codes: set[types.CodeType], name: str) -> str | None:
     places = [
         (each.co_filename, instruction.positions.lineno)
         for each in all_codes
-        for instruction in dis.get_instructions(each)
+        for instruction in instructions(each)
         if instruction.argval == name and instruction.positions is not None and instruction.positions.lineno
     ]
     return "{}:{}".format(*min(places)) if places else None

@@ -105,10 +105,10 @@ class EagerRecording(KeptRecording):
             return False
         if self.parents.get(one, one) is self.parents.get(other, other):
             return True
-        apart = (
-            one.address + one.type.nbytes <= other.address or other.address + other.type.nbytes <= one.address
-        )
-        return one.shared and other.shared and not apart
+        if not (one.shared and other.shared):
+            return False
+        ends = one.address + one.type.nbytes, other.address + other.type.nbytes
+        return ends[0] > other.address and ends[1] > one.address
 
     def release(self, storage: Storage) -> None:
         """Launch, so that others can use `storage`. A gradient goes on to follow it, unless they write it."""

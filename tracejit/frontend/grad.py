@@ -214,7 +214,8 @@ def _loss(recording: Recording, loss: Any) -> Value:
 def _backward(recording: Recording, nodes: list[Node], ends: list[Value], seeds: list[Value],
               wrt: list[_Start | None], leaves: list[Any]) -> list[Any]:  # fmt: skip
     wanted = list(dict.fromkeys(s.value for s in wrt if s is not None))
-    found = dict(zip(wanted, gradient(recording, nodes, ends, seeds, wanted), strict=True))
+    cotangents = recording.alone(gradient, recording, nodes, ends, seeds, wanted)
+    found = dict(zip(wanted, cotangents, strict=True))
     wholes = [  # arrays, before any of them is copied: that may cut the recording, and values end with it
         None if start is None else _whole_gradient(recording, leaf, start, found[start.value])
         for leaf, start in zip(leaves, wrt, strict=True)

@@ -13,6 +13,7 @@ True
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -180,32 +181,7 @@ class View:
     def compose(self, outer: View) -> View | None:
         """`outer` applied to the (C-contiguous) result of this view, as one view of the base; None if not
         affine."""
-        inner = self.merged()
-        if outer.size == 0:
-            return View(self.offset, outer.shape, contiguous_strides(outer.shape))
-        dims = list(zip(inner.shape, contiguous_strides(inner.shape), inner.strides, strict=True))
-        position, rest = [], outer.offset
-        for _extent, unit, _stride in dims:
-            position.append(rest // unit)
-            rest %= unit
-        offset = inner.offset + sum(p * d[2] for p, d in zip(position, dims, strict=True))
-        strides = []
-        lowest, highest = list(position), list(position)
-        for extent, stride in zip(outer.shape, outer.strides, strict=True):
-            if extent == 1 or stride == 0:
-                strides.append(0)
-                continue
-            axis = next((a for a, d in enumerate(dims) if abs(stride) % d[1] == 0), None)
-            if axis is None:
-                return None
-            steps = stride // dims[axis][1]
-            reach = steps * (extent - 1)
-            lowest[axis] += min(reach, 0)
-            highest[axis] += max(reach, 0)
-            strides.append(steps * dims[axis][2])
-        if any(lo < 0 or hi >= d[0] for lo, hi, d in zip(lowest, highest, dims, strict=True)):
-            return None
-        return View(offset, outer.shape, tuple(strides))
+        return _composed(self, outer)
 
     def read(self, base: np.ndarray) -> np.ndarray:
         """The elements of C-contiguous `base` this view means, as a NumPy view."""
@@ -219,3 +195,34 @@ class View:
 
     def __str__(self) -> str:
         return f"{self.offset}+{list(self.shape)}:{list(self.strides)}".replace(" ", "")
+
+
+@functools.lru_cache(maxsize=8192)
+def _composed(view: View, outer: View) -> View | None:
+    """`View.compose`; growing kernels ask for the same views again."""
+    inner = view.merged()
+    if outer.size == 0:
+        return View(view.offset, outer.shape, contiguous_strides(outer.shape))
+    dims = list(zip(inner.shape, contiguous_strides(inner.shape), inner.strides, strict=True))
+    position, rest = [], outer.offset
+    for _extent, unit, _stride in dims:
+        position.append(rest // unit)
+        rest %= unit
+    offset = inner.offset + sum(p * d[2] for p, d in zip(position, dims, strict=True))
+    strides = []
+    lowest, highest = list(position), list(position)
+    for extent, stride in zip(outer.shape, outer.strides, strict=True):
+        if extent == 1 or stride == 0:
+            strides.append(0)
+            continue
+        axis = next((a for a, d in enumerate(dims) if abs(stride) % d[1] == 0), None)
+        if axis is None:
+            return None
+        steps = stride // dims[axis][1]
+        reach = steps * (extent - 1)
+        lowest[axis] += min(reach, 0)
+        highest[axis] += max(reach, 0)
+        strides.append(steps * dims[axis][2])
+    if any(lo < 0 or hi >= d[0] for lo, hi, d in zip(lowest, highest, dims, strict=True)):
+        return None
+    return View(offset, outer.shape, tuple(strides))

@@ -118,7 +118,10 @@ class _Scheduler:
             self.section(where).stores.append(store)
 
     def section(self, where: tuple[int, Level]) -> Section:
-        return self.sections.setdefault(where, Section(where[1]))
+        found = self.sections.get(where)
+        if found is None:
+            found = self.sections[where] = Section(where[1])
+        return found
 
     def place(self, term: Term, where: tuple[int, Level]) -> None:
         """See to it that `term` is at hand in the section `where`."""
