@@ -10,6 +10,7 @@ from tracejit import ops
 from tracejit.codegen.lower import lower
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import DTYPES, HOST, ArrayType
+from tracejit.ir.view import View
 
 REDUCTIONS = [ops.sum, ops.prod, ops.max, ops.min, ops.any, ops.all]
 F4, F8 = np.dtype("float32"), np.dtype("float64")
@@ -135,3 +136,34 @@ def test_a_bias_gradient_updates_in_place():
     assert set(pairs) <= set(node.attrs["inplace"])
     inputs = [np.asarray(arrays[v], F4) for v in node.inputs]
     runner.check(node, inputs, pairs, rng=rng, exact=False)
+
+
+@pytest.mark.parametrize("rows", [*range(2, 10), 33])
+def test_columns_take_lines_in_order(rows):
+    """Several lines are read at once; each column still adds up one element after the other."""
+    rng = np.random.default_rng(rows)
+    b = Builder()
+    shape = rows, 700
+    x, y, factor = (b.input(ArrayType(s, F4)) for s in (shape, shape, (rows,)))
+    scaled = b.emit(
+        ops.multiply, x, b.emit(ops.view, factor, view=View.of_shape((rows,)).expand(1).broadcast(shape))
+    )
+    outputs = [b.emit(ops.sum, scaled, axes=(0,)), b.emit(ops.max, y, axes=(0,))]
+    outputs.append(b.emit(ops.sum, b.emit(ops.multiply, x, y), axes=(0,)))
+    nodes = kernels(b.graph(outputs))
+    assert {node.attrs["kind"] for node in nodes} == {"columns"}
+    values = {v: rng.standard_normal(v.type.shape).astype(F4) for v in b.inputs}
+    in_order = [np.zeros(700), np.full(700, -np.inf, F4), np.zeros(700)]
+    for line in range(rows):
+        x, y, factor = (values[v][line] for v in b.inputs)
+        in_order[0] += (x * factor).astype(F8)
+        in_order[1] = np.maximum(in_order[1], y)
+        in_order[2] += (x * y).astype(F8)
+    wanted = dict(zip(outputs, in_order, strict=True))
+    for node in nodes:
+        results, _ = runner.run(node, [values[v] for v in node.inputs], rng=rng)
+        for value, result in zip(node.outputs, results, strict=True):
+            values[value] = result
+    assert len(nodes) == len(outputs)
+    for node, expected in zip(nodes, wanted.values(), strict=True):
+        np.testing.assert_array_equal(values[node.outputs[0]], expected.astype(F4))

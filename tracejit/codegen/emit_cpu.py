@@ -18,7 +18,10 @@ from tracejit.codegen.text import (
     REORDERED,
     Source,
     identity,
+    layouts_of,
+    lines_at_once,
     moving_results,
+    renumbered,
 )
 
 ROWS_AHEAD, COLUMNS_AHEAD = 8, 16
@@ -325,10 +328,54 @@ class _Kernel(Source):
                     start = self.identity(step)
                     self.write(f"t{step.position}[i{lane}]", start, spec.accumulators[step.position])
         before, depth = dict(self.bases), self.depth
-        for d in range(spec.kept, spec.kept + spec.reduced):
+        dims = range(spec.kept, spec.kept + spec.reduced)
+        for d in dims[:-1]:
             first, last = self.bounds(d)
             self.line(f"for i{d} in range({first}, {last}):")
             self.depth += 1
-        self.set_bases([section], range(spec.kept, spec.kept + spec.reduced), "q")
-        self.lane_loop(section, f"a{lane}", f"b{lane}")
+        first, last = self.bounds(dims[-1])
+        lines = lines_at_once(section)
+        if lines > 1:
+            with self.block(f"for i{dims[-1]} in range({first}, {last} - {lines - 1}, {lines}):"):
+                self.several_lines(section, dims, lines)
+            self.bases = dict(before)
+            first = f"{last} - {last if first == '0' else f'({last} - {first})'} % {lines}"
+        with self.block(f"for i{dims[-1]} in range({first}, {last}):"):
+            self.set_bases([section], dims, "q")
+            self.lane_loop(section, f"a{lane}", f"b{lane}")
         self.bases, self.depth = before, depth
+
+    def several_lines(self, section: Section, dims: range, lines: int) -> None:
+        """The steps of `section` for `lines` neighbouring indices of the innermost reduced dimension: lines
+        are read side by side, then added up one after the other.
+        """
+        count = 1 + max(step.result for step in section.steps)
+        reads: list[tuple[dict[int, str], Step]] = []
+        folds: list[tuple[dict[int, str], Step]] = []
+        for line in range(lines):
+            if line == 0:
+                self.set_bases([section], dims, "q")
+            else:
+                self.next_line(section, dims[-1], line)
+            for step in renumbered(section.steps, line * count):
+                (folds if step.kind == "fold" else reads).append((dict(self.bases), step))
+        moving = moving_results(self.spec, [step for _, step in reads])
+        for self.bases, step in reads:
+            if step.result not in moving:
+                self.row_step(step)
+        lane = self.spec.lane
+        with self.block(f"for i{lane} in {self.independent()}(a{lane}, b{lane}):"):
+            self.in_lane = True
+            for self.bases, step in reads:
+                if step.result in moving:
+                    self.row_step(step)
+            for self.bases, step in sorted(folds, key=lambda fold: fold[1].position):
+                self.row_step(step)
+            self.in_lane = False
+
+    def next_line(self, section: Section, d: int, line: int) -> None:
+        """Variables for the places of all layouts of `section`, one further along `d`."""
+        for layout in layouts_of([section]):
+            if d in self.spec.moving(layout):
+                before, self.bases[layout] = self.bases[layout], f"q{layout}_{line}"
+                self.line(f"{self.bases[layout]} = {before} + s{layout}_{d}")

@@ -30,7 +30,7 @@ UNIT_NANOSECONDS = 20_000
 kernel.
 """
 
-COLUMN_TILE = 512
+COLUMN_TILE = 1024
 """Most columns of a unit that reduces over rows: its accumulators stay in the first cache."""
 
 

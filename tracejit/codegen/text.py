@@ -41,6 +41,10 @@ def identity(function: str, dtype: str) -> str:
     return f"{dtype}({int(function == 'prod')})"
 
 
+MOST_STEPS = 16
+"""How long the loop of a COLUMNS kernel may get by taking several lines at once."""
+
+
 def memory_type(dtype: str) -> str:
     """The Numba type of a dtype in memory: a bool is a byte."""
     return "uint8" if dtype == "bool" else dtype
@@ -270,3 +274,22 @@ def layouts_of(sections: Iterable[Section]) -> list[int]:
     steps = [step for section in sections for step in section.steps]
     used = [s.layout if s.access is None else s.access.layout for s in steps]
     return list(dict.fromkeys(n for n in used if n >= 0))
+
+
+def lines_at_once(section: Section) -> int:
+    """How many lines of a COLUMNS kernel are read side by side, so that a processor finds enough to fetch."""
+    if not {step.kind for step in section.steps} <= {"load", "index", "apply", "recall", "fold"}:
+        return 1
+    return max([n for n in (4, 2) if n * len(section.steps) <= MOST_STEPS], default=1)
+
+
+def renumbered(steps: Sequence[Step], shift: int) -> list[Step]:
+    """`steps` with other numbers for the values they make."""
+    made = {step.result for step in steps} - {-1}
+    return [
+        step.replace(
+            result=step.result + shift * (step.result in made),
+            args=tuple(a + shift * (a in made) for a in step.args),
+        )
+        for step in steps
+    ]

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tracejit.ir.graph import Graph, Value
+from tracejit.ir.view import View
 from tracejit.passes.domain import Kind, Level, Program, Store, Term, Unfusable
 from tracejit.passes.regions import disjoint
 
@@ -77,11 +78,17 @@ def orient(program: Program) -> Orientation:
     lane = len(domain.kept) - 1
     reads = [t for t in program.terms if t.view is not None and t.value is not None and t.level is Level.FULL]
     votes = sum(
-        t.dtype.itemsize * ((abs(t.view.strides[lane]) == 1) - (abs(t.view.strides[-1]) == 1))
+        _bytes_read(t.dtype.itemsize, t.view)
+        * ((abs(t.view.strides[lane]) == 1) - (abs(t.view.strides[-1]) == 1))
         for t in reads
         if t.view is not None
     )
     return Orientation.COLUMNS if votes > 0 else Orientation.ROWS
+
+
+def _bytes_read(itemsize: int, view: View) -> int:
+    """How much memory an access walks: a factor for each row is little beside the rows."""
+    return itemsize * math.prod(n for n, s in zip(view.shape, view.strides, strict=True) if s)
 
 
 def schedule(program: Program) -> Schedule:
