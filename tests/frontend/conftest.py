@@ -17,7 +17,7 @@ from tracejit.ir.evaluate import evaluate
 MODES = ["evaluator", "eager", "jit"]
 
 
-def run_on_evaluator(graph, bound, places, schedule=None, held=None):
+def run_on_evaluator(graph, bound, places, schedule=None, *, key=None, held=None):
     """`eager.run`, by the reference evaluator."""
     for storage in places:
         storage.materialise()
@@ -46,7 +46,8 @@ def same_bits(a, b):
 
 @pytest.fixture
 def evaluator(monkeypatch):
-    """Array code is computed by the NumPy evaluator."""
+    """Array code is recorded, and computed by the NumPy evaluator."""
+    monkeypatch.setattr(eager, "SMALL", -1)
     monkeypatch.setattr(eager, "run", run_on_evaluator)
 
 

@@ -9,6 +9,7 @@ fifth is unused; above LARGE to 32, so at most a thirtieth.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ CACHE_LIMIT = (
 Block = tuple[int, np.ndarray]  # an aligned address, and the array that owns the memory
 
 
+@functools.lru_cache(maxsize=1024)
 def size_class(nbytes: int) -> int:
     """The size of the blocks that serve requests of `nbytes`: a multiple of a part of a power of two.
 

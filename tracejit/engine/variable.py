@@ -81,6 +81,12 @@ class Variable:
         return words[VARIABLE_PUSHED >> 3] == words[VARIABLE_DONE >> 3] and words[VARIABLE_POISON >> 3] == 0
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing pushed so far uses this any more, and no failure is to be told. Does not wait."""
+        words = self._words
+        return not (words[VARIABLE_HEAD >> 3] or words[VARIABLE_POISON >> 3] or words[VARIABLE_FAILURE >> 3])
+
+    @property
     def writes(self) -> int:
         """How many tasks and launches that write this have been pushed so far."""
         return int(self._words[VARIABLE_PUSHED >> 3])

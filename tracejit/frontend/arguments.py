@@ -187,9 +187,11 @@ class Arguments:
         item = storage.type.dtype.itemsize
         shape = view.shape if view.is_contiguous() else (high - low,)
         window = Storage(
-            ArrayType(shape, storage.type.dtype, storage.type.device), storage.buffer, storage.variable
+            ArrayType(shape, storage.type.dtype, storage.type.device),
+            storage.buffer,
+            storage.variable,
+            storage.address + low * item,
         )
-        window.address = storage.address + low * item
         window.shared = storage.shared
         self.trace.parents[window] = storage
         offset = self.source.bind(f"{variable}._view.offset - {view.offset - low}", "o")

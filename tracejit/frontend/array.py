@@ -15,15 +15,17 @@ from tracejit import engine
 from tracejit.errors import ArgumentError, ReplayError, ShapeError, locate
 from tracejit.frontend.location import user_location
 from tracejit.frontend.recording import lock, thread
-from tracejit.frontend.storage import Storage, memory_at
+from tracejit.frontend.storage import Storage
 from tracejit.ir.types import CPU, DTYPES, ArrayType, Device
 from tracejit.ir.view import View
+
+SMALL = 1 << 14  # bytes; up to this size the memory of imported data is NumPy's
 
 
 class ArrayCore:
     """The part of `NDArray` that operators stand on."""
 
-    __slots__ = ("__weakref__", "_storage", "_view")
+    __slots__ = ("__weakref__", "_memory", "_storage", "_view")
     __array_priority__ = 1000
     default_device: ClassVar[Device] = CPU
     concrete: ClassVar[type[Any]]
@@ -39,6 +41,7 @@ class ArrayCore:
     def __init__(self, storage: Storage, view: View):
         self._storage = storage
         self._view = view
+        self._memory: np.ndarray | None = None  # the elements in memory, once somebody has looked there
 
     # -- what it is ------------------------------------------------------------------------------------------
 
@@ -101,9 +104,12 @@ class ArrayCore:
                 ),
                 user_location(),
             )
-        storage = Storage(ArrayType(array.shape, dtype, CPU))
-        storage.materialise()
-        storage.memory()[...] = array
+        if array.nbytes <= SMALL:
+            storage = Storage.on(np.array(array, dtype, order="C"))
+        else:
+            storage = Storage(ArrayType(array.shape, dtype, CPU))
+            storage.materialise()
+            storage.memory()[...] = array
         if thread.trace is not None:
             thread.trace.imported(storage, array)
         return ArrayCore.new(storage)
@@ -119,10 +125,31 @@ class ArrayCore:
         self._launched("tj.engine.push()")
         return self._storage.variable
 
+    def _readable(self) -> np.ndarray | None:
+        """The elements as a NumPy view of the memory, if their values are there now; else None."""
+        storage = self._storage
+        if storage.recording is not None or storage.shared:
+            return None
+        if not storage.untouched and not storage.variable.ready:
+            return None
+        if self._memory is None:
+            self._memory = storage.seen(self._view)
+        return self._memory
+
+    def _writable(self) -> np.ndarray | None:
+        """As `_readable`, if moreover nothing uses the memory now, and no two elements are one."""
+        seen = self._readable()
+        if seen is None or not (self._storage.untouched or self._storage.variable.idle):
+            return None
+        if not self._view.writable:
+            return None
+        return seen if seen.flags.c_contiguous or not self._view.overlaps_itself() else None
+
     def _ready(self, what: str) -> None:
         """Make the content available in memory: flush what it depends on, and wait for it."""
         self._launched(what)
-        engine.wait(self._own_variable())
+        if not self._storage.untouched:
+            engine.wait(self._own_variable())
 
     def _own_variable(self) -> engine.Variable:
         """The storage's variable, or what stands for it in a Python task (see `EagerRecording`)."""
@@ -141,9 +168,9 @@ class ArrayCore:
     def _seen(self, what: str) -> np.ndarray:
         """The elements as a NumPy view of the memory; call only to read at once."""
         self._ready(what)
-        storage = self._storage
-        base = memory_at(storage.address, storage.type, storage.buffer)
-        return self._view.read(base)
+        if self._memory is None:
+            self._memory = self._storage.seen(self._view)
+        return self._memory
 
     def numpy(self, *, copy: bool = True) -> np.ndarray:
         """The elements as a NumPy array: a copy, or with ``copy=False`` a read-only view of the memory.

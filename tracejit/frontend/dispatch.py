@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError, locate
-from tracejit.frontend import eager, promotion
+from tracejit.frontend import at_once, eager, promotion
 from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.location import user_location
 from tracejit.frontend.number import NumberProxy
@@ -36,33 +36,42 @@ _INTEGER = (int, NumberProxy)
 
 
 def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
-    """Record `op` on promoted and broadcast operands, and wrap its results."""
-    operands = tuple(as_operand(op.name, x) for x in operands)
+    """Record `op` on promoted and broadcast operands, and wrap its results; or compute it at once."""
+    if not attrs and len(operands) <= 2:
+        computed = at_once.binary(op, *operands) if len(operands) == 2 else at_once.unary(op, *operands)
+        if computed is not None:
+            return computed
+    given = [as_operand(op.name, x) for x in operands]
     trace = thread.trace
-    if trace is not None and all(type(x) in _OWN or isinstance(x, ArrayCore) for x in operands):
-        return trace.alone(_apply, op, operands, attrs)
-    return _apply(op, operands, attrs)
+    if trace is not None and all(type(x) in _OWN or isinstance(x, ArrayCore) for x in given):
+        return trace.alone(_apply, op, given, attrs)
+    return _apply(op, given, attrs)
 
 
-def _apply(op: Op, operands: tuple[Operand, ...], attrs: dict[str, Any]) -> Any:
-    if op.arity == 2 and promotion.mixed_signs(operands) and promotion.is_comparison(op):
-        return _compare_mixed(op, *operands)
-    dtypes = promotion.promoted(op, operands)
-    shape = broadcast_shape(op.name, [x.shape for x in operands if isinstance(x, ArrayCore)])
-    for x, dtype in zip(operands, dtypes, strict=True):
+def _apply(op: Op, given: list[Operand], attrs: dict[str, Any]) -> Any:
+    arrays: list[ArrayCore] = []
+    kinds: list[Any] = []
+    for x in given:
+        if isinstance(x, ArrayCore):
+            arrays.append(x)
+            kinds.append(x._storage.type.dtype)
+        else:
+            kinds.append(promotion.kind_of(x))
+    if len(arrays) == 2 == op.arity and promotion.mixed_signs(*kinds) and promotion.is_comparison(op):
+        return _compare_mixed(op, *given)
+    dtypes = promotion.promoted(op, tuple(kinds))
+    shape = common_shape(op.name, arrays)
+    for x, dtype in zip(given, dtypes, strict=True):
         if type(x) in _INTEGER and not promotion.fits(x, dtype):
             if promotion.is_comparison(op):
-                truth = op.evaluate(*(y if y is x else 0 for y in operands))
-                return full(bool(truth), shape, np.dtype(bool), device_of(operands))
+                truth = op.evaluate(*(y if y is x else 0 for y in given))
+                return full(bool(truth), shape, np.dtype(bool), device_of(given))
             raise promotion.too_wide(op.name, x, dtype)
     with lock:
         recording = eager.current()
-        values = read_all(
-            recording,
-            lambda: [value_of(recording, x, d, shape) for x, d in zip(operands, dtypes, strict=True)],
-        )
-        if all(v.type.on_host for v in values):
-            values[0] = recording.emit(full_op, values[0], shape=(), device=device_of(operands))
+        values = _operands(recording, given, dtypes, shape)
+        if not arrays:
+            values[0] = recording.emit(full_op, values[0], shape=(), device=device_of(given))
         result = wrap(recording, recording.emit(op, *values, **attrs))
     recording.end_operation()
     return result
@@ -78,6 +87,9 @@ def _compare_mixed(op: Op, x1: Any, x2: Any) -> Any:
 
 def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
     """Record `op` on arrays as they are: no promotion, no broadcasting."""
+    computed = at_once.evaluate(op, operands, attrs)
+    if computed is not None:
+        return computed
     with lock:
         recording = eager.current()
         values = read_all(
@@ -96,6 +108,9 @@ def full(value: Operand, shape: tuple[int, ...], dtype: np.dtype, device: Device
     value = as_operand("full", value)
     if type(value) in _INTEGER and not promotion.fits(value, dtype):
         raise promotion.too_wide("full", value, dtype)
+    computed = at_once.full(value, shape, dtype, device)
+    if computed is not None:
+        return computed
     with lock:
         recording = eager.current()
         content = value_of(recording, value, dtype, shape)
@@ -123,9 +138,9 @@ def cast(x: Any, dtype: np.dtype) -> Any:
 
 def wrap(recording: Recording, result: Value | tuple[Value, ...]) -> Any:
     """New arrays that hold the results of a node."""
-    values = result if isinstance(result, tuple) else (result,)
-    made = tuple(ArrayCore.new(recording.new(v)) for v in values)
-    return made if isinstance(result, tuple) else made[0]
+    if isinstance(result, tuple):
+        return tuple([ArrayCore.new(recording.new(v)) for v in result])
+    return ArrayCore.new(recording.new(result))
 
 
 def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts: bool = False) -> None:
@@ -133,6 +148,8 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
 
     As in NumPy, an assignment `casts` to any dtype, while in-place operators cast as ``same_kind`` allows.
     """
+    if at_once.write(target, value):
+        return
     value = as_operand(name, value)
     dtype = target.dtype
     if type(value) in _INTEGER and not promotion.fits(value, dtype):
@@ -162,7 +179,7 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
             user_location(),
         )
     with lock:
-        recording = eager.current()
+        recording = eager.current(cut=casts)  # an in-place operator is not cut in two
         truncated = kind is float and dtype.kind != "f"  # a number has to be cast after it became an array
         new = value_of(recording, value, np.dtype("float64") if truncated else dtype, target.shape)
         if new.type.on_host:
@@ -191,10 +208,21 @@ def read_all(recording: Recording, read: Callable[[], list[Value]]) -> list[Valu
     return values if all(v in recording.defined for v in values) else read()
 
 
+def _operands(
+    recording: Recording, operands: list[Operand], dtypes: Sequence[np.dtype], shape: tuple[int, ...]
+) -> list[Value]:
+    """Operands as values of the recording; see `value_of`."""
+    values = [value_of(recording, x, d, shape) for x, d in zip(operands, dtypes, strict=True)]
+    for value in values:
+        if value not in recording.defined:  # reading another operand launched the recording
+            return _operands(recording, operands, dtypes, shape)
+    return values
+
+
 def value_of(recording: Recording, operand: Operand, dtype: np.dtype, shape: tuple[int, ...]) -> Value:
     """An operand as a value of the recording with this dtype; arrays are broadcast to `shape`."""
     if isinstance(operand, ArrayCore):
-        seen = operand._view if operand.shape == shape else operand._view.broadcast(shape)
+        seen = operand._view if operand._view.shape == shape else operand._view.broadcast(shape)
         value = recording.read(operand._storage, seen)
     elif type(operand) is NumberProxy:
         return recording.number(Number(operand._value, operand._source), dtype)
@@ -229,13 +257,19 @@ def device_of(operands: Sequence[Operand]) -> Any:
     return next((x.device for x in operands if isinstance(x, ArrayCore)), ArrayCore.default_device)
 
 
+def common_shape(name: str, arrays: Sequence[ArrayCore]) -> tuple[int, ...]:
+    """The shape to which arrays broadcast."""
+    if not arrays:
+        return ()
+    first = arrays[0]._view.shape
+    for x in arrays:
+        if x._view.shape != first:
+            return broadcast_shape(name, [x.shape for x in arrays])
+    return first
+
+
 def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """NumPy's broadcasting, with an error that shows the shapes."""
-    if not shapes:
-        return ()
-    first = shapes[0]
-    if all(s == first for s in shapes):
-        return first
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -40,21 +40,30 @@ _schedules: OrderedDict[Any, Any] = OrderedDict()
 _schedules_lock = threading.Lock()
 
 
-def schedule_for(graph: Graph) -> Any:
-    """The schedule of a graph of this structure, compiled if it is new (least recently used ones are
-    dropped)."""
-    key = compile.schedule_key(graph)
+class _NumPy:
+    """Stands for the schedule of a graph that NumPy computes."""
+
+
+NUMPY = _NumPy()
+
+
+def schedule_for(key: Hashable, graph: Graph, *, kernels: bool = False) -> Any:
+    """How graphs with this key are computed: by NUMPY, or a schedule, which is compiled if it is new.
+
+    With `kernels` it is a schedule in any case. The ones not used for longest are dropped.
+    """
+    key = key, SMALL, kernels
     with _schedules_lock:
-        schedule = _schedules.get(key)
-        if schedule is not None:
+        found = _schedules.get(key)
+        if found is not None:
             _schedules.move_to_end(key)
-            return schedule
-    schedule = compile.compile_graph(graph)
+            return found
+    found = NUMPY if not kernels and runs_on_numpy(graph) else compile.compile_graph(graph)
     with _schedules_lock:
-        _schedules[key] = schedule
+        _schedules[key] = found
         if len(_schedules) > SCHEDULES:
             _schedules.popitem(last=False)
-    return schedule
+    return found
 
 
 class EagerRecording(KeptRecording):
@@ -142,9 +151,10 @@ class EagerRecording(KeptRecording):
             if self.tapes:
                 places += self.keep(outputs, written)
             if places or written or any(node.op.has(Trait.ORDERED) for node in self.nodes):
+                key = self.key(outputs)  # type: ignore[arg-type]
                 graph = self.finish(outputs)  # type: ignore[arg-type]
                 try:
-                    seen = run(graph, self.bound, places, held=self.held)
+                    seen = run(graph, self.bound, places, key=key, held=self.held)
                 except BaseException as error:
                     self._abandon(places, error)
                     raise
@@ -187,12 +197,13 @@ def eager() -> EagerRecording:
     return recording
 
 
-def current() -> EagerRecording:
+def current(*, cut: bool = True) -> EagerRecording:
     """Where this thread's array code is recorded: its trace, or its eager recording, cut if it is full."""
     if thread.trace is not None:
         return thread.trace
     recording = eager()
-    recording.cut()
+    if cut:
+        recording.cut()
     return recording
 
 
@@ -248,28 +259,33 @@ def run(
     bound: list[Window | Number],
     places: list[Storage],
     schedule: Any = None,
+    *,
+    key: Hashable = None,
     held: Mapping[int, engine.Variable] = NOTHING_HELD,
 ) -> list[engine.Variable]:
     """Compute `graph`: inputs from `bound`, outputs into the (pending) storages `places`.
 
-    Without a `schedule`, one is found or compiled, or NumPy computes what is small and exact. `held`: see
-    `EagerRecording`. Returns the variables of memory that Python can see: nothing may use it any more when
-    the user's statement ends, so the caller waits for these, once it does not hold `lock`.
+    Without a `schedule`, `schedule_for` finds one by `key`. `held`: see `EagerRecording`. Returns the
+    variables of memory that Python can see: nothing may use it any more when the statement ends, so the
+    caller waits for these, once it does not hold `lock`.
     """
     for storage in places:
         storage.materialise()
-    used = [b.storage for b in bound if isinstance(b, Window)] + places
+    used = [b.storage for b in bound if type(b) is Window] + places
     seen = [held.get(s.variable.address, s.variable) for s in used if s.shared]
-    if schedule is None and runs_on_numpy(graph) and _run_on_numpy(graph, bound, places, held):
-        return seen
-    schedule = schedule or schedule_for(graph)
+    if schedule is None:
+        schedule = schedule_for(key, graph)
+        if schedule is NUMPY:
+            if _run_on_numpy(graph, bound, places, held):
+                return seen
+            schedule = schedule_for(key, graph, kernels=True)
     values: list[Any] = []
     variables: list[int] = []
     for item in bound:
-        if isinstance(item, Window):
-            storage = item.storage
+        if type(item) is Window:
+            storage, address = item.storage, item.storage.variable.address
             values.append(storage.address + item.lo * storage.type.dtype.itemsize)
-            variables.append(held.get(storage.variable.address, storage.variable).address)
+            variables.append(held[address].address if address in held else address)
         else:
             values.append(item.value)
             variables.append(0)

@@ -19,9 +19,18 @@ from tracejit.frontend.number import NumberProxy
 from tracejit.ir.view import View
 from tracejit.ops import add, check_index, copy, gather, multiply, where
 
+_ALL = slice(None)
+_BASIC = frozenset({int, slice})
+"""Types of the parts of most indices."""
+
 
 def _is_array(index: Any) -> bool:
     return isinstance(index, (ArrayCore, np.ndarray, list))
+
+
+def _is_advanced(index: Any) -> bool:
+    """Whether this is an index by values: of an array, or a single truth value."""
+    return _is_array(index) or isinstance(index, (bool, np.bool_))
 
 
 def _is_mask(index: Any) -> bool:
@@ -31,6 +40,8 @@ def _is_mask(index: Any) -> bool:
 def _expanded(x: ArrayCore, index: Any) -> list[Any]:
     """The index as a list with ``...`` replaced and missing dimensions filled in."""
     parts = list(index) if isinstance(index, tuple) else [index]
+    if _BASIC.issuperset(map(type, parts)) and len(parts) <= x.ndim:
+        return parts + [_ALL] * (x.ndim - len(parts))
     parts = [np.asarray(p) if isinstance(p, list) else p for p in parts]
     used = sum(
         (p.ndim if _is_mask(p) and _is_array(p) else 1) for p in parts if p is not None and p is not Ellipsis
@@ -44,7 +55,7 @@ def _expanded(x: ArrayCore, index: Any) -> list[Any]:
     if len(dots) > 1:
         raise locate(OutOfBoundsError("index: at most one ellipsis (...) is allowed"), user_location())
     at = dots[0] if dots else len(parts)
-    return [*parts[:at], *[slice(None)] * (x.ndim - used), *parts[at + 1 :]]
+    return [*parts[:at], *[_ALL] * (x.ndim - used), *parts[at + 1 :]]
 
 
 def _integer(part: Any) -> int:
@@ -60,40 +71,42 @@ def _integer(part: Any) -> int:
         ) from None
 
 
-def _slice(part: slice) -> slice:
-    bounds = (None if b is None else _integer(b) for b in (part.start, part.stop, part.step))
-    start, stop, step = bounds
-    if step == 0:
+def _slice(part: slice, extent: int) -> tuple[int, int, int]:
+    """Start, stop and step of a slice of a dimension."""
+    bounds = [None if b is None else _integer(b) for b in (part.start, part.stop, part.step)]
+    if bounds[2] == 0:
         raise locate(ArgumentError("index: a slice step cannot be zero"), user_location())
-    return slice(start, stop, step)
-
-
-def _select(view: View, axis: int, part: Any, dimension: int) -> View:
-    position, extent = _integer(part), view.shape[axis]
-    if not -extent <= position < extent:
-        raise locate(
-            OutOfBoundsError(f"index {position} is out of range for axis {dimension} with extent {extent}"),
-            user_location(),
-        )
-    return view.select(axis, position % extent)
+    return slice(*bounds).indices(extent)
 
 
 def view_of(x: ArrayCore, parts: list[Any]) -> View:
     """The view that a fully expanded basic index means."""
-    view, axis, dimension = x._view, 0, 0  # the next dimension of the view, and of x
+    view, dimension = x._view, 0
+    offset, shape, strides = view.offset, [], []
     for part in parts:
         if part is None:
-            view = view.expand(axis)
-            axis += 1
-        elif isinstance(part, slice):
-            bounds = _slice(part)
-            view = view.slice_axis(axis, bounds.start, bounds.stop, bounds.step)
-            axis += 1
-            dimension += 1
+            shape.append(1)
+            strides.append(0)
+            continue
+        extent, stride = view.shape[dimension], view.strides[dimension]
+        if isinstance(part, slice):
+            start, stop, step = _slice(part, extent)
+            count = len(range(start, stop, step))
+            offset += start * stride if count else 0
+            shape.append(count)
+            strides.append(stride * step)
         else:
-            view = _select(view, axis, part, dimension)
-            dimension += 1
-    return view
+            position = _integer(part)
+            if not -extent <= position < extent:
+                raise locate(
+                    OutOfBoundsError(
+                        f"index {position} is out of range for axis {dimension} with extent {extent}"
+                    ),
+                    user_location(),
+                )
+            offset += position % extent * stride
+        dimension += 1
+    return View(offset, tuple(shape), tuple(strides), view.writable)
 
 
 def _has_integers_only(index: Any) -> bool:
@@ -105,7 +118,7 @@ def _has_integers_only(index: Any) -> bool:
 def getitem(x: ArrayCore, index: Any) -> Any:
     """``x[index]``: a view for slices, a new array for single elements and arrays of integers or booleans."""
     parts = _expanded(x, index)
-    if not any(_is_array(p) or isinstance(p, (bool, np.bool_)) for p in parts):
+    if _BASIC.issuperset(map(type, parts)) or not any(map(_is_advanced, parts)):
         view = ArrayCore.concrete(x._storage, view_of(x, parts))
         return dispatch.emit(copy, view) if not view.shape and _has_integers_only(index) else view
     parts = _masks_to_integers(x, parts)
@@ -115,7 +128,7 @@ def getitem(x: ArrayCore, index: Any) -> Any:
 def setitem(x: ArrayCore, index: Any, value: Any) -> None:
     """``x[index] = value``, seen through every array that shares x's memory."""
     parts = _expanded(x, index)
-    arrays = [p for p in parts if _is_array(p) or isinstance(p, (bool, np.bool_))]
+    arrays = () if _BASIC.issuperset(map(type, parts)) else tuple(filter(_is_advanced, parts))
     if not arrays:
         dispatch.write(ArrayCore.concrete(x._storage, view_of(x, parts)), value, casts=True)
         return

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
+from types import FrameType
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
+_ours: dict[str, bool] = {}
+"""Whether a file is part of the package; there are as many as files with code that ran."""
+
+
 def user_location() -> str | None:
     """``file:line`` of the nearest calling frame that is not part of tracejit."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back  # type: ignore[assignment]
-    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        ours = _ours.get(file)
+        if ours is None:
+            ours = _ours[file] = file.startswith(_PACKAGE)
+        if not ours:
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None

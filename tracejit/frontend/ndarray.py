@@ -14,7 +14,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, locate
-from tracejit.frontend import dispatch, indexing, interop, promotion
+from tracejit.frontend import at_once, dispatch, indexing, interop, promotion
 from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.functions import elementwise, linear, manipulation, movement, reductions
 from tracejit.frontend.location import user_location
@@ -34,6 +34,8 @@ def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..
         return dispatch.apply(op, other, self) if _takes(other) else NotImplemented
 
     def in_place(self: Any, other: Any) -> Any:
+        if at_once.in_place(op, self, other):
+            return self
         if not _takes(other):
             return NotImplemented
         dispatch.write(self, dispatch.apply(op, self, other), f"in-place {op.name}")

@@ -43,7 +43,9 @@ _NUMBERS: dict[Any, Any] = {bool: np.dtype(bool), int: 0, float: 0.0}
 def kind_of(x: Operand) -> Kind:
     """The kind of an operand; it does not look at the value of a traced number."""
     if isinstance(x, ArrayCore):
-        return x.dtype
+        return x._storage.type.dtype
+    if type(x) is float or type(x) is int:
+        return type(x)
     number = x._value if type(x) is NumberProxy else x
     if isinstance(number, np.generic):
         return number.dtype
@@ -53,13 +55,9 @@ def kind_of(x: Operand) -> Kind:
 # -- dtypes --------------------------------------------------------------------------------------------------
 
 
-def promoted(op: Op, operands: Sequence[Operand]) -> tuple[np.dtype, ...]:
-    """The dtype each operand is cast to for `op`."""
-    return _promoted(op, tuple(map(kind_of, operands)))
-
-
 @functools.lru_cache(maxsize=4096)
-def _promoted(op: Op, kinds: tuple[Kind, ...]) -> tuple[np.dtype, ...]:
+def promoted(op: Op, kinds: tuple[Kind, ...]) -> tuple[np.dtype, ...]:
+    """The dtype each operand is cast to for `op`, from the operands' kinds."""
     if op.name == "where":
         chosen = common(op.name, kinds[1:])
         return np.dtype(bool), chosen, chosen
@@ -135,10 +133,17 @@ def floating(dtype: np.dtype) -> np.dtype:
 
 def fits(number: int, dtype: np.dtype) -> bool:
     """Whether a dtype can hold an integer."""
+    low, high = _bounds(dtype)
+    return dtype.kind not in "iu" or bool(low <= number <= high)
+
+
+@functools.cache
+def _bounds(dtype: np.dtype) -> tuple[int, int]:
+    """The least and the greatest integer of an integer dtype."""
     if dtype.kind not in "iu":
-        return True
+        return 0, 0
     bounds = np.iinfo(dtype)
-    return bool(bounds.min <= number <= bounds.max)
+    return int(bounds.min), int(bounds.max)
 
 
 def too_wide(name: str, number: int, dtype: np.dtype) -> TracejitError:
@@ -154,7 +159,7 @@ def is_comparison(op: Op) -> bool:
     return op.admits >= INTEGERS and op.arity == 2 and op.infer(number, number).dtype == bool
 
 
-def mixed_signs(operands: Sequence[Operand]) -> bool:
-    """Whether these are arrays of signed and of uint64 integers, which no integer dtype holds both."""
-    kinds = {x.dtype.kind for x in operands if isinstance(x, ArrayCore)}
-    return kinds == {"i", "u"} and any(x.dtype == UINT64 for x in operands)
+@functools.cache
+def mixed_signs(first: np.dtype, second: np.dtype) -> bool:
+    """Whether these are signed and uint64 integers, which no integer dtype holds both."""
+    return {first.kind, second.kind} == {"i", "u"} and UINT64 in (first, second)

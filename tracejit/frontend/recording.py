@@ -22,9 +22,10 @@ it (`Recording.end_operation`).
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -99,8 +100,9 @@ class Recording(Builder):
         self.bound: list[Window | Number] = []
         self.windows: dict[Storage, list[Window]] = {}
         self.created: list[weakref.ref[Storage]] = []
-        self.defined: set[Value] = set()
+        self.defined: dict[Value, int] = {}  # inputs and results, numbered as they were added
         self.scalars: dict[tuple[Any, ...], Value] = {}
+        self.structure: list[Hashable] = []  # inputs and nodes, with values by their numbers: see `key`
         self.bytes = 0
 
     def alone(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -110,13 +112,19 @@ class Recording(Builder):
     # -- values ----------------------------------------------------------------------------------------------
 
     def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
-        """`Builder.emit`; kept values of an earlier recording become inputs."""
+        """As `Builder.emit`; kept values of an earlier recording become inputs."""
+        defined, structure = self.defined, self.structure
         for value in inputs:
-            if value not in self.defined:
+            if value not in defined:
                 self.adopt(value)
-        result = super().emit(op, *inputs, location=location or user_location(), **attrs)
+        result = self.append(op, inputs, location or user_location(), attrs)
+        structure.append(op)
+        for value in inputs:
+            structure.append(defined[value])
+        for name, attribute in attrs.items():
+            structure += (name, repr(attribute) if attribute.__class__ is float else attribute)
         for value in self.nodes[-1].outputs:
-            self.defined.add(value)
+            defined[value] = len(defined)
             self.bytes += value.type.nbytes
         return result
 
@@ -132,7 +140,9 @@ class Recording(Builder):
     def _add_input(self, value: Value, bound: Window | Number) -> None:
         self.inputs.append(value)
         self.bound.append(bound)
-        self.defined.add(value)
+        self.defined[value] = len(self.defined)
+        kind = value.type
+        self.structure += (None, kind.shape, kind.dtype, kind.device.kind, kind.device.index)
 
     def literal(self, number: Any, dtype: np.dtype) -> Value:
         """A number written in the program: part of the graph."""
@@ -147,11 +157,13 @@ class Recording(Builder):
 
     def number(self, number: Number, dtype: np.dtype) -> Value:
         """A run-time number: an input on the host."""
-        key = ("number", repr(number.source), dtype)
-        if key not in self.scalars:
-            value = self.scalars[key] = Value(ArrayType((), dtype, HOST))
+        source = number.source
+        key = (source or repr(source), source.__class__, dtype)  # 0.0 and -0.0 are equal
+        value = self.scalars.get(key)
+        if value is None:
+            value = self.scalars[key] = Value(number_type(dtype))
             self._add_input(value, number)
-        return self.scalars[key]
+        return value
 
     # -- storages --------------------------------------------------------------------------------------------
 
@@ -187,24 +199,34 @@ class Recording(Builder):
         self._mark(storage)
         windows = self.windows.setdefault(storage, [])
         lo, hi = wanted.span()
-        found = next((w for w in windows if w.lo <= lo and hi <= w.hi), None)
-        if found is None:
-            lo, hi = self.range_for(storage, wanted)
-            if any((w.written or w.tracked) and w.overlaps(lo, hi) for w in windows):
-                raise Overlap(storage)
-            size = hi - lo
-            shape: tuple[int, ...] = (size,)
-            if size == wanted.size and wanted.is_contiguous():
-                shape = wanted.shape
-            elif size == storage.type.size:
-                shape = storage.type.shape
-            value = Value(ArrayType(shape, storage.type.dtype, storage.type.device))
-            found = Window(storage, lo, hi, value)
-            windows.append(found)
-            self._add_input(value, found)
-        if write and any(w is not found and w.overlaps(found.lo, found.hi) for w in windows):
+        for found in windows:
+            if found.lo <= lo and hi <= found.hi:
+                break
+        else:
+            found = self._new_window(storage, wanted, windows)
+        if (
+            write
+            and len(windows) > 1
+            and any(w is not found and w.overlaps(found.lo, found.hi) for w in windows)
+        ):
             raise Overlap(storage)
         return found
+
+    def _new_window(self, storage: Storage, wanted: View, windows: list[Window]) -> Window:
+        lo, hi = self.range_for(storage, wanted)
+        if windows and any((w.written or w.tracked) and w.overlaps(lo, hi) for w in windows):
+            raise Overlap(storage)
+        size, kind = hi - lo, storage.type
+        shape: tuple[int, ...] = (size,)
+        if size == wanted.size and wanted.is_contiguous():
+            shape = wanted.shape
+        elif size == kind.size:
+            shape = kind.shape
+        value = Value(kind if shape == kind.shape else ArrayType(shape, kind.dtype, kind.device))
+        window = Window(storage, lo, hi, value)
+        windows.append(window)
+        self._add_input(value, window)
+        return window
 
     def read(self, storage: Storage, wanted: View) -> Value:
         """The current content of `storage` seen through `wanted`, with its shape."""
@@ -215,8 +237,8 @@ class Recording(Builder):
             value, low = window.value, window.lo
         if value not in self.defined:
             self.adopt(value)
-        inside = View(wanted.offset - low, wanted.shape, wanted.strides)
-        if wanted.shape == value.type.shape and inside.is_whole(wanted.shape):
+        inside = _inside(wanted, low)
+        if inside.is_whole(value.type.shape):
             return value
         return self.emit(view, value, view=inside)
 
@@ -233,7 +255,7 @@ class Recording(Builder):
         else:
             window = self.window(storage, wanted, write=True)
             base, low = window.value, window.lo
-        inside = View(wanted.offset - low, wanted.shape, wanted.strides)
+        inside = _inside(wanted, low)
         if base.type.shape == new.type.shape and inside.is_whole(base.type.shape):
             value = new
         else:
@@ -256,6 +278,13 @@ class Recording(Builder):
         """The windows of older storages whose content changed, in order of first access."""
         return [w for windows in self.windows.values() for w in windows if w.written]
 
+    def key(self, outputs: list[Value]) -> Hashable:
+        """Equal for recordings whose `finish` with these outputs gives graphs of one structure."""
+        number = self.defined
+        ends = [number[v] for v in outputs]
+        effects = [number[v] for w in self.written() for v in (w.input, w.value)]
+        return (*self.structure, len(ends), *ends, *effects)
+
     def finish(self, outputs: list[Value]) -> Graph:
         """The graph with these outputs and an effect for every written window."""
         return self.graph(outputs, [Effect(w.input, w.value) for w in self.written()])
@@ -263,6 +292,19 @@ class Recording(Builder):
 
 kept: weakref.WeakKeyDictionary[Value, Window | Number] = weakref.WeakKeyDictionary()
 """Values of flushed recordings that a gradient may still need: where they lie, or what number they are."""
+
+
+def _inside(wanted: View, low: int) -> View:
+    """A view of a storage as one of its elements from `low` on, for the graph."""
+    if low == 0 and wanted.writable:
+        return wanted
+    return View(wanted.offset - low, wanted.shape, wanted.strides)
+
+
+@functools.cache
+def number_type(dtype: np.dtype) -> ArrayType:
+    """The type of a number of this dtype."""
+    return ArrayType((), dtype, HOST)
 
 
 lock = threading.RLock()

@@ -7,20 +7,36 @@ States of a storage:
 - *pending*:      no buffer yet; it holds the value `pending` of the recording `recording`, which created it.
 - *materialised*: a buffer and an engine variable. `recording` is the eager recording that has touched it and
                   is not flushed yet (then its newest content may be a value there), or None.
+
+A storage that NumPy computed (`Storage.on`) is materialised too, but takes its address and its variable only
+when the engine first asks for them: most small results are used by NumPy again, or dropped, before that.
+
+    s = Storage.on(np.zeros(3))
+    s.untouched                     # True: no launch has used it, so there is nothing to wait for
+    s.variable, s.address           # made now
+    s.untouched                     # False
 """
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracejit import engine
-from tracejit.ir.types import ArrayType
+from tracejit.ir.types import CPU, ArrayType
+from tracejit.ir.view import View
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording import Recording
     from tracejit.ir.graph import Value
+
+_LAZY = threading.RLock()
+"""Taken to give a storage its variable: two threads that ask must get one."""
+
+_types: dict[tuple[tuple[int, ...], np.dtype], ArrayType] = {}
+TYPES = 4096  # how many of them are kept
 
 
 class Storage:
@@ -28,6 +44,7 @@ class Storage:
 
     __slots__ = (
         "__weakref__",
+        "_elements",
         "address",
         "buffer",
         "made_at",
@@ -35,18 +52,47 @@ class Storage:
         "recording",
         "shared",
         "type",
+        "untouched",
         "variable",
     )
+    address: int
+    variable: Any
 
-    def __init__(self, type: ArrayType, buffer: Any = None, variable: Any = None):
+    def __init__(
+        self, type: ArrayType, buffer: Any = None, variable: Any = None, address: int | None = None
+    ) -> None:
         self.type = type
         self.buffer = buffer
-        self.address: int = buffer.address if buffer is not None else 0
+        self.address = address if address is not None else buffer.address if buffer is not None else 0
         self.variable = variable
         self.recording: Recording | None = None
         self.pending: Value | None = None
         self.shared = False
         self.made_at: str | None = None
+        self.untouched = False
+        self._elements: np.ndarray | None = None
+
+    @staticmethod
+    def on(array: np.ndarray) -> Storage:
+        """A storage on the memory of a new C-contiguous array, which nobody else writes."""
+        storage = Storage.__new__(Storage)
+        storage.type = type_of(array)
+        storage.buffer = array
+        storage.recording = storage.pending = storage.made_at = storage._elements = None
+        storage.shared = False
+        storage.untouched = True
+        return storage
+
+    def __getattr__(self, name: str) -> Any:
+        """The address and the variable of a storage that has not been asked for them before."""
+        if name not in ("address", "variable"):
+            raise AttributeError(f"'Storage' object has no attribute {name!r}")
+        address, variable = self.buffer.ctypes.data, engine.Variable()
+        with _LAZY:
+            if self.untouched:
+                self.address, self.variable = address, variable
+                self.untouched = False
+        return object.__getattribute__(self, name)
 
     def materialise(self) -> None:
         """Give a pending storage its memory and its engine variable."""
@@ -58,6 +104,32 @@ class Storage:
     def memory(self) -> np.ndarray:
         """The memory as a writable NumPy array of the base shape. Callers have waited for the variable."""
         return memory_at(self.address, self.type, self)
+
+    @property
+    def elements(self) -> np.ndarray:
+        """The memory as a writable one-dimensional NumPy array, valid as long as this storage."""
+        if self._elements is None:
+            if self.untouched:
+                self._elements = self.buffer.reshape(-1)
+            else:
+                flat = ArrayType((self.type.size,), self.type.dtype)
+                self._elements = memory_at(self.address, flat, self.buffer)
+        return self._elements
+
+    def seen(self, view: View) -> np.ndarray:
+        """The elements a view means, as a NumPy array: one to write to only where no element repeats."""
+        return view.read(self.elements)
+
+
+def type_of(array: np.ndarray) -> ArrayType:
+    """The type of a NumPy array on ``cpu:0``; equal ones are one object, mostly."""
+    key = array.shape, array.dtype
+    found = _types.get(key)
+    if found is None:
+        if len(_types) >= TYPES:
+            _types.clear()
+        found = _types[key] = ArrayType(array.shape, array.dtype, CPU)
+    return found
 
 
 class _Memory:

@@ -104,12 +104,18 @@ class Builder:
 
     def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
         """Append one node and return its output value (a tuple of them if the operator has several)."""
+        return self.append(op, inputs, location, attrs)
+
+    def append(
+        self, op: Op, inputs: tuple[Value, ...], location: str | None, attrs: Mapping[str, Any]
+    ) -> Any:
+        """What `emit` does."""
         try:
-            types = op.infer(*(v.type for v in inputs), **attrs)
+            types = op.infer(*[v.type for v in inputs], **attrs)
         except TracejitError as error:
             raise locate(error, location) from None
         several = isinstance(types, tuple)
-        outputs = tuple(map(Value, types if several else (types,)))
+        outputs = tuple([Value(t) for t in types]) if several else (Value(types),)
         self.nodes.append(Node(op, inputs, outputs, attrs, location))
         return outputs if several else outputs[0]
 

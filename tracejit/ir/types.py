@@ -12,7 +12,7 @@ memory. Literals and the run-time numbers of a call (a learning rate) are such v
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -47,6 +47,7 @@ class ArrayType:
     shape: tuple[int, ...]
     dtype: np.dtype
     device: Device = CPU
+    _size: int = field(init=False, repr=False, compare=False)
 
     @property
     def ndim(self) -> int:
@@ -54,7 +55,12 @@ class ArrayType:
 
     @property
     def size(self) -> int:
-        return math.prod(self.shape)
+        try:
+            return self._size
+        except AttributeError:  # found once, as every operation asks for it
+            found = math.prod(self.shape)
+            object.__setattr__(self, "_size", found)
+            return found
 
     @property
     def nbytes(self) -> int:

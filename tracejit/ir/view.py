@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +30,18 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
+def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    expected = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent == 0:
+            return True
+        if extent != 1:
+            if stride != expected:
+                return False
+            expected *= extent
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """An index map: element ``i`` is element ``offset + sum(i * strides)`` of the base.
@@ -41,15 +54,25 @@ class View:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     writable: bool = field(default=True, repr=False)
+    _facts: tuple[int, bool, tuple[int, int]] = field(init=False, repr=False, compare=False)
+
+    def _find(self) -> tuple[int, bool, tuple[int, int]]:
+        """Size, whether contiguous, and span: found once, as every operation asks for them."""
+        try:
+            return self._facts
+        except AttributeError:
+            found = math.prod(self.shape), _is_contiguous(self.shape, self.strides), self._find_span()
+            object.__setattr__(self, "_facts", found)
+            return found
 
     @staticmethod
     def of_shape(shape: Sequence[int]) -> View:
-        """The whole of a C-contiguous base."""
-        return View(0, tuple(shape), contiguous_strides(shape))
+        """The whole of a C-contiguous base; one object for one shape, mostly."""
+        return _whole(tuple(shape))
 
     @property
     def size(self) -> int:
-        return math.prod(self.shape)
+        return self._find()[0]
 
     def read_only(self) -> View:
         """The same elements, which cannot be written through the view."""
@@ -61,19 +84,11 @@ class View:
 
     def is_contiguous(self) -> bool:
         """Whether the elements lie in C order without gaps (extents of 1 may have any stride)."""
-        expected = 1
-        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if extent == 0:
-                return True
-            if extent != 1:
-                if stride != expected:
-                    return False
-                expected *= extent
-        return True
+        return self._find()[1]
 
     def is_whole(self, base_shape: Sequence[int]) -> bool:
         """Whether this is the identity on a base of `base_shape`."""
-        return self.offset == 0 and self.shape == tuple(base_shape) and self.is_contiguous()
+        return self.offset == 0 and self.shape == tuple(base_shape) and self._find()[1]
 
     def covers(self, base_shape: Sequence[int]) -> bool:
         """Whether every element of the base is hit exactly once."""
@@ -92,10 +107,18 @@ class View:
 
     def span(self) -> tuple[int, int]:
         """Lowest element used and one past the highest; (offset, offset) for an empty view."""
-        if self.size == 0:
-            return self.offset, self.offset
-        moves = [s * (n - 1) for s, n in zip(self.strides, self.shape, strict=True)]
-        return self.offset + sum(m for m in moves if m < 0), self.offset + sum(m for m in moves if m > 0) + 1
+        return self._find()[2]
+
+    def _find_span(self) -> tuple[int, int]:
+        low = high = self.offset
+        for extent, stride in zip(self.shape, self.strides, strict=True):
+            if extent == 0:
+                return self.offset, self.offset
+            if stride < 0:
+                low += stride * (extent - 1)
+            else:
+                high += stride * (extent - 1)
+        return low, high + 1
 
     def permute(self, axes: Sequence[int]) -> View:
         """Reorder dimensions."""
@@ -185,16 +208,20 @@ class View:
 
     def read(self, base: np.ndarray) -> np.ndarray:
         """The elements of C-contiguous `base` this view means, as a NumPy view."""
-        flat = base.reshape(-1)
-        item = flat.itemsize
-        return np.lib.stride_tricks.as_strided(
-            flat[self.offset :] if self.size else flat[:0],
-            self.shape,
-            tuple(s * item for s in self.strides),
-        )
+        if self.size == 0:
+            return np.empty(self.shape, base.dtype)
+        item = base.itemsize
+        strides = tuple([s * item for s in self.strides])
+        return np.ndarray(self.shape, base.dtype, base, self.offset * item, strides)
 
     def __str__(self) -> str:
         return f"{self.offset}+{list(self.shape)}:{list(self.strides)}".replace(" ", "")
+
+
+@functools.lru_cache(maxsize=4096)
+def _whole(shape: tuple[int, ...]) -> View:
+    shape = tuple(map(operator.index, shape))
+    return View(0, shape, contiguous_strides(shape))
 
 
 @functools.lru_cache(maxsize=8192)

@@ -103,9 +103,14 @@ def elementwise_rule(
     """The typing rule of an elementwise operator; `result` is its dtype if not that of the operands."""
 
     def infer(*types: ArrayType) -> ArrayType:
-        if types and types.count(types[0]) == arity == len(types) and types[0].dtype in admits:
-            first = types[0]  # the common case, as every eager operation passes here
-            return first if result is None else ArrayType(first.shape, result, first.device)
+        if 0 < len(types) == arity < 3:  # the common case, as every eager operation passes here
+            first, last = types[0], types[-1]
+            mixed = first.device is HOST or last.device is HOST  # a number and an array
+            if (
+                first is last or (mixed and first.dtype is last.dtype) or first == last
+            ) and first.dtype in admits:
+                kind = last if first.device is HOST else first
+                return kind if result is None else ArrayType(kind.shape, result, kind.device)
         check_count(name, types, arity)
         check_one_dtype(name, types)
         check_dtype(name, types[0].dtype, admits)
