@@ -383,7 +383,10 @@ def programs(draw: Any) -> Program:
     others = [draw(st.sampled_from((*FLOATS, *INTEGERS) if exact else FLOATS)) for _ in range(2)]
     shapes = [SHAPE] * 4 + [draw(st.sampled_from(SHAPES)) for _ in range(2)]
     kinds = [floats] * 4 + others
-    pick = lambda options: draw(st.sampled_from(options))  # noqa: E731
+
+    def pick(options: Any) -> Any:
+        return draw(st.sampled_from(options))
+
     places = {name: pick(PARTS) for name in ("w", "l0", "l1", "x", "c0", "c1")}
     kind = pick(["Box", "Plain"])
     reference = ones(shapes, kinds)

@@ -23,6 +23,7 @@ from tests.passes.simulate import run_plan
 from tracejit import compile
 from tracejit.config import config
 from tracejit.frontend import check, eager
+from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph
 from tracejit.passes.driver import optimize
 from tracejit.passes.legalize import legalize
@@ -153,12 +154,16 @@ class Simulated:
         self.pack = Packer(self._types)
         self._rng = np.random.default_rng(0)
 
-    def launch(self, packed: bytes, keep: Any) -> None:
+    def run(self, inputs: list[np.ndarray]) -> tuple[list[Any], list[Any]]:
+        """Outputs, and what the inputs hold afterwards."""
+        return run_plan(self.plan, inputs, self._rng)
+
+    def launch(self, packed: bytes, keep: Any, *_started: Any) -> None:
         for storage in keep:
             tj.engine.wait(storage.variable, exclusive=True)
         values = [check._argument(packed, i, t, keep) for i, t in enumerate(self._types)]
         count = len(self.graph.inputs)
-        outputs, storages = run_plan(self.plan, [np.array(v) for v in values[:count]], self._rng)
+        outputs, storages = self.run([np.array(v) for v in values[:count]])
         for target, result in zip(values[count:], outputs, strict=True):
             target[...] = result
         for target, type_, result in zip(values, self._types, storages, strict=False):
@@ -166,14 +171,23 @@ class Simulated:
                 target[...] = result
 
 
+class Evaluated(Simulated):
+    """The same without a plan: every value has memory of its own, and the operators run as recorded."""
+
+    def run(self, inputs: list[np.ndarray]) -> tuple[list[Any], list[Any]]:
+        outputs, effects = evaluate(self.graph, inputs)
+        after = dict(zip((e.target for e in self.graph.effects), effects, strict=True))
+        return outputs, [after.get(v, x) for v, x in zip(self.graph.inputs, inputs, strict=True)]
+
+
 @contextlib.contextmanager
-def simulated() -> Iterator[None]:
+def simulated(schedule: type[Simulated] = Simulated) -> Iterator[None]:
     """Everything is compiled up to its memory plan only, which is simulated.
 
     Of eager operations, those on the smallest arrays are computed at once, between recorded ones.
     """
     some = mock.patch.object(eager, "SMALL", 6)
-    with some, mock.patch.object(compile, "compile_graph", Simulated), fresh_schedules():
+    with some, mock.patch.object(compile, "compile_graph", schedule), fresh_schedules():
         yield
 
 

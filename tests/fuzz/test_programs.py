@@ -1,8 +1,8 @@
 """Random imperative programs on NumPy, eagerly, traced and replayed, with stages of the compiler switched.
 
 `TRACEJIT_FUZZ=10000` sets how many programs run; a few hundred by default. Every program runs on the memory
-plan's simulator, which needs no kernels; some also run as machine code, fused and not, on the native engine
-and on the naive one.
+plan's simulator, which needs no kernels; some also run without a plan, and as machine code, fused and not, on
+the native engine and on the naive one.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ VARIANTS: dict[str, tuple[float, Any]] = {
         0.3,
         lambda: _both(running.simulated(), running.settings(disable=frozenset({"fuse"}))),
     ),
+    "without a plan": (0.3, lambda: running.simulated(running.Evaluated)),
     "unfused": (0.15, lambda: running.settings(disable=frozenset({"fuse"}))),
     "fused": (0.2, lambda: running.settings()),
     "large": (0.1, lambda: running.enlarged(40)),
     "naive": (0.05, lambda: running.settings(engine="naive", disable=frozenset({"fuse"}))),
+    "naive fused": (0.05, lambda: running.settings(engine="naive")),
     "unoptimised": (0.05, lambda: running.settings(disable=frozenset({"fuse", "simplify", "cse"}))),
 }
 """Name -> share of the programs, and how to switch it on."""

@@ -57,21 +57,45 @@ def test_elementwise_operators(name, workers):
     for count in WORKERS:
         workers(count)
         results.append(function(*map(tj.asarray, plain)).numpy())
+    results += [function(*(shifted(a, by) for a in plain)).numpy() for by in (1, 2, 3, 5)]
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
+
+
+def shifted(array, by):
+    """The same elements, `by` elements further on in memory than an array begins."""
+    base = tj.zeros(array.size + 16, dtype=array.dtype)
+    view = base[by : by + array.size].reshape(array.shape)
+    view[...] = tj.asarray(array)
+    return view
+
+
+MADE_BY_PASSES = {"fused", "empty"}
+ELSEWHERE = {"callback", "copy_to"}
+"""Operators without a result of their own to compare: a call into Python, and a copy between devices."""
+
+
+def test_every_operator_is_among_these():
+    recorded = set()
+    for function, arguments in programs().values():
+        graph = tj.jit(function).graph(*map(tj.asarray, arguments))
+        recorded |= {node.op.name for node in graph.nodes}
+    assert recorded | set(PUBLIC) | MADE_BY_PASSES | ELSEWHERE == set(OPS)
 
 
 def programs():
     x = rng(1).normal(size=(257, 515)).astype(np.float32)
     w = rng(2).normal(size=(515, 33)).astype(np.float32)
     index = rng(3).integers(0, 257, 1000)
+    images = rng(5).normal(size=(5, 3, 19, 23)).astype(np.float32)
+    filters = rng(6).normal(size=(4, 3, 3, 3)).astype(np.float32)
     return {
         "sum all": (lambda x: x.sum(), (x,)),
         "sum rows": (lambda x: (x * x).sum(axis=1), (x,)),
         "sum columns": (lambda x: (x * 0.5).sum(axis=0), (x,)),
         "sum middle": (lambda x: x.reshape(257, 5, 103).sum(axis=1), (x,)),
         "mean var": (lambda x: (x.mean(axis=1), x.var(axis=0), x.std()), (x,)),
-        "max argmax": (lambda x: (x.max(axis=0), x.argmax(axis=1), x.min()), (x,)),
+        "max argmax": (lambda x: (x.max(axis=0), x.argmax(axis=1), x.min(), x.argmin()), (x,)),
         "prod any all": (lambda x: ((1 + x * 1e-4).prod(axis=1), (x > 3).any(), (x > -9).all(axis=0)), (x,)),
         "cumulative": (lambda x: tj.cumulative_sum(x, axis=1), (x,)),
         "long sum": (lambda x: x.reshape(-1).sum() + (x.reshape(-1) * 2).max(), (x,)),
@@ -84,10 +108,37 @@ def programs():
         "cross entropy": (lambda x: tj.nn.cross_entropy(x, tj.arange(257)), (x,)),
         "gather": (lambda x, i: tj.take(x, i, axis=0).sum(axis=0), (x, index)),
         "scatter": (lambda x, i: tj.grad(lambda x: (tj.take(x, i, axis=0) ** 2).sum())(x), (x, index)),
+        "copies": (lambda x: (x.copy() * x.T.copy().T, tj.full(x.shape, x[0, 0])), (x,)),
         "shifted views": (lambda x: x[1:, ::2] * x[:-1, 1::2].mean(axis=0)[None, :1] + x.T[:1, 1:].T, (x,)),
         "random": (lambda x: x + tj.random.normal(shape=x.shape), (x,)),
         "in place": (lambda x: _in_place(x), (x,)),
+        "convolution": (_gradients_of(_convolution), (images, filters)),
+        "max pool": (_curvature_of(lambda x: tj.nn.max_pool2d(x, 3, stride=2)), (images,)),
+        "average pool": (_gradients_of(lambda x: tj.nn.avg_pool2d(x, 3, padding=1)), (images,)),
     }  # fmt: skip
+
+
+def _convolution(x, w):
+    return tj.nn.conv2d(x, w, stride=2, padding=1)
+
+
+def _gradients_of(function):
+    """The function's value, and the gradients of its squares by all arguments."""
+
+    def both(*args):
+        loss = tj.grad(lambda *args: (function(*args) ** 2).sum(), argnums=tuple(range(len(args))))
+        return (function(*args), *loss(*args))
+
+    return both
+
+
+def _curvature_of(function):
+    """The value, and what the second derivative of the squares makes of x itself."""
+
+    def slope(x):
+        return tj.grad(lambda x: (function(x) ** 2).sum())(x)
+
+    return lambda x: (function(x), slope(x), tj.grad(lambda y: (slope(y) * x).sum())(x))
 
 
 def _in_place(x):
@@ -120,15 +171,10 @@ def test_any_alignment(name):
     """Operands that start at 0, 4, 8, ... bytes into a line of the cache give the same bits."""
     function, arguments = programs()[name]
     jitted, results = tj.jit(function), []
-    for shift in (0, 1, 2, 3, 5, 8, 13):
-        shifted = []
-        for a in arguments:
-            base = tj.zeros(a.size + 16, dtype=a.dtype)
-            view = base[shift : shift + a.size].reshape(a.shape)
-            view[...] = tj.asarray(a)
-            shifted.append(view)
+    for by in (0, 1, 2, 3, 5, 8, 13):
+        moved = [shifted(a, by) for a in arguments]
         tj.random.seed(7)
-        results.append(leaves(jitted(*shifted)))
+        results.append(leaves(jitted(*moved)))
     assert jitted.cache_info().traces == 1
     for result in results[1:]:
         for a, b in zip(result, results[0], strict=True):

@@ -74,6 +74,8 @@ def peek(sequence: int) -> BaseException | None:
 
 def untold() -> list[BaseException]:
     """The exceptions that no wait has raised, oldest first; they count as told from now on."""
+    if not _failures:
+        return []
     with LOCK:
         waiting = [sequence for sequence, failure in sorted(_failures.items()) if not failure.told]
     return [tell(sequence) for sequence in waiting]

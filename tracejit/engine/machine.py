@@ -1,4 +1,4 @@
-"""How many processors this process may use: what affinity and cgroup allow.
+"""How many processors this process may use: what affinity and cgroup allow. And what kind they are.
 
 >>> processors() >= 1
 True
@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 import os
 import pathlib
+
+ORDERED = os.uname().machine == "x86_64"
+"""Whether a thread that reads a word, without more ado, sees what was written before that word."""
 
 SPIN = 50_000  # nanoseconds an idle thread spins before it sleeps
 

@@ -17,10 +17,12 @@ from weakref import WeakValueDictionary
 
 from tracejit.config import config
 from tracejit.engine import native
-from tracejit.engine.machine import spare_processors, spin_time
+from tracejit.engine.machine import ORDERED, spare_processors, spin_time
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.errors import ArgumentError
 from tracejit.kernels.executor_layout import (
+    ALL,
+    ENGINE_OLDEST,
     ENGINE_SPIN,
     ENGINE_WORKERS,
     SHARES,
@@ -103,6 +105,8 @@ def address() -> int:
 
 def block(kind: int, place: int) -> None:
     """Wait for the record at `place` as `kind` says (WRITTEN, UNUSED, LAUNCH, ALL), and help meanwhile."""
+    if kind == ALL and ORDERED and ENGINE.words[ENGINE_OLDEST >> 3] == 0:
+        return  # what this thread has launched has ended
     thread, calls = current(), native.calls()
     if calls.begin_wait(ENGINE.address, thread.address, kind, place):
         return
