@@ -12,7 +12,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import Any
 
 from tracejit import engine, errors, nn, optim
 from tracejit.config import config
@@ -23,19 +24,25 @@ from tracejit.frontend import trees as tree
 from tracejit.frontend.eager import wait_all
 from tracejit.frontend.functions import NAMESPACE as _NAMESPACE
 from tracejit.frontend.grad import grad, value_and_grad, vjp
-from tracejit.frontend.io import load, save
 from tracejit.frontend.jit import Jitted, jit
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.specs import Spec, spec
 from tracejit.frontend.vouch import callback, pure
 from tracejit.ir.types import Device
 
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any: ...  # the functions of `frontend.functions`, by name
-
-
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """`save` and `load`, when they are first used: importing what reads ZIP files takes 4 ms.
+
+    For type checkers this also stands for the functions of `frontend.functions`.
+    """
+    if name not in ("load", "save"):
+        raise AttributeError(f"module 'tracejit' has no attribute {name!r}")
+    globals()[name] = found = getattr(importlib.import_module("tracejit.frontend.io"), name)
+    return found
+
 
 from_dlpack = interop.from_dlpack
 globals().update(_NAMESPACE)

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,23 +41,20 @@ from tracejit.passes.memory import can_fail
 from tracejit.passes.plan import PlannedTask
 
 
-@dataclass(frozen=True, slots=True)
-class At:
+class At(NamedTuple):
     """The address of `value`, plus `offset` bytes; for a number, its bits."""
 
     value: Value
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(NamedTuple):
     """The address of kernel number `kernel` of the job."""
 
     kernel: int
 
 
-@dataclass(frozen=True, slots=True)
-class Distance:
+class Distance(NamedTuple):
     """Bytes from the start of the job's block to its slot number `slot`."""
 
     slot: int
@@ -67,8 +63,7 @@ class Distance:
 Word = int | At | Ref | Distance
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """A task before addresses are known. Kernel 0 is the one that the engine calls."""
 
     name: str

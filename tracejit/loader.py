@@ -25,8 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracejit.codegen.entry import Entry, key
 from tracejit.codegen.store import Store
@@ -39,8 +38,7 @@ INTERVAL = 2e-4
 """Seconds after which, during a compile, a thread gives Python's lock to another one that waits for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(NamedTuple):
     """What a kernel is. `source` gives executable Python that defines the functions `symbols`.
 
     Equal `structure`s are one kernel; ``repr(structure)`` is canonical. `entries` is for functions with
@@ -54,8 +52,7 @@ class Recipe:
     entries: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(NamedTuple):
     """Machine code in this process. `seconds`: to compile it; `width`: elements in its widest vector."""
 
     name: str
@@ -204,8 +201,7 @@ def _heavy(module: str) -> Any:
 # ------------------------------------------------------------------------------------------------ compilation
 
 
-@dataclass(frozen=True, slots=True)
-class Drafted:
+class Drafted(NamedTuple):
     """A kernel between Numba and LLVM."""
 
     recipe: Recipe

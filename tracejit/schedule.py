@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -76,8 +76,7 @@ def _converted(type: ArrayType, value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class KernelInfo:
+class KernelInfo(NamedTuple):
     """A kernel of a schedule, for people. `locations`: the user's lines that all its tasks compute."""
 
     name: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -239,7 +238,7 @@ class Encoder:
         if not self.is_streamed(store):
             return step
         self.stages.append(step.dtype)
-        return replace(step, kind="stream", position=len(self.stages) - 1)
+        return step.replace(kind="stream", position=len(self.stages) - 1)
 
     def is_streamed(self, store: Store) -> bool:
         """Whether a store goes around the caches: new memory, written in long runs and not read again here,
@@ -264,8 +263,8 @@ class Encoder:
         access = self.access(self.operands[term.value], term.view, self.domain.level(term.view), term.dtype)
         if term.kind is Kind.LOAD and self.lies_across(term.view):
             number = self.tiles.setdefault(access, len(self.tiles))
-            return replace(step, kind="tile", access=access, position=number)
-        return replace(step, access=access)
+            return step.replace(kind="tile", access=access, position=number)
+        return step.replace(access=access)
 
     def lies_across(self, view: View) -> bool:
         """Whether `view` is contiguous along the last dimension but one, and worth transposing by tiles."""
@@ -276,27 +275,27 @@ class Encoder:
         return across and len(self.tiles) < TILES
 
     def gather(self, term: Term, step: Step) -> Step:
-        return replace(self.load(term, step), position=self.next("jump", Integer(term.stride)))
+        return self.load(term, step).replace(position=self.next("jump", Integer(term.stride)))
 
     def index(self, term: Term, step: Step) -> Step:
         assert term.view is not None
         layout = self.layout(term.view, self.domain.level(term.view))
-        return replace(step, layout=layout, position=self.next("offset", Integer(term.view.offset)))
+        return step.replace(layout=layout, position=self.next("offset", Integer(term.view.offset)))
 
     def number(self, term: Term, step: Step) -> Step:
         assert term.value is not None
         self.numbers.append(str(term.dtype))
-        return replace(step, position=self.next("c", Number(self.operands[term.value])))
+        return step.replace(position=self.next("c", Number(self.operands[term.value])))
 
     def apply(self, term: Term, step: Step) -> Step:
-        return replace(step, function=term.function or "")
+        return step.replace(function=term.function or "")
 
     def bounded(self, term: Term, step: Step) -> Step:
-        return replace(step, position=self.next("bound", Integer(term.bound)))
+        return step.replace(position=self.next("bound", Integer(term.bound)))
 
     def accumulated(self, term: Term, step: Step) -> Step:
         kind = "finish" if term.kind is Kind.REDUCE else "scan"
-        return replace(step, kind=kind, function=term.function or "", position=self.accumulator(term))
+        return step.replace(kind=kind, function=term.function or "", position=self.accumulator(term))
 
 
 _ENCODERS = {

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 
 from tracejit.codegen.encode import PANEL, TILE, Encoder
 from tracejit.codegen.spec import Integer, Lowered, Product
@@ -63,10 +62,10 @@ def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowere
         result = node.attrs.get("result")
         product = _product(body, matmul, None if result is None else outputs[result])
         if result is None and (0, analysis.addend()) in shared:
-            product = replace(product, result=outputs[0], add=True)
-            program = replace(program, stores=())
+            product = product._replace(result=outputs[0], add=True)
+            program = program._replace(stores=())
         operands[matmul.output] = PANEL if product.result is None else product.result
-        program = replace(program, stores=_without(program, result))
+        program = program._replace(stores=_without(program, result))
         plan = schedule(program)
     columns = min(program.domain.kept[-1], COLUMN_TILE)
     encoder = Encoder(body, program, plan, operands, outputs, columns)

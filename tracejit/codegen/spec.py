@@ -21,7 +21,6 @@ Unit and block conventions:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tracejit.ir.view import View
@@ -54,8 +53,7 @@ class Number(NamedTuple):
 Slot = Address | Integer | Number
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """How an access moves: at what level, and along the lane (the innermost loop): "one", "zero" or
     "step".
     """
@@ -64,16 +62,14 @@ class Layout:
     lane: str
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):
     """An element of pointer number `pointer` with the strides of layout number `layout`."""
 
     pointer: int
     layout: int
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One instruction. `result` and `args` number values; other fields as the kind needs them.
 
     number (position), load (access), index (position of its offset, layout), apply (function), gather
@@ -94,19 +90,17 @@ class Step:
 
     def replace(self, **fields: Any) -> Step:
         """The same step with other fields."""
-        return replace(self, **fields)
+        return self._replace(**fields)
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """Steps at one level, in order: "kept" once for each kept index, "full" for each reduced index too."""
 
     level: str
     steps: tuple[Step, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(NamedTuple):
     """The structure of a kernel.
 
     orientation: "map", "rows" or "columns": which loop is innermost (`tracejit.passes.phases.Orientation`).
@@ -170,8 +164,7 @@ class Spec:
         return names
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(NamedTuple):
     """The matrix product of a panel kernel: operand numbers, how they are read, and where the product goes
     (None: to scratch memory, panel by panel). `add`: it is added to what is there.
     """
@@ -184,8 +177,7 @@ class Product:
     add: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Lowered:
+class Lowered(NamedTuple):
     """A kernel for concrete shapes. `chunk`: units to take at once; `scratch`: bytes; `product`: for panels
     only.
     """

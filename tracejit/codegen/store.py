@@ -12,6 +12,7 @@ What always holds:
   kernel at the same time both write it; either file is good.
 - Where the disk cannot be written, entries stay in memory, and one warning says so.
 
+>>> import tempfile
 >>> store = Store(pathlib.Path(tempfile.mkdtemp()))
 >>> store.put(key("add f32", ("host",)), Entry("add", "def kernel(): ...", b"\\x7fELF", ("host",), 0.1))
 >>> store.get(key("add f32", ("host",))).name
@@ -27,7 +28,6 @@ import errno
 import os
 import pathlib
 import stat
-import tempfile
 import threading
 import time
 import warnings
@@ -221,13 +221,14 @@ class Store:
         """Put a file in place in one step."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._check_folder()
-        handle, partial = tempfile.mkstemp(suffix=".partial", dir=self.path)
+        partial = self._file(os.urandom(8).hex(), ".partial")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            with open(handle, "wb") as file:
+            with open(os.open(partial, flags, mode=0o600), "wb") as file:
                 file.write(data)
             os.replace(partial, self._file(key))
         except BaseException:
-            os.unlink(partial)
+            partial.unlink(missing_ok=True)
             raise
 
     def _count_use(self, key: str) -> None:

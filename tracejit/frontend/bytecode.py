@@ -13,7 +13,7 @@ from __future__ import annotations
 import dis
 import functools
 import types
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _VARIABLES = _GLOBAL_LOADS | {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
@@ -27,8 +27,7 @@ DYNAMIC = frozenset(
 """Names by which code reads or writes attributes that it does not name."""
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """What a code object and the functions defined in it mention.
 
     globals:    names read as globals (or builtins).

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class Retrace:
+class Retrace(NamedTuple):
     """The nearest signature known before, and what differs: (path, old, new)."""
 
     signature: int

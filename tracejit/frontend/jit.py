@@ -19,8 +19,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracejit.compile import Planned
 from tracejit.config import config
@@ -35,8 +34,7 @@ from tracejit.frontend.tracer import PIECEWISE, Entry
 from tracejit.ir.graph import Graph
 
 
-@dataclass(frozen=True)
-class CacheInfo:
+class CacheInfo(NamedTuple):
     """Counts of one traced function."""
 
     traces: int

@@ -18,7 +18,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,8 +51,7 @@ CLOCK = itertools.count(1)
 """Ticks at every use of an entry, to find the least recently used one."""
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(NamedTuple):
     """Seconds that the parts of a first call took: recording the body, compiling (or loading), running."""
 
     record: float

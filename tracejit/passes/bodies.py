@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracejit import ops
 from tracejit.ir.graph import Builder, Graph, Node, Value
@@ -24,8 +23,7 @@ SCRATCH_PANEL = 1 << 21
 """Most bytes of a panel of a product that lies in scratch memory: every worker has that much for itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """A nested graph, and the values of the outer graph that its inputs and outputs are."""
 
     graph: Graph
@@ -59,8 +57,7 @@ def assemble(nodes: Sequence[Node], free: FreeNodes, is_output: Callable[[Value]
     return Body(graph, tuple(outer[v] for v in graph.inputs), tuple(outputs))
 
 
-@dataclass(frozen=True, slots=True)
-class Analysis:
+class Analysis(NamedTuple):
     """A body with its program and schedule: proof that one kernel computes it."""
 
     body: Graph

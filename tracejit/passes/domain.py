@@ -19,6 +19,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,8 +56,7 @@ class Kind(enum.Enum):
     MATCH = "match"
 
 
-@dataclass(frozen=True, slots=True)
-class Domain:
+class Domain(NamedTuple):
     """Extents of the kept and of the reduced dimensions; ``pieces`` > 0 splits the first reduced
     dimension.
     """
@@ -79,9 +79,10 @@ class Domain:
         return Level.FULL if any(view.strides[len(self.kept) :]) else Level.KEPT
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Term:
     """One element computed for each index of the domain. Fields that its kind does not need are None.
+    None changes. That is not enforced: there are hundreds of terms, and making one would take twice as long.
 
     view:   elements of `value` over the domain (LOAD, GATHER), or the index itself (INDEX).
     node:   the body node it comes from; for REDUCE `function` is the kind of reduction.
@@ -105,8 +106,7 @@ class Term:
         return self.kind is Kind.SCAN or (self.node is not None and self.node.op.has(Trait.EXPENSIVE))
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(NamedTuple):
     """Write `term` to output number `output`, at `view` of its buffer; `base`: of input number `base` (an
     update).
     """
@@ -118,8 +118,7 @@ class Store:
     base: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(NamedTuple):
     """What `trace` finds: all terms in order of definition, and the stores in the order of the outputs."""
 
     domain: Domain

@@ -20,7 +20,6 @@ of its own (kind `panel`), which the consumers of its rows then join as an epilo
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tracejit import ops
@@ -51,8 +50,7 @@ class Fit(NamedTuple):
     domain: Domain | None
 
 
-@dataclass(frozen=True, slots=True)
-class Missed:
+class Missed(NamedTuple):
     """A fusion that would have saved memory traffic and could not be made; `explain()` shows it."""
 
     kind: str  # "reduction" or "epilogue"

@@ -18,6 +18,7 @@ import enum
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.view import View
@@ -58,8 +59,7 @@ class Section:
         return not (self.compute or self.recall or self.reload or self.folds or self.stores)
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(NamedTuple):
     """Orientation, the numbers' terms, the sections in order, and the terms that have a scratch row each."""
 
     orientation: Orientation

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -110,7 +110,7 @@ class _Tracer:
                 raise Unfusable("updates of one array overlap")
             views.append(view)
             store = self.store(position, part.inputs[1])
-            yield replace(store, view=self.compose(view, store.view, part), base=self.inputs[base])
+            yield store._replace(view=self.compose(view, store.view, part), base=self.inputs[base])
 
     def store(self, position: int, value: Value) -> Store:
         """The store of `value` where it lies by nature."""
