@@ -83,6 +83,7 @@ def test_text_and_facts():
         "simplify",
         "cse",
         "dce",
+        "remask",
         "fuse",
         "legalize",
         "plan",

@@ -39,7 +39,7 @@ def test_all_passes_keep_the_meaning(seed):
 
 
 def test_unknown_passes_are_named():
-    with pytest.raises(ArgumentError, match="no pass 'dse'; the passes are simplify, cse, dce, fuse"):
+    with pytest.raises(ArgumentError, match="no pass 'dse'; the passes are simplify, cse, dce, remask, fuse"):
         optimize(doubled(), "dse")
 
 

@@ -22,11 +22,12 @@ from tracejit.ir.verify import verify
 from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
 from tracejit.passes.fuse import Missed, fuse
+from tracejit.passes.masks import remask
 from tracejit.passes.simplify import simplify
 
 Pass = Callable[[Graph], Graph]
 
-PASSES: dict[str, Pass] = {"simplify": simplify, "cse": cse, "dce": dce, "fuse": fuse}
+PASSES: dict[str, Pass] = {"simplify": simplify, "cse": cse, "dce": dce, "remask": remask, "fuse": fuse}
 """The passes, in the order in which they run."""
 
 

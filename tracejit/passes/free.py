@@ -20,6 +20,7 @@ from tracejit.ir.op import Trait
 from tracejit.ir.view import View
 from tracejit.kernels.blas import gemm_layout
 from tracejit.passes.layout import is_fold
+from tracejit.passes.masks import lasting
 
 FREE = frozenset({ops.view, ops.full, ops.iota})
 MOVES = frozenset({ops.update, ops.gather, ops.matmul})
@@ -52,6 +53,7 @@ class FreeNodes:
                 self.users.setdefault(value, []).append(node)
         self.written = {effect.target for effect in graph.effects}
         self.written |= {node.inputs[0] for node in graph.nodes if node.op is ops.update}
+        self.lasting = lasting(graph)  # to read them again costs less memory than a smaller array
         self.light: dict[Node, int] = {}  # with depth
         self.viewed: set[Node] = set()  # light nodes that read through a view
         self.solid: set[Value] = set(self.results)
@@ -151,7 +153,7 @@ class FreeNodes:
             return False
         (operand,), (source,) = operands, sources
         depth = 1 + (self.light.get(self.producers[operand], 0) if operand in self.producers else 0)
-        smaller = node.output.type.dtype.itemsize < source.type.dtype.itemsize
+        smaller = node.output.type.dtype.itemsize < source.type.dtype.itemsize and source not in self.lasting
         if depth > DEPTH or smaller or source.type.size != node.output.type.size:
             return False
         below = self.producers.get(operand)
