@@ -14,13 +14,15 @@ import numpy as np
 from numba import from_dtype
 
 from tracejit.kernels.convolution import make_convolutions
+from tracejit.kernels.depthwise import make_depthwise
 from tracejit.kernels.pooling import make_pools
 
 
 def _make(dtype: str) -> dict[tuple[str, str], Callable[[int, int, int, int], int]]:
     """The kernels for `dtype`, a NumPy name."""
     scalar, itemsize = from_dtype(np.dtype(dtype)), np.dtype(dtype).itemsize
-    kernels = make_convolutions(scalar, itemsize) | make_pools(scalar, itemsize)
+    makers = (make_convolutions, make_depthwise, make_pools)
+    kernels = {name: kernel for make in makers for name, kernel in make(scalar, itemsize).items()}
     return {(name, dtype): kernel for name, kernel in kernels.items()}
 
 

@@ -8,7 +8,8 @@ A convolution is a matrix product per image: weights (filters, depth) by *column
 depth is channels * window and a column holds the elements under the window at one place. Columns are gathered
 for a panel of rows of places into the worker's scratch memory, right before BLAS reads them (Chellapilla,
 Puri and Simard, 2006, by panels). Where the window is one element and the stride 1, an image is its own
-columns (DIRECT = 1). Where images are small, several are one product (TOGETHER).
+columns (DIRECT = 1). Where images are small, several are one product (TOGETHER). Groups of one channel and
+one filter have kernels of their own (see `tracejit.kernels.depthwise`).
 
     conv2d                  unit = (images, group, panel): gather columns, multiply
     conv2d_input_gradient   unit = (images, group, part of the channels): multiply, add columns to places
@@ -43,7 +44,7 @@ DEPTHS = 256  # most rows of columns in a part of a weight's gradient
 LEAST_DEPTHS = 96  # fewer make BLAS slow (36: 60, 64: 70, 128: 78 of 95 GFLOP/s), but there are two parts
 LEAST_CHANNELS = 16  # in a part of an input's gradient
 CHUNK_WORK = 1 << 19  # multiply-adds that one grab of units should be worth
-POOL_WORK = 1 << 15  # elements of windows in a unit of pooling: some 20 us
+PLANE_WORK = 1 << 15  # elements of windows in a unit that goes through planes: some 10 us
 
 
 ENTRIES = {"float32": ("sgemm", 4), "float64": ("dgemm", 8)}
@@ -109,8 +110,11 @@ class Pool(enum.IntEnum):
 
 
 class Call(NamedTuple):
-    """The slots of a block before the operands; units, how many to take at once; bytes of scratch memory."""
+    """Name of the kernel; the slots of its block before the operands; units, how many to take at once; bytes
+    of scratch memory.
+    """
 
+    kernel: str
     words: tuple[int, ...]
     units: int
     chunk: int
@@ -162,14 +166,16 @@ def convolution_call(
     entry, itemsize = ENTRIES[dtype]
     direct = w[2] * w[3] == 1 and tuple(stride) == (1, 1) and x[2:] == y[2:] and not any(low)
     sizes = Sizes(x[0], groups, w[1], w[0] // groups, w[2] * w[3], y[2], y[3], y[3] * itemsize, direct)
-    split = _SPLITS[name](sizes)
+    depthwise = sizes.channels == sizes.filters == 1
+    split = _depthwise(name, sizes) if depthwise else _SPLITS[name](sizes)
     work = ceil_div(x[0] * w[0] * w[1] * w[2] * w[3] * y[2] * y[3], max(split.units, 1))
     words = (
         *(entry_points()[entry], x[0], groups, sizes.channels, sizes.filters),
         *(*x[2:], *w[2:], *stride, *low, *dilation),
         *(*y[2:], int(direct), split.rows, split.panels, split.part, split.parts, split.together),
     )
-    return Call(words, split.units, max(1, CHUNK_WORK // max(work, 1)), split.scratch)
+    kernel = f"depthwise_{name}" if depthwise else name
+    return Call(kernel, words, split.units, max(1, CHUNK_WORK // max(work, 1)), split.scratch)
 
 
 def _panels(sizes: Sizes, depth: int, tasks: int) -> tuple[int, int]:
@@ -235,6 +241,15 @@ def _weight_gradient(sizes: Sizes) -> Split:
     return Split(rows, panels, part, parts, 1, sizes.groups * parts, scratch)
 
 
+def _depthwise(name: str, sizes: Sizes) -> Split:
+    """Groups of one channel and one filter: some planes, or for a weight's gradient one group."""
+    if name == "conv2d_weight_gradient":
+        return Split(sizes.out_height, 1, 1, 1, 1, sizes.groups, sizes.window * sizes.row_bytes)
+    planes, work = sizes.images * sizes.groups, sizes.window * sizes.out_height * sizes.out_width
+    part = max(1, PLANE_WORK // work)
+    return Split(sizes.out_height, 1, part, 1, 1, ceil_div(planes, part), 0)
+
+
 _SPLITS = {
     "conv2d": _forward,
     "conv2d_input_gradient": _input_gradient,
@@ -242,17 +257,17 @@ _SPLITS = {
 }
 
 
-def pool_call(x: Shape, y: Shape, window: Shape, stride: Shape, low: Shape, dtype: str) -> Call:
+def pool_call(name: str, x: Shape, y: Shape, window: Shape, stride: Shape, low: Shape, dtype: str) -> Call:
     """The call of a pooling operator between images `x` and their windows `y`; scratch holds two rows of y.
 
-    >>> pool_call((2, 64, 8, 8), (2, 64, 4, 4), (2, 2), (2, 2), (0, 0), "float32").units
+    >>> pool_call("max_pool", (2, 64, 8, 8), (2, 64, 4, 4), (2, 2), (2, 2), (0, 0), "float32").units
     1
     """
     planes = x[0] * x[1]
     work = max(y[2] * y[3] * window[0] * window[1], x[2] * x[3])
-    together = max(1, POOL_WORK // work)
+    together = max(1, PLANE_WORK // work)
     words = (planes, together, *x[2:], *window, *stride, *low, *y[2:])
-    return Call(words, ceil_div(planes, together), 1, 2 * y[3] * ENTRIES[dtype][1])
+    return Call(name, words, ceil_div(planes, together), 1, 2 * y[3] * ENTRIES[dtype][1])
 
 
 ROLES = {
@@ -273,7 +288,7 @@ def window_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dt
     of = dict(zip(ROLES[name], shapes, strict=True))
     low = [before for before, _ in attrs["padding"]]
     if name not in _SPLITS:
-        return pool_call(of["x"], of["y"], attrs["window"], attrs["stride"], low, dtype)
+        return pool_call(name, of["x"], of["y"], attrs["window"], attrs["stride"], low, dtype)
     steps = (attrs["stride"], low, attrs["dilation"], attrs["groups"])
     return convolution_call(name, of["x"], of["w"], of["y"], *steps, dtype)
 

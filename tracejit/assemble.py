@@ -243,7 +243,8 @@ def _windows(node: Node) -> Job:
     shapes = [v.type.shape for v in operands]
     split = window_call(name, shapes, node.attrs, dtype.name)
     words = (*split.words, *map(At, operands))
-    return Job(name, (_library(name, dtype.name, "IMAGES"),), words, split.units, split.chunk, split.scratch)
+    recipe = _library(split.kernel, dtype.name, "IMAGES")
+    return Job(name, (recipe,), words, split.units, split.chunk, split.scratch)
 
 
 def _row(slots: Mapping[Any, Word], names: Any) -> tuple[Word, ...]:

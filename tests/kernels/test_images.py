@@ -43,6 +43,8 @@ def operands(name, rng, dtype):
     """(operands, attributes) of the operator `name`."""
     attrs, extents, window = attributes(name, rng)
     batch, channels, filters = (int(n) for n in rng.integers(1, 6, 3))
+    if rng.random() < 0.3:
+        channels = filters = 1
     groups = attrs.get("groups", 1)
     x = rng.normal(size=(batch, channels * groups, *extents)).astype(dtype)
     w = rng.normal(size=(filters * groups, channels, *window)).astype(dtype)
@@ -59,10 +61,11 @@ def operands(name, rng, dtype):
     return [of[role] for role in ROLES[name][:-1]], attrs | extra
 
 
-def run(kernel, name, arrays, attrs, result, ranges=None, threads=1):
+def run(kernels, name, arrays, attrs, result, ranges=None, threads=1):
     """Call a kernel by ranges of units, each thread with scratch memory of its own."""
     dtype = str(result.dtype)
     call = window_call(name, [a.shape for a in (*arrays, result)], attrs, dtype)
+    kernel = kernels[call.kernel, dtype]
     assert all(a.flags.c_contiguous for a in arrays)
     block = np.array([*call.words, *(a.ctypes.data for a in (*arrays, result))], np.int64)
     assert len(block) <= len(Convolution if name in CONVOLUTIONS else Pool)
@@ -83,7 +86,8 @@ def run(kernel, name, arrays, attrs, result, ranges=None, threads=1):
 
 
 def test_there_is_a_kernel_for_every_role():
-    assert set(IMAGES) == {(name, dtype) for name in ROLES for dtype in FLOATS}
+    names = [*ROLES, *(f"depthwise_{name}" for name in CONVOLUTIONS)]
+    assert set(IMAGES) == {(name, dtype) for name in names for dtype in FLOATS}
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -98,11 +102,11 @@ def test_kernel_equals_numpy(kernels, name, dtype, seed, monkeypatch):
         monkeypatch.setattr(windows, "COLUMN_BYTES", 64)
         monkeypatch.setattr(windows, "LEAST_DEPTHS", 2)
         monkeypatch.setattr(windows, "LEAST_CHANNELS", 1)
-        monkeypatch.setattr(windows, "POOL_WORK", 100)
+        monkeypatch.setattr(windows, "PLANE_WORK", 100)
     arrays, attrs = operands(name, rng, dtype)
     expected = OPS[name].evaluate(*arrays, **attrs)
     result = np.full(expected.shape, np.nan, dtype)
-    run(kernels[name, dtype], name, arrays, attrs, result, lambda units: random_ranges(rng, units))
+    run(kernels, name, arrays, attrs, result, lambda units: random_ranges(rng, units))
     scale = np.abs(expected).max()
     np.testing.assert_allclose(result, expected, rtol=0, atol=200 * np.finfo(dtype).eps * max(scale, 1))
 
@@ -122,25 +126,26 @@ def test_a_window_of_one_element_reads_images_in_place(kernels):
     ]
     for name, arrays, extra, expected in cases:
         shape = w.shape if name == "conv2d_weight_gradient" else expected.shape
-        result = run(kernels[name, "float64"], name, arrays, attrs | extra, np.full(shape, np.nan))
+        result = run(kernels, name, arrays, attrs | extra, np.full(shape, np.nan))
         np.testing.assert_allclose(result, expected.reshape(shape), rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("groups", [2, 12])
 @pytest.mark.parametrize("name", ROLES)
-def test_bits_do_not_depend_on_threads_or_ranges(kernels, name, dtype):
+def test_bits_do_not_depend_on_threads_or_ranges(kernels, name, groups, dtype):
     rng = np.random.default_rng(3)
     x = rng.normal(size=(5, 12, 40, 30)).astype(dtype)
     pairs = {"stride": (1, 2), "padding": ((1, 0), (1, 1))}
-    attrs = pairs | ({"dilation": (1, 1), "groups": 2} if name in CONVOLUTIONS else {"window": (3, 3)})
-    w = rng.normal(size=(20, 6, 3, 3)).astype(dtype)
+    attrs = pairs | ({"dilation": (1, 1), "groups": groups} if name in CONVOLUTIONS else {"window": (3, 3)})
+    w = rng.normal(size=(24 if groups == 2 else 12, 12 // groups, 3, 3)).astype(dtype)
     if name in CONVOLUTIONS:
         y = np.ascontiguousarray(OPS["conv2d"].evaluate(x, w, **attrs))
     else:
         y = OPS["max_pool"].evaluate(x, **attrs)
     of = {"x": x, "w": w, "y": y}
     expected = run(
-        kernels[name, dtype],
+        kernels,
         name,
         [of[r] for r in ROLES[name][:-1]],
         attrs,
@@ -149,7 +154,7 @@ def test_bits_do_not_depend_on_threads_or_ranges(kernels, name, dtype):
     for threads in (1, 2, 3, 8):
         result = np.full_like(expected, np.nan)
         arrays = [of[r] for r in ROLES[name][:-1]]
-        run(kernels[name, dtype], name, arrays, attrs, result, lambda n: random_ranges(rng, n), threads)
+        run(kernels, name, arrays, attrs, result, lambda n: random_ranges(rng, n), threads)
         assert result.tobytes() == expected.tobytes()
 
 
@@ -164,7 +169,7 @@ def test_small_images_are_multiplied_together(kernels, monkeypatch):
         call = window_call(name, [a.shape for a in (*arrays, expected)], attrs, "float64")
         assert call.words[Convolution.TOGETHER] == 5  # so the last unit has one image only
         assert call.units == 6
-        result = run(kernels[name, "float64"], name, arrays, attrs, np.full(expected.shape, np.nan))
+        result = run(kernels, name, arrays, attrs, np.full(expected.shape, np.nan))
         np.testing.assert_allclose(result, expected, rtol=0, atol=1e-12)
 
 
