@@ -1,5 +1,6 @@
 """The command line against a real store in a folder of its own."""
 
+import os
 import re
 import subprocess
 import sys
@@ -83,8 +84,18 @@ def test_show_says_what_there_is_when_a_key_does_not_fit(filled, run):
     assert "no kernel has the key or name 'zzz'" in error
     assert f"{key('add', TARGET)[:12]}  add" in error
     assert f"{key('mul', TARGET)[:12]}  mul" in error
-    filled.put(key("add", ()), Entry("add", "", b"x", (), 0.0))
+    filled.put(key("another add", ()), Entry("add", "", b"x", (), 0.0))
     assert "'add' fits 2 kernels" in run("cache", "show", "add", status=1)
+
+
+def test_of_versions_of_one_kernel_the_last_one_used_is_shown(filled, run):
+    older, newer = key("add", TARGET), key("add", ())
+    assert older[:12] == newer[:12]
+    filled.put(newer, Entry("add", "", b"x", (), 0.0))
+    for wanted, seconds in [(newer, 3e9), (older, 4e9)]:
+        filled.get(wanted)
+        os.utime(config.store / f"{wanted}.hits", (seconds, seconds))
+        assert wanted in run("cache", "show", older[:12]).split()
 
 
 def test_an_empty_store(store, run):

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
-from tracejit.codegen.entry import Entry
+from tracejit.codegen.entry import Entry, structure_of
 from tracejit.codegen.store import Store
 from tracejit.config import config
 from tracejit.errors import ArgumentError, TracejitError
@@ -73,11 +73,15 @@ def _kernels(count: int) -> str:
 
 
 def find(store: Store, key: str) -> Entry:
-    """The entry whose key starts with `key` or whose name it is; an error lists the candidates."""
+    """The entry whose key starts with `key` or whose name it is; an error lists the candidates.
+
+    Versions of one kernel (for other targets, or compiled by another version of the packages) have keys that
+    begin alike: of these it is the one that was used last.
+    """
     entries = store.entries()
     found = [entry for entry in entries if entry.key.startswith(key)] if key else []
     found = found or [entry for entry in entries if entry.name == key]
-    if len(found) == 1:
+    if len({structure_of(entry.key) for entry in found}) == 1:
         return found[0]
     candidates = [f"  {entry.key[:SHORT]}  {entry.name}" for entry in (found or entries)[:10]]
     if not candidates:

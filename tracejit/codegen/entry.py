@@ -115,6 +115,11 @@ def key(structure: str, target: Sequence[str]) -> str:
     return _digest(structure.encode())[:half] + _digest(surroundings.encode())[:half]
 
 
+def structure_of(key: str) -> str:
+    """The part of a key that says what is computed; the rest says for what target and by which versions."""
+    return key[: DIGEST // 2]
+
+
 def encode(key: str, entry: Entry) -> bytes:
     """The file of an entry."""
     source = entry.source.encode()
