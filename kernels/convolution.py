@@ -14,7 +14,7 @@ from tracejit.kernels.library import PLAIN, ROW_MAJOR, TRANSPOSED, add_gemm, cal
 from tracejit.kernels.memory import pointer, slot
 from tracejit.kernels.ranges import independent
 from tracejit.kernels.target import subroutine
-from tracejit.kernels.windows import Convolution as C
+from tracejit.kernels.window_blocks import Convolution as C
 
 
 @subroutine

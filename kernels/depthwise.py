@@ -1,7 +1,7 @@
 """Convolution where every group is one channel and one filter: loops along rows, without columns or BLAS.
 
 A matrix product of a single row has nothing to reuse, and gathering columns for it would take longer than the
-arithmetic. The blocks are those of `tracejit.kernels.windows.Convolution`; a plane is a channel of an image.
+arithmetic. The blocks are `tracejit.kernels.window_blocks.Convolution`; a plane is a channel of an image.
 
     depthwise_conv2d, depthwise_conv2d_input_gradient     unit = PART planes
     depthwise_conv2d_weight_gradient                      unit = group: its planes of all images in order
@@ -13,7 +13,7 @@ from tracejit.kernels.convolution import inside
 from tracejit.kernels.memory import pointer, slot
 from tracejit.kernels.ranges import independent
 from tracejit.kernels.target import subroutine
-from tracejit.kernels.windows import Convolution as C
+from tracejit.kernels.window_blocks import Convolution as C
 
 
 def make_depthwise(dtype, itemsize):

@@ -19,7 +19,7 @@ from tracejit.kernels.lane import compiled
 from tracejit.kernels.memory import pointer, slot
 from tracejit.kernels.ranges import independent
 from tracejit.kernels.target import subroutine
-from tracejit.kernels.windows import Pool as P
+from tracejit.kernels.window_blocks import Pool as P
 
 
 def follows(best, x):

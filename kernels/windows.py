@@ -1,8 +1,8 @@
-"""Argument blocks and splits of the kernels that slide windows over images. Needs no Numba.
+"""Which kernel slides windows over images, its argument block, and how its work falls into units. Needs no
+Numba.
 
-`convolution_call` and `pool_call` give, for shapes alone, the content of a block up to the addresses of the
-operands, and how the work falls into units. The addresses, inputs first, follow in the slots FIRST, SECOND
-and, where there is one, THIRD.
+`window_call` gives, for shapes alone, the content of a block (see `tracejit.kernels.window_blocks`) up to the
+addresses of the operands; these, inputs first, follow.
 
 A convolution is a matrix product per image: weights (filters, depth) by *columns* (depth, places), where
 depth is channels * window and a column holds the elements under the window at one place. Columns are gathered
@@ -26,7 +26,6 @@ number of workers.
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -35,6 +34,11 @@ from tracejit.kernels.blas import entry_points
 from tracejit.kernels.blocks import ceil_div
 
 Shape = Sequence[int]
+
+Split = tuple[tuple[int, int, int, int, int], int, int]
+"""Slots from ROWS to TOGETHER: rows of places in a panel, panels, channels (or rows of columns) in a part,
+parts, images in a unit; then units, and bytes of scratch memory.
+"""
 
 COLUMNS = 256  # places in a panel: packing the other operand again costs then below 10 %
 COLUMN_BYTES = 1 << 19  # columns that fit half of a common L2 cache
@@ -51,64 +55,6 @@ ENTRIES = {"float32": ("sgemm", 4), "float64": ("dgemm", 8)}
 """The BLAS function for a dtype, and bytes of an element."""
 
 
-class Convolution(enum.IntEnum):
-    """Slots of the three convolutions; channels and filters are those of one group.
-
-    FIRST, SECOND, THIRD are x, w, y of ``conv2d``; y, w, x of ``conv2d_input_gradient``; x, y, w of
-    ``conv2d_weight_gradient``. PART: how many channels, or rows of columns, a unit of the gradients has.
-    """
-
-    ENTRY = 0  # address of `?gemm`
-    IMAGES = 1
-    GROUPS = 2
-    CHANNELS = 3
-    FILTERS = 4
-    HEIGHT = 5
-    WIDTH = 6
-    WINDOW_HEIGHT = 7
-    WINDOW_WIDTH = 8
-    STRIDE_DOWN = 9
-    STRIDE_ACROSS = 10
-    TOP = 11  # padding
-    LEFT = 12
-    DILATION_DOWN = 13
-    DILATION_ACROSS = 14
-    OUT_HEIGHT = 15
-    OUT_WIDTH = 16
-    DIRECT = 17
-    ROWS = 18  # of places, in a panel
-    PANELS = 19
-    PART = 20
-    PARTS = 21
-    TOGETHER = 22  # images in a unit
-    FIRST = 23
-    SECOND = 24
-    THIRD = 25
-
-
-class Pool(enum.IntEnum):
-    """Slots of pooling, over PLANES images of one channel; unit = UNIT_PLANES of them.
-
-    FIRST is x (of ``average_pool_gradient`` y), then come y or z where there is one, and the result.
-    """
-
-    PLANES = 0
-    UNIT_PLANES = 1
-    HEIGHT = 2
-    WIDTH = 3
-    WINDOW_HEIGHT = 4
-    WINDOW_WIDTH = 5
-    STRIDE_DOWN = 6
-    STRIDE_ACROSS = 7
-    TOP = 8
-    LEFT = 9
-    OUT_HEIGHT = 10
-    OUT_WIDTH = 11
-    FIRST = 12
-    SECOND = 13
-    THIRD = 14
-
-
 class Call(NamedTuple):
     """Name of the kernel; the slots of its block before the operands; units, how many to take at once; bytes
     of scratch memory.
@@ -118,20 +64,6 @@ class Call(NamedTuple):
     words: tuple[int, ...]
     units: int
     chunk: int
-    scratch: int
-
-
-class Split(NamedTuple):
-    """Panels of `rows` rows of places, parts of `part` channels or rows of columns, `together` images a unit;
-    bytes of scratch.
-    """
-
-    rows: int
-    panels: int
-    part: int
-    parts: int
-    together: int
-    units: int
     scratch: int
 
 
@@ -167,15 +99,15 @@ def convolution_call(
     direct = w[2] * w[3] == 1 and tuple(stride) == (1, 1) and x[2:] == y[2:] and not any(low)
     sizes = Sizes(x[0], groups, w[1], w[0] // groups, w[2] * w[3], y[2], y[3], y[3] * itemsize, direct)
     depthwise = sizes.channels == sizes.filters == 1
-    split = _depthwise(name, sizes) if depthwise else _SPLITS[name](sizes)
-    work = ceil_div(x[0] * w[0] * w[1] * w[2] * w[3] * y[2] * y[3], max(split.units, 1))
+    slots, units, scratch = _depthwise(name, sizes) if depthwise else _SPLITS[name](sizes)
+    work = ceil_div(x[0] * w[0] * w[1] * w[2] * w[3] * y[2] * y[3], max(units, 1))
     words = (
         *(entry_points()[entry], x[0], groups, sizes.channels, sizes.filters),
         *(*x[2:], *w[2:], *stride, *low, *dilation),
-        *(*y[2:], int(direct), split.rows, split.panels, split.part, split.parts, split.together),
+        *(*y[2:], int(direct), *slots),
     )
     kernel = f"depthwise_{name}" if depthwise else name
-    return Call(kernel, words, split.units, max(1, CHUNK_WORK // max(work, 1)), split.scratch)
+    return Call(kernel, words, units, max(1, CHUNK_WORK // max(work, 1)), scratch)
 
 
 def _panels(sizes: Sizes, depth: int, tasks: int) -> tuple[int, int]:
@@ -210,7 +142,7 @@ def _forward(sizes: Sizes) -> Split:
     together = _together(sizes, panels, 1)
     lines = depth + sizes.filters if together > 1 else 0 if sizes.direct else depth
     units = ceil_div(sizes.images, together) * sizes.groups * panels
-    return Split(rows, panels, depth, 1, together, units, lines * together * rows * sizes.row_bytes)
+    return (rows, panels, depth, 1, together), units, lines * together * rows * sizes.row_bytes
 
 
 def _input_gradient(sizes: Sizes) -> Split:
@@ -224,9 +156,8 @@ def _input_gradient(sizes: Sizes) -> Split:
     together = _together(sizes, panels, parts)
     lines = part * sizes.window + (sizes.filters if together > 1 else 0)
     scratch = 0 if sizes.direct and together == 1 else lines * together * rows * sizes.row_bytes
-    return Split(
-        rows, panels, part, parts, together, ceil_div(sizes.images, together) * sizes.groups * parts, scratch
-    )
+    units = ceil_div(sizes.images, together) * sizes.groups * parts
+    return (rows, panels, part, parts, together), units, scratch
 
 
 def _weight_gradient(sizes: Sizes) -> Split:
@@ -238,16 +169,16 @@ def _weight_gradient(sizes: Sizes) -> Split:
     parts = ceil_div(depth, part)
     rows, panels = _panels(sizes, part, 0)
     scratch = 0 if sizes.direct else part * rows * sizes.row_bytes
-    return Split(rows, panels, part, parts, 1, sizes.groups * parts, scratch)
+    return (rows, panels, part, parts, 1), sizes.groups * parts, scratch
 
 
 def _depthwise(name: str, sizes: Sizes) -> Split:
     """Groups of one channel and one filter: some planes, or for a weight's gradient one group."""
     if name == "conv2d_weight_gradient":
-        return Split(sizes.out_height, 1, 1, 1, 1, sizes.groups, sizes.window * sizes.row_bytes)
+        return (sizes.out_height, 1, 1, 1, 1), sizes.groups, sizes.window * sizes.row_bytes
     planes, work = sizes.images * sizes.groups, sizes.window * sizes.out_height * sizes.out_width
     part = max(1, PLANE_WORK // work)
-    return Split(sizes.out_height, 1, part, 1, 1, ceil_div(planes, part), 0)
+    return (sizes.out_height, 1, part, 1, 1), ceil_div(planes, part), 0
 
 
 _SPLITS = {

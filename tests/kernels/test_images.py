@@ -11,7 +11,8 @@ from tracejit.codegen.link import link
 from tracejit.ir.op import OPS
 from tracejit.kernels import windows
 from tracejit.kernels.images import IMAGES
-from tracejit.kernels.windows import ROLES, Convolution, Pool, window_call
+from tracejit.kernels.window_blocks import Convolution, Pool
+from tracejit.kernels.windows import ROLES, window_call
 
 FLOATS = ["float32", "float64"]
 CONVOLUTIONS = [name for name in ROLES if name.startswith("conv2d")]
