@@ -7,6 +7,7 @@ from tests.codegen import runner
 from tests.codegen.bodies import random_array
 from tests.codegen.cases import kernels, spread
 from tracejit import ops
+from tracejit.codegen import encode
 from tracejit.codegen.lower import lower
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import DTYPES, HOST, ArrayType
@@ -138,9 +139,10 @@ def test_a_bias_gradient_updates_in_place():
     runner.check(node, inputs, pairs, rng=rng, exact=False)
 
 
-@pytest.mark.parametrize("rows", [*range(2, 10), 33])
-def test_columns_take_lines_in_order(rows):
+@pytest.mark.parametrize("rows", [*range(2, 12), 33])
+def test_columns_take_lines_in_order(rows, monkeypatch):
     """Several lines are read at once; each column still adds up one element after the other."""
+    monkeypatch.setattr(encode, "NEAR", 0)
     rng = np.random.default_rng(rows)
     b = Builder()
     shape = rows, 700
@@ -152,6 +154,7 @@ def test_columns_take_lines_in_order(rows):
     outputs.append(b.emit(ops.sum, b.emit(ops.multiply, x, y), axes=(0,)))
     nodes = kernels(b.graph(outputs))
     assert {node.attrs["kind"] for node in nodes} == {"columns"}
+    assert {lower(node).spec.lines for node in nodes} == {encode.LINES}
     values = {v: rng.standard_normal(v.type.shape).astype(F4) for v in b.inputs}
     in_order = [np.zeros(700), np.full(700, -np.inf, F4), np.zeros(700)]
     for line in range(rows):

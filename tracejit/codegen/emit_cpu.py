@@ -334,7 +334,7 @@ class _Kernel(Source):
             self.line(f"for i{d} in range({first}, {last}):")
             self.depth += 1
         first, last = self.bounds(dims[-1])
-        lines = lines_at_once(section)
+        lines = lines_at_once(section, spec.lines)
         if lines > 1:
             with self.block(f"for i{dims[-1]} in range({first}, {last} - {lines - 1}, {lines}):"):
                 self.several_lines(section, dims, lines)

@@ -24,7 +24,7 @@ from tracejit.passes.bodies import analyse
 from tracejit.passes.domain import Kind, Program, Store, row_tile
 from tracejit.passes.phases import Orientation, schedule
 
-UNIT_NANOSECONDS = 20_000
+UNIT_NANOSECONDS = 40_000
 """About how long one unit should take on one core: long against the cost of a task, short against a whole
 kernel.
 """

@@ -107,8 +107,8 @@ class Spec(NamedTuple):
     kept, reduced: numbers of dimensions. pieces: the first reduced dimension is cut into ranges, one per
     unit. pointers: dtypes. numbers: dtypes of host values. offsets, bounds, strides: how many slots INDEX,
     CHECK and MATCH, and GATHER steps use. rows: dtypes of scratch rows. stages: dtypes of what STREAM
-    steps write. panel: the pointer that leads to the
-    panel of a product in scratch memory, or -1.
+    steps write. lines: how many of them a COLUMNS kernel may read side by side. panel: the pointer that leads
+    to the panel of a product in scratch memory, or -1.
     """
 
     orientation: str
@@ -128,6 +128,7 @@ class Spec(NamedTuple):
     sections: tuple[Section, ...]
     panel: int = -1
     stages: tuple[str, ...] = ()
+    lines: int = 1
 
     @property
     def lane(self) -> int:

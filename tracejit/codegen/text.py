@@ -276,11 +276,11 @@ def layouts_of(sections: Iterable[Section]) -> list[int]:
     return list(dict.fromkeys(n for n in used if n >= 0))
 
 
-def lines_at_once(section: Section) -> int:
-    """How many lines of a COLUMNS kernel are read side by side, so that a processor finds enough to fetch."""
+def lines_at_once(section: Section, most: int) -> int:
+    """How many lines of a COLUMNS kernel are read side by side: as many as keep its loop short."""
     if not {step.kind for step in section.steps} <= {"load", "index", "apply", "recall", "fold"}:
         return 1
-    return max([n for n in (4, 2) if n * len(section.steps) <= MOST_STEPS], default=1)
+    return max([n for n in (8, 4, 2) if n <= most and n * len(section.steps) <= MOST_STEPS], default=1)
 
 
 def renumbered(steps: Sequence[Step], shift: int) -> list[Step]:
