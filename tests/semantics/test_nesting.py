@@ -259,11 +259,32 @@ def test_generators_and_coroutines_are_rejected_clearly():
         def flow(self, x):
             yield x
 
-    for function in (batches, later, functools.partial(batches), Steps().flow):
+        @classmethod
+        def shared_flow(cls, x):
+            yield x
+
+        def __call__(self, x):
+            yield x
+
+    async def steps(x):
+        yield x
+
+    methods = (Steps().flow, Steps.shared_flow, Steps(), functools.partial(Steps()))
+    for function in (batches, later, steps, functools.partial(batches), *methods):
         with pytest.raises(TypeError, match="generator or coroutine"):
             tj.jit(function)
     with pytest.raises(TypeError, match="expected a function"):
         tj.jit(3)
+
+
+def test_a_generator_as_a_result_is_new_in_every_call():
+    @tj.jit
+    def step(x, n):
+        return (x * i * n for i in range(n))
+
+    for n in (2, 3, 2, 3):
+        assert [part.tolist() for part in step(tj.ones(1), n)] == [[i * n] for i in range(n)]
+    assert "the result is a generator" in step.explain()
 
 
 def test_jit_with_options_and_names():

@@ -21,7 +21,7 @@ from tracejit import compile, engine
 from tracejit.errors import TracejitError
 from tracejit.frontend import check
 from tracejit.frontend.kept import KeptRecording
-from tracejit.frontend.recording import Number, Overlap, Window, in_operation, lock, thread
+from tracejit.frontend.recording import Number, Overlap, Place, Window, in_operation, lock, thread
 from tracejit.frontend.storage import Storage, memory_at
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph, Value
@@ -256,7 +256,7 @@ def runs_on_numpy(graph: Graph) -> bool:
 
 def run(
     graph: Graph,
-    bound: list[Window | Number],
+    bound: list[Place | Number],
     places: list[Storage],
     schedule: Any = None,
     *,
@@ -271,7 +271,7 @@ def run(
     """
     for storage in places:
         storage.materialise()
-    used = [b.storage for b in bound if type(b) is Window] + places
+    used = [b.storage for b in bound if isinstance(b, Place)] + places
     seen = [held.get(s.variable.address, s.variable) for s in used if s.shared]
     if schedule is None:
         schedule = schedule_for(key, graph)
@@ -282,7 +282,7 @@ def run(
     values: list[Any] = []
     variables: list[int] = []
     for item in bound:
-        if type(item) is Window:
+        if isinstance(item, Place):
             storage, address = item.storage, item.storage.variable.address
             values.append(storage.address + item.lo * storage.type.dtype.itemsize)
             variables.append(held[address].address if address in held else address)
@@ -297,17 +297,17 @@ def run(
 
 
 def _run_on_numpy(
-    graph: Graph, bound: list[Window | Number], places: list[Storage], held: Mapping[int, engine.Variable]
+    graph: Graph, bound: list[Place | Number], places: list[Storage], held: Mapping[int, engine.Variable]
 ) -> bool:
     """Let the evaluator compute `graph`: now, or in a Python task if inputs are not there yet. Nothing waits:
     the caller has `lock`, which the task that computes an input may need. False if only a kernel can do it.
     """
-    windows = [item for item in bound if isinstance(item, Window)]
+    windows = [item for item in bound if isinstance(item, Place)]
     inputs = [held.get(w.storage.variable.address, w.storage.variable) for w in windows]
 
     def compute() -> None:
         arrays: list[Any] = [
-            window_memory(item, value.type) if isinstance(item, Window) else item.value
+            window_memory(item, value.type) if isinstance(item, Place) else item.value
             for value, item in zip(graph.inputs, bound, strict=True)
         ]
         outputs, _ = evaluate(graph, arrays)
@@ -324,7 +324,7 @@ def _run_on_numpy(
     return True
 
 
-def window_memory(window: Window, type: ArrayType) -> np.ndarray:
+def window_memory(window: Place, type: ArrayType) -> np.ndarray:
     """The memory of a window as a NumPy array of `type`."""
     storage = window.storage
     return memory_at(storage.address + window.lo * storage.type.dtype.itemsize, type, storage.buffer)

@@ -203,8 +203,8 @@ def jit(function: Callable[..., Any] | None = None, *, strict: bool = False) -> 
         inner = inner.func
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     if code is not None and code.co_flags & 0x2A0:  # generator, coroutine, asynchronous generator
+        name = getattr(inner, "__qualname__", type(inner).__name__)
         raise ArgumentError(
-            f"jit: {inner.__qualname__} is a generator or coroutine; "
-            "trace the function that does one step of it"
+            f"jit: {name} is a generator or coroutine; trace the function that does one step of it"
         )
     return Jitted(function, strict=strict)

@@ -41,20 +41,30 @@ from tracejit.ir.view import View
 from tracejit.ops import constant, update, view
 
 
-class Window:
-    """Elements ``lo`` to ``hi`` of a materialised storage, as one value of a recording.
+class Place:
+    """Elements ``lo`` to ``hi`` of a materialised storage.
 
-    tracked: a gradient follows the value, so no other value may stand for the same elements.
-    writes:  under a gradient, how many tasks and launches that write the storage came before the value.
+    writes: under a gradient, how many tasks and launches that write the storage came before what is meant.
     """
 
-    __slots__ = ("hi", "input", "lo", "storage", "tracked", "value", "writes")
+    __slots__ = ("hi", "lo", "storage", "writes")
+
+    def __init__(self, storage: Storage, lo: int, hi: int, writes: int | None = None):
+        self.storage, self.lo, self.hi, self.writes = storage, lo, hi, writes
+
+
+class Window(Place):
+    """A place as one value of a recording.
+
+    tracked: a gradient follows the value, so no other value may stand for the same elements.
+    """
+
+    __slots__ = ("input", "tracked", "value")
 
     def __init__(self, storage: Storage, lo: int, hi: int, value: Value):
-        self.storage, self.lo, self.hi = storage, lo, hi
+        super().__init__(storage, lo, hi)
         self.input = self.value = value
         self.tracked = False
-        self.writes: int | None = None
 
     @property
     def written(self) -> bool:
@@ -97,7 +107,7 @@ class Recording(Builder):
         for tape in self.tapes:
             tape.flushed()
         self.inputs, self.nodes = [], []
-        self.bound: list[Window | Number] = []
+        self.bound: list[Place | Number] = []
         self.windows: dict[Storage, list[Window]] = {}
         self.created: list[weakref.ref[Storage]] = []
         self.defined: dict[Value, int] = {}  # inputs and results, numbered as they were added
@@ -133,11 +143,11 @@ class Recording(Builder):
         bound = kept.get(value)
         if bound is None:
             raise ReplayError("an array of a finished recording is used here, but was not kept for it")
-        if isinstance(bound, Window):
+        if isinstance(bound, Place):
             self._mark(bound.storage)
         self._add_input(value, bound)
 
-    def _add_input(self, value: Value, bound: Window | Number) -> None:
+    def _add_input(self, value: Value, bound: Place | Number) -> None:
         self.inputs.append(value)
         self.bound.append(bound)
         self.defined[value] = len(self.defined)
@@ -290,8 +300,11 @@ class Recording(Builder):
         return self.graph(outputs, [Effect(w.input, w.value) for w in self.written()])
 
 
-kept: weakref.WeakKeyDictionary[Value, Window | Number] = weakref.WeakKeyDictionary()
-"""Values of flushed recordings that a gradient may still need: where they lie, or what number they are."""
+kept: weakref.WeakKeyDictionary[Value, Place | Number] = weakref.WeakKeyDictionary()
+"""Values of launched recordings that a gradient may still need: where they lie, or what number they are.
+
+A place knows nothing of the value, or none would ever be forgotten.
+"""
 
 
 def _inside(wanted: View, low: int) -> View:

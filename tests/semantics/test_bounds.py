@@ -1,0 +1,158 @@
+"""Promise 3: nothing grows without bound, however many signatures, schedules and gradients there were."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+import weakref
+
+import pytest
+
+import tracejit as tj
+from tracejit.config import config
+from tracejit.frontend import eager, recording
+from tracejit.frontend.storage import Storage
+from tracejit.ops.structure import CALLBACKS
+
+LIMIT = 3
+
+
+@pytest.fixture(autouse=True)
+def few_signatures(monkeypatch):
+    monkeypatch.setattr(config, "signatures", LIMIT)
+
+
+def test_signatures_that_were_dropped_are_forgotten():
+    @tj.jit
+    def numbered_step(x, n):
+        return x * len(range(n))
+
+    entries = []
+    for n in range(4 * LIMIT):
+        assert numbered_step(tj.ones(2), n).tolist() == [n, n]
+        entries.append(weakref.ref(numbered_step._entries[0]))
+    gc.collect()
+    assert numbered_step.cache_info().traces == 4 * LIMIT
+    assert [e() is not None for e in entries] == [False] * 3 * LIMIT + [True] * LIMIT
+    assert sum("numbered_step" in name for name in linecache.cache) == LIMIT
+    assert f"{3 * LIMIT} dropped" in numbered_step.explain()
+
+
+def test_the_least_recently_used_signature_goes():
+    @tj.jit
+    def step(x, n):
+        return x * len(range(n))
+
+    order = [
+        1,
+        2,
+        3,
+        1,
+        2,
+        4,
+        1,
+        2,
+        4,
+        5,
+        1,
+    ]  # 4 takes the place of 3; 5 that of 1, the oldest but for 2 and 4
+    known: list[int] = []
+    for n in order:
+        before = step.cache_info().traces
+        step(tj.ones(1), n)
+        assert (step.cache_info().traces == before) == (n in known), (n, known)
+        known = [*[k for k in known if k != n][-LIMIT + 1 :], n]
+
+
+def test_reasons_of_retraces_are_bounded():
+    @tj.jit
+    def step(n):
+        return [None] * n
+
+    for n in range(130):
+        step(n)
+    assert len(step._retraces) == 100
+    assert "n caused 100 retraces" in step.explain()
+
+
+def test_callbacks_of_dropped_signatures_are_forgotten():
+    seen, before = [], len(CALLBACKS)
+
+    @tj.jit
+    def step(x, n):
+        tj.callback(seen.append, x.sum())
+        return x * len(range(n))
+
+    for n in range(4 * LIMIT):
+        step(tj.ones(2), n)
+    tj.wait_all()
+    gc.collect()
+    assert len(seen) == 4 * LIMIT
+    assert len(CALLBACKS) - before <= LIMIT
+    del step
+    gc.collect()
+    assert len(CALLBACKS) == before
+
+
+def test_a_function_that_is_gone_leaves_nothing():
+    def make():
+        scale = tj.ones(1000)
+
+        @tj.jit
+        def passing_step(x):
+            return x * scale
+
+        passing_step(tj.ones(1000)).wait()
+        return weakref.ref(passing_step), weakref.ref(scale._storage)
+
+    gone = make()
+    gc.collect()
+    assert [reference() for reference in gone] == [None, None]
+    assert not any("passing_step" in name for name in linecache.cache)
+
+
+def test_schedules_of_eager_code_are_bounded(monkeypatch):
+    monkeypatch.setattr(eager, "SCHEDULES", 4)
+    eager._schedules.clear()
+    for n in range(1, 10):
+        x = tj.ones(5000)
+        for _ in range(n):
+            x = x + 1.0
+        assert float(x[0]) == n + 1
+        assert len(eager._schedules) <= 4
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_values_kept_for_gradients_are_forgotten(jitted):
+    def loss(w):
+        y = w
+        for _ in range(40):  # more than one recording
+            y = tj.sin(y) * 1.1
+        return y.sum()
+
+    gradient = tj.jit(tj.grad(loss)) if jitted else tj.grad(loss)
+    w = tj.ones(5000)
+    gradient(w).wait()
+    gc.collect()
+    before = len(recording.kept)
+    for _ in range(5):
+        gradient(w).wait()
+    gc.collect()
+    assert len(recording.kept) <= before
+
+
+def test_memory_of_eager_gradients_is_given_back():
+    def loss(w):
+        for _ in range(40):
+            w = tj.tanh(w) * 1.1
+        return w.sum()
+
+    def live():
+        gc.collect()
+        return sum(isinstance(o, Storage) and o.type.shape == (7919,) for o in gc.get_objects())
+
+    w, counts = tj.ones(7919), []
+    for _ in range(5):
+        tj.grad(loss)(w).wait()
+        counts.append(live())
+    assert counts[-1] == counts[1]
