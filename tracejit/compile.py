@@ -279,13 +279,13 @@ CALLBACK_ORDER = engine.Variable("callbacks")
 """Every launch with callbacks writes this, so that callbacks of different calls keep their order, too."""
 
 
-def _ordered_launch(program: engine.Program) -> Callable[[bytes, object], None]:
+def _ordered_launch(program: engine.Program) -> Callable[..., None]:
     """`program.launch` with the variable of all callbacks as a last argument."""
     variable = struct.pack("q", CALLBACK_ORDER.address)
 
-    def launch(packed: bytes, keep: object) -> None:
+    def launch(packed: bytes, keep: object, started: list[int] | None = None) -> None:
         half = len(packed) // 2
-        program.launch(packed[:half] + bytes(8) + packed[half:] + variable, (keep, CALLBACK_ORDER))
+        program.launch(packed[:half] + bytes(8) + packed[half:] + variable, (keep, CALLBACK_ORDER), started)
 
     return launch
 

@@ -138,15 +138,21 @@ def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
     """The kernels of `recipes`, and where each came from this time."""
     mine: list[Promised] = []
     promises = []
-    with _lock:
-        for recipe in recipes:
-            promise = _kernels.get(recipe.structure)
-            if promise is None:
-                promise = _kernels[recipe.structure] = Promise()
-                mine.append((recipe, promise))
-            promises.append(promise)
-    if mine:
-        _fulfil(mine)
+    try:
+        with _lock:
+            for recipe in recipes:
+                promise = _kernels.get(recipe.structure)
+                if promise is None:
+                    promise = _kernels[recipe.structure] = Promise()
+                    mine.append((recipe, promise))
+                promises.append(promise)
+        if mine:
+            _fulfil(mine)
+    except BaseException as error:  # an interrupt, too
+        for recipe, promise in mine:
+            if not promise.done():
+                _break(recipe, promise, error)
+        raise
     kernels = [promise.result() for promise in promises]
     first = {promise: recipe for recipe, promise in mine}
     origins = []
@@ -158,21 +164,15 @@ def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
 def _fulfil(promised: Sequence[Promised]) -> None:
     """Load or compile what this thread has promised to all that ask."""
     missing = []
-    try:
-        for recipe, promise in promised:
-            entry = store().get(_key(recipe))
-            if entry is None:
-                missing.append((recipe, promise))
-            else:
-                promise.keep(_linked(entry, "loaded"))
-        if missing:
-            with _compiling, _announced(len(missing)), _in_a_hurry():
-                _compile(missing)
-    except BaseException as error:
-        for recipe, promise in promised:
-            if not promise.done():
-                _break(recipe, promise, error)
-        raise
+    for recipe, promise in promised:
+        entry = store().get(_key(recipe))
+        if entry is None:
+            missing.append((recipe, promise))
+        else:
+            promise.keep(_linked(entry, "loaded"))
+    if missing:
+        with _compiling, _announced(len(missing)), _in_a_hurry():
+            _compile(missing)
 
 
 def _break(recipe: Recipe, promise: Promise, error: BaseException) -> None:

@@ -107,7 +107,7 @@ class Schedule:
     tasks: tuple[Task, ...]
     kernels: tuple[KernelInfo, ...]
     pack: Packer
-    launch: Callable[[bytes, object], None]
+    launch: Callable[..., None]
     naive_bytes: int
     operations: int
     lines: tuple[tuple[str, ...], ...]

@@ -23,7 +23,7 @@ from tracejit.engine.program import PROGRAMS, Program
 from tracejit.engine.push import push
 from tracejit.engine.task import ARENA, FRESH, NUMBER, OVERWRITE, READ, WRITE, Task
 from tracejit.engine.threads import held, set_workers, workers
-from tracejit.engine.variable import Variable, wait, wait_all
+from tracejit.engine.variable import Variable, succeeded, wait, wait_all
 
 __all__ = [
     "ARENA",
@@ -50,6 +50,7 @@ __all__ = [
     "run_here",
     "set_workers",
     "start",
+    "succeeded",
     "wait",
     "wait_all",
     "workers",

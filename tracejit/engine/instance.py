@@ -132,7 +132,7 @@ def _native_lists(lists: Iterable[Iterable[int]]) -> tuple[Record, list[List]]:
 class Instance(Record):
     """The native records of one launch at a time."""
 
-    __slots__ = ("_arena", "_plan", "block", "packed")
+    __slots__ = ("__weakref__", "_arena", "_plan", "block", "packed")
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan.image.nbytes)

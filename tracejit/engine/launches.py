@@ -3,11 +3,17 @@
 A launch keeps alive what it was given (`keep`: buffers, variables, closures) until it has ended; that is the
 whole of deferred deletion. The executor lists ended launches, and `reap` drops what they kept: at every entry
 into the engine.
+
+An interrupt (Ctrl-C) may come at any call here, and loses nothing: CPython looks for signals when a function
+is entered, after the call of a C function and at backward jumps. So what a C function gives is put where it
+can be found again inside that very call (`_ended`, and `Program.launch`), and every step may be done twice.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from itertools import starmap
 from typing import Any, Protocol
 
 from tracejit.engine import failures, native
@@ -38,18 +44,33 @@ class Launcher(Protocol):
 IN_FLIGHT: dict[int, tuple[Launcher, Record, object]] = {}
 """By address of the instance: its program, the instance, what it keeps."""
 
+_ended: deque[int] = deque()
+"""Lists of ended launches that nobody has looked at yet: the address of the first instance of each, or 0."""
+
+_take = iter(_ended.pop, None)
+
 
 def reap() -> None:
     """Forget the launches that have ended."""
-    if ENGINE.words[ENGINE_FINISHED >> 3] == 0:
+    if ENGINE.words[ENGINE_FINISHED >> 3]:
+        _ended.extend(starmap(native.calls().take_finished, ((ENGINE.address,),)))
+    elif not _ended:
         return
-    address = native.calls().take_finished(ENGINE.address)
-    while address:
-        program, instance, keep = IN_FLIGHT[address]
-        address = instance.words[INSTANCE_NEXT_FINISHED >> 3]
-        note_failure(program, instance)
-        del IN_FLIGHT[instance.address], keep
-        program.recycle(instance)
+    address = 0
+    try:
+        for address in _take:
+            while address:
+                program, instance, keep = IN_FLIGHT[address]
+                following = instance.words[INSTANCE_NEXT_FINISHED >> 3]
+                note_failure(program, instance)
+                del IN_FLIGHT[address], keep
+                address = following
+                program.recycle(instance)
+    except IndexError:
+        return  # no list is left
+    except BaseException:
+        _ended.append(address)
+        raise
 
 
 def note_failure(program: Launcher, instance: Record) -> None:

@@ -5,13 +5,19 @@ goes back only after the last reader. Sizes are rounded up to four classes per p
 fifth is unused; above LARGE to 32, so at most a thirtieth.
 
     buffer = pool.allocate(1000)      # buffer.address, buffer.nbytes == 1000
+
+A block is taken and given back as `variable` does it with the words of a variable, and for the same reason:
+an interrupt loses no memory, nor does it get lost itself.
 """
 
 from __future__ import annotations
 
 import functools
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +31,8 @@ CACHE_LIMIT = (
     1 << 30
 )  # bytes that may lie unused before a further request to the system gives them back first
 
-Block = tuple[int, np.ndarray]  # an aligned address, and the array that owns the memory
+Block = list[Any]
+"""An aligned address, the array that owns the memory, and what gives the block back."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -49,27 +56,35 @@ class Statistics:
 
 
 class Buffer:
-    """Uninitialised memory at `address`; returns to its pool when it is collected."""
+    """Uninitialised memory at `address`; returns to its pool when it is collected.
 
-    __slots__ = ("__weakref__", "_block", "_shelf", "address", "nbytes")
+    That is one atomic step: it may happen in any thread, in the middle of anything.
+    """
 
-    def __init__(self, shelf: deque[Block], block: Block, nbytes: int) -> None:
-        self._shelf = shelf
-        self._block = block
-        self.address = block[0]
+    __slots__ = ("__del__", "__weakref__", "_memory", "address", "nbytes")
+    __del__: Callable[[], None]
+    _memory: np.ndarray
+    address: int
+
+    def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
 
-    def __del__(self) -> None:
-        self._shelf.append(
-            self._block
-        )  # one atomic step: this may run in any thread, in the middle of anything
+
+class Shelf:
+    """The unused blocks of one size class; `take` gives one after the other, or raises `IndexError`."""
+
+    __slots__ = ("blocks", "take")
+
+    def __init__(self) -> None:
+        self.blocks: deque[Block] = deque()
+        self.take: Iterator[Block] = iter(self.blocks.pop, None)
 
 
 class Pool:
     """Buffers by size class."""
 
     def __init__(self) -> None:
-        self._shelves: dict[int, deque[Block]] = {}
+        self._shelves: dict[int, Shelf] = {}
         self._owned = 0
         self._allocations = 0
 
@@ -80,14 +95,17 @@ class Pool:
         size = size_class(nbytes)
         shelf = self._shelves.get(size)
         if shelf is None:
-            shelf = self._shelves.setdefault(size, deque())
-        try:
-            block = shelf.pop()
-        except IndexError:
-            block = self._take(size)
-        return Buffer(shelf, block, nbytes)
+            shelf = self._shelves.setdefault(size, Shelf())
+        buffer = Buffer(nbytes)
+        while True:
+            try:
+                for buffer.address, buffer._memory, buffer.__del__ in shelf.take:
+                    break
+                return buffer
+            except IndexError:
+                self._add(size, shelf)
 
-    def _take(self, size: int) -> Block:
+    def _add(self, size: int, shelf: Shelf) -> None:
         reap()
         with LOCK:
             if self._cached() > CACHE_LIMIT:
@@ -97,26 +115,28 @@ class Pool:
             except MemoryError:
                 self.trim()
                 memory = np.empty(size + ALIGNMENT, np.uint8)
+            address = memory.ctypes.data
+            block = [address + -address % ALIGNMENT, memory]
+            block.append(partial(shelf.blocks.append, block))
             self._owned += size
             self._allocations += 1
-        address = memory.ctypes.data
-        return address + -address % ALIGNMENT, memory
+            shelf.blocks.append(block)
 
     def _cached(self) -> int:
-        return sum(size * len(shelf) for size, shelf in list(self._shelves.items()))
+        return sum(size * len(shelf.blocks) for size, shelf in list(self._shelves.items()))
 
     def trim(self) -> int:
         """Give all unused memory back to the system; how many bytes that were."""
         freed = 0
         with LOCK:
             for size, shelf in list(self._shelves.items()):
-                while True:
-                    try:
-                        shelf.pop()
-                    except IndexError:
-                        break
-                    freed += size
-            self._owned -= freed
+                try:
+                    for block in shelf.take:
+                        self._owned -= size
+                        freed += size
+                        block.clear()  # it refers to itself
+                except IndexError:
+                    continue  # nothing is left on this shelf
         return freed
 
     def statistics(self) -> Statistics:

@@ -12,6 +12,9 @@ number of tasks.
 
 A launch whose estimated cost is small and whose variables are free runs inside that call. Otherwise the call
 returns at once, or, if too many launches of this program are in flight, when the oldest of them has ended.
+
+Who has to know after an interrupt whether the launch was made gives a list, `started`: it gets the native
+call's return value inside that very call.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from weakref import WeakValueDictionary
+from itertools import starmap
+from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
@@ -43,6 +47,7 @@ from tracejit.kernels.executor_layout import (
     INSTANCE_SMALL,
     LAUNCH,
     NEEDS_SCRATCH,
+    QUEUED,
 )
 
 SMALL = 1 << 18  # cost up to which a launch runs on the calling thread: about 20 us of memory traffic
@@ -98,17 +103,18 @@ class Program:
         PROGRAMS[number] = self
         self._packed_bytes = 16 * len(arguments)
         self._most = max(1, min(MOST_INSTANCES, LOOK_AHEAD // max(1, arena_bytes)))
-        self._made = 0
+        self._instances: list[ref[Instance]] = []  # all there are, and some that are gone
         self._free: deque[Instance] = deque()
+        self._next = iter(self._free.pop, None)
         self._launch = native.calls().launch
 
-    def launch(self, packed: bytes, keep: object) -> None:
+    def launch(self, packed: bytes, keep: object, started: list[int] | None = None) -> None:
         """Start the program.
 
-        packed: one int64 per argument (an address, or the bits of a number), then per argument the address of
-        its
-                variable (0: nothing to order), in native byte order
-        keep:   is referred to until the launch has ended: buffers and variables of all its arguments
+        packed:  one int64 per argument (an address, or the bits of a number), then per argument the address
+                 of its variable (0: nothing to order), in native byte order
+        keep:    is referred to until the launch has ended: buffers and variables of all its arguments
+        started: an empty list, which is empty no longer once the launch has been made, whatever is raised
         """
         if len(packed) != self._packed_bytes:
             raise ArgumentError(f"launch: expected {self._packed_bytes} packed bytes, got {len(packed)}")
@@ -117,32 +123,46 @@ class Program:
         instance = self._take()
         if self._has_host:
             instance.packed = packed
-        self._start(instance, packed, keep)
+        self._start(instance, packed, keep, [] if started is None else started)
 
     def _take(self) -> Instance:
         try:
-            return self._free.pop()
+            for instance in self._next:  # no call, after which an interrupt could lose it
+                return instance
         except IndexError:
-            return self._another()
+            pass  # all are in flight
+        return self._another()
 
-    def _start(self, instance: Instance, packed: bytes, keep: object) -> None:
+    def _start(self, instance: Instance, packed: bytes, keep: object, started: list[int]) -> None:
         if config.engine == "naive":
             become_naive()
-        address = instance.address
-        IN_FLIGHT[address] = (self, instance, keep)
-        code = self._launch(address, packed, threads.address())
-        if code == FINISHED:
-            del IN_FLIGHT[address]
-            self._free.append(instance)
-        elif code == NEEDS_SCRATCH:
-            threads.current().grow()
-            self._start(instance, packed, keep)
-        elif code == FAILED:
-            note_failure(self, instance)
-            del IN_FLIGHT[address]
-            self._free.append(instance)
-        else:
+        address, flight = instance.address, (self, instance, keep)
+        try:
+            IN_FLIGHT[address] = flight
+            started += starmap(self._launch, ((address, packed, threads.address()),))
+            if started[0] == NEEDS_SCRATCH:
+                started.clear()
+                threads.current().grow()
+                started += starmap(self._launch, ((address, packed, threads.address()),))
+            if started[0] == FINISHED:
+                del IN_FLIGHT[address]
+                self._free.append(instance)
+            else:
+                self._go_on(flight, started)
+        except BaseException:
+            self._go_on(flight, started)
+            raise
+
+    def _go_on(self, flight: tuple[Program, Instance, object], started: list[int]) -> None:
+        """See to a launch that was made, or came to nothing; after an interrupt once more."""
+        instance = flight[1]
+        if started and started[0] == QUEUED:
             settle(expect_host=self._has_host)
+        elif IN_FLIGHT.get(instance.address) is flight:
+            if started and started[0] == FAILED:
+                note_failure(self, instance)
+            del IN_FLIGHT[instance.address]
+            self._free.append(instance)
 
     def _another(self) -> Instance:
         """An instance when none is free: a new one, or the next to become free when there are enough.
@@ -155,12 +175,19 @@ class Program:
             with LOCK:
                 if self._free:
                     return self._free.pop()
-                oldest = self._oldest() if may_wait and self._made >= self._most else None
+                oldest = self._oldest() if may_wait and self._too_many(0) else None
                 if oldest is None:
-                    self._made += 1
-                    break
+                    instance = Instance(self._plan)
+                    self._instances.append(ref(instance))
+                    return instance
             threads.block(LAUNCH, oldest.address)
-        return Instance(self._plan)
+
+    def _too_many(self, more: int) -> bool:
+        """Whether there are as many instances as there may be, and `more`. Interrupts may have lost some."""
+        if len(self._instances) < self._most + more:
+            return False
+        self._instances = [instance for instance in self._instances if instance() is not None]
+        return len(self._instances) >= self._most + more
 
     def _oldest(self) -> Record | None:
         """The oldest launch of this program that has not ended."""
@@ -172,9 +199,7 @@ class Program:
     def recycle(self, instance: Instance) -> None:
         """Take back an instance whose launch has ended; the engine calls this."""
         with LOCK:
-            if self._made > self._most:
-                self._made -= 1
-            else:
+            if not self._too_many(1):
                 self._free.append(instance)
 
     def describe(self, task: int, status: int, instance: Instance) -> Callable[[], BaseException]:

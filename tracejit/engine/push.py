@@ -110,7 +110,7 @@ class _PushProgram(Program):
         """Start one push."""
         instance = self._take()
         instance.words[_PRIORITY] = priority
-        self._start(instance, self._pack(*self._zeros, *addresses), pushed)
+        self._start(instance, self._pack(*self._zeros, *addresses), pushed, [])
 
     def call(self, task: int, instance: Instance, keep: object) -> Call:
         assert isinstance(keep, _PushedCall)

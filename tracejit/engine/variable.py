@@ -7,11 +7,18 @@ at once.
     v = Variable("total")
     push(task, writes=[v])
     wait(v)                     # raises what the task raised
+
+The words of variables are recycled. What gives a place back is kept in the slot `__del__`, as a partial call
+of a C function: no line of Python runs when a variable is collected, so an interrupt (which CPython delivers
+between lines) cannot get lost there, nor the place with it. It is taken in the head of a ``for`` for the same
+reason: nothing comes between the taking and the binding.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tracejit.engine import failures, native, threads
@@ -33,15 +40,21 @@ from tracejit.kernels.executor_layout import (
 SLAB = 256  # variables made at once
 
 _WORDS = VARIABLE_BYTES // 8
-_free: deque[tuple[memoryview, int]] = deque()  # words of a variable that nobody has, and their address
+_free: deque[list[Any]] = deque()
+"""Places of variables that nobody has: words, their address, and what gives the place back."""
+
+_take = iter(_free.pop, None)
 
 
 def _more() -> None:
     with LOCK:
         slab = Record(SLAB * VARIABLE_BYTES)
+        places = []
         for i in range(SLAB):
-            words = slab.words[i * _WORDS : (i + 1) * _WORDS]
-            _free.append((words, slab.address + i * VARIABLE_BYTES))
+            place = [slab.words[i * _WORDS : (i + 1) * _WORDS], slab.address + i * VARIABLE_BYTES]
+            place.append(partial(_free.append, place))
+            places.append(place)
+        _free.extend(places)
 
 
 class Variable:
@@ -51,25 +64,26 @@ class Variable:
     collected.
     """
 
-    __slots__ = ("__weakref__", "_words", "address", "name")
+    __slots__ = ("__del__", "__weakref__", "_words", "address", "name")
+    __del__: Callable[[], None]
 
     def __init__(self, name: str | None = None) -> None:
+        self.name = name
         while True:
             try:
-                self._words, self.address = _free.pop()
+                for self._words, self.address, self.__del__ in _take:
+                    break
             except IndexError:
                 _more()
                 continue
             if self._words[VARIABLE_HEAD >> 3] == 0:
                 break
             _more()
-            _free.appendleft((self._words, self.address))  # a launch that did not keep it still uses it
+            place = [self._words, self.address, self.__del__]
+            del self.__del__
+            _free.appendleft(place)  # a launch that did not keep it still uses it
         self._words[VARIABLE_POISON >> 3] = 0
         self._words[VARIABLE_FAILURE >> 3] = 0
-        self.name = name
-
-    def __del__(self, free: deque[tuple[memoryview, int]] = _free) -> None:
-        free.append((self._words, self.address))
 
     def __repr__(self) -> str:
         return f"Variable({self.name!r})" if self.name else f"<Variable at {self.address:#x}>"
@@ -113,15 +127,27 @@ def wait(variable: Variable, *, exclusive: bool = False) -> None:
     """
     if not native.loaded():
         return  # nothing has ever been launched
-    task = threads.current().task
-    if task is None or variable.address not in task.variables():
-        threads.block(UNUSED if exclusive else WRITTEN, variable.address)
+    _block(variable, exclusive)
     reap()
     words: Any = variable._words
     if words[VARIABLE_FAILURE >> 3] or words[VARIABLE_POISON >> 3]:
         while sequence := native.calls().observe(ENGINE.address, variable.address):
             if words[VARIABLE_POISON >> 3] == sequence or not failures.told(sequence):
                 raise find_failure(sequence)
+
+
+def _block(variable: Variable, exclusive: bool) -> None:
+    task = threads.current().task
+    if task is None or variable.address not in task.variables():
+        threads.block(UNUSED if exclusive else WRITTEN, variable.address)
+
+
+def succeeded(*variables: Variable, exclusive: bool = False) -> bool:
+    """Wait as `wait` does, but raise no failure: whether there is none that a wait would raise."""
+    for variable in variables:
+        _block(variable, exclusive)
+    reap()
+    return not any(v._words[VARIABLE_FAILURE >> 3] or v._words[VARIABLE_POISON >> 3] for v in variables)
 
 
 def wait_all() -> None:

@@ -1,7 +1,22 @@
-"""What a replay does after its checks: bind, launch, wait where it must, write back."""
+"""What a replay does after its checks: bind, launch, write back, wait where it must.
+
+A call happens wholly or not at all, whenever an interrupt (Ctrl-C) comes. All that will be written back is
+computed before the launch, so what follows it may be done twice; `started` tells whether it was made:
+
+    r3 = n1 + 1
+    started = []
+    try:
+        launch(pack(...), (s0, t2, ), started)
+        v0.t = r3
+    except BaseException:
+        if started:
+            v0.t = r3
+        raise
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tracejit import engine
@@ -37,27 +52,69 @@ def emit(
     _check_distinct(names, arguments, surroundings, results)
     source.names.update(
         allocate=engine.pool.allocate, Variable=engine.Variable, wait=engine.wait, release=release,
-        launch=check.launcher(schedule, graph), pack=schedule.pack.pack,
+        launch=check.launcher(schedule, graph), pack=schedule.pack.pack, succeeded=engine.succeeded,
     )  # fmt: skip
     actions += [f"if {name}.recording is not None: release({name})" for name in names]
     actions += [f"{name} = {expression}" for name, expression in arguments.copies]
-    for index, (stream, total) in enumerate(trace.draws):
-        held = source.constant(stream)
-        actions.append(f"key{index} = {held}.key; counter{index} = {held}.advance({total})")
     for storage, name in results.names.items():
         kind = source.constant(storage.type)
         actions.append(f"{name} = Storage({kind}, allocate({storage.type.nbytes}), Variable())")
+    actions += results.values
     values, variables, keep = _bindings(trace, arguments, results)
-    held = "".join(f"{k}, " for k in keep)
-    actions.append(f"launch(pack({', '.join(values + variables)}), ({held}))")
-    if names:
-        shared = " or ".join(f"{n}.shared" for n in names)
-        waits = "; ".join(f"wait({n}.variable, exclusive=True)" for n in names)
-        actions.append(f"if {shared}: {waits}")
+    packed, held = f"pack({', '.join(values + variables)})", "".join(f"{k}, " for k in keep)
+    fallible: list[str] = []  # what the launch writes, if it may fail and is then not to be written back
     if results.lines and can_fail(graph):
-        written = {arguments.arrays[w.storage][0] for w in trace.written()}
-        actions += [f"wait({n}.variable)" for n in (*results.names.values(), *sorted(written))]
-    actions += results.lines
+        written = sorted({arguments.arrays[w.storage][0] for w in trace.written()})
+        fallible = [*results.names.values(), *written]
+        actions += [f"wait({name}.variable)" for name in written]  # older failures are not this call's
+    after = _write_back(results.lines, fallible, names)
+    take, give_back = _draws(trace, source)
+    if not after and not take:
+        actions.append(f"launch({packed}, ({held}))")
+        return
+    actions += [f"counter{index} = None" for index in range(len(take))]
+    actions += ["started = []", "try:", *_indented(take)]
+    actions += [f"    launch({packed}, ({held}), started)", *_indented(after), "except BaseException:"]
+    actions += ["    if started:", *_indented(_indented(_again(after) or ["pass"]))]
+    actions += [*(["    else:"] if take else []), *_indented(_indented(give_back)), "    raise"]
+    if names:
+        actions.append(f"if shared: {'; '.join(f'wait({n}.variable, exclusive=True)' for n in names)}")
+    actions += [f"wait({name}.variable)" for name in fallible]
+
+
+def _draws(trace: Trace, source: Source) -> tuple[list[str], list[str]]:
+    """Statements that take random numbers from their streams, and that give them back."""
+    take, give_back = [], []
+    for index, (stream, total) in enumerate(trace.draws):
+        held = source.constant(stream)
+        take.append(f"key{index} = {held}.key; counter{index} = {held}.advance({total})")
+        give_back.append(f"if counter{index} is not None: {held}.give_back(counter{index}, {total})")
+    return take, give_back
+
+
+def _write_back(lines: list[str], fallible: list[str], names: list[str]) -> list[str]:
+    """What follows a launch: write back, and wait for memory that Python can see."""
+    after = list(lines)
+    if fallible:
+        after = [f"if succeeded({', '.join(f'{n}.variable' for n in fallible)}):", *_indented(lines)]
+    if names:
+        variables = ", ".join(f"{n}.variable" for n in names)
+        after.append(f"if shared: succeeded({variables}, exclusive=True)")
+    return after
+
+
+def _again(lines: list[str]) -> list[str]:
+    """Statements of `_write_back` for the second time: what was to be deleted may be gone."""
+    again = []
+    for line in lines:
+        indent = line[: len(line) - len(line.lstrip())]
+        gone = [f"{indent}try: {line.lstrip()}", f"{indent}except MISFITS: pass"]
+        again += gone if line.lstrip().startswith("del ") else [line]
+    return again
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 def _check_distinct(
@@ -66,11 +123,12 @@ def _check_distinct(
     """What was apart in the recorded call must be apart in a replay: storages, shared memory, whatever is of
     a type that is written, and everything where the body compares objects."""
     source = arguments.source
+    if names:
+        source.lines.append(f"shared = {' or '.join(f'{n}.shared' for n in names)}")
     if len(names) > 1:
         source.require(f"len({{{', '.join(names)}}}) == {len(names)}")
         source.names["disjoint"] = disjoint
-        shared = " or ".join(f"{n}.shared" for n in names)
-        source.lines.append(f"if ({shared}) and not disjoint({', '.join(names)}): return MISS")
+        source.lines.append(f"if shared and not disjoint({', '.join(names)}): return MISS")
     held = [(type(original), v) for _rebuilt, original, v in arguments.containers.values()]
     held += [(type(s.holder), s.expression) for s in surroundings.slots.values() if type(s) is Whole]
     held += [(type(seen.value), seen.variable) for seen in surroundings.seen]

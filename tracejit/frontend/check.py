@@ -26,7 +26,7 @@ from tracejit.ir.types import ArrayType
 TOLERANCE = {np.dtype("float32"): 2e-4, np.dtype("float64"): 1e-9}
 """Of the largest magnitude in the array: sums of many terms in another order differ by that much."""
 
-Launch = Callable[[bytes, Any], None]
+Launch = Callable[..., None]
 
 
 def launcher(schedule: Any, graph: Graph) -> Launch:
@@ -34,13 +34,13 @@ def launcher(schedule: Any, graph: Graph) -> Launch:
     return functools.partial(_checked, schedule, graph) if config.check else schedule.launch
 
 
-def _checked(schedule: Any, graph: Graph, packed: bytes, keep: Any) -> None:
+def _checked(schedule: Any, graph: Graph, packed: bytes, keep: Any, started: list[int] | None = None) -> None:
     for storage in keep:
         engine.wait(storage.variable, exclusive=True)
     values = [_argument(packed, i, v.type, keep) for i, v in enumerate((*graph.inputs, *graph.outputs))]
     count = len(graph.inputs)
     before = [np.array(v) for v in values[:count]]
-    schedule.launch(packed, keep)
+    schedule.launch(packed, keep, started)
     for storage in keep:
         engine.wait(storage.variable)
     places = dict(zip(graph.inputs, values[:count], strict=True))

@@ -47,7 +47,8 @@ class Results:
         self.source = arguments.source
         self.outputs: list[Storage] = []
         self.names: dict[Storage, str] = {}
-        self.lines: list[str] = []
+        self.values: list[str] = []  # statements that compute what is written back
+        self.lines: list[str] = []  # statements that write it back; they can be repeated
         self.kept: set[Storage] = set()  # older storages that the result refers to
         self.rebinds: set[type] = set()  # types of the containers and objects that are written
         self._given: set[int] = set()
@@ -57,7 +58,7 @@ class Results:
     # -- replayed calls --------------------------------------------------------------------------------------
 
     def give(self, value: Any, path: str) -> str:
-        """The expression for `value`; statements it needs first are appended to `lines`."""
+        """The expression for `value`; what it changes in containers is appended to `lines`."""
         if type(value) is NumberProxy:
             return value._source
         if isinstance(value, NDArray):
@@ -147,16 +148,26 @@ class Results:
                 continue
             expression = self.give(child, path + trees.step(kind, key))
             step = f"[{self.source.constant(key)}]" if issubclass(kind, dict) else trees.step(kind, key)
-            self._line(kind, f"{variable}{step} = {expression}")
+            self.rebinds.add(kind)
+            self.rebind(f"{variable}{step}", expression)
+
+    def rebind(self, target: str, expression: str) -> None:
+        """Let the replay make `target` what `expression` gives before the launch."""
+        if not expression.isidentifier():
+            value = self.source.name("r")
+            self.values.append(f"{value} = {expression}")
+            expression = value
+        self.lines.append(f"{target} = {expression}")
 
     def _refill(self, variable: str, kind: type, keys: Any, children: list[Any], path: str) -> None:
         made = [self.give(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
         if issubclass(kind, dict):
             new = self.source.name("d")
-            self._line(kind, f"{new} = {self._make(dict, keys, made)}")
+            self.values.append(f"{new} = {self._make(dict, keys, made)}")
             self._line(kind, f"{variable}.clear(); {variable}.update({new})")
         else:
-            self._line(kind, f"{variable}[:] = [{', '.join(made)}]")
+            self.rebinds.add(kind)
+            self.rebind(f"{variable}[:]", f"[{', '.join(made)}]")
 
     def _line(self, kind: type, text: str) -> None:
         self.rebinds.add(kind)

@@ -372,7 +372,7 @@ class _Call:
                 raise Unreplayable(
                     f"the body changes the number {slot.path} where that is not a plain assignment"
                 )
-            results.lines.append(f"{slot.expression} = {results.give(now, slot.path)}")
+            results.rebind(slot.expression, results.give(now, slot.path))
 
     def _check_escapes(self, results: Results) -> None:
         """Arrays that the body made and that are still alive must be among the results."""

@@ -1,0 +1,375 @@
+"""Promise 7, Ctrl-C: a call that is interrupted has happened wholly or not at all, and the next one works.
+
+`interrupted` runs a call and raises `KeyboardInterrupt` before its n-th bytecode instruction, among those of
+this package and of replays; the tests do so for every n there is. CPython looks for signals at fewer places
+(where a function is entered, after the call of a C function, at backward jumps): `checks` are only those.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import dis
+import functools
+import gc
+import itertools
+import os
+import signal
+import sys
+import threading
+import time
+import types
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tracejit import engine
+from tracejit.engine import launches, variable
+from tracejit.errors import OutOfBoundsError
+
+PACKAGE = os.path.dirname(tj.__file__)
+ENTERED = -1
+
+
+@functools.cache
+def _looks(code):
+    """Offsets of instructions at whose end CPython looks for signals."""
+    return {
+        i.offset
+        for i in dis.get_instructions(code)
+        if i.opname.startswith(("CALL", "RESUME")) or "BACKWARD" in i.opname
+    }
+
+
+def interrupted(call, number, *, checks=False):
+    """Run `call`, interrupted at the place of that number; whether there was one."""
+    countdown, last = itertools.count(), {}
+    fired = False
+
+    def at_instruction(frame, event, arg):
+        nonlocal fired
+        if event != "opcode" or fired:
+            return at_instruction
+        before, last[frame] = last.get(frame, ENTERED), frame.f_lasti
+        if (not checks or before == ENTERED or before in _looks(frame.f_code)) and next(countdown) == number:
+            fired = True
+            raise KeyboardInterrupt
+        return at_instruction
+
+    def at_call(frame, event, arg):
+        if fired or not frame.f_code.co_filename.startswith((PACKAGE, "<tracejit replay")):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if frame.f_back in last and frame.f_code.co_name != "__init__":
+            last[frame.f_back] = None  # a Python function returns without a look for signals
+        return at_instruction
+
+    tracing = sys.gettrace()
+    sys.settrace(at_call)
+    try:
+        call()
+    except KeyboardInterrupt:
+        if not fired:
+            raise
+        return True
+    finally:
+        sys.settrace(tracing)
+    assert not fired, "the interrupt was lost"
+    return False
+
+
+def everywhere(call, look, expect, *, checks=False):
+    """Interrupt `call` at every place, each time followed by a good call; how many calls were interrupted.
+
+    `look` gives the state, and `expect` what a call will make of it, if it happens.
+    """
+    happened = []
+    for number in itertools.count():
+        before, after = look(), expect()
+        fired = interrupted(call, number, checks=checks)
+        now = look()
+        happened.append(now == after)
+        assert now == (after if happened[-1] else before), number
+        if not fired:
+            break
+        after = expect()
+        call()
+        assert look() == after
+    assert happened[-1]
+    assert {True, False} == set(happened[:-1])
+    assert launches.IN_FLIGHT == {}
+    return number
+
+
+@dataclasses.dataclass
+class Record:
+    n: int
+    v: object
+
+
+class State:
+    def __init__(self, xp, size):
+        self.w, self.t, self.v = xp.zeros(size, dtype="float32"), 0, xp.zeros(size, dtype="float32")
+        self.nested = types.SimpleNamespace(count=0, v=xp.zeros(2, dtype="float32"))
+        self.log = [1, 2]
+        self.entries = {"m": xp.zeros(2, dtype="float32"), "n": 0.5}
+        self.record = Record(1, xp.zeros(2, dtype="float32"))
+
+
+def values(state):
+    """All that a state holds, as plain values; looking at arrays may find an error that nobody has seen."""
+    return (
+        state.w.tolist(), state.t, state.v.tolist(), state.nested.count, state.nested.v.tolist(),
+        list(state.log), {k: v if type(v) is float else v.tolist() for k, v in state.entries.items()},
+        state.record.n, state.record.v.tolist(), sorted(vars(state)),
+    )  # fmt: skip
+
+
+def mixed(state, entries, record, log, x):
+    state.w += x
+    state.t += 1
+    state.v = state.v + x * state.t
+    state.nested.count += 2
+    state.nested.v = state.nested.v + state.t
+    entries["m"] = entries["m"] + 1
+    entries["n"] = entries["n"] * 2
+    record.n += 1
+    record.v = record.v - 1
+    log[0] = log[0] + 1
+    log[:] = [log[0], log[1] * 2]
+    return state.w.sum()
+
+
+def plain(state, entries, record, log, x):
+    state.w += x
+    state.v -= x
+
+
+def only_numbers(state, entries, record, log, x):
+    state.t += 1
+    record.n += 2
+
+
+def sweep(body, size=3, *, checks=False):
+    """Interrupt replays of `body` at every place; whatever comes of it is compared with NumPy's state."""
+    step, ours, theirs = tj.jit(body), State(tj, size), State(np, size)
+    x = np.full(size, 2, np.float32)
+    y = tj.asarray(x)
+
+    def call():
+        step(ours, ours.entries, ours.record, ours.log, y)
+
+    def expect():
+        nonlocal theirs
+        if values(ours) != values(theirs):
+            theirs = following
+        return advance()
+
+    def advance():
+        nonlocal following
+        following = copy.deepcopy(theirs)
+        body(following, following.entries, following.record, following.log, x)
+        return values(following)
+
+    following = theirs
+    for _ in range(3):
+        after = expect()
+        call()
+        assert values(ours) == after
+    traces = step.cache_info().traces
+    everywhere(call, lambda: values(ours), expect, checks=checks)
+    assert step.cache_info().traces == traces
+
+
+def test_a_replay_happens_wholly_or_not_at_all():
+    sweep(mixed)
+
+
+@pytest.mark.parametrize("body", [plain, only_numbers])
+def test_replays_that_write_arrays_or_numbers_only(body):
+    sweep(body, checks=True)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_launches_that_are_queued(workers):
+    count = engine.workers.count
+    engine.set_workers(workers)
+    try:
+        sweep(plain, 30_000, checks=True)
+    finally:
+        engine.set_workers(count)
+
+
+def test_the_naive_engine(monkeypatch):
+    monkeypatch.setattr(tj.config, "engine", "naive")
+    sweep(plain, checks=True)
+
+
+def test_memory_that_python_sees_is_at_rest_when_the_interrupt_arrives():
+    step, size = tj.jit(lambda x, y: x.__iadd__(y)), 300_000
+    memory = np.zeros(size, np.float32)
+    x, y = tj.from_dlpack(memory), tj.ones(size)
+
+    def look():
+        now = memory.copy()
+        time.sleep(0.0003)
+        assert (memory == now).all()
+        assert (now == now[0]).all()
+        return float(now[0])
+
+    step(x, y)
+    everywhere(lambda: step(x, y), look, lambda: float(memory[0]) + 1, checks=True)
+
+
+def test_random_numbers_are_drawn_by_calls_that_happen():
+    @tj.jit
+    def step(state, x):
+        state.w += tj.random.uniform(shape=3) * x
+        state.t += 1
+
+    state, x = types.SimpleNamespace(w=tj.zeros(3), t=0), tj.ones(3)
+    tj.random.seed(3)
+    step(state, x)
+    everywhere(lambda: step(state, x), lambda: state.t, lambda: state.t + 1, checks=True)
+    again = types.SimpleNamespace(w=tj.zeros(3), t=0)
+    tj.random.seed(3)
+    for _ in range(state.t):
+        step(again, x)
+    assert state.w.tolist() == again.w.tolist()
+
+
+def test_a_step_that_may_fail_waits_for_its_checks():
+    @tj.jit
+    def step(state, index):
+        state.w += 1
+        state.v = tj.take(state.w, index)
+        state.t += 1
+
+    def look():
+        try:
+            return state.t, state.w.tolist(), state.v.tolist()
+        except OutOfBoundsError:
+            return state.t, state.w.tolist(), state.v.tolist()
+
+    def bad():
+        try:
+            step(state, index)
+        except OutOfBoundsError:
+            failed.append(1)
+
+    state = types.SimpleNamespace(w=tj.zeros(3), t=0, v=tj.zeros(2))
+    failed, good = [], tj.asarray([0, 2])
+    for _ in range(2):
+        step(state, good)
+    everywhere(
+        lambda: step(state, good),
+        look,
+        lambda: (state.t + 1, [state.t + 1] * 3, [state.t + 1] * 2),
+        checks=True,
+    )
+    before, index = look(), tj.asarray([0, 3])
+    for number in itertools.count():
+        fired = interrupted(bad, number, checks=True)
+        assert look() == before
+        if not fired:
+            break
+    assert len(failed) >= 1
+    step(state, good)
+    assert state.w.tolist() == [state.t] * 3
+
+
+def test_an_engine_push_is_made_or_not():
+    ran, ordered = [], engine.Variable()
+
+    def push():
+        engine.push(lambda: ran.append(1), writes=[ordered])
+
+    def look():
+        engine.wait(ordered)
+        return len(ran)
+
+    push()
+    everywhere(push, look, lambda: len(ran) + 1, checks=True)
+
+
+def test_a_wait_can_be_repeated():
+    x, y = tj.ones(100_000).wait(), tj.ones(100_000).wait()
+    step = tj.jit(lambda x, y: x.__iadd__(y))
+    for number in itertools.count():
+        step(x, y)
+        if not interrupted(x.wait, number, checks=True):
+            break
+    assert x.tolist() == [number + 2] * 100_000
+    assert launches.IN_FLIGHT == {}
+
+
+def test_interrupts_lose_no_memory():
+    step, state, x = tj.jit(lambda s, x: s.__setitem__("v", s["v"] + x)), {"v": tj.zeros(300)}, tj.ones(300)
+    step(state, x)
+    step(state, x)
+    tj.wait_all()
+    gc.collect()
+    used, variables = engine.pool.statistics().in_use, len(variable._free)
+    for number in itertools.count():
+        if not interrupted(lambda: step(state, x), number, checks=True):
+            break
+        step(state, x)
+    tj.wait_all()
+    gc.collect()
+    assert engine.pool.statistics().in_use == used
+    assert (len(variable._free) - variables) % variable.SLAB == 0
+
+
+@pytest.mark.parametrize("kind", [engine.Variable, engine.Buffer])
+def test_what_is_half_constructed_can_be_collected(kind):
+    kind.__new__(kind)  # pytest reports what a destructor raises
+
+
+def test_no_line_of_python_runs_when_arrays_are_collected():
+    arrays = [tj.ones(3).wait() for _ in range(10)]
+    ran = []
+    sys.setprofile(lambda frame, event, arg: ran.append(frame) if event == "call" else None)
+    try:
+        arrays.clear()
+    finally:
+        sys.setprofile(None)
+    assert ran == []
+
+
+def test_real_signals():
+    state, x = types.SimpleNamespace(w=tj.zeros(3), t=0, v=tj.zeros(3)), tj.ones(3)
+
+    @tj.jit
+    def step(state, x):
+        state.w += x
+        state.t += 1
+        state.v = state.v + x
+        return state.w.sum()
+
+    def interrupt():
+        while not stop.wait(0.0003):
+            if armed.is_set():
+                armed.clear()
+                signal.pthread_kill(main, signal.SIGUSR1)
+
+    main, stop, armed = threading.main_thread().ident, threading.Event(), threading.Event()
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    thread = threading.Thread(target=interrupt)
+    step(state, x)
+    thread.start()
+    hits, end = 0, time.monotonic() + 1
+    try:
+        while time.monotonic() < end:
+            try:
+                armed.set()
+                while True:
+                    step(state, x)
+            except KeyboardInterrupt:
+                hits += 1
+            assert state.w.tolist() == state.v.tolist() == [state.t] * 3
+    finally:
+        stop.set()
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert hits > 20
