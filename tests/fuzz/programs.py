@@ -5,6 +5,9 @@ views of them, a dict, an object and captured arrays, all of which may share mem
 function; a call says which of the arrays and numbers the step gets. The text runs on NumPy and on tracejit
 alike, and stands in the failure report, so that it can be pasted into a file.
 
+NumPy lays the result of an operator out as its operands lie (``x.T + 1`` in columns), so that `reshape` of it
+may copy where ours is a view, and the other way round. So what a statement binds is put in C order: ``C(...)``.
+
 Statements are grown one by one: each candidate is tried on NumPy arrays of ones, which tells its shape and
 dtype, and one that NumPy refuses is left out. Programs are of two modes:
 
@@ -75,6 +78,16 @@ class Plain:
         self.x, self.t = x, t
 
 
+def in_c_order(value: Any) -> Any:
+    """The value; new memory that NumPy has laid out in another order is copied."""
+    owner = value
+    while isinstance(getattr(owner, "base", None), np.ndarray):
+        owner = owner.base
+    if not isinstance(value, np.ndarray) or owner.flags.c_contiguous:
+        return value
+    return np.array(value, order="C")
+
+
 class Grower:
     """Grows the body of a step function. `values` holds what each expression is on arrays of ones."""
 
@@ -89,7 +102,7 @@ class Grower:
         """The value of an expression on the arrays of ones; None if NumPy refuses it."""
         with np.errstate(all="ignore"):
             try:
-                return eval(text, {"xp": np, "np": np}, self.values)
+                return eval(text, {"xp": np, "np": np, "C": in_c_order}, self.values)
             except (ValueError, TypeError, IndexError, OverflowError, AttributeError):
                 return None
 
@@ -98,7 +111,7 @@ class Grower:
         trial = copy.deepcopy(self.values)
         with np.errstate(all="ignore"):
             try:
-                exec(text, {"xp": np, "np": np}, trial)
+                exec(text, {"xp": np, "np": np, "C": in_c_order}, trial)
             except (ValueError, TypeError, IndexError, OverflowError):
                 return False
         self.values |= {k: v for k, v in trial.items() if k not in self.values}
@@ -274,7 +287,7 @@ class Grower:
         name, text = f"v{self.made}", self.expression()
         self.made += 1
         return self._accept(
-            f"{name} = {text} + 0" if self.try_expression(text).ndim == 0 else f"{name} = {text}"
+            f"{name} = {text} + 0" if self.try_expression(text).ndim == 0 else f"{name} = C({text})"
         )
 
     def _view_statement(self) -> list[str]:
@@ -283,7 +296,7 @@ class Grower:
         if not isinstance(value, np.ndarray) or value.size == 0 or value.ndim == 0:
             return []
         self.made += 1
-        return self._accept(f"{name} = {text}")
+        return self._accept(f"{name} = C({text})")
 
     def _in_place_statement(self) -> list[str]:
         target = self.target()
@@ -316,8 +329,8 @@ class Grower:
         if old.ndim == 0:
             return []  # NumPy would hold a scalar there, which is no array any more
         if value is None or np.shape(value) != old.shape or np.asarray(value).dtype != old.dtype:
-            return self._accept(f"{place} = {place} {self.pick(['+', '-'])} {self.pick(['n', '1', '2'])}")
-        return self._accept(f"{place} = {text}")
+            return self._accept(f"{place} = C({place} {self.pick(['+', '-'])} {self.pick(['n', '1', '2'])})")
+        return self._accept(f"{place} = C({text})")
 
     def _bump_statement(self) -> list[str]:
         return self._accept(self.pick(["S['k'] += 1", "o.t += 1", "o.t = o.t + n", "S['k'] = n * 2"]))

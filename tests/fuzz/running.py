@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tests.fuzz.programs import Box, Plain, Program
+from tests.fuzz.programs import Box, Plain, Program, in_c_order
 from tests.passes.simulate import run_plan
 from tracejit import compile
 from tracejit.config import config
@@ -51,6 +51,7 @@ class Run:
         self, program: Program, xp: Any, wrap: Callable[[np.ndarray], Any], traced: Callable[[Any], Any]
     ):
         namespace: dict[str, Any] = {"Box": Box, "Plain": Plain, "__name__": "fuzzed"}
+        namespace["C"] = in_c_order if xp is np else itself
         name = f"<fuzzed {id(program)}>"
         linecache.cache[name] = (len(program.source), None, program.source.splitlines(keepends=True), name)
         exec(builtins.compile(program.source, name, "exec"), namespace)
@@ -65,6 +66,11 @@ class Run:
         p, q = eval(call.p, given), eval(call.q, given)
         result = self.function(p, q, self.tree, self.box, call.n, call.r, self.fresh(call.seed))
         return result, [self.arrays, self.tree, vars(self.box), self.captured()]
+
+
+def itself(value: Any) -> Any:
+    """Our arrays lie in C order."""
+    return value
 
 
 def plain(value: Any) -> np.ndarray:

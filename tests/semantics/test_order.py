@@ -243,6 +243,23 @@ def test_memory_is_given_away_when_nothing_reads_it_any_more():
     assert total.tolist() == [2.0] * 4000
 
 
+@pytest.mark.parametrize("jitted", [False, True])
+def test_results_lie_in_c_order_and_reshapes_of_them_are_views(jitted):
+    """NumPy's result lies as its operand does, in columns here, so that its reshape is a copy."""
+
+    def body(x):
+        y = x.T + 0
+        line, column = y.reshape(-1), y.T.reshape(-1)
+        y += 10
+        return line * 1, column * 1
+
+    step = tj.jit(body) if jitted else body
+    for _ in range(2):
+        line, column = step(tj.asarray([[1, 2], [3, 4]]))
+        assert line.tolist() == [11, 13, 12, 14]
+        assert column.tolist() == [1, 2, 3, 4]
+
+
 def test_an_element_is_a_copy_and_not_a_view():
     def make(xp, array):
         w = array(np.arange(6.0).reshape(2, 3))
