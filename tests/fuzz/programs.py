@@ -6,7 +6,7 @@ function; a call says which of the arrays and numbers the step gets. The text ru
 alike, and stands in the failure report, so that it can be pasted into a file.
 
 NumPy lays the result of an operator out as its operands lie (``x.T + 1`` in columns), so that `reshape` of it
-may copy where ours is a view, and the other way round. So what a statement binds is put in C order: ``C(...)``.
+may copy where ours is a view, and the other way round. What a statement binds is put in C order: ``C(...)``.
 
 Statements are grown one by one: each candidate is tried on NumPy arrays of ones, which tells its shape and
 dtype, and one that NumPy refuses is left out. Programs are of two modes:
