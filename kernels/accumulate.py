@@ -7,10 +7,13 @@ infinities keep their meaning.
     total = add_reassoc(total, x)                       # inside a block of at most 1024 elements
     error = error + sum_error(total, block)             # what the addition on the next line rounds off
     total = total + block
+
+    best = maximum(best, rank_float32(x))               # uint32: floats in order, nan above all
+    largest = float_of_rank_float32(best)               # as `maximum` of floats gives it, and faster
 """
 
-from tracejit.kernels.intrinsics import select
-from tracejit.kernels.lane import Lane, compiled
+from tracejit.kernels.intrinsics import bitcast, bits, floating, select
+from tracejit.kernels.lane import WIDTH, Lane, compiled, dtype_of
 
 FLAGS = ("reassoc", "nsz")
 
@@ -62,6 +65,31 @@ def _is_extreme(value, extreme):
     return (value == extreme) | (value != value)
 
 
+def _in_order(i):
+    """The bits of a float as an integer in the same order, and back."""
+    width = WIDTH[dtype_of(i)]
+    return i ^ ((i >> (width - 1)) & (2 ** (width - 1) - 1))
+
+
+def _lowest(width):
+    """Minus infinity among these integers, as an unsigned one."""
+    return {32: 0x807FFFFF, 64: 0x800FFFFFFFFFFFFF}[width]
+
+
+def _rank(x):
+    """The place of a float among all, from 0 for minus infinity; nan of either sign is above infinity."""
+    width = WIDTH[dtype_of(x)]
+    return bitcast(_in_order(bits(x)), f"uint{width}") - _lowest(width)
+
+
+def _float_of_rank(rank):
+    width = WIDTH[dtype_of(rank)]
+    return floating(_in_order(bitcast(rank + _lowest(width), f"int{width}")))
+
+
+rank_float32, rank_float64 = compiled(_rank, "uint32"), compiled(_rank, "uint64")
+float_of_rank_float32 = compiled(_float_of_rank, "float32")
+float_of_rank_float64 = compiled(_float_of_rank, "float64")
 add_reassoc = _reordered("fadd", lambda x, y: x + y)
 multiply_reassoc = _reordered("fmul", lambda x, y: x * y)
 sum_error = compiled(_sum_error)

@@ -170,3 +170,29 @@ def test_columns_take_lines_in_order(rows, monkeypatch):
     assert len(nodes) == len(outputs)
     for node, expected in zip(nodes, wanted.values(), strict=True):
         np.testing.assert_array_equal(values[node.outputs[0]], expected.astype(F4))
+
+
+@pytest.mark.parametrize("dtype", [F4, F8], ids=str)
+@pytest.mark.parametrize("op", [ops.max, ops.min], ids=lambda op: op.name)
+def test_extremes_of_special_values(op, dtype):
+    """NaN of either sign wins; +0 is above -0."""
+    info = np.finfo(dtype)
+    special = [0.0, -0.0, np.inf, -np.inf, info.max, info.min, info.tiny, info.smallest_subnormal, 1.5, -1.5]
+    pairs = [(a, b) for a in special for b in special]
+    x = np.empty((2 * len(pairs) + 2, 37), dtype)
+    for line, (a, b) in enumerate(pairs * 2):
+        x[line], x[line, 5 + line % 30] = a, b
+    x[len(pairs) : 2 * len(pairs), 20] = np.nan
+    x[len(pairs) : -2 : 2] *= -1  # of both signs
+    x[-2:] = [[np.inf], [-np.inf]]
+    b = Builder()
+    node = only_kernel(b.graph([b.emit(op, b.input(ArrayType(x.shape, dtype)), axes=(1,))]))
+    (result,), _ = runner.run(node, [x])
+    theirs = x.max(axis=1) if op is ops.max else x.min(axis=1)
+    np.testing.assert_array_equal(result, theirs)
+    zeros = result == 0
+    has_plus, has_minus = (((x == 0) & (np.signbit(x) == sign)).any(axis=1) for sign in (False, True))
+    assert zeros.any()
+    np.testing.assert_array_equal(
+        np.signbit(result[zeros]), (~has_plus if op is ops.max else has_minus)[zeros]
+    )

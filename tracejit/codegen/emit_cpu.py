@@ -241,6 +241,11 @@ class _Kernel(Source):
         in_rows = self.spec.orientation == "rows"
         return in_rows and step.kind == "fold" and step.function == "sum" and step.dtype.startswith("float")
 
+    def is_ranked(self, step: Step) -> bool:
+        """Whether an extreme of floats is found among integers, for which a processor has an instruction."""
+        in_rows = self.spec.orientation == "rows" and step.kind in ("fold", "finish")
+        return in_rows and step.function in ("max", "min") and step.dtype.startswith("float")
+
     def fold(self, step: Step, value: str) -> None:
         """Add `value` to an accumulator."""
         accumulator, dtype = f"t{step.position}", self.spec.accumulators[step.position]
@@ -250,6 +255,11 @@ class _Kernel(Source):
             combine = self.function(COMBINE[step.function], dtype)
             before = f"{element} != 0" if dtype == "bool" else element
             self.write(element, f"{combine}({before}, {value})", dtype)
+            return
+        if self.is_ranked(step):
+            negative = f"{self.function('negative', dtype)}({value})" if step.function == "min" else value
+            rank = f"{self.accumulate(f'rank_{dtype}')}({negative})"
+            self.line(f"{accumulator} = {self.function('maximum', dtype)}({accumulator}, {rank})")
             return
         if self.is_blocked(step):
             accumulator = f"b{step.position}"
@@ -278,6 +288,9 @@ class _Kernel(Source):
             result = f"{accumulator} != 0" if dtype == "bool" else accumulator
         elif step.function == "sum" and dtype == step.dtype == "float64":
             result = f"{self.accumulate('compensated')}({accumulator}, e{step.position})"
+        elif self.is_ranked(step):
+            result = f"{self.accumulate(f'float_of_rank_{dtype}')}({accumulator})"
+            result = f"{self.function('negative', dtype)}({result})" if step.function == "min" else result
         else:
             result = accumulator
         self.line(
@@ -288,7 +301,9 @@ class _Kernel(Source):
         """A loop over all reduced dimensions whose accumulators are variables."""
         spec = self.spec
         for step in self.accumulators(section):
-            self.line(f"t{step.position} = {self.identity(step)}")
+            ranked = self.is_ranked(step)
+            start = f"{self.type(step.dtype.replace('float', 'uint'))}(0)" if ranked else self.identity(step)
+            self.line(f"t{step.position} = {start}")
             if self.is_blocked(step) and step.dtype == "float64":
                 self.line(f"e{step.position} = {self.type('float64')}(0)")
         outer = range(spec.kept, spec.lane)
