@@ -1,5 +1,6 @@
 """compile_graph: whole graphs as machine code on the engine, against the evaluator; kernels' origins."""
 
+import gc
 import os
 import pathlib
 import struct
@@ -524,3 +525,22 @@ def _seconds(action) -> float:
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
+
+
+def test_nobody_looks_for_garbage_while_a_graph_is_compiled(monkeypatch):
+    seen = []
+
+    def plan_graph(*_):
+        seen.append(gc.isenabled())
+        raise DeviceError("no")
+
+    monkeypatch.setattr(compile, "plan_graph", plan_graph)
+    for wanted in (True, False):
+        (gc.enable if wanted else gc.disable)()
+        try:
+            with pytest.raises(DeviceError):
+                compile_graph(None)
+            assert gc.isenabled() == wanted
+        finally:
+            gc.enable()
+    assert seen == [False, False]

@@ -27,7 +27,7 @@ from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
 from tracejit.ir.types import CPU
-from tracejit.loader import Kernel, Recipe, load
+from tracejit.loader import Kernel, Recipe, load, without_collector
 from tracejit.passes.driver import check, optimize
 from tracejit.passes.fuse import Missed
 from tracejit.passes.legalize import legalize
@@ -69,6 +69,7 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
     return Planned(memory, naive_bytes(clean), len(graph.nodes), tuple(missed), times)
 
 
+@without_collector()
 def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
     """The schedule of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
     planned = plan_graph(graph, aliases)

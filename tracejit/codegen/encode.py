@@ -16,6 +16,7 @@ import numpy as np
 
 from tracejit.codegen.spec import BLOCK, Access, Address, Integer, Layout, Number, Section, Slot, Spec, Step
 from tracejit.ir.graph import Graph, Value
+from tracejit.ir.types import name_of
 from tracejit.ir.view import View
 from tracejit.passes import phases
 from tracejit.passes.domain import Domain, Kind, Level, Program, Store, Term, piece_length
@@ -98,7 +99,7 @@ class Encoder:
         """The structure of the kernel; afterwards `slots` and `scratch` are complete."""
         prologue = tuple(self.term(t, "") for t in self.plan.prologue)
         sections = tuple(self.section(n, s) for n, s in enumerate(self.plan.sections))
-        rows = tuple(str(t.dtype) for t in self.plan.kept)
+        rows = tuple(name_of(t.dtype) for t in self.plan.kept)
         self.lay_out_scratch(rows)
         if self.domain.pieces:
             self.slots["pieces"] = Integer(self.domain.pieces)
@@ -191,7 +192,7 @@ class Encoder:
         if key not in self.pointers:
             self.slots[f"x{len(self.pointers)}"] = Address(*key)
             self.pointers[key] = len(self.pointers)
-            self.pointer_types.append(str(dtype))
+            self.pointer_types.append(name_of(dtype))
         return Access(self.pointers[key], self.layout(view, level))
 
     # -------------------------------------------------------------------------------------------- steps
@@ -203,14 +204,14 @@ class Encoder:
 
     def steps(self, section: phases.Section, where: str) -> Iterator[Step]:
         for term, row in section.recall.items():
-            yield Step("recall", str(term.dtype), self.name(term, where), position=row)
+            yield Step("recall", name_of(term.dtype), self.name(term, where), position=row)
         for term, store in section.reload.items():
             access = self.access(self.outputs[store.output], store.view, store.level, term.dtype)
-            yield Step("load", str(term.dtype), self.name(term, where), access=access)
+            yield Step("load", name_of(term.dtype), self.name(term, where), access=access)
         for term in section.compute:
             yield self.term(term, where)
         for term, row in section.keep.items():
-            yield Step("keep", str(term.dtype), args=(self.name(term, where),), position=row)
+            yield Step("keep", name_of(term.dtype), args=(self.name(term, where),), position=row)
         for term in section.folds:
             yield self.fold(term, where)
         for store in section.stores:
@@ -226,14 +227,14 @@ class Encoder:
     def term(self, term: Term, where: str) -> Step:
         """The step that computes `term`."""
         args = tuple(self.name(a, where) for a in term.args) if term.kind is not Kind.REDUCE else ()
-        step = Step(term.kind.value, str(term.dtype), self.name(term, where), args)
+        step = Step(term.kind.value, name_of(term.dtype), self.name(term, where), args)
         return _ENCODERS[term.kind](self, term, step)
 
     def fold(self, term: Term, where: str) -> Step:
         (value,) = term.args
         return Step(
             "fold",
-            str(term.dtype),
+            name_of(term.dtype),
             args=(self.name(value, where),),
             function=term.function or "",
             position=self.accumulator(term),
@@ -244,13 +245,13 @@ class Encoder:
         if term not in self.folds:
             self.folds[term] = len(self.accumulators)
             wide = term.kind is Kind.REDUCE and term.function == "sum" and term.dtype == np.float32
-            self.accumulators.append("float64" if wide else str(term.dtype))
+            self.accumulators.append("float64" if wide else name_of(term.dtype))
         return self.folds[term]
 
     def store(self, store: Store, where: str) -> Step:
         level = store.level
         access = self.access(self.outputs[store.output], store.view, level, store.term.dtype)
-        step = Step("store", str(store.term.dtype), args=(self.name(store.term, where),), access=access)
+        step = Step("store", name_of(store.term.dtype), args=(self.name(store.term, where),), access=access)
         if not self.is_streamed(store):
             return step
         self.stages.append(step.dtype)
@@ -299,7 +300,7 @@ class Encoder:
 
     def number(self, term: Term, step: Step) -> Step:
         assert term.value is not None
-        self.numbers.append(str(term.dtype))
+        self.numbers.append(name_of(term.dtype))
         return step.replace(position=self.next("c", Number(self.operands[term.value])))
 
     def apply(self, term: Term, step: Step) -> Step:

@@ -11,6 +11,7 @@ memory. Literals and the run-time numbers of a call (a learning rate) are such v
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, field
 
@@ -38,6 +39,12 @@ DTYPES = tuple(
         *("float32", "float64"),
     )
 )
+
+
+@functools.cache
+def name_of(dtype: np.dtype) -> str:
+    """NumPy's name of a dtype, which NumPy takes 2 us to put together."""
+    return str(dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,11 @@ def in_kernel(node: Node) -> bool:
     return is_fusible(node) or node.op in FREE
 
 
+def _is_number(node: Node) -> bool:
+    """Whether the node computes numbers only."""
+    return bool(node.outputs) and all(v.type.on_host for v in node.outputs)
+
+
 class FreeNodes:
     """The free nodes of a graph; light ones are added while the groups grow."""
 
@@ -56,20 +61,26 @@ class FreeNodes:
         self.lasting = lasting(graph)  # to read them again costs less memory than a smaller array
         self.light: dict[Node, int] = {}  # with depth
         self.viewed: set[Node] = set()  # light nodes that read through a view
-        self.solid: set[Value] = set(self.results)
+        self.solid: set[Value] = set()
+        self._free = {node for node in graph.nodes if node.op in FREE or _is_number(node)}
+        self._solidify(self.results)
         for node in graph.nodes:
-            self.solid.update(self.needs_memory(node))
+            self._solidify(self.needs_memory(node))
+
+    def _solidify(self, values: Iterable[Value]) -> None:
+        """Note that `values` must lie in memory."""
+        for value in values:
+            self.solid.add(value)
+            node = self.producers.get(value)
+            if node is not None and node.op in FREE:
+                self._free.discard(node)
 
     def __contains__(self, node: Node) -> bool:
-        if node.op in FREE:
-            return node.output not in self.solid
-        if node in self.light:
-            return True
-        return bool(node.outputs) and all(v.type.on_host for v in node.outputs)
+        return node in self._free
 
     def produces(self, value: Value) -> bool:
         """Whether `value` comes from a free node."""
-        return value in self.producers and self.producers[value] in self
+        return self.producers.get(value) in self._free
 
     def through_view(self, value: Value) -> bool:
         """Whether a view, or another node that moves elements, is among the free nodes behind an array."""
@@ -163,6 +174,7 @@ class FreeNodes:
         if source in self.producers and not self.leaves(source, members | {node}):
             return False
         self.light[node] = depth
+        self._free.add(node)
         self.viewed.update([node] * viewed)
         return True
 

@@ -111,7 +111,7 @@ class _Fuser:
                 if (
                     group.is_kernel
                     and not self.serialises(group, [r for r in readers if r not in needed])
-                    and (found := self.fits([*chosen, group], node, earlier)) is not None
+                    and (found := self.fits([*chosen, group], node, origins, earlier)) is not None
                 ):
                     chosen.append(group)
                     fit = found
@@ -156,14 +156,16 @@ class _Fuser:
         waits = any(r is not group and not r.bits & group.before for r in readers)
         return waits and any(m.op is ops.matmul for m in group.members.values())
 
-    def fits(self, groups: Sequence[Group], node: Node, earlier: Sequence[Group]) -> Fit | None:
-        """How `groups` and `node` together are one kernel; None if they are not."""
+    def fits(
+        self, groups: Sequence[Group], node: Node, origins: Sequence[Value], earlier: Sequence[Group]
+    ) -> Fit | None:
+        """How `groups` and `node`, which is computed from `origins`, are one kernel; None if they are not."""
         if sum(len(g.members) for g in groups) >= NODES or not self.partition.is_convex(groups, earlier):
             return None
         nodes = [m for _, m in sorted(item for g in groups for item in g.members.items())] + [node]
         if len({m.outputs[0].type.device for m in nodes}) > 1 or not self.is_safe(nodes):
             return None
-        if self.operands(groups, node) > OPERANDS:
+        if self.operands(groups, node, origins) > OPERANDS:
             return None
         readers = [node] if len(groups) == 1 else nodes
         if is_plain(groups, node) and not any(self.looks_inside(nodes, reader) for reader in readers):
@@ -177,13 +179,12 @@ class _Fuser:
             self.miss(nodes, node, str(error))
             return None
 
-    def operands(self, groups: Sequence[Group], node: Node) -> int:
+    def operands(self, groups: Sequence[Group], node: Node, origins: Sequence[Value]) -> int:
         """How many arrays a kernel of `groups` and `node` reads and writes."""
-        members = {node}.union(*(g.members.values() for g in groups))
-        values = {*self.free.origins(node.inputs), *node.outputs}.union(*(g.touched for g in groups))
+        values = {*origins, *node.outputs}.union(*(g.touched for g in groups))
         if len(values) <= OPERANDS:
             return len(values)
-        made = self.free.producers
+        made, members = self.free.producers, {node}.union(*(g.members.values() for g in groups))
         return sum(
             not v.type.on_host and (made.get(v) not in members or self.free.leaves(v, members))
             for v in values
