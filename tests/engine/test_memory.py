@@ -4,10 +4,11 @@ import itertools
 import random
 import threading
 
+import numpy as np
 import pytest
 
 from tracejit.engine import Pool
-from tracejit.engine.memory import size_class
+from tracejit.engine.memory import COLOUR, COLOURS, FAR, HUGE, size_class
 from tracejit.errors import ArgumentError
 
 
@@ -17,6 +18,17 @@ def test_buffers_are_aligned_and_do_not_overlap():
     assert all(buffer.address % 64 == 0 for buffer in buffers)
     spans = sorted((buffer.address, buffer.address + buffer.nbytes) for buffer in buffers)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+
+
+def test_large_buffers_begin_at_different_places_of_huge_pages():
+    pool = Pool()
+    buffers = [pool.allocate(FAR + n) for n in range(COLOURS)]
+    assert len({buffer.address % HUGE for buffer in buffers}) == COLOURS
+    assert all(buffer.address % HUGE % COLOUR == 0 for buffer in buffers)
+    for buffer in buffers:
+        memory = np.frombuffer(buffer._memory, np.uint8)
+        assert memory.ctypes.data <= buffer.address
+        assert buffer.address + buffer.nbytes <= memory.ctypes.data + memory.size
 
 
 def test_size_classes_fit_and_waste_at_most_a_fifth():

@@ -27,6 +27,13 @@ from tracejit.errors import ArgumentError
 
 ALIGNMENT = 64
 LARGE = 1 << 20  # bytes above which few arrays have sizes that differ a little
+HUGE = 2 << 20  # bytes of a huge page
+FAR = 4 * HUGE  # bytes from which on blocks begin with one
+COLOURS, COLOUR = 8, 33 * 1024 + 64
+"""Those blocks begin at this many different places of a huge page, so many bytes apart: arrays that a kernel
+walks together would otherwise compete for the same few lines of the caches.
+"""
+
 CACHE_LIMIT = (
     1 << 30
 )  # bytes that may lie unused before a further request to the system gives them back first
@@ -110,13 +117,16 @@ class Pool:
         with LOCK:
             if self._cached() > CACHE_LIMIT:
                 self.trim()
+            boundary, offset = ALIGNMENT, 0
+            if size >= FAR:
+                boundary, offset = HUGE, self._allocations % COLOURS * COLOUR
             try:
-                memory = np.empty(size + ALIGNMENT, np.uint8)
+                memory = np.empty(size + boundary + offset, np.uint8)
             except MemoryError:
                 self.trim()
-                memory = np.empty(size + ALIGNMENT, np.uint8)
+                memory = np.empty(size + boundary + offset, np.uint8)
             address = memory.ctypes.data
-            block = [address + -address % ALIGNMENT, memory]
+            block = [address + -address % boundary + offset, memory]
             block.append(partial(shelf.blocks.append, block))
             self._owned += size
             self._allocations += 1
