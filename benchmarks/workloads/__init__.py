@@ -8,6 +8,7 @@ from benchmarks.workloads import (
     elementwise,
     kmeans,
     layer_norm,
+    lenet,
     lstm,
     many_small,
     mlp,
@@ -29,6 +30,7 @@ MODULES = (
     stencil,
     lstm,
     transformer,
+    lenet,
     kmeans,
     many_small,
 )
