@@ -133,6 +133,40 @@ def test_through_a_function_that_hides_it():
     check_escape(step, lambda: hidden, "for the hidden list")
 
 
+HIDDEN = []
+
+
+@tj.pure
+def hide(value):
+    """Vouched for wrongly: not even this is watched."""
+    HIDDEN.append(value)
+
+
+def test_through_a_function_vouched_for():
+    HIDDEN.clear()
+
+    @tj.jit
+    def step(x):
+        y = x * 2  # for the vouched
+        hide(y)
+        return y + x
+
+    assert "outlives the call" in check_escape(step, lambda: HIDDEN, "for the vouched")
+    assert len(HIDDEN) == 4
+
+
+def test_a_part_of_an_array_keeps_the_array():
+    HIDDEN.clear()
+
+    @tj.jit
+    def step(x):
+        y = tj.concat([x, x * 2])  # for the part
+        hide(y[2:])
+        return x * 3
+
+    check_escape(step, lambda: HIDDEN, "for the part")
+
+
 def test_into_a_weak_dictionary():
     held = weakref.WeakValueDictionary()
     strong = []

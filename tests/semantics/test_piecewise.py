@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import logging
 import random
 import sys
 import threading
 import time
+import uuid
 
 import numpy as np
 import pytest
@@ -158,7 +160,8 @@ def test_an_outer_dict_and_set_that_grow():
 
 
 @pytest.mark.parametrize(
-    "what", ["time", "random", "uniform", "numpy", "generator", "next", "count", "print", "logger"]
+    "what",
+    ["time", "random", "uniform", "numpy", "generator", "next", "count", "print", "logger", "clock", "uuid"],
 )
 def test_functions_with_effects_or_other_results(what, capsys, caplog):
     iterator, count, logger = iter(range(100)), itertools.count(), logging.getLogger("tracejit.test")
@@ -181,6 +184,10 @@ def test_functions_with_effects_or_other_results(what, capsys, caplog):
             value = next(iterator)
         elif what == "count":
             value = sum(n for n, _ in zip(count, range(2), strict=False))
+        elif what == "clock":
+            value = datetime.datetime.now().microsecond + len(values) * 1_000_000
+        elif what == "uuid":
+            value = uuid.uuid4().int % 1000003
         elif what == "print":
             print("called")
             value = len(values)
