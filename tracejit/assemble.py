@@ -206,7 +206,7 @@ def _gemm(
 def _copy(node: Node) -> Job:
     nbytes = node.output.type.nbytes
     split = copy_plan(nbytes)
-    slots = {
+    slots: dict[Copy, Word] = {
         Copy.SOURCE: At(node.inputs[0]),
         Copy.TARGET: At(node.output),
         Copy.BYTES: nbytes,
@@ -221,7 +221,7 @@ def _scatter_add(node: Node) -> Job:
     outer = int(np.prod(x.type.shape[:axis], dtype=np.int64))
     inner = int(np.prod(x.type.shape[axis + index.type.ndim :], dtype=np.int64))
     split = scatter_plan(outer, index.type.size, inner, extent)
-    slots = {
+    slots: dict[ScatterAdd, Word] = {
         ScatterAdd.X: At(x),
         ScatterAdd.INDEX: At(index),
         ScatterAdd.OUT: At(node.output),
@@ -242,7 +242,7 @@ def _windows(node: Node) -> Job:
     operands, dtype, name = (*node.inputs, node.output), node.output.type.dtype, node.op.name
     shapes = [v.type.shape for v in operands]
     split = window_call(name, shapes, node.attrs, dtype.name)
-    words = (*split.words, *map(At, operands))
+    words: tuple[Word, ...] = (*split.words, *map(At, operands))
     recipe = _library(split.kernel, dtype.name, "IMAGES")
     return Job(name, (recipe,), words, split.units, split.chunk, split.scratch)
 

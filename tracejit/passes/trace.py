@@ -144,9 +144,10 @@ class _Tracer:
     def demand(self, value: Value, view: View) -> Term:
         """The element of `value` at `view`."""
         key = (value, None if value.type.on_host else view)
-        if key not in self.made:
-            self.made[key] = self.make(value, view)
-        return self.made[key]
+        found = self.made.get(key)
+        if found is None:
+            found = self.made[key] = self.make(value, view)
+        return found
 
     def make(self, value: Value, view: View) -> Term:
         node = self.producers.get(value)
