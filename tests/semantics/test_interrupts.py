@@ -42,27 +42,29 @@ def _looks(code):
     }
 
 
-def interrupted(call, number, *, checks=False):
-    """Run `call`, interrupted at the place of that number; whether there was one."""
+def interrupted(call, number, *, checks=False, within=(PACKAGE, "<tracejit replay")):
+    """Run `call`, interrupted at the place of that number, in files `within`; whether there was one."""
     countdown, last = itertools.count(), {}
     fired = False
 
     def at_instruction(frame, event, arg):
         nonlocal fired
+        if event == "return":
+            last.pop(id(frame), None)
         if event != "opcode" or fired:
             return at_instruction
-        before, last[frame] = last.get(frame, ENTERED), frame.f_lasti
+        before, last[id(frame)] = last.get(id(frame), ENTERED), frame.f_lasti
         if (not checks or before == ENTERED or before in _looks(frame.f_code)) and next(countdown) == number:
             fired = True
             raise KeyboardInterrupt
         return at_instruction
 
     def at_call(frame, event, arg):
-        if fired or not frame.f_code.co_filename.startswith((PACKAGE, "<tracejit replay")):
+        if fired or not frame.f_code.co_filename.startswith(within):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        if frame.f_back in last and frame.f_code.co_name != "__init__":
-            last[frame.f_back] = None  # a Python function returns without a look for signals
+        if id(frame.f_back) in last and frame.f_code.co_name != "__init__":
+            last[id(frame.f_back)] = None  # a Python function returns without a look for signals
         return at_instruction
 
     tracing = sys.gettrace()
@@ -139,6 +141,15 @@ def mixed(state, entries, record, log, x):
     log[0] = log[0] + 1
     log[:] = [log[0], log[1] * 2]
     return state.w.sum()
+
+
+HIDDEN = {"put": [].append}
+
+
+def escapes(state, entries, record, log, x):
+    """Where recording ends, this turns out to be piecewise."""
+    HIDDEN["put"](state.w * 2)
+    return mixed(state, entries, record, log, x)
 
 
 def plain(state, entries, record, log, x):
@@ -373,3 +384,55 @@ def test_real_signals():
         thread.join()
         signal.signal(signal.SIGUSR1, before)
     assert hits > 20
+
+
+def test_a_failure_of_another_call_is_told_before_anything_happens():
+    w = tj.zeros(3)
+
+    @tj.jit
+    def first(index):
+        w[...] = w + tj.take(w, index).sum()
+
+    @tj.jit
+    def second(state, index):
+        w[...] = w + 1
+        state.row = tj.take(w, index)
+        state.t += 1
+
+    state, good, bad = types.SimpleNamespace(t=0, row=None), tj.asarray([0]), tj.asarray([5])
+    first(good)
+    second(state, good)
+    for _ in range(2):
+        first(bad)
+        with pytest.raises(OutOfBoundsError):
+            second(state, good)
+        assert w.tolist() == [state.t] * 3
+        second(state, good)
+        assert w.tolist() == [state.t] * 3
+        assert state.row.tolist() == [state.t]
+
+
+FIRST = tuple(
+    os.path.join(PACKAGE, "frontend", name)
+    for name in ("tracer.py", "commit.py", "slots.py", "results.py", "surroundings.py", "trace.py", "jit.py")
+)
+
+
+@pytest.mark.parametrize("body", [mixed, escapes])
+def test_a_first_call_happens_wholly_or_not_at_all(body):
+    """Some places of the modules that record, launch and write back."""
+    x = np.full(3, 2, np.float32)
+    y, whole, before = tj.asarray(x), State(np, 3), values(State(np, 3))
+    body(whole, whole.entries, whole.record, whole.log, x)
+    wanted, happened = values(whole), set()
+    for number in itertools.count(0, 31):
+        step, state = tj.jit(body), State(tj, 3)
+        call = functools.partial(step, state, state.entries, state.record, state.log, y)
+        fired = interrupted(call, number, checks=True, within=FIRST)
+        now = values(state)
+        happened.add(now == wanted)
+        assert now in (before, wanted), number
+        assert type(state.t) is type(state.record.n) is int
+        if not fired:
+            break
+    assert happened == {True, False}

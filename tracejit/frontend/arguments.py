@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
+import inspect
 import types
 from typing import Any
 
@@ -231,3 +232,14 @@ def shared_storages(args: Any, kwargs: Any) -> set[Storage]:
                 shared.add(leaf._storage)
             seen[id(leaf._storage)] = leaf._storage
     return shared
+
+
+def parameter_names(function: Any, count: int) -> list[str]:
+    """How people call the first `count` positional arguments."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:count]
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
+    return names + [f"{rest}[{i}]" for i in range(count - len(names))]

@@ -262,6 +262,7 @@ def run(
     *,
     key: Hashable = None,
     held: Mapping[int, engine.Variable] = NOTHING_HELD,
+    started: list[int] | None = None,
 ) -> list[engine.Variable]:
     """Compute `graph`: inputs from `bound`, outputs into the (pending) storages `places`.
 
@@ -292,7 +293,7 @@ def run(
     for storage in places:
         values.append(storage.address)
         variables.append(storage.variable.address)
-    check.launcher(schedule, graph)(schedule.pack.pack(*values, *variables), tuple(used))
+    check.launcher(schedule, graph)(schedule.pack.pack(*values, *variables), tuple(used), started)
     return seen
 
 

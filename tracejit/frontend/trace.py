@@ -68,6 +68,7 @@ class Trace(EagerRecording):
         self.numbers = Numbers(plain=plain)
         self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it)
         self.counters: list[Draw] = []
+        self.taken: list[tuple[Any, int, int]] = []  # (stream, where it was, how many were taken)
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
         self.captured: list[Held] = []  # NumPy arrays it may bring in that a replay finds again
         self.callbacks: list[Any] = []  # functions given to `tj.callback`
@@ -126,10 +127,17 @@ class Trace(EagerRecording):
 
     def take_draws(self) -> None:
         """Take the numbers drawn so far from their streams; threads that share one get other positions."""
-        starts = [stream.advance(total) for stream, total in self.draws]
+        self.taken = []
+        for stream, total in self.draws:
+            self.taken.append((stream, stream.advance(total), total))
         for draw in self.counters:
-            draw.number.value = (starts[draw.index] + draw.drawn) % WORD
+            draw.number.value = (self.taken[draw.index][1] + draw.drawn) % WORD
         self.draws, self.counters = [], []
+
+    def give_back_draws(self) -> None:
+        """Give the numbers back that were taken: nothing has been launched."""
+        for stream, start, total in self.taken:
+            stream.give_back(start, total)
 
     # -- storages --------------------------------------------------------------------------------------------
 

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracejit import compile, engine
-from tracejit.frontend import actions, eager, trees
-from tracejit.frontend.arguments import Arguments, shared_storages
+from tracejit.frontend import actions, commit, trees
+from tracejit.frontend.arguments import Arguments, parameter_names, shared_storages
 from tracejit.frontend.guards import Guards, Refused
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.recording import thread
@@ -140,56 +140,68 @@ class _Call:
             self.source.require(f"kwargs.keys() == {self.source.constant(frozenset(kwargs))}")
         else:
             self.source.require("not kwargs")
-        names = _parameter_names(function, len(args))
+        names = parameter_names(function, len(args))
         self.args = [
             self.arguments.bring(a, f"args[{i}]", n) for (i, a), n in zip(enumerate(args), names, strict=True)
         ]
         self.kwargs = {k: self.arguments.bring(v, f"kwargs[{k!r}]", k) for k, v in kwargs.items()}
         self.argument_lines = list(self.source.lines)
         self.surroundings = Surroundings(function, self.source, self.trace.numbers, self.arguments.rebuilt)
-        self.surroundings.scan(self.arguments.objects)
-        self.changes: list[tuple[Slot, Any]] = []
+        self.changes: list[tuple[Slot, Any]] | None = None
+        self.done = Results(self.arguments)  # what was applied
         self.compiled = True
 
     def run_body(self) -> Any:
         """Run the body. Afterwards its surroundings are as before, and `changes` tells what it rebound."""
         trace, surroundings = self.trace, self.surroundings
-        thread.trace = trace
         try:
-            with watching(trace, surroundings):
-                result = self.function(*self.args, **self.kwargs)
+            surroundings.scan(self.arguments.objects)
+            try:
+                thread.trace = trace
+                with watching(trace, surroundings):
+                    result = self.function(*self.args, **self.kwargs)
+            finally:
+                thread.trace = None
+            self._take_back()
         except BaseException:
             self._take_back()
-            if trace.piecewise:  # keeps its finished statements
-                self._compute_pieces()
-            else:
-                surroundings.restore_contents()
-                trace.reset()
+            self._break_off()
             raise
-        finally:
-            thread.trace = None
-        self._take_back()
         return result
+
+    def _break_off(self) -> None:
+        """After an error: piecewise code keeps its finished statements, otherwise nothing has happened."""
+        if self.trace.piecewise:
+            self._compute_pieces()
+        else:
+            self.surroundings.restore_contents()
+            self.trace.reset()
 
     def conclude(self, result: Any, *, launch: bool) -> Recorded:
         """Compute what was recorded, and make the entry for later calls."""
-        if self.trace.piecewise:
-            return self.finish_piecewise(result)
         try:
-            return self.finish(result, launch=launch)
-        except (Unreplayable, Refused) as error:
-            self.refuse(error)
+            if not self.trace.piecewise:
+                try:
+                    return self.finish(result, launch=launch)
+                except (Unreplayable, Refused) as error:
+                    self.refuse(error)
             return self.finish_piecewise(result)
+        except BaseException:
+            self._break_off()
+            raise
 
     def _take_back(self) -> None:
-        self.surroundings.note_logs(self.trace.callbacks)
-        self.changes = self.surroundings.changes()
+        """Undo what the body rebound; this may be done twice, as an interrupt may come."""
+        if self.changes is None:
+            self.surroundings.note_logs(self.trace.callbacks)
+            self.changes = self.surroundings.changes()
         self.surroundings.undo(self.changes)
 
-    def _apply(self, results: Results) -> None:
+    def _apply(self) -> None:
         """What the body rebound is rebound, in the caller's containers and in the surroundings."""
+        results = self.done = Results(self.arguments)
         results.settle_containers()
-        for slot, now in sorted(self.changes, key=lambda change: isinstance(change[0], Whole)):
+        for slot, now in sorted(self.changes or (), key=lambda change: isinstance(change[0], Whole)):
             if self.surroundings.is_ours(slot):
                 slot.put(results.settle(now))
 
@@ -200,23 +212,16 @@ class _Call:
         remedy, line = "return arrays, numbers and containers of them", _line_of(self.function)
         if isinstance(error, Refused):
             remedy, line = error.remedy, error.line or line
-        try:
-            self.trace.give_up(str(error), remedy, line=line)
-        except BaseException:
-            self.surroundings.restore_contents()
-            self.trace.reset()
-            raise
+        self.trace.give_up(str(error), remedy, line=line)
 
-    def _compute_pieces(self) -> Results:
+    def _compute_pieces(self) -> None:
         self.trace.flush()
-        results = Results(self.arguments)
-        self._apply(results)
-        return results
+        self._apply()
 
     def finish_piecewise(self, result: Any) -> Recorded:
         trace = self.trace
-        settled = self._compute_pieces().settle(result)
-        return Recorded(settled, None if trace.transient else self._piecewise_entry())
+        self._compute_pieces()
+        return Recorded(self.done.settle(result), None if trace.transient else self._piecewise_entry())
 
     def _piecewise_entry(self) -> Entry:
         """An entry for calls that take the branches that this one took while it was recorded."""
@@ -266,18 +271,12 @@ class _Call:
             self.surroundings.restore_contents()
             trace.reset()
             return Recorded(None, entry)
-        trace.take_draws()
-        for seen in eager.run(graph, trace.bound, list(results.outputs), schedule):
-            engine.wait(seen, exclusive=True)
-        if results.lines and actions.can_fail(graph):
-            for storage in (*results.outputs, *(w.storage for w in trace.written())):
-                engine.wait(storage.variable)
+        fallible = bool(results.lines) and actions.can_fail(graph)
+        commit.launch(trace, graph, schedule, list(results.outputs), self._apply, fallible=fallible)
         compiling = self.starting + compiled - recorded
         entry.timing = Timing(recorded - self.started, compiling, time.perf_counter() - compiled)
         trace.reset()
-        done = Results(arguments)
-        self._apply(done)
-        return Recorded(done.settle(result), entry)
+        return Recorded(self.done.settle(result), entry)
 
     def _check_numbers(self, source: Source) -> None:
         """Compute what the body computed of its numbers, and check what it looked at, in its order."""
@@ -356,7 +355,7 @@ class _Call:
 
     def _rebinding(self, guards: Guards, results: Results) -> None:
         """Statements that repeat what the body rebound in its surroundings."""
-        for slot, now in self.changes:
+        for slot, now in self.changes or ():
             if isinstance(slot, Whole):
                 for leaf in trees.leaves(now):
                     if isinstance(leaf, NDArray) and leaf._storage.pending is not None:
@@ -390,13 +389,3 @@ class _Call:
 def _line_of(function: Any) -> str | None:
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None
-
-
-def _parameter_names(function: Any, count: int) -> list[str]:
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:count]
-    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
-    return names + [f"{rest}[{i}]" for i in range(count - len(names))]

@@ -318,8 +318,8 @@ class Watcher:
 def watching(trace: Trace, surroundings: Surroundings) -> Iterator[None]:
     """Report calls of this thread to the trace while its body runs."""
     watcher = Watcher(trace, surroundings)
-    watcher.start()
     try:
+        watcher.start()
         yield
     finally:
         watcher.stop()
