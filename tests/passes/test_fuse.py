@@ -19,7 +19,9 @@ from tracejit.ir.verify import verify
 from tracejit.ir.view import View
 from tracejit.passes.driver import optimize
 from tracejit.passes.fuse import NODES, OPERANDS, Missed, fuse
+from tracejit.passes.legalize import legalize
 from tracejit.passes.memory import overwrites
+from tracejit.passes.plan import plan
 
 fuse_module = importlib.import_module("tracejit.passes.fuse")
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -131,6 +133,21 @@ def test_a_weight_is_updated_in_the_epilogue_of_its_gradient():
         pair = (kernel.outputs.index(of[inputs[name]]), kernel.inputs.index(inputs[name]))
         assert pair in kernel.attrs["inplace"]
     assert "result" not in kernel.attrs  # the gradient itself is nowhere but in scratch memory
+
+
+@pytest.mark.parametrize("read_again", [False, True])
+def test_an_epilogue_writes_over_what_dies_in_it(read_again):
+    """The product lies in scratch memory then, so that the result can take the place of an operand."""
+    b = Builder()
+    x, first, second, third = (b.input(ArrayType((64, 64), F4)) for _ in range(4))
+    factor = b.emit(ops.matmul, x, first)
+    scaled = b.emit(ops.multiply, b.emit(ops.matmul, x, second), factor)
+    results = [b.emit(ops.matmul, scaled, third)] + [b.emit(ops.matmul, factor, third)] * read_again
+    fused = fuse(b.graph(results))
+    (kernel,) = [node for node in kernels(fused) if "multiply" in names(node)]
+    assert ("result" in kernel.attrs) == read_again
+    planned = plan(legalize(fused))
+    assert planned.arena_bytes == 64 * 64 * 4 * (1 + read_again)
 
 
 def test_unrelated_work_is_left_apart():

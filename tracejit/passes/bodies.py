@@ -143,12 +143,15 @@ def analyse(body: Graph) -> Analysis:
     return Analysis(body, *found)
 
 
-def attributes(analysis: Analysis, reserved: Collection[int]) -> dict[str, Any] | None:
+def attributes(
+    analysis: Analysis, reserved: Collection[int], dying: Collection[int] = ()
+) -> dict[str, Any] | None:
     """The attributes of the fused node; None if a matrix product needs an output of its own.
 
     Without ``result``, an output that takes the product, its panels lie in the scratch memory of the workers.
     `reserved`: outputs that should rather be written over an input (a weight that is updated); so should a
-    sum to which a product is added.
+    sum to which a product is added, and what can be written over one of the inputs `dying`, whose readers are
+    done.
     """
     sharing = analysis.sharing()
     if analysis.program.matmul is None:
@@ -156,6 +159,8 @@ def attributes(analysis: Analysis, reserved: Collection[int]) -> dict[str, Any] 
         return {"body": analysis.body, "kind": kind, "inplace": tuple(sharing)}
     is_sum = analysis.addend() in [position for _, position in sharing]
     over_inputs = {output for output, _ in sharing if is_sum or output in reserved}
+    if analysis.program.matmul.output not in analysis.body.outputs and analysis.fits_scratch():
+        over_inputs |= {output for output, position in sharing if position in dying}
     outputs = [n for n in analysis.product_outputs() if n not in over_inputs]
     if not outputs and analysis.fits_scratch():
         return {"body": analysis.body, "kind": "panel", "inplace": tuple(sharing)}

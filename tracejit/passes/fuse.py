@@ -251,7 +251,8 @@ class _Fuser:
             return
         body = self.body(nodes)
         reserved = [n for n, v in enumerate(body.outputs) if v in self.targets]
-        found = attributes(self.analysis(body), reserved)
+        dying = [n for n, v in enumerate(body.inputs) if self.dies_in(group, v)]
+        found = attributes(self.analysis(body), reserved, dying)
         if found is None:  # nothing can take the product: it becomes an output itself
             members = set(nodes)
             products = {m.output for m in nodes if m.op is ops.matmul}
@@ -262,6 +263,12 @@ class _Fuser:
         inputs = [self.written(builder, v, values) for v in body.inputs]
         outputs = builder.emit(ops.fused, *inputs, location=nodes[-1].location, **found)
         values.update(zip(body.outputs, outputs, strict=True))
+
+    def dies_in(self, group: Group, value: Value) -> bool:
+        """Whether everybody else who reads `value` has done so when `group` runs."""
+        others = {self.group_of[reader] for reader in self.readers.get(value, [])} - {group}
+        lasts = value not in self.free.producers or value in self.free.results
+        return not lasts and all(other.bits & group.before for other in others)
 
     def written(self, builder: Builder, value: Value, values: dict[Value, Value]) -> Value:
         """`value` in the new graph; numbers are copied to it when they are first needed."""

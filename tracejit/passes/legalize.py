@@ -4,11 +4,13 @@ The IR is pure; memory is not. After this pass, every value can live in exactly 
 in node order, and the plan has no choice left that could be wrong:
 
 - An *output* is a new buffer, made by a node of its own: not an input, not a number, not shared with
-another result. - An *overwritten operand* (the base of an `update`) is dead afterwards, so that it can be
-overwritten in place. - An *effect's value* is written straight into the storage of its input, or else
-computed elsewhere and copied there
-  at the very end. Straight is possible if, from the first write on, nobody reads what the storage held
-  before, and no index check is still to come (the commit point: a call that fails changes nothing).
+  another result.
+- An *overwritten operand* (the base of an `update`) is dead afterwards, so that it can be overwritten in
+  place.
+- An *effect's value* is written straight into the storage of its input, or else computed elsewhere and
+  copied there at the very end. Straight is possible if, from the first write on, nobody reads what the
+  storage held before, and no index check is still to come (the commit point: a call that fails changes
+  nothing).
 
         %2 = negative(%0)                           %2 = negative(%0)
         %3 = update(%0, %1) [view=...]      =>      %4 = copy(%0)              # %0 is no target of an effect

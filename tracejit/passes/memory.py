@@ -4,8 +4,7 @@ Three kinds of nodes make no new buffer:
 
 - a *contiguous view* is its operand's memory, seen from some offset; it costs no task;
 - a node that *overwrites* writes one output into the memory of one operand and leaves the rest as it is:
-`update`,
-  and a fused kernel whose output is an `update` of one of its inputs;
+  `update`, and a fused kernel whose output is an `update` of one of its inputs;
 - `empty` is memory that nobody has written yet, and makes no task either.
 
 `contents` follows views only: values of one content are the same bytes at the same time. `roots` follows

@@ -2,7 +2,7 @@
 
 In the order of the tasks, a new buffer takes over the memory of an operand that dies at its first writer, if
 the kernel allows it (``inplace``) and the sizes agree; else it gets the best fit among the memory whose users
-the writer *knows* to be done. That are its ancestors, so that reuse never makes one task wait for another:
+the writer *knows* to be done. Those are its ancestors, so that reuse never makes one task wait for another:
 
     task 0   %3 arena+0      = fused(%0, %1)
     task 1   %4 arena+0      = fused(%3, %2)           after 0     in place

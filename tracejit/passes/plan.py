@@ -3,13 +3,11 @@
 It decides on a legal graph (see `legalize`):
 
 1. *Buffers.* Values that overwrite one another, and views of them, share a root (see `memory`). A root's
-buffer is
-   the storage of an input (its own, or that of the effect whose value it holds), a new output, or part of
-   the arena.
+   buffer is the storage of an input (its own, or that of the effect whose value it holds), a new output, or
+   part of the arena.
 2. *Dependencies* are read/write hazards on buffers in node order: a reader waits for the last writer, a
-writer for
-   the last writer and for all readers since. Writers of existing storage also wait for all tasks that can
-   fail. Callbacks keep their order. Only edges that no other path implies are kept.
+   writer for the last writer and for all readers since. Writers of existing storage also wait for all tasks
+   that can fail. Callbacks keep their order. Only edges that no other path implies are kept.
 3. *Arena.* Buffers share its memory along dependencies (see `pack`). Where it saves a sixteenth of the arena,
    tasks stand in the order in which they could start instead (see `order`), and memory is handed on along
    this time, too.
