@@ -283,3 +283,14 @@ def test_the_check_above_finds_users(checked):
     if sys.gettrace() is None:
         with pytest.raises(AssertionError, match="clocked"):
             step(tj.ones(1))
+
+
+def test_what_is_piecewise_is_not_watched_by_whoever_launches_it():
+    trace = Trace("piecewise", strict=False)
+    trace.tracing, before = refuse, sys.gettrace()
+    trace.piecewise.append(("a look", None))
+    try:
+        assert trace.alone(lambda: 1) == 1
+        assert sys.gettrace() is before
+    finally:
+        sys.settrace(before)

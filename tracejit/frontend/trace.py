@@ -81,7 +81,7 @@ class Trace(EagerRecording):
     def alone(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """As in every recording; nothing in it is reported to the watcher."""
         tracing = self.tracing
-        if tracing is None:
+        if tracing is None or self.piecewise:  # another thread can be here, too, once it is piecewise
             return function(*args, **kwargs)
         self.tracing = None
         sys.settrace(None)
