@@ -644,3 +644,55 @@ def test_attributes_set_through_their_dictionary():
         step(tj.ones(1) * i)
         assert box.w.tolist() == [i * (i + 1) / 2]
         assert box.last.tolist() == [2 * i]
+
+
+RATE = 2.0
+WEIGHTS = tj.ones(1)
+
+
+def by_rate(x):
+    return x * RATE
+
+
+def weighted(x):
+    return x + WEIGHTS
+
+
+def test_what_two_functions_mention_is_guarded_if_one_of_them_reads_it(monkeypatch):
+    """The other one, which is met first, mentions it on a line that does not run."""
+    shift = 1.0
+
+    def shifted(x):
+        return x + shift
+
+    def step(x, n):
+        if n > 5:
+            x = x * RATE + shift
+        return shifted(by_rate(x))
+
+    traced, x = tj.jit(step), tj.ones(1)
+
+    def agree():
+        return all(traced(x, n).tolist() == step(x, n).tolist() for n in (0, 0, 9, 9, 0))
+
+    assert agree()
+    monkeypatch.setitem(globals(), "RATE", 5.0)
+    assert agree()
+    shift = 7.0
+    assert agree()
+    assert "runs piecewise" not in traced.explain()
+
+
+def test_an_array_that_two_functions_mention_is_read_again(monkeypatch):
+    @tj.jit
+    def step(x, n):
+        if n > 5:
+            x = x * WEIGHTS
+        return weighted(x)
+
+    x = tj.ones(1)
+    for value in (1, 2, 3):
+        monkeypatch.setitem(globals(), "WEIGHTS", tj.ones(1) * value)
+        assert step(x, 0).tolist() == [1 + value]
+        assert step(x, 9).tolist() == [2 * value]
+    assert step.cache_info().traces == 2

@@ -77,10 +77,10 @@ class Guards:
         surroundings = self.surroundings
         if id(slot.holder) in surroundings.logs:
             return False
-        if slot.code is not None:
+        if slot.codes:
             if not isinstance(slot, Global | Cell):
-                return slot.code in surroundings.executed
-            return slot.key in surroundings.variables_read(slot.code)
+                return not slot.codes.isdisjoint(surroundings.executed)
+            return any(slot.key in surroundings.variables_read(code) for code in slot.codes)
         if not isinstance(slot, Attribute) or surroundings.dynamic or is_tree(slot.holder):
             return True
         if trusted(type(slot.holder).__module__):

@@ -11,7 +11,7 @@ import collections
 import operator
 import types
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -45,7 +45,8 @@ class Slot:
     given: Any = None
     alias: str | None = None  # the variable of the same object, found before on another way
     guarded: bool = True  # whether replays have to check the value
-    code: types.CodeType | None = None  # the code that mentions it; it matters only if that was executed
+    code: types.CodeType | None = None  # the code that mentions it
+    codes: set[types.CodeType] = field(default_factory=set)  # all such; it matters if one of them reads it
     refusal: tuple[str, str] | None = None  # why a replay cannot check it, and the remedy
     fresh: bool = True  # found just now: the body has not run since
 
@@ -53,6 +54,13 @@ class Slot:
 
     def __post_init__(self) -> None:
         self.given = self.value
+        if self.code is not None:
+            self.codes.add(self.code)
+
+    def found_again(self, other: Slot) -> None:
+        """Other code mentions it, too. What no code mentions by name matters in any case."""
+        if self.codes:
+            self.codes = self.codes | other.codes if other.codes else set()
 
     def read(self) -> Any:
         """What it holds now; `GONE` if nothing."""

@@ -119,11 +119,11 @@ class Visitor:
     def _visit(self, slot: Slot) -> None:
         key = f"cell {id(slot.holder)}" if isinstance(slot, Cell) else slot.expression
         if key in self.slots:
+            self.slots[key].found_again(slot)
             return
         self.slots[key] = slot
-        value = slot.value = slot.given = settled(
-            captured.settled(slot.value)
-        )  # another thread may be recording
+        # another thread may be recording
+        value = slot.value = slot.given = settled(captured.settled(slot.value))
         if isinstance(value, (NDArray, *PLAIN)):
             return
         known = self._variables.get(id(value))
