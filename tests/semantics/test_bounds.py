@@ -155,4 +155,5 @@ def test_memory_of_eager_gradients_is_given_back():
     for _ in range(5):
         tj.grad(loss)(w).wait()
         counts.append(live())
-    assert counts[-1] == counts[1]
+    assert counts == [counts[0]] * 5
+    assert counts[0] <= 2, "the argument, and one in the open recording"

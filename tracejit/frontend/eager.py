@@ -26,6 +26,7 @@ from tracejit.frontend.storage import Storage, memory_at
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Trait
+from tracejit.ir.structure import copied
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 
@@ -58,7 +59,8 @@ def schedule_for(key: Hashable, graph: Graph, *, kernels: bool = False) -> Any:
         if found is not None:
             _schedules.move_to_end(key)
             return found
-    found = NUMPY if not kernels and runs_on_numpy(graph) else compile.compile_graph(graph)
+    # of a copy: values of the recording are to go, and with them the memory that gradients kept
+    found = NUMPY if not kernels and runs_on_numpy(graph) else compile.compile_graph(copied(graph))
     with _schedules_lock:
         _schedules[key] = found
         if len(_schedules) > SCHEDULES:

@@ -1,4 +1,4 @@
-"""What graphs have in common: a key that is equal for graphs that compute the same.
+"""What graphs have in common: a key that is equal for graphs that compute the same, and copies.
 
 >>> from tracejit.ir.graph import Builder
 >>> from tracejit.ir.types import ArrayType
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tracejit.ir.graph import Graph
+from tracejit.ir.graph import Builder, Effect, Graph
 
 
 def structure(graph: Graph, *, locations: bool = False) -> Hashable:
@@ -42,3 +42,13 @@ def structure(graph: Graph, *, locations: bool = False) -> Hashable:
     for effect in graph.effects:
         parts += (number[effect.target], number[effect.value])
     return tuple(parts)
+
+
+def copied(graph: Graph) -> Graph:
+    """The same graph on values of its own."""
+    builder = Builder()
+    new = {value: builder.input(value.type) for value in graph.inputs}
+    for node in graph.nodes:
+        new.update(zip(node.outputs, builder.copy(node, [new[v] for v in node.inputs]), strict=True))
+    effects = [Effect(new[effect.target], new[effect.value]) for effect in graph.effects]
+    return builder.graph([new[value] for value in graph.outputs], effects)
