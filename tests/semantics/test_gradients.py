@@ -277,3 +277,14 @@ def test_threads_take_gradients_of_the_same_arrays():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_cotangents_of_which_one_is_overlapped_by_what_was_just_written():
+    a, b = tj.asarray([1.0, 2.0, 3.0]), tj.asarray([4.0, 5.0, 6.0])
+    _, pull_back = tj.vjp(lambda a, b: (a * b, a + b), a, b)
+    base = tj.asarray(np.arange(6.0, dtype=np.float32)).wait()
+    base[0:3] = 5.0
+    pending = tj.ones(3) * 2.0
+    first, second = pull_back((pending, base[1:4]))
+    assert first.tolist() == [2 * 4 + 5, 2 * 5 + 5, 2 * 6 + 3]
+    assert second.tolist() == [2 * 1 + 5, 2 * 2 + 5, 2 * 3 + 3]
