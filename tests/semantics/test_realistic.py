@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import functools
 import math
+import time
 import types
 from enum import Enum
 
@@ -253,6 +254,47 @@ def test_dataclasses_enums_and_configuration():
         assert state.step == i + 1
     assert update(state, tj.asarray(x), Config(mode=Mode.TEST)) is None
     replayed(update, 9, traces=3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Moments:
+    mean: object
+    square: object
+    notes: dict = dataclasses.field(default_factory=dict)
+    decay: float = 0.5
+
+
+@dataclasses.dataclass
+class Stamped:
+    value: object
+    at: float = dataclasses.field(default_factory=time.perf_counter)
+
+
+def test_dataclasses_made_in_the_body():
+    @tj.jit
+    def update(moments, x):
+        moments.notes["rows"] = len(x)
+        decay = moments.decay
+        mean, square = moments.mean * decay + x, moments.square * decay + x * x
+        return Moments(mean, square, dict(moments.notes))
+
+    moments, mean, square = Moments(tj.zeros(3), tj.zeros(3)), np.zeros(3), np.zeros(3)
+    for i in range(4):
+        x = np.full(3, i, np.float32)
+        moments = update(moments, tj.asarray(x))
+        mean, square = mean * 0.5 + x, square * 0.5 + x * x
+        close(moments.mean, mean)
+        close(moments.square, square)
+        assert type(moments) is Moments
+        assert moments.notes == {"rows": 3}
+    assert "runs piecewise" not in update.explain()
+
+    @tj.jit
+    def stamp(x):
+        return Stamped(x + 1).at
+
+    assert len({stamp(tj.ones(2)) for _ in range(3)}) == 3
+    assert "perf_counter() may have an effect" in stamp.explain()
 
 
 def test_gradient_clipping_weight_decay_and_a_schedule():

@@ -287,7 +287,7 @@ class Watcher:
         known = surroundings.enter(code, frame.f_globals)
         surroundings.executed[code] = set()
         self.trace.captured = list(surroundings.held.values())
-        if not known:
+        if not known and not _made_by_dataclass(code):
             self.trace.give_up(
                 f"{code.co_qualname} is a closure that was not found by name, so what it captured cannot be "
                 "watched",
@@ -312,6 +312,11 @@ class Watcher:
     def _give_up(self, name: str | None) -> None:
         if name is not None:
             self.trace.give_up(f"{name}() may have an effect or give another result on every call", REMEDY)
+
+
+def _made_by_dataclass(code: types.CodeType) -> bool:
+    """Whether a closure was written by `dataclasses`: what it captured are constants, bound once."""
+    return code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.<locals>.")
 
 
 @contextmanager
