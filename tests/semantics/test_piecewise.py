@@ -209,6 +209,32 @@ def test_functions_with_effects_or_other_results(what, capsys, caplog):
     assert "runs piecewise" in step.explain()
 
 
+MADE = {"bits": random.Random(5).getrandbits}
+ALONE = {
+    "time": lambda x: x * (time.perf_counter_ns() % 1000003),
+    "clock": lambda x: x * datetime.datetime.now().microsecond,
+    "uuid": lambda x: x * (uuid.uuid4().int % 1000003),
+    "random": lambda x: x * random.random(),
+    "method": lambda x: x * MADE["bits"](20),
+    "numpy": lambda x: x * np.random.rand(),
+    "made here": lambda x: x * float(np.random.default_rng().normal()),
+    "next": lambda x: x * next(ITERATOR),
+    "directly": lambda x: x * ITERATOR.__next__(),
+}
+ITERATOR = iter(range(1, 1000))
+
+
+@pytest.mark.parametrize("what", ALONE)
+def test_each_is_reason_enough(what):
+    step = tj.jit(ALONE[what])
+    assert len({float(step(tj.ones(1))[0]) for _ in range(4)}) > 1
+    text = step.explain()
+    assert "runs piecewise" in text
+    assert step.cache_info().replays == 0
+    with pytest.raises(ReplayError):
+        tj.jit(ALONE[what], strict=True)(tj.ones(1))
+
+
 @pytest.mark.parametrize("consume", ["loop", "list", "unpack", "zip"])
 def test_an_outer_iterator_moves_on_in_every_call(consume):
     stream = iter(range(100))
