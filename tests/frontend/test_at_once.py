@@ -271,3 +271,91 @@ def test_zeros_keep_their_sign_and_numbers_their_type():
     assert not np.signbit((tj.asarray([1.0]) * 0.0).numpy()[0])
     assert at_once.literal(1, np.dtype("float32")).dtype == np.float32
     assert at_once.literal(2**60 + 1, np.dtype("float32")) is None
+
+
+@pytest.mark.parametrize("size", [3, 1500])
+def test_no_write_is_lost_between_threads(size):
+    @tj.jit
+    def step(x):
+        x += 1
+
+    x, y, gate, torn = tj.asarray(np.zeros(size, np.float32)), tj.ones(size), threading.Barrier(4), []
+    step(tj.zeros(size))
+
+    def traced():
+        gate.wait()
+        for _ in range(200):
+            step(x)
+
+    def plain():
+        mine = x
+        gate.wait()
+        for _ in range(200):
+            mine += y
+            seen = (mine * 2).numpy()
+            if (seen != seen[0]).any():
+                torn.append(seen)
+
+    threads = [threading.Thread(target=f) for f in (traced, plain, traced, plain)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert x.numpy().tolist() == [800] * size
+    assert not torn
+
+
+class Slow:
+    """Stands for `at_once.QUIET`: once, something else happens while NumPy computes."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def copy(self):
+        return self
+
+    def run(self, function, *operands):
+        *given, out = operands
+        result, action = function(*given), self.action
+        self.action = lambda: None
+        action()
+        out[...] = result
+
+
+def test_another_thread_launches_on_what_is_written(monkeypatch):
+    @tj.jit
+    def step(x):
+        x += 10
+
+    step(tj.zeros(3))
+    x = tj.asarray(np.float32([1, 2, 3]))
+    other = threading.Thread(target=step, args=(x,))
+
+    def launch():
+        other.start()
+        time.sleep(0.05)  # it has to wait for the operation
+
+    monkeypatch.setattr(at_once, "QUIET", Slow(launch))
+    x += 1
+    other.join()
+    assert x.tolist() == [12, 13, 14]
+    assert x._writable() is None  # it has been used by a launch: from now on writes are recorded
+
+
+def test_another_thread_writes_what_is_read(monkeypatch):
+    @tj.jit
+    def step(x):
+        x += 10
+
+    x = tj.asarray(np.float32([1, 2, 3]))
+    step(x)
+    x.wait()
+    other = threading.Thread(target=step, args=(x,))
+
+    def launch():
+        other.start()
+        other.join()
+
+    monkeypatch.setattr(at_once, "QUIET", Slow(launch))
+    y = x * 2  # cannot tell what it has read: reads again
+    assert y.tolist() == [42, 44, 46]

@@ -137,13 +137,14 @@ class ArrayCore:
         return self._memory
 
     def _writable(self) -> np.ndarray | None:
-        """As `_readable`, if moreover nothing uses the memory now, and no two elements are one."""
+        """As `_readable`, if moreover nobody else can use the memory while this thread holds `lock` and
+        `storage.memory_lock`, and the view can be written."""
+        if not self._storage.untouched or not self._view.writable:
+            return None
         seen = self._readable()
-        if seen is None or not (self._storage.untouched or self._storage.variable.idle):
-            return None
-        if not self._view.writable:
-            return None
-        return seen if seen.flags.c_contiguous or not self._view.overlaps_itself() else None
+        if seen is None or seen.flags.c_contiguous:
+            return seen
+        return None if self._view.overlaps_itself() else seen
 
     def _ready(self, what: str) -> None:
         """Make the content available in memory: flush what it depends on, and wait for it."""

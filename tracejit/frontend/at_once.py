@@ -4,8 +4,10 @@ Recording an operation on a few elements, and launching it later, costs many tim
 in eager code an operator is computed here, when it is called, if
 
 - its result is NumPy's bit for bit (`Trait.EXACT`), it cannot fail, and its arrays are small (`eager.SMALL`);
-- its operands are in memory: no recording has touched them, and nothing under way writes them;
-- the thread records nothing that has to know of it: no trace, no gradient, no Python task of the engine.
+- its operands are in memory: no recording has touched them, and nothing under way writes them; what it
+  writes, no launch has used yet, so that no other thread can start one meanwhile (`storage.memory_lock`);
+- the thread records nothing that has to know of it: no trace, no gradient, no Python task of the engine, nor
+  an in-place operator, which reads when it is launched.
 
 Otherwise the functions here return None (`in_place`, `write`: False) and the operation is recorded. Which of
 the two happened shows in nothing but time. Operands have one dtype here; what has to be cast is recorded.
@@ -30,7 +32,7 @@ from tracejit.frontend import eager, promotion
 from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.location import user_location
 from tracejit.frontend.recording import lock, thread
-from tracejit.frontend.storage import Storage, type_of
+from tracejit.frontend.storage import Storage, memory_lock, type_of
 from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import CPU, DTYPES, ArrayType, Device
 from tracejit.ir.view import View
@@ -51,81 +53,82 @@ _literals: dict[tuple[Any, np.dtype], np.ndarray] = {}
 
 def binary(op: Op, x1: Any, x2: Any) -> Any:
     """``op(x1, x2)``; operands may also be NumPy arrays, and one of them a Python number."""
-    if thread.trace is not None or thread.plain:
+    for x in (x1, x2):
+        if type(x) is ArrayCore.concrete and (x._storage.recording or x._view.size > eager.SMALL):
+            return None
+    if thread.plain or thread.updates or thread.trace is not None:
         return None
-    concrete = ArrayCore.concrete
-    with lock:
-        a, b = x1, x2
-        if type(x1) is concrete:
-            a = x1._readable()
-            if a is None or a.size > eager.SMALL:
-                return None
-        if type(x2) is concrete:
-            b = x2._readable()
-            if b is None or b.size > eager.SMALL:
-                return None
-        found = _operands(op, a, b)
+    with lock, memory_lock:
+        before = _writes(x1, x2)
+        a, b = _elements(x1), _elements(x2)
+        found = _operands(op, a, b) if a is not None and b is not None else None
         if found is None:
             return None
         function, result, a, b, shape = found
         out = np.empty(shape, result)
         QUIET.copy().run(function, a, b, out)
-        return new(out)
+        return new(out) if _writes(x1, x2) == before else None
 
 
 def unary(op: Op, x: Any) -> Any:
     """``op(x)``."""
-    if type(x) is not ArrayCore.concrete or thread.trace is not None or thread.plain:
+    if type(x) is not ArrayCore.concrete or thread.plain or thread.updates or thread.trace is not None:
         return None
     plan = _plan(op, (x._storage.type.dtype,))
     if plan is None:
         return None
-    with lock:
-        a = x._readable()
-        if a is None or a.size > eager.SMALL:
+    with lock, memory_lock:
+        before = _writes(x)
+        a = _elements(x)
+        if a is None:
             return None
         out = np.empty(a.shape, plan[2])
         QUIET.copy().run(plan[0], a, out)
-        return new(out)
+        return new(out) if _writes(x) == before else None
 
 
 def in_place(op: Op, x: Any, other: Any) -> bool:
     """Compute ``op(x, other)`` into the elements of `x`."""
-    if thread.trace is not None or thread.plain:
+    if thread.plain or thread.updates or thread.trace is not None:
         return False
-    with lock:
+    with lock, memory_lock:
         a = x._writable()
         if a is None or a.size > eager.SMALL:
             return False
-        b = other
-        if type(other) is ArrayCore.concrete:
-            b = other._readable()
-            if b is None or b.size > eager.SMALL:
-                return False
-        found = _operands(op, a, b)
+        before = _writes(other)
+        b = _elements(other)
+        found = _operands(op, a, b) if b is not None else None
         if found is None:
             return False
         function, result, a, b, shape = found
         if shape != a.shape or result != a.dtype:
             return False
-        QUIET.copy().run(function, a, b, a)
+        out = a if before == 0 else np.empty(shape, result)
+        QUIET.copy().run(function, a, b, out)
+        if _writes(other) != before:
+            return False
+        if out is not a:
+            a[...] = out
         return True
 
 
 def write(target: Any, value: Any) -> bool:
     """Store a number, or an array of the same dtype, into the elements of `target`."""
-    if thread.trace is not None or thread.plain:
+    if thread.plain or thread.updates or thread.trace is not None:
         return False
-    with lock:
+    with lock, memory_lock:
         a = target._writable()
         if a is None or a.size > eager.SMALL:
             return False
         if type(value) is ArrayCore.concrete:
-            b = value._readable()
-            if b is None or b.dtype != a.dtype or b.size > eager.SMALL:
+            before = _writes(value)
+            b = _elements(value)
+            if b is None or b.dtype != a.dtype or (b.shape != a.shape and _shape(a, b) != a.shape):
                 return False
-            if b.shape != a.shape and _shape(a, b) != a.shape:
-                return False
+            if before:
+                b = b.copy()
+                if _writes(value) != before:
+                    return False
         elif type(value) in WEAKEST and a.dtype.kind in WEAKEST[type(value)]:
             b = literal(value, a.dtype)
             if b is None:
@@ -138,30 +141,33 @@ def write(target: Any, value: Any) -> bool:
 
 def evaluate(op: Op, operands: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     """``op(*operands, **attrs)`` of arrays as they are, by the operator's meaning in NumPy."""
-    if thread.trace is not None or thread.plain or not _is_exact(op):
+    if thread.plain or thread.updates or thread.trace is not None or not _is_exact(op):
         return None
-    with lock:
-        arrays, types = [], []
-        for x in operands:
-            a = x._readable() if type(x) is ArrayCore.concrete else None
-            if a is None or a.size > eager.SMALL:
-                return None
-            arrays.append(a)
-            types.append(type_of(a))
+    with lock, memory_lock:
+        before = _writes(*operands)
+        arrays: list[np.ndarray] = [a for x in operands if type(a := _elements(x)) is np.ndarray]
+        if len(arrays) < len(operands):
+            return None
         try:
-            result = op.infer(*types, **attrs)
+            result = op.infer(*map(type_of, arrays), **attrs)
         except TracejitError as error:
             raise locate(error, user_location()) from None
         if isinstance(result, tuple) or result.size > eager.SMALL:
             return None
         out = np.empty(result.shape, result.dtype)
         out[...] = QUIET.copy().run(op.evaluate, *arrays, **attrs)  # may be a view of an operand
-        return new(out)
+        return new(out) if _writes(*operands) == before else None
 
 
 def full(value: Any, shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Any:
     """A new array of any size filled with a number: filling memory needs no kernel."""
-    if thread.trace is not None or thread.plain or device is not CPU or type(value) not in WEAKEST:
+    if (
+        thread.plain
+        or thread.updates
+        or thread.trace is not None
+        or device is not CPU
+        or type(value) not in WEAKEST
+    ):
         return None
     held = dtype.kind in WEAKEST[type(value)] or (type(value) is int and dtype.kind == "b")
     number = literal(value, dtype) if held else None
@@ -181,6 +187,25 @@ def new(out: np.ndarray) -> Any:
 
 
 # -- what NumPy is called with -------------------------------------------------------------------------------
+
+
+def _elements(x: Any) -> Any:
+    """The elements of a small array that are there now; other operands as they are; None otherwise."""
+    if type(x) is not ArrayCore.concrete:
+        return x
+    seen = x._readable()
+    return seen if seen is None or seen.size <= eager.SMALL else None
+
+
+def _writes(*operands: Any) -> int:
+    """How many launches that write the operands there have been: more than before, and what was read may be
+    partly old. It is 0 for operands that no launch can use meanwhile."""
+    concrete, count = ArrayCore.concrete, 0
+    for x in operands:
+        if type(x) is concrete and not x._storage.untouched and x._storage.variable is not None:
+            count += 1 + x._storage.variable.writes
+    return count
+
 
 WEAKEST = {bool: "biuf", int: "iuf", float: "f"}
 """Kinds of dtypes that hold the numbers of a type as they are."""

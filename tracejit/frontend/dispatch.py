@@ -195,6 +195,19 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
     recording.end_operation()
 
 
+def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
+    """Store ``function(target, other)`` into the elements of `target`; no other thread comes in between."""
+    other = as_operand(name, other)
+    with lock:
+        thread.updates += 1
+        try:
+            write(target, function(target, other), f"in-place {name}")
+        finally:
+            thread.updates -= 1
+        recording = eager.current(cut=False)
+    recording.end_operation()
+
+
 def _with_window(recording: Recording, target: ArrayCore, new: Value) -> Value:
     """Make the window through which `target` is written, and give `new` again: making it may flush."""
     holder = recording.new(new)
@@ -270,6 +283,9 @@ def common_shape(name: str, arrays: Sequence[ArrayCore]) -> tuple[int, ...]:
 
 def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """NumPy's broadcasting, with an error that shows the shapes."""
+    distinct = {*shapes, ()}
+    if len(distinct) <= 2:  # one shape, and scalars
+        return max(distinct, key=len)
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:

@@ -9,8 +9,9 @@ from types import FrameType
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
+FILES = 4096
 _ours: dict[str, bool] = {}
-"""Whether a file is part of the package; there are as many as files with code that ran."""
+"""Whether a file is part of the package: for so many of those whose code has run."""
 
 
 def user_location() -> str | None:
@@ -20,6 +21,8 @@ def user_location() -> str | None:
         file = frame.f_code.co_filename
         ours = _ours.get(file)
         if ours is None:
+            if len(_ours) >= FILES:
+                _ours.clear()
             ours = _ours[file] = file.startswith(_PACKAGE)
         if not ours:
             return f"{file}:{frame.f_lineno}"

@@ -6,6 +6,7 @@ alias sees them. Methods that need no copy return views.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,6 +28,8 @@ def _takes(x: Any) -> bool:
 
 
 def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    apply = functools.partial(dispatch.apply, op)
+
     def forward(self: Any, other: Any) -> Any:
         return dispatch.apply(op, self, other) if _takes(other) else NotImplemented
 
@@ -38,7 +41,7 @@ def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..
             return self
         if not _takes(other):
             return NotImplemented
-        dispatch.write(self, dispatch.apply(op, self, other), f"in-place {op.name}")
+        dispatch.in_place(op.name, apply, self, other)
         return self
 
     return forward, backward, in_place
@@ -105,7 +108,7 @@ class NDArray(ArrayCore):
     def __ipow__(self, other: Any) -> Any:
         if not _takes(other):
             return NotImplemented
-        dispatch.write(self, elementwise.pow(self, other), "in-place pow")
+        dispatch.in_place("pow", elementwise.pow, self, other)
         return self
 
     def __matmul__(self, other: Any) -> Any:
@@ -115,7 +118,7 @@ class NDArray(ArrayCore):
         return linear.matmul(other, self) if isinstance(other, np.ndarray) else NotImplemented
 
     def __imatmul__(self, other: Any) -> Any:
-        dispatch.write(self, linear.matmul(self, other), "in-place matmul")
+        dispatch.in_place("matmul", linear.matmul, self, other)
         return self
 
     def __getitem__(self, index: Any) -> Any:

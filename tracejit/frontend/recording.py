@@ -340,6 +340,7 @@ class Thread(threading.local):
         self.eager: Any = None  # the thread's `eager.EagerRecording`, made on first use
         self.trace: Any = None  # the `trace.Trace` being recorded
         self.tapes = 0
+        self.updates = 0  # how many in-place operators are being recorded: they read when they are launched
         self.plain = 0  # how many things make jitted functions run their bodies: gradients, a Python task
 
 

@@ -9,7 +9,8 @@ States of a storage:
                   is not flushed yet (then its newest content may be a value there), or None.
 
 A storage that NumPy computed (`Storage.on`) is materialised too, but takes its address and its variable only
-when the engine first asks for them: most small results are used by NumPy again, or dropped, before that.
+when somebody first asks for them: most small results are used by NumPy again, or dropped, before that. Until
+then no launch can use it, and none can start to while NumPy does, as both need `memory_lock`.
 
     s = Storage.on(np.zeros(3))
     s.untouched                     # True: no launch has used it, so there is nothing to wait for
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording import Recording
     from tracejit.ir.graph import Value
 
-_LAZY = threading.RLock()
-"""Taken to give a storage its variable: two threads that ask must get one."""
+memory_lock = threading.RLock()
+"""Held while NumPy computes on storages that no launch has used, and to give one of these its variable. Who
+holds it waits for nothing."""
 
 _types: dict[tuple[tuple[int, ...], np.dtype], ArrayType] = {}
 TYPES = 4096  # how many of them are kept
@@ -88,7 +90,7 @@ class Storage:
         if name not in ("address", "variable"):
             raise AttributeError(f"'Storage' object has no attribute {name!r}")
         address, variable = self.buffer.ctypes.data, engine.Variable()
-        with _LAZY:
+        with memory_lock:
             if self.untouched:
                 self.address, self.variable = address, variable
                 self.untouched = False
