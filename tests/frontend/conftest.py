@@ -17,7 +17,7 @@ from tracejit.ir.evaluate import evaluate
 MODES = ["evaluator", "eager", "jit"]
 
 
-def run_on_evaluator(graph, bound, places, schedule=None, *, key=None, held=None):
+def run_on_evaluator(graph, bound, places, schedule=None, *, key=None, held=None, started=None):
     """`eager.run`, by the reference evaluator."""
     for storage in places:
         storage.materialise()

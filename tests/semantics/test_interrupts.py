@@ -26,6 +26,7 @@ import pytest
 import tracejit as tj
 from tracejit import engine
 from tracejit.engine import launches, variable
+from tracejit.engine.hosts import hosts
 from tracejit.errors import OutOfBoundsError
 
 PACKAGE = os.path.dirname(tj.__file__)
@@ -436,3 +437,55 @@ def test_a_first_call_happens_wholly_or_not_at_all(body):
         if not fired:
             break
     assert happened == {True, False}
+
+
+@pytest.mark.parametrize("size", [3000, 30_000])
+def test_an_eager_flush_loses_nothing_and_does_nothing_twice(size):
+    w = tj.zeros(size)
+    for number in itertools.count():
+        w += 1
+        v = w * 2
+        fired = interrupted(v.wait, number, checks=True)
+        assert v.numpy()[[0, -1]].tolist() == [2 * (number + 1)] * 2
+        assert w.numpy()[[0, -1]].tolist() == [number + 1] * 2
+        if not fired:
+            break
+    assert number > 40
+    assert launches.IN_FLIGHT == {}
+
+
+def test_an_eager_statement_happens_or_not():
+    memory = np.zeros(3, np.float32)
+    w, x, shared = tj.zeros(3), tj.zeros(3000), tj.from_dlpack(memory)
+
+    def statement():
+        w[1:] += 1
+
+    def visible():
+        shared[...] = shared + 1
+
+    def lazy():
+        x[1:] += 1
+        x.wait()
+
+    everywhere(statement, w.tolist, lambda: [0] + [v + 1 for v in w.tolist()[1:]], checks=True)
+    everywhere(lazy, lambda: x.tolist()[-2:], lambda: [v + 1 for v in x.tolist()[-2:]], checks=True)
+    everywhere(visible, shared.tolist, lambda: [v + 1 for v in shared.tolist()], checks=True)
+    assert memory.tolist() == shared.tolist()
+
+
+def test_threads_are_started_after_an_interrupt():
+    ran, ordered = [], engine.Variable()
+
+    def push():
+        engine.push(lambda: ran.append(1), writes=[ordered])
+
+    for number in itertools.count(0, 3):
+        hosts.stop(10)
+        fired = interrupted(push, number, checks=True, within=(PACKAGE, threading.__file__))
+        push()
+        engine.wait(ordered)
+        if not fired:
+            break
+    assert number > 60
+    assert len(ran) > number // 3

@@ -200,10 +200,16 @@ class Hosts:
                 name = f"tracejit {thread.name}"
                 python = threading.Thread(target=self._serve, args=(thread,), name=name, daemon=True)
                 self._threads[thread] = python
-                python.start()
+                try:
+                    python.start()
+                except BaseException:  # an interrupt: if the thread runs nevertheless, it says so itself
+                    del self._threads[thread]
+                    raise
 
     def _serve(self, thread: Thread) -> None:
         threads.adopt(thread)
+        with LOCK:
+            self._threads[thread] = threading.current_thread()
         while True:
             _run_next(thread, LONG * 1_000_000_000)
             settle()

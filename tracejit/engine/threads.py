@@ -161,8 +161,13 @@ class Workers:
         thread = Thread(f"worker {index}")
         thread.words[THREAD_HOME >> 3] = HOMES[(index + 1) % SHARES]
         python = threading.Thread(target=_work, args=(thread,), name=f"tracejit worker {index}", daemon=True)
-        python.start()
         self._running.append((thread, python))
+        try:
+            python.start()
+        except BaseException:  # an interrupt
+            if not python.is_alive():
+                self._running.pop()
+            raise
 
     def set(self, count: int) -> None:
         """Stop the workers after their current tasks; the next launch starts `count` of them."""

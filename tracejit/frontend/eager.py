@@ -107,8 +107,8 @@ class EagerRecording(KeptRecording):
     def end_operation(self) -> None:
         """What touches memory that Python can see happens at once, before Python looks or changes it."""
         if self.due and self.marks_storages and not in_operation():
-            self.due = False
             self.flush()
+            self.due = False
 
     def share(self, one: Storage, other: Storage) -> bool:
         """Whether two storages lie on the same memory: parts of one, or both visible to Python there."""
@@ -137,11 +137,19 @@ class EagerRecording(KeptRecording):
     def flush(self) -> None:
         """Launch what was recorded, and wait for what Python can see of it. Never called with `lock`."""
         self.launch()
-        while self.unfinished:
-            engine.wait(self.unfinished.pop(), exclusive=True)
+        unfinished, self.unfinished = self.unfinished, []
+        try:
+            for variable in unfinished:
+                engine.wait(variable, exclusive=True)
+        except BaseException:
+            engine.succeeded(*unfinished, exclusive=True)  # an interrupt waits for them, too
+            raise
 
     def launch(self) -> None:
-        """Launch what was recorded; who holds `lock` sees to it that `end_operation` is called later."""
+        """Launch what was recorded; who holds `lock` sees to it that `end_operation` is called later.
+
+        An interrupt comes before, and the recording stays as it is, or after, and it has been launched.
+        """
         if not self.inputs and not self.nodes:
             return  # without the lock: a thread that holds it may wait for the task that ends here
         with lock:
@@ -152,25 +160,38 @@ class EagerRecording(KeptRecording):
             before = self.count_writes() if self.tapes else {}
             if self.tapes:
                 places += self.keep(outputs, written)
-            if places or written or any(node.op.has(Trait.ORDERED) for node in self.nodes):
-                key = self.key(outputs)  # type: ignore[arg-type]
-                graph = self.finish(outputs)  # type: ignore[arg-type]
-                try:
-                    seen = run(graph, self.bound, places, key=key, held=self.held)
-                except BaseException as error:
+            started: list[int] = []
+            windows: dict[Storage, list[Window]] = {}
+            try:
+                if places or written or any(node.op.has(Trait.ORDERED) for node in self.nodes):
+                    key = self.key(outputs)  # type: ignore[arg-type]
+                    graph = self.finish(outputs)  # type: ignore[arg-type]
+                    seen = run(graph, self.bound, places, key=key, held=self.held, started=started)
+                    started += (1,)
+                    self.unfinished += seen
+                    self.due |= bool(seen)
+                self._forget(before, windows)
+            except BaseException as error:
+                if started:
+                    self._forget(before, windows)
+                elif isinstance(error, Exception):
                     self._abandon(places, error)
-                    raise
-                self.unfinished += seen
-                self.due |= bool(seen)
-            windows = self.kept_windows(before) if self.tapes else {}
-            for storage in self.windows:
-                if storage.recording is self:
-                    storage.recording = None
-            self.reset()
-            for storage, kept_windows in windows.items():
-                if storage.recording is None:  # else another thread has it by now
-                    storage.recording = self
-                self.windows[storage] = kept_windows
+                else:
+                    _take_back(places, outputs, self)
+                raise
+
+    def _forget(self, before: dict[Storage, int], windows: dict[Storage, list[Window]]) -> None:
+        """After a launch: begin anew, with the `windows` that gradients follow. May be done twice."""
+        if self.tapes and not windows:
+            windows |= self.kept_windows(before)
+        for storage in self.windows:
+            if storage.recording is self:
+                storage.recording = None
+        self.reset()
+        for storage, kept_windows in windows.items():
+            if storage.recording is None:  # else another thread has it by now
+                storage.recording = self
+            self.windows[storage] = kept_windows
 
     def _abandon(self, places: list[Storage], error: BaseException) -> None:
         """Nothing of this recording was computed: forget it; whoever looks at its arrays gets the error."""
@@ -189,6 +210,14 @@ class EagerRecording(KeptRecording):
             if storage.recording is self:
                 storage.recording = None
         self.reset()
+
+
+def _take_back(places: list[Storage], values: list[Any], recording: EagerRecording) -> None:
+    """Nothing was launched: the storages that were given memory for it hold values of the recording again."""
+    for storage, value in zip(places, values, strict=True):
+        storage.buffer = storage.variable = None
+        storage.address = 0
+        storage.pending, storage.recording = value, recording
 
 
 def eager() -> EagerRecording:

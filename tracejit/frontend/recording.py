@@ -122,20 +122,28 @@ class Recording(Builder):
     # -- values ----------------------------------------------------------------------------------------------
 
     def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
-        """As `Builder.emit`; kept values of an earlier recording become inputs."""
+        """As `Builder.emit`; kept values of an earlier recording become inputs. An interrupt adds nothing."""
         defined, structure = self.defined, self.structure
         for value in inputs:
             if value not in defined:
                 self.adopt(value)
-        result = self.append(op, inputs, location or user_location(), attrs)
-        structure.append(op)
-        for value in inputs:
-            structure.append(defined[value])
-        for name, attribute in attrs.items():
-            structure += (name, repr(attribute) if attribute.__class__ is float else attribute)
-        for value in self.nodes[-1].outputs:
-            defined[value] = len(defined)
-            self.bytes += value.type.nbytes
+        nodes, parts = len(self.nodes), len(structure)
+        try:
+            result = self.append(op, inputs, location or user_location(), attrs)
+            structure.append(op)
+            for value in inputs:
+                structure.append(defined[value])
+            for name, attribute in attrs.items():
+                structure += (name, repr(attribute) if attribute.__class__ is float else attribute)
+            for value in self.nodes[-1].outputs:
+                defined[value] = len(defined)
+                self.bytes += value.type.nbytes
+        except BaseException:
+            for node in self.nodes[nodes:]:
+                for value in node.outputs:
+                    defined.pop(value, None)
+            del self.nodes[nodes:], structure[parts:]
+            raise
         return result
 
     def adopt(self, value: Value) -> None:
@@ -148,11 +156,13 @@ class Recording(Builder):
         self._add_input(value, bound)
 
     def _add_input(self, value: Value, bound: Place | Number) -> None:
-        self.inputs.append(value)
-        self.bound.append(bound)
-        self.defined[value] = len(self.defined)
-        kind = value.type
-        self.structure += (None, kind.shape, kind.dtype, kind.device.kind, kind.device.index)
+        kind, number = value.type, len(self.defined)
+        part = (None, kind.shape, kind.dtype, kind.device.kind, kind.device.index)
+        # From here on nothing is called, so no interrupt comes between these.
+        self.inputs += (value,)
+        self.bound += (bound,)
+        self.defined[value] = number
+        self.structure += part
 
     def literal(self, number: Any, dtype: np.dtype) -> Value:
         """A number written in the program: part of the graph."""
@@ -171,8 +181,9 @@ class Recording(Builder):
         key = (source or repr(source), source.__class__, dtype)  # 0.0 and -0.0 are equal
         value = self.scalars.get(key)
         if value is None:
-            value = self.scalars[key] = Value(number_type(dtype))
+            value = Value(number_type(dtype))
             self._add_input(value, number)
+            self.scalars[key] = value
         return value
 
     # -- storages --------------------------------------------------------------------------------------------
@@ -234,8 +245,8 @@ class Recording(Builder):
             shape = kind.shape
         value = Value(kind if shape == kind.shape else ArrayType(shape, kind.dtype, kind.device))
         window = Window(storage, lo, hi, value)
-        windows.append(window)
         self._add_input(value, window)
+        windows.append(window)
         return window
 
     def read(self, storage: Storage, wanted: View) -> Value:
