@@ -52,6 +52,10 @@ MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a check may raise when a call is not of the signature."""
 
 
+_serials = itertools.count(1)
+"""Tell the sources of replay functions apart; an address would come again."""
+
+
 def release(storage: Storage) -> None:
     """Flush the eager recording that has touched `storage`."""
     holder = storage.recording
@@ -161,7 +165,7 @@ class Source:
     def function(self, name: str) -> Any:
         """Compile the lines into ``replay(args, kwargs)``; its source is registered with `linecache`."""
         text = self.text
-        filename = f"<tracejit replay of {name} #{id(self):x}>"
+        filename = f"<tracejit replay of {name} #{next(_serials)}>"
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
         exec(compile(text, filename, "exec"), self.names)
         replay = self.names["replay"]
