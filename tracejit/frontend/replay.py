@@ -20,7 +20,8 @@ microseconds:
 
 `Source` collects its lines and constants. `Source.array` emits the checks of one array. An error in a check
 (an attribute that is gone, a division by zero) is a miss as well: the body runs, and raises where it does.
-Nothing after the checks can fail because of the arguments, so a replay that raises has changed nothing.
+Nothing after the checks can fail because of the arguments, so a replay that raises has changed nothing. An
+interrupt may come anywhere: what follows the launch is done nevertheless (see `actions`).
 """
 
 from __future__ import annotations
