@@ -19,15 +19,16 @@ from tracejit.engine.lifecycle import drain
 from tracejit.engine.machine import processors
 from tracejit.engine.memory import Buffer, Pool, Statistics, pool
 from tracejit.engine.profiler import Event, Profile, Recording
-from tracejit.engine.program import PROGRAMS, Program
+from tracejit.engine.program import FINISHED, PROGRAMS, Program
 from tracejit.engine.push import push
 from tracejit.engine.task import ARENA, FRESH, NUMBER, OVERWRITE, READ, WRITE, Task
 from tracejit.engine.threads import held, set_workers, workers
-from tracejit.engine.variable import Variable, succeeded, wait, wait_all
+from tracejit.engine.variable import Variable, succeeded, wait, wait_all, wait_for
 
 __all__ = [
     "ARENA",
     "AROUND_TASKS",
+    "FINISHED",
     "FRESH",
     "NUMBER",
     "OVERWRITE",
@@ -53,6 +54,7 @@ __all__ = [
     "succeeded",
     "wait",
     "wait_all",
+    "wait_for",
     "workers",
 ]
 

@@ -114,7 +114,8 @@ class Program:
         packed:  one int64 per argument (an address, or the bits of a number), then per argument the address
                  of its variable (0: nothing to order), in native byte order
         keep:    is referred to until the launch has ended: buffers and variables of all its arguments
-        started: an empty list, which is empty no longer once the launch has been made, whatever is raised
+        started: an empty list, which is empty no longer once the launch has been made, whatever is raised;
+                 it holds FINISHED if the launch has ended already, and none of its tasks has failed
         """
         if len(packed) != self._packed_bytes:
             raise ArgumentError(f"launch: expected {self._packed_bytes} packed bytes, got {len(packed)}")

@@ -95,12 +95,6 @@ class Variable:
         return words[VARIABLE_PUSHED >> 3] == words[VARIABLE_DONE >> 3] and words[VARIABLE_POISON >> 3] == 0
 
     @property
-    def idle(self) -> bool:
-        """Whether nothing pushed so far uses this any more, and no failure is to be told. Does not wait."""
-        words = self._words
-        return not (words[VARIABLE_HEAD >> 3] or words[VARIABLE_POISON >> 3] or words[VARIABLE_FAILURE >> 3])
-
-    @property
     def writes(self) -> int:
         """How many tasks and launches that write this have been pushed so far."""
         return int(self._words[VARIABLE_PUSHED >> 3])
@@ -134,6 +128,14 @@ def wait(variable: Variable, *, exclusive: bool = False) -> None:
         while sequence := native.calls().observe(ENGINE.address, variable.address):
             if words[VARIABLE_POISON >> 3] == sequence or not failures.told(sequence):
                 raise find_failure(sequence)
+
+
+def wait_for(*variables: Variable) -> None:
+    """`wait` for each of the variables; those that nothing uses cost next to nothing."""
+    for variable in variables:
+        words = variable._words
+        if words[VARIABLE_HEAD >> 3] or words[VARIABLE_POISON >> 3] or words[VARIABLE_FAILURE >> 3]:
+            wait(variable)
 
 
 def _block(variable: Variable, exclusive: bool) -> None:

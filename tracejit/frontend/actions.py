@@ -53,6 +53,7 @@ def emit(
     source.names.update(
         allocate=engine.pool.allocate, Variable=engine.Variable, wait=engine.wait, release=release,
         launch=check.launcher(schedule, graph), pack=schedule.pack.pack, succeeded=engine.succeeded,
+        wait_for=engine.wait_for, FINISHED=engine.FINISHED,
     )  # fmt: skip
     actions += [f"if {name}.recording is not None: release({name})" for name in names]
     actions += [f"{name} = {expression}" for name, expression in arguments.copies]
@@ -66,7 +67,7 @@ def emit(
     if results.lines and can_fail(graph):
         written = sorted({arguments.arrays[w.storage][0] for w in trace.written()})
         fallible = [*results.names.values(), *written]
-        actions += [f"wait({name}.variable)" for name in written]  # older failures are not this call's
+        actions.append(f"wait_for({_variables(written)})")  # older failures are not this call's
     after = _write_back(results.lines, fallible, names)
     take, give_back = _draws(trace, source)
     if not after and not take:
@@ -79,7 +80,8 @@ def emit(
     actions += [*(["    else:"] if take else []), *_indented(_indented(give_back)), "    raise"]
     if names:
         actions.append(f"if shared: {'; '.join(f'wait({n}.variable, exclusive=True)' for n in names)}")
-    actions += [f"wait({name}.variable)" for name in fallible]
+    if fallible:
+        actions.append(f"if FINISHED not in started: wait_for({_variables(fallible)})")
 
 
 def _draws(trace: Trace, source: Source) -> tuple[list[str], list[str]]:
@@ -96,11 +98,14 @@ def _write_back(lines: list[str], fallible: list[str], names: list[str]) -> list
     """What follows a launch: write back, and wait for memory that Python can see."""
     after = list(lines)
     if fallible:
-        after = [f"if succeeded({', '.join(f'{n}.variable' for n in fallible)}):", *_indented(lines)]
+        after = [f"if FINISHED in started or succeeded({_variables(fallible)}):", *_indented(lines)]
     if names:
-        variables = ", ".join(f"{n}.variable" for n in names)
-        after.append(f"if shared: succeeded({variables}, exclusive=True)")
+        after.append(f"if shared: succeeded({_variables(names)}, exclusive=True)")
     return after
+
+
+def _variables(names: Iterable[str]) -> str:
+    return ", ".join(f"{name}.variable" for name in names)
 
 
 def _again(lines: list[str]) -> list[str]:
