@@ -80,7 +80,7 @@ class Gemm(enum.IntEnum):
     EPILOGUE_BLOCK = 22
     IN_SCRATCH = 23  # 1: C counts bytes from the start of the scratch memory
     ADD = 24  # 1: C += A @ B
-    TILED = 25  # 1: by `tracejit.kernels.gemm_tiles` instead of BLAS
+    TILED = 25  # 1: by `tracejit.kernels.gemm_tiles` instead of BLAS, where the machine allows it
 
 
 class Operand(NamedTuple):

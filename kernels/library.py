@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 
 from tracejit.kernels.blas import Gemm
 from tracejit.kernels.blocks import Copy, ScatterAdd
-from tracejit.kernels.gemm_tiles import make_tiled_product
+from tracejit.kernels.gemm_tiles import are_worth_it, make_tiled_product
 from tracejit.kernels.memory import call_kernel, pointer, slot
 from tracejit.kernels.target import subroutine
 
@@ -135,13 +135,11 @@ def clear(c, n, r0, r1, c0, c1, dtype):
 
 
 def make_blas_product(dtype, itemsize):
-    """A panel of one product by BLAS, or in register tiles if the block says so.
+    """A panel of one product by BLAS.
 
     A single row or column goes to ``gemv``, ten times faster than ``gemm`` there. It adds to zeros: versions
     of OpenBLAS have differed on whether ``beta = 0`` reads the result.
     """
-
-    tiled = make_tiled_product(dtype, itemsize)
 
     @subroutine
     def product(block, a, b, c, r0, r1, c0, c1):
@@ -153,9 +151,6 @@ def make_blas_product(dtype, itemsize):
         a, b, c = a + itemsize * r0 * a_down, b + itemsize * c0 * b_across, c + itemsize * (r0 * n + c0)
         rows, columns = r1 - r0, c1 - c0
         add = slot(block, Gemm.ADD) != 0
-        if slot(block, Gemm.TILED) != 0:
-            tiled(a, a_down, a_across, b, b_down, c, n, rows, columns, k, add)
-            return
         if (k == 0 or m == 1 or n == 1) and not add:
             clear(c, n, 0, rows, 0, columns, dtype)
         if k == 0:
@@ -174,6 +169,30 @@ def make_blas_product(dtype, itemsize):
                 add_gemm(entry, call, dtype)
             else:
                 call_gemm(entry, call, dtype)
+
+    return product
+
+
+def make_float_product(dtype, itemsize):
+    """A panel of one product in register tiles if the block says so, else by BLAS, as on all machines whose
+    registers are too small for tiles that pay.
+    """
+    by_blas = make_blas_product(dtype, itemsize)
+    if not are_worth_it():
+        return by_blas
+    tiled = make_tiled_product(dtype, itemsize)
+
+    @subroutine
+    def product(block, a, b, c, r0, r1, c0, c1):
+        if slot(block, Gemm.TILED) == 0:
+            by_blas(block, a, b, c, r0, r1, c0, c1)
+            return
+        n, k, add = slot(block, Gemm.N), slot(block, Gemm.K), slot(block, Gemm.ADD) != 0
+        a_down, a_across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED)
+        b_down = slot(block, Gemm.B_LEADING)
+        left, right = a + itemsize * r0 * a_down, b + itemsize * c0
+        target = c + itemsize * (r0 * n + c0)
+        tiled(left, a_down, a_across, right, b_down, target, n, r1 - r0, c1 - c0, k, add)
 
     return product
 
@@ -301,7 +320,7 @@ def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
     if kernel == "scatter_add":
         return make_scatter_add(stored, itemsize, add)
     if scalar in (float32, float64):
-        return make_gemm(make_blas_product(stored, itemsize), itemsize)
+        return make_gemm(make_float_product(stored, itemsize), itemsize)
     return make_gemm(make_loop_product(stored, itemsize, multiply_add), itemsize)
 
 
