@@ -48,7 +48,7 @@ def surroundings(peers: Iterable[str], settings: dict[str, Any]) -> dict[str, An
             "processor": _processor(),
             "processors": os.cpu_count(),
             "memory GiB": round(memory, 1),
-            "system": platform.platform(),
+            "system": f"{platform.system()} on {platform.machine()}, {' '.join(platform.libc_ver())}",
             "load at start": os.getloadavg()[0],
         },
         "versions": {
