@@ -22,6 +22,17 @@ def few_signatures(monkeypatch):
     monkeypatch.setattr(config, "signatures", LIMIT)
 
 
+def files_of(name):
+    """How many replay functions of `name` linecache knows when the next function has been made."""
+
+    @tj.jit
+    def another_step(x):
+        return x
+
+    another_step(tj.ones(1))
+    return sum(name in file for file in linecache.cache)
+
+
 def test_signatures_that_were_dropped_are_forgotten():
     @tj.jit
     def numbered_step(x, n):
@@ -34,7 +45,7 @@ def test_signatures_that_were_dropped_are_forgotten():
     gc.collect()
     assert numbered_step.cache_info().traces == 4 * LIMIT
     assert [e() is not None for e in entries] == [False] * 3 * LIMIT + [True] * LIMIT
-    assert sum("numbered_step" in name for name in linecache.cache) == LIMIT
+    assert files_of("numbered_step") == LIMIT
     assert f"{3 * LIMIT} dropped" in numbered_step.explain()
 
 
@@ -108,7 +119,20 @@ def test_a_function_that_is_gone_leaves_nothing():
     gone = make()
     gc.collect()
     assert [reference() for reference in gone] == [None, None]
-    assert not any("passing_step" in name for name in linecache.cache)
+    assert files_of("passing_step") == 0
+
+
+def test_finalizers_leave_the_files_that_somebody_walks_through():
+    @tj.jit
+    def walked_step(x):
+        return x + 1
+
+    walked_step(tj.ones(2))
+    before = list(linecache.cache)
+    del walked_step
+    gc.collect()
+    assert all(name in linecache.cache for name in before)  # as `linecache.checkcache` expects
+    assert files_of("walked_step") == 0
 
 
 def test_schedules_of_eager_code_are_bounded(monkeypatch):

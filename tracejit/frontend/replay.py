@@ -30,6 +30,7 @@ import itertools
 import linecache
 import math
 import weakref
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,10 @@ MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 _serials = itertools.count(1)
+_gone: deque[str] = deque()
+"""Files of functions that are gone. The next function takes them out of `linecache`; a finalizer must not, as
+it may run while somebody walks through that.
+"""
 """Tell the sources of replay functions apart; an address would come again."""
 
 
@@ -166,11 +171,13 @@ class Source:
     def function(self, name: str) -> Any:
         """Compile the lines into ``replay(args, kwargs)``; its source is registered with `linecache`."""
         text = self.text
+        while _gone:
+            linecache.cache.pop(_gone.popleft(), None)
         filename = f"<tracejit replay of {name} #{next(_serials)}>"
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
         exec(compile(text, filename, "exec"), self.names)
         replay = self.names["replay"]
-        weakref.finalize(replay, linecache.cache.pop, filename, None)
+        weakref.finalize(replay, _gone.append, filename)
         return replay
 
     @property
