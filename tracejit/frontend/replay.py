@@ -42,6 +42,13 @@ from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 
 
+def _next_gone() -> str | None:
+    try:
+        return _gone.popleft()
+    except IndexError:  # another thread may have taken the last one
+        return None
+
+
 class _Miss:
     """What a replay function returns when the call is not of its signature."""
 
@@ -171,8 +178,8 @@ class Source:
     def function(self, name: str) -> Any:
         """Compile the lines into ``replay(args, kwargs)``; its source is registered with `linecache`."""
         text = self.text
-        while _gone:
-            linecache.cache.pop(_gone.popleft(), None)
+        for gone in iter(_next_gone, None):
+            linecache.cache.pop(gone, None)
         filename = f"<tracejit replay of {name} #{next(_serials)}>"
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
         exec(compile(text, filename, "exec"), self.names)
