@@ -12,12 +12,17 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
+import pathlib
 import statistics
+import sys
 import time
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 from sklearn.datasets import load_digits
 
 import tracejit as tj
@@ -25,6 +30,8 @@ import tracejit as tj
 SIZES = (64, 256, 128, 10)
 BATCH = 64
 MOMENTUM = 0.9
+COMMAND = os.path.relpath(pathlib.Path(sys.executable).with_name("tracejit"))
+"""How to call the command of the environment that this runs in."""
 
 
 def forward(params, x):
@@ -155,28 +162,23 @@ def report(console, accuracy, ours, numpys, loss, loss_by_hand, difference) -> N
         else f"compile {first.compile * 1e3:.0f} ms: {info.kernels_compiled} kernels compiled, "
         f"{info.kernels_loaded} from the store"
     )
-    console.print(f"held-out accuracy   {accuracy:.4f}")
-    console.print(
-        f"first call          {first.total * 1e3:.0f} ms = record {first.record * 1e3:.0f} ms + {source} + "
-        f"run {first.run * 1e3:.1f} ms"
-    )
-    console.print(
-        f"a step, median      {replay:.0f} us replayed, {numpy:.0f} us by hand in NumPy "
-        f"({numpy / replay:.1f} times as long)"
-    )
-    console.print(
-        f"last loss           {loss:.6f} and {loss_by_hand:.6f} (never more than {difference:.0e} apart)"
-    )
-    console.print(
-        f"fusion              {schedule.operations} recorded operations became {len(schedule.tasks)} tasks "
-        f"of {len(schedule.kernels)} kernels"
-    )
-    console.print(
-        f"intermediate memory {schedule.planned_bytes:,} bytes planned, {schedule.naive_bytes:,} naive"
-    )
-    console.print(
-        "look inside         tracejit cache list; train_step.explain(); print(train_step.schedules()[0])"
-    )
+    lines = {
+        "held-out accuracy": f"{accuracy:.4f}",
+        "first call": f"{first.total * 1e3:.0f} ms: record {first.record * 1e3:.0f} ms, {source}, "
+        f"run {first.run * 1e3:.1f} ms",
+        "a step, median": f"{replay:.0f} us replayed, {numpy:.0f} us by hand in NumPy "
+        f"({numpy / replay:.1f} times as long)",
+        "last loss": f"{loss:.6f} and {loss_by_hand:.6f} (never more than {difference:.0e} apart)",
+        "fusion": f"{schedule.operations} recorded operations became {len(schedule.tasks)} tasks of "
+        f"{len(schedule.kernels)} kernels",
+        "intermediate memory": f"{schedule.planned_bytes:,} bytes planned, {schedule.naive_bytes:,} naive",
+        "the kernels": f"{COMMAND} cache list, {COMMAND} cache show NAME",
+        "in Python": "train_step.explain(), train_step.schedules(), train_step.kernels()",
+    }
+    table = Table.grid(padding=(0, 2))
+    for name, fact in lines.items():
+        table.add_row(name, escape(fact))
+    console.print(table)
 
 
 if __name__ == "__main__":

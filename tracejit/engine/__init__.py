@@ -23,7 +23,7 @@ from tracejit.engine.program import FINISHED, PROGRAMS, Program
 from tracejit.engine.push import push
 from tracejit.engine.task import ARENA, FRESH, NUMBER, OVERWRITE, READ, WRITE, Task
 from tracejit.engine.threads import held, set_workers, workers
-from tracejit.engine.variable import Variable, succeeded, wait, wait_all, wait_for
+from tracejit.engine.variable import Variable, succeeded, wait, wait_all
 
 __all__ = [
     "ARENA",
@@ -54,7 +54,6 @@ __all__ = [
     "succeeded",
     "wait",
     "wait_all",
-    "wait_for",
     "workers",
 ]
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from tracejit.engine import failures, native, threads
 from tracejit.engine.launches import find_failure, note_running, reap
+from tracejit.engine.machine import ORDERED
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.errors import EngineError
 from tracejit.kernels.executor_layout import (
@@ -109,47 +110,41 @@ class Variable:
         return failures.peek(sequence)
 
 
-def wait(variable: Variable, *, exclusive: bool = False) -> None:
-    """Wait until everything pushed so far that writes `variable` has ended; raise if one of them failed.
+def wait(*variables: Variable, exclusive: bool = False) -> None:
+    """Wait until everything pushed so far that writes `variables` has ended; raise if one of them failed.
 
     A failed Python task leaves its variables poisoned, and every wait raises until a later write succeeds. A
     failed launch of kernels keeps the contents of what existed before it: a wait for that raises only if no
-    wait has raised the failure yet. With `exclusive`, wait until nothing uses the variable at all, so that
-    the caller may write its memory. Ctrl-C works.
+    wait has raised the failure yet. With `exclusive`, wait until nothing uses the variables at all, so that
+    the caller may write their memory. Ctrl-C works.
 
     Inside a Python task, what the task itself reads or writes is ready, and such a wait returns at once.
     """
-    if not native.loaded():
-        return  # nothing has ever been launched
-    _block(variable, exclusive)
-    reap()
-    words: Any = variable._words
-    if words[VARIABLE_FAILURE >> 3] or words[VARIABLE_POISON >> 3]:
+    if succeeded(*variables, exclusive=exclusive):
+        return
+    for variable in variables:
+        words: Any = variable._words
         while sequence := native.calls().observe(ENGINE.address, variable.address):
             if words[VARIABLE_POISON >> 3] == sequence or not failures.told(sequence):
                 raise find_failure(sequence)
 
 
-def wait_for(*variables: Variable) -> None:
-    """`wait` for each of the variables; those that nothing uses cost next to nothing."""
-    for variable in variables:
-        words = variable._words
-        if words[VARIABLE_HEAD >> 3] or words[VARIABLE_POISON >> 3] or words[VARIABLE_FAILURE >> 3]:
-            wait(variable)
-
-
-def _block(variable: Variable, exclusive: bool) -> None:
-    task = threads.current().task
-    if task is None or variable.address not in task.variables():
-        threads.block(UNUSED if exclusive else WRITTEN, variable.address)
-
-
 def succeeded(*variables: Variable, exclusive: bool = False) -> bool:
     """Wait as `wait` does, but raise no failure: whether there is none that a wait would raise."""
+    if not native.loaded():
+        return True  # nothing has ever been launched
+    task = threads.current().task
     for variable in variables:
-        _block(variable, exclusive)
+        if ORDERED and variable._words[VARIABLE_HEAD >> 3] == 0:
+            continue  # nothing uses it
+        if task is None or variable.address not in task.variables():
+            threads.block(UNUSED if exclusive else WRITTEN, variable.address)
     reap()
-    return not any(v._words[VARIABLE_FAILURE >> 3] or v._words[VARIABLE_POISON >> 3] for v in variables)
+    for variable in variables:
+        words = variable._words
+        if words[VARIABLE_FAILURE >> 3] or words[VARIABLE_POISON >> 3]:
+            return False
+    return True
 
 
 def wait_all() -> None:

@@ -53,7 +53,7 @@ def emit(
     source.names.update(
         allocate=engine.pool.allocate, Variable=engine.Variable, wait=engine.wait, release=release,
         launch=check.launcher(schedule, graph), pack=schedule.pack.pack, succeeded=engine.succeeded,
-        wait_for=engine.wait_for, FINISHED=engine.FINISHED,
+        FINISHED=engine.FINISHED,
     )  # fmt: skip
     actions += [f"if {name}.recording is not None: release({name})" for name in names]
     actions += [f"{name} = {expression}" for name, expression in arguments.copies]
@@ -67,7 +67,7 @@ def emit(
     if results.lines and can_fail(graph):
         written = sorted({arguments.arrays[w.storage][0] for w in trace.written()})
         fallible = [*results.names.values(), *written]
-        actions.append(f"wait_for({_variables(written)})")  # older failures are not this call's
+        actions.append(f"wait({_variables(written)})")  # older failures are not this call's
     after = _write_back(results.lines, fallible, names)
     take, give_back = _draws(trace, source)
     if not after and not take:
@@ -79,9 +79,9 @@ def emit(
     actions += ["    if started:", *_indented(_indented(_again(after) or ["pass"]))]
     actions += [*(["    else:"] if take else []), *_indented(_indented(give_back)), "    raise"]
     if names:
-        actions.append(f"if shared: {'; '.join(f'wait({n}.variable, exclusive=True)' for n in names)}")
+        actions.append(f"if shared: wait({_variables(names)}, exclusive=True)")
     if fallible:
-        actions.append(f"if FINISHED not in started: wait_for({_variables(fallible)})")
+        actions.append(f"if FINISHED not in started: wait({_variables(fallible)})")
 
 
 def _draws(trace: Trace, source: Source) -> tuple[list[str], list[str]]:

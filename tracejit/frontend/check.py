@@ -35,14 +35,13 @@ def launcher(schedule: Any, graph: Graph) -> Launch:
 
 
 def _checked(schedule: Any, graph: Graph, packed: bytes, keep: Any, started: list[int] | None = None) -> None:
-    for storage in keep:
-        engine.wait(storage.variable, exclusive=True)
+    variables = [storage.variable for storage in keep]
+    engine.wait(*variables, exclusive=True)
     values = [_argument(packed, i, v.type, keep) for i, v in enumerate((*graph.inputs, *graph.outputs))]
     count = len(graph.inputs)
     before = [np.array(v) for v in values[:count]]
     schedule.launch(packed, keep, started)
-    for storage in keep:
-        engine.wait(storage.variable)
+    engine.wait(*variables)
     places = dict(zip(graph.inputs, values[:count], strict=True))
     results = [*values[count:], *(places[e.target] for e in graph.effects)]
     outputs, effects = evaluate(_without_callbacks(graph), before)

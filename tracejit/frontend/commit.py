@@ -32,11 +32,10 @@ def launch(
     fallible: the launch may fail, and nothing is to be written back then; its failure is raised.
     """
     written = [window.storage for window in trace.written()] if fallible else []
-    for storage in written:
-        engine.wait(storage.variable)  # older failures are not this call's
+    engine.wait(*(storage.variable for storage in written))  # older failures are not this call's
     used = [bound.storage for bound in trace.bound if isinstance(bound, Place)]
     shared = [storage.variable for storage in used if storage.shared]
-    checked = [*outputs, *written] if fallible else []
+    checked = [*outputs, *written] if fallible else []  # outputs get their variables with the launch
     started: list[int] = []
 
     def finish() -> None:
@@ -54,7 +53,5 @@ def launch(
         else:
             trace.give_back_draws()
         raise
-    for variable in shared:
-        engine.wait(variable, exclusive=True)
-    for storage in checked:
-        engine.wait(storage.variable)
+    engine.wait(*shared, exclusive=True)
+    engine.wait(*(storage.variable for storage in checked))

@@ -139,8 +139,7 @@ class EagerRecording(KeptRecording):
         self.launch()
         unfinished, self.unfinished = self.unfinished, []
         try:
-            for variable in unfinished:
-                engine.wait(variable, exclusive=True)
+            engine.wait(*unfinished, exclusive=True)
         except BaseException:
             engine.succeeded(*unfinished, exclusive=True)  # an interrupt waits for them, too
             raise
@@ -265,8 +264,7 @@ def _in_task() -> Iterator[None]:
     finally:
         try:
             flush()
-            for variable in held.values():
-                engine.wait(variable, exclusive=True)
+            engine.wait(*held.values(), exclusive=True)
         finally:
             thread.eager, thread.trace, thread.tapes = outer
             thread.plain -= 1

@@ -42,13 +42,6 @@ from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 
 
-def _next_gone() -> str | None:
-    try:
-        return _gone.popleft()
-    except IndexError:  # another thread may have taken the last one
-        return None
-
-
 class _Miss:
     """What a replay function returns when the call is not of its signature."""
 
@@ -62,11 +55,19 @@ MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 _serials = itertools.count(1)
+"""Tell the sources of replay functions apart; an address would come again."""
+
 _gone: deque[str] = deque()
 """Files of functions that are gone. The next function takes them out of `linecache`; a finalizer must not, as
 it may run while somebody walks through that.
 """
-"""Tell the sources of replay functions apart; an address would come again."""
+
+
+def _next_gone() -> str | None:
+    try:
+        return _gone.popleft()
+    except IndexError:  # another thread may have taken the last one
+        return None
 
 
 def release(storage: Storage) -> None:
