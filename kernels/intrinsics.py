@@ -6,11 +6,13 @@ Each word has two meanings, that must agree: what it emits on a `Lane`, and what
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from llvmlite import binding as llvm
 from llvmlite import ir
 
 from tracejit.kernels.lane import LLVM_TYPE, WIDTH, Lane, dtype_of, word
@@ -167,6 +169,27 @@ def smaller(x: Any, y: Any) -> Any:
     zeros = floating(bits(x) | bits(y))
     number = select(x == y, zeros, select(x < y, x, y))
     return select(x != x, x, number)
+
+
+@functools.cache
+def _has_ldexp() -> bool:
+    return bool(llvm.get_host_cpu_features().get("avx512dq"))
+
+
+def can_scale(x: Any) -> bool:
+    """Whether there is an instruction for `ldexp` of `x`, which is a call of the C library otherwise."""
+    return isinstance(x, Lane) and not x.on_gpu and _has_ldexp()
+
+
+@word(np.ldexp)
+def ldexp(x: Any, n: Any) -> Any:
+    """``x * 2**n`` rounded once, for an integer lane `n` of the width of `x`; see `can_scale`."""
+    name, module = f"llvm.ldexp.f{WIDTH[x.dtype]}.i{WIDTH[n.dtype]}", x.builder.module
+    function = module.globals.get(name)
+    if function is None:
+        kind = ir.FunctionType(LLVM_TYPE[x.dtype], [LLVM_TYPE[x.dtype], LLVM_TYPE[n.dtype]])
+        function = ir.Function(module, kind, name)
+    return x.like(x.builder.call(function, [x.value, n.value]))
 
 
 @word(np.fmod)

@@ -17,8 +17,14 @@ from tracejit.kernels.scalar.parts import (
     scaled,
 )
 
-# (exp(r) - 1 - r) / r**2 on |r| <= ln(2) / 2; relative error of exp below 2**-29 and 2**-57
-EXP_F32 = (0.5, 0.16666648, 0.04166648, 0.008337889, 0.0013934602, 0.00017280648)
+# (exp(r) - 1 - r) / r**2 on |r| <= ln(2) / 2; relative error of exp below 2**-28 and 2**-57
+EXP_F32 = (
+    0.49999993447796487,
+    0.16666520631709497,
+    0.041668388045313996,
+    0.00836871687972814,
+    0.0013814598646664034,
+)
 EXP_F64 = (
     0.5,
     0.16666666666666688,
@@ -32,6 +38,8 @@ EXP_F64 = (
     2.5103940111890434e-08,
     2.081867081146858e-09,
 )
+# the same for expm1, whose relative error it is for small r
+EXPM1_F32 = (0.5, 0.16666648, 0.04166648, 0.008337889, 0.0013934602, 0.00017280648)
 # (2**x - 1) / x for |x| <= 1/2, relative error of 2**x below 2**-28
 EXP2_MEDIUM = (
     0.6931472150114951,
@@ -115,7 +123,7 @@ def expm1(x):
     whole = half - 0.5
     part = half * r
     total = whole + part
-    q = polynomial(r, EXP_F64 if is_double(x) else EXP_F32)
+    q = polynomial(r, EXP_F64 if is_double(x) else EXPM1_F32)
     low = fma(half, fma(r * r, q, r_low), part - (total - whole))
     return select(magnitude(x) < 2.0 ** -(form.fraction + 1), x, 2.0 * (total + low))
 

@@ -5,7 +5,7 @@ Constants that depend on the precision are in `FORMATS`; `of(x)` is that of a la
 
 from dataclasses import dataclass
 
-from tracejit.kernels.intrinsics import bits, convert, fill, floating, fma, select
+from tracejit.kernels.intrinsics import bits, can_scale, convert, fill, floating, fma, ldexp, select
 from tracejit.kernels.lane import dtype_of
 
 
@@ -104,6 +104,8 @@ def power_of_two(n):
 
 def scaled(x, n):
     """``x * 2**n``, rounded once; n may reach twice the range of normal numbers."""
+    if can_scale(x):
+        return ldexp(x, n)
     half = n >> 1
     return x * power_of_two(half) * power_of_two(n - half)
 
