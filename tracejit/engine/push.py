@@ -14,7 +14,7 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tracejit.engine.hosts import Call
 from tracejit.engine.instance import Instance
@@ -59,41 +59,32 @@ def push(
     """
     if device is not None and not str(device).startswith("cpu"):
         raise DeviceError(f"push: Python tasks run on CPU devices, got {device}")
-    variables = tuple(_variable(x) for x in (*reads, *writes))
+    kept = (*reads, *writes)
+    variables = [x if type(x) is Variable else _variable(x) for x in kept]
     frame = sys._getframe(1)
-    call = _PushedCall(
-        fn, variables, (*reads, *writes), name, frame.f_code.co_filename, frame.f_lineno, asynchronous
-    )
+    code, line = frame.f_code, frame.f_lineno
+    call = _PushedCall(fn, variables, kept, name, code.co_filename, line, asynchronous)
     reap()
     _program(len(reads), len(writes)).push(call, [v.address for v in variables], priority)
 
 
 def _variable(x: Any) -> Variable:
-    if type(x) is Variable:
-        return x
     if not hasattr(type(x), "__variable__"):
         raise ArgumentError(f"push: reads and writes are arrays or engine variables, got {type(x).__name__}")
     variable: Variable = x.__variable__()
     return variable
 
 
-class _PushedCall:
+class _PushedCall(NamedTuple):
     """What one push asks for; lives as long as its launch."""
 
-    __slots__ = ("asynchronous", "filename", "fn", "kept", "line", "name", "variables")
-
-    def __init__(
-        self,
-        fn: Callable[..., object],
-        variables: tuple[Variable, ...],
-        kept: tuple[object, ...],
-        name: str | None,
-        filename: str,
-        line: int,
-        asynchronous: bool,
-    ) -> None:
-        self.fn, self.variables, self.kept, self.name = fn, variables, kept, name
-        self.filename, self.line, self.asynchronous = filename, line, asynchronous
+    fn: Callable[..., object]
+    variables: list[Variable]
+    kept: tuple[object, ...]
+    name: str | None
+    filename: str
+    line: int
+    asynchronous: bool
 
 
 class _PushProgram(Program):
