@@ -8,6 +8,8 @@ by operator name, as Python functions for Numba. Much shortened:
         call_gemm(weights, scratch, result)
 """
 
+from functools import cache
+
 from numba import int64
 
 from tracejit.kernels.library import PLAIN, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm
@@ -15,15 +17,51 @@ from tracejit.kernels.memory import pointer, slot
 from tracejit.kernels.ranges import independent
 from tracejit.kernels.target import subroutine
 from tracejit.kernels.window_blocks import Convolution as C
+from tracejit.kernels.window_blocks import inside
 
 
 @subroutine
-def inside(first, stride, places, extent):
-    """The range of places whose element, ``first + place * stride``, lies in an image of `extent`."""
-    start = min(max(-(first // stride), 0), places)
-    return start, max(min((extent - 1 - first) // stride + 1, places), start)
+def plane_sizes(block):
+    """(elements of an image's channel, places, depth)."""
+    window = slot(block, C.WINDOW_HEIGHT) * slot(block, C.WINDOW_WIDTH)
+    return (
+        slot(block, C.HEIGHT) * slot(block, C.WIDTH),
+        slot(block, C.OUT_HEIGHT) * slot(block, C.OUT_WIDTH),
+        slot(block, C.CHANNELS) * window,
+    )
 
 
+@subroutine
+def images_of(block, unit):
+    """(group, first and last image) of a unit that has no panels or parts any more."""
+    groups, together = slot(block, C.GROUPS), slot(block, C.TOGETHER)
+    first = unit // groups * together
+    return unit % groups, first, min(first + together, slot(block, C.IMAGES))
+
+
+@subroutine
+def rows_of(block, panel):
+    """First and last row of the places of a panel."""
+    first = panel * slot(block, C.ROWS)
+    return first, min(first + slot(block, C.ROWS), slot(block, C.OUT_HEIGHT))
+
+
+@subroutine
+def line_of_columns(block, k):
+    """What row `k` of the columns sees: (the element of its channel's plane that belongs to the place (0, 0),
+    the row of the image it lies in, the plane; the range of places along a row that lie in the image).
+    """
+    height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
+    window_height, window_width = slot(block, C.WINDOW_HEIGHT), slot(block, C.WINDOW_WIDTH)
+    i, j = k // window_width % window_height, k % window_width
+    above = i * slot(block, C.DILATION_DOWN) - slot(block, C.TOP)
+    left = j * slot(block, C.DILATION_ACROSS) - slot(block, C.LEFT)
+    start, stop = inside(left, slot(block, C.STRIDE_ACROSS), places, width)
+    plane = k // (window_height * window_width) * height * width
+    return plane + left, above, start, stop
+
+
+@cache
 def make_columns(dtype, itemsize):
     """(gather, scatter): columns from an image, and their adjoint, added to an image.
 
@@ -33,21 +71,16 @@ def make_columns(dtype, itemsize):
 
     @subroutine
     def gather(block, x, columns, leading, k0, k1, r0, r1):
-        height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
-        window_height, window_width = slot(block, C.WINDOW_HEIGHT), slot(block, C.WINDOW_WIDTH)
-        down, across = slot(block, C.STRIDE_DOWN), slot(block, C.STRIDE_ACROSS)
         zero = dtype(0)
+        height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
+        down, across = slot(block, C.STRIDE_DOWN), slot(block, C.STRIDE_ACROSS)
         for k in range(k0, k1):
-            i, j = k // window_width % window_height, k % window_width
-            above = i * slot(block, C.DILATION_DOWN) - slot(block, C.TOP)
-            first = j * slot(block, C.DILATION_ACROSS) - slot(block, C.LEFT)
-            start, stop = inside(first, across, places, width)
-            plane = x + itemsize * (k // (window_height * window_width) * height * width)
+            first, above, start, stop = line_of_columns(block, k)
             for r in range(r0, r1):
                 out = pointer(columns + itemsize * ((k - k0) * leading + (r - r0) * places), dtype)
                 row = r * down + above
                 if 0 <= row < height:
-                    line = pointer(plane + itemsize * (row * width + first), dtype)
+                    line = pointer(x + itemsize * (first + row * width), dtype)
                     for q in range(start):
                         out[q] = zero
                     if across == 1:
@@ -65,19 +98,14 @@ def make_columns(dtype, itemsize):
     @subroutine
     def scatter(block, x, columns, leading, k0, k1, r0, r1):
         height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
-        window_height, window_width = slot(block, C.WINDOW_HEIGHT), slot(block, C.WINDOW_WIDTH)
         down, across = slot(block, C.STRIDE_DOWN), slot(block, C.STRIDE_ACROSS)
         for k in range(k0, k1):
-            i, j = k // window_width % window_height, k % window_width
-            above = i * slot(block, C.DILATION_DOWN) - slot(block, C.TOP)
-            first = j * slot(block, C.DILATION_ACROSS) - slot(block, C.LEFT)
-            start, stop = inside(first, across, places, width)
-            plane = x + itemsize * (k // (window_height * window_width) * height * width)
+            first, above, start, stop = line_of_columns(block, k)
             for r in range(r0, r1):
                 column = pointer(columns + itemsize * ((k - k0) * leading + (r - r0) * places), dtype)
                 row = r * down + above
                 if 0 <= row < height:
-                    line = pointer(plane + itemsize * (row * width + first), dtype)
+                    line = pointer(x + itemsize * (first + row * width), dtype)
                     if across == 1:
                         for q in independent(start, stop):
                             line[q] = line[q] + column[q]
@@ -88,9 +116,9 @@ def make_columns(dtype, itemsize):
     return gather, scatter
 
 
-def make_convolutions(dtype, itemsize):
-    """The three convolutions by name."""
-    gather, scatter = make_columns(dtype, itemsize)
+@cache
+def make_rows(dtype, itemsize):
+    """(clear, copy): zeros at an address, and rows of `count` elements from one address to another."""
 
     @subroutine
     def clear(address, count):
@@ -99,39 +127,29 @@ def make_convolutions(dtype, itemsize):
             out[p] = dtype(0)
 
     @subroutine
-    def plane_sizes(block):
-        """(elements of an image's channel, places, depth)."""
-        window = slot(block, C.WINDOW_HEIGHT) * slot(block, C.WINDOW_WIDTH)
-        return (
-            slot(block, C.HEIGHT) * slot(block, C.WIDTH),
-            slot(block, C.OUT_HEIGHT) * slot(block, C.OUT_WIDTH),
-            slot(block, C.CHANNELS) * window,
-        )
-
-    @subroutine
-    def copy_rows(target, target_leading, source, source_leading, rows, count):
+    def copy(target, target_leading, source, source_leading, rows, count):
         for r in range(rows):
             out = pointer(target + itemsize * r * target_leading, dtype)
             line = pointer(source + itemsize * r * source_leading, dtype)
             for p in independent(0, count):
                 out[p] = line[p]
 
-    @subroutine
-    def images_of(block, unit):
-        """(group, first and last image) of a unit that has no panels or parts any more."""
-        groups, together = slot(block, C.GROUPS), slot(block, C.TOGETHER)
-        first = unit // groups * together
-        return unit % groups, first, min(first + together, slot(block, C.IMAGES))
+    return clear, copy
+
+
+def make_conv2d(dtype, itemsize):
+    """The convolution."""
+    gather, _ = make_columns(dtype, itemsize)
+    _, copy = make_rows(dtype, itemsize)
 
     def conv2d(block, lo, hi, scratch):
-        groups, panels, rows = slot(block, C.GROUPS), slot(block, C.PANELS), slot(block, C.ROWS)
+        groups, panels = slot(block, C.GROUPS), slot(block, C.PANELS)
         channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
         area, out_area, depth = plane_sizes(block)
         entry = slot(block, C.ENTRY)
         for unit in range(lo, hi):
             group, first, last = images_of(block, unit // panels)
-            r0 = unit % panels * rows
-            r1 = min(r0 + rows, slot(block, C.OUT_HEIGHT))
+            r0, r1 = rows_of(block, unit % panels)
             x = slot(block, C.FIRST) + itemsize * (first * groups + group) * channels * area
             w = slot(block, C.SECOND) + itemsize * group * filters * depth
             y = slot(block, C.THIRD) + itemsize * (
@@ -153,8 +171,16 @@ def make_convolutions(dtype, itemsize):
             call_gemm(entry, (*shape, scratch, width, product, width), dtype)
             for n in range(last - first):
                 image = y + itemsize * n * groups * filters * out_area
-                copy_rows(image, out_area, product + itemsize * n * count, width, filters, count)
+                copy(image, out_area, product + itemsize * n * count, width, filters, count)
         return int64(0)
+
+    return conv2d
+
+
+def make_input_gradient(dtype, itemsize):
+    """The gradient with respect to the images."""
+    _, scatter = make_columns(dtype, itemsize)
+    clear, copy = make_rows(dtype, itemsize)
 
     def conv2d_input_gradient(block, lo, hi, scratch):
         groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
@@ -175,8 +201,7 @@ def make_convolutions(dtype, itemsize):
             for n in range(last - first):
                 clear(x + itemsize * n * groups * channels * area, size * area)
             for panel in range(slot(block, C.PANELS)):
-                r0 = panel * slot(block, C.ROWS)
-                r1 = min(r0 + slot(block, C.ROWS), slot(block, C.OUT_HEIGHT))
+                r0, r1 = rows_of(block, panel)
                 count = (r1 - r0) * places
                 width = (last - first) * count
                 shape = (ROW_MAJOR, TRANSPOSED, PLAIN, size * window, width, filters)
@@ -185,21 +210,27 @@ def make_convolutions(dtype, itemsize):
                     seen, leading = scratch + itemsize * size * window * width, width
                     for n in range(last - first):
                         image = y + itemsize * n * groups * filters * out_area
-                        copy_rows(seen + itemsize * n * count, width, image, out_area, filters, count)
+                        copy(seen + itemsize * n * count, width, image, out_area, filters, count)
                 call_gemm(entry, (*shape, w, depth, seen, leading, scratch, width), dtype)
                 for n in range(last - first):
-                    image, columns = (
-                        x + itemsize * n * groups * channels * area,
-                        scratch + itemsize * n * count,
-                    )
+                    image = x + itemsize * n * groups * channels * area
+                    columns = scratch + itemsize * n * count
                     scatter(block, image, columns, width, 0, size * window, r0, r1)
         return int64(0)
+
+    return conv2d_input_gradient
+
+
+def make_weight_gradient(dtype, itemsize):
+    """The gradient with respect to the weights."""
+    gather, _ = make_columns(dtype, itemsize)
+    clear, _ = make_rows(dtype, itemsize)
 
     def conv2d_weight_gradient(block, lo, hi, scratch):
         groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
         channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
         area, out_area, depth = plane_sizes(block)
-        panels, rows = slot(block, C.PANELS), slot(block, C.ROWS)
+        panels = slot(block, C.PANELS)
         for unit in range(lo, hi):
             group, k0 = unit // parts, unit % parts * part
             k1 = min(k0 + part, depth)
@@ -207,8 +238,8 @@ def make_convolutions(dtype, itemsize):
             for f in range(filters):
                 clear(w + itemsize * f * depth, k1 - k0)
             for step in range(slot(block, C.IMAGES) * panels):
-                image, r0 = step // panels * groups + group, step % panels * rows
-                r1 = min(r0 + rows, slot(block, C.OUT_HEIGHT))
+                image = step // panels * groups + group
+                r0, r1 = rows_of(block, step % panels)
                 x = slot(block, C.FIRST) + itemsize * image * channels * area
                 y = slot(block, C.SECOND) + itemsize * (image * filters * out_area + r0 * places)
                 width = (r1 - r0) * places
@@ -221,8 +252,10 @@ def make_convolutions(dtype, itemsize):
                     add_gemm(slot(block, C.ENTRY), (*shape, y, out_area, scratch, width, w, depth), dtype)
         return int64(0)
 
-    return {
-        "conv2d": conv2d,
-        "conv2d_input_gradient": conv2d_input_gradient,
-        "conv2d_weight_gradient": conv2d_weight_gradient,
-    }
+    return conv2d_weight_gradient
+
+
+def make_convolutions(dtype, itemsize):
+    """The three convolutions by name."""
+    makers = (make_conv2d, make_input_gradient, make_weight_gradient)
+    return {kernel.__name__: kernel for kernel in (make(dtype, itemsize) for make in makers)}

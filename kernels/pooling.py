@@ -10,16 +10,17 @@ once, so that loops become vectors:
 """
 
 import math
+from functools import cache
 
 from numba import int64
 
-from tracejit.kernels.convolution import inside
 from tracejit.kernels.intrinsics import select
 from tracejit.kernels.lane import compiled
 from tracejit.kernels.memory import pointer, slot
 from tracejit.kernels.ranges import independent
 from tracejit.kernels.target import subroutine
 from tracejit.kernels.window_blocks import Pool as P
+from tracejit.kernels.window_blocks import clear, inside
 
 
 def follows(best, x):
@@ -59,44 +60,42 @@ def quotient(x, y):
     return x / y
 
 
-def make_pools(dtype, itemsize):
-    """The pooling kernels by name."""
+@subroutine
+def under(block, place, stride, low, window, extent):
+    """(first element under a window, first and last position in the window that lie in the image)."""
+    first = place * slot(block, stride) - slot(block, low)
+    return first, max(-first, 0), min(slot(block, window), slot(block, extent) - first)
 
-    @subroutine
-    def clear(out, count, value):
-        for p in range(count):
-            out[p] = value
 
-    @subroutine
-    def under(block, place, stride, low, window, extent):
-        """(first element under a window, first and last position in the window that lie in the image)."""
-        first = place * slot(block, stride) - slot(block, low)
-        return first, max(-first, 0), min(slot(block, window), slot(block, extent) - first)
+@subroutine
+def winner(block, plane, r, q):
+    """The position in a plane of the first largest element (or nan) under the window at (r, q)."""
+    top, i0, i1 = under(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
+    left, j0, j1 = under(block, q, P.STRIDE_ACROSS, P.LEFT, P.WINDOW_WIDTH, P.WIDTH)
+    width = slot(block, P.WIDTH)
+    best = (top + i0) * width + left + j0
+    for i in range(i0, i1):
+        for j in range(j0, j1):
+            p = (top + i) * width + left + j
+            best = p if exceeds(plane[best], plane[p]) else best
+    return best
 
-    @subroutine
-    def winner(block, plane, r, q):
-        """The position in a plane of the first largest element (or nan) under the window at (r, q)."""
-        top, i0, i1 = under(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
-        left, j0, j1 = under(block, q, P.STRIDE_ACROSS, P.LEFT, P.WINDOW_WIDTH, P.WIDTH)
-        width = slot(block, P.WIDTH)
-        best = (top + i0) * width + left + j0
-        for i in range(i0, i1):
-            for j in range(j0, j1):
-                p = (top + i) * width + left + j
-                best = p if exceeds(plane[best], plane[p]) else best
-        return best
 
-    @subroutine
-    def planes(block, lo, hi):
-        """The planes of units `lo` to `hi`, the elements of one, and its places."""
-        together, total = slot(block, P.UNIT_PLANES), slot(block, P.PLANES)
-        area = slot(block, P.HEIGHT) * slot(block, P.WIDTH)
-        places = slot(block, P.OUT_HEIGHT) * slot(block, P.OUT_WIDTH)
-        return lo * together, min(hi * together, total), area, places
+@subroutine
+def planes(block, lo, hi):
+    """The planes of units `lo` to `hi`, the elements of one, and its places."""
+    together, total = slot(block, P.UNIT_PLANES), slot(block, P.PLANES)
+    area = slot(block, P.HEIGHT) * slot(block, P.WIDTH)
+    places = slot(block, P.OUT_HEIGHT) * slot(block, P.OUT_WIDTH)
+    return lo * together, min(hi * together, total), area, places
+
+
+@cache
+def make_largest(dtype, itemsize):
+    """largest(block, n, r, out): the largest elements of all windows of row `r` of plane `n`."""
 
     @subroutine
     def largest(block, n, r, out):
-        """The largest elements of all windows of row `r` of plane `n`."""
         out_width, across = slot(block, P.OUT_WIDTH), slot(block, P.STRIDE_ACROSS)
         area, width = slot(block, P.HEIGHT) * slot(block, P.WIDTH), slot(block, P.WIDTH)
         clear(out, out_width, -dtype(math.inf))
@@ -110,6 +109,13 @@ def make_pools(dtype, itemsize):
                 for q in independent(start, stop):
                     out[q] = larger(out[q], line[q * across])
 
+    return largest
+
+
+def make_max_pool(dtype, itemsize):
+    """The largest element of each window."""
+    largest = make_largest(dtype, itemsize)
+
     def max_pool(block, lo, hi, scratch):
         first, last, _, places = planes(block, lo, hi)
         out_width = slot(block, P.OUT_WIDTH)
@@ -118,6 +124,13 @@ def make_pools(dtype, itemsize):
                 row = n * places + r * out_width
                 largest(block, n, r, pointer(slot(block, P.SECOND) + itemsize * row, dtype))
         return int64(0)
+
+    return max_pool
+
+
+def make_max_pool_gradient(dtype, itemsize):
+    """What the largest elements get of the gradient of their windows."""
+    largest = make_largest(dtype, itemsize)
 
     def max_pool_gradient(block, lo, hi, scratch):
         first, last, area, places = planes(block, lo, hi)
@@ -144,6 +157,12 @@ def make_pools(dtype, itemsize):
                             rest[q] = left_over(x[p], best[q], rest[q])
         return int64(0)
 
+    return max_pool_gradient
+
+
+def make_max_pool_select(dtype, itemsize):
+    """The elements of a second image that lie where the largest of the first one do."""
+
     def max_pool_select(block, lo, hi, scratch):
         first, last, area, places = planes(block, lo, hi)
         out_width = slot(block, P.OUT_WIDTH)
@@ -155,6 +174,12 @@ def make_pools(dtype, itemsize):
                 for q in range(out_width):
                     out[r * out_width + q] = z[winner(block, x, r, q)]
         return int64(0)
+
+    return max_pool_select
+
+
+def make_average_pool(dtype, itemsize):
+    """The mean of each window."""
 
     def average_pool(block, lo, hi, scratch):
         first, last, area, places = planes(block, lo, hi)
@@ -177,6 +202,12 @@ def make_pools(dtype, itemsize):
                     out[q] = quotient(out[q], count)
         return int64(0)
 
+    return average_pool
+
+
+def make_average_pool_gradient(dtype, itemsize):
+    """The gradient of the mean."""
+
     def average_pool_gradient(block, lo, hi, scratch):
         first, last, area, places = planes(block, lo, hi)
         out_width, across = slot(block, P.OUT_WIDTH), slot(block, P.STRIDE_ACROSS)
@@ -196,10 +227,16 @@ def make_pools(dtype, itemsize):
                             line[q * across] = line[q * across] + quotient(y[q], count)
         return int64(0)
 
-    return {
-        "max_pool": max_pool,
-        "max_pool_gradient": max_pool_gradient,
-        "max_pool_select": max_pool_select,
-        "average_pool": average_pool,
-        "average_pool_gradient": average_pool_gradient,
-    }
+    return average_pool_gradient
+
+
+def make_pools(dtype, itemsize):
+    """The pooling kernels by name."""
+    makers = (
+        make_max_pool,
+        make_max_pool_gradient,
+        make_max_pool_select,
+        make_average_pool,
+        make_average_pool_gradient,
+    )
+    return {kernel.__name__: kernel for kernel in (make(dtype, itemsize) for make in makers)}

@@ -1,5 +1,5 @@
-"""The slots of the argument blocks of kernels that slide windows over images; their content is made by
-`tracejit.kernels.windows`, which does not need the names.
+"""The slots of the argument blocks of kernels that slide windows over images, and which places of a window
+see the image. The content of blocks is made by `tracejit.kernels.windows`, which does not need the names.
 
 The last slots are the addresses of the operands, inputs first: FIRST, SECOND and, where there is one, THIRD.
 """
@@ -7,6 +7,8 @@ The last slots are the addresses of the operands, inputs first: FIRST, SECOND an
 from __future__ import annotations
 
 import enum
+
+from tracejit.kernels.target import subroutine
 
 
 class Convolution(enum.IntEnum):
@@ -65,3 +67,17 @@ class Pool(enum.IntEnum):
     FIRST = 12
     SECOND = 13
     THIRD = 14
+
+
+@subroutine
+def inside(first, stride, places, extent):
+    """The range of places whose element, ``first + place * stride``, lies in an image of `extent`."""
+    start = min(max(-(first // stride), 0), places)
+    return start, max(min((extent - 1 - first) // stride + 1, places), start)
+
+
+@subroutine
+def clear(out, count, value):
+    """`value` into `count` elements."""
+    for p in range(count):
+        out[p] = value
