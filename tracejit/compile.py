@@ -20,6 +20,7 @@ import numpy as np
 
 from tracejit import engine
 from tracejit.assemble import At, Distance, Job, Ref, Word, failure, job, locations
+from tracejit.codegen.link import anticipate
 from tracejit.engine import native
 from tracejit.errors import DeviceError, VerificationError
 from tracejit.ir.evaluate import evaluate, evaluate_node
@@ -72,6 +73,7 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
 @without_collector()
 def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
     """The schedule of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
+    anticipate()
     planned = plan_graph(graph, aliases)
     times = planned.times
     with _timed(times, "lower"):

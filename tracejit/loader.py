@@ -5,9 +5,9 @@ about. `load` turns recipes into `Kernel`s. What always holds:
 
 - A structure is compiled once, however many threads ask for it: the first one makes a promise, the others
   wait for it. A compile that fails leaves nothing behind, so the next request tries again.
-- llvmlite is imported when the first kernel is loaded, Numba only when something must be compiled, both by
-  `_heavy`, the one lazy gate of the package (a second process that finds its kernels in the store never pays
-  for Numba).
+- LLVM is loaded with the first kernel (see `tracejit.codegen.link`). Numba and llvmlite are imported only
+  when something must be compiled, by `_heavy`, the lazy gate of the package: a second process that finds its
+  kernels in the store never pays for them.
 - Of several kernels, LLVM works on one while Numba's front end, which is Python, works on the next.
 
     (kernel, origin), = load([Recipe("add", spec, lambda: emit(spec))])
@@ -27,6 +27,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from tracejit.codegen import link
 from tracejit.codegen.entry import Entry, key
 from tracejit.codegen.store import Store
 from tracejit.config import config
@@ -128,9 +129,16 @@ def _start_anew_after_fork() -> None:
             del _kernels[structure]
 
 
-# A child must not inherit locks of Numba and LLVM that a thread of the parent holds.
+def _before_fork() -> None:
+    """A child must not inherit locks of Numba, LLVM or the system's loader that a thread of the parent
+    holds.
+    """
+    _compiling.acquire()
+    link.settle()
+
+
 os.register_at_fork(
-    before=_compiling.acquire, after_in_parent=_compiling.release, after_in_child=_start_anew_after_fork
+    before=_before_fork, after_in_parent=_compiling.release, after_in_child=_start_anew_after_fork
 )
 
 
@@ -183,18 +191,17 @@ def _break(recipe: Recipe, promise: Promise, error: BaseException) -> None:
 
 
 def _key(recipe: Recipe) -> str:
-    return key(repr(recipe.structure), _heavy("tracejit.codegen.link").host())
+    return key(repr(recipe.structure), link.host())
 
 
 def _linked(entry: Entry, origin: str) -> Kernel:
-    link = _heavy("tracejit.codegen.link").link
-    addresses = link(entry.name, entry.object_code, entry.metadata["symbols"])
+    addresses = link.link(entry.name, entry.object_code, entry.metadata["symbols"])
     width = entry.metadata["width"]
     return Kernel(entry.name, entry.key, entry.source, origin, entry.seconds, width, addresses)
 
 
 def _heavy(module: str) -> Any:
-    """Import a module that needs llvmlite or Numba: the gate."""
+    """Import a module that needs Numba or llvmlite: the gate."""
     return importlib.import_module(module)
 
 
@@ -288,7 +295,7 @@ def _finished(drafted: Drafted) -> Kernel:
         name=drafted.recipe.name,
         source=drafted.source,
         object_code=built.object_code,
-        target=_heavy("tracejit.codegen.link").host(),
+        target=link.host(),
         seconds=drafted.seconds + time.perf_counter() - start,
         metadata={"symbols": list(drafted.draft.names), "width": listing.vector_width(built.llvm_ir)},
         key=_key(drafted.recipe),

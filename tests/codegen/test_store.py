@@ -104,7 +104,7 @@ def test_keys_depend_on_structure_target_versions_and_sources(monkeypatch):
     assert len(base) == DIGEST
     assert base == key("add", list(TARGET))
     others = {key("mul", TARGET), key("add", ("aarch64", "", ""))}
-    for name, value in [("_version", lambda package: "99"), ("sources_digest", lambda: "0")]:
+    for name, value in [("version", lambda package: "99"), ("sources_digest", lambda: "0")]:
         with monkeypatch.context() as patch:
             patch.setattr(entry_module, name, value)
             entry_module.environment.cache_clear()
@@ -301,7 +301,7 @@ def test_why_names_what_changed(store, monkeypatch):
     store.get(k)
     assert store.why(k) == "never compiled"
     with monkeypatch.context() as patch:
-        patch.setattr(entry_module, "_version", lambda package: "0.0.1")
+        patch.setattr(entry_module, "version", lambda package: "0.0.1")
         entry_module.environment.cache_clear()
         store.put(key("add", TARGET), make())
     entry_module.environment.cache_clear()

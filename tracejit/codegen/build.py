@@ -19,7 +19,7 @@ from typing import Any
 import llvmlite.binding as llvm
 from numba import types
 
-from tracejit.codegen.link import initialize
+from tracejit.codegen.machine import initialize
 from tracejit.kernels.target import translate
 
 KERNEL = types.int64(types.int64, types.int64, types.int64, types.int64)

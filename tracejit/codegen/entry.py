@@ -87,7 +87,7 @@ def sources_digest() -> str:
     return _digest(*(part for pair in named for part in pair))
 
 
-def _version(package: str) -> str:
+def version(package: str) -> str:
     """The version of Numba or llvmlite, without importing it; `importlib.metadata` alone would take 15 ms."""
     spec = importlib.util.find_spec(package)
     assert spec is not None
@@ -103,7 +103,7 @@ def environment(target: tuple[str, ...]) -> Mapping[str, str]:
         "format": str(FORMAT),
         "target": " ".join(target),
         "python": ".".join(platform.python_version_tuple()[:2]),
-        **{package: _version(package) for package in ("numba", "llvmlite")},
+        **{package: version(package) for package in ("numba", "llvmlite")},
         "sources": sources_digest(),
     }
 

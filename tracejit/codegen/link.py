@@ -1,4 +1,8 @@
-"""Object code to addresses, through llvmlite's ORC, without Numba.
+"""Object code to addresses, through LLVM's linker, without Numba.
+
+The linker is that of llvmlite's library, called directly where its functions are known (`orc`), which saves
+the import of llvmlite, and through llvmlite elsewhere (`machine`). Whoever knows that a kernel will be loaded
+soon says so (`anticipate`): the system then loads the library beside what Python does until that.
 
 >>> link("empty", b"", [])
 Traceback (most recent call last):
@@ -8,58 +12,79 @@ ValueError: no object code for 'empty'
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import importlib
 import itertools
+import os
+import pathlib
 import threading
 from collections.abc import Iterable
 from typing import Any
 
-import llvmlite.binding as llvm
+from tracejit.codegen.entry import version
+from tracejit.codegen.orc import KNOWN, Linker, library_of_llvmlite
 
-_LINKED: list[Any] = []  # a linked library lives as long as the process: its addresses are in use
 _SERIAL = itertools.count()
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
+_coming: threading.Thread | None = None  # loads the library
+
+
+@functools.cache
+def _library() -> pathlib.Path | None:
+    """The library whose functions are known; None if there is none."""
+    return library_of_llvmlite() if version("llvmlite").startswith(KNOWN) else None
+
+
+@functools.cache
+def _linker() -> Any:
+    """What has the functions `host` and `link`; there is one in a process."""
+    path = _library()
+    return importlib.import_module("tracejit.codegen.machine") if path is None else Linker(path)
+
+
+def anticipate() -> None:
+    """A kernel will be loaded soon: begin to load LLVM. Half of that is done by the system, without Python's
+    lock.
+    """
+    global _coming
+    if _coming is None:
+        with _LOCK:
+            if _coming is None and (path := _library()) is not None:
+                thread = threading.Thread(target=_open, args=(path,), name="tracejit loader")
+                thread.start()
+                _coming = thread
+
+
+def _open(path: pathlib.Path) -> None:
+    opened = ctypes.CDLL(None).dlopen  # `ctypes.CDLL(path)` would keep Python's lock
+    opened.argtypes, opened.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    opened(os.fsencode(path), os.RTLD_NOW)  # `Linker` opens it again, and raises what is wrong
+
+
+def settle() -> None:
+    """Wait until nothing is being loaded in another thread: a fork must not come between."""
+    with _LOCK:
+        if _coming is not None:
+            _coming.join()
 
 
 @functools.cache
 def host() -> tuple[str, str, str]:
     """Triple, processor name and feature string of this machine: part of every store key."""
-    return (
-        llvm.get_process_triple(),
-        llvm.get_host_cpu_name(),
-        llvm.get_host_cpu_features().flatten(),
-    )
-
-
-@functools.cache
-def initialize() -> llvm.TargetMachine:
-    """The target machine for this host; position-independent, so that objects can be stored."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    triple, cpu, features = host()
-    return llvm.Target.from_triple(triple).create_target_machine(
-        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default"
-    )
-
-
-@functools.cache
-def _compiler() -> Any:
-    initialize()
-    return llvm.create_lljit_compiler()
+    with _LOCK:
+        triple, cpu, features = _linker().host()
+    return triple, cpu, features
 
 
 def link(name: str, object_code: bytes, symbols: Iterable[str]) -> dict[str, int]:
     """Load an object into the process and return the addresses of `symbols`.
 
-    Undefined symbols are looked up in the process (the C library).
+    Undefined symbols are looked up in the process (the C library). What is linked stays: its addresses are in
+    use.
     """
     if not object_code:
         raise ValueError(f"no object code for {name!r}")
-    library = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
-    symbols = list(symbols)
-    for symbol in symbols:
-        library.export_symbol(symbol)
     with _LOCK:
-        tracker = library.link(_compiler(), f"{name}.{next(_SERIAL)}")
-        _LINKED.append(tracker)
-    return {symbol: tracker[symbol] for symbol in symbols}
+        addresses: dict[str, int] = _linker().link(f"{name}.{next(_SERIAL)}", object_code, list(symbols))
+    return addresses

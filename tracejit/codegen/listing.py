@@ -14,7 +14,7 @@ import llvmlite.binding as llvm
 
 from tracejit.codegen import build
 from tracejit.codegen.entry import Entry
-from tracejit.codegen.link import initialize
+from tracejit.codegen.machine import initialize
 from tracejit.errors import ArgumentError
 
 VECTOR = re.compile(r"<(\d+) x (?:float|double|i(?:8|16|32|64))>")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracejit import compile, engine
+from tracejit import compile
 from tracejit.frontend import actions, commit, trees
 from tracejit.frontend.arguments import Arguments, parameter_names, shared_storages
 from tracejit.frontend.guards import Guards, Refused
@@ -129,10 +129,8 @@ class _Call:
         self, trace: Trace, function: Any, args: Any, kwargs: Any, whole: set[Storage], reached: set[int]
     ):
         self.trace, self.function = trace, function
-        before = time.perf_counter()
-        engine.start()  # compiling the executor is no part of recording
+        compile.anticipate()
         self.started = time.perf_counter()
-        self.starting = self.started - before
         self.source = Source()
         self.arguments = Arguments(self.trace, self.source, whole | shared_storages(args, kwargs), reached)
         self.source.require(f"len(args) == {len(args)}")
@@ -273,8 +271,7 @@ class _Call:
             return Recorded(None, entry)
         fallible = bool(results.lines) and actions.can_fail(graph)
         commit.launch(trace, graph, schedule, list(results.outputs), self._apply, fallible=fallible)
-        compiling = self.starting + compiled - recorded
-        entry.timing = Timing(recorded - self.started, compiling, time.perf_counter() - compiled)
+        entry.timing = Timing(recorded - self.started, compiled - recorded, time.perf_counter() - compiled)
         trace.reset()
         return Recorded(self.done.settle(result), entry)
 
