@@ -7,8 +7,15 @@ from tracejit.kernels.scalar.declare import scalar
 from tracejit.kernels.scalar.exponential import exp2_reduced, exp_reduced, reduced
 from tracejit.kernels.scalar.parts import is_double, nearest_multiple, polynomial, power_of_two
 
-# erf(x) / x - 1 in x**2 for |x| <= 1, relative error of erf below 2**-29 and 2**-55
-ERF_F32 = (0.12837917, -0.37612626, 0.11283579, -0.026853347, 0.0051871622, -0.00079978531, 7.8069039e-05)
+# erf(x) / x - 1 in x**2 for |x| <= 0.8 and for |x| <= 1, relative error of erf below 2**-28 and 2**-55
+ERF_F32 = (
+    0.12837916612625122,
+    -0.3761260211467743,
+    0.11283113062381744,
+    -0.02682080678641796,
+    0.00508513068780303,
+    -0.0006535238353535533,
+)
 ERF_F64 = (
     0.12837916709551256,
     -0.37612638903183343,
@@ -23,16 +30,15 @@ ERF_F64 = (
     1.3616693718122866e-08,
     -7.607798284245617e-10,
 )
-# log2(erfc(x)) and log(erfc(x)) for 1 <= x <= END, absolute error of erfc below 2**-34 and 2**-58
+# log2(erfc(x)) for 0.8 <= x <= END and log(erfc(x)) for 1 <= x <= END, error of erf below 2**-28 and 2**-58
 ERFC_F32 = (
-    0.0002719025,
-    -1.6296399,
-    -0.91353846,
-    -0.15641949,
-    0.03637037,
-    -0.0060667195,
-    0.00063685107,
-    -3.1296186e-05,
+    -8.202242315746844e-05,
+    -1.6277514696121216,
+    -0.9177591800689697,
+    -0.15130457282066345,
+    0.0327453538775444,
+    -0.0045659602619707584,
+    0.0003010882355738431,
 )
 ERFC_F64 = (
     -1.7959789488473786e-07,
@@ -63,7 +69,7 @@ def erf(x):
     a = magnitude(x)
     small = fma(a, polynomial(x * x, ERF_F64 if is_double(x) else ERF_F32), a)
     large = _erf_far(select(a > END_F64, END_F64, a)) if is_double(x) else _erf_far_f32(a)
-    return copysign(select(a < 1.0, small, large), x)
+    return copysign(select(a < (1.0 if is_double(x) else 0.8), small, large), x)
 
 
 def _erf_far(a):
