@@ -49,8 +49,8 @@ def rows_of(block, panel):
 @subroutine
 def line_of_columns(block, k):
     """What row `k` of the columns sees of an image: (the element that belongs to the first place of a row, if
-    the image's row were 0; the image's row of the first row of places; the range of places along a row that lie
-    in the image).
+    the image's row were 0; the image's row of the first row of places; the first and last place of a row that
+    lie in the image).
     """
     height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
     window_height, window_width = slot(block, C.WINDOW_HEIGHT), slot(block, C.WINDOW_WIDTH)
