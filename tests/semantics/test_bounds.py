@@ -135,6 +135,21 @@ def test_finalizers_leave_the_files_that_somebody_walks_through():
     assert files_of("walked_step") == 0
 
 
+def test_signatures_of_one_text_share_code_and_have_files_of_their_own():
+    @tj.jit
+    def shaped_step(x):
+        return x + 1
+
+    for n in (2, 3):
+        assert shaped_step(tj.ones(n)).tolist() == shaped_step(tj.ones(n)).tolist() == [2.0] * n
+    first, second = (entry.replay.__code__ for entry in shaped_step._entries)
+    assert first.co_code == second.co_code
+    assert first.co_filename != second.co_filename
+    for code, entry in zip((first, second), shaped_step._entries, strict=True):
+        assert "".join(linecache.getlines(code.co_filename)) == entry.text
+    assert files_of("shaped_step") == 2
+
+
 def test_schedules_of_eager_code_are_bounded(monkeypatch):
     monkeypatch.setattr(eager, "SCHEDULES", 4)
     eager._schedules.clear()

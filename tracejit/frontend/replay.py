@@ -26,9 +26,11 @@ interrupt may come anywhere: what follows the launch is done nevertheless (see `
 
 from __future__ import annotations
 
+import functools
 import itertools
 import linecache
 import math
+import types
 import weakref
 from collections import deque
 from typing import Any
@@ -68,6 +70,21 @@ def _next_gone() -> str | None:
         return _gone.popleft()
     except IndexError:  # another thread may have taken the last one
         return None
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(text: str) -> types.CodeType:
+    """The code of a replay function. Signatures that differ in shapes only have one text, mostly."""
+    (code,) = (
+        c for c in compile(text, "<tracejit replay>", "exec").co_consts if isinstance(c, types.CodeType)
+    )
+    return code
+
+
+def _placed(code: types.CodeType, filename: str) -> types.CodeType:
+    """`code` as if it were written in the file `filename`."""
+    constants = [_placed(c, filename) if isinstance(c, types.CodeType) else c for c in code.co_consts]
+    return code.replace(co_filename=filename, co_consts=tuple(constants))
 
 
 def release(storage: Storage) -> None:
@@ -183,8 +200,7 @@ class Source:
             linecache.cache.pop(gone, None)
         filename = f"<tracejit replay of {name} #{next(_serials)}>"
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-        exec(compile(text, filename, "exec"), self.names)
-        replay = self.names["replay"]
+        replay = types.FunctionType(_placed(_compiled(text), filename), self.names)
         weakref.finalize(replay, _gone.append, filename)
         return replay
 
