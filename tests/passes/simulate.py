@@ -2,7 +2,7 @@
 
 A kernel may write garbage to its outputs before it reads its operands, except where the plan has it share
 memory with an operand; there it must be allowed to, either because it overwrites the operand or by its
-attribute ``inplace``.
+attribute ``inplace``. A sweep with edges leaves garbage at their places, for the update that follows.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracejit import ops
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Value
 from tracejit.passes.memory import may_share, overwrites
@@ -66,6 +67,11 @@ def run_plan(
             results = evaluate_node(node, operands)
         for value, result in zip(node.outputs, results, strict=True):
             at(value, plan.places[value])[...] = result
+        sweep = node.attrs.get("sweep")
+        if sweep is not None and sweep.has_edges:
+            (update,) = (n for n in graph.nodes if n.op is ops.update and node.outputs[-1] in n.inputs)
+            left_out = update.attrs["view"].read(at(update.inputs[0], plan.places[update.inputs[0]]))
+            left_out.view(np.uint8)[...] = garbage(left_out.nbytes).reshape(*left_out.shape[:-1], -1) % 2
     outputs = [at(v, plan.places[v]).copy() for v in graph.outputs]
     storages = [
         memory[Kind.INPUT, i].view(v.type.dtype).reshape(v.type.shape) for i, v in enumerate(graph.inputs)

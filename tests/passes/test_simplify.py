@@ -181,6 +181,11 @@ def test_a_store_over_a_store_and_over_everything():
         ops.update, case.b.emit(ops.update, case.x, case.view(case.x, row), view=row), y, view=row
     )
     assert case.result(twice) == ["view", "negative", "update"]
+    once = case.b.emit(ops.update, case.x, y, view=row)
+    seen = case.view(once, View.of_shape((4, 6)))
+    twice = case.b.emit(ops.update, once, case.b.emit(ops.negative, case.view(seen, row.moved(1))), view=row)
+    assert case.result(twice)[-1] == "update"
+    assert [n.inputs[0] is case.x for n in case.graph.nodes if n.op is ops.update] == [True, False]
     turned = View.of_shape((4, 6)).permute((1, 0))
     z = case.b.emit(ops.negative, case.view(case.x, turned))
     assert case.result(case.b.emit(ops.update, case.x, z, view=turned)) == ["view", "negative", "view"]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracejit.codegen.emit_sweep import emit_sweep
 from tracejit.codegen.spec import BLOCK, Section, Spec, Step
 from tracejit.codegen.text import (
     COMBINE,
@@ -51,6 +52,9 @@ def emit_cpu(spec: Spec) -> str:
 def emit_map(kernel: _Kernel) -> None:
     """Tiles of the last two dimensions; a kernel over one dimension takes all its units in one loop."""
     spec = kernel.spec
+    if spec.sweep:
+        emit_sweep(kernel, kernel.lane_loop)
+        return
     (section,) = spec.sections
     last = spec.lane
     if spec.kept == 1:
@@ -84,9 +88,7 @@ def emit_rows(kernel: _Kernel) -> None:
 
 
 def emit_columns(kernel: _Kernel) -> None:
-    """A tile of the last kept dimension: its accumulators lie in scratch, the reduced dimensions run
-    outside.
-    """
+    """A tile of the last kept dimension, its accumulators in scratch; the reduced dimensions run outside."""
     spec = kernel.spec
     last = spec.lane
     with kernel.block("for unit in range(lo, hi):"):
@@ -212,6 +214,8 @@ class _Kernel(Source):
                 self.read(step, f"tile{step.position}[line + i{self.spec.lane}]")
             case "stream":
                 self.write(f"stage{step.position}[i{self.spec.lane} - start]", value, step.dtype)
+            case "ring":
+                self.write(f"ring[line + i{self.spec.lane}]", value, step.dtype)
             case "fold":
                 self.fold(step, value)
             case "scan":

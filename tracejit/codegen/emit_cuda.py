@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from tracejit.codegen.spec import Section, Spec, Step
 from tracejit.codegen.text import COMBINE, Source, memory_type
+from tracejit.errors import DeviceError
 
 THREADS = 256
 """Most threads in a block."""
@@ -21,6 +22,8 @@ THREADS = 256
 
 def emit_cuda(spec: Spec) -> str:
     """The source of the kernel for numba-cuda."""
+    if spec.sweep:
+        raise DeviceError("a sweep goes through rows in order, which only the CPU's kernels do")
     kernel = _Kernel(spec)
     kernel.use("cuda", "numba")
     kernel.depth = 1

@@ -21,6 +21,7 @@ from tracejit.ir.view import View
 from tracejit.passes import phases
 from tracejit.passes.domain import Domain, Kind, Level, Program, Store, Term, piece_length
 from tracejit.passes.phases import Orientation, Schedule
+from tracejit.passes.sweep import Sweep, updating
 
 LINE = 64  # bytes: scratch rows start on cache lines
 
@@ -70,14 +71,15 @@ class Encoder:
         operands: dict[Value, int],
         outputs: Sequence[int],
         columns: int,
+        sweep: Sweep | None,
     ):
         """`operands`, `outputs`: numbers of the buffers, or PANEL.
 
-        `columns`: width of a tile of a COLUMNS kernel.
+        `columns`: width of a tile of a COLUMNS kernel. `sweep`: if it has edges, they are the last output.
         """
         self.body, self.program, self.plan = body, program, plan
         self.domain: Domain = program.domain
-        self.operands, self.outputs, self.columns = operands, outputs, columns
+        self.operands, self.outputs, self.columns, self.sweep = operands, outputs, columns, sweep
         self.lane = len(self.domain.kept) - 1
         if plan.orientation is Orientation.ROWS:
             self.lane = len(self.domain.shape) - 1
@@ -123,6 +125,7 @@ class Encoder:
             self.lay_out_panel(),
             tuple(self.stages),
             LINES if self.plan.orientation is Orientation.COLUMNS and self.bytes > NEAR else 1,
+            self.sweep is not None,
         )
 
     @functools.cached_property
@@ -137,6 +140,10 @@ class Encoder:
         areas = [(f"row{n}_at", length, dtype) for n, dtype in enumerate(rows)]
         areas += [(f"tile{n}_at", TILE * TILE, self.pointer_types[a.pointer]) for a, n in self.tiles.items()]
         areas += [(f"stage{n}_at", BLOCK, dtype) for n, dtype in enumerate(self.stages)]
+        if self.sweep is not None:
+            size = (self.sweep.up + 1) * math.prod(self.domain.kept[1:])
+            areas.append(("ring_at", size, name_of(updating(self.program).term.dtype)))
+            self.slots["edges_at"] = Address(self.outputs[-1], 0)  # some address if there are none
         if self.plan.orientation is Orientation.COLUMNS:
             areas = [(name, self.columns, dtype) for name, _, dtype in areas]
             areas += [(f"t{n}_at", self.columns, dtype) for n, dtype in enumerate(self.accumulators)]
@@ -252,6 +259,8 @@ class Encoder:
         level = store.level
         access = self.access(self.outputs[store.output], store.view, level, store.term.dtype)
         step = Step("store", name_of(store.term.dtype), args=(self.name(store.term, where),), access=access)
+        if self.sweep is not None and store.base is not None:
+            return step.replace(kind="ring")
         if not self.is_streamed(store):
             return step
         self.stages.append(step.dtype)
@@ -285,6 +294,8 @@ class Encoder:
     def lies_across(self, view: View) -> bool:
         """Whether `view` is contiguous along the last dimension but one, and worth transposing by tiles."""
         if self.plan.orientation is not Orientation.MAP or self.program.matmul or len(view.strides) < 2:
+            return False
+        if self.sweep is not None:  # it walks rows, not tiles
             return False
         down, along = view.strides[-2:]
         across = down == 1 and along not in (0, 1) and min(self.domain.kept[-2:]) >= 8

@@ -18,16 +18,13 @@ from collections.abc import Hashable, Sequence
 
 from tracejit.codegen.encode import PANEL, TILE, Encoder
 from tracejit.codegen.spec import Integer, Lowered, Product
+from tracejit.errors import VerificationError
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.view import View
 from tracejit.passes.bodies import analyse
-from tracejit.passes.domain import Kind, Program, Store, row_tile
+from tracejit.passes.domain import Program, Store, elements_per_unit, row_tile
 from tracejit.passes.phases import Orientation, schedule
-
-UNIT_NANOSECONDS = 40_000
-"""About how long one unit should take on one core: long against the cost of a task, short against a whole
-kernel.
-"""
+from tracejit.passes.sweep import Sweep, without_edges
 
 COLUMN_TILE = 1024
 """Most columns of a unit that reduces over rows: its accumulators stay in the first cache."""
@@ -49,7 +46,10 @@ def lower(node: Node, shared: Sequence[tuple[int, int]] = ()) -> Lowered:
 
 
 def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowered:
-    analysis = analyse(body)
+    sweep: Sweep | None = node.attrs.get("sweep")
+    analysis = analyse(without_edges(body, sweep))
+    if analysis.sweep != sweep:
+        raise VerificationError(f"fused with sweep={sweep}; its body needs sweep={analysis.sweep}")
     program, plan = analysis.program, analysis.plan
     operands = {value: number for number, value in enumerate(body.inputs)}
     outputs = range(len(body.inputs), len(body.inputs) + len(body.outputs))
@@ -68,10 +68,11 @@ def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowere
         program = program._replace(stores=_without(program, result))
         plan = schedule(program)
     columns = min(program.domain.kept[-1], COLUMN_TILE)
-    encoder = Encoder(body, program, plan, operands, outputs, columns)
+    encoder = Encoder(body, program, plan, operands, outputs, columns, sweep)
     spec = encoder.encode()
     slots = encoder.slots
-    units, chunk, tiles = _SPLITS[plan.orientation](program, bool(spec.tiles))
+    split = _SPLITS[plan.orientation](program, bool(spec.tiles))
+    units, chunk, tiles = split if sweep is None else split_sweep(sweep)
     slots.update({name: Integer(n) for name, n in {**tiles, "scratch_bytes": encoder.scratch}.items()})
     return Lowered(
         spec, tuple(slots[name] for name in spec.slot_names()), units, chunk, encoder.scratch, product
@@ -109,17 +110,6 @@ Split = tuple[int, int, dict[str, int]]
 """How many units, how many to take at once, and the slots that say so to the kernel."""
 
 
-def elements_per_unit(program: Program) -> int:
-    """A power of two, from a rough price in nanoseconds of one element: memory, arithmetic, functions."""
-    price = 0.4 * len(program.stores)
-    for term in program.terms:
-        if term.kind in (Kind.LOAD, Kind.GATHER):
-            price += 0.4 * (1 + 4 * (term.kind is Kind.GATHER))
-        else:
-            price += 2.0 if term.expensive else 0.05
-    return 1 << max(10, int(math.log2(UNIT_NANOSECONDS / price)))
-
-
 def ceil_div(total: int, size: int) -> int:
     """How many pieces of `size` cover `total`."""
     return -(-total // size)
@@ -144,6 +134,12 @@ def split_map(program: Program, transposed: bool) -> Split:
     slots = {"rows": rows, "row_tiles": row_tiles, "columns": columns, "column_tiles": column_tiles}
     units = math.prod(kept[:-2]) * row_tiles * column_tiles
     return units, max(1, budget // (rows * columns)), slots
+
+
+def split_sweep(sweep: Sweep) -> Split:
+    """One unit for each band of rows."""
+    slots = {"bands": sweep.bands, "band": sweep.band, "up": sweep.up, "down": sweep.down}
+    return sweep.bands, 1, slots
 
 
 def split_rows(program: Program, transposed: bool) -> Split:

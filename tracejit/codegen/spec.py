@@ -12,7 +12,8 @@ Unit and block conventions:
   of the slot.
 - Operands are numbered like the fused node's: its inputs, then its outputs.
 - MAP kernels: a unit is a tile, `rows` x `columns` elements, of the last two dimensions. ROWS: a unit is
-  one kept index (and piece). COLUMNS: a unit is a tile of the last kept dimension (and piece).
+  one kept index (and piece). COLUMNS: a unit is a tile of the last kept dimension (and piece). SWEEP: a MAP
+  kernel that updates what it reads; a unit is a band of rows (`tracejit.passes.sweep`).
 - A STREAM step is a store whose results pass through a block in scratch, its stage, on their way around the
   caches (`tracejit.kernels.stream`).
 - scratch: `Lowered.scratch` bytes that belong to the worker while it runs a unit. The panel of a product that
@@ -76,7 +77,7 @@ class Step(NamedTuple):
     (access, args: index; position of its stride), check (args: index, linear position; position of its
     bound), match (args: value, extreme, index; position of its bound), recall/keep (position of the scratch
     row), fold (function; args: value), finish (position of the fold), scan (args: value), store (access,
-    args: value), stream (access, args: value; position of its stage).
+    args: value), stream (access, args: value; position of its stage), ring (access, args: value).
     """
 
     kind: str
@@ -108,7 +109,8 @@ class Spec(NamedTuple):
     unit. pointers: dtypes. numbers: dtypes of host values. offsets, bounds, strides: how many slots INDEX,
     CHECK and MATCH, and GATHER steps use. rows: dtypes of scratch rows. stages: dtypes of what STREAM
     steps write. lines: how many of them a COLUMNS kernel may read side by side. panel: the pointer that leads
-    to the panel of a product in scratch memory, or -1.
+    to the panel of a product in scratch memory, or -1. sweep: whether its one RING step is stored row by row,
+    when no later row reads what stands there.
     """
 
     orientation: str
@@ -129,6 +131,7 @@ class Spec(NamedTuple):
     panel: int = -1
     stages: tuple[str, ...] = ()
     lines: int = 1
+    sweep: bool = False
 
     @property
     def lane(self) -> int:
@@ -144,7 +147,9 @@ class Spec(NamedTuple):
     def slot_names(self) -> list[str]:
         """The slots of the argument block, in order."""
         names = [f"n{d}" for d in range(self.kept + self.reduced)]
-        if self.orientation == "map":
+        if self.sweep:
+            names += ["bands", "band", "up", "down", "edges_at", "ring_at"]
+        elif self.orientation == "map":
             names += ["tile"] if self.kept == 1 else ["rows", "row_tiles", "columns", "column_tiles"]
         if self.orientation == "columns":
             names += ["columns", "column_tiles"]

@@ -17,6 +17,7 @@ from tracejit.kernels.blas import most_panel_bytes
 from tracejit.passes.domain import Kind, Program
 from tracejit.passes.free import FreeNodes
 from tracejit.passes.phases import Schedule, check_updates, in_place, schedule
+from tracejit.passes.sweep import Sweep, with_edges
 from tracejit.passes.trace import trace
 
 SCRATCH_PANEL = 1 << 21
@@ -58,11 +59,14 @@ def assemble(nodes: Sequence[Node], free: FreeNodes, is_output: Callable[[Value]
 
 
 class Analysis(NamedTuple):
-    """A body with its program and schedule: proof that one kernel computes it."""
+    """A body with its program and schedule: proof that one kernel computes it. `sweep`: how, if it updates an
+    array that it reads elsewhere.
+    """
 
     body: Graph
     program: Program
     plan: Schedule
+    sweep: Sweep | None
 
     def sharing(self) -> list[tuple[int, int]]:
         """Pairs (output, input) that may share memory, other than updates (which always do)."""
@@ -128,7 +132,8 @@ class Analysis(NamedTuple):
         return min(product.nbytes, most_panel_bytes(line)) <= SCRATCH_PANEL
 
 
-_ANALYSED: weakref.WeakKeyDictionary[Graph, tuple[Program, Schedule]] = weakref.WeakKeyDictionary()
+_Found = tuple[Program, Schedule, Sweep | None]
+_ANALYSED: weakref.WeakKeyDictionary[Graph, _Found] = weakref.WeakKeyDictionary()
 """What is known of bodies that are alive: fusion finds out, code generation asks again."""
 
 
@@ -138,8 +143,7 @@ def analyse(body: Graph) -> Analysis:
     if found is None:
         program = trace(body)
         plan = schedule(program)
-        check_updates(body, program, plan)
-        found = _ANALYSED[body] = program, plan
+        found = _ANALYSED[body] = program, plan, check_updates(body, program, plan)
     return Analysis(body, *found)
 
 
@@ -155,8 +159,11 @@ def attributes(
     """
     sharing = analysis.sharing()
     if analysis.program.matmul is None:
-        kind = analysis.plan.orientation.value
-        return {"body": analysis.body, "kind": kind, "inplace": tuple(sharing)}
+        kind, sweep = analysis.plan.orientation.value, analysis.sweep
+        if sweep is None:
+            return {"body": analysis.body, "kind": kind, "inplace": tuple(sharing)}
+        body = with_edges(analysis.body, analysis.program, sweep)
+        return {"body": body, "kind": kind, "inplace": tuple(sharing), "sweep": sweep}
     is_sum = analysis.addend() in [position for _, position in sharing]
     over_inputs = {output for output, _ in sharing if is_sum or output in reserved}
     if analysis.program.matmul.output not in analysis.body.outputs and analysis.fits_scratch():

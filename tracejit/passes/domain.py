@@ -127,6 +127,23 @@ class Program(NamedTuple):
     matmul: Node | None
 
 
+UNIT_NANOSECONDS = 40_000
+"""About how long one unit of a kernel should take on one core: long against the cost of a task, short against
+a whole kernel.
+"""
+
+
+def elements_per_unit(program: Program) -> int:
+    """A power of two, from a rough price in nanoseconds of one element: memory, arithmetic, functions."""
+    price = 0.4 * len(program.stores)
+    for term in program.terms:
+        if term.kind in (Kind.LOAD, Kind.GATHER):
+            price += 0.4 * (1 + 4 * (term.kind is Kind.GATHER))
+        else:
+            price += 2.0 if term.expensive else 0.05
+    return 1 << max(10, int(math.log2(UNIT_NANOSECONDS / price)))
+
+
 def piece_length(domain: Domain) -> int:
     """How far along the first reduced dimension one piece goes."""
     length = -(-math.prod(domain.reduced) // domain.pieces)

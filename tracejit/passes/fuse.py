@@ -33,6 +33,7 @@ from tracejit.passes.free import FreeNodes, in_kernel
 from tracejit.passes.groups import Group, Partition
 from tracejit.passes.layout import is_fold
 from tracejit.passes.prepare import prepare
+from tracejit.passes.sweep import put_edges
 
 NODES = 64
 """Most operators in a kernel: more take long to compile and spill registers."""
@@ -252,7 +253,8 @@ class _Fuser:
         body = self.body(nodes)
         reserved = [n for n, v in enumerate(body.outputs) if v in self.targets]
         dying = [n for n, v in enumerate(body.inputs) if self.dies_in(group, v)]
-        found = attributes(self.analysis(body), reserved, dying)
+        analysis = self.analysis(body)
+        found = attributes(analysis, reserved, dying)
         if found is None:  # nothing can take the product: it becomes an output itself
             members = set(nodes)
             products = {m.output for m in nodes if m.op is ops.matmul}
@@ -261,7 +263,10 @@ class _Fuser:
             found = attributes(self.analysis(body), reserved)
         assert found is not None
         inputs = [self.written(builder, v, values) for v in body.inputs]
-        outputs = builder.emit(ops.fused, *inputs, location=nodes[-1].location, **found)
+        location = nodes[-1].location
+        outputs = builder.emit(ops.fused, *inputs, location=location, **found)
+        if analysis.sweep is not None:
+            outputs = put_edges(builder, analysis.program, analysis.sweep, outputs, location)
         values.update(zip(body.outputs, outputs, strict=True))
 
     def dies_in(self, group: Group, value: Value) -> bool:

@@ -24,6 +24,7 @@ from tracejit.ir.graph import Graph, Value
 from tracejit.ir.view import View
 from tracejit.passes.domain import Kind, Level, Program, Store, Term, Unfusable
 from tracejit.passes.regions import disjoint
+from tracejit.passes.sweep import Sweep, find_sweep
 
 KEEP_BYTES = 1 << 21
 """Rows kept in scratch may take this many bytes; longer ones are computed again."""
@@ -225,9 +226,12 @@ def _same_place(store: Store, term: Term) -> bool:
     return term.kind is Kind.LOAD and term.dtype == store.term.dtype and term.view == store.view
 
 
-def check_updates(body: Graph, program: Program, plan: Schedule) -> None:
-    """Refuse a kernel that may read what an update has already overwritten, or write it twice."""
+def check_updates(body: Graph, program: Program, plan: Schedule) -> Sweep | None:
+    """Refuse a kernel that may read what an update has already overwritten, or write it twice; unless it can
+    do so as a sweep, which is returned.
+    """
     bases: dict[int, int] = {}
+    shifted: list[Term] = []
     for position, section in enumerate(plan.sections):
         for store in section.stores:
             if store.base is None:
@@ -238,7 +242,14 @@ def check_updates(body: Graph, program: Program, plan: Schedule) -> None:
             for at, other in enumerate(plan.sections):
                 for term in other.compute:
                     if term.value is base and not _reads_before(term, at, store, position, base):
-                        raise Unfusable("the kernel reads other elements of the array it updates")
+                        shifted.append(term)
+    if not shifted:
+        return None
+    is_map = plan.orientation is Orientation.MAP and program.matmul is None
+    sweep = find_sweep(program, shifted) if is_map else None
+    if sweep is None:
+        raise Unfusable("the kernel reads other elements of the array it updates")
+    return sweep
 
 
 def _reads_before(term: Term, at: int, store: Store, position: int, base: Value) -> bool:

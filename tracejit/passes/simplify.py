@@ -62,6 +62,7 @@ class Rewriter:
         self.builder.inputs.extend(graph.inputs)
         self.final: dict[Value, Value] = {}  # values of the old graph that another one stands for
         self.definition: dict[Value, Node] = {}
+        self.read: set[Value] = set()  # by the nodes so far
         self.op: Op  # the operator whose rule runs
         self._location: str | None = None
 
@@ -88,6 +89,7 @@ class Rewriter:
         return value
 
     def _define(self, node: Node) -> None:
+        self.read.update(node.inputs)
         for value in node.outputs:
             self.definition[value] = node
 
@@ -386,7 +388,7 @@ def _view_of_update(r: Rewriter, x: Value, *, view: View) -> Value | None:
 
 @rule(ops.update)
 def _update(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
-    """A store of nothing, of everything, of what is there already, or over an equal store."""
+    """A store of nothing, of everything, of what is there already, or over an equal store not yet read."""
     if view.size == 0:
         return base
     whole = inverse(view, base.type.shape)
@@ -396,6 +398,6 @@ def _update(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
     if source and source.inputs[0] is base and same(source.attrs["view"], view):
         return base
     earlier = r.match(base, ops.update)
-    if earlier and same(earlier.attrs["view"], view):
+    if earlier and base not in r.read and same(earlier.attrs["view"], view):
         return r.emit(ops.update, earlier.inputs[0], x, view=view)
     return None

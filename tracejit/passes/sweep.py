@@ -1,0 +1,170 @@
+"""Sweeps: kernels that update an array in place although they read it at shifted places.
+
+    a[1:-1, 1:-1] = 0.25 * (a[:-2, 1:-1] + a[2:, 1:-1] + a[1:-1, :-2] + a[1:-1, 2:])
+
+New elements in an array of their own, copied into place afterwards, would be three times the memory traffic.
+Instead the kernel goes through the rows of the update (one index of its outermost dimension each) in order,
+and keeps a new row in a ring of a few rows until no row that is still to come reads what stood in its place:
+
+    up, down    row i reads elements of the rows i - up to i + down, so row i may be stored after row i + up
+    ring        up + 1 rows in the scratch memory of a worker
+
+A *band* of rows is a unit. Rows next to a cut between two bands are read from both sides, at any time. So
+the last `up` rows of a band and the first `down` rows of the next one are left out, and go into a second
+output, the *edges*, which an ordinary `update` puts in its place when the kernel is done:
+
+    %1: f32[2048,2048], %2: f32[30,2,2046] = fused(%0) [sweep=(31, 64, 1, 1)]     # update(%0, new), new[cuts]
+    %3: f32[2048,2048] = update(%1, %2) [cuts]
+
+As a function the second node changes nothing: the first result is the whole update in the IR, which nobody
+else reads. In memory it lacks the rows that the second one delivers. Bands follow from shapes alone.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tracejit import ops
+from tracejit.ir.graph import Builder, Graph, Value
+from tracejit.ir.view import View
+from tracejit.passes.domain import Kind, Program, Store, Term, elements_per_unit
+
+RING_BYTES = 1 << 18
+"""Rows that wait may take this many bytes of scratch memory: they stay in a processor's second cache."""
+
+SHARE = 32
+"""Rows of a band for each row of its edges, where there are rows enough: the edges are written twice."""
+
+LEAST = 8
+"""Rows of a band for each row of its edges, at least."""
+
+BANDS = 16
+"""Bands are shorter than `SHARE` says where there would be fewer than this many."""
+
+FEWEST = 4
+"""A kernel of this many units, or more, is no sweep if it would have fewer bands."""
+
+
+class Sweep(NamedTuple):
+    """How rows fall into bands (the last one takes what is left), and which rows a row reads."""
+
+    bands: int
+    band: int
+    up: int
+    down: int
+
+    @property
+    def has_edges(self) -> bool:
+        """Whether rows are left out."""
+        return self.bands > 1 and self.up + self.down > 0
+
+    def cuts(self, rows: View) -> View:
+        """The rows around the cuts among `rows`: [cut, row, ...]."""
+        (_, *extents), (stride, *strides) = rows.shape, rows.strides
+        first = rows.offset + (self.band - self.up) * stride
+        shape = (self.bands - 1, self.up + self.down, *extents)
+        return View(first, shape, (self.band * stride, stride, *strides))
+
+
+# ---------------------------------------------------------------------------------------------- which kernels
+
+
+def find_sweep(program: Program, shifted: Iterable[Term]) -> Sweep | None:
+    """The sweep by which a kernel without reductions updates an array that it reads at the places of the
+    terms `shifted`, some of which it writes; None if it cannot, or should not.
+    """
+    updates = [store for store in program.stores if store.base is not None]
+    kept = program.domain.kept
+    if len(updates) != 1 or len(kept) < 2 or not math.prod(kept):
+        return None
+    (store,) = updates
+    if store.view.strides[-1] != 1:
+        return None
+    up = down = 0
+    for term in shifted:
+        assert term.value is not None
+        assert term.view is not None
+        is_shift = term.kind is Kind.LOAD and term.view.strides == store.view.strides
+        if not is_shift or term.value.type.device.kind != "cpu":
+            return None
+        lowest, highest = rows_read(store.view, term.view.offset - store.view.offset)
+        up, down = max(up, -lowest), max(down, highest)
+    if (up + 1) * math.prod(kept[1:]) * store.term.dtype.itemsize > RING_BYTES:
+        return None
+    return in_bands(program, up, down)
+
+
+def rows_read(rows: View, shift: int) -> tuple[int, int]:
+    """The first and the last of the rows, relative to its own, in which an index reads `shift` elements
+    further on than it writes; rows that reach into one another count if they might.
+    """
+    (count, *extents), (stride, *strides) = rows.shape, rows.strides
+    reach = 1 + sum(abs(s) * (n - 1) for n, s in zip(extents, strides, strict=True))
+    step = abs(stride)
+    lowest, highest = (shift - reach) // step + 1, -((-shift - reach) // step) - 1
+    if stride < 0:
+        lowest, highest = -highest, -lowest
+    return max(lowest, 1 - count), min(highest, count - 1)
+
+
+def in_bands(program: Program, up: int, down: int) -> Sweep | None:
+    """The rows in bands; None if there are too few of these for the work."""
+    rows, edge = program.domain.kept[0], up + down
+    size = math.prod(program.domain.kept[1:])
+    unit = elements_per_unit(program)
+    band = max(1, unit // size, LEAST * edge, min(SHARE * edge, rows // BANDS))
+    bands = max(1, rows // band)
+    if bands < min(FEWEST, rows * size // unit):
+        return None
+    return Sweep(bands, rows if bands == 1 else band, up, down)
+
+
+# ---------------------------------------------------------------------------------------------- edges
+
+_WITH_EDGES: weakref.WeakKeyDictionary[Graph, Graph] = weakref.WeakKeyDictionary()
+"""Bodies that are alive: equal steps of a loop share one."""
+
+
+def updating(program: Program) -> Store:
+    """The store of a sweep."""
+    (store,) = (s for s in program.stores if s.base is not None)
+    return store
+
+
+def with_edges(body: Graph, program: Program, sweep: Sweep) -> Graph:
+    """`body`, with its edges as the last output if it has any."""
+    if not sweep.has_edges:
+        return body
+    found = _WITH_EDGES.get(body)
+    if found is None:
+        updated = body.outputs[updating(program).output]
+        (new,) = (n.inputs[1] for n in body.nodes if updated in n.outputs)
+        builder = Builder()
+        view = sweep.cuts(View.of_shape(program.domain.kept))
+        edges = builder.emit(ops.view, new, view=view)
+        found = Graph(body.inputs, (*body.nodes, *builder.nodes), (*body.outputs, edges))
+        _WITH_EDGES[body] = found
+    return found
+
+
+def without_edges(body: Graph, sweep: Sweep | None) -> Graph:
+    """What `with_edges` was given."""
+    if sweep is None or not sweep.has_edges:
+        return body
+    return Graph(body.inputs, body.nodes[:-1], body.outputs[:-1])
+
+
+def put_edges(
+    builder: Builder, program: Program, sweep: Sweep, outputs: tuple[Value, ...], location: str | None
+) -> tuple[Value, ...]:
+    """The results of the body, from the outputs of its kernel: the edges are put in their place."""
+    if not sweep.has_edges:
+        return outputs
+    *results, edges = outputs
+    store = updating(program)
+    base, view = results[store.output], sweep.cuts(store.view)
+    results[store.output] = builder.emit(ops.update, base, edges, view=view, location=location)
+    return tuple(results)
