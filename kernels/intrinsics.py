@@ -124,6 +124,8 @@ def ceil(x: Any) -> Any:
 @word(np.trunc)
 def trunc(x: Any) -> Any:
     """Rounded towards zero; the sign of zero is kept."""
+    if x.on_gpu:  # not every NVVM has this intrinsic
+        return copysign(floor(magnitude(x)), x)
     return x.call("trunc")
 
 

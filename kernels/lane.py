@@ -119,6 +119,8 @@ class Lane:
         return self._binary(other, "fsub", "sub")
 
     def __mul__(self, other: Any) -> Lane:
+        if self.is_float and self.on_gpu:  # NVVM would round ``a * b + c`` only once
+            return self.external(f"llvm.nvvm.mul.rn.{'f' if self.dtype == 'float32' else 'd'}", other)
         return self._binary(other, "fmul", "mul")
 
     def __truediv__(self, other: Any) -> Lane:

@@ -17,16 +17,26 @@ from tracejit.ir.evaluate import evaluate_node
 from tracejit.kernels import memory
 from tracejit.passes.memory import overwrites
 
-LARGEST = 1 << 20  # elements that a pointer reaches
 
+class Pointer:
+    """A typed pointer; like a kernel's, its indices may be negative."""
 
-def pointer(address, kind):
-    dtype = np.dtype(str(kind))
-    return np.frombuffer((ctypes.c_char * (LARGEST * dtype.itemsize)).from_address(int(address)), dtype)
+    def __init__(self, address, kind):
+        self.address, self.dtype = int(address), np.dtype(str(kind))
+
+    def element(self, index):
+        place = self.address + int(index) * self.dtype.itemsize
+        return np.frombuffer((ctypes.c_char * self.dtype.itemsize).from_address(place), self.dtype)
+
+    def __getitem__(self, index):
+        return self.element(index)[0]
+
+    def __setitem__(self, index, value):
+        self.element(index)[0] = value
 
 
 def load(address, kind):
-    return np.frombuffer((ctypes.c_char * 8).from_address(int(address)), np.dtype(str(kind)))[0]
+    return Pointer(address, kind)[0]
 
 
 def slot(block, index):
@@ -38,11 +48,11 @@ def number_slot(block, index, kind):
 
 
 def pointer_slot(block, index, kind):
-    return pointer(slot(block, index), kind)
+    return Pointer(slot(block, index), kind)
 
 
 def store(address, value):
-    pointer(address, int64)[0] = value
+    Pointer(address, int64)[0] = value
 
 
 def block_of(lowered, buffers):
@@ -78,7 +88,7 @@ def simulate(node, arrays, grid=3, threads=8):
 
 
 def main():
-    memory.load, memory.store, memory.pointer = load, store, pointer
+    memory.load, memory.store, memory.pointer = load, store, Pointer
     memory.slot, memory.number_slot, memory.pointer_slot = slot, number_slot, pointer_slot
     for name, make in CASES.items():
         sizes = {"n": 300} if name == "long_sum" else {}

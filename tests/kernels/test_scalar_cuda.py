@@ -1,4 +1,4 @@
-"""Scalar functions on CUDA, without a GPU: every one becomes PTX, whole and without calls."""
+"""Scalar functions on CUDA, without a GPU: every one becomes PTX, whole, without calls, as it is written."""
 
 import inspect
 
@@ -67,3 +67,17 @@ def test_becomes_ptx(name, operands, result):
     text, _ = cuda.compile_ptx(kernel, signature, cc=(9, 0))
     assert "call.uni" not in text
     assert ".extern" not in text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_products_are_rounded_before_they_are_added(dtype):
+    """NVVM would make one instruction of ``x * y + z`` that rounds once."""
+    multiply, add, subtract = (FUNCTIONS[name] for name in ("multiply", "add", "subtract"))
+
+    def kernel(out, x, y, z):
+        out[0] = add(multiply(x[0], y[0]), z[0])
+        out[1] = subtract(z[0], multiply(x[0], y[0]))
+
+    text, _ = cuda.compile_ptx(kernel, tuple(numba_type(dtype)[:] for _ in range(4)), cc=(9, 0))
+    assert "fma." not in text
+    assert "mul.rn." in text
