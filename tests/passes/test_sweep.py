@@ -53,6 +53,13 @@ def cross(shape=(20, 12), dtype=F4, shifts=CROSS, **fields):
     return b.graph([], [Effect(a, stencil(b, a, shifts))])
 
 
+def heat(n):
+    """Full rows: one dimension."""
+    b = Builder()
+    a = b.input(ArrayType((n,), F4))
+    return b.graph([], [Effect(a, stencil(b, a, [(-1,), (0,), (1,)], margins=(1,)))])
+
+
 def sweep_of(graph):
     """The sweep of the only kernel of a graph; None if there are two."""
     kernels = [n for n in fuse(graph).nodes if n.op is ops.fused]
@@ -63,7 +70,7 @@ def sweep_of(graph):
 def short_bands(monkeypatch):
     """As short as the reach of the stencil allows."""
     monkeypatch.setattr(sweep_module, "elements_per_unit", lambda program: 1)
-    for name, number in (("LEAST", 1), ("SHARE", 1), ("FEWEST", 0)):
+    for name, number in (("LEAST", 1), ("SHARE", 1), ("FEWEST", 0), ("RUN", 5)):
         monkeypatch.setattr(sweep_module, name, number)
 
 
@@ -168,7 +175,7 @@ def test_no_band_writes_what_another_one_reads(seed):
     reach = [rows_read(rows, dy * shape[1] + dx) for dy, dx in shifts]
     up, down = max(0, *(-low for low, _ in reach)), max(0, *(high for _, high in reach))
     band = up + down + int(rng.integers(1, 3))
-    sweep = Sweep(max(1, rows.shape[0] // band), band, up, down)
+    sweep = Sweep(max(1, rows.shape[0] // band), band, up, down, 0)
     written = elements(rows)
     read = [set.union(*(elements(inside(shape, margins, s))[i] for s in shifts)) for i in range(len(written))]
     edges = set()
@@ -191,9 +198,11 @@ def part_of(view, index):
 
 
 def test_bands_follow_from_the_shape():
-    assert sweep_of(cross((2048, 2048))) == Sweep(31, 64, 1, 1)
-    assert sweep_of(cross((500, 502))) == Sweep(15, 32, 1, 1)
-    assert sweep_of(cross((50, 40))) == Sweep(1, 48, 1, 1)
+    assert sweep_of(cross((2048, 2048))) == Sweep(31, 64, 1, 1, 0)
+    assert sweep_of(cross((500, 502))) == Sweep(15, 32, 1, 1, 0)
+    assert sweep_of(cross((50, 40))) == Sweep(1, 48, 1, 1, 0)
+    assert sweep_of(heat(1 << 20)) == Sweep(16, 64, 1, 1, 1024)
+    assert sweep_of(heat(1000)) == Sweep(1, 1, 0, 0, 1024)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +245,8 @@ def test_what_is_no_sweep():
     assert sweep_of(graph(turned, whole)) is None  # other strides
     assert sweep_of(graph(down.permute((1, 0)), right.permute((1, 0)))) is None  # not along rows
     assert sweep_of(graph(whole.slice_axis(1, 0, 18, 2), whole.slice_axis(1, 1, 19, 2))) is None
-    assert sweep_of(graph(View(1, (300,), (1,)), View(0, (300,), (1,)))) is None  # one dimension
+    assert sweep_of(graph(View(1, (300,), (1,)), View(0, (300,), (1,)))) is not None  # one dimension
+    assert sweep_of(graph(View(0, (99,), (2,)), View(2, (99,), (2,)))) is None
     assert sweep_of(graph(down, right, device=Device("gpu"))) is None
 
 
@@ -256,4 +266,4 @@ def test_two_updates_of_one_array_are_no_sweep():
     new = stencil(b, stencil(b, a, CROSS), CROSS)
     fused = fuse(b.graph([], [Effect(a, new)]))
     sweeps = [n.attrs["sweep"] for n in fused.nodes if n.op is ops.fused]
-    assert sweeps == [Sweep(1, 18, 1, 1)] * 2
+    assert sweeps == [Sweep(1, 18, 1, 1, 0)] * 2

@@ -141,7 +141,7 @@ class Encoder:
         areas += [(f"tile{n}_at", TILE * TILE, self.pointer_types[a.pointer]) for a, n in self.tiles.items()]
         areas += [(f"stage{n}_at", BLOCK, dtype) for n, dtype in enumerate(self.stages)]
         if self.sweep is not None:
-            size = (self.sweep.up + 1) * math.prod(self.domain.kept[1:])
+            size = (self.sweep.up + 1) * (self.sweep.run or math.prod(self.domain.kept[1:]))
             areas.append(("ring_at", size, name_of(updating(self.program).term.dtype)))
             self.slots["edges_at"] = Address(self.outputs[-1], 0)  # some address if there are none
         if self.plan.orientation is Orientation.COLUMNS:

@@ -139,6 +139,7 @@ def split_map(program: Program, transposed: bool) -> Split:
 def split_sweep(sweep: Sweep) -> Split:
     """One unit for each band of rows."""
     slots = {"bands": sweep.bands, "band": sweep.band, "up": sweep.up, "down": sweep.down}
+    slots |= {"columns": sweep.run} if sweep.run else {}
     return sweep.bands, 1, slots
 
 

@@ -148,7 +148,7 @@ class Spec(NamedTuple):
         """The slots of the argument block, in order."""
         names = [f"n{d}" for d in range(self.kept + self.reduced)]
         if self.sweep:
-            names += ["bands", "band", "up", "down", "edges_at", "ring_at"]
+            names += ["bands", "band", "up", "down", "edges_at", "ring_at"] + ["columns"] * (self.kept == 1)
         elif self.orientation == "map":
             names += ["tile"] if self.kept == 1 else ["rows", "row_tiles", "columns", "column_tiles"]
         if self.orientation == "columns":

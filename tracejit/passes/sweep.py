@@ -3,8 +3,9 @@
     a[1:-1, 1:-1] = 0.25 * (a[:-2, 1:-1] + a[2:, 1:-1] + a[1:-1, :-2] + a[1:-1, 2:])
 
 New elements in an array of their own, copied into place afterwards, would be three times the memory traffic.
-Instead the kernel goes through the rows of the update (one index of its outermost dimension each) in order,
-and keeps a new row in a ring of a few rows until no row that is still to come reads what stood in its place:
+Instead the kernel goes through the rows of the update in order (a row is one index of its outermost
+dimension, or a run of the only one), and keeps a new row in a ring of a few rows until no row that is still
+to come reads what stood in its place:
 
     up, down    row i reads elements of the rows i - up to i + down, so row i may be stored after row i + up
     ring        up + 1 rows in the scratch memory of a worker
@@ -13,7 +14,7 @@ A *band* of rows is a unit. Rows next to a cut between two bands are read from b
 the last `up` rows of a band and the first `down` rows of the next one are left out, and go into a second
 output, the *edges*, which an ordinary `update` puts in its place when the kernel is done:
 
-    %1: f32[2048,2048], %2: f32[30,2,2046] = fused(%0) [sweep=(31, 64, 1, 1)]     # update(%0, new), new[cuts]
+    %1: f32[2048,2048], %2: f32[30,2,2046] = fused(%0) [sweep=(31, 64, 1, 1, 0)]  # update(%0, new), new[cuts]
     %3: f32[2048,2048] = update(%1, %2) [cuts]
 
 As a function the second node changes nothing: the first result is the whole update in the IR, which nobody
@@ -32,8 +33,13 @@ from tracejit.ir.graph import Builder, Graph, Value
 from tracejit.ir.view import View
 from tracejit.passes.domain import Kind, Program, Store, Term, elements_per_unit
 
-RING_BYTES = 1 << 18
-"""Rows that wait may take this many bytes of scratch memory: they stay in a processor's second cache."""
+RING_BYTES = 1 << 21
+"""Rows that wait may take this many bytes of scratch memory. More than a processor's second cache holds still
+pays (see docs/performance.md), but every worker has that much for itself.
+"""
+
+RUN = 1024
+"""Elements of a row where the update has one dimension only."""
 
 SHARE = 32
 """Rows of a band for each row of its edges, where there are rows enough: the edges are written twice."""
@@ -49,22 +55,26 @@ FEWEST = 4
 
 
 class Sweep(NamedTuple):
-    """How rows fall into bands (the last one takes what is left), and which rows a row reads."""
+    """How rows fall into bands (the last one takes what is left), and which rows a row reads. `run`: elements
+    of a row if there is one dimension only, of which the last row may have fewer; else 0.
+    """
 
     bands: int
     band: int
     up: int
     down: int
+    run: int
 
     @property
     def has_edges(self) -> bool:
         """Whether rows are left out."""
         return self.bands > 1 and self.up + self.down > 0
 
-    def cuts(self, rows: View) -> View:
-        """The rows around the cuts among `rows`: [cut, row, ...]."""
+    def cuts(self, places: View) -> View:
+        """The rows around the cuts in the `places` of new elements: [cut, row, ...]."""
+        rows = in_rows(places, self.run)
         (_, *extents), (stride, *strides) = rows.shape, rows.strides
-        first = rows.offset + (self.band - self.up) * stride
+        first = places.offset + (self.band - self.up) * stride
         shape = (self.bands - 1, self.up + self.down, *extents)
         return View(first, shape, (self.band * stride, stride, *strides))
 
@@ -78,11 +88,11 @@ def find_sweep(program: Program, shifted: Iterable[Term]) -> Sweep | None:
     """
     updates = [store for store in program.stores if store.base is not None]
     kept = program.domain.kept
-    if len(updates) != 1 or len(kept) < 2 or not math.prod(kept):
+    if len(updates) != 1 or not math.prod(kept) or updates[0].view.strides[-1] != 1:
         return None
     (store,) = updates
-    if store.view.strides[-1] != 1:
-        return None
+    run = RUN if len(kept) == 1 else 0
+    rows = in_rows(store.view, run)
     up = down = 0
     for term in shifted:
         assert term.value is not None
@@ -90,11 +100,19 @@ def find_sweep(program: Program, shifted: Iterable[Term]) -> Sweep | None:
         is_shift = term.kind is Kind.LOAD and term.view.strides == store.view.strides
         if not is_shift or term.value.type.device.kind != "cpu":
             return None
-        lowest, highest = rows_read(store.view, term.view.offset - store.view.offset)
+        lowest, highest = rows_read(rows, term.view.offset - store.view.offset)
         up, down = max(up, -lowest), max(down, highest)
-    if (up + 1) * math.prod(kept[1:]) * store.term.dtype.itemsize > RING_BYTES:
+    if (up + 1) * math.prod(rows.shape[1:]) * store.term.dtype.itemsize > RING_BYTES:
         return None
-    return in_bands(program, up, down)
+    return in_bands(elements_per_unit(program), rows, up, down, run)
+
+
+def in_rows(places: View, run: int) -> View:
+    """`places` as rows; in runs if they have one dimension only, which the last one may go beyond."""
+    if not run:
+        return places
+    (count,), (stride,) = places.shape, places.strides
+    return View(places.offset, (-(-count // run), run), (run * stride, stride))
 
 
 def rows_read(rows: View, shift: int) -> tuple[int, int]:
@@ -110,16 +128,15 @@ def rows_read(rows: View, shift: int) -> tuple[int, int]:
     return max(lowest, 1 - count), min(highest, count - 1)
 
 
-def in_bands(program: Program, up: int, down: int) -> Sweep | None:
-    """The rows in bands; None if there are too few of these for the work."""
-    rows, edge = program.domain.kept[0], up + down
-    size = math.prod(program.domain.kept[1:])
-    unit = elements_per_unit(program)
-    band = max(1, unit // size, LEAST * edge, min(SHARE * edge, rows // BANDS))
-    bands = max(1, rows // band)
-    if bands < min(FEWEST, rows * size // unit):
+def in_bands(unit: int, rows: View, up: int, down: int, run: int) -> Sweep | None:
+    """The rows in bands; None if there are too few of these for the work. `unit`: elements that make one."""
+    count, edge, size = rows.shape[0], up + down, math.prod(rows.shape[1:])
+    least = LEAST * edge + bool(run)  # the last row may be short, and is in no edge
+    band = max(1, unit // size, least, min(SHARE * edge, count // BANDS))
+    bands = max(1, count // band)
+    if bands < min(FEWEST, rows.size // unit):
         return None
-    return Sweep(bands, rows if bands == 1 else band, up, down)
+    return Sweep(bands, count if bands == 1 else band, up, down, run)
 
 
 # ---------------------------------------------------------------------------------------------- edges
