@@ -47,9 +47,12 @@ class Value:
         return f"<Value {self.type} at {id(self):#x}>"
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Node:
-    """One application of `op`. `location` is the user's ``file:line`` and never part of a key."""
+    """One application of `op`. `location` is the user's ``file:line`` and never part of a key.
+
+    Nothing of it changes. That is not enforced, as making one would take four times as long.
+    """
 
     op: Op
     inputs: tuple[Value, ...]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tracejit import ops
 from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.kernels.blas import most_panel_bytes
-from tracejit.passes.domain import Kind, Program
+from tracejit.passes.domain import LOAD, SCAN, Program
 from tracejit.passes.free import FreeNodes
 from tracejit.passes.phases import Schedule, check_updates, in_place, schedule
 from tracejit.passes.sweep import Sweep, with_edges
@@ -36,26 +36,28 @@ def assemble(nodes: Sequence[Node], free: FreeNodes, is_output: Callable[[Value]
     """The body of `nodes`, in order, with a copy of every free node that they use. Constants stay outside."""
     builder = Builder()
     values: dict[Value, Value] = {}
-
-    def inner(value: Value) -> Value:
-        if value not in values:
-            node = free.producers.get(value)
-            if node is not None and node in free and node.op is not ops.constant:
-                add(node)
-            else:
+    outer: list[Value] = []  # what the inputs are
+    pending = list(reversed(nodes))
+    while pending:
+        node = pending[-1]
+        before = len(pending)
+        for value in node.inputs:
+            if value in values:
+                continue
+            made = free.producers.get(value)
+            if made is None or made not in free or made.op is ops.constant:
                 values[value] = builder.input(value.type)
-        return values[value]
-
-    def add(node: Node) -> None:
-        outputs = builder.copy(node, [inner(v) for v in node.inputs])
-        values.update(zip(node.outputs, outputs, strict=True))
-
-    for node in nodes:
-        add(node)
-    outer = {new: old for old, new in values.items()}
-    outputs = [v for node in nodes for v in node.outputs if is_output(v)]
-    graph = builder.graph([values[v] for v in outputs])
-    return Body(graph, tuple(outer[v] for v in graph.inputs), tuple(outputs))
+                outer.append(value)
+            else:
+                pending.append(made)  # first its own operands, then this one
+                break
+        if len(pending) == before:
+            pending.pop()
+            outputs = builder.copy(node, [values[v] for v in node.inputs])
+            values.update(zip(node.outputs, outputs, strict=True))
+    results = [v for node in nodes for v in node.outputs if is_output(v)]
+    graph = builder.graph([values[v] for v in results])
+    return Body(graph, tuple(outer), tuple(results))
 
 
 class Analysis(NamedTuple):
@@ -119,7 +121,7 @@ class Analysis(NamedTuple):
         term, view = stores[0].term, stores[0].view
         if term.node is None or term.node.op is not ops.add or stores[0].base is not None:
             return None
-        if any(load.kind is not Kind.LOAD or load.view != view for load in term.args):
+        if any(load.kind is not LOAD or load.view != view for load in term.args):
             return None
         added = [load.value for load in term.args if load.value is not matmul.output]
         return self.body.inputs.index(added[0]) if len(added) == 1 else None
@@ -137,11 +139,24 @@ _ANALYSED: weakref.WeakKeyDictionary[Graph, _Found] = weakref.WeakKeyDictionary(
 """What is known of bodies that are alive: fusion finds out, code generation asks again."""
 
 
-def analyse(body: Graph) -> Analysis:
-    """Raise `Unfusable` unless one kernel can compute `body`."""
+def computed(body: Graph) -> Program:
+    """What `analyse` finds that `body` computes. It takes no schedule to see that there is one, unless the
+    order of the steps matters: then `body` is analysed.
+    """
+    program = trace(body)
+    return analyse(body, program).program if is_ordered(program) else program
+
+
+def is_ordered(program: Program) -> bool:
+    """Whether a kernel has a running sum, or writes into an array that it may read."""
+    return any(t.kind is SCAN for t in program.terms) or any(s.base is not None for s in program.stores)
+
+
+def analyse(body: Graph, program: Program | None = None) -> Analysis:
+    """Raise `Unfusable` unless one kernel can compute `body`. `program`: of `computed`, if that is known."""
     found = _ANALYSED.get(body)
     if found is None:
-        program = trace(body)
+        program = trace(body) if program is None else program
         plan = schedule(program)
         found = _ANALYSED[body] = program, plan, check_updates(body, program, plan)
     return Analysis(body, *found)

@@ -56,6 +56,11 @@ class Kind(enum.Enum):
     MATCH = "match"
 
 
+LOAD, NUMBER, INDEX, APPLY, GATHER, CHECK, REDUCE, SCAN, MATCH = Kind
+HOST, KEPT, FULL = Level
+"""The members as constants: asking an enumeration for one takes longer than most of what is done with it."""
+
+
 class Domain(NamedTuple):
     """Extents of the kept and of the reduced dimensions; ``pieces`` > 0 splits the first reduced
     dimension.
@@ -76,7 +81,7 @@ class Domain(NamedTuple):
 
     def level(self, view: View) -> Level:
         """KEPT if `view` stays at one element while the reduced index runs."""
-        return Level.FULL if any(view.strides[len(self.kept) :]) else Level.KEPT
+        return FULL if any(view.strides[len(self.kept) :]) else KEPT
 
 
 @dataclass(eq=False, slots=True)
@@ -103,7 +108,7 @@ class Term:
     @property
     def expensive(self) -> bool:
         """Whether computing it again costs more than a store and a load."""
-        return self.kind is Kind.SCAN or (self.node is not None and self.node.op.has(Trait.EXPENSIVE))
+        return self.kind is SCAN or (self.node is not None and self.node.op.has(Trait.EXPENSIVE))
 
 
 class Store(NamedTuple):
@@ -137,8 +142,8 @@ def elements_per_unit(program: Program) -> int:
     """A power of two, from a rough price in nanoseconds of one element: memory, arithmetic, functions."""
     price = 0.4 * len(program.stores)
     for term in program.terms:
-        if term.kind in (Kind.LOAD, Kind.GATHER):
-            price += 0.4 * (1 + 4 * (term.kind is Kind.GATHER))
+        if term.kind in (LOAD, GATHER):
+            price += 0.4 * (1 + 4 * (term.kind is GATHER))
         else:
             price += 2.0 if term.expensive else 0.05
     return 1 << max(10, int(math.log2(UNIT_NANOSECONDS / price)))
@@ -158,7 +163,7 @@ def row_tile(program: Program) -> tuple[int, int]:
     assert program.matmul is not None
     row = program.matmul.output.type.shape[-1]
     domain = program.domain
-    if any(t.kind in (Kind.REDUCE, Kind.SCAN) for t in program.terms):
+    if any(t.kind in (REDUCE, SCAN) for t in program.terms):
         if math.prod(domain.reduced) != row or row == 0:
             raise Unfusable("a reduction over a product's rows takes whole rows, and some")
         return 1, row
@@ -176,7 +181,8 @@ def merge(program: Program) -> Program:
     There is at least one kept dimension, and one reduced dimension if there is a reduction.
     """
     domain = program.domain
-    views = [v for v in (t.view for t in program.terms) if v is not None] + [s.view for s in program.stores]
+    given = [t.view for t in program.terms if t.view is not None] + [s.view for s in program.stores]
+    views = list({id(view): view for view in given}.values())  # most are shared
     groups: list[list[int]] = []
     for d, extent in enumerate(domain.shape):
         inside = groups and (groups[-1][-1] < len(domain.kept)) == (d < len(domain.kept))
@@ -185,7 +191,7 @@ def merge(program: Program) -> Program:
         else:
             groups.append([d])
     kept = [g for g in groups if g[0] < len(domain.kept)] or [[]]
-    folds = any(t.kind in (Kind.REDUCE, Kind.SCAN) for t in program.terms)
+    folds = any(t.kind in (REDUCE, SCAN) for t in program.terms)
     reduced = [g for g in groups if g[0] >= len(domain.kept)] or ([[]] if folds else [])
 
     def extents(part: list[list[int]]) -> tuple[int, ...]:
@@ -196,13 +202,15 @@ def merge(program: Program) -> Program:
         return program
     last = [g[-1] if g else None for g in kept + reduced]
     narrowed = {
-        v: View(v.offset, shape, tuple(0 if d is None else v.strides[d] for d in last)) for v in set(views)
+        id(v): View(v.offset, shape, tuple(0 if d is None else v.strides[d] for d in last)) for v in views
     }
     made: dict[Term, Term] = {}
     for t in program.terms:
-        view = None if t.view is None else narrowed[t.view]
-        args = tuple(made[a] for a in t.args)
+        view = None if t.view is None else narrowed[id(t.view)]
+        args = tuple([made[a] for a in t.args])
         made[t] = Term(t.kind, t.dtype, t.level, args, t.value, view, t.function, t.node, t.stride, t.bound)
-    stores = tuple(Store(s.output, made[s.term], narrowed[s.view], s.level, s.base) for s in program.stores)
+    stores = tuple(
+        Store(s.output, made[s.term], narrowed[id(s.view)], s.level, s.base) for s in program.stores
+    )
     merged = Domain(extents(kept), extents(reduced), domain.pieces)
     return Program(merged, tuple(made.values()), stores, program.matmul)

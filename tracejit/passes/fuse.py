@@ -26,9 +26,9 @@ from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
-from tracejit.passes.bodies import Analysis, Body, analyse, assemble, attributes
+from tracejit.passes.bodies import Analysis, Body, analyse, assemble, attributes, computed, is_ordered
 from tracejit.passes.dce import dce
-from tracejit.passes.domain import Domain, Kind, Program, Unfusable
+from tracejit.passes.domain import Domain, Program, Unfusable
 from tracejit.passes.free import FreeNodes, in_kernel
 from tracejit.passes.groups import Group, Partition
 from tracejit.passes.layout import is_fold
@@ -72,7 +72,8 @@ class _Fuser:
         self.free = FreeNodes(graph)
         self.partition = Partition()
         self.group_of: dict[Node, Group] = {}
-        self.analyses: dict[Hashable, Analysis | Unfusable] = {}
+        self.programs: dict[Hashable, tuple[Graph, Program] | str] = {}
+        self.analyses: dict[Hashable, Analysis] = {}
         self.targets = {effect.value: effect.target for effect in graph.effects}
         self.readers: dict[Value, list[Node]] = {}  # of what is written over later
 
@@ -175,7 +176,7 @@ class _Fuser:
         try:
             if domain is not None and follows(domain, node):
                 return Fit(None, domain)
-            return Fit(None, open_domain(self.analysis(self.body(nodes)).program))
+            return Fit(None, open_domain(self.program(self.body(nodes).graph)))
         except Unfusable as error:
             self.miss(nodes, node, str(error))
             return None
@@ -195,20 +196,30 @@ class _Fuser:
         """Whether `node` reads arrays, or what light nodes compute of them, at its own index."""
         return not any(self.free.through_view(v) for v in node.inputs)
 
-    def analysis(self, body: Body) -> Analysis:
-        """Proof that one kernel computes `body`. The steps of a loop have bodies of one structure, which is
-        analysed once: they share one nested graph.
+    def program(self, body: Graph) -> Program:
+        """What one kernel of `body` computes. The steps of a loop have bodies of one structure, which is
+        looked at once.
         """
-        key = structure(body.graph, locations=True)
-        found = self.analyses.get(key)
+        key = structure(body, locations=True)
+        found = self.programs.get(key)
         if found is None:
             try:
-                found = analyse(body.graph)
+                found = body, computed(body)
             except Unfusable as error:
-                found = error
+                found = str(error)  # the error itself would keep all that was going on
+            self.programs[key] = found
+        if isinstance(found, str):
+            raise Unfusable(found)
+        return found[1]
+
+    def analysis(self, body: Graph) -> Analysis:
+        """Proof that one kernel computes `body`; those of one structure share one nested graph."""
+        key = structure(body, locations=True)
+        found = self.analyses.get(key)
+        if found is None:
+            known = self.programs.get(key)
+            found = analyse(body) if known is None or isinstance(known, str) else analyse(*known)
             self.analyses[key] = found
-        if isinstance(found, Unfusable):
-            raise found
         return found
 
     def looks_inside(self, nodes: Sequence[Node], node: Node) -> bool:
@@ -253,14 +264,14 @@ class _Fuser:
         body = self.body(nodes)
         reserved = [n for n, v in enumerate(body.outputs) if v in self.targets]
         dying = [n for n, v in enumerate(body.inputs) if self.dies_in(group, v)]
-        analysis = self.analysis(body)
+        analysis = self.analysis(body.graph)
         found = attributes(analysis, reserved, dying)
         if found is None:  # nothing can take the product: it becomes an output itself
             members = set(nodes)
             products = {m.output for m in nodes if m.op is ops.matmul}
             body = assemble(nodes, self.free, lambda v: v in products or self.free.leaves(v, members))
             reserved = [n for n, v in enumerate(body.outputs) if v in self.targets]
-            found = attributes(self.analysis(body), reserved)
+            found = attributes(self.analysis(body.graph), reserved)
         assert found is not None
         inputs = [self.written(builder, v, values) for v in body.inputs]
         location = nodes[-1].location
@@ -299,10 +310,7 @@ def follows(domain: Domain, node: Node) -> bool:
 
 def open_domain(program: Program) -> Domain | None:
     """The domain of a kernel that more nodes may follow; None where the order of its steps matters."""
-    ordered = any(t.kind is Kind.SCAN for t in program.terms) or any(
-        s.base is not None for s in program.stores
-    )
-    return None if ordered or program.domain.pieces else program.domain
+    return None if program.domain.pieces or is_ordered(program) else program.domain
 
 
 def is_plain(groups: Sequence[Group], node: Node) -> bool:

@@ -64,9 +64,9 @@ def layouts(body: Graph) -> Iterator[Layout]:
     written over it. That does not depend on which values are outputs, apart from their size: a body
     that works keeps working when fewer of its values are needed outside.
     """
-    folds = [node for node in body.nodes if is_fold(node)]
-    if folds:
-        yield _reduction_layout(body, folds[0])
+    fold = next(filter(is_fold, body.nodes), None)
+    if fold is not None:
+        yield _reduction_layout(body, fold)
         return
     first = _stored(body, body.outputs[0]).type.shape
     size = math.prod(first)
@@ -104,8 +104,13 @@ def _pair(view: View) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def _shapes(body: Graph, size: int) -> list[tuple[int, ...]]:
     """Shapes of all arrays of `size` elements in the body, in order of appearance."""
-    values = [*body.inputs, *(v for node in body.nodes for v in node.outputs)]
-    return list(dict.fromkeys(v.type.shape for v in values if v.type.size == size and not v.type.on_host))
+    shapes: dict[tuple[int, ...], None] = {}
+    types = [v.type for v in body.inputs]
+    types += [v.type for node in body.nodes for v in node.outputs]
+    for type in types:
+        if type.shape not in shapes and type.size == size and not type.on_host:
+            shapes[type.shape] = None
+    return list(shapes)
 
 
 def _stored(body: Graph, output: Value) -> Value:

@@ -22,7 +22,20 @@ from typing import NamedTuple
 
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.view import View
-from tracejit.passes.domain import Kind, Level, Program, Store, Term, Unfusable
+from tracejit.passes.domain import (
+    FULL,
+    HOST,
+    INDEX,
+    KEPT,
+    LOAD,
+    REDUCE,
+    SCAN,
+    Level,
+    Program,
+    Store,
+    Term,
+    Unfusable,
+)
 from tracejit.passes.regions import disjoint
 from tracejit.passes.sweep import Sweep, find_sweep
 
@@ -72,12 +85,12 @@ class Schedule(NamedTuple):
 def orient(program: Program) -> Orientation:
     """Along the reduced dimensions, unless most of what is read lies along the kept ones."""
     domain = program.domain
-    if not any(t.kind in (Kind.REDUCE, Kind.SCAN) for t in program.terms):
+    if not any(t.kind in (REDUCE, SCAN) for t in program.terms):
         return Orientation.MAP
     if not domain.kept or domain.kept[-1] < NARROW or program.matmul is not None or not domain.reduced:
         return Orientation.ROWS
     lane = len(domain.kept) - 1
-    reads = [t for t in program.terms if t.view is not None and t.value is not None and t.level is Level.FULL]
+    reads = [t for t in program.terms if t.view is not None and t.value is not None and t.level is FULL]
     votes = sum(
         _bytes_read(t.dtype.itemsize, t.view)
         * ((abs(t.view.strides[lane]) == 1) - (abs(t.view.strides[-1]) == 1))
@@ -99,7 +112,7 @@ def schedule(program: Program) -> Schedule:
     scheduler = _Scheduler(program, orient(program))
     scheduler.run()
     sections = tuple(s for _, s in sorted(scheduler.sections.items()) if not s.is_empty())
-    prologue = tuple(t for t in program.terms if t.level is Level.HOST and t in scheduler.numbers)
+    prologue = tuple(t for t in program.terms if t.level is HOST and t in scheduler.numbers)
     return Schedule(scheduler.orientation, prologue, sections, tuple(scheduler.rows))
 
 
@@ -116,7 +129,7 @@ class _Scheduler:
         self.phases: dict[Term, int] = {}
         for term in self.program.terms:
             before = max((self.phases[a] for a in term.args), default=0)
-            self.phases[term] = before + 1 if term.kind is Kind.REDUCE else before
+            self.phases[term] = before + 1 if term.kind is REDUCE else before
         self.outputs: dict[Term, tuple[tuple[int, Level], Store]] = {}
         for store in self.program.stores:
             self.outputs.setdefault(store.term, ((self.phases[store.term], store.level), store))
@@ -133,11 +146,11 @@ class _Scheduler:
 
     def place(self, term: Term, where: tuple[int, Level]) -> None:
         """See to it that `term` is at hand in the section `where`."""
-        if term.level is Level.HOST:
+        if term.level is HOST:
             self.numbers.update(_closure(term))
             return
         home = (self.phases[term], term.level)
-        if self.orientation is not Orientation.COLUMNS and term.level is Level.KEPT:
+        if self.orientation is not Orientation.COLUMNS and term.level is KEPT:
             where = home  # a variable that lives until the end of the row
         if (term, where) in self.placed:
             return
@@ -149,11 +162,11 @@ class _Scheduler:
 
     def compute(self, term: Term, where: tuple[int, Level]) -> None:
         inside = where
-        if term.kind is Kind.REDUCE:
-            inside = (self.phases[term] - 1, Level.FULL)
+        if term.kind is REDUCE:
+            inside = (self.phases[term] - 1, FULL)
         for argument in term.args:
             self.place(argument, inside)
-        if term.kind is Kind.REDUCE:
+        if term.kind is REDUCE:
             self.section(inside).folds.append(term)
         self.section(where).compute.append(term)
 
@@ -164,7 +177,7 @@ class _Scheduler:
         if store is not None and stored == home and stored < where:
             section.reload[term] = store
         elif self.is_cheap(term, where) or not self.keepable(term):
-            if term.kind is Kind.SCAN:
+            if term.kind is SCAN:
                 raise Unfusable("a running sum is needed again after its loop")
             self.compute(term, where)
         else:
@@ -176,17 +189,17 @@ class _Scheduler:
     def keepable(self, term: Term) -> bool:
         """Whether a scratch row may hold the term: of the reduced dimensions, or of one tile of columns."""
         if self.orientation is Orientation.COLUMNS:
-            return term.level is Level.KEPT
+            return term.level is KEPT
         size = math.prod(self.program.domain.reduced) * (len(self.rows) + 1)
-        return term.kind is Kind.SCAN or size * 8 <= KEEP_BYTES
+        return term.kind is SCAN or size * 8 <= KEEP_BYTES
 
     def is_cheap(self, term: Term, where: tuple[int, Level]) -> bool:
         """Whether computing `term` again from what is at hand in `where` costs less than keeping it."""
         at_hand = {t for t in _closure(term) if t.level != term.level or (t, where) in self.placed} - {term}
         fresh = [t for t in _closure(term) if t not in at_hand]
-        if any(t.expensive or t.kind is Kind.REDUCE for t in fresh):
+        if any(t.expensive or t.kind is REDUCE for t in fresh):
             return False
-        return sum(t.kind not in (Kind.LOAD, Kind.INDEX) for t in fresh) <= CHEAP
+        return sum(t.kind not in (LOAD, INDEX) for t in fresh) <= CHEAP
 
 
 def _closure(term: Term) -> Iterator[Term]:
@@ -198,7 +211,7 @@ def _closure(term: Term) -> Iterator[Term]:
         if t not in seen:
             seen.add(t)
             yield t
-            if t.kind is not Kind.REDUCE:
+            if t.kind is not REDUCE:
                 pending.extend(t.args)
 
 
@@ -223,7 +236,7 @@ def in_place(program: Program, plan: Schedule) -> list[tuple[int, Value]]:
 
 
 def _same_place(store: Store, term: Term) -> bool:
-    return term.kind is Kind.LOAD and term.dtype == store.term.dtype and term.view == store.view
+    return term.kind is LOAD and term.dtype == store.term.dtype and term.view == store.view
 
 
 def check_updates(body: Graph, program: Program, plan: Schedule) -> Sweep | None:
@@ -257,4 +270,4 @@ def _reads_before(term: Term, at: int, store: Store, position: int, base: Value)
     if _same_place(store, term) and at <= position:
         return True
     assert term.view is not None
-    return term.kind is Kind.LOAD and disjoint(term.view, store.view, base.type.shape)
+    return term.kind is LOAD and disjoint(term.view, store.view, base.type.shape)

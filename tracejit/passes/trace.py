@@ -15,18 +15,30 @@ generation traces the finished group again.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
-from tracejit.ir.op import Trait
+from tracejit.ir.op import Op, Trait
 from tracejit.ir.view import View, contiguous_strides
 from tracejit.passes.domain import (
+    APPLY,
+    CHECK,
+    FULL,
+    GATHER,
+    HOST,
+    INDEX,
+    KEPT,
+    LOAD,
+    MATCH,
+    NUMBER,
+    REDUCE,
+    SCAN,
     Domain,
     Kind,
     Level,
@@ -38,7 +50,7 @@ from tracejit.passes.domain import (
     piece_length,
     row_tile,
 )
-from tracejit.passes.layout import ALONG_AXIS, Layout, is_fold, layouts, reduced_axes
+from tracejit.passes.layout import ALONG_AXIS, Layout, layouts, reduced_axes
 from tracejit.passes.regions import disjoint
 
 INT64 = np.dtype("int64")
@@ -86,7 +98,7 @@ class _Tracer:
     def __post_init__(self) -> None:
         self.producers = _producers(self.body)
         self.inputs = {value: i for i, value in enumerate(self.body.inputs)}
-        self.made: dict[tuple[Value, View | None], Term] = {}
+        self.made: dict[Value, list[tuple[View, Term]]] = {}
         self.views: dict[Value, View] = {}  # of what must not be computed at two views
 
     # -------------------------------------------------------------------------------------------- outputs
@@ -123,7 +135,7 @@ class _Tracer:
         """Where the partial results of kept index k lie: from ``k * pieces`` on (lowering adds the piece)."""
         if home is self.full:
             return home
-        if term.kind is not Kind.REDUCE:
+        if term.kind is not REDUCE:
             raise Unfusable("a kernel of partial results stores nothing else of the kept shape")
         return View(0, home.shape, tuple(s * self.domain.pieces for s in home.strides))
 
@@ -143,31 +155,39 @@ class _Tracer:
 
     def demand(self, value: Value, view: View) -> Term:
         """The element of `value` at `view`."""
-        key = (value, None if value.type.on_host else view)
-        found = self.made.get(key)
-        if found is None:
-            found = self.made[key] = self.make(value, view)
-        return found
+        known = self.made.setdefault(value, [])
+        for seen, term in known:
+            if seen is view or seen == view or value.type.on_host:
+                return term
+        term = self.make(value, view)
+        known.append((view, term))
+        return term
 
     def make(self, value: Value, view: View) -> Term:
         node = self.producers.get(value)
-        if value.type.on_host and node is None:
-            return self.add(Kind.NUMBER, value.type.dtype, Level.HOST, value=value)
-        if node is None:
-            return self.add(Kind.LOAD, value.type.dtype, self.domain.level(view), value=value, view=view)
-        op = node.op
-        if op.name in _BY_NAME:
-            return _BY_NAME[op.name](self, node, view)
-        if is_fold(node):
-            return self.reduction(node, view)
-        if op.has(Trait.ELEMENTWISE):
-            return self.elementwise(node, view)
-        raise Unfusable(f"{op.name} has no place inside a kernel")
+        if node is not None:
+            return _way(node.op)(self, node, view)
+        if value.type.on_host:
+            return self.add(NUMBER, value.type.dtype, HOST, value=value)
+        return self.add(LOAD, value.type.dtype, self.domain.level(view), value=value, view=view)
 
     def add(
-        self, kind: Kind, dtype: np.dtype, level: Level, args: Sequence[Term] = (), **fields: Any
+        self,
+        kind: Kind,
+        dtype: np.dtype,
+        level: Level,
+        args: Sequence[Term] = (),
+        value: Value | None = None,
+        view: View | None = None,
+        function: str | None = None,
+        node: Node | None = None,
+        stride: int = 0,
+        bound: int = 0,
     ) -> Term:
-        term = Term(kind, dtype, max([level, *(a.level for a in args)]), tuple(args), **fields)
+        for argument in args:
+            if argument.level > level:
+                level = argument.level
+        term = Term(kind, dtype, level, tuple(args), value, view, function, node, stride, bound)
         self.terms.append(term)
         return term
 
@@ -183,13 +203,19 @@ class _Tracer:
             raise Unfusable(f"{node.op.name} is needed at two different index maps")
 
     def elementwise(self, node: Node, view: View) -> Term:
-        if node.op.has(Trait.EXPENSIVE) and not node.output.type.on_host:
+        args = [self.demand(v, view) for v in node.inputs]
+        function = node.op.kernel
+        return self.add(APPLY, node.outputs[0].type.dtype, HOST, args, None, None, function, node)
+
+    def expensive(self, node: Node, view: View) -> Term:
+        """An elementwise node that is computed once for each of its elements."""
+        if not node.output.type.on_host:
             self.once(node, view)
             self.not_repeated(node, view)
-        args = [self.demand(v, view) for v in node.inputs]
-        return self.add(
-            Kind.APPLY, node.output.type.dtype, Level.HOST, args, function=node.op.kernel, node=node
-        )
+        return self.elementwise(node, view)
+
+    def no_place(self, node: Node, view: View) -> Term:
+        raise Unfusable(f"{node.op.name} has no place inside a kernel")
 
     def not_repeated(self, node: Node, view: View) -> None:
         """Refuse a broadcast that would compute an expensive node again for other indices."""
@@ -204,15 +230,13 @@ class _Tracer:
         return self.demand(node.inputs[0], view)
 
     def iota(self, node: Node, view: View) -> Term:
-        return self.add(Kind.INDEX, INT64, self.domain.level(view), view=view)
+        return self.add(INDEX, INT64, self.domain.level(view), view=view)
 
     def matmul_result(self, node: Node, view: View) -> Term:
         if view != self.full or not view.is_contiguous():
             raise Unfusable("an epilogue reads the product at its own index only")
         self.matmul = node
-        return self.add(
-            Kind.LOAD, node.output.type.dtype, self.domain.level(view), value=node.output, view=view
-        )
+        return self.add(LOAD, node.output.type.dtype, self.domain.level(view), value=node.output, view=view)
 
     def check_index(self, node: Node, view: View) -> Term:
         (index,) = node.inputs
@@ -220,10 +244,8 @@ class _Tracer:
         moving = [d for d, stride in enumerate(view.strides) if stride]
         if not view.permute(moving).covers(index.type.shape):
             raise Unfusable("a kernel checks all of an index, or none of it")
-        linear = self.add(Kind.INDEX, INT64, self.domain.level(view), view=view)
-        return self.add(
-            Kind.CHECK, INT64, Level.HOST, [self.demand(index, view), linear], bound=extent, node=node
-        )
+        linear = self.add(INDEX, INT64, self.domain.level(view), view=view)
+        return self.add(CHECK, INT64, HOST, [self.demand(index, view), linear], bound=extent, node=node)
 
     def gather(self, node: Node, view: View) -> Term:
         """Element ``x[before, index[middle], after]``: three affine parts of `view`."""
@@ -246,7 +268,7 @@ class _Tracer:
         moves = tuple(a + b for a, b in zip(fixed[0].strides, fixed[1].strides, strict=True))
         place = View(base.offset + fixed[0].offset + fixed[1].offset, view.shape, moves)
         return self.add(
-            Kind.GATHER,
+            GATHER,
             x.type.dtype,
             self.domain.level(place),
             [self.demand(index, parts[1])],
@@ -303,7 +325,7 @@ class _Tracer:
         return self.reduce(node, name, operand, node.output.type.dtype)
 
     def reduce(self, node: Node, function: str, operand: Term, dtype: np.dtype) -> Term:
-        term = Term(Kind.REDUCE, dtype, Level.KEPT, (operand,), function=function, node=node)
+        term = Term(REDUCE, dtype, KEPT, (operand,), function=function, node=node)
         self.terms.append(term)
         return term
 
@@ -312,10 +334,8 @@ class _Tracer:
         extreme = self.reduce(node, function, operand, operand.dtype)
         reduced = self.domain.reduced
         along = View(0, self.domain.shape, (0,) * len(self.domain.kept) + contiguous_strides(reduced))
-        index = self.add(Kind.INDEX, INT64, self.domain.level(along), view=along)
-        match = self.add(
-            Kind.MATCH, INT64, Level.HOST, [operand, extreme, index], bound=math.prod(reduced), node=node
-        )
+        index = self.add(INDEX, INT64, self.domain.level(along), view=along)
+        match = self.add(MATCH, INT64, HOST, [operand, extreme, index], bound=math.prod(reduced), node=node)
         return self.reduce(node, "min", match, INT64)
 
     def scan(self, node: Node, view: View) -> Term:
@@ -323,9 +343,7 @@ class _Tracer:
         if view != self.full or self.domain.pieces:
             raise Unfusable("cumulative_sum is computed in its own order only")
         operand = self.demand(node.inputs[0], view)
-        return self.add(
-            Kind.SCAN, node.output.type.dtype, Level.FULL, [operand], function=node.op.name, node=node
-        )
+        return self.add(SCAN, node.output.type.dtype, FULL, [operand], function=node.op.name, node=node)
 
 
 def is_partial(node: Node | None) -> bool:
@@ -342,3 +360,15 @@ _BY_NAME = {
     "gather": _Tracer.gather,
     "cumulative_sum": _Tracer.scan,
 }
+
+
+@functools.cache
+def _way(op: Op) -> Callable[[_Tracer, Node, View], Term]:
+    """How the element of such a node is found."""
+    if op.name in _BY_NAME:
+        return _BY_NAME[op.name]
+    if op.has(Trait.REDUCTION) or op.name in ALONG_AXIS:
+        return _Tracer.reduction
+    if op.has(Trait.ELEMENTWISE):
+        return _Tracer.expensive if op.has(Trait.EXPENSIVE) else _Tracer.elementwise
+    return _Tracer.no_place
