@@ -67,7 +67,14 @@ def block_of(lowered, buffers):
     return block
 
 
-def simulate(node, arrays, grid=3, threads=8):
+def launch_shape(spec):
+    """Blocks and threads along x and y, where the kernel uses both."""
+    if spec.orientation == "rows" or (spec.orientation == "map" and spec.kept == 1):
+        return (3, 1 if spec.orientation == "rows" else 2), (8, 1)
+    return (3, 2), (4, 2)
+
+
+def simulate(node, arrays):
     """Outputs of a kernel."""
     lowered = lower(node)
     buffers = [np.array(a, order="C") for a in arrays]
@@ -76,11 +83,12 @@ def simulate(node, arrays, grid=3, threads=8):
         fresh = np.zeros(value.type.shape, value.type.dtype)
         buffers.append(buffers[sources[position]] if position in sources else fresh)
     block = block_of(lowered, buffers)
-    scratch = np.zeros(grid * lowered.scratch // 8 + 8, np.int64)
+    grid, threads = launch_shape(lowered.spec)
+    scratch = np.zeros(grid[0] * lowered.scratch // 8 + 8, np.int64)
     if lowered.product is not None:  # all rows are one panel
         a, b = lowered.product.a, lowered.product.b
         panel = lowered.product.a_view.read(buffers[a]) @ lowered.product.b_view.read(buffers[b])
-        scratch = np.concatenate([scratch[: lowered.scratch // 8], panel.reshape(-1).view(np.int64)])
+        scratch = np.concatenate([scratch[:-8], panel.reshape(-1).view(np.int64)])
     failure = np.zeros(1, np.int64)
     function = cuda.jit(load_source(emit(lowered.spec, "cuda")))
     function[grid, threads](block.ctypes.data, 0, lowered.units, scratch.ctypes.data, failure.ctypes.data)

@@ -175,8 +175,9 @@ class Source:
             if name.endswith(tuple(skip)):
                 continue
             if name == f"x{spec.panel}":
-                place = f"scratch + {self.memory('slot')}(block, {position}) - lo * panel_row"
-                self.pointer(name, place, spec.pointers[spec.panel])
+                self.pointer(
+                    name, f"{self.panel_place(position)} - lo * panel_row", spec.pointers[spec.panel]
+                )
             elif kind == "x" and number.isdigit():
                 dtype = self.type(memory_type(spec.pointers[int(number)]))
                 self.line(f"{name} = {self.memory('pointer_slot')}(block, {position}, {dtype})")
@@ -185,6 +186,10 @@ class Source:
                 self.line(f"{name} = {self.memory('number_slot')}(block, {position}, {dtype})")
             else:
                 self.line(f"{name} = {self.memory('slot')}(block, {position})")
+
+    def panel_place(self, position: int) -> str:
+        """The address of the panel of a product, whose slot says how much scratch memory lies before it."""
+        return f"scratch + {self.memory('slot')}(block, {position})"
 
     def pointer(self, name: str, address: str, dtype: str) -> None:
         """A typed pointer to an address."""
