@@ -179,15 +179,14 @@ class _Blocks:
         """Append the block of a task; the index of its first slot."""
         start = len(self.template)
         for word in words:
-            match word:
-                case At(value, offset):
-                    self._add_value(value, offset)
-                case Ref(kernel):
-                    self.template.append(addresses[kernel])
-                case Distance(slot):
-                    self.template.append(8 * slot)
-                case _:
-                    self.template.append(word)
+            if isinstance(word, At):
+                self._add_value(*word)
+            elif isinstance(word, Ref):
+                self.template.append(addresses[word.kernel])
+            elif isinstance(word, Distance):
+                self.template.append(8 * word.slot)
+            else:
+                self.template.append(word)
         return start
 
     def _add_value(self, value: Value, offset: int) -> None:

@@ -29,6 +29,12 @@ class Trait(enum.Enum):
     __hash__ = object.__hash__  # members are unique; the one of `Enum` is Python code, and passes ask often
 
 
+ELEMENTWISE, COMMUTATIVE, VIEW, REDUCTION, CAN_FAIL, ORDERED, EXPENSIVE, LIBRARY, EXACT = Trait
+"""The members as constants: passes ask for them thousands of times, and asking an enumeration takes longer
+than the answer.
+"""
+
+
 @dataclass(frozen=True, eq=False)
 class Op:
     """One operator.

@@ -9,7 +9,7 @@ sees each value's uses before its definition.
 from __future__ import annotations
 
 from tracejit.ir.graph import Graph, Node
-from tracejit.ir.op import Trait
+from tracejit.ir.op import CAN_FAIL, ORDERED
 
 
 def dce(graph: Graph) -> Graph:
@@ -24,4 +24,4 @@ def dce(graph: Graph) -> Graph:
 
 
 def _has_side_effect(node: Node) -> bool:
-    return node.op.has(Trait.ORDERED) or node.op.has(Trait.CAN_FAIL)
+    return node.op.has(ORDERED) or node.op.has(CAN_FAIL)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
-from tracejit.ir.op import Trait
+from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXPENSIVE, ORDERED
 from tracejit.ir.view import View
 from tracejit.kernels.blas import gemm_layout
 from tracejit.passes.layout import is_fold
@@ -31,9 +31,9 @@ DEPTH = 3
 
 def is_fusible(node: Node) -> bool:
     """Whether the node can be in a kernel, other than as a free value."""
-    if node.op.has(Trait.ORDERED) or any(v.type.on_host for v in node.outputs):
+    if node.op.has(ORDERED) or any(v.type.on_host for v in node.outputs):
         return False
-    return node.op.has(Trait.ELEMENTWISE) or is_fold(node) or node.op in MOVES
+    return node.op.has(ELEMENTWISE) or is_fold(node) or node.op in MOVES
 
 
 def in_kernel(node: Node) -> bool:
@@ -143,7 +143,7 @@ class FreeNodes:
     def leaves(self, value: Value, members: set[Node]) -> bool:
         """Whether a node outside `members` needs `value`."""
         users = self.users.get(value, [])
-        if value in self.results or (not users and self.producers[value].op.has(Trait.CAN_FAIL)):
+        if value in self.results or (not users and self.producers[value].op.has(CAN_FAIL)):
             return True
         outside = [user for user in users if user not in members]
         return any(user not in self or any(self.leaves(v, members) for v in user.outputs) for user in outside)
@@ -154,7 +154,7 @@ class FreeNodes:
         """Make `node` light if it may be; `members`: the group that computes its operand, which it
         would join.
         """
-        if not node.op.has(Trait.ELEMENTWISE) or node.op.has(Trait.EXPENSIVE) or node.op.has(Trait.CAN_FAIL):
+        if not node.op.has(ELEMENTWISE) or node.op.has(EXPENSIVE) or node.op.has(CAN_FAIL):
             return False
         if node.output in self.solid:
             return False
@@ -181,7 +181,7 @@ class FreeNodes:
     def only_for_kernels(self, value: Value, through_views: bool) -> bool:
         """Whether all users of `value` compute elementwise or reduce; or see it through views that do."""
         return all(
-            user.op.has(Trait.ELEMENTWISE)
+            user.op.has(ELEMENTWISE)
             or is_fold(user)
             or (through_views and user.op is ops.view and self.is_seen_by_kernels(user))
             for user in self.users.get(value, [])

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
-from tracejit.ir.op import Trait
+from tracejit.ir.op import CAN_FAIL, ELEMENTWISE
 from tracejit.ir.structure import structure
 from tracejit.passes.bodies import Analysis, Body, analyse, assemble, attributes, computed, is_ordered
 from tracejit.passes.dce import dce
@@ -132,7 +132,7 @@ class _Fuser:
 
     def alone(self, node: Node) -> Fit:
         """How `node` starts a group."""
-        simple = node.op is ops.matmul or node.op.has(Trait.ELEMENTWISE)
+        simple = node.op is ops.matmul or node.op.has(ELEMENTWISE)
         return Fit(node.output.type.shape if simple else None, None)
 
     def is_alias(self, node: Node) -> bool:
@@ -235,7 +235,7 @@ class _Fuser:
         factors = self.free.origins(v for m in products for v in m.inputs)
         if len(products) > 1 or any(self.free.producers.get(v) in nodes for v in factors):
             return False
-        if not any(m.op.has(Trait.CAN_FAIL) for m in nodes):
+        if not any(m.op.has(CAN_FAIL) for m in nodes):
             return True
         return not any(m.op is ops.update or v in self.targets for m in nodes for v in m.outputs)
 
@@ -302,7 +302,7 @@ def follows(domain: Domain, node: Node) -> bool:
     is where its own result will be: no index map is new, and no term has another place. What has neither
     of the two shapes that a kernel with a reduction stores raises `Unfusable`.
     """
-    is_simple = node.op.has(Trait.ELEMENTWISE) and not node.op.has(Trait.CAN_FAIL)
+    is_simple = node.op.has(ELEMENTWISE) and not node.op.has(CAN_FAIL)
     if domain.reduced and (is_simple or is_fold(node)):
         domain.check_size(node.output.type)
     return is_simple
@@ -316,4 +316,4 @@ def open_domain(program: Program) -> Domain | None:
 def is_plain(groups: Sequence[Group], node: Node) -> bool:
     """Whether groups and node are elementwise over one shape: then they fit without analysis."""
     shapes = {group.shape for group in groups} | {node.output.type.shape}
-    return node.op.has(Trait.ELEMENTWISE) and len(shapes) == 1
+    return node.op.has(ELEMENTWISE) and len(shapes) == 1

@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
-from tracejit.ir.op import Trait
+from tracejit.ir.op import REDUCTION
 from tracejit.ir.view import View, contiguous_strides
 from tracejit.passes.domain import Domain
 
@@ -30,7 +30,7 @@ def reduced_axes(node: Node) -> tuple[int, ...]:
 
 def is_fold(node: Node) -> bool:
     """Whether the node runs over reduced dimensions: a reduction, argmax, argmin or a scan."""
-    return node.op.has(Trait.REDUCTION) or node.op.name in ALONG_AXIS
+    return node.op.has(REDUCTION) or node.op.name in ALONG_AXIS
 
 
 def _split(extents: Sequence[int], strides: Sequence[int], shapes: Iterable[tuple[int, ...]]) -> View:

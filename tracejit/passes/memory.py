@@ -16,11 +16,13 @@ A fused kernel may, besides, share memory between an output and an operand that 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tracejit.ir.graph import Graph, Node, Value
-from tracejit.ir.op import Trait
+from tracejit.ir.op import CAN_FAIL
 from tracejit.ops import constant, empty, fused, update, view
 
 Pairs = tuple[tuple[int, int], ...]
@@ -46,11 +48,30 @@ def is_task(node: Node) -> bool:
 
 def overwrites(node: Node) -> Pairs:
     """Pairs (output, operand): the node writes the output into the operand's memory."""
-    if node.op is update:
-        return ((0, 0),)
-    if node.op is not fused:
-        return ()
-    body: Graph = node.attrs["body"]
+    if node.op is fused:
+        return _inside(node.attrs["body"]).overwrites
+    return ((0, 0),) if node.op is update else ()
+
+
+class Inside(NamedTuple):
+    """What a kernel's body says of the kernel."""
+
+    overwrites: Pairs
+    can_fail: bool
+
+
+_INSIDE: weakref.WeakKeyDictionary[Graph, Inside] = weakref.WeakKeyDictionary()
+
+
+def _inside(body: Graph) -> Inside:
+    found = _INSIDE.get(body)
+    if found is None:
+        found = _INSIDE[body] = Inside(_overwritten(body), any(map(can_fail, body.nodes)))
+    return found
+
+
+def _overwritten(body: Graph) -> Pairs:
+    """Pairs (output, input) of a body: what its updates write into."""
     stores = {n.outputs[0]: n for n in body.nodes if n.op is update}
     pairs = []
     for k, value in enumerate(body.outputs):
@@ -70,8 +91,8 @@ def may_share(node: Node) -> Pairs:
 def can_fail(node: Node) -> bool:
     """Whether the node's task may report an error at run time."""
     if node.op is fused:
-        return any(can_fail(inner) for inner in node.attrs["body"].nodes)
-    return node.op.has(Trait.CAN_FAIL)
+        return _inside(node.attrs["body"]).can_fail
+    return node.op.has(CAN_FAIL)
 
 
 def contents(graph: Graph) -> dict[Value, Span]:

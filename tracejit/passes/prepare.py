@@ -26,7 +26,7 @@ from collections import Counter
 
 from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
-from tracejit.ir.op import Trait
+from tracejit.ir.op import REDUCTION
 from tracejit.ir.view import View, contiguous_strides
 from tracejit.kernels.blas import gemm_layout, gemm_plan, is_tiled
 from tracejit.passes.regions import disjoint, same
@@ -199,7 +199,7 @@ def pieces_of(node: Node) -> int:
     Pieces that end between two indices of the first reduced axis keep all fusions possible; else
     neighbouring axes are taken as one, and axes that are no neighbours are not split.
     """
-    if not node.op.has(Trait.REDUCTION) or node.attrs.get("pieces", 0) or not node.attrs["axes"]:
+    if not node.op.has(REDUCTION) or node.attrs.get("pieces", 0) or not node.attrs["axes"]:
         return 0
     shape, axes = node.inputs[0].type.shape, node.attrs["axes"]
     units = _units(shape, axes)

@@ -1,9 +1,8 @@
 """Algebra that keeps the meaning exactly: a table of small rules, applied in one walk forwards.
 
-A rule belongs to one operator, looks at the operands' definitions and answers with the value that stands
-for the application, or None. What a rule emits is simplified in turn, so that when a node is reached,
-everything before it is in its final form and one walk is enough. No rule adds work; nodes that lose their
-last use are left for `dce`.
+A rule belongs to one operator, looks at the operands' definitions and answers with the value that stands for
+the application, or None. What a rule emits is simplified in turn, so when a node is reached, all before it is
+in its final form and one walk is enough. No rule adds work; nodes that lose their last use are left to `dce`.
 
 Exactly means: the same bits as the NumPy evaluator, except for the sign and payload of nan. So ``x + 0.0``
 stays (it turns -0.0 into 0.0) while ``x - 0.0`` goes; ``x / 8`` may become ``x * 0.125`` but ``x / 3`` may
@@ -18,6 +17,7 @@ memory needs, and gradients were taken while recording.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable
@@ -28,12 +28,11 @@ import numpy as np
 from tracejit import ops
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
-from tracejit.ir.op import Op, Trait
+from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXACT, REDUCTION, Op
 from tracejit.ir.view import View
 from tracejit.passes.regions import disjoint, inverse, same
 
 Rule = Callable[..., Value | None]
-
 _RULES: dict[Op, list[Rule]] = defaultdict(list)
 
 # How many stores a read looks back through. Bounds the pass to linear time on long chains of stores.
@@ -94,7 +93,7 @@ class Rewriter:
             self.definition[value] = node
 
     def _apply(self, op: Op, inputs: tuple[Value, ...], attrs: Any) -> Value | None:
-        for rule in (*_RULES[op], *_GENERAL):
+        for rule in _rules_of(op):
             self.op = op
             value = rule(self, *inputs, **attrs)
             if value is not None:
@@ -132,27 +131,21 @@ def rule(*operators: Op) -> Callable[[Rule], Rule]:
 
 def _fold_constants(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
     """An elementwise operator on constants is computed here, by the evaluator."""
-    op = r.op
-    if not op.has(Trait.ELEMENTWISE) or op.has(Trait.CAN_FAIL):
-        return None
-    definitions = [r.match(v, ops.constant) for v in inputs]
-    if None in definitions:
+    op, definitions = r.op, [node for v in inputs if (node := r.match(v, ops.constant))]
+    if len(definitions) < len(inputs):
         return None
     output = Value(op.infer(*(v.type for v in inputs), **attrs))
-    arrays = [np.asarray(d.attrs["value"], dtype=d.output.type.dtype) for d in definitions if d is not None]
+    arrays = [np.asarray(d.attrs["value"], dtype=d.output.type.dtype) for d in definitions]
     with np.errstate(all="ignore"):
         (result,) = evaluate_node(Node(op, inputs, (output,), attrs), arrays)
     return r.emit(ops.constant, **constant_of(result[()], output.type.dtype))
 
 
 def _fold_fills(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
-    """An array operand that is one number everywhere becomes that number; the result a fill if all are.
-
-    Only for exact operators: NumPy computes some others differently for a number than for an array.
+    """An array operand that is one number everywhere becomes that number; the result a fill if all are. Only
+    for exact operators: NumPy computes some others differently for a number than for an array.
     """
     op = r.op
-    if not op.has(Trait.ELEMENTWISE) or not op.has(Trait.EXACT) or op.has(Trait.CAN_FAIL):
-        return None
     fills = [r.match(v, ops.full) for v in inputs]
     if not any(fills):
         return None
@@ -167,7 +160,11 @@ def _fold_fills(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
     return r.emit(ops.full, r.emit(op, *numbers, **attrs), shape=filled.shape, device=filled.device)
 
 
-_GENERAL: tuple[Rule, ...] = (_fold_constants, _fold_fills)
+@functools.cache
+def _rules_of(op: Op) -> tuple[Rule, ...]:
+    """The rules for an operator: its own, then those for operators of its kind."""
+    simple = op.has(ELEMENTWISE) and not op.has(CAN_FAIL)
+    return (*_RULES[op], *[_fold_constants] * simple, *[_fold_fills] * (simple and op.has(EXACT)))
 
 
 def _same_number(number: Any, wanted: float) -> bool:
@@ -236,7 +233,7 @@ def _is_reduced(r: Rewriter, x: Value) -> bool:
     node = r.definition.get(x)
     while node is not None and node.op is ops.view and node.inputs[0].type.size == x.type.size:
         node = r.definition.get(node.inputs[0])
-    return x.type.shape == () or (node is not None and node.op.has(Trait.REDUCTION))
+    return x.type.shape == () or (node is not None and node.op.has(REDUCTION))
 
 
 @rule(ops.divide)

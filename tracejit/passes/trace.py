@@ -24,7 +24,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
-from tracejit.ir.op import Op, Trait
+from tracejit.ir.op import ELEMENTWISE, EXPENSIVE, REDUCTION, Op
 from tracejit.ir.view import View, contiguous_strides
 from tracejit.passes.domain import (
     APPLY,
@@ -367,8 +367,8 @@ def _way(op: Op) -> Callable[[_Tracer, Node, View], Term]:
     """How the element of such a node is found."""
     if op.name in _BY_NAME:
         return _BY_NAME[op.name]
-    if op.has(Trait.REDUCTION) or op.name in ALONG_AXIS:
+    if op.has(REDUCTION) or op.name in ALONG_AXIS:
         return _Tracer.reduction
-    if op.has(Trait.ELEMENTWISE):
-        return _Tracer.expensive if op.has(Trait.EXPENSIVE) else _Tracer.elementwise
+    if op.has(ELEMENTWISE):
+        return _Tracer.expensive if op.has(EXPENSIVE) else _Tracer.elementwise
     return _Tracer.no_place
