@@ -37,18 +37,20 @@ _INTEGER = (int, NumberProxy)
 
 def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
     """Record `op` on promoted and broadcast operands, and wrap its results; or compute it at once."""
+    trace = thread.trace
+    if trace is not None:
+        for x in operands:
+            if type(x) not in _OWN and not isinstance(x, ArrayCore):
+                return _apply(op, [as_operand(op.name, x) for x in operands], attrs)
+        return trace.alone(_apply, op, operands, attrs)
     if not attrs and len(operands) <= 2:
         computed = at_once.binary(op, *operands) if len(operands) == 2 else at_once.unary(op, *operands)
         if computed is not None:
             return computed
-    given = [as_operand(op.name, x) for x in operands]
-    trace = thread.trace
-    if trace is not None and all(type(x) in _OWN or isinstance(x, ArrayCore) for x in given):
-        return trace.alone(_apply, op, given, attrs)
-    return _apply(op, given, attrs)
+    return _apply(op, [as_operand(op.name, x) for x in operands], attrs)
 
 
-def _apply(op: Op, given: list[Operand], attrs: dict[str, Any]) -> Any:
+def _apply(op: Op, given: Sequence[Operand], attrs: dict[str, Any]) -> Any:
     arrays: list[ArrayCore] = []
     kinds: list[Any] = []
     for x in given:
@@ -87,9 +89,13 @@ def _compare_mixed(op: Op, x1: Any, x2: Any) -> Any:
 
 def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
     """Record `op` on arrays as they are: no promotion, no broadcasting."""
+    if thread.trace is not None:
+        return thread.trace.alone(_emit, op, operands, attrs)
     computed = at_once.evaluate(op, operands, attrs)
-    if computed is not None:
-        return computed
+    return _emit(op, operands, attrs) if computed is None else computed
+
+
+def _emit(op: Op, operands: Sequence[ArrayCore | Value], attrs: dict[str, Any]) -> Any:
     with lock:
         recording = eager.current()
         values = read_all(
@@ -150,7 +156,14 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
     """
     if at_once.write(target, value):
         return
-    value = as_operand(name, value)
+    value, trace = as_operand(name, value), thread.trace
+    if trace is not None:
+        trace.alone(_write, target, value, name, casts)
+    else:
+        _write(target, value, name, casts)
+
+
+def _write(target: ArrayCore, value: Operand, name: str, casts: bool) -> None:
     dtype = target.dtype
     if type(value) in _INTEGER and not promotion.fits(value, dtype):
         raise promotion.too_wide(name, value, dtype)
@@ -197,7 +210,14 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
 
 def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
     """Store ``function(target, other)`` into the elements of `target`; no other thread comes in between."""
-    other = as_operand(name, other)
+    other, trace = as_operand(name, other), thread.trace
+    if trace is not None:
+        trace.alone(_in_place, name, function, target, other)
+    else:
+        _in_place(name, function, target, other)
+
+
+def _in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
     with lock:
         thread.updates += 1
         try:
@@ -222,7 +242,7 @@ def read_all(recording: Recording, read: Callable[[], list[Value]]) -> list[Valu
 
 
 def _operands(
-    recording: Recording, operands: list[Operand], dtypes: Sequence[np.dtype], shape: tuple[int, ...]
+    recording: Recording, operands: Sequence[Operand], dtypes: Sequence[np.dtype], shape: tuple[int, ...]
 ) -> list[Value]:
     """Operands as values of the recording; see `value_of`."""
     values = [value_of(recording, x, d, shape) for x, d in zip(operands, dtypes, strict=True)]

@@ -75,7 +75,7 @@ def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
     """
     leaves, structure = trees.flatten(args)
     with taping(), _recorded() as tape:
-        wrt = _starts(tape.recording, leaves)
+        wrt = tape.recording.alone(_starts, tape.recording, leaves)
         result = function(*args)
         value, aux = result if has_aux else (result, None)
         outputs, out_structure = trees.flatten(value)
@@ -98,7 +98,7 @@ def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
             for seed, end in zip(seeds, ends, strict=True):
                 if seed.type != end.type:
                     raise ShapeError(f"vjp: a cotangent of {seed.type} for a value of {end.type}")
-            results = _backward(here, nodes, ends, seeds, wrt, leaves)
+            results = here.alone(_backward, here, nodes, ends, seeds, wrt, leaves)
         here.end_operation()
         return trees.unflatten(structure, results)
 
@@ -125,7 +125,7 @@ def value_and_grad(
         wanted = _arguments(function, positions, args)
         leaves, structure = trees.flatten(wanted)
         with taping(), _recorded() as tape:
-            wrt = _starts(tape.recording, leaves)
+            wrt = tape.recording.alone(_starts, tape.recording, leaves)
             if not any(wrt):
                 raise locate(
                     DTypeError("grad: no floating array among the arguments to differentiate"),
@@ -138,7 +138,7 @@ def value_and_grad(
                 end = _loss(recording, loss)
                 one = recording.constant(1.0, end.type.dtype)
                 seed = recording.emit(full, one, shape=(), device=end.type.device)
-                grads = _backward(recording, tape.nodes(), [end], [seed], wrt, leaves)
+                grads = recording.alone(_backward, recording, tape.nodes(), [end], [seed], wrt, leaves)
             recording.end_operation()
         tree = trees.unflatten(structure, grads)
         tree = tree[0] if single else tree
@@ -214,7 +214,7 @@ def _loss(recording: Recording, loss: Any) -> Value:
 def _backward(recording: Recording, nodes: list[Node], ends: list[Value], seeds: list[Value],
               wrt: list[_Start | None], leaves: list[Any]) -> list[Any]:  # fmt: skip
     wanted = list(dict.fromkeys(s.value for s in wrt if s is not None))
-    cotangents = recording.alone(gradient, recording, nodes, ends, seeds, wanted)
+    cotangents = gradient(recording, nodes, ends, seeds, wanted)
     found = dict(zip(wanted, cotangents, strict=True))
     wholes = [  # arrays, before any of them is copied: that may cut the recording, and values end with it
         None if start is None else _whole_gradient(recording, leaf, start, found[start.value])
