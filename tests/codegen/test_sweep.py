@@ -272,6 +272,37 @@ def test_what_is_a_sweep():
 
 
 @pytest.mark.usefixtures("bands")
+@pytest.mark.parametrize("seed", range(60))
+def test_elements_move_within_an_array(seed):
+    """From any slices to any others: apart, overlapping, by steps, backwards."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(rng.integers(1, 9, int(rng.integers(1, 4))).tolist())
+    moves = [(slice(None), slice(None))] * len(shape)
+    for axis, extent in enumerate(shape):
+        if rng.random() < 0.6:
+            step, count = int(rng.integers(1, 3)), int(rng.integers(0, extent + 1))
+            span = (count - 1) * step + 1 if count else 0
+            if span <= extent:
+                starts = rng.integers(0, extent - span + 1, 2).tolist()
+                moves[axis] = tuple(slice(s, s + span, step) for s in starts)
+    target, source = (tuple(pair[n] for pair in moves) for n in (0, 1))
+
+    def step(a):
+        a[target] = a[source]
+
+    compare(step, values(rng, shape, "int32"))
+
+
+def test_planes_move_apart():
+    for target, source in ((0, 1), (3, 0), (slice(0, 2), slice(2, 4)), (slice(0, 4, 2), slice(1, 4, 2))):
+
+        def step(a, target=target, source=source):
+            a[:, :, target] = a[:, :, source]
+
+        compare(step, values(np.random.default_rng(8), (7, 3, 4), "int32"))
+
+
+@pytest.mark.usefixtures("bands")
 def test_a_mask_and_other_operands():
     def step(a, mask, b, column, rate):
         xp = np if isinstance(a, np.ndarray) else tj

@@ -31,20 +31,28 @@ def disjoint(one: View, other: View, shape: Sequence[int]) -> bool:
 
 
 def _bounds(view: View, shape: Sequence[int]) -> list[tuple[int, int]] | None:
-    """Lowest and highest index along each axis of the base; None if an axis of the view crosses several."""
+    """Lowest and highest index along each axis of the base; None if that is not all there is to say: an axis
+    of the view goes diagonally through those of the base.
+    """
     units = contiguous_strides(shape)
     bounds = []
     rest = view.offset
     for extent, unit in zip(shape, units, strict=True):
         index, rest = (rest // unit, rest % unit) if extent > 1 else (0, rest)
         bounds.append((index, index))
-    for extent, stride in zip(view.shape, view.strides, strict=True):
+    pending = list(zip(view.shape, view.strides, strict=True))
+    for extent, stride in pending:
         if extent == 1 or stride == 0:
             continue
         axis = next((a for a, u in enumerate(units) if shape[a] > 1 and abs(stride) % u == 0), None)
         if axis is None:
             return None
-        reach = stride // units[axis] * (extent - 1)
+        step = stride // units[axis]
+        inside = shape[axis] // abs(step)  # steps from one end of the axis to the other, if they end there
+        if 1 < inside < extent and shape[axis] % step == 0 and extent % inside == 0:
+            pending += [(extent // inside, stride * inside), (inside, stride)]
+            continue
+        reach = step * (extent - 1)
         low, high = bounds[axis]
         bounds[axis] = (low + min(reach, 0), high + max(reach, 0))
     if any(low < 0 or high >= extent for (low, high), extent in zip(bounds, shape, strict=True)):
