@@ -9,13 +9,14 @@ import ctypes
 import numpy as np
 from numba import cuda, int64
 
+from tests.codegen import bodies, runner
 from tests.codegen.cases import CASES, arguments
+from tests.graphs import random_graph, random_inputs
+from tracejit import ops
 from tracejit.codegen.emit import emit, load_source
-from tracejit.codegen.lower import lower
-from tracejit.codegen.spec import Address, Integer
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.kernels import memory
-from tracejit.passes.memory import overwrites
+from tracejit.passes.fuse import fuse
 
 
 class Pointer:
@@ -55,64 +56,55 @@ def store(address, value):
     Pointer(address, int64)[0] = value
 
 
-def block_of(lowered, buffers):
-    block = np.zeros(len(lowered.slots), np.int64)
-    for position, slot in enumerate(lowered.slots):
-        if isinstance(slot, Integer):
-            block[position] = slot.value
-        elif isinstance(slot, Address):
-            block[position] = buffers[slot.operand].ctypes.data + slot.byte_offset
-        else:
-            block[position : position + 1].view(np.float32)[0] = buffers[slot.operand]
-    return block
-
-
 def launch_shape(spec):
     """Blocks and threads along x and y, where the kernel uses both."""
-    if spec.orientation == "rows" or (spec.orientation == "map" and spec.kept == 1):
-        return (3, 1 if spec.orientation == "rows" else 2), (8, 1)
-    return (3, 2), (4, 2)
+    if spec.orientation == "rows":
+        return (3, 1), (8, 1)
+    return ((3, 2), (8, 1)) if spec.orientation == "map" and spec.kept == 1 else ((3, 2), (4, 2))
 
 
-def simulate(node, arrays):
-    """Outputs of a kernel."""
-    lowered = lower(node)
-    buffers = [np.array(a, order="C") for a in arrays]
-    sources = dict(overwrites(node))
-    for position, value in enumerate(node.outputs):
-        fresh = np.zeros(value.type.shape, value.type.dtype)
-        buffers.append(buffers[sources[position]] if position in sources else fresh)
-    block = block_of(lowered, buffers)
+def run_units(lowered, buffers, rng=None, product=None):
+    """In the place of `tests.codegen.runner.run_units`; all rows of a product are one panel."""
     grid, threads = launch_shape(lowered.spec)
-    scratch = np.zeros(grid[0] * lowered.scratch // 8 + 8, np.int64)
-    if lowered.product is not None:  # all rows are one panel
-        a, b = lowered.product.a, lowered.product.b
-        panel = lowered.product.a_view.read(buffers[a]) @ lowered.product.b_view.read(buffers[b])
-        scratch = np.concatenate([scratch[:-8], panel.reshape(-1).view(np.int64)])
+    block = runner.argument_block(lowered, buffers)
+    scratch = np.zeros(grid[0] * lowered.scratch, np.uint8)
+    if lowered.spec.panel >= 0:
+        scratch = np.concatenate([scratch, product.reshape(-1).view(np.uint8)])
     failure = np.zeros(1, np.int64)
     function = cuda.jit(load_source(emit(lowered.spec, "cuda")))
     function[grid, threads](block.ctypes.data, 0, lowered.units, scratch.ctypes.data, failure.ctypes.data)
-    return buffers[len(arrays) :], int(failure[0])
+    return int(failure[0])
+
+
+def check_graph(seed):
+    """Every kernel of a random graph."""
+    graph = fuse(random_graph(seed))
+    values = dict(zip(graph.inputs, random_inputs(graph, seed), strict=True))
+    for node in graph.nodes:
+        inputs = [values[v] for v in node.inputs]
+        if node.op is ops.fused:
+            runner.check(node, inputs, exact=False)
+        with np.errstate(all="ignore"):
+            values.update(zip(node.outputs, evaluate_node(node, inputs), strict=True))
 
 
 def main():
     memory.load, memory.store, memory.pointer = load, store, Pointer
     memory.slot, memory.number_slot, memory.pointer_slot = slot, number_slot, pointer_slot
+    runner.run_units = run_units
     for name, make in CASES.items():
-        sizes = {"n": 300} if name == "long_sum" else {}
-        for node in make(**sizes):
-            arrays = list(arguments(node))
-            results, failure = simulate(node, arrays)
-            assert failure == 0, name
-            with np.errstate(all="ignore"):
-                wanted = evaluate_node(node, arrays)
-            for got, expected in zip(results, wanted, strict=True):
-                np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=name)
+        for node in make(**({"n": 300} if name == "long_sum" else {})):
+            runner.check(node, list(arguments(node)), exact=False)
+    for seed in range(20):
+        body = bodies.random_body(seed)
+        runner.check(runner.fused_node(body), bodies.random_arguments(body, seed))
+    for seed in range(8):
+        check_graph(seed)
     (node,) = CASES["embedding"]()
     index, table = arguments(node)
     index[2] = 100
-    assert simulate(node, [index, table])[1] != 0
-    print(f"{len(CASES)} kernels agree")
+    assert runner.run(node, [index, table])[1] == 3
+    print(f"{len(CASES)} kernels, 20 random ones and those of 8 random graphs agree")
 
 
 if __name__ == "__main__":

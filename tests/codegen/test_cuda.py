@@ -1,6 +1,7 @@
-"""CUDA sources: real PTX without a device, and numbers from numba-cuda's simulator."""
+"""CUDA sources: real PTX without a device, numbers from numba-cuda's simulator, and sizes of launches."""
 
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from tests.codegen.cases import CASES
 from tracejit.codegen.emit import emit, load_source
+from tracejit.codegen.launch_cuda import THREADS, launch
 from tracejit.codegen.lower import lower
 
 HAS_CUDA = importlib.util.find_spec("numba_cuda") is not None
@@ -41,3 +43,32 @@ def test_the_simulator_agrees_with_the_evaluator():
     command = [sys.executable, "-m", "tests.codegen.simulation"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr[-4000:]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_launches_are_within_bounds(name):
+    for node, processors, most in itertools.product(CASES[name](), (1, 20, 132), (256, THREADS)):
+        lowered = lower(node)
+        (bx, by), (tx, ty) = launch(lowered, processors, most)
+        assert 1 <= bx <= lowered.units
+        assert tx * ty <= most
+        assert all(n & (n - 1) == 0 for n in (by, tx, ty))
+        if lowered.spec.orientation == "rows":
+            assert by == ty == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("silu", (1 << 22,)),
+        ("bias_and_relu", (1 << 12, 1 << 10)),
+        ("softmax", (1 << 12, 1 << 10)),
+        ("bias_gradient", (1 << 12, 1 << 13)),
+        ("symmetric", (1 << 11,)),
+        ("long_sum", (1 << 26,)),
+    ],
+)
+def test_large_arrays_fill_a_device(name, shape):
+    """With 64 processors, at least 512 threads on each."""
+    (bx, by), (tx, ty) = launch(lower(CASES[name](*shape)[0]), 64, THREADS)
+    assert bx * by * tx * ty >= 64 * 512

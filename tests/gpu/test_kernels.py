@@ -4,13 +4,16 @@ import numpy as np
 import pytest
 
 from tests.codegen import bodies, runner, test_golden, test_graphs, test_map, test_models, test_reductions
-from tests.codegen.cases import CASES, arguments
+from tests.codegen.cases import CASES, arguments, kernels, spread
 from tests.gpu import device
 from tests.graphs import random_graph, random_inputs
 from tracejit import ops
 from tracejit.ir.evaluate import evaluate_node
+from tracejit.ir.graph import Builder
+from tracejit.ir.types import ArrayType
 from tracejit.passes.fuse import fuse
 
+F4 = np.dtype("float32")
 AGAIN = {
     test_golden: ["test_the_cases_compute_what_they_say"],
     **{
@@ -66,3 +69,21 @@ def test_any_launch(name):
 def test_large_and_odd_shapes(name, shape):
     for node in CASES[name](*shape):
         runner.check(node, list(arguments(node)), exact=False, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shape", [(300, 70), (64, 1000)])
+def test_what_is_updated_in_place_is_read_before(shape, axis):
+    """All threads of a row read the old value that one of them overwrites, and use the new one afterwards."""
+    b = Builder()
+    x, state = b.input(ArrayType(shape, F4)), b.input(ArrayType((shape[1 - axis],), F4))
+    new = b.emit(ops.subtract, state, b.emit(ops.sum, x, axes=(axis,)))
+    y = b.emit(ops.multiply, x, spread(b, new, (axis,), shape))
+    (node,) = kernels(b.graph([new, y]))
+    outputs = {value.type.shape: n for n, value in enumerate(node.outputs)}
+    shared = [(outputs[state.type.shape], node.inputs.index(state))]
+    assert set(shared) <= set(node.attrs["inplace"])
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        arrays = [rng.normal(size=v.type.shape).astype(F4) for v in node.inputs]
+        runner.check(node, arrays, shared, rng=rng, exact=False, tolerance=1e-4)

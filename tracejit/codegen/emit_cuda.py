@@ -6,8 +6,8 @@
 most `THREADS`. The bx blocks along x stride over the units in [lo, hi). Inside a unit
 
 - MAP: threads along x stride over the last dimension, those along y (ty = 1 if there is no other dimension)
-  over the one before it; the `by` blocks share a unit. Operands that lie across the last dimension are
-  transposed through shared memory.
+  over the one before it; the `by` blocks share a unit. Operands that lie across the last dimension are read
+  as they lie: what a warp leaves of a line in the cache, the next lines of the tile use.
 - ROWS: the threads of a block (ty = by = 1) stride over the row; their accumulators are combined through
   shared memory. What depends on the row alone every thread computes and the first one stores.
 - COLUMNS: each thread along x has columns of its own, whose lines the threads along y share; the `by` blocks
@@ -22,9 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from tracejit.codegen.encode import TILE
 from tracejit.codegen.launch_cuda import AT_ONCE, THREADS
 from tracejit.codegen.spec import Section, Spec, Step
 from tracejit.codegen.text import COMBINE, Source, memory_type, renumbered
@@ -32,9 +29,6 @@ from tracejit.errors import DeviceError
 
 MOST_STEPS = 24
 """How many steps are few."""
-
-SHARED = 40 << 10
-"""Bytes of shared memory for transposed tiles; a block may have 48 KiB in all."""
 
 
 def emit_cuda(spec: Spec) -> str:
@@ -77,7 +71,6 @@ def emit_map(kernel: _Kernel) -> None:
     kernel.line(f"a{last - 1} = unit // column_tiles % row_tiles * rows")
     kernel.line(f"b{last - 1} = min(a{last - 1} + rows, n{last - 1})")
     kernel.unravel("unit // (column_tiles * row_tiles)", range(last - 1))
-    kernel.transpose_tiles()
     kernel.line(f"i{last - 1} = a{last - 1} + line")
     with kernel.block(f"while i{last - 1} < b{last - 1}:"):
         kernel.set_bases([section], range(last))
@@ -226,7 +219,8 @@ class _Kernel(Source):
             case "recall":
                 self.read(step, self.row_element(step.position))
             case "tile":
-                self.read_tile(step)
+                assert step.access is not None
+                self.read(step, self.element(step.access))
             case "fold" | "scan":
                 self.accumulate_step(step, total, value)
             case "finish":
@@ -246,44 +240,6 @@ class _Kernel(Source):
         for d in range(self.spec.kept + 1, self.spec.lane + 1):
             linear = f"({linear}) * n{d} + i{d}"
         return f"row{row}[{linear}]"
-
-    # ---- transposed operands
-
-    def shared_tiles(self) -> list[int]:
-        """The transposed operands for which there is shared memory."""
-        sizes = [np.dtype(self.spec.pointers[access.pointer]).itemsize for access in self.spec.tiles]
-        return [n for n in range(len(sizes)) if sum(sizes[: n + 1]) * TILE * (TILE + 1) <= SHARED]
-
-    def transpose_tiles(self) -> None:
-        """Copy what lies across the lane, for one unit, to shared memory."""
-        last, spec = self.spec.lane, self.spec
-        shared = self.shared_tiles()
-        if not shared:
-            return
-        self.line("cuda.syncthreads()")
-        self.line("across = cuda.threadIdx.y")
-        with self.block(f"while across < b{last} - a{last}:"):
-            self.line("down = thread")
-            with self.block(f"while down < b{last - 1} - a{last - 1}:"):
-                for n in shared:
-                    access = spec.tiles[n]
-                    moves = [f"i{d} * s{access.layout}_{d}" for d in range(last - 1)]
-                    moves += [f"(a{last} + across) * s{access.layout}_{last}", f"a{last - 1} + down"]
-                    place = f"tile{n}[down * {TILE + 1} + across]"
-                    self.line(f"{place} = x{access.pointer}[{' + '.join(moves)}]")
-                self.line("down += threads")
-            self.line("across += cuda.blockDim.y")
-        self.line("cuda.syncthreads()")
-
-    def read_tile(self, step: Step) -> None:
-        """An element of a transposed operand."""
-        assert step.access is not None
-        last = self.spec.lane
-        if step.position in self.shared_tiles():
-            row = f"(i{last - 1} - a{last - 1}) * {TILE + 1}"
-            self.read(step, f"tile{step.position}[{row} + i{last} - a{last}]")
-        else:
-            self.read(step, self.element(step.access))
 
     # ---- reductions
 
@@ -331,8 +287,7 @@ class _Kernel(Source):
             self.strided(section, first, last)
         self.bases, self.depth = before, depth
         self.combine_threads(steps, "thread", "thread")
-        if any(s.kind == "scan" for part in spec.sections for s in part.steps):
-            self.line("cuda.syncthreads()")  # other threads read what the first one kept, and the reverse
+        self.wait_for_scans()
 
     def reduce_column(self, section: Section) -> None:
         """The loops over the reduced dimensions of a column, whose innermost one the lines share."""
@@ -358,19 +313,21 @@ class _Kernel(Source):
         else:
             self.loop(section, first, last, "line", move)
         self.bases, self.depth = before, depth
-        self.combine_threads(steps, "line", "line * threads + thread")
+        self.line("cell = line * threads + thread")
+        self.combine_threads(steps, "line", "cell")
+        self.wait_for_scans()
 
     # ---- shared memory
 
     def share(self) -> None:
-        """Shared memory for transposed tiles, and for the accumulators of a block's threads, one array for
-        each dtype.
-        """
-        for n in self.shared_tiles() if self.spec.orientation == "map" else ():
-            dtype = self.type(memory_type(self.spec.pointers[self.spec.tiles[n].pointer]))
-            self.line(f"tile{n} = cuda.shared.array({TILE * (TILE + 1)}, {dtype})")
+        """Shared memory for the accumulators of a block's threads, one array for each dtype."""
         for dtype in dict.fromkeys(map(memory_type, self.spec.accumulators)):
             self.line(f"shared_{dtype} = cuda.shared.array({THREADS}, {self.type(dtype)})")
+
+    def wait_for_scans(self) -> None:
+        """In kernels with running sums other threads read what the first one wrote, and the reverse."""
+        if any(step.kind == "scan" for section in self.spec.sections for step in section.steps):
+            self.line("cuda.syncthreads()")
 
     def combine_threads(self, steps: Sequence[Step], member: str, place: str) -> None:
         """Combine the accumulators of all threads that differ in `member`, in a tree; every one gets the

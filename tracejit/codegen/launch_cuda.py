@@ -41,13 +41,13 @@ def launch(lowered: Lowered, processors: int, most: int = USUAL) -> tuple[tuple[
         most = USUAL if units * USUAL >= wanted else min(most, THREADS)
         threads = power_of_two(row / (2 * AT_ONCE), WARP, most)
         return (min(units, wanted // threads), 1), (threads, 1)
-    threads, along = USUAL, WARP
+    threads, along = USUAL, WARP // 2 if spec.tiles else WARP
     if spec.orientation == "columns":
         shares = numbers["columns"] / along
     elif spec.kept == 1:
         along, shares = threads, numbers["tile"] / (threads * AT_ONCE)
     else:
-        shares = 1 if spec.tiles else numbers["rows"] * along / threads
+        shares = numbers["rows"] * along / threads
     shares = power_of_two(min(shares, wanted / (units * threads)), 1, USUAL)
     return (min(units, 4 * wanted // threads), shares), (along, threads // along)
 
