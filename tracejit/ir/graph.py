@@ -124,7 +124,11 @@ class Builder:
 
     def copy(self, node: Node, inputs: Iterable[Value]) -> tuple[Value, ...]:
         """Append `node` applied to other inputs of the same types; return its new outputs."""
-        outputs = tuple([Value(v.type) for v in node.outputs])
+        outputs: tuple[Value, ...]
+        if len(node.outputs) == 1:
+            outputs = (Value(node.outputs[0].type),)
+        else:
+            outputs = tuple([Value(v.type) for v in node.outputs])
         self.nodes.append(Node(node.op, tuple(inputs), outputs, node.attrs, node.location))
         return outputs
 

@@ -30,7 +30,7 @@ def structure(graph: Graph, *, locations: bool = False) -> Hashable:
         parts += (value.type.shape, value.type.dtype, value.type.device.kind, value.type.device.index)
     for node in graph.nodes:
         parts.append(node.op)
-        parts += [number[v] for v in node.inputs]
+        parts += map(number.__getitem__, node.inputs)
         for name, attribute in node.attrs.items():
             parts += (name, repr(attribute) if attribute.__class__ is float else attribute)
         for value in node.outputs:

@@ -124,6 +124,9 @@ class _Fuser:
             group = self.partition.start(position, node, earlier)
             group.is_kernel = in_kernel(node) and not self.is_alias(node)
         group.shape, group.domain = fit
+        group.products += (node,) * (node.op is ops.matmul)
+        group.can_fail |= node.op.has(CAN_FAIL)
+        group.writes |= self.writes(node)
         group.touched = touched.union(origins, node.outputs)
         for joined in group.members.values():
             self.group_of[joined] = group
@@ -156,7 +159,7 @@ class _Fuser:
         wait for alone: gradients of a layer's weights and of its input stay independent.
         """
         waits = any(r is not group and not r.bits & group.before for r in readers)
-        return waits and any(m.op is ops.matmul for m in group.members.values())
+        return waits and bool(group.products)
 
     def fits(
         self, groups: Sequence[Group], node: Node, origins: Sequence[Value], earlier: Sequence[Group]
@@ -164,15 +167,12 @@ class _Fuser:
         """How `groups` and `node`, which is computed from `origins`, are one kernel; None if they are not."""
         if sum(len(g.members) for g in groups) >= NODES or not self.partition.is_convex(groups, earlier):
             return None
-        nodes = [m for _, m in sorted(item for g in groups for item in g.members.items())] + [node]
-        if len({m.outputs[0].type.device for m in nodes}) > 1 or not self.is_safe(nodes):
+        if not self.is_safe(groups, node) or self.operands(groups, node, origins) > OPERANDS:
             return None
-        if self.operands(groups, node, origins) > OPERANDS:
-            return None
-        readers = [node] if len(groups) == 1 else nodes
-        if is_plain(groups, node) and not any(self.looks_inside(nodes, reader) for reader in readers):
+        if is_plain(groups, node) and not self.looks_inside(groups, node):
             return Fit(node.output.type.shape, None)
         domain = groups[0].domain if len(groups) == 1 and self.is_direct(node) else None
+        nodes = united(groups, node)
         try:
             if domain is not None and follows(domain, node):
                 return Fit(None, domain)
@@ -222,22 +222,29 @@ class _Fuser:
             self.analyses[key] = found
         return found
 
-    def looks_inside(self, nodes: Sequence[Node], node: Node) -> bool:
-        """Whether `node` reaches a value of `nodes` through views."""
-        behind = self.free.origins([v for v in node.inputs if self.free.through_view(v)])
-        return any(self.free.producers.get(v) in nodes for v in behind)
+    def looks_inside(self, groups: Sequence[Group], node: Node) -> bool:
+        """Whether `node`, or one of several groups, reaches a value of the groups through views."""
+        readers = [node] if len(groups) == 1 else united(groups, node)
+        views = [v for reader in readers for v in reader.inputs if self.free.through_view(v)]
+        return any(self.producer_group(v) in groups for v in self.free.origins(views))
 
-    def is_safe(self, nodes: Sequence[Node]) -> bool:
-        """No operand of a product is made inside; what can fail writes nothing that existed before the
-        call.
+    def is_safe(self, groups: Sequence[Group], node: Node) -> bool:
+        """All is on one device; no operand of a product is made inside; what can fail writes nothing that
+        existed before the call.
         """
-        products = [m for m in nodes if m.op is ops.matmul]
-        factors = self.free.origins(v for m in products for v in m.inputs)
-        if len(products) > 1 or any(self.free.producers.get(v) in nodes for v in factors):
+        device = node.outputs[0].type.device
+        if any(next(iter(g.members.values())).outputs[0].type.device != device for g in groups):
             return False
-        if not any(m.op.has(CAN_FAIL) for m in nodes):
-            return True
-        return not any(m.op is ops.update or v in self.targets for m in nodes for v in m.outputs)
+        products = [product for group in groups for product in group.products]
+        factors = self.free.origins(v for product in products for v in product.inputs)
+        if len(products) > 1 or any(self.producer_group(v) in groups for v in factors):
+            return False
+        fails = node.op.has(CAN_FAIL) or any(group.can_fail for group in groups)
+        return not fails or not (self.writes(node) or any(group.writes for group in groups))
+
+    def writes(self, node: Node) -> bool:
+        """Whether `node` writes over memory that existed before the call."""
+        return node.op is ops.update or any(v in self.targets for v in node.outputs)
 
     def miss(self, nodes: Sequence[Node], node: Node, reason: str) -> None:
         """Remember a fusion that was refused, if it involves a reduction or a product."""
@@ -311,6 +318,11 @@ def follows(domain: Domain, node: Node) -> bool:
 def open_domain(program: Program) -> Domain | None:
     """The domain of a kernel that more nodes may follow; None where the order of its steps matters."""
     return None if program.domain.pieces or is_ordered(program) else program.domain
+
+
+def united(groups: Sequence[Group], node: Node) -> list[Node]:
+    """The nodes of `groups` and `node`, which comes last, in the graph's order."""
+    return [m for _, m in sorted(item for g in groups for item in g.members.items())] + [node]
 
 
 def is_plain(groups: Sequence[Group], node: Node) -> bool:

@@ -23,7 +23,8 @@ class Group:
 
     bits: those of every group that went into it; before: those of all groups that must run earlier.
     is_kernel: whether it is a generated kernel and may grow; shape: of all its values, if they have one;
-    domain: of its kernel, if more may follow over it; touched: values that its nodes read and write.
+    domain: of its kernel, if more may follow over it; touched: values that its nodes read and write;
+    products: the matrix products in it; can_fail, writes: whether a node can, or writes over older memory.
     """
 
     bits: int
@@ -34,6 +35,9 @@ class Group:
     shape: tuple[int, ...] | None = None
     domain: Domain | None = None
     touched: set[Value] = field(default_factory=set)
+    products: tuple[Node, ...] = ()
+    can_fail: bool = False
+    writes: bool = False
 
     @property
     def last(self) -> int:
@@ -97,6 +101,9 @@ class Partition:
             first.bits |= other.bits
             first.before |= other.before
             first.after |= other.after
+            first.products += other.products
+            first.can_fail |= other.can_fail
+            first.writes |= other.writes
             del self.groups[other]
         if rest:
             self._replace({first, *rest}, first)

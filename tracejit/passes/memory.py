@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tracejit.ir.graph import Graph, Node, Value
@@ -28,8 +27,7 @@ from tracejit.ops import constant, empty, fused, update, view
 Pairs = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A value's place in the buffer of `root`: `offset` in bytes."""
 
     root: Value

@@ -128,8 +128,10 @@ class _Scheduler:
     def run(self) -> None:
         self.phases: dict[Term, int] = {}
         for term in self.program.terms:
-            before = max((self.phases[a] for a in term.args), default=0)
-            self.phases[term] = before + 1 if term.kind is REDUCE else before
+            phase = 0
+            for argument in term.args:
+                phase = max(phase, self.phases[argument])
+            self.phases[term] = phase + 1 if term.kind is REDUCE else phase
         self.outputs: dict[Term, tuple[tuple[int, Level], Store]] = {}
         for store in self.program.stores:
             self.outputs.setdefault(store.term, ((self.phases[store.term], store.level), store))
@@ -147,7 +149,8 @@ class _Scheduler:
     def place(self, term: Term, where: tuple[int, Level]) -> None:
         """See to it that `term` is at hand in the section `where`."""
         if term.level is HOST:
-            self.numbers.update(_closure(term))
+            if term not in self.numbers:
+                self.numbers.update(_closure(term))
             return
         home = (self.phases[term], term.level)
         if self.orientation is not Orientation.COLUMNS and term.level is KEPT:
@@ -195,8 +198,11 @@ class _Scheduler:
 
     def is_cheap(self, term: Term, where: tuple[int, Level]) -> bool:
         """Whether computing `term` again from what is at hand in `where` costs less than keeping it."""
-        at_hand = {t for t in _closure(term) if t.level != term.level or (t, where) in self.placed} - {term}
-        fresh = [t for t in _closure(term) if t not in at_hand]
+        fresh = [
+            t
+            for t in _closure(term)
+            if t is term or (t.level is term.level and (t, where) not in self.placed)
+        ]
         if any(t.expensive or t.kind is REDUCE for t in fresh):
             return False
         return sum(t.kind not in (LOAD, INDEX) for t in fresh) <= CHEAP

@@ -27,6 +27,7 @@ import enum
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tracejit import ops
 from tracejit.errors import VerificationError
@@ -61,8 +62,7 @@ class Place:
         return f"{where}+{self.offset}" if self.offset or self.kind is Kind.ARENA else where
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTask:
+class PlannedTask(NamedTuple):
     """A node that runs, the tasks it waits for, (output, operand) pairs that are one memory, and its cost."""
 
     node: Node
