@@ -122,7 +122,7 @@ def forget() -> None:
 def _start_anew_after_fork() -> None:
     """In a forked child, the threads that promised kernels or held the lock are gone."""
     global _lock
-    _compiling.release()
+    _after_fork()
     _lock = threading.Lock()
     for structure, promise in list(_kernels.items()):
         if not promise.done():
@@ -134,12 +134,15 @@ def _before_fork() -> None:
     holds.
     """
     _compiling.acquire()
-    link.settle()
+    link.hold()
 
 
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_compiling.release, after_in_child=_start_anew_after_fork
-)
+def _after_fork() -> None:
+    link.let_go()
+    _compiling.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_start_anew_after_fork)
 
 
 def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:

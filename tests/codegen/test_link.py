@@ -86,7 +86,7 @@ def test_a_fork_waits_for_the_library(monkeypatch):
         inside.set()
         assert go.wait(60)
 
-    monkeypatch.setattr(link_module, "_open", slowly)
+    monkeypatch.setattr(link_module, "_come", slowly)
     monkeypatch.setattr(link_module, "_coming", None)
     link_module.anticipate()
     assert inside.wait(60)

@@ -23,9 +23,10 @@ import functools
 import hashlib
 import importlib.util
 import json
+import os
 import pathlib
-import platform
 import re
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -81,10 +82,12 @@ def sources_digest() -> str:
     spec = importlib.util.find_spec("tracejit.kernels")
     assert spec is not None
     assert spec.submodule_search_locations is not None
-    folders = [pathlib.Path(spec.submodule_search_locations[0]), pathlib.Path(__file__).parent]
-    files = [(folder, file) for folder in folders for file in sorted(folder.rglob("*.py"))]
-    named = [(file.relative_to(folder).as_posix().encode(), file.read_bytes()) for folder, file in files]
-    return _digest(*(part for pair in named for part in pair))
+    parts: list[bytes] = []
+    for folder in (spec.submodule_search_locations[0], os.path.dirname(__file__)):
+        found = [os.path.join(where, name) for where, _, names in os.walk(folder) for name in names]
+        for file in sorted(name for name in found if name.endswith(".py")):
+            parts += (file.removeprefix(folder).encode(), pathlib.Path(file).read_bytes())
+    return _digest(*parts)
 
 
 def version(package: str) -> str:
@@ -102,7 +105,7 @@ def environment(target: tuple[str, ...]) -> Mapping[str, str]:
     return {
         "format": str(FORMAT),
         "target": " ".join(target),
-        "python": ".".join(platform.python_version_tuple()[:2]),
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
         **{package: version(package) for package in ("numba", "llvmlite")},
         "sources": sources_digest(),
     }

@@ -12,6 +12,7 @@ ValueError: no object code for 'empty'
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib
@@ -22,11 +23,12 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from tracejit.codegen.entry import version
+from tracejit.codegen.entry import environment, version
 from tracejit.codegen.orc import KNOWN, Linker, library_of_llvmlite
 
 _SERIAL = itertools.count()
 _LOCK = threading.RLock()
+_STARTING = threading.Lock()
 _coming: threading.Thread | None = None  # loads the library
 
 
@@ -44,37 +46,54 @@ def _linker() -> Any:
 
 
 def anticipate() -> None:
-    """A kernel will be loaded soon: begin to load LLVM. Half of that is done by the system, without Python's
-    lock.
+    """A kernel will be loaded soon: begin to load LLVM, and to read what keys of the store are made of. Most
+    of that is done by the system and by LLVM, without Python's lock.
     """
     global _coming
     if _coming is None:
-        with _LOCK:
+        with _STARTING:
             if _coming is None and (path := _library()) is not None:
-                thread = threading.Thread(target=_open, args=(path,), name="tracejit loader")
+                thread = threading.Thread(target=_come, args=(path,), name="tracejit loader")
                 thread.start()
                 _coming = thread
+
+
+def _come(path: pathlib.Path) -> None:
+    _open(path)
+    with contextlib.suppress(Exception), _LOCK:  # whoever needs it does it again, and raises what is wrong
+        environment(_host())
 
 
 def _open(path: pathlib.Path) -> None:
     opened = ctypes.CDLL(None).dlopen  # `ctypes.CDLL(path)` would keep Python's lock
     opened.argtypes, opened.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
-    opened(os.fsencode(path), os.RTLD_NOW)  # `Linker` opens it again, and raises what is wrong
+    opened(os.fsencode(path), os.RTLD_NOW)
 
 
-def settle() -> None:
-    """Wait until nothing is being loaded in another thread: a fork must not come between."""
-    with _LOCK:
-        if _coming is not None:
-            _coming.join()
+def hold() -> None:
+    """Wait until nothing is being loaded or linked, and let nothing begin: a fork must not come between."""
+    with _STARTING:
+        coming = _coming
+    if coming is not None:
+        coming.join()
+    _LOCK.acquire()
+
+
+def let_go() -> None:
+    """After `hold`."""
+    _LOCK.release()
 
 
 @functools.cache
+def _host() -> tuple[str, str, str]:
+    triple, cpu, features = _linker().host()
+    return triple, cpu, features
+
+
 def host() -> tuple[str, str, str]:
     """Triple, processor name and feature string of this machine: part of every store key."""
     with _LOCK:
-        triple, cpu, features = _linker().host()
-    return triple, cpu, features
+        return _host()
 
 
 def link(name: str, object_code: bytes, symbols: Iterable[str]) -> dict[str, int]:
