@@ -18,12 +18,14 @@ GemmPlan(panel_rows=64, row_panels=2, panel_columns=512, column_panels=1, units=
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import enum
 import functools
 import importlib.util
+import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tracejit.kernels.blocks import ceil_div
@@ -131,11 +133,28 @@ def entry_points() -> dict[str, int]:
     if package is None or package.origin is None:
         raise ImportError("tracejit needs the package scipy-openblas32 for matrix products: pip install it")
     (path,) = (pathlib.Path(package.origin).parent / "lib").glob("libscipy_openblas.*")
-    library = ctypes.CDLL(str(path))
+    with _one_thread():
+        library = ctypes.CDLL(str(path))
     library.scipy_openblas_set_num_threads(1)
     names = ["sgemm", "dgemm", "sgemv", "dgemv"]
     functions = {name: getattr(library, f"scipy_cblas_{name}") for name in names}
     return {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in functions.items()}
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let a library that is opened start no threads: it would start one for each further processor, and each
+    of them would spin for a tenth of a second.
+    """
+    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["OPENBLAS_NUM_THREADS"]
+        else:
+            os.environ["OPENBLAS_NUM_THREADS"] = before
 
 
 def matrix_layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, bool] | None:

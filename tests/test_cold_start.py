@@ -49,6 +49,24 @@ def test_the_import_is_light():
     assert not heavy & imported - modules_after("import numpy")
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")
+@pytest.mark.parametrize("wanted", [None, "4"])
+def test_blas_starts_no_threads_of_its_own(wanted):
+    """Each of them would spin for a tenth of a second."""
+    program = """
+import os
+from tracejit.kernels.blas import entry_points
+before = len(os.listdir("/proc/self/task"))
+assert entry_points()["sgemm"]
+print(len(os.listdir("/proc/self/task")) - before, os.environ.get("OPENBLAS_NUM_THREADS"))
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+    environment |= {} if wanted is None else {"OPENBLAS_NUM_THREADS": wanted}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    assert done.stdout.split() == ["0", str(wanted)]
+
+
 def test_several_kernels_are_compiled_together_and_each_is_stored(empty_store):
     before = gc.isenabled(), sys.getswitchinterval()
     loaded = loader.load([recipe(n) for n in (1, 2, 3, 2)])
