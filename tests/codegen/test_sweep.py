@@ -12,6 +12,7 @@ import tracejit as tj
 from tests.codegen import runner
 from tests.golden import check_golden
 from tracejit import ops
+from tracejit.codegen import encode
 from tracejit.codegen.emit import emit
 from tracejit.codegen.lower import lower
 from tracejit.config import config
@@ -411,6 +412,22 @@ def sweep_node(shape):
 
 def test_source():
     check_golden(GOLDEN / "sweep.py.txt", emit(lower(sweep_node((64, 50))).spec))
+
+
+def test_source_over_one_dimension():
+    step = tj.jit(row_after_row)
+    step(tj.zeros((300, 20)))
+    (node,) = (t.node for t in step.schedules()[0].plan.tasks if t.node.attrs.get("sweep") is not None)
+    check_golden(GOLDEN / "sweep_runs.py.txt", emit(lower(node).spec))
+
+
+@pytest.mark.usefixtures("bands")
+def test_results_beside_a_sweep_may_be_streamed(monkeypatch):
+    monkeypatch.setattr(encode, "STREAMED", -1)
+    monkeypatch.setattr(encode, "RUN", 1)
+    step = compare(two_results, values(np.random.default_rng(9), (40, 3000), "float32"))
+    (task,) = (t for t in step.schedules()[0].plan.tasks if t.node.attrs.get("sweep") is not None)
+    assert lower(task.node, task.shared).spec.stages == ("float32",)
 
 
 def test_every_grid_has_the_same_kernel():

@@ -32,6 +32,7 @@ SHAPES = ((3, 4), (4,), (3, 1), (), (4, 3))
 FLOATS, INTEGERS = ("float32", "float64"), ("int32", "int64")
 VIEWS = ("[1:]", "[0]", "[-1]", "[::-1]", "[..., 1:]", "[:, 0]", "[None]", ".T", "[1:, :2]", ".reshape(-1)")
 VIEWS += ("[:, ::2]", ".reshape(2, -1)", "[..., None]", ".ravel()", "[:2]")
+SHIFTS = ("1:", ":-1"), ("1:, 1:", ":-1, 1:", "1:, :-1"), ("1:-1, 1:-1", ":-2, 1:-1", "2:, 2:", "1:-1, :-2")
 DTYPES = tuple(map(np.dtype, (*FLOATS, *INTEGERS, "bool", "uint64")))
 
 
@@ -273,7 +274,7 @@ class Grower:
     def block(self, count: int, *, plain: bool) -> list[str]:
         """Some statements; with `plain`, only such as make no variables and have no blocks."""
         lines: list[str] = []
-        kinds = ["in_place", "in_place", "set_item", "set_item", "rebind", "bump"]
+        kinds = ["in_place", "in_place", "set_item", "set_item", "rebind", "bump", "shift"]
         if not plain:
             kinds += ["assign", "assign", "assign", "view", "branch", "loop", "swap", "mask", "count"]
         for _ in range(count):
@@ -321,6 +322,15 @@ class Grower:
         ):
             return []
         return self._accept(f"{target}[...] = {text}")
+
+    def _shift_statement(self) -> list[str]:
+        """Elements of an array from others of it, at places that overlap."""
+        x, places = self.target(), self.pick(SHIFTS)
+        value = self.try_expression(x)
+        if not isinstance(value, np.ndarray) or value.dtype.kind == "b":
+            return []
+        to, first, second = (self.pick(places) for _ in range(3))
+        return self._accept(f"{x}[{to}] = {x}[{first}] {self.pick(['+', '-'])} {x}[{second}]")
 
     def _rebind_statement(self) -> list[str]:
         place = self.pick(["S['w']", "S['l'][0]", "o.x", "S['l'][1]"])

@@ -25,6 +25,7 @@ from tracejit.config import config
 from tracejit.frontend import check, eager
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph
+from tracejit.passes import sweep
 from tracejit.passes.driver import optimize
 from tracejit.passes.legalize import legalize
 from tracejit.passes.plan import plan
@@ -216,6 +217,14 @@ def settings(**changes: Any) -> Iterator[None]:
 def enlarged(by: int) -> Iterator[None]:
     """Larger arrays, which several workers share."""
     with mock.patch(f"{__name__}.factor", by), fresh_schedules():
+        yield
+
+
+@contextlib.contextmanager
+def short_bands(by: int) -> Iterator[None]:
+    """Larger arrays, and sweeps over many bands of them."""
+    numbers = {"LEAST": 1, "SHARE": 1, "FEWEST": 0, "RUN": 2, "elements_per_unit": lambda program: 1}
+    with mock.patch.multiple(sweep, **numbers), enlarged(by):
         yield
 
 

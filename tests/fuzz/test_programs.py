@@ -28,6 +28,8 @@ VARIANTS: dict[str, tuple[float, Any]] = {
     "unfused": (0.15, lambda: running.settings(disable=frozenset({"fuse"}))),
     "fused": (0.2, lambda: running.settings()),
     "large": (0.1, lambda: running.enlarged(40)),
+    "short bands": (0.15, lambda: running.short_bands(4)),
+    "short bands, planned": (0.3, lambda: _both(running.simulated(), running.short_bands(4))),
     "naive": (0.05, lambda: running.settings(engine="naive", disable=frozenset({"fuse"}))),
     "naive fused": (0.05, lambda: running.settings(engine="naive")),
     "unoptimised": (0.05, lambda: running.settings(disable=frozenset({"fuse", "simplify", "cse"}))),
