@@ -8,10 +8,12 @@ from tests.codegen.bodies import random_array
 from tests.codegen.cases import kernels, spread
 from tracejit import ops
 from tracejit.codegen import encode
+from tracejit.codegen import lower as lower_module
 from tracejit.codegen.lower import lower
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import DTYPES, HOST, ArrayType
 from tracejit.ir.view import View
+from tracejit.passes import prepare
 
 REDUCTIONS = [ops.sum, ops.prod, ops.max, ops.min, ops.any, ops.all]
 F4, F8 = np.dtype("float32"), np.dtype("float64")
@@ -137,6 +139,37 @@ def test_a_bias_gradient_updates_in_place():
     assert set(pairs) <= set(node.attrs["inplace"])
     inputs = [np.asarray(arrays[v], F4) for v in node.inputs]
     runner.check(node, inputs, pairs, rng=rng, exact=False)
+
+
+@pytest.mark.parametrize("shape", [(96, 5000), (32, 3, 400), (31, 2000), (64, 20000)])
+def test_far_rows_are_taken_whole_and_in_pieces(shape, monkeypatch):
+    monkeypatch.setattr(prepare, "FAR", 1000)
+    monkeypatch.setattr(lower_module, "FAR", 1000)
+    rng = np.random.default_rng(4)
+    b = Builder()
+    x = b.input(ArrayType(shape, F4))
+    scaled = b.emit(ops.multiply, x, x)
+    graph = b.graph([b.emit(op, scaled, axes=(0,)) for op in (ops.sum, ops.max)])
+    nodes = kernels(graph)
+    columns = [n for n in nodes if n.attrs["kind"] == "columns"]
+    width = int(np.prod(shape[1:]))
+    if shape[0] % 2 == 0:
+        slots = [dict(zip(lower(n).spec.slot_names(), lower(n).slots, strict=True)) for n in columns[:2]]
+        tiles = {min(width, lower_module.WIDE_TILE // (1 + (len(columns) == 1)))}
+        assert {s["columns"].value for s in slots} == tiles
+        assert all(lower(n).spec.pieces for n in columns[:2])
+    array = rng.standard_normal(shape).astype(F4)
+    values = {x: array}
+    for node in nodes:
+        results, _ = runner.run(node, [values[v] for v in node.inputs], rng=rng)
+        values |= zip(node.outputs, results, strict=True)
+    found = {value.type.shape: [] for node in nodes for value in node.outputs}
+    for node in nodes:
+        for value in node.outputs:
+            found[value.type.shape].append(values[value])
+    total, largest = found[shape[1:]]
+    np.testing.assert_allclose(total, (array * array).sum(0, dtype=F8), rtol=1e-6)
+    np.testing.assert_array_equal(largest, (array * array).max(0))
 
 
 @pytest.mark.parametrize("rows", [*range(2, 12), 33])

@@ -22,13 +22,18 @@ from tracejit.errors import VerificationError
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.view import View
 from tracejit.passes.bodies import analyse
-from tracejit.passes.domain import Program, Store, elements_per_unit, row_tile
+from tracejit.passes.domain import Kind, Program, Store, elements_per_unit, row_tile
 from tracejit.passes.phases import Orientation, schedule
+from tracejit.passes.prepare import FAR
 from tracejit.passes.sweep import Sweep, without_edges
 
 COLUMN_TILE = 1024
 """Most columns of a unit that reduces over rows: its accumulators stay in the first cache."""
 
+WIDE_TILE = 16384
+"""The same, of all accumulators together, where no cache holds what is read: they stay in the second cache,
+and memory is read in order.
+"""
 
 _LOWERED: weakref.WeakKeyDictionary[Graph, dict[Hashable, Lowered]] = weakref.WeakKeyDictionary()
 """What nested graphs that are alive became: many nodes may share one."""
@@ -67,8 +72,7 @@ def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowere
         operands[matmul.output] = PANEL if product.result is None else product.result
         program = program._replace(stores=_without(program, result))
         plan = schedule(program)
-    columns = min(program.domain.kept[-1], COLUMN_TILE)
-    encoder = Encoder(body, program, plan, operands, outputs, columns, sweep)
+    encoder = Encoder(body, program, plan, operands, outputs, column_tile(program), sweep)
     spec = encoder.encode()
     slots = encoder.slots
     split = _SPLITS[plan.orientation](program, bool(spec.tiles))
@@ -151,10 +155,21 @@ def split_rows(program: Program, transposed: bool) -> Split:
     return units, max(1, elements_per_unit(program) // max(1, length)), {}
 
 
+def column_tile(program: Program) -> int:
+    """Columns of a unit of a COLUMNS kernel; 1 at least."""
+    if not program.domain.kept:
+        return 1
+    reads = [t for t in program.terms if t.kind in (Kind.LOAD, Kind.GATHER) and t.view is not None]
+    is_far = program.domain.pieces and sum(t.view.size * t.dtype.itemsize for t in reads if t.view) > FAR
+    accumulators = sum(t.kind in (Kind.REDUCE, Kind.SCAN) for t in program.terms)
+    most = WIDE_TILE // max(accumulators, 1) if is_far else COLUMN_TILE
+    return max(1, min(program.domain.kept[-1], max(most, COLUMN_TILE)))
+
+
 def split_columns(program: Program, transposed: bool) -> Split:
     """One unit for each tile of the last kept dimension, outer kept index and piece."""
     domain = program.domain
-    columns = max(1, min(domain.kept[-1], COLUMN_TILE))
+    columns = column_tile(program)
     tiles = ceil_div(domain.kept[-1], columns)
     units = math.prod(domain.kept[:-1]) * tiles * max(1, domain.pieces)
     work = ceil_div(math.prod(domain.reduced), max(1, domain.pieces)) * columns

@@ -40,6 +40,13 @@ UNITS = 64
 COLUMNS = 128
 """Kept elements along the last dimension that one unit takes at a time."""
 
+FAR = 32 << 20
+"""Bytes of an array that no cache holds. Reductions over its rows fall into pieces in any case: a unit then
+goes through whole rows, which memory gives 10 to 20 % faster than narrow tiles of them.
+"""
+
+FAR_PIECES = 16
+"""How many pieces these are, at most."""
 
 SHARERS, FEW_ROWS = 4, 64
 """How many products must share a transposed factor, and how many rows they have at most, for it to be worth a
@@ -202,6 +209,8 @@ def pieces_of(node: Node) -> int:
     if not node.op.has(REDUCTION) or node.attrs.get("pieces", 0) or not node.attrs["axes"]:
         return 0
     shape, axes = node.inputs[0].type.shape, node.attrs["axes"]
+    if axes == (0,) and len(shape) > 1 and node.inputs[0].type.nbytes > FAR:
+        return max(d for d in range(1, FAR_PIECES + 1) if shape[0] % d == 0)
     units = _units(shape, axes)
     if not units or units >= UNITS:
         return 0
