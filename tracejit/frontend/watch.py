@@ -39,52 +39,24 @@ from tracejit.frontend.kinds import trusted
 from tracejit.frontend.surroundings import Surroundings
 from tracejit.frontend.trace import Trace
 
-PURE_BUILTINS = frozenset(
-    {
-        *(
-            "abs",
-            "all",
-            "any",
-            "ascii",
-            "bin",
-            "callable",
-            "chr",
-            "delattr",
-            "dir",
-            "divmod",
-            "format",
-            "getattr",
-        ),
-        *("hasattr", "hash", "hex", "isinstance", "issubclass", "iter", "len", "locals", "max", "min", "oct"),
-        *("ord", "pow", "repr", "round", "setattr", "sorted", "sum", "__build_class__", "__import__"),
-    }
+
+def _names(*lines: str) -> frozenset[str]:
+    """The words of some lines."""
+    return frozenset(" ".join(lines).split())
+
+
+PURE_BUILTINS = _names(
+    "abs all any ascii bin callable chr delattr dir divmod format getattr hasattr hash hex isinstance",
+    "issubclass iter len locals max min oct ord pow repr round setattr sorted sum __build_class__ __import__",
 )
-PURE_MODULES = frozenset(
-    {
-        *("math", "cmath", "operator", "_operator", "_functools", "functools", "itertools", "_collections"),
-        *("_abc", "_struct", "copy", "_copy", "_sre", "unicodedata", "zlib", "_bisect", "_heapq", "numpy"),
-        *("_typing", "gc"),
-    }
+PURE_MODULES = _names(
+    "math cmath operator _operator _functools functools itertools _collections _abc _struct copy _copy _sre",
+    "unicodedata zlib _bisect _heapq numpy _typing gc",
 )
-PURE_LIBRARY = frozenset(
-    {
-        *(
-            "abc",
-            "ast",
-            "bisect",
-            "collections",
-            "contextlib",
-            "copy",
-            "copyreg",
-            "dataclasses",
-            "decimal",
-            "dis",
-        ),
-        *("enum", "fractions", "functools", "genericpath", "heapq", "importlib", "inspect", "itertools"),
-        *("keyword", "math", "numbers", "numpy", "operator", "re", "reprlib", "statistics", "string"),
-        *("textwrap", "tracejit", "types", "typing", "weakref", "_collections_abc", "_weakrefset", "numba"),
-        *("scipy", "llvmlite"),
-    }
+PURE_LIBRARY = _names(
+    "abc ast bisect collections contextlib copy copyreg dataclasses decimal dis enum fractions functools",
+    "genericpath heapq importlib inspect itertools keyword math numbers numpy operator re reprlib statistics",
+    "string textwrap tracejit types typing weakref _collections_abc _weakrefset numba scipy llvmlite",
 )
 """Modules (also of other packages) whose functions, if written in Python, have no effects."""
 NUMPY_EFFECTS = ("numpy.random", "numpy.lib._npyio_impl", "numpy.lib.npyio", "numpy._core.memmap")
@@ -111,12 +83,7 @@ PURE_TYPES: tuple[type, ...] = (
     types.GenericAlias,
 )
 PURE_OWNERS = frozenset({"numpy", "collections", "re", "decimal", "fractions", "datetime"})
-_CHANGING = frozenset(
-    {
-        *("__next__", "send", "throw", "now", "today", "utcnow", "fromtimestamp", "tofile", "dump"),
-        *("__enter__", "__exit__"),
-    }
-)
+_CHANGING = _names("__next__ send throw now today utcnow fromtimestamp tofile dump __enter__ __exit__")
 NO_ARRAY_WORK = {
     engine.push.__code__: "tj.engine.push",
     engine.wait_all.__code__: "tj.wait_all",
