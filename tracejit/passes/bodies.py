@@ -1,7 +1,7 @@
 """From a set of nodes to the graph inside a `fused` node, and what its kernel allows.
 
-body = assemble(nodes, ...)       # inputs: outer values the nodes need; outputs: values others need
-kernel = analyse(body)            # raises Unfusable if no single kernel computes it
+body = gather(nodes, ...)         # inputs: outer values the nodes need; outputs: values others need
+kernel = analyse(copied(body))    # raises Unfusable if no single kernel computes it
 kernel.attributes()               # kind, inplace, result: the attributes of the fused node
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from tracejit import ops
-from tracejit.ir.graph import Builder, Graph, Node, Value
+from tracejit.ir.graph import Graph, Node, Value
 from tracejit.kernels.blas import most_panel_bytes
 from tracejit.passes.domain import LOAD, SCAN, Program
 from tracejit.passes.free import FreeNodes
@@ -24,40 +24,29 @@ SCRATCH_PANEL = 1 << 21
 """Most bytes of a panel of a product that lies in scratch memory: every worker has that much for itself."""
 
 
-class Body(NamedTuple):
-    """A nested graph, and the values of the outer graph that its inputs and outputs are."""
-
-    graph: Graph
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
-
-
-def assemble(nodes: Sequence[Node], free: FreeNodes, is_output: Callable[[Value], bool]) -> Body:
-    """The body of `nodes`, in order, with a copy of every free node that they use. Constants stay outside."""
-    builder = Builder()
-    values: dict[Value, Value] = {}
-    outer: list[Value] = []  # what the inputs are
+def gather(nodes: Sequence[Node], free: FreeNodes, is_output: Callable[[Value], bool]) -> Graph:
+    """The body of `nodes`, in order, with every free node that they use, on the values of the outer graph.
+    Constants stay outside.
+    """
+    inputs: dict[Value, None] = {}
+    made: set[Value] = set()
+    inner: list[Node] = []
     pending = list(reversed(nodes))
     while pending:
         node = pending[-1]
-        before = len(pending)
         for value in node.inputs:
-            if value in values:
+            if value in made or value in inputs:
                 continue
-            made = free.producers.get(value)
-            if made is None or made not in free or made.op is ops.constant:
-                values[value] = builder.input(value.type)
-                outer.append(value)
-            else:
-                pending.append(made)  # first its own operands, then this one
+            source = free.producers.get(value)
+            if source is not None and source in free and source.op is not ops.constant:
+                pending.append(source)  # first its own operands, then this one
                 break
-        if len(pending) == before:
-            pending.pop()
-            outputs = builder.copy(node, [values[v] for v in node.inputs])
-            values.update(zip(node.outputs, outputs, strict=True))
-    results = [v for node in nodes for v in node.outputs if is_output(v)]
-    graph = builder.graph([values[v] for v in results])
-    return Body(graph, tuple(outer), tuple(results))
+            inputs[value] = None
+        else:
+            inner.append(pending.pop())
+            made.update(node.outputs)
+    outputs = tuple([v for node in nodes for v in node.outputs if is_output(v)])
+    return Graph(tuple(inputs), tuple(inner), outputs)
 
 
 class Analysis(NamedTuple):

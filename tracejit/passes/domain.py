@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -175,6 +176,15 @@ def row_tile(program: Program) -> tuple[int, int]:
     raise Unfusable("the rows of the product fall into more than two dimensions")
 
 
+def are_one(views: Sequence[View], d: int, extent: int) -> bool:
+    """Whether dimension `d` and the one before it are one dimension to all views."""
+    for view in views:
+        strides = view.strides
+        if strides[d - 1] != strides[d] * extent:
+            return False
+    return True
+
+
 def merge(program: Program) -> Program:
     """The same program over fewer dimensions: neighbours that every access walks as one become one.
 
@@ -185,8 +195,7 @@ def merge(program: Program) -> Program:
     views = list({id(view): view for view in given}.values())  # most are shared
     groups: list[list[int]] = []
     for d, extent in enumerate(domain.shape):
-        inside = groups and (groups[-1][-1] < len(domain.kept)) == (d < len(domain.kept))
-        if inside and all(v.strides[d - 1] == v.strides[d] * extent for v in views):
+        if groups and d != len(domain.kept) and are_one(views, d, extent):
             groups[-1].append(d)
         else:
             groups.append([d])

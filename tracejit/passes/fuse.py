@@ -25,13 +25,14 @@ from typing import NamedTuple
 from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL, ELEMENTWISE
-from tracejit.ir.structure import structure
-from tracejit.passes.bodies import Analysis, Body, analyse, assemble, attributes, computed, is_ordered
+from tracejit.ir.structure import copied, structure
+from tracejit.ir.view import View
+from tracejit.passes.bodies import Analysis, analyse, attributes, computed, gather, is_ordered
 from tracejit.passes.dce import dce
 from tracejit.passes.domain import Domain, Program, Unfusable
 from tracejit.passes.free import FreeNodes, in_kernel
 from tracejit.passes.groups import Group, Partition
-from tracejit.passes.layout import is_fold
+from tracejit.passes.layout import Rows, is_fold, rows_of
 from tracejit.passes.prepare import prepare
 from tracejit.passes.sweep import put_edges
 
@@ -43,12 +44,13 @@ OPERANDS = 24
 
 
 class Fit(NamedTuple):
-    """What a group computes: values of one `shape`, elementwise; or something over a known `domain`, which
-    more may follow (see `follows`).
+    """What a group computes: values of one `shape`, elementwise; or something over a known `domain` (of
+    `rows`, if it reduces), which more may follow (see `follows`).
     """
 
     shape: tuple[int, ...] | None
-    domain: Domain | None
+    domain: Domain | None = None
+    rows: Rows | None = None
 
 
 class Missed(NamedTuple):
@@ -123,7 +125,7 @@ class _Fuser:
         else:
             group = self.partition.start(position, node, earlier)
             group.is_kernel = in_kernel(node) and not self.is_alias(node)
-        group.shape, group.domain = fit
+        group.shape, group.domain, group.rows = fit
         group.products += (node,) * (node.op is ops.matmul)
         group.can_fail |= node.op.has(CAN_FAIL)
         group.writes |= self.writes(node)
@@ -136,7 +138,7 @@ class _Fuser:
     def alone(self, node: Node) -> Fit:
         """How `node` starts a group."""
         simple = node.op is ops.matmul or node.op.has(ELEMENTWISE)
-        return Fit(node.output.type.shape if simple else None, None)
+        return Fit(node.output.type.shape if simple else None)
 
     def is_alias(self, node: Node) -> bool:
         """Whether a view that must lie in memory already does: it is a part of an array that others
@@ -170,13 +172,14 @@ class _Fuser:
         if not self.is_safe(groups, node) or self.operands(groups, node, origins) > OPERANDS:
             return None
         if is_plain(groups, node) and not self.looks_inside(groups, node):
-            return Fit(node.output.type.shape, None)
-        domain = groups[0].domain if len(groups) == 1 and self.is_direct(node) else None
+            return Fit(node.output.type.shape)
         nodes = united(groups, node)
         try:
-            if domain is not None and follows(domain, node):
-                return Fit(None, domain)
-            return Fit(None, open_domain(self.program(self.body(nodes).graph)))
+            if len(groups) == 1 and self.follows(groups[0], node):
+                return Fit(None, groups[0].domain, groups[0].rows)
+            fold = next(filter(is_fold, nodes), None)
+            domain = open_domain(self.program(self.body(nodes)))
+            return Fit(None, domain, None if fold is None else rows_of(fold))
         except Unfusable as error:
             self.miss(nodes, node, str(error))
             return None
@@ -192,9 +195,34 @@ class _Fuser:
             for v in values
         )
 
-    def is_direct(self, node: Node) -> bool:
-        """Whether `node` reads arrays, or what light nodes compute of them, at its own index."""
-        return not any(self.free.through_view(v) for v in node.inputs)
+    def follows(self, group: Group, node: Node) -> bool:
+        """Whether the kernel of `group` can also compute `node`, as far as that takes no analysis.
+
+        It does if all operands are wanted where their results are stored, which is where its own result will
+        be: no index map is new, and no term has another place. So it is for an elementwise node that reads
+        arrays (or what light nodes compute of them) at its own index, or results of reductions wherever an
+        element went into them; and for a reduction over the same rows. What has neither of the two shapes
+        that a kernel with a reduction stores raises `Unfusable`.
+        """
+        domain, rows = group.domain, group.rows
+        seen = [v for v in node.inputs if self.free.through_view(v)]
+        if domain is None or (seen and (rows is None or node.output.type.shape != rows.shape)):
+            return False
+        if rows is not None and not all(self.is_spread(v, group, rows.spread()) for v in seen):
+            return False
+        if rows is not None and rows.reduces(node):
+            return True
+        is_simple = node.op.has(ELEMENTWISE) and not node.op.has(CAN_FAIL)
+        if domain.reduced and (is_simple or is_fold(node)):
+            domain.check_size(node.output.type)
+        return is_simple
+
+    def is_spread(self, value: Value, group: Group, view: View) -> bool:
+        """Whether `value` is a result of `group` seen through `view`."""
+        node = self.free.producers[value]
+        is_view = node.op is ops.view and node.attrs["view"] == view
+        source = node.inputs[0] if is_view else None
+        return source is not None and not self.free.produces(source) and self.producer_group(source) is group
 
     def program(self, body: Graph) -> Program:
         """What one kernel of `body` computes. The steps of a loop have bodies of one structure, which is
@@ -203,6 +231,7 @@ class _Fuser:
         key = structure(body, locations=True)
         found = self.programs.get(key)
         if found is None:
+            body = copied(body)
             try:
                 found = body, computed(body)
             except Unfusable as error:
@@ -218,7 +247,7 @@ class _Fuser:
         found = self.analyses.get(key)
         if found is None:
             known = self.programs.get(key)
-            found = analyse(body) if known is None or isinstance(known, str) else analyse(*known)
+            found = analyse(*known) if isinstance(known, tuple) else analyse(copied(body))
             self.analyses[key] = found
         return found
 
@@ -253,10 +282,10 @@ class _Fuser:
         if kinds:
             self.missed.append(Missed(kinds[0], node.location, f"{node.op.name}: {reason}"))
 
-    def body(self, nodes: Sequence[Node]) -> Body:
-        """The body of a kernel of `nodes`."""
+    def body(self, nodes: Sequence[Node]) -> Graph:
+        """The body of a kernel of `nodes`, on their own values."""
         members = set(nodes)
-        return assemble(nodes, self.free, lambda v: self.free.leaves(v, members))
+        return gather(nodes, self.free, lambda v: self.free.leaves(v, members))
 
     # ---- the new graph
 
@@ -271,14 +300,14 @@ class _Fuser:
         body = self.body(nodes)
         reserved = [n for n, v in enumerate(body.outputs) if v in self.targets]
         dying = [n for n, v in enumerate(body.inputs) if self.dies_in(group, v)]
-        analysis = self.analysis(body.graph)
+        analysis = self.analysis(body)
         found = attributes(analysis, reserved, dying)
         if found is None:  # nothing can take the product: it becomes an output itself
             members = set(nodes)
             products = {m.output for m in nodes if m.op is ops.matmul}
-            body = assemble(nodes, self.free, lambda v: v in products or self.free.leaves(v, members))
+            body = gather(nodes, self.free, lambda v: v in products or self.free.leaves(v, members))
             reserved = [n for n, v in enumerate(body.outputs) if v in self.targets]
-            found = attributes(self.analysis(body.graph), reserved)
+            found = attributes(self.analysis(body), reserved)
         assert found is not None
         inputs = [self.written(builder, v, values) for v in body.inputs]
         location = nodes[-1].location
@@ -300,19 +329,6 @@ class _Fuser:
             outputs = builder.copy(node, [self.written(builder, v, values) for v in node.inputs])
             values.update(zip(node.outputs, outputs, strict=True))
         return values[value]
-
-
-def follows(domain: Domain, node: Node) -> bool:
-    """Whether a kernel over `domain` can also compute `node`, which reads some of its results as they are.
-
-    That needs no analysis. An elementwise node wants its operands where their results are stored, which
-    is where its own result will be: no index map is new, and no term has another place. What has neither
-    of the two shapes that a kernel with a reduction stores raises `Unfusable`.
-    """
-    is_simple = node.op.has(ELEMENTWISE) and not node.op.has(CAN_FAIL)
-    if domain.reduced and (is_simple or is_fold(node)):
-        domain.check_size(node.output.type)
-    return is_simple
 
 
 def open_domain(program: Program) -> Domain | None:

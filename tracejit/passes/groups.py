@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from tracejit.ir.graph import Node, Value
 from tracejit.passes.domain import Domain
+from tracejit.passes.layout import Rows
 
 
 @dataclass(eq=False, slots=True)
@@ -23,7 +24,7 @@ class Group:
 
     bits: those of every group that went into it; before: those of all groups that must run earlier.
     is_kernel: whether it is a generated kernel and may grow; shape: of all its values, if they have one;
-    domain: of its kernel, if more may follow over it; touched: values that its nodes read and write;
+    domain, rows: of its kernel, if more may follow over it; touched: values that its nodes read and write;
     products: the matrix products in it; can_fail, writes: whether a node can, or writes over older memory.
     """
 
@@ -34,6 +35,7 @@ class Group:
     is_kernel: bool = True
     shape: tuple[int, ...] | None = None
     domain: Domain | None = None
+    rows: Rows | None = None
     touched: set[Value] = field(default_factory=set)
     products: tuple[Node, ...] = ()
     can_fail: bool = False

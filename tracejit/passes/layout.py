@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
@@ -31,6 +32,39 @@ def reduced_axes(node: Node) -> tuple[int, ...]:
 def is_fold(node: Node) -> bool:
     """Whether the node runs over reduced dimensions: a reduction, argmax, argmin or a scan."""
     return node.op.has(REDUCTION) or node.op.name in ALONG_AXIS
+
+
+class Rows(NamedTuple):
+    """What the first reduction of a kernel, which lays it out, runs over: some axes of an array."""
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+
+    def spread(self) -> View:
+        """The results of the reduction, each seen wherever an element went into it.
+
+        >>> Rows((3, 4), (1,)).spread()
+        View(offset=0, shape=(3, 4), strides=(1, 0))
+        """
+        strides, step = [0] * len(self.shape), 1
+        for axis in reversed(range(len(self.shape))):
+            if axis not in self.axes:
+                strides[axis], step = step, step * self.shape[axis]
+        return View(0, self.shape, tuple(strides))
+
+    def reduces(self, node: Node) -> bool:
+        """Whether `node` is a reduction over the same."""
+        return (
+            node.op.has(REDUCTION)
+            and not node.attrs.get("pieces", 0)
+            and (node.inputs[0].type.shape, reduced_axes(node)) == self
+        )
+
+
+def rows_of(fold: Node) -> Rows | None:
+    """What `fold` runs over; None if its results are as many as its operands."""
+    rows = Rows(fold.inputs[0].type.shape, reduced_axes(fold))
+    return rows if math.prod(rows.shape) > math.prod(fold.output.type.shape) > 0 else None
 
 
 def _split(extents: Sequence[int], strides: Sequence[int], shapes: Iterable[tuple[int, ...]]) -> View:

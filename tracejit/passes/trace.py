@@ -58,14 +58,13 @@ INT64 = np.dtype("int64")
 
 def trace(body: Graph) -> Program:
     """The body as terms over one domain, with as few dimensions as possible; raises `Unfusable`."""
-    reason = None
+    reasons = []
     for layout in layouts(body):
         try:
             return _traced(body, layout)
         except Unfusable as error:
-            reason = reason or error
-    assert reason is not None, "a body has a layout"
-    raise reason
+            reasons.append(str(error))  # the error itself would keep all that was going on
+    raise Unfusable(reasons[0])
 
 
 def _traced(body: Graph, layout: Layout) -> Program:
@@ -80,10 +79,6 @@ def _traced(body: Graph, layout: Layout) -> Program:
     return program
 
 
-def _producers(body: Graph) -> dict[Value, Node]:
-    return {value: node for node in body.nodes for value in node.outputs}
-
-
 @dataclass
 class _Tracer:
     """Terms by demand, each made once for a value and a view."""
@@ -96,7 +91,8 @@ class _Tracer:
     matmul: Node | None = None
 
     def __post_init__(self) -> None:
-        self.producers = _producers(self.body)
+        self.producers = {value: node for node in self.body.nodes for value in node.outputs}
+        self.kept_size, self.full_size = math.prod(self.domain.kept), math.prod(self.domain.shape)
         self.inputs = {value: i for i, value in enumerate(self.body.inputs)}
         self.made: dict[Value, list[tuple[View, Term]]] = {}
         self.views: dict[Value, View] = {}  # of what must not be computed at two views
@@ -141,13 +137,10 @@ class _Tracer:
 
     def home(self, value: Value) -> View:
         """The elements of `value` in the order of the domain."""
-        size = value.type.size
-        pieces = max(1, self.domain.pieces)
-        if size == math.prod(self.domain.kept) * pieces and is_partial(self.producers.get(value)) == (
-            pieces > 1
-        ):
+        size, pieces = value.type.size, self.domain.pieces
+        if size == self.kept_size * max(1, pieces) and is_partial(self.producers.get(value)) == (pieces > 1):
             return self.kept
-        if size == math.prod(self.domain.shape):
+        if size == self.full_size:
             return self.full
         raise Unfusable(f"{value.type} fits neither the kept nor the full shape of the kernel")
 
@@ -155,10 +148,13 @@ class _Tracer:
 
     def demand(self, value: Value, view: View) -> Term:
         """The element of `value` at `view`."""
-        known = self.made.setdefault(value, [])
-        for seen, term in known:
-            if seen is view or seen == view or value.type.on_host:
-                return term
+        known = self.made.get(value)
+        if known is None:
+            known = self.made[value] = []
+        else:
+            for seen, term in known:
+                if seen is view or seen == view or value.type.on_host:
+                    return term
         term = self.make(value, view)
         known.append((view, term))
         return term
@@ -203,9 +199,15 @@ class _Tracer:
             raise Unfusable(f"{node.op.name} is needed at two different index maps")
 
     def elementwise(self, node: Node, view: View) -> Term:
-        args = [self.demand(v, view) for v in node.inputs]
-        function = node.op.kernel
-        return self.add(APPLY, node.outputs[0].type.dtype, HOST, args, None, None, function, node)
+        args, level = [], HOST
+        for value in node.inputs:
+            term = self.demand(value, view)
+            args.append(term)
+            if term.level > level:
+                level = term.level
+        term = Term(APPLY, node.outputs[0].type.dtype, level, tuple(args), None, None, node.op.kernel, node)
+        self.terms.append(term)
+        return term
 
     def expensive(self, node: Node, view: View) -> Term:
         """An elementwise node that is computed once for each of its elements."""

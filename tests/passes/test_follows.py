@@ -1,0 +1,93 @@
+"""What joins a kernel without analysis: an analysis comes to the same result, and nothing is left out."""
+
+import pytest
+
+import tracejit as tj
+from tracejit.ir.structure import copied
+from tracejit.passes import fuse as fusion
+from tracejit.passes.bodies import computed
+from tracejit.passes.driver import optimize
+
+SHAPES = [(6, 5), (4, 4), (1, 5), (5, 1), (3, 1, 3), (2, 3, 4), (3, 3, 3), (1, 1)]
+
+
+def softmax(x, axis):
+    e = tj.exp(x - x.max(axis=axis, keepdims=True))
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+def normalised(x, axis):
+    centred = x - x.mean(axis=axis, keepdims=True)
+    return centred / tj.sqrt((centred * centred).mean(axis=axis, keepdims=True) + 1e-5)
+
+
+def gradient_of_softmax(x, axis):
+    return tj.grad(lambda x: (softmax(x, axis) * x).sum())(x)
+
+
+def gradient_of_normalised(x, axis):
+    return tj.grad(lambda x: (normalised(x, axis) ** 2).sum())(x)
+
+
+def several_results(x, axis):
+    low, high = x.min(axis=axis, keepdims=True), x.max(axis=axis, keepdims=True)
+    scaled = (x - low) / (high - low + 1)
+    return scaled, low * 2, scaled.sum(axis=axis), tj.tanh(high) + scaled
+
+
+def transposed(x, axis):
+    total = x.sum(axis=axis, keepdims=True)
+    return (x - total) + (total.mT if x.shape[-2:] in ((4, 4), (3, 3), (1, 1)) else total)
+
+
+def flattened(x, axis):
+    total = x.sum(axis=axis)
+    return x - x.max(axis=axis, keepdims=True), tj.exp(total).reshape(-1) + 1
+
+
+def with_positions(x, axis):
+    return x.argmax(axis=axis, keepdims=True) + x, (x - x.max(axis=axis, keepdims=True)).sum(axis=axis)
+
+
+FUNCTIONS = [
+    softmax, normalised, gradient_of_softmax, gradient_of_normalised, several_results, transposed, flattened,
+    with_positions,
+]  # fmt: skip
+
+
+def graph_of(function, shape, axis):
+    return optimize(tj.jit(lambda x: function(x, axis)).graph(tj.spec(shape, tj.float32)), "dce")
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_an_analysis_agrees(function, shape, monkeypatch):
+    follows, seen = fusion._Fuser.follows, []
+
+    def checked(self, group, node):
+        found = follows(self, group, node)
+        if found:
+            program = computed(copied(self.body(fusion.united([group], node))))
+            assert fusion.open_domain(program) == group.domain
+            seen.append(node.op.name)
+        return found
+
+    for axis in [*range(len(shape)), tuple(range(len(shape)))]:
+        if isinstance(axis, tuple) and function is with_positions:
+            continue
+        graph = graph_of(function, shape, axis)
+        with monkeypatch.context() as patch:
+            patch.setattr(fusion._Fuser, "follows", lambda self, group, node: False)
+            analysed = str(fusion.fuse(graph))
+        with monkeypatch.context() as patch:
+            patch.setattr(fusion._Fuser, "follows", checked)
+            assert str(fusion.fuse(graph)) == analysed
+    if shape == (6, 5):
+        assert seen
+
+
+def test_softmax_takes_one_analysis_while_it_grows(monkeypatch):
+    graph, asked = graph_of(softmax, (6, 5), 1), []
+    monkeypatch.setattr(fusion, "computed", lambda body: asked.append(body) or computed(body))
+    fusion.fuse(graph)
+    assert len(asked) == 1
