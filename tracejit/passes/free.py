@@ -134,8 +134,9 @@ class FreeNodes:
         found: dict[Value, None] = {}
         pending = list(values)
         for value in pending:
-            if self.produces(value):
-                pending.extend(self.producers[value].inputs)
+            node = self.producers.get(value)
+            if node in self._free and node is not None:
+                pending.extend(node.inputs)
             else:
                 found[value] = None
         return list(found)
@@ -145,15 +146,19 @@ class FreeNodes:
         users = self.users.get(value, [])
         if value in self.results or (not users and self.producers[value].op.has(CAN_FAIL)):
             return True
-        outside = [user for user in users if user not in members]
-        return any(user not in self or any(self.leaves(v, members) for v in user.outputs) for user in outside)
+        for user in users:
+            if user not in members:
+                if user not in self._free:
+                    return True
+                for output in user.outputs:
+                    if self.leaves(output, members):
+                        return True
+        return False
 
     # ---- light nodes
 
-    def lighten(self, node: Node, members: set[Node]) -> bool:
-        """Make `node` light if it may be; `members`: the group that computes its operand, which it
-        would join.
-        """
+    def lighten(self, node: Node, groups: Sequence[Iterable[Node]]) -> bool:
+        """Make `node` light if it may be; `groups`: those that compute its operands, which it would join."""
         if not node.op.has(ELEMENTWISE) or node.op.has(EXPENSIVE) or node.op.has(CAN_FAIL):
             return False
         if node.output in self.solid:
@@ -171,7 +176,7 @@ class FreeNodes:
         viewed = below is not None and (below.op is ops.view or below in self.viewed)
         if not self.only_for_kernels(node.output, through_views=not viewed):
             return False
-        if source in self.producers and not self.leaves(source, members | {node}):
+        if source in self.producers and not self.leaves(source, {node}.union(*groups)):
             return False
         self.light[node] = depth
         self._free.add(node)

@@ -103,14 +103,15 @@ class _Fuser:
     def place(self, position: int, node: Node) -> None:
         """Let `node` join groups, or start one, or leave it to its users."""
         origins = self.free.origins(node.inputs)
-        needed = dict.fromkeys(g for g in map(self.producer_group, origins) if g is not None)
-        if self.free.lighten(node, {member for group in needed for member in group.members.values()}):
+        needed = {group: None for group in map(self.producer_group, origins) if group is not None}
+        if self.free.lighten(node, [group.members.values() for group in needed]):
             return
         readers = self.overwritten(node)
         earlier = [*needed, *readers]
         chosen: list[Group] = []
         fit = self.alone(node)
-        if node.op is not ops.matmul and in_kernel(node) and not self.is_alias(node):
+        is_kernel = in_kernel(node) and not self.is_alias(node)
+        if is_kernel and node.op is not ops.matmul:
             for group in sorted(needed, key=lambda g: -g.last):
                 if (
                     group.is_kernel
@@ -119,19 +120,18 @@ class _Fuser:
                 ):
                     chosen.append(group)
                     fit = found
-        touched = set().union(*(group.touched for group in chosen))
+        moved = [node, *(m for group in chosen[1:] for m in group.members.values())]
         if chosen:
             group = self.partition.join(chosen, position, node, earlier)
         else:
             group = self.partition.start(position, node, earlier)
-            group.is_kernel = in_kernel(node) and not self.is_alias(node)
+            group.is_kernel = is_kernel
         group.shape, group.domain, group.rows = fit
         group.products += (node,) * (node.op is ops.matmul)
         group.can_fail |= node.op.has(CAN_FAIL)
         group.writes |= self.writes(node)
-        group.touched = touched.union(origins, node.outputs)
-        for joined in group.members.values():
-            self.group_of[joined] = group
+        group.touched.update(origins, node.outputs)
+        self.group_of.update(dict.fromkeys(moved, group))
         for value in origins:
             self.readers.setdefault(value, []).append(node)
 

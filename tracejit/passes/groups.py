@@ -103,6 +103,7 @@ class Partition:
             first.bits |= other.bits
             first.before |= other.before
             first.after |= other.after
+            first.touched |= other.touched
             first.products += other.products
             first.can_fail |= other.can_fail
             first.writes |= other.writes
