@@ -61,9 +61,10 @@ class View:
         try:
             return self._facts
         except AttributeError:
-            found = math.prod(self.shape), _is_contiguous(self.shape, self.strides), self._find_span()
-            object.__setattr__(self, "_facts", found)
-            return found
+            size, contiguous = math.prod(self.shape), _is_contiguous(self.shape, self.strides)
+            span = (self.offset, self.offset + size) if contiguous else self._find_span()
+            object.__setattr__(self, "_facts", (size, contiguous, span))
+            return size, contiguous, span
 
     @staticmethod
     def of_shape(shape: Sequence[int]) -> View:
