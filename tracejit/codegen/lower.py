@@ -22,8 +22,8 @@ from tracejit.errors import VerificationError
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.view import View
 from tracejit.passes.bodies import analyse
-from tracejit.passes.domain import Kind, Program, Store, elements_per_unit, row_tile
-from tracejit.passes.phases import Orientation, schedule
+from tracejit.passes.domain import GATHER, LOAD, REDUCE, SCAN, Program, Store, elements_per_unit, row_tile
+from tracejit.passes.phases import COLUMNS, MAP, ROWS, schedule
 from tracejit.passes.prepare import FAR
 from tracejit.passes.sweep import Sweep, without_edges
 
@@ -159,9 +159,9 @@ def column_tile(program: Program) -> int:
     """Columns of a unit of a COLUMNS kernel; 1 at least."""
     if not program.domain.kept:
         return 1
-    reads = [t for t in program.terms if t.kind in (Kind.LOAD, Kind.GATHER) and t.view is not None]
+    reads = [t for t in program.terms if t.kind in (LOAD, GATHER) and t.view is not None]
     is_far = program.domain.pieces and sum(t.view.size * t.dtype.itemsize for t in reads if t.view) > FAR
-    accumulators = sum(t.kind in (Kind.REDUCE, Kind.SCAN) for t in program.terms)
+    accumulators = sum(t.kind in (REDUCE, SCAN) for t in program.terms)
     most = WIDE_TILE // max(accumulators, 1) if is_far else COLUMN_TILE
     return max(1, min(program.domain.kept[-1], max(most, COLUMN_TILE)))
 
@@ -178,7 +178,7 @@ def split_columns(program: Program, transposed: bool) -> Split:
 
 
 _SPLITS = {
-    Orientation.MAP: split_map,
-    Orientation.ROWS: split_rows,
-    Orientation.COLUMNS: split_columns,
+    MAP: split_map,
+    ROWS: split_rows,
+    COLUMNS: split_columns,
 }

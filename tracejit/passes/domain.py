@@ -56,6 +56,8 @@ class Kind(enum.Enum):
     SCAN = "scan"
     MATCH = "match"
 
+    __hash__ = object.__hash__  # members are unique; the one of `Enum` is Python code
+
 
 LOAD, NUMBER, INDEX, APPLY, GATHER, CHECK, REDUCE, SCAN, MATCH = Kind
 HOST, KEPT, FULL = Level

@@ -57,6 +57,9 @@ class Orientation(enum.Enum):
     COLUMNS = "columns"  # the last kept dimension, inside the loops over the reduced ones
 
 
+MAP, ROWS, COLUMNS = Orientation
+
+
 @dataclass(slots=True)
 class Section:
     """What happens at one point of the schedule. Everything is in order of execution; stores come last."""
@@ -86,9 +89,9 @@ def orient(program: Program) -> Orientation:
     """Along the reduced dimensions, unless most of what is read lies along the kept ones."""
     domain = program.domain
     if not any(t.kind in (REDUCE, SCAN) for t in program.terms):
-        return Orientation.MAP
+        return MAP
     if not domain.kept or domain.kept[-1] < NARROW or program.matmul is not None or not domain.reduced:
-        return Orientation.ROWS
+        return ROWS
     lane = len(domain.kept) - 1
     reads = [t for t in program.terms if t.view is not None and t.value is not None and t.level is FULL]
     votes = sum(
@@ -97,7 +100,7 @@ def orient(program: Program) -> Orientation:
         for t in reads
         if t.view is not None
     )
-    return Orientation.COLUMNS if votes > 0 else Orientation.ROWS
+    return COLUMNS if votes > 0 else ROWS
 
 
 def _bytes_read(itemsize: int, view: View) -> int:
@@ -153,7 +156,7 @@ class _Scheduler:
                 self.numbers.update(_closure(term))
             return
         home = (self.phases[term], term.level)
-        if self.orientation is not Orientation.COLUMNS and term.level is KEPT:
+        if self.orientation is not COLUMNS and term.level is KEPT:
             where = home  # a variable that lives until the end of the row
         if (term, where) in self.placed:
             return
@@ -191,7 +194,7 @@ class _Scheduler:
 
     def keepable(self, term: Term) -> bool:
         """Whether a scratch row may hold the term: of the reduced dimensions, or of one tile of columns."""
-        if self.orientation is Orientation.COLUMNS:
+        if self.orientation is COLUMNS:
             return term.level is KEPT
         size = math.prod(self.program.domain.reduced) * (len(self.rows) + 1)
         return term.kind is SCAN or size * 8 <= KEEP_BYTES
@@ -264,7 +267,7 @@ def check_updates(body: Graph, program: Program, plan: Schedule) -> Sweep | None
                         shifted.append(term)
     if not shifted:
         return None
-    is_map = plan.orientation is Orientation.MAP and program.matmul is None
+    is_map = plan.orientation is MAP and program.matmul is None
     sweep = find_sweep(program, shifted) if is_map else None
     if sweep is None:
         raise Unfusable("the kernel reads other elements of the array it updates")
