@@ -169,6 +169,29 @@ def test_radius(radius, shape):
         compare(step, values(np.random.default_rng(radius), shape, "int32"))
 
 
+@pytest.mark.usefixtures("bands")
+@pytest.mark.parametrize("radius", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(31, 12), (16, 9, 10), (50, 7, 8)], ids=str)
+def test_rows_are_stored_along_with_others(shape, radius):
+    """Where no other element of the row above is read; with corners they wait for one row more."""
+    inside = tuple(slice(radius, n - radius) for n in shape)
+
+    def at(axis, by):
+        moved = slice(inside[axis].start + by, inside[axis].stop + by)
+        return (*inside[:axis], moved, *inside[axis + 1 :])
+
+    def star(a):
+        a[inside] = sum(a[at(axis, by)] for axis in range(len(shape)) for by in (-radius, 1, radius))
+
+    def corner(a):
+        a[inside] = a[at(0, -radius)] - a[(*at(0, -radius)[:-1], at(len(shape) - 1, -1)[-1])]
+
+    array = values(np.random.default_rng(radius), shape, "int32")
+    for step, along in ((star, True), (corner, False)):
+        (sweep,) = sweeps(compare(step, array))
+        assert (sweep.up, sweep.along) == (min(radius, shape[0] - 2 * radius - 1), along)
+
+
 # ------------------------------------------------------------------------------------------ in programs
 
 

@@ -175,7 +175,7 @@ def test_no_band_writes_what_another_one_reads(seed):
     reach = [rows_read(rows, dy * shape[1] + dx) for dy, dx in shifts]
     up, down = max(0, *(-low for low, _ in reach)), max(0, *(high for _, high in reach))
     band = up + down + int(rng.integers(1, 3))
-    sweep = Sweep(max(1, rows.shape[0] // band), band, up, down, 0)
+    sweep = Sweep(max(1, rows.shape[0] // band), band, up, down, 0, along=False)
     written = elements(rows)
     read = [set.union(*(elements(inside(shape, margins, s))[i] for s in shifts)) for i in range(len(written))]
     edges = set()
@@ -198,11 +198,11 @@ def part_of(view, index):
 
 
 def test_bands_follow_from_the_shape():
-    assert sweep_of(cross((2048, 2048))) == Sweep(31, 64, 1, 1, 0)
-    assert sweep_of(cross((500, 502))) == Sweep(15, 32, 1, 1, 0)
-    assert sweep_of(cross((50, 40))) == Sweep(1, 48, 1, 1, 0)
-    assert sweep_of(heat(1 << 20)) == Sweep(16, 64, 1, 1, 1024)
-    assert sweep_of(heat(1000)) == Sweep(1, 1, 0, 0, 1024)
+    assert sweep_of(cross((2048, 2048))) == Sweep(31, 64, 1, 1, 0, True)
+    assert sweep_of(cross((500, 502))) == Sweep(15, 32, 1, 1, 0, True)
+    assert sweep_of(cross((50, 40))) == Sweep(1, 48, 1, 1, 0, True)
+    assert sweep_of(heat(1 << 20)) == Sweep(16, 64, 1, 1, 1024, False)
+    assert sweep_of(heat(1000)) == Sweep(1, 1, 0, 0, 1024, False)
 
 
 @pytest.mark.parametrize(
@@ -252,8 +252,12 @@ def test_what_is_no_sweep():
 
 def test_rows_too_long_for_the_ring_are_no_sweep(monkeypatch):
     assert sweep_of(cross((200, 20))) is not None
-    monkeypatch.setattr(sweep_module, "RING_BYTES", 2 * 18 * 4 - 1)
-    assert sweep_of(cross((200, 20))) is None
+    diagonal = cross((200, 20), shifts=[(-1, -1)])
+    monkeypatch.setattr(sweep_module, "RING_BYTES", 18 * 4)
+    assert sweep_of(cross((200, 20))).along
+    assert sweep_of(diagonal) is None
+    monkeypatch.setattr(sweep_module, "RING_BYTES", 2 * 18 * 4)
+    assert not sweep_of(diagonal).along
 
 
 def test_too_few_rows_for_the_work_are_no_sweep():
@@ -266,4 +270,4 @@ def test_two_updates_of_one_array_are_no_sweep():
     new = stencil(b, stencil(b, a, CROSS), CROSS)
     fused = fuse(b.graph([], [Effect(a, new)]))
     sweeps = [n.attrs["sweep"] for n in fused.nodes if n.op is ops.fused]
-    assert sweeps == [Sweep(1, 18, 1, 1, 0)] * 2
+    assert sweeps == [Sweep(1, 18, 1, 1, 0, True)] * 2

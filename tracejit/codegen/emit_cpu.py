@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracejit.codegen.emit_sweep import emit_sweep
+from tracejit.codegen.emit_sweep import emit_sweep, store_in_ring
 from tracejit.codegen.spec import BLOCK, Section, Spec, Step
 from tracejit.codegen.text import (
     COMBINE,
@@ -215,7 +215,7 @@ class _Kernel(Source):
             case "stream":
                 self.write(f"stage{step.position}[i{self.spec.lane} - start]", value, step.dtype)
             case "ring":
-                self.write(f"ring[line + i{self.spec.lane}]", value, step.dtype)
+                store_in_ring(self, value, step.dtype)
             case "fold":
                 self.fold(step, value)
             case "scan":

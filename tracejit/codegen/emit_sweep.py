@@ -19,7 +19,13 @@
                 else:
                     move(edges, edge * n1, ring, line, n1)
 
-In a kernel over one dimension a row is a run of `columns` elements, and the last one may be shorter.
+In a kernel over one dimension a row is a run of `columns` elements, and the last one may be shorter. Where
+rows are stored along with computing others, the innermost loop does both:
+
+                for i1 in independent(0, n1):
+                    ...
+                    target[at + i1] = ring[line + i1]      # row i0 - up, to its place or to the edges
+                    ring[line + i1] = v7
 """
 
 from __future__ import annotations
@@ -53,13 +59,52 @@ def emit_sweep(kernel: Source, lane_loop: LaneLoop) -> None:
         kernel.line("a0 = unit * band")
         kernel.line(f"b0 = a0 + band if unit < bands - 1 else {count}")
         with kernel.block(f"for {step} in range(a0, b0 + up):"):
+            if spec.along:
+                _store_along(kernel, section, store.access, lane_loop)
+                return
             with kernel.block(f"if {step} < b0:"):
                 compute_row(kernel, section, lane_loop)
             kernel.line(f"row = {step} - up")
             with kernel.block("if row >= a0:"):
-                edge_row = kernel.use("edge_row", MODULE)
-                kernel.line(f"edge = {edge_row}(row, a0, b0, unit, bands, up, down)")
+                _find_edge(kernel)
                 store_row(kernel, store.access, kernel.use("move", MODULE))
+
+
+def _find_edge(kernel: Source) -> None:
+    edge_row = kernel.use("edge_row", MODULE)
+    kernel.line(f"edge = {edge_row}(row, a0, b0, unit, bands, up, down)")
+
+
+def store_in_ring(kernel: Source, value: str, dtype: str) -> None:
+    """Put an element of a new row into the ring, and what lies there in its place if that goes along."""
+    lane = kernel.spec.lane
+    if kernel.spec.along:
+        kernel.line(f"target[at + i{lane}] = ring[line + i{lane}]")
+    kernel.write(f"ring[line + i{lane}]", value, dtype)
+
+
+def _store_along(kernel: Source, section: Section, access: Access, lane_loop: LaneLoop) -> None:
+    """Compute a row and store the one that lies in its place in the ring; the first ones of a band find none
+    there, and what they find goes back to the ring itself.
+    """
+    lane = kernel.spec.lane
+    kernel.line("row = i0 - up")
+    _find_edge(kernel)
+    with _inner_loops(kernel):
+        kernel.line(f"line = {_line(kernel, 'i0 % up')}")
+        kernel.line(f"target = x{access.pointer}")
+        kernel.line(f"at = {_place(kernel, access.layout)}")
+        with kernel.block("if edge >= 0:"):
+            kernel.line("target = edges")
+            kernel.line(f"at = {_line(kernel, 'edge')}")
+        with kernel.block("if row < a0:"):
+            kernel.line("target = ring")
+            kernel.line("at = line")
+        with kernel.block("if i0 < b0:"):
+            kernel.set_bases([section], range(lane))
+            lane_loop(section, "0", f"n{lane}")
+        with kernel.block("else:"):
+            kernel.line(f"{kernel.use('move', MODULE)}(target, at, ring, line, n{lane})")
 
 
 def _compute_row(kernel: Source, section: Section, lane_loop: LaneLoop) -> None:
@@ -71,12 +116,11 @@ def _compute_row(kernel: Source, section: Section, lane_loop: LaneLoop) -> None:
 
 def _store_row(kernel: Source, access: Access, move: str) -> None:
     """Move a row from the ring to its place, or to the edges."""
-    lane, layout = kernel.spec.lane, access.layout
+    lane = kernel.spec.lane
     with _inner_loops(kernel):
-        moves = [f"row * s{layout}_0", *(f"i{d} * s{layout}_{d}" for d in range(1, lane))]
         kernel.line(f"line = {_line(kernel, 'row % (up + 1)')}")
         with kernel.block("if edge < 0:"):
-            kernel.line(f"{move}(x{access.pointer}, {' + '.join(moves)}, ring, line, n{lane})")
+            kernel.line(f"{move}(x{access.pointer}, {_place(kernel, access.layout)}, ring, line, n{lane})")
         with kernel.block("else:"):
             kernel.line(f"{move}(edges, {_line(kernel, 'edge')}, ring, line, n{lane})")
 
@@ -88,6 +132,11 @@ def _inner_loops(kernel: Source) -> Iterator[None]:
         for d in range(1, kernel.spec.lane):
             loops.enter_context(kernel.block(f"for i{d} in range(n{d}):"))
         yield
+
+
+def _place(kernel: Source, layout: int) -> str:
+    """Where the innermost dimension of row `row` begins in the array, at the current index."""
+    return " + ".join([f"row * s{layout}_0", *(f"i{d} * s{layout}_{d}" for d in range(1, kernel.spec.lane))])
 
 
 def _line(kernel: Source, row: str) -> str:

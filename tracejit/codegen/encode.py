@@ -126,6 +126,7 @@ class Encoder:
             tuple(self.stages),
             LINES if self.plan.orientation is Orientation.COLUMNS and self.bytes > NEAR else 1,
             self.sweep is not None,
+            self.sweep is not None and self.sweep.along,
         )
 
     @functools.cached_property
@@ -141,7 +142,7 @@ class Encoder:
         areas += [(f"tile{n}_at", TILE * TILE, self.pointer_types[a.pointer]) for a, n in self.tiles.items()]
         areas += [(f"stage{n}_at", BLOCK, dtype) for n, dtype in enumerate(self.stages)]
         if self.sweep is not None:
-            size = (self.sweep.up + 1) * (self.sweep.run or math.prod(self.domain.kept[1:]))
+            size = self.sweep.ring * (self.sweep.run or math.prod(self.domain.kept[1:]))
             areas.append(("ring_at", size, name_of(updating(self.program).term.dtype)))
             self.slots["edges_at"] = Address(self.outputs[-1], 0)  # some address if there are none
         if self.plan.orientation is Orientation.COLUMNS:

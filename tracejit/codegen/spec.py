@@ -110,7 +110,7 @@ class Spec(NamedTuple):
     CHECK and MATCH, and GATHER steps use. rows: dtypes of scratch rows. stages: dtypes of what STREAM
     steps write. lines: how many of them a COLUMNS kernel may read side by side. panel: the pointer that leads
     to the panel of a product in scratch memory, or -1. sweep: whether its one RING step is stored row by row,
-    when no later row reads what stands there.
+    when no later row reads what stands there; along: in the same loop that computes the last row that does.
     """
 
     orientation: str
@@ -132,6 +132,7 @@ class Spec(NamedTuple):
     stages: tuple[str, ...] = ()
     lines: int = 1
     sweep: bool = False
+    along: bool = False
 
     @property
     def lane(self) -> int:

@@ -8,13 +8,14 @@ dimension, or a run of the only one), and keeps a new row in a ring of a few row
 to come reads what stood in its place:
 
     up, down    row i reads elements of the rows i - up to i + down, so row i may be stored after row i + up
-    ring        up + 1 rows in the scratch memory of a worker
+    ring        up + 1 rows in the scratch memory of a worker; or up rows, where row i reads of row i - up
+                only what stands above it: then row i - up is stored *along* with computing row i
 
 A *band* of rows is a unit. Rows next to a cut between two bands are read from both sides, at any time. So
 the last `up` rows of a band and the first `down` rows of the next one are left out, and go into a second
 output, the *edges*, which an ordinary `update` puts in its place when the kernel is done:
 
-    %1: f32[2048,2048], %2: f32[30,2,2046] = fused(%0) [sweep=(31, 64, 1, 1, 0)]  # update(%0, new), new[cuts]
+    %1: f32[2048,2048], %2: f32[30,2,2046] = fused(%0) [sweep=...]     # update(%0, new), new[cuts]
     %3: f32[2048,2048] = update(%1, %2) [cuts]
 
 As a function the second node changes nothing: the first result is the whole update in the IR, which nobody
@@ -56,7 +57,8 @@ FEWEST = 4
 
 class Sweep(NamedTuple):
     """How rows fall into bands (the last one takes what is left), and which rows a row reads. `run`: elements
-    of a row if there is one dimension only, of which the last row may have fewer; else 0.
+    of a row if there is one dimension only, of which the last row may have fewer; else 0. `along`: whether a
+    row is stored along with computing the one that is `up` rows further.
     """
 
     bands: int
@@ -64,6 +66,12 @@ class Sweep(NamedTuple):
     up: int
     down: int
     run: int
+    along: bool
+
+    @property
+    def ring(self) -> int:
+        """How many rows wait."""
+        return self.up + (not self.along)
 
     @property
     def has_edges(self) -> bool:
@@ -94,17 +102,24 @@ def find_sweep(program: Program, shifted: Iterable[Term]) -> Sweep | None:
     run = RUN if len(kept) == 1 else 0
     rows = in_rows(store.view, run)
     up = down = 0
+    shifts = []
     for term in shifted:
         assert term.value is not None
         assert term.view is not None
         is_shift = term.kind is Kind.LOAD and term.view.strides == store.view.strides
         if not is_shift or term.value.type.device.kind != "cpu":
             return None
-        lowest, highest = rows_read(rows, term.view.offset - store.view.offset)
+        shifts.append(term.view.offset - store.view.offset)
+        lowest, highest = rows_read(rows, shifts[-1])
         up, down = max(up, -lowest), max(down, highest)
-    if (up + 1) * math.prod(rows.shape[1:]) * store.term.dtype.itemsize > RING_BYTES:
+    above = [shift for shift in shifts if up and rows_read(rows, shift)[0] == -up]
+    along = not run and bool(above) and all(shift == -up * rows.strides[0] for shift in above)
+    bands, band = in_bands(elements_per_unit(program), rows, up, down, run)
+    sweep = Sweep(bands, band, up, down, run, along)
+    size = math.prod(rows.shape[1:])
+    if not bands or sweep.ring * size * store.term.dtype.itemsize > RING_BYTES:
         return None
-    return in_bands(elements_per_unit(program), rows, up, down, run)
+    return sweep
 
 
 def in_rows(places: View, run: int) -> View:
@@ -128,15 +143,18 @@ def rows_read(rows: View, shift: int) -> tuple[int, int]:
     return max(lowest, 1 - count), min(highest, count - 1)
 
 
-def in_bands(unit: int, rows: View, up: int, down: int, run: int) -> Sweep | None:
-    """The rows in bands; None if there are too few of these for the work. `unit`: elements that make one."""
+def in_bands(unit: int, rows: View, up: int, down: int, run: int) -> tuple[int, int]:
+    """How many bands of how many rows; no bands if there would be too few of them for the work.
+
+    `unit`: elements that make one.
+    """
     count, edge, size = rows.shape[0], up + down, math.prod(rows.shape[1:])
     least = LEAST * edge + bool(run)  # the last row may be short, and is in no edge
     band = max(1, unit // size, least, min(SHARE * edge, count // BANDS))
     bands = max(1, count // band)
     if bands < min(FEWEST, rows.size // unit):
-        return None
-    return Sweep(bands, count if bands == 1 else band, up, down, run)
+        return 0, 0
+    return bands, count if bands == 1 else band
 
 
 # ---------------------------------------------------------------------------------------------- edges
