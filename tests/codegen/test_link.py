@@ -77,6 +77,39 @@ print(step.cache_info().kernels_loaded, *sys.modules)
         assert {"numba", "llvmlite"}.isdisjoint(modules) == bool(loaded)
 
 
+def test_where_no_thread_can_be_started_nothing_comes_early(monkeypatch, object_code):
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(link_module, "_coming", None)
+    link_module.anticipate()
+    assert link_module._coming is None
+    link_module.hold()
+    link_module.let_go()
+    assert link_module.link("late", object_code, ["kernel"])["kernel"]
+
+
+def test_what_is_wrong_with_the_library_is_raised_when_it_is_needed(tmp_path):
+    program = """
+import pathlib, sys, threading
+from tracejit.codegen import link
+broken = pathlib.Path(sys.argv[1])
+broken.write_bytes(b"no library")
+link.library_of_llvmlite = lambda: broken
+link.anticipate()
+link.hold(), link.let_go()
+assert not link._coming.is_alive()
+try:
+    link.host()
+except OSError as error:
+    print("no library" in str(error) or str(broken) in str(error))
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "libllvmlite.so")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == ("True", "")
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_waits_for_the_library(monkeypatch):
     """The system's loader has locks, too."""

@@ -54,8 +54,9 @@ def anticipate() -> None:
         with _STARTING:
             if _coming is None and (path := _library()) is not None:
                 thread = threading.Thread(target=_come, args=(path,), name="tracejit loader")
-                thread.start()
-                _coming = thread
+                with contextlib.suppress(RuntimeError):  # no more threads: then all is done when it is needed
+                    thread.start()
+                    _coming = thread
 
 
 def _come(path: pathlib.Path) -> None:
