@@ -47,9 +47,9 @@ def name_of(dtype: np.dtype) -> str:
     return str(dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class ArrayType:
-    """Shape, dtype and device of a `Value`."""
+    """Shape, dtype and device of a `Value`. Nothing of it changes, which is not enforced (see `View`)."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -65,9 +65,8 @@ class ArrayType:
         try:
             return self._size
         except AttributeError:  # found once, as every operation asks for it
-            found = math.prod(self.shape)
-            object.__setattr__(self, "_size", found)
-            return found
+            self._size = math.prod(self.shape)
+            return self._size
 
     @property
     def nbytes(self) -> int:

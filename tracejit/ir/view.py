@@ -42,9 +42,11 @@ def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class View:
     """An index map: element ``i`` is element ``offset + sum(i * strides)`` of the base.
+
+    Nothing of it changes. That is not enforced, as making one would take six times as long.
 
     writable: false for what was broadcast, and for views of it: as in NumPy, nothing is written through them.
               Views in graphs do without.
@@ -63,8 +65,8 @@ class View:
         except AttributeError:
             size, contiguous = math.prod(self.shape), _is_contiguous(self.shape, self.strides)
             span = (self.offset, self.offset + size) if contiguous else self._find_span()
-            object.__setattr__(self, "_facts", (size, contiguous, span))
-            return size, contiguous, span
+            self._facts = size, contiguous, span
+            return self._facts
 
     @staticmethod
     def of_shape(shape: Sequence[int]) -> View:
