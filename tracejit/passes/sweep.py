@@ -101,19 +101,21 @@ def find_sweep(program: Program, shifted: Iterable[Term]) -> Sweep | None:
     (store,) = updates
     run = RUN if len(kept) == 1 else 0
     rows = in_rows(store.view, run)
-    up = down = 0
-    shifts = []
+    reads: list[tuple[int, int, int]] = []
     for term in shifted:
         assert term.value is not None
         assert term.view is not None
         is_shift = term.kind is Kind.LOAD and term.view.strides == store.view.strides
         if not is_shift or term.value.type.device.kind != "cpu":
             return None
-        shifts.append(term.view.offset - store.view.offset)
-        lowest, highest = rows_read(rows, shifts[-1])
-        up, down = max(up, -lowest), max(down, highest)
-    above = [shift for shift in shifts if up and rows_read(rows, shift)[0] == -up]
-    along = not run and bool(above) and all(shift == -up * rows.strides[0] for shift in above)
+        shift = term.view.offset - store.view.offset
+        lowest, highest = rows_read(rows, shift)
+        if lowest <= highest:
+            reads.append((lowest, highest, shift))
+    up = max([0, *(-lowest for lowest, _, _ in reads)])
+    down = max([0, *(highest for _, highest, _ in reads)])
+    above = {shift for lowest, highest, shift in reads if lowest <= -up <= highest}
+    along = not run and up > 0 and above == {-up * rows.strides[0]}
     bands, band = in_bands(elements_per_unit(program), rows, up, down, run)
     sweep = Sweep(bands, band, up, down, run, along)
     size = math.prod(rows.shape[1:])
@@ -132,7 +134,8 @@ def in_rows(places: View, run: int) -> View:
 
 def rows_read(rows: View, shift: int) -> tuple[int, int]:
     """The first and the last of the rows, relative to its own, in which an index reads `shift` elements
-    further on than it writes; rows that reach into one another count if they might.
+    further on than it writes; the last is before the first if it reads in none. Rows that reach into one
+    another count if they might.
     """
     (count, *extents), (stride, *strides) = rows.shape, rows.strides
     reach = 1 + sum(abs(s) * (n - 1) for n, s in zip(extents, strides, strict=True))
