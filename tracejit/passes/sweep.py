@@ -56,9 +56,9 @@ FEWEST = 4
 
 
 class Sweep(NamedTuple):
-    """How rows fall into bands (the last one takes what is left), and which rows a row reads. `run`: elements
-    of a row if there is one dimension only, of which the last row may have fewer; else 0. `along`: whether a
-    row is stored along with computing the one that is `up` rows further.
+    """How rows fall into bands (the last one takes what is left, more or less), and which rows a row reads.
+    `run`: elements of a row if there is one dimension only, of which the last row may have fewer; else 0.
+    `along`: whether a row is stored along with computing the one that is `up` rows further.
     """
 
     bands: int
@@ -157,7 +157,8 @@ def in_bands(unit: int, rows: View, up: int, down: int, run: int) -> tuple[int, 
     bands = max(1, count // band)
     if bands < min(FEWEST, rows.size // unit):
         return 0, 0
-    return bands, count if bands == 1 else band
+    even = -(-count // bands)
+    return bands, even if count - (bands - 1) * even >= max(least, 1) else count // bands
 
 
 # ---------------------------------------------------------------------------------------------- edges
