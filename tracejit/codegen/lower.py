@@ -27,6 +27,9 @@ from tracejit.passes.phases import COLUMNS, MAP, ROWS, schedule
 from tracejit.passes.prepare import FAR
 from tracejit.passes.sweep import Sweep, without_edges
 
+SHARED = 8
+"""Chunks that a task should have: it falls into so many shares, of which each thread has its own."""
+
 COLUMN_TILE = 1024
 """Most columns of a unit that reduces over rows: its accumulators stay in the first cache."""
 
@@ -119,6 +122,13 @@ def ceil_div(total: int, size: int) -> int:
     return -(-total // size)
 
 
+def at_once(units: int, wanted: int) -> int:
+    """How many units to take at once: as many as are worth it, or down to a quarter of that where there would
+    hardly be chunks enough for all threads.
+    """
+    return max(1, min(wanted, max(units // SHARED, wanted // 4)))
+
+
 def split_map(program: Program, transposed: bool) -> Split:
     """Tiles over the last two dimensions; for the epilogue of a product each is one row of it."""
     kept = program.domain.kept
@@ -137,7 +147,7 @@ def split_map(program: Program, transposed: bool) -> Split:
     row_tiles, column_tiles = ceil_div(kept[-2], rows), ceil_div(kept[-1], columns)
     slots = {"rows": rows, "row_tiles": row_tiles, "columns": columns, "column_tiles": column_tiles}
     units = math.prod(kept[:-2]) * row_tiles * column_tiles
-    return units, max(1, budget // (rows * columns)), slots
+    return units, at_once(units, budget // (rows * columns)), slots
 
 
 def split_sweep(sweep: Sweep) -> Split:
@@ -152,7 +162,7 @@ def split_rows(program: Program, transposed: bool) -> Split:
     domain = program.domain
     units = math.prod(domain.kept) * max(1, domain.pieces)
     length = ceil_div(math.prod(domain.reduced), max(1, domain.pieces))
-    return units, max(1, elements_per_unit(program) // max(1, length)), {}
+    return units, at_once(units, elements_per_unit(program) // max(1, length)), {}
 
 
 def column_tile(program: Program) -> int:
@@ -174,7 +184,7 @@ def split_columns(program: Program, transposed: bool) -> Split:
     units = math.prod(domain.kept[:-1]) * tiles * max(1, domain.pieces)
     work = ceil_div(math.prod(domain.reduced), max(1, domain.pieces)) * columns
     slots = {"columns": columns, "column_tiles": tiles}
-    return units, max(1, elements_per_unit(program) // max(1, work)), slots
+    return units, at_once(units, elements_per_unit(program) // max(1, work)), slots
 
 
 _SPLITS = {
