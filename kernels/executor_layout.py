@@ -97,9 +97,10 @@ TASK_CLAIMED = 192  # atomic: chunks handed out of each share; a cache line of i
 TASK_BYTES = 256
 
 SHARES = 8
-"""A task's chunks fall into this many shares of neighbours, if there are as many. A thread first takes the
-chunks of its home, one after the other: where two threads take turns at neighbouring chunks, each processor
-fetches ahead what the other one writes.
+"""A task's chunks fall into this many shares of neighbours, some of them empty if there are fewer chunks. A
+thread first takes the chunks of its home, one after the other: where two threads take turns at neighbouring
+chunks, each processor fetches ahead what the other one writes; and so a thread finds in its caches what it
+wrote in the task before, be it the rows of a product or of a map.
 """
 
 # --- Instance -----------------------------------------------------------------------------------------------

@@ -100,14 +100,13 @@ def pick(engine, thread):
 @native
 def share_count(task):
     """Into how many shares the chunks of `task` fall."""
-    return SHARES if get(task, TASK_CHUNKS) >= SHARES else 1
+    return SHARES if get(task, TASK_CHUNKS) > 1 else 1
 
 
 @native
 def share_start(task, share):
     """The first chunk of a share of `task`; of the share after the last one, the number of chunks."""
-    chunks = get(task, TASK_CHUNKS)
-    return chunks * share // SHARES if chunks >= SHARES else chunks * share
+    return get(task, TASK_CHUNKS) * share // share_count(task)
 
 
 @native
@@ -136,9 +135,11 @@ def run_chunks(engine, thread, task):
     scratch, deadline = get(thread, THREAD_SCRATCH), get(thread, THREAD_DEADLINE)
     home, smallest = get(thread, THREAD_HOME), 0
     for turn in range(share_count(task)):
-        share = home ^ turn if chunks >= SHARES else 0
+        share = home ^ turn if chunks > 1 else 0
         first, claimed = share_start(task, share), task + TASK_CLAIMED + 8 * share
         size = share_start(task, share + 1) - first
+        if size == 0:
+            continue
         index = atomic_add(claimed, 1)  # pairs with itself: each index goes to one thread
         while index < size:
             low = (first + index) * chunk
