@@ -32,7 +32,7 @@ def in_tracejit(tj: Any, data: dict[str, np.ndarray], *, backward: bool) -> Side
     def layer_norm(x, gain, bias):
         deviation = x - x.mean(axis=1, keepdims=True)
         variance = (deviation * deviation).mean(axis=1, keepdims=True)
-        return deviation / tj.sqrt(variance + EPSILON) * gain + bias
+        return deviation * (1 / tj.sqrt(variance + EPSILON)) * gain + bias
 
     @tj.jit
     def forward(x, gain, bias):

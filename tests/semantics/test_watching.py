@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import cProfile
 import os
+import pstats
 import random
 import sys
 import threading
@@ -294,3 +296,36 @@ def test_what_is_piecewise_is_not_watched_by_whoever_launches_it():
         assert sys.gettrace() is before
     finally:
         sys.settrace(before)
+
+
+def test_a_profiler_goes_on_after_a_recording():
+    def work():
+        return [n * n for n in range(100)]
+
+    @tj.jit
+    def step(x):
+        return x * 2 + 1
+
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        results = [step(tj.ones(3)).tolist() for _ in range(3)]
+        work()
+    finally:
+        profiler.disable()
+    assert results == [[3, 3, 3]] * 3
+    assert step.cache_info().replays == 2
+    assert any(function == "work" for _, _, function in pstats.Stats(profiler).stats)
+
+
+def test_a_profile_function_is_set_again_after_a_recording():
+    def profile(frame, event, argument):
+        pass
+
+    step = tj.jit(lambda x: x * 2 + 1)
+    sys.setprofile(profile)
+    try:
+        step(tj.ones(3))
+        assert sys.getprofile() is profile
+    finally:
+        sys.setprofile(None)

@@ -22,10 +22,12 @@ from typing import Any
 import numpy as np
 
 from tracejit.engine.launches import reap
+from tracejit.engine.machine import populate
 from tracejit.engine.native import LOCK
 from tracejit.errors import ArgumentError
 
 ALIGNMENT = 64
+PAGES = 1 << 16  # bytes from which on the pages of a new block are provided at once, if they are not huge
 LARGE = 1 << 20  # bytes above which few arrays have sizes that differ a little
 HUGE = 2 << 20  # bytes of a huge page
 FAR = 4 * HUGE  # bytes from which on blocks begin with one
@@ -125,8 +127,11 @@ class Pool:
             except MemoryError:
                 self.trim()
                 memory = np.empty(size + boundary + offset, np.uint8)
-            address = memory.ctypes.data
-            block = [address + -address % boundary + offset, memory]
+            start = memory.ctypes.data
+            address: int = start + -start % boundary + offset
+            if PAGES <= size < FAR:
+                populate(address, size)
+            block = [address, memory]
             block.append(partial(shelf.blocks.append, block))
             self._owned += size
             self._allocations += 1

@@ -178,7 +178,7 @@ class Watcher:
 
     def stop(self) -> None:
         """Watch no more."""
-        sys.setprofile(self._profiler)
+        _profile_with(self._profiler)
         if self._traces:
             self.trace.tracing = None
             sys.settrace(None)
@@ -279,6 +279,15 @@ class Watcher:
     def _give_up(self, name: str | None) -> None:
         if name is not None:
             self.trace.give_up(f"{name}() may have an effect or give another result on every call", REMEDY)
+
+
+def _profile_with(profiler: Any) -> None:
+    """Set the profiler that was at work before: a function, None, or an object with a profiler in C."""
+    if profiler is None or callable(profiler):
+        sys.setprofile(profiler)
+    else:
+        sys.setprofile(None)
+        profiler.enable()  # cProfile, before Python 3.12
 
 
 def _made_by_dataclass(code: types.CodeType) -> bool:
