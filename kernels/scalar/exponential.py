@@ -49,8 +49,8 @@ EXP2_MEDIUM = (
     0.00134066717507282,
     0.00015594697301955332,
 )
-# (tanh(x) - x) / x**3 in x**2 on |x| <= 0.55, relative error below 2**-29
-TANH_F32 = (-0.33333316, 0.13332544, -0.053847548, 0.02105135, -0.0062453654)
+# (exp(r) - 1 - r) / r**2 on |r| <= ln(2) / 2; relative error of expm1 below 2**-31
+TANH_F32 = (0.5, 0.16666666, 0.041666362, 0.00833339, 0.0013940654, 0.0001984588)
 # (sinh(x) - x) / x**3 in x**2 on |x| <= 1, relative error below 2**-31 and 2**-61
 SINH_F32 = (0.16666667, 0.0083333105, 0.00019842891, 2.7822673e-06)
 SINH_F64 = (
@@ -139,14 +139,18 @@ def _tanh_f64(x):
 
 
 def _tanh_f32(x):
+    """t / (t + 2) with ``t = e**y - 1`` and y twice the argument. The sign of y is free, and negative near
+    zero: the sum is below 2 then, and rounded to half as much. t is ``2**n r**2 Q(r) + (2**n r + 2**n - 1)``.
+    """
     a = magnitude(x)
-    z = x * x
-    small = fma(a * z, polynomial(z, TANH_F32), a)
-    far = select(a > 10.0, 10.0, a)
-    n, i = nearest_multiple(far, 2.0 * of(x).log2e)
-    e = exp2_reduced(fma(far, 2.0 * of(x).log2e, -n))
-    large = 1.0 - 2.0 / fma(e, power_of_two(i), 1.0)
-    return copysign(select(a < 0.55, small, large), x)
+    a = select(a > 10.0, 10.0, a)
+    n, i = nearest_multiple(a, 2.0 * of(x).log2e)
+    twice = a + a
+    r = fma(-n, of(x).ln2, select(a < 0.17, -twice, twice))  # n is 0 there
+    scale = power_of_two(i)
+    part = r * scale
+    t = fma(part * r, polynomial(r, TANH_F32), part + (scale - 1.0))
+    return copysign(t / (t + 2.0), x)
 
 
 def _half_exp(a):
