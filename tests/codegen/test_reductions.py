@@ -9,6 +9,7 @@ from tests.codegen.cases import kernels, spread
 from tracejit import ops
 from tracejit.codegen import encode
 from tracejit.codegen import lower as lower_module
+from tracejit.codegen.emit import emit
 from tracejit.codegen.lower import lower
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import DTYPES, HOST, ArrayType
@@ -95,6 +96,51 @@ def test_normalization_along_any_axes(axes):
     count_of = np.float64(np.prod(shape) / np.prod(kept))
     arrays = {x: rng.normal(size=shape), scale: rng.normal(size=kept), count: count_of}
     runner.check(node, [arrays[v] for v in node.inputs], rng=rng, exact=False, tolerance=1e-12)
+
+
+def overlapping(node):
+    """Whether the kernel of `node` finishes each row after it has begun the next one."""
+    return "unit > lo" in emit(lower(node).spec)
+
+
+def test_rows_overlap_where_they_share_no_scratch_row():
+    """The quotient of a softmax may be taken while the next row's maximum is sought; without the maximum, the
+    next row's exponentials would be in the place of those that are divided.
+    """
+    rng = np.random.default_rng(8)
+    shape = (41, 30)
+    for shifted in (True, False):
+        b = Builder()
+        x = b.input(ArrayType(shape, F4))
+        moved = b.emit(ops.subtract, x, spread(b, b.emit(ops.max, x, axes=(1,)), (1,), shape))
+        e = b.emit(ops.exp, moved if shifted else x)
+        y = b.emit(ops.divide, e, spread(b, b.emit(ops.sum, e, axes=(1,)), (1,), shape))
+        node = only_kernel(b.graph([y]))
+        assert overlapping(node) == shifted
+        for shared in ((), [(0, 0)]):
+            runner.check(
+                node, [rng.normal(size=shape).astype(F4)], shared, rng=rng, exact=False, tolerance=1e-6
+            )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_overlapping_rows_of_every_dtype(dtype):
+    """Two results of a row, of `dtype` and bool, and an array with a stride of its own, wait for the last
+    loop; permuted axes make two kept dimensions.
+    """
+    rng = np.random.default_rng(9)
+    inner, shape = (7, 6, 21), (6, 7, 21)
+    b = Builder()
+    x, factor = b.input(ArrayType(inner, dtype)), b.input(ArrayType((6, 1, 21), dtype))
+    rows = b.emit(ops.view, x, view=View.of_shape(inner).permute((1, 0, 2)))
+    factors = b.emit(ops.view, factor, view=View.of_shape((6, 1, 21)).broadcast(shape))
+    low = spread(b, b.emit(ops.min, rows, axes=(2,)), (2,), shape)
+    equal = b.emit(ops.equal, rows, low)
+    every = spread(b, b.emit(ops.all, equal, axes=(2,)), (2,), shape)
+    y = b.emit(ops.where, every, factors, b.emit(ops.maximum, low, factors))
+    node = only_kernel(b.graph([y]))
+    assert overlapping(node)
+    runner.check(node, [random_array(rng, v.type) for v in node.inputs], rng=rng)
 
 
 @pytest.mark.parametrize("dtype", [F4, F8], ids=str)

@@ -10,6 +10,8 @@ elements whose additions may be reordered, and the blocks add up in float64 (flo
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from tracejit.codegen.emit_sweep import emit_sweep, store_in_ring
@@ -24,6 +26,9 @@ from tracejit.codegen.text import (
     moving_results,
     renumbered,
 )
+
+FINAL = {"load", "index", "apply", "recall", "store", "stream"}
+"""Kinds of steps of a loop that only finishes a row: it adds nothing up and cannot fail."""
 
 ROWS_AHEAD, COLUMNS_AHEAD = 8, 16
 """How much of a far tile is asked for before it is needed: beside its rows, and across them."""
@@ -75,16 +80,73 @@ def emit_map(kernel: _Kernel) -> None:
 
 def emit_rows(kernel: _Kernel) -> None:
     """One kept index after the other; loops over the reduced dimensions inside."""
-    spec = kernel.spec
+    if overlaps(kernel.spec):
+        emit_overlapping_rows(kernel)
+        return
     with kernel.block("for unit in range(lo, hi):"):
-        kernel.unravel(kernel.piece("unit"), range(spec.kept))
-        kernel.set_bases(spec.sections, range(spec.kept))
-        for section in spec.sections:
-            if section.level == "kept":
-                for step in section.steps:
-                    kernel.row_step(step)
-            else:
-                kernel.reduce_rows(section)
+        kernel.begin_row()
+        for section in kernel.spec.sections:
+            kernel.row_section(section)
+
+
+def overlaps(spec: Spec) -> bool:
+    """Whether the last loop of a row, which stores what earlier ones have found out, may run after the first
+    one of the next row: they share no row in scratch memory.
+    """
+    loops = [section for section in spec.sections if section.level == "full"]
+    last = spec.sections[-1]
+    if not spec.kept or spec.reduced != 1 or spec.pieces or len(loops) < 2 or loops[-1] is not last:
+        return False
+    kept = {step.position for step in loops[0].steps if step.kind == "keep"}
+    recalled = {step.position for step in last.steps if step.kind == "recall"}
+    return not kept & recalled and {step.kind for step in last.steps} <= FINAL
+
+
+def emit_overlapping_rows(kernel: _Kernel) -> None:
+    """Each row's last loop after the first one of the next row: what follows a loop that adds up waits for
+    its end, and a processor has something to do meanwhile.
+    """
+    sections = kernel.spec.sections
+    *head, last = sections
+    second = [n for n, section in enumerate(sections) if section.level == "full"][1]
+    values = values_before(kernel.spec, last)
+    for value, dtype in values.values():
+        kernel.line(f"v{value} = {'False' if dtype == 'bool' else kernel.type(dtype) + '(0)'}")
+    places = [n for n in layouts_of([last]) if any(d < kernel.spec.lane for d in kernel.spec.moving(n))]
+    for layout in places:
+        kernel.line(f"before{layout} = {kernel.type('int64')}(0)")
+    with kernel.block("for unit in range(lo, hi + 1):"):
+        with kernel.block("if unit < hi:"):
+            kernel.begin_row()
+            for section in head[:second]:
+                kernel.row_section(section)
+        with kernel.block("if unit > lo:"):
+            here = dict(kernel.bases)
+            kernel.bases.update({layout: f"before{layout}" for layout in places})
+            kernel.row_section(Section(last.level, reading(last.steps, values)))
+            kernel.bases = here
+        with kernel.block("if unit < hi:"):
+            for section in head[second:]:
+                kernel.row_section(section)
+            for number, (value, _) in values.items():
+                kernel.line(f"v{value} = v{number}")
+            for layout in places:
+                kernel.line(f"before{layout} = {kernel.bases[layout]}")
+
+
+def values_before(spec: Spec, last: Section) -> dict[int, tuple[int, str]]:
+    """For each value of a row that its last section reads: another number, under which it outlives the row,
+    and its dtype.
+    """
+    made = {step.result: step.dtype for section in spec.sections[:-1] for step in section.steps}
+    count = 1 + max([*made, *(step.result for section in spec.sections for step in section.steps)])
+    read = dict.fromkeys(a for step in last.steps for a in step.args if a in made)
+    return {number: (count + number, made[number]) for number in read}
+
+
+def reading(steps: Sequence[Step], values: Mapping[int, tuple[int, str]]) -> tuple[Step, ...]:
+    """`steps` on the values of the row before."""
+    return tuple(s.replace(args=tuple(values[a][0] if a in values else a for a in s.args)) for s in steps)
 
 
 def emit_columns(kernel: _Kernel) -> None:
@@ -165,6 +227,20 @@ class _Kernel(Source):
             self.line(f"{transpose}({source}, tile{n}, {size}, {ahead})")
 
     # ---- loops
+
+    def begin_row(self) -> None:
+        """The indices of a unit of a ROWS kernel, and where its row lies."""
+        kept = range(self.spec.kept)
+        self.unravel(self.piece("unit"), kept)
+        self.set_bases(self.spec.sections, kept)
+
+    def row_section(self, section: Section) -> None:
+        """What is done once for each row, or a loop over it."""
+        if section.level == "full":
+            self.reduce_rows(section)
+            return
+        for step in section.steps:
+            self.row_step(step)
 
     def independent(self) -> str:
         """The range of a loop whose rounds share nothing in memory."""
