@@ -433,5 +433,5 @@ def test_threads_are_started_after_an_interrupt():
         engine.wait(ordered)
         if not fired:
             break
-    assert number > 60
+    assert number > 40  # fewer where a new thread has begun before anybody waits for it
     assert len(ran) > number // 3
