@@ -426,12 +426,17 @@ def test_threads_are_started_after_an_interrupt():
         except RuntimeError as error:  # the interrupt has caught a lock of `threading` between two states
             raise error.__context__ or error from None
 
-    for number in itertools.count(0, 3):
-        hosts.stop(10)
-        fired = interrupted(push, number, checks=True, within=(PACKAGE, threading.__file__))
-        push()
-        engine.wait(ordered)
-        if not fired:
-            break
-    assert number > 40  # fewer where a new thread has begun before anybody waits for it
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(10)  # a new thread begins when it is waited for: as many steps each time
+    try:
+        for number in itertools.count(0, 3):
+            hosts.stop(10)
+            fired = interrupted(push, number, checks=True, within=(PACKAGE, threading.__file__))
+            push()
+            engine.wait(ordered)
+            if not fired:
+                break
+    finally:
+        sys.setswitchinterval(interval)
+    assert number > 60
     assert len(ran) > number // 3

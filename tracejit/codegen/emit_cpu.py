@@ -106,9 +106,8 @@ def emit_overlapping_rows(kernel: _Kernel) -> None:
     """Each row's last loop after the first one of the next row: what follows a loop that adds up waits for
     its end, and a processor has something to do meanwhile.
     """
-    sections = kernel.spec.sections
-    *head, last = sections
-    second = [n for n, section in enumerate(sections) if section.level == "full"][1]
+    *head, last = kernel.spec.sections
+    second = [n for n, section in enumerate(kernel.spec.sections) if section.level == "full"][1]
     values = values_before(kernel.spec, last)
     for value, dtype in values.values():
         kernel.line(f"v{value} = {'False' if dtype == 'bool' else kernel.type(dtype) + '(0)'}")
@@ -139,7 +138,9 @@ def values_before(spec: Spec, last: Section) -> dict[int, tuple[int, str]]:
     and its dtype.
     """
     made = {step.result: step.dtype for section in spec.sections[:-1] for step in section.steps}
-    count = 1 + max([*made, *(step.result for section in spec.sections for step in section.steps)])
+    count = 1 + max(
+        step.result for steps in (spec.prologue, *(s.steps for s in spec.sections)) for step in steps
+    )
     read = dict.fromkeys(a for step in last.steps for a in step.args if a in made)
     return {number: (count + number, made[number]) for number in read}
 
