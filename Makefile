@@ -57,5 +57,5 @@ $(VENV)/.examples $(VENV)/.test: pyproject.toml | $(BIN)/python
 # A peer that does not install here is left out of the comparison; the harness names those it misses.
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	$(PIP) install --quiet --editable '.[bench]' || { $(PIP) install --quiet --editable . && \
-	  for peer in jax torch numexpr matplotlib scikit-learn; do $(PIP) install --quiet $$peer || true; done; }
+	  for peer in jax torch==2.13.0 numexpr matplotlib scikit-learn; do $(PIP) install --quiet $$peer || true; done; }
 	@touch $@
