@@ -89,8 +89,8 @@ def prefetch(typingctx, pointer, index):
         byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind, name = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag]), "llvm.prefetch.p0"
         function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        read, closest, data = (ir.Constant(flag, n) for n in (0, 3, 1))
-        builder.call(function, [builder.bitcast(builder.gep(*args[:1], args[1:]), byte), read, closest, data])
+        read, second, data = (ir.Constant(flag, n) for n in (0, 2, 1))
+        builder.call(function, [builder.bitcast(builder.gep(*args[:1], args[1:]), byte), read, second, data])
         return context.get_dummy_value()
 
     return types.void(pointer, types.int64), codegen

@@ -20,6 +20,7 @@ import llvmlite.binding as llvm
 from numba import types
 
 from tracejit.codegen.machine import initialize
+from tracejit.kernels import ahead
 from tracejit.kernels.target import translate
 
 KERNEL = types.int64(types.int64, types.int64, types.int64, types.int64)
@@ -88,7 +89,21 @@ def finish(draft: Draft) -> Built:
     module.verify()
     builder = llvm.create_pass_builder(machine, _tuning())
     builder.getModulePassManager().run(module, builder)
+    _define_fetches(module, builder)
     return Built(machine.emit_object(module), str(module))
+
+
+def _define_fetches(module: Any, builder: Any) -> None:
+    """Give a body to what asks for memory ahead, if the module does."""
+    if not any(function.name in ahead.FUNCTIONS for function in module.functions):
+        return
+    module.link_in(llvm.parse_assembly(ahead.DEFINITIONS))
+    for name in ahead.FUNCTIONS:
+        module.get_function(name).linkage = llvm.Linkage.internal
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, builder)
 
 
 def _tuning() -> Any:

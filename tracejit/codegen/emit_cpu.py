@@ -291,6 +291,8 @@ class _Kernel(Source):
                 self.read(step, f"tile{step.position}[line + i{self.spec.lane}]")
             case "stream":
                 self.write(f"stage{step.position}[i{self.spec.lane} - start]", value, step.dtype)
+            case "fetch":
+                self.fetch(step)
             case "ring":
                 store_in_ring(self, value, step.dtype)
             case "fold":
@@ -308,6 +310,17 @@ class _Kernel(Source):
         stream, base = self.use("stream", "tracejit.kernels.stream"), self.bases[step.access.layout]
         first = f"{base} + start" if base else "start"
         self.line(f"{stream}(x{step.access.pointer}, {first}, stage{step.position}, stop - start)")
+
+    def fetch(self, step: Step) -> None:
+        """Ask for what lies some rows, or elements, further."""
+        assert step.access is not None
+        spec, layout = self.spec, step.access.layout
+        around = spec.kept + spec.reduced - 1 if spec.orientation == "columns" else spec.lane - 1
+        by = f"s{layout}_{around}" if step.function == "rows" else ""
+        further = " * ".join(filter(None, [by, "" if by and step.position == 1 else str(step.position)]))
+        place = [self.bases[layout], further if step.position else ""]
+        fetch = self.use("fetch_ahead", "tracejit.kernels.ahead")
+        self.line(f"{fetch}(x{step.access.pointer}, {' + '.join(filter(None, place)) or 0}, i{spec.lane})")
 
     def scratch_row(self, row: int) -> str:
         """The element of a scratch row for the current index."""

@@ -231,6 +231,8 @@ class _Kernel(Source):
                     self.step(step.replace(kind="store"))
             case "stream":
                 self.step(step.replace(kind="store"))
+            case "fetch":
+                pass  # other threads compute while one waits for memory
             case _:
                 self.step(step)
 

@@ -1,0 +1,91 @@
+"""What a kernel asks memory for before it needs it: FETCH steps.
+
+`tracejit.kernels.ahead` says how, docs/performance.md what it gains. Every kind of kernel asks for something
+else:
+
+- ROWS, several loops over a row: for what the next row reads, and for what this one will be written to.
+- COLUMNS: for lines that come some lines later.
+- a sweep: for the first of the next row's reads, which is the one that no cache has seen.
+- MAP: for the same one page later, if it computes enough in between; else memory has no time for more.
+
+All but sweeps do so for arrays that no cache holds only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from tracejit.codegen.spec import Access, Section, Step
+
+PAGE = 4096  # bytes: as far as a processor fetches ahead by itself
+
+LINES = 8
+"""How many lines later a COLUMNS kernel needs what it asks for: all that it reads side by side."""
+
+Moves = Callable[[Access], bool]
+"""Whether an access goes along the lane, and on to new memory with the loop around it."""
+
+
+def rows_ahead(sections: Sequence[Section], moves: Moves) -> list[Section]:
+    """Loops over one row after the other: the longer ones take more of the fetches, the last one none."""
+    loops = [n for n, section in enumerate(sections) if section.level == "full"]
+    wanted: dict[Access, tuple[Step, int]] = {}
+    for kind, rows in ("store", 0), ("load", 1):
+        for n in loops:
+            for access, dtype in _accesses(sections[n], kind):
+                wanted[access] = _fetch(access, dtype, rows), n if kind == "store" else loops[-1]
+    fetches: dict[int, list[Step]] = {n: [] for n in loops[:-1]}
+    for access, (fetch, before) in wanted.items():
+        room = {n: len(sections[n].steps) / (len(fetches[n]) + 1) for n in fetches if n < before}
+        if room and moves(access):
+            fetches[max(room, key=room.__getitem__)].append(fetch)
+    return [_with(fetches.get(n, ()), section) for n, section in enumerate(sections)]
+
+
+def lines_ahead(sections: Sequence[Section], moves: Moves) -> list[Section]:
+    """Loops over one line after the other."""
+    return [
+        _with([_fetch(a, dtype, LINES) for a, dtype in _accesses(section, "load") if moves(a)], section)
+        if section.level == "full"
+        else section
+        for section in sections
+    ]
+
+
+def sweep_ahead(section: Section, moves: Moves, places: Sequence[tuple[int, int]]) -> Section:
+    """The loop of a sweep. `places`: operand and offset of each pointer."""
+    loads = [(access, dtype) for access, dtype in _accesses(section, "load") if moves(access)]
+    first = {}
+    for access, dtype in sorted(loads, key=lambda load: places[load[0].pointer]):
+        operand, _ = places[access.pointer]
+        first[operand] = _fetch(access, dtype, 1)
+    return _with(first.values(), section)
+
+
+def map_ahead(section: Section, moves: Moves) -> Section:
+    """A loop over everything."""
+    both = dict([*_accesses(section, "load"), *_accesses(section, "store")])
+    steps = [
+        _fetch(access, dtype, PAGE // np.dtype(dtype).itemsize).replace(function="elements")
+        for access, dtype in both.items()
+        if moves(access)
+    ]
+    return _with(steps, section)
+
+
+def _fetch(access: Access, dtype: str, rows: int) -> Step:
+    return Step("fetch", dtype, access=access, function="rows", position=rows)
+
+
+def _accesses(section: Section, kind: str) -> Iterator[tuple[Access, str]]:
+    """What the steps of a kind access, with its dtype."""
+    for step in section.steps:
+        if step.kind == kind and step.access is not None:
+            yield step.access, step.dtype
+
+
+def _with(fetches: Iterable[Step], section: Section) -> Section:
+    """The steps of `section` after `fetches`."""
+    return section._replace(steps=(*fetches, *section.steps))
