@@ -19,18 +19,20 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import queue
 import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracejit.codegen import link
 from tracejit.codegen.entry import Entry, key
 from tracejit.codegen.store import Store
 from tracejit.config import config
+
+if TYPE_CHECKING:
+    import queue
 
 SLOW = 1.0
 """Seconds after which a compile says that it runs."""
@@ -222,6 +224,8 @@ class Drafted(NamedTuple):
 
 def _compile(missing: Sequence[Promised]) -> None:
     """Compile: Numba's part in this thread, LLVM's in another, a kernel behind."""
+    import queue  # not needed where all kernels are in the store
+
     drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None] = queue.SimpleQueue()
     finisher = threading.Thread(target=_finish_all, args=(drafts,), name="tracejit compiler", daemon=True)
     finisher.start()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import decimal
+import fractions
 import functools
 import gc
 import sys
@@ -551,6 +553,21 @@ def test_dataclasses_reached_by_name_are_guarded_whole():
     assert float(step(x)) == 4 + 10 + 2
     options.alpha = 3.0
     assert float(step(x)) == 6 + 10 + 3
+    assert step.cache_info().traces == 2, step.explain()
+
+
+@pytest.mark.parametrize("number", [decimal.Decimal, fractions.Fraction])
+def test_decimals_and_fractions_are_guarded(number):
+    box = types.SimpleNamespace(scale=number("0.5"))
+
+    @tj.jit
+    def step(x):
+        return x * float(box.scale)
+
+    x = tj.ones(1)
+    assert [step(x).tolist() for _ in range(2)] == [[0.5], [0.5]]
+    box.scale = number("0.25")
+    assert step(x).tolist() == [0.25]
     assert step.cache_info().traces == 2, step.explain()
 
 

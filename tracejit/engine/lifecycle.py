@@ -14,7 +14,6 @@ import atexit
 import os
 import sys
 import time
-import traceback
 
 from tracejit.engine import failures, native, threads
 from tracejit.engine.hosts import RUNNING, hosts, settle
@@ -89,6 +88,8 @@ def _at_exit() -> None:
     hosts.stop(0.1)
     workers.stop()
     for error in failures.untold():
+        import traceback  # few processes end like this
+
         print("tracejit: a task failed, and no wait has raised it:", file=sys.stderr)
         traceback.print_exception(error)
 

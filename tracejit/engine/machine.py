@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import math
-import mmap
 import os
 import pathlib
 import sys
 
 ORDERED = os.uname().machine == "x86_64"
 """Whether a thread that reads a word, without more ado, sees what was written before that word."""
+
+PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 
 SPIN = 50_000  # nanoseconds an idle thread spins before it sleeps
 
@@ -78,8 +79,8 @@ def populate(address: int, nbytes: int) -> None:
     upon them one by one, each in turn, take longer. Systems that cannot do this do nothing.
     """
     if sys.platform == "linux":
-        first, stop = address + -address % mmap.PAGESIZE, address + nbytes
-        _madvise(first, max(0, stop - first) // mmap.PAGESIZE * mmap.PAGESIZE, POPULATE)
+        first, stop = address + -address % PAGE, address + nbytes
+        _madvise(first, max(0, stop - first) // PAGE * PAGE, POPULATE)
 
 
 _madvise = ctypes.CDLL(None).madvise

@@ -5,9 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime
-import decimal
 import enum
-import fractions
 import functools
 import operator
 import os
@@ -24,18 +22,26 @@ from tracejit.frontend.vouch import Pure
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TRUSTED = frozenset(sys.stdlib_module_names) | {"numpy", "numba", "llvmlite", "tracejit", "scipy"}
 
+
+class _ClassOf(type):
+    """A class whose module is imported only by who has instances: decimal and fractions take 2 ms."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, getattr(sys.modules.get(cls.__module__), cls.__name__, ()))
+
+
 PLAIN = (
     *(bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented)),
     *(enum.Enum, np.generic, np.dtype, range),
 )
 """Values that are compared."""
 
-FIXED = (
+FIXED: tuple[type, ...] = (
     *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
     *(types.MethodWrapperType, types.GenericAlias, types.CodeType, np.ufunc, type(np.sum), re.Pattern),
-    *(decimal.Decimal, fractions.Fraction, datetime.date, datetime.timedelta, datetime.tzinfo, slice),
+    *(datetime.date, datetime.timedelta, datetime.tzinfo, slice, functools.cached_property),
     *(operator.itemgetter, operator.attrgetter, operator.methodcaller, Pure, property),
-    functools.cached_property,
+    *(_ClassOf(n, (), {"__module__": m}) for m, n in (("decimal", "Decimal"), ("fractions", "Fraction"))),
 )
 """Values that never change: the same object is the same thing."""
 

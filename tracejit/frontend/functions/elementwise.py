@@ -22,6 +22,7 @@ from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.axes import integer
 from tracejit.frontend.location import user_location
 from tracejit.ir.op import OPS, Op
+from tracejit.ir.types import name_of
 from tracejit.ops import copy as copy_op
 from tracejit.ops import pow as pow_op
 from tracejit.ops import round as round_op
@@ -45,7 +46,7 @@ PROMOTION = {
 
 def _describe(op: Op) -> str:
     """The docstring of a public function, from its declaration."""
-    dtypes = ", ".join(sorted(map(str, op.admits)))
+    dtypes = ", ".join(sorted(map(name_of, op.admits)))
     return (
         f"{op.doc}\n\n"
         f"{OPERANDS[op.arity]}: arrays of any shapes that broadcast, or numbers. "
