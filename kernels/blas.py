@@ -16,7 +16,7 @@ Operand(leading=784, transposed=True, outer=0, inner=0)
 GemmPlan(panel_rows=64, row_panels=2, panel_columns=512, column_panels=1, units=2, chunk=1)
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import contextlib
 import ctypes

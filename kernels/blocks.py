@@ -9,7 +9,7 @@ CopyPlan(unit_bytes=262144, units=4, chunk=1)
 ScatterPlan(rows=30000, row_parts=1, columns=96, column_parts=8, units=8, chunk=1)
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import enum
 from typing import NamedTuple

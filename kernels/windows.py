@@ -24,7 +24,7 @@ number of workers.
 (16, 2, True)
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import math
 from collections.abc import Mapping, Sequence

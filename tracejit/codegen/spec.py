@@ -20,9 +20,9 @@ Unit and block conventions:
   only its epilogue needs lies behind them: its rows are those of the units [lo, hi) of the call.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from tracejit.ir.view import View
 
@@ -90,7 +90,7 @@ class Step(NamedTuple):
     layout: int = -1
     position: int = -1
 
-    def replace(self, **fields: Any) -> Step:
+    def replace(self, **fields: Any) -> Self:
         """The same step with other fields."""
         return self._replace(**fields)
 

@@ -10,7 +10,7 @@ may wait for the lock.
     calls().launch(instance, packed, thread)
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import ctypes
 import threading
