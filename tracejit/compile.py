@@ -14,7 +14,7 @@ import struct
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,8 +39,7 @@ from tracejit.schedule import KernelInfo, Packer, Schedule
 Aliases = Sequence[Sequence[int]]
 
 
-@dataclass(frozen=True)
-class Planned:
+class Planned(NamedTuple):
     """What is decided of a graph before any kernel is compiled; `times` are the seconds of each stage."""
 
     memory: MemoryPlan
@@ -205,7 +204,7 @@ class _Blocks:
     def _argument(self, place: Place) -> int | None:
         if place.kind is Kind.ARENA:
             return None
-        return place.index + (self._outputs_start if place.kind is Kind.OUTPUT else 0)
+        return place.number + (self._outputs_start if place.kind is Kind.OUTPUT else 0)
 
     def uses(self, node: Node) -> tuple[int, ...]:
         """The arguments whose variables a task needs."""
@@ -246,7 +245,7 @@ def _modes(memory: MemoryPlan) -> list[int]:
         arrays = [v for v in (*task.node.inputs, *task.node.outputs) if v in origin]
         read.update(origin[v].root for v in arrays)
         written.update(
-            places[v].index for v in task.node.outputs if v in places and places[v].kind is Kind.INPUT
+            places[v].number for v in task.node.outputs if v in places and places[v].kind is Kind.INPUT
         )
     modes = {
         (False, False): engine.NUMBER,  # nobody looks at it

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import pathlib
-from dataclasses import dataclass, field
 
 
 def _flag(name: str) -> bool:
     return os.environ.get(name, "") not in ("", "0")
+
+
+def _names(name: str) -> frozenset[str]:
+    return frozenset(filter(None, os.environ.get(name, "").split(",")))
 
 
 def _default_store() -> pathlib.Path:
@@ -19,7 +22,6 @@ def _default_store() -> pathlib.Path:
     return pathlib.Path(os.environ.get("TRACEJIT_CACHE_DIR") or pathlib.Path(base) / "tracejit")
 
 
-@dataclass
 class Config:
     """All settings of the process.
 
@@ -37,24 +39,22 @@ class Config:
     signatures: how many signatures one jitted function keeps (`TRACEJIT_SIGNATURES`).
     """
 
-    jit: bool = field(default_factory=lambda: os.environ.get("TRACEJIT_JIT", "1") != "0")
-    engine: str = field(default_factory=lambda: os.environ.get("TRACEJIT_ENGINE", "native"))
-    workers: int | None = field(
-        default_factory=lambda: int(w) if (w := os.environ.get("TRACEJIT_WORKERS")) else None
-    )
-    check: bool = field(default_factory=lambda: _flag("TRACEJIT_CHECK"))
-    verify: bool = field(default_factory=lambda: _flag("TRACEJIT_VERIFY"))
-    dump: frozenset[str] = field(
-        default_factory=lambda: frozenset(filter(None, os.environ.get("TRACEJIT_DUMP", "").split(",")))
-    )
-    disable: frozenset[str] = field(
-        default_factory=lambda: frozenset(filter(None, os.environ.get("TRACEJIT_DISABLE", "").split(",")))
-    )
-    explain: bool = field(default_factory=lambda: _flag("TRACEJIT_EXPLAIN"))
-    verbose: bool = field(default_factory=lambda: _flag("TRACEJIT_VERBOSE"))
-    store: pathlib.Path = field(default_factory=_default_store)
-    store_limit: int = field(default_factory=lambda: int(os.environ.get("TRACEJIT_CACHE_LIMIT", 1 << 30)))
-    signatures: int = field(default_factory=lambda: int(os.environ.get("TRACEJIT_SIGNATURES", 64)))
+    def __init__(self) -> None:
+        self.jit = os.environ.get("TRACEJIT_JIT", "1") != "0"
+        self.engine = os.environ.get("TRACEJIT_ENGINE", "native")
+        self.workers = int(given) if (given := os.environ.get("TRACEJIT_WORKERS")) else None
+        self.check = _flag("TRACEJIT_CHECK")
+        self.verify = _flag("TRACEJIT_VERIFY")
+        self.dump = _names("TRACEJIT_DUMP")
+        self.disable = _names("TRACEJIT_DISABLE")
+        self.explain = _flag("TRACEJIT_EXPLAIN")
+        self.verbose = _flag("TRACEJIT_VERBOSE")
+        self.store = _default_store()
+        self.store_limit = int(os.environ.get("TRACEJIT_CACHE_LIMIT", 1 << 30))
+        self.signatures = int(os.environ.get("TRACEJIT_SIGNATURES", 64))
+
+    def __repr__(self) -> str:
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
 config = Config()

@@ -8,11 +8,10 @@
 on the host. Outputs are new memory. Inputs that effects write keep their address.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,8 +92,7 @@ class KernelInfo(NamedTuple):
         return self.width > 1
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(NamedTuple):
     """A compiled graph.
 
     `tasks` are the engine's, `lines` the user's lines each of them computes; `operations` is how many were
@@ -111,8 +109,8 @@ class Schedule:
     naive_bytes: int
     operations: int
     lines: tuple[tuple[str, ...], ...]
-    missed: tuple[Missed, ...] = ()
-    times: dict[str, float] = field(default_factory=dict)
+    missed: tuple[Missed, ...]
+    times: dict[str, float]
 
     @property
     def planned_bytes(self) -> int:

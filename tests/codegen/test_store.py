@@ -1,6 +1,5 @@
 """The kernel store: what is put comes back, whatever is damaged, foreign or in the way does not."""
 
-import dataclasses
 import os
 import pathlib
 import stat
@@ -37,7 +36,7 @@ def file_of(store, k):
 
 def given(entry):
     """The fields that the caller gives."""
-    return dataclasses.astuple(entry)[:6]
+    return entry[:6]
 
 
 def test_what_is_put_comes_back_in_another_process_too(store):
@@ -309,7 +308,7 @@ def test_why_names_what_changed(store, monkeypatch):
     assert "compiled for another environment" in store.why(k)
     assert "numba 0.0.1 is now" in store.why(k)
     store.clear()
-    store.put(key("add", ("other machine",)), dataclasses.replace(make(), target=("other machine",)))
+    store.put(key("add", ("other machine",)), make()._replace(target=("other machine",)))
     assert store.why(k) == "compiled for another environment: another machine"
 
 

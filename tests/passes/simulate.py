@@ -46,7 +46,7 @@ def run_plan(
             (numbers[node.outputs[0]],) = evaluate_node(node, [numbers[v] for v in node.inputs])
 
     def at(value: Value, place: Place) -> np.ndarray:
-        raw = memory[place.kind, place.index][place.offset : place.offset + value.type.nbytes]
+        raw = memory[place.kind, place.number][place.offset : place.offset + value.type.nbytes]
         assert raw.size == value.type.nbytes
         return raw.view(value.type.dtype).reshape(value.type.shape)
 

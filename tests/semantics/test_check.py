@@ -33,7 +33,7 @@ def wrong(monkeypatch):
 
         nodes = tuple(map(swap, graph.nodes))
         made = right(dataclasses.replace(graph, nodes=nodes), *rest)
-        return dataclasses.replace(made, graph=graph)
+        return made._replace(graph=graph)
 
     monkeypatch.setattr(compile, "compile_graph", compile_wrongly)
 
@@ -85,7 +85,7 @@ def test_replays_are_checked():
     (entry,) = step._entries
     launch = entry.replay.__globals__["launch"]
     schedule = launch.args[0]
-    broken = dataclasses.replace(schedule, launch=lambda packed, keep, started: None)  # computes nothing
+    broken = schedule._replace(launch=lambda packed, keep, started: None)  # computes nothing
     entry.replay.__globals__["launch"] = type(launch)(launch.func, broken, *launch.args[1:])
     with pytest.raises(CheckError):
         step(tj.ones(4))

@@ -17,7 +17,7 @@ Traceback (most recent call last):
 tracejit.codegen.entry.DamagedEntryError: foreign: written under another key
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import functools
 import hashlib
@@ -29,8 +29,8 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from tracejit.errors import TracejitError
 
@@ -44,8 +44,7 @@ class DamagedEntryError(TracejitError, ValueError):
     """A file of the store is not what its name says; the message is the reason."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One stored kernel.
 
     `target` is what it was compiled for (`link.host()`), `seconds` what that took, `metadata` plain JSON for
@@ -58,9 +57,9 @@ class Entry:
     object_code: bytes
     target: tuple[str, ...]
     seconds: float
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = MappingProxyType({})
     key: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = MappingProxyType({})
     hits: int = 0
     created: float = 0.0
     last_used: float = 0.0
@@ -131,7 +130,7 @@ def encode(key: str, entry: Entry) -> bytes:
         "name": entry.name,
         "target": entry.target,
         "seconds": entry.seconds,
-        "metadata": entry.metadata,
+        "metadata": dict(entry.metadata),
         "environment": environment(entry.target),
         "created": time.time(),
         "sizes": [len(source), len(entry.object_code)],

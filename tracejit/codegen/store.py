@@ -23,7 +23,6 @@ What always holds:
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import os
 import pathlib
@@ -32,7 +31,7 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tracejit.codegen.entry import DIGEST, DamagedEntryError, Entry, decode, encode, environment, key
 
@@ -41,8 +40,7 @@ __all__ = ["DamagedEntryError", "Entry", "Stats", "Store", "key"]
 ABANDONED = 3600.0  # seconds after which another process's unfinished file is taken for dead
 
 
-@dataclass(frozen=True)
-class Stats:
+class Stats(NamedTuple):
     """What the store holds, and what this process had from it."""
 
     path: pathlib.Path
@@ -215,7 +213,7 @@ class Store:
             uses = os.stat(self._file(key, ".hits"))
         except FileNotFoundError:
             return entry
-        return dataclasses.replace(entry, hits=uses.st_size, last_used=uses.st_mtime)
+        return entry._replace(hits=uses.st_size, last_used=uses.st_mtime)
 
     def _write(self, key: str, data: bytes) -> None:
         """Put a file in place in one step."""

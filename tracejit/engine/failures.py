@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 
 from tracejit.engine.native import LOCK
 from tracejit.errors import EngineError
@@ -18,12 +17,11 @@ from tracejit.errors import EngineError
 KEPT = 256  # failures remembered; a variable that stays poisoned longer than that many others is told less
 
 
-@dataclass
 class Failure:
     """How to make the exception, and whether a wait has raised it."""
 
-    make: Callable[[], BaseException]
-    told: bool = False
+    def __init__(self, make: Callable[[], BaseException]):
+        self.make, self.told = make, False
 
 
 _failures: OrderedDict[int, Failure] = OrderedDict()

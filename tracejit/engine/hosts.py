@@ -32,7 +32,7 @@ LONG = 3600  # seconds; a host thread without work is woken when there is some
 LEAST = 4  # host threads that may run at once on a small machine: Python tasks often only wait
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Call:
     """What a Python task runs: its function and arguments, and what errors and timelines show of it.
 

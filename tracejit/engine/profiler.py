@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,7 @@ from tracejit.kernels.executor_layout import (
 CAPACITY = 1 << 16  # events in the ring; older ones are overwritten
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One task on one thread; start and end in nanoseconds of `time.monotonic_ns`."""
 
     name: str
@@ -42,12 +41,12 @@ class Event:
     end: int
 
 
-@dataclass
 class Profile:
     """What was recorded, in order of time. `dropped` counts events that the ring had no room for."""
 
-    events: list[Event] = field(default_factory=list)
-    dropped: int = 0
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.dropped = 0
 
     def chrome_trace(self) -> str:
         """The events as JSON in Chrome's trace format."""

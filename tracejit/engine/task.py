@@ -1,9 +1,9 @@
 """What a program is made of: tasks, and the modes in which a launch uses its arguments."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tracejit.kernels import executor_layout as layout
 
@@ -20,8 +20,7 @@ ARENA = -1
 CHUNK_COST = 1 << 14  # cost of a chunk whose task does not say
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """One step of a program: a kernel over `units` in pieces of `chunk`, or a Python callable.
 
     function: address of ``status = kernel(block, lo, hi, scratch)``; 0 for a Python task

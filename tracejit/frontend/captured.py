@@ -7,7 +7,6 @@ in any other way, its content has entered Python: then it is *data*, and guarded
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,17 +21,13 @@ _QUIET = _SHAPE | {"_held", "__class__", "__dict__", "__array_interface__", "__a
 _QUIET |= {"__array_ufunc__", "__array_function__", "__array_finalize__", "__array_wrap__"}  # fmt: skip
 
 
-@dataclass(eq=False)
 class Held:
     """A NumPy array, its content before the body ran, and whether the body used it as data."""
 
-    origin: np.ndarray
-    content: np.ndarray | None = None
-    is_data: bool = False
-
-    def __post_init__(self) -> None:
-        if self.origin.nbytes <= LIMIT:
-            self.content = self.origin.copy()
+    def __init__(self, origin: np.ndarray):
+        self.origin = origin
+        self.content = origin.copy() if origin.nbytes <= LIMIT else None
+        self.is_data = False
 
     def watched(self) -> Watched:
         """A view that notes how it is used."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
@@ -30,12 +29,11 @@ from tracejit.ops import full
 from tracejit.passes.gradient import gradient
 
 
-@dataclass(frozen=True)
 class _Start:
     """What the storage of a differentiated leaf held at first: elements from `low` on, as `value`."""
 
-    value: Value
-    low: int
+    def __init__(self, value: Value, low: int):
+        self.value, self.low = value, low
 
 
 class _Tape:

@@ -27,7 +27,7 @@ GONE = _Gone()
 Content = dict[Any, Any] | list[Any] | set[Any] | collections.deque[Any]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Slot:
     """Somewhere a value is held.
 
@@ -139,11 +139,12 @@ class Cell(Slot):
             self.holder.cell_contents = value
 
 
-@dataclass(eq=False)
 class Whole(Slot):
     """Keys or length of a container, or (`deep`) its content; `value` is a copy."""
 
-    deep: bool = False
+    def __init__(self, *fields: Any, deep: bool):
+        super().__init__(*fields)
+        self.deep = deep
 
     def read(self) -> Any:
         held = self.holder

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,13 +30,13 @@ UINT64 = np.dtype("uint64")
 WORD = 1 << 64
 
 
-@dataclass(frozen=True)
 class Draw:
-    """A counter of random numbers: the stream's at the launch (`index` in `Trace.draws`) plus `drawn`."""
+    """A counter of random numbers: that of stream number `stream` (see `Trace.draws`) at the launch, plus
+    `drawn`.
+    """
 
-    number: Number
-    index: int
-    drawn: int
+    def __init__(self, number: Number, stream: int, drawn: int):
+        self.number, self.stream, self.drawn = number, stream, drawn
 
 
 class Restart(BaseException):
@@ -131,7 +130,7 @@ class Trace(EagerRecording):
         for stream, total in self.draws:
             self.taken.append((stream, stream.advance(total), total))
         for draw in self.counters:
-            draw.number.value = (self.taken[draw.index][1] + draw.drawn) % WORD
+            draw.number.value = (self.taken[draw.stream][1] + draw.drawn) % WORD
         self.draws, self.counters = [], []
 
     def give_back_draws(self) -> None:

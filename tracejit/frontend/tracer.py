@@ -16,7 +16,7 @@ import inspect
 import itertools
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ class Timing(NamedTuple):
         return self.record + self.compile + self.run
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Entry:
     """One signature of a traced function. `timing` is that of its first call."""
 
@@ -78,14 +78,13 @@ class Entry:
     timing: Timing | None = None
 
 
-@dataclass(eq=False)
-class Recorded:
+class Recorded(NamedTuple):
     """What recording a call gives: its result, the entry for later calls (None: record again), and storages
     that had to enter whole."""
 
     result: Any
     entry: Entry | None
-    aliased: set[Storage] = field(default_factory=set)
+    aliased: Set[Storage] = frozenset()
 
 
 def record(
@@ -118,8 +117,7 @@ def record(
                 reached.add(id(restart.container))
             plain = plain or not (restart.aliased or restart.container is not None)
     recorded = call.conclude(result, launch=launch)
-    recorded.aliased |= aliased
-    return recorded
+    return recorded._replace(aliased=aliased)
 
 
 class _Call:
@@ -255,7 +253,7 @@ class _Call:
         if not self.compiled:
             self.surroundings.restore_contents()
             trace.reset()
-            return Recorded(compile.plan_graph(graph), None, set())
+            return Recorded(compile.plan_graph(graph), None)
         recorded = time.perf_counter()
         schedule = compile.compile_graph(graph)
         compiled = time.perf_counter()

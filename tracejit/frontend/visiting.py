@@ -26,7 +26,6 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Container
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -48,15 +47,13 @@ PEEKS = 300  # functions looked into before they are called
 ITEMS = 4096  # other items; containers with more cannot be checked
 
 
-@dataclass(eq=False)
 class Seen:
     """An object or class whose attributes are followed, and the names looked up on it so far."""
 
-    value: Any
-    variable: str
-    path: str
-    names: set[str] = field(default_factory=set)
-    absent: set[str] = field(default_factory=set)
+    def __init__(self, value: Any, variable: str, path: str):
+        self.value, self.variable, self.path = value, variable, path
+        self.names: set[str] = set()
+        self.absent: set[str] = set()
 
 
 class Visitor:

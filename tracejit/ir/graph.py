@@ -1,4 +1,4 @@
-"""The IR: small frozen records with identity, in the user's order.
+"""The IR: small records with identity, which nobody changes, in the user's order.
 
 - `Value`: something computed once; compared by identity, named only by the printer.
 - `Node`: one application of an operator. `attrs` is plain data and is never mutated.
@@ -67,7 +67,7 @@ class Node:
         return value
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Effect:
     """After the call the storage bound to input `target` holds `value`."""
 
@@ -75,7 +75,7 @@ class Effect:
     value: Value
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Graph:
     """A pure function in single-assignment form, plus effects on the storages of its inputs."""
 

@@ -35,7 +35,7 @@ than the answer.
 """
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Op:
     """One operator.
 

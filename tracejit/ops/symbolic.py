@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,12 +36,13 @@ from tracejit.ir.types import ArrayType, Device
 from tracejit.ir.view import View
 
 
-@dataclass(frozen=True, slots=True)
 class Scope:
     """Where nodes go, and the user's line they carry."""
 
-    builder: Builder
-    location: str | None
+    __slots__ = ("builder", "location")
+
+    def __init__(self, builder: Builder, location: str | None):
+        self.builder, self.location = builder, location
 
 
 _scope: ContextVar[Scope] = ContextVar("building")
@@ -72,11 +72,13 @@ class Operator(Op):
         return emit(self, *operands, **attrs)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
 class Sym:
     """A value of the graph under construction, with Python's operators."""
 
-    value: Value
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value):
+        self.value = value
 
     @property
     def type(self) -> ArrayType:
@@ -197,13 +199,13 @@ class Sym:
 Operand = Sym | bool | int | float
 
 
-@dataclass(frozen=True, eq=False, slots=True)
 class SymNode:
     """A node as its gradient rule sees it."""
 
-    inputs: tuple[Sym, ...]
-    outputs: tuple[Sym, ...]
-    attrs: dict[str, Any] = field(default_factory=dict)
+    __slots__ = ("attrs", "inputs", "outputs")
+
+    def __init__(self, inputs: tuple[Sym, ...], outputs: tuple[Sym, ...], attrs: dict[str, Any]):
+        self.inputs, self.outputs, self.attrs = inputs, outputs, attrs
 
     @property
     def output(self) -> Sym:

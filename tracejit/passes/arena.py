@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import bisect
 import functools
-from dataclasses import dataclass
+from typing import NamedTuple
 
 ALIGNMENT = 64
 """Bytes: a cache line, and what the widest vector loads like."""
 
 
-@dataclass(slots=True)
-class Hole:
+class Hole(NamedTuple):
     """Bytes that no living buffer has; the tasks that touched them last; the last task that may have them."""
 
     offset: int

@@ -87,7 +87,7 @@ class Domain(NamedTuple):
         return FULL if any(view.strides[len(self.kept) :]) else KEPT
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Term:
     """One element computed for each index of the domain. Fields that its kind does not need are None.
     None changes. That is not enforced: there are hundreds of terms, and making one would take twice as long.

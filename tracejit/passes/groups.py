@@ -18,7 +18,7 @@ from tracejit.passes.domain import Domain
 from tracejit.passes.layout import Rows
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Group:
     """Nodes of one kernel, by position in the graph.
 

@@ -18,7 +18,7 @@ import functools
 import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tracejit.ir.graph import Node, Value
 from tracejit.passes.arena import Arena
@@ -31,8 +31,7 @@ LARGE = 1 << 16
 Times = Sequence[tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(NamedTuple):
     """Offsets of the buffers by root, bytes in all, and what each task waits for."""
 
     offsets: dict[Value, int]

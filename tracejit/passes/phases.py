@@ -17,7 +17,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tracejit.ir.graph import Graph, Value
@@ -60,17 +59,17 @@ class Orientation(enum.Enum):
 MAP, ROWS, COLUMNS = Orientation
 
 
-@dataclass(slots=True)
 class Section:
     """What happens at one point of the schedule. Everything is in order of execution; stores come last."""
 
-    level: Level
-    compute: list[Term] = field(default_factory=list)
-    recall: dict[Term, int] = field(default_factory=dict)  # computed before: from a scratch row ...
-    reload: dict[Term, Store] = field(default_factory=dict)  # ... or from an output
-    keep: dict[Term, int] = field(default_factory=dict)
-    folds: list[Term] = field(default_factory=list)
-    stores: list[Store] = field(default_factory=list)
+    def __init__(self, level: Level):
+        self.level = level
+        self.compute: list[Term] = []
+        self.recall: dict[Term, int] = {}  # computed before: from a scratch row ...
+        self.reload: dict[Term, Store] = {}  # ... or from an output
+        self.keep: dict[Term, int] = {}
+        self.folds: list[Term] = []
+        self.stores: list[Store] = []
 
     def is_empty(self) -> bool:
         return not (self.compute or self.recall or self.reload or self.folds or self.stores)
@@ -119,14 +118,15 @@ def schedule(program: Program) -> Schedule:
     return Schedule(scheduler.orientation, prologue, sections, tuple(scheduler.rows))
 
 
-@dataclass
 class _Scheduler:
-    program: Program
-    orientation: Orientation
-    sections: dict[tuple[int, Level], Section] = field(default_factory=dict)
-    rows: dict[Term, int] = field(default_factory=dict)  # scratch rows
-    numbers: set[Term] = field(default_factory=set)
-    placed: set[tuple[Term, tuple[int, Level]]] = field(default_factory=set)
+    """The state of one walk over the terms."""
+
+    def __init__(self, program: Program, orientation: Orientation):
+        self.program, self.orientation = program, orientation
+        self.sections: dict[tuple[int, Level], Section] = {}
+        self.rows: dict[Term, int] = {}  # scratch rows
+        self.numbers: set[Term] = set()
+        self.placed: set[tuple[Term, tuple[int, Level]]] = set()
 
     def run(self) -> None:
         self.phases: dict[Term, int] = {}

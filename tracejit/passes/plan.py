@@ -26,7 +26,6 @@ from __future__ import annotations
 import enum
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tracejit import ops
@@ -49,16 +48,15 @@ class Kind(enum.Enum):
     ARENA = "arena"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """`offset` bytes into the storage of input or output number `index`, or into the arena (index 0)."""
+class Place(NamedTuple):
+    """`offset` bytes into the storage of input or output number `number`, or into the arena (number 0)."""
 
     kind: Kind
-    index: int
+    number: int
     offset: int
 
     def __str__(self) -> str:
-        where = "arena" if self.kind is Kind.ARENA else f"{self.kind.value} {self.index}"
+        where = "arena" if self.kind is Kind.ARENA else f"{self.kind.value} {self.number}"
         return f"{where}+{self.offset}" if self.offset or self.kind is Kind.ARENA else where
 
 
@@ -71,8 +69,7 @@ class PlannedTask(NamedTuple):
     cost: int
 
 
-@dataclass(frozen=True)
-class MemoryPlan:
+class MemoryPlan(NamedTuple):
     """Where the array values of `graph` lie, and its tasks in an order in which they could run."""
 
     graph: Graph
@@ -93,7 +90,7 @@ def plan(graph: Graph, aliases: Sequence[Sequence[int]] = ()) -> MemoryPlan:
     places = {}
     for value, span in spans.items():
         start = buffers[span.root]
-        places[value] = Place(start.kind, start.index, start.offset + span.offset)
+        places[value] = Place(start.kind, start.number, start.offset + span.offset)
     tasks = [
         PlannedTask(nodes[t], waits, _shared(nodes[t], places), costs[t])
         for t, waits in zip(order, packed.after, strict=True)
@@ -153,12 +150,12 @@ def _claimed(graph: Graph, spans: dict[Value, Span]) -> dict[Value, Place]:
 # ---------------------------------------------------------------------------------------------- dependencies
 
 
-@dataclass(slots=True)
 class _Accesses:
     """Who used a piece of memory: the last writer, and the readers since."""
 
-    writer: int | None = None
-    readers: list[int] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.writer: int | None = None
+        self.readers: list[int] = []
 
 
 def _dependencies(
@@ -208,7 +205,7 @@ def _accesses(
     accesses: dict[Value, _Accesses] = defaultdict(_Accesses)
     for root, place in buffers.items():
         if place.kind is Kind.INPUT:
-            accesses[root] = shared[groups[graph.inputs[place.index]]]
+            accesses[root] = shared[groups[graph.inputs[place.number]]]
     return accesses
 
 

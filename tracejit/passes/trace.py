@@ -18,7 +18,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -79,21 +78,16 @@ def _traced(body: Graph, layout: Layout) -> Program:
     return program
 
 
-@dataclass
 class _Tracer:
     """Terms by demand, each made once for a value and a view."""
 
-    body: Graph
-    domain: Domain
-    full: View
-    kept: View
-    terms: list[Term] = field(default_factory=list)
-    matmul: Node | None = None
-
-    def __post_init__(self) -> None:
-        self.producers = {value: node for node in self.body.nodes for value in node.outputs}
-        self.kept_size, self.full_size = math.prod(self.domain.kept), math.prod(self.domain.shape)
-        self.inputs = {value: i for i, value in enumerate(self.body.inputs)}
+    def __init__(self, body: Graph, domain: Domain, full: View, kept: View):
+        self.body, self.domain, self.full, self.kept = body, domain, full, kept
+        self.terms: list[Term] = []
+        self.matmul: Node | None = None
+        self.producers = {value: node for node in body.nodes for value in node.outputs}
+        self.kept_size, self.full_size = math.prod(domain.kept), math.prod(domain.shape)
+        self.inputs = {value: i for i, value in enumerate(body.inputs)}
         self.made: dict[Value, list[tuple[View, Term]]] = {}
         self.views: dict[Value, View] = {}  # of what must not be computed at two views
 
