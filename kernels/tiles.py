@@ -1,13 +1,13 @@
 """Transposition of tiles, so that an operand that lies across the loop is read along its rows.
 
-    transpose_tile(x, first, stride, tile, width, rows, columns, ahead)
+    transpose_tile(x, first, stride, tile, width, rows, columns, further)
 
 copies ``tile[r * width + c] = x[first + r + c * stride]``. Whole blocks of 8 x 8 elements go through
 registers.
 
 Arrays that no cache holds are walked in *shells*, so that the tiles above the diagonal come next to their
 mirror images below it: what the one reads across, the other reads along. Rows of a tile are too short for a
-processor to see where they go on, so the next ones are asked for (`ahead`, `fetch`).
+processor to see where they go on, so those of a tile to come are asked for (`further`, `fetch`).
 
     tile       0    1  2  3    4  5  6  7  8
     row        0    1  0  1    2  0  2  1  2
@@ -75,16 +75,16 @@ def fetch(x, first, count):
 
 
 @subroutine
-def transpose_tile(x, first, stride, tile, width, rows, columns, ahead):
-    """Copy a tile of `rows` x `columns` elements; see the module. What is `ahead` columns further is asked
-    for, unless that is 0.
+def transpose_tile(x, first, stride, tile, width, rows, columns, further):
+    """Copy a tile of `rows` x `columns` elements; see the module. A tile that begins at `further` is asked
+    for meanwhile, unless that is negative.
     """
     whole_rows = rows // SIDE * SIDE
     whole_columns = columns // SIDE * SIDE
     for c in range(0, whole_columns, SIDE):
-        if ahead != 0:
-            for k in range(c + ahead, min(c + ahead + SIDE, columns)):
-                fetch(x, first + k * stride, rows)
+        if further >= 0:
+            for k in range(c, c + SIDE):
+                fetch(x, further + k * stride, rows)
         for r in range(0, whole_rows, SIDE):
             transpose_block(x, first + r + c * stride, stride, tile, r * width + c, width)
     for c in range(columns):

@@ -64,6 +64,25 @@ def test_transposed_operands_tile_by_tile_in_shells(shape):
     runner.check(node, [bodies.random_array(rng, v.type) for v in node.inputs], rng=rng)
 
 
+def test_far_tiles_are_larger_and_ask_for_those_to_come(monkeypatch):
+    (node,) = CASES["symmetric"](300)
+    lowered = lower(node)
+    source = emit(lowered.spec)
+    assert "place = (unit + 2) % (column_tiles * row_tiles)" in source
+    assert ", next0 + next1 * s1_1)" in source  # across
+    assert "fetch(x0, p0 + (next0 - a0) * s0_0 + next1, b1 - a1)" in source  # along
+    assert {slot(lowered, name) for name in ("rows", "columns")} == {encode.FAR_TILE}
+    assert lowered.scratch >= 4 * encode.FAR_TILE**2
+    runner.check(node, list(arguments(node)), rng=np.random.default_rng(5))
+    monkeypatch.setattr(encode, "STREAMED", 1 << 40)
+    (node,) = CASES["symmetric"](300)
+    assert {slot(lower(node), name) for name in ("rows", "columns")} == {encode.TILE}
+
+
+def slot(lowered, name):
+    return lowered.slots[lowered.spec.slot_names().index(name)].value
+
+
 def test_memory_that_is_read_too_is_stored_as_usual():
     """In place, and where a later loop reads an output again."""
     b = Builder()

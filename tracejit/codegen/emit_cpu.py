@@ -30,8 +30,8 @@ from tracejit.codegen.text import (
 FINAL = {"load", "index", "apply", "recall", "store", "stream"}
 """Kinds of steps of a loop that only finishes a row: it adds nothing up and cannot fail."""
 
-ROWS_AHEAD, COLUMNS_AHEAD = 8, 16
-"""How much of a far tile is asked for before it is needed: beside its rows, and across them."""
+TILES_AHEAD = 2
+"""Which of the next far tiles is asked for: not the mirror image, which comes next and is there already."""
 
 
 def emit_cpu(spec: Spec) -> str:
@@ -193,25 +193,35 @@ class _Kernel(Source):
         return bool(self.spec.tiles and self.spec.stages)
 
     def place_tile(self) -> None:
-        """The bounds of the tile of a unit, along the last two dimensions."""
+        """The bounds of the tile of a unit, along the last two dimensions; where a far one to come begins."""
         last = self.spec.lane
         row, column = "unit // column_tiles % row_tiles", "unit % column_tiles"
         if self.is_far:
             self.line("place = unit % (column_tiles * row_tiles)")
-            shells = [self.use(f"shell_{name}", "tracejit.kernels.tiles") for name in ("row", "column")]
-            row, column = (f"{shell}(place, row_tiles, column_tiles)" for shell in shells)
+            row, column = self.shell("place")
         for d, place, size in ((last, column, "columns"), (last - 1, row, "rows")):
             self.line(f"a{d} = {place} * {size}")
             self.line(f"b{d} = min(a{d} + {size}, n{d})")
+        if self.is_far:
+            self.line(f"place = (unit + {TILES_AHEAD}) % (column_tiles * row_tiles)")
+            row, column = self.shell("place")
+            self.line(f"next{last} = {column} * columns")
+            self.line(f"next{last - 1} = {row} * rows")
+
+    def shell(self, place: str) -> tuple[str, str]:
+        """Row and column of a tile in the order of shells."""
+        shells = [self.use(f"shell_{name}", "tracejit.kernels.tiles") for name in ("row", "column")]
+        row, column = (f"{shell}({place}, row_tiles, column_tiles)" for shell in shells)
+        return row, column
 
     def fetch_rows(self, section: Section) -> None:
-        """Ask for what lies along a row of a far tile that comes soon."""
+        """Ask for a row of a far tile to come."""
         last = self.spec.lane
         loads = [s.access for s in section.steps if s.kind == "load" and s.access is not None]
         for access in dict.fromkeys(loads) if self.is_far else ():
             if self.spec.layouts[access.layout].lane == "one":
-                ahead = f"{ROWS_AHEAD} * s{access.layout}_{last - 1}"
-                place = f"{self.bases[access.layout]} + {ahead} + a{last}"
+                down = f"(next{last - 1} - a{last - 1}) * s{access.layout}_{last - 1}"
+                place = f"{self.bases[access.layout]} + {down} + next{last}"
                 fetch = self.use("fetch", "tracejit.kernels.tiles")
                 self.line(f"{fetch}(x{access.pointer}, {place}, b{last} - a{last})")
 
@@ -219,13 +229,15 @@ class _Kernel(Source):
         """Copy what lies across the loop, for one tile, so that it lies along it."""
         last = self.spec.lane
         for n, access in enumerate(self.spec.tiles):
-            moves = [f"i{d} * s{access.layout}_{d}" for d in range(last - 1)]
-            moves += [f"a{last - 1}", f"a{last} * s{access.layout}_{last}"]
+            outer = [f"i{d} * s{access.layout}_{d}" for d in range(last - 1)]
+            first, further = (
+                " + ".join([*outer, f"{start}{last - 1}", f"{start}{last} * s{access.layout}_{last}"])
+                for start in ("a", "next")
+            )
             size = f"columns, b{last - 1} - a{last - 1}, b{last} - a{last}"
             transpose = self.use("transpose_tile", "tracejit.kernels.tiles")
-            source = f"x{access.pointer}, {' + '.join(moves)}, s{access.layout}_{last}"
-            ahead = COLUMNS_AHEAD if self.is_far else 0
-            self.line(f"{transpose}({source}, tile{n}, {size}, {ahead})")
+            source = f"x{access.pointer}, {first}, s{access.layout}_{last}"
+            self.line(f"{transpose}({source}, tile{n}, {size}, {further if self.is_far else -1})")
 
     # ---- loops
 

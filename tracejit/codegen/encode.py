@@ -29,8 +29,10 @@ LINE = 64  # bytes: scratch rows start on cache lines
 PANEL = -1
 """Stands for a buffer: the panel of a product in scratch memory."""
 
-TILE = 64
-"""Side of a transposed tile: it and the lines it comes from stay in the first cache."""
+TILE, FAR_TILE = 64, 128
+"""Side of a transposed tile: it and the lines it comes from stay in the first cache; where results are
+streamed, in the second one, and memory is read and written in longer runs.
+"""
 
 STREAMED = 128 << 20
 """Bytes of operands above which a kernel streams its results. With less than that, a good part is still in
@@ -130,6 +132,11 @@ class Encoder:
             self.sweep is not None and self.sweep.along,
         )
 
+    @property
+    def side(self) -> int:
+        """Of transposed tiles; 0 if there are none."""
+        return 0 if not self.tiles else FAR_TILE if self.stages else TILE
+
     @functools.cached_property
     def bytes(self) -> int:
         """Of all operands together."""
@@ -140,7 +147,7 @@ class Encoder:
         """Offsets of scratch rows, and of the accumulators of a COLUMNS kernel."""
         length = math.prod(self.domain.reduced)
         areas = [(f"row{n}_at", length, dtype) for n, dtype in enumerate(rows)]
-        areas += [(f"tile{n}_at", TILE * TILE, self.pointer_types[a.pointer]) for a, n in self.tiles.items()]
+        areas += [(f"tile{n}_at", self.side**2, self.pointer_types[a.pointer]) for a, n in self.tiles.items()]
         areas += [(f"stage{n}_at", BLOCK, dtype) for n, dtype in enumerate(self.stages)]
         if self.sweep is not None:
             size = self.sweep.ring * (self.sweep.run or math.prod(self.domain.kept[1:]))

@@ -16,7 +16,7 @@ import math
 import weakref
 from collections.abc import Hashable, Sequence
 
-from tracejit.codegen.encode import PANEL, TILE, Encoder
+from tracejit.codegen.encode import PANEL, Encoder
 from tracejit.codegen.spec import Integer, Lowered, Product
 from tracejit.errors import VerificationError
 from tracejit.ir.graph import Graph, Node, Value
@@ -78,7 +78,7 @@ def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowere
     encoder = Encoder(body, program, plan, operands, outputs, column_tile(program), sweep)
     spec = encoder.encode()
     slots = encoder.slots
-    split = _SPLITS[plan.orientation](program, bool(spec.tiles))
+    split = _SPLITS[plan.orientation](program, encoder.side)
     units, chunk, tiles = split if sweep is None else split_sweep(sweep)
     slots.update({name: Integer(n) for name, n in {**tiles, "scratch_bytes": encoder.scratch}.items()})
     return Lowered(
@@ -129,14 +129,16 @@ def at_once(units: int, wanted: int) -> int:
     return max(1, min(wanted, max(units // SHARED, wanted // 4)))
 
 
-def split_map(program: Program, transposed: bool) -> Split:
-    """Tiles over the last two dimensions; for the epilogue of a product each is one row of it."""
+def split_map(program: Program, side: int) -> Split:
+    """Tiles over the last two dimensions, of the given side unless that is 0; for the epilogue of a product
+    each is one row of it.
+    """
     kept = program.domain.kept
     budget = elements_per_unit(program)
     if program.matmul is not None:
         rows, columns = row_tile(program)
-    elif transposed and len(kept) > 1:
-        rows = columns = TILE
+    elif side and len(kept) > 1:
+        rows = columns = side
     else:
         columns = min(kept[-1], budget)
         rows = max(1, budget // max(columns, 1))
@@ -157,7 +159,7 @@ def split_sweep(sweep: Sweep) -> Split:
     return sweep.bands, 1, slots
 
 
-def split_rows(program: Program, transposed: bool) -> Split:
+def split_rows(program: Program, side: int) -> Split:
     """One unit for each kept index and piece."""
     domain = program.domain
     units = math.prod(domain.kept) * max(1, domain.pieces)
@@ -176,7 +178,7 @@ def column_tile(program: Program) -> int:
     return max(1, min(program.domain.kept[-1], max(most, COLUMN_TILE)))
 
 
-def split_columns(program: Program, transposed: bool) -> Split:
+def split_columns(program: Program, side: int) -> Split:
     """One unit for each tile of the last kept dimension, outer kept index and piece."""
     domain = program.domain
     columns = column_tile(program)
