@@ -82,21 +82,6 @@ def pointer_slot(typingctx, block, index, dtype):
 
 
 @intrinsic
-def prefetch(typingctx, pointer, index):
-    """Ask for the line of an element that will be read soon; it need not exist."""
-
-    def codegen(context, builder, signature, args):
-        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind, name = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag]), "llvm.prefetch.p0"
-        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        read, second, data = (ir.Constant(flag, n) for n in (0, 2, 1))
-        builder.call(function, [builder.bitcast(builder.gep(*args[:1], args[1:]), byte), read, second, data])
-        return context.get_dummy_value()
-
-    return types.void(pointer, types.int64), codegen
-
-
-@intrinsic
 def items_in_line(typingctx, pointer):
     """How many elements of a typed pointer are a line of the caches."""
 

@@ -7,7 +7,7 @@ registers.
 
 Arrays that no cache holds are walked in *shells*, so that the tiles above the diagonal come next to their
 mirror images below it: what the one reads across, the other reads along. Rows of a tile are too short for a
-processor to see where they go on, so those of a tile to come are asked for (`further`, `fetch`).
+processor to see where they go on, so those of a tile to come are asked for (`further`, `prefetch_run`).
 
     tile       0    1  2  3    4  5  6  7  8
     row        0    1  0  1    2  0  2  1  2
@@ -20,7 +20,8 @@ from numba.extending import intrinsic
 
 from tracejit.kernels.intrinsics import convert, sqrt
 from tracejit.kernels.lane import compiled
-from tracejit.kernels.memory import items_in_line, prefetch
+from tracejit.kernels.memory import items_in_line
+from tracejit.kernels.prefetch import prefetch_line
 from tracejit.kernels.target import subroutine
 
 SIDE = 8
@@ -68,10 +69,10 @@ def _exchange(builder, rows, size):
 
 
 @subroutine
-def fetch(x, first, count):
+def prefetch_run(x, first, count):
     """Ask for `count` neighbouring elements that will be read soon."""
     for i in range(0, count, items_in_line(x)):
-        prefetch(x, first + i)
+        prefetch_line(x, first + i)
 
 
 @subroutine
@@ -84,7 +85,7 @@ def transpose_tile(x, first, stride, tile, width, rows, columns, further):
     for c in range(0, whole_columns, SIDE):
         if further >= 0:
             for k in range(c, c + SIDE):
-                fetch(x, further + k * stride, rows)
+                prefetch_run(x, further + k * stride, rows)
         for r in range(0, whole_rows, SIDE):
             transpose_block(x, first + r + c * stride, stride, tile, r * width + c, width)
     for c in range(columns):

@@ -70,7 +70,7 @@ def test_far_tiles_are_larger_and_ask_for_those_to_come(monkeypatch):
     source = emit(lowered.spec)
     assert "place = (unit + 2) % (column_tiles * row_tiles)" in source
     assert ", next0 + next1 * s1_1)" in source  # across
-    assert "fetch(x0, p0 + (next0 - a0) * s0_0 + next1, b1 - a1)" in source  # along
+    assert "prefetch_run(x0, p0 + (next0 - a0) * s0_0 + next1, b1 - a1)" in source  # along
     assert {slot(lowered, name) for name in ("rows", "columns")} == {encode.FAR_TILE}
     assert lowered.scratch >= 4 * encode.FAR_TILE**2
     runner.check(node, list(arguments(node)), rng=np.random.default_rng(5))

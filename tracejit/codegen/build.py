@@ -20,7 +20,7 @@ import llvmlite.binding as llvm
 from numba import types
 
 from tracejit.codegen.machine import initialize
-from tracejit.kernels import ahead
+from tracejit.kernels import prefetch
 from tracejit.kernels.target import translate
 
 KERNEL = types.int64(types.int64, types.int64, types.int64, types.int64)
@@ -89,16 +89,16 @@ def finish(draft: Draft) -> Built:
     module.verify()
     builder = llvm.create_pass_builder(machine, _tuning())
     builder.getModulePassManager().run(module, builder)
-    _define_fetches(module, builder)
+    _define_prefetches(module, builder)
     return Built(machine.emit_object(module), str(module))
 
 
-def _define_fetches(module: Any, builder: Any) -> None:
-    """Give a body to what asks for memory ahead, if the module does."""
-    if not any(function.name in ahead.FUNCTIONS for function in module.functions):
+def _define_prefetches(module: Any, builder: Any) -> None:
+    """Give bodies to what prefetches, if the module does (see `tracejit.kernels.prefetch`)."""
+    if not any(function.name in prefetch.FUNCTIONS for function in module.functions):
         return
-    module.link_in(llvm.parse_assembly(ahead.DEFINITIONS))
-    for name in ahead.FUNCTIONS:
+    module.link_in(llvm.parse_assembly(prefetch.DEFINITIONS))
+    for name in prefetch.FUNCTIONS:
         module.get_function(name).linkage = llvm.Linkage.internal
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()

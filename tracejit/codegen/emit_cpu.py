@@ -74,7 +74,7 @@ def emit_map(kernel: _Kernel) -> None:
             kernel.set_bases([section], range(last))
             if spec.tiles:
                 kernel.line(f"line = (i{last - 1} - a{last - 1}) * columns - a{last}")
-            kernel.fetch_rows(section)
+            kernel.prefetch_rows(section)
             kernel.lane_loop(section, f"a{last}", f"b{last}")
 
 
@@ -214,7 +214,7 @@ class _Kernel(Source):
         row, column = (f"{shell}({place}, row_tiles, column_tiles)" for shell in shells)
         return row, column
 
-    def fetch_rows(self, section: Section) -> None:
+    def prefetch_rows(self, section: Section) -> None:
         """Ask for a row of a far tile to come."""
         last = self.spec.lane
         loads = [s.access for s in section.steps if s.kind == "load" and s.access is not None]
@@ -222,8 +222,8 @@ class _Kernel(Source):
             if self.spec.layouts[access.layout].lane == "one":
                 down = f"(next{last - 1} - a{last - 1}) * s{access.layout}_{last - 1}"
                 place = f"{self.bases[access.layout]} + {down} + next{last}"
-                fetch = self.use("fetch", "tracejit.kernels.tiles")
-                self.line(f"{fetch}(x{access.pointer}, {place}, b{last} - a{last})")
+                prefetch = self.use("prefetch_run", "tracejit.kernels.tiles")
+                self.line(f"{prefetch}(x{access.pointer}, {place}, b{last} - a{last})")
 
     def transpose_tiles(self) -> None:
         """Copy what lies across the loop, for one tile, so that it lies along it."""
@@ -303,8 +303,8 @@ class _Kernel(Source):
                 self.read(step, f"tile{step.position}[line + i{self.spec.lane}]")
             case "stream":
                 self.write(f"stage{step.position}[i{self.spec.lane} - start]", value, step.dtype)
-            case "fetch":
-                self.fetch(step)
+            case "prefetch":
+                self.prefetch(step)
             case "ring":
                 store_in_ring(self, value, step.dtype)
             case "fold":
@@ -323,16 +323,17 @@ class _Kernel(Source):
         first = f"{base} + start" if base else "start"
         self.line(f"{stream}(x{step.access.pointer}, {first}, stage{step.position}, stop - start)")
 
-    def fetch(self, step: Step) -> None:
+    def prefetch(self, step: Step) -> None:
         """Ask for what lies some rows, or elements, further."""
         assert step.access is not None
-        spec, layout = self.spec, step.access.layout
-        around = spec.kept + spec.reduced - 1 if spec.orientation == "columns" else spec.lane - 1
-        by = f"s{layout}_{around}" if step.function == "rows" else ""
-        further = " * ".join(filter(None, [by, "" if by and step.position == 1 else str(step.position)]))
-        place = [self.bases[layout], further if step.position else ""]
-        fetch = self.use("fetch_ahead", "tracejit.kernels.ahead")
-        self.line(f"{fetch}(x{step.access.pointer}, {' + '.join(filter(None, place)) or 0}, i{spec.lane})")
+        spec, layout, further = self.spec, step.access.layout, str(step.position)
+        if step.function == "rows":
+            around = spec.kept + spec.reduced - 1 if spec.orientation == "columns" else spec.lane - 1
+            stride = f"s{layout}_{around}"
+            further = stride if step.position == 1 else f"{stride} * {step.position}"
+        place = " + ".join(filter(None, [self.bases[layout], further if step.position else ""]))
+        prefetch = self.use("prefetch", "tracejit.kernels.prefetch")
+        self.line(f"{prefetch}(x{step.access.pointer}, {place or 0}, i{spec.lane})")
 
     def scratch_row(self, row: int) -> str:
         """The element of a scratch row for the current index."""

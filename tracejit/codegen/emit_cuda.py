@@ -231,7 +231,7 @@ class _Kernel(Source):
                     self.step(step.replace(kind="store"))
             case "stream":
                 self.step(step.replace(kind="store"))
-            case "fetch":
+            case "prefetch":
                 pass  # other threads compute while one waits for memory
             case _:
                 self.step(step)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracejit.codegen import ahead
+from tracejit.codegen import prefetch
 from tracejit.codegen.spec import BLOCK, Access, Address, Integer, Layout, Number, Section, Slot, Spec, Step
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.types import name_of
@@ -103,7 +103,7 @@ class Encoder:
     def encode(self) -> Spec:
         """The structure of the kernel; afterwards `slots` and `scratch` are complete."""
         prologue = tuple(self.term(t, "") for t in self.plan.prologue)
-        sections = self.fetching([self.section(n, s) for n, s in enumerate(self.plan.sections)])
+        sections = self.prefetching([self.section(n, s) for n, s in enumerate(self.plan.sections)])
         rows = tuple(name_of(t.dtype) for t in self.plan.kept)
         self.lay_out_scratch(rows)
         if self.domain.pieces:
@@ -233,24 +233,24 @@ class Encoder:
         for store in section.stores:
             yield self.store(store, where)
 
-    def fetching(self, sections: list[Section]) -> list[Section]:
+    def prefetching(self, sections: list[Section]) -> list[Section]:
         """`sections`, which also ask for memory ahead of its use where that pays."""
         domain, orientation = self.domain, self.plan.orientation
         if self.sweep is not None:
             (section,) = sections
             in_rows = len(domain.kept) > 1
-            return [ahead.sweep_ahead(section, self.moves, list(self.pointers))] if in_rows else sections
+            return [prefetch.sweep_ahead(section, self.moves, list(self.pointers))] if in_rows else sections
         if self.bytes <= NEAR or self.program.matmul is not None:
             return sections
         if orientation is Orientation.COLUMNS:
-            return ahead.lines_ahead(sections, self.moves)
+            return prefetch.lines_ahead(sections, self.moves, LINES)
         if orientation is Orientation.ROWS:
             in_rows = bool(domain.kept) and len(domain.reduced) == 1 and not domain.pieces
-            return ahead.rows_ahead(sections, self.moves) if in_rows else sections
+            return prefetch.rows_ahead(sections, self.moves) if in_rows else sections
         is_slow = any(term.expensive for term in self.program.terms)
         if not is_slow or self.tiles or domain.kept[-1] < RUN:
             return sections
-        return [ahead.map_ahead(section, self.moves) for section in sections]
+        return [prefetch.map_ahead(section, self.moves) for section in sections]
 
     def moves(self, access: Access) -> bool:
         """Whether an access goes along the lane, and on to new memory with the loop around it."""

@@ -77,8 +77,8 @@ class Step(NamedTuple):
     (access, args: index; position of its stride), check (args: index, linear position; position of its
     bound), match (args: value, extreme, index; position of its bound), recall/keep (position of the scratch
     row), fold (function; args: value), finish (position of the fold), scan (args: value), store (access,
-    args: value), stream (access, args: value; position of its stage), ring (access, args: value), fetch
-    (access; function and position: how many "rows" or "elements" further).
+    args: value), stream (access, args: value; position of its stage), ring (access, args: value),
+    prefetch (access; function and position: how many "rows" or "elements" further).
     """
 
     kind: str

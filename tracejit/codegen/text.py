@@ -283,7 +283,7 @@ def layouts_of(sections: Iterable[Section]) -> list[int]:
 
 def lines_at_once(section: Section, most: int) -> int:
     """How many lines of a COLUMNS kernel are read side by side: as many as keep its loop short."""
-    steps = [step for step in section.steps if step.kind != "fetch"]
+    steps = [step for step in section.steps if step.kind != "prefetch"]
     if not {step.kind for step in steps} <= {"load", "index", "apply", "recall", "fold"}:
         return 1
     return max([n for n in (8, 4, 2) if n <= most and n * len(steps) <= MOST_STEPS], default=1)

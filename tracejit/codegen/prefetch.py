@@ -1,7 +1,7 @@
-"""What a kernel asks memory for before it needs it: FETCH steps.
+"""What a kernel asks memory for before it needs it: PREFETCH steps.
 
-`tracejit.kernels.ahead` says how, docs/performance.md what it gains. Every kind of kernel asks for something
-else:
+`tracejit.kernels.prefetch` says how, docs/performance.md what it gains. Every kind of kernel asks for
+something else:
 
 - ROWS, several loops over a row: for what the next row reads, and for what this one will be written to.
 - COLUMNS: for lines that come some lines later.
@@ -19,35 +19,32 @@ import numpy as np
 
 from tracejit.codegen.spec import Access, Section, Step
 
-PAGE = 4096  # bytes: as far as a processor fetches ahead by itself
-
-LINES = 8
-"""How many lines later a COLUMNS kernel needs what it asks for: all that it reads side by side."""
+PAGE = 4096  # bytes: as far as a processor prefetches ahead by itself
 
 Moves = Callable[[Access], bool]
 """Whether an access goes along the lane, and on to new memory with the loop around it."""
 
 
 def rows_ahead(sections: Sequence[Section], moves: Moves) -> list[Section]:
-    """Loops over one row after the other: the longer ones take more of the fetches, the last one none."""
+    """Loops over one row after the other: the longer ones take more of the prefetches, the last one none."""
     loops = [n for n, section in enumerate(sections) if section.level == "full"]
     wanted: dict[Access, tuple[Step, int]] = {}
     for kind, rows in ("store", 0), ("load", 1):
         for n in loops:
             for access, dtype in _accesses(sections[n], kind):
-                wanted[access] = _fetch(access, dtype, rows), n if kind == "store" else loops[-1]
-    fetches: dict[int, list[Step]] = {n: [] for n in loops[:-1]}
-    for access, (fetch, before) in wanted.items():
-        room = {n: len(sections[n].steps) / (len(fetches[n]) + 1) for n in fetches if n < before}
+                wanted[access] = _prefetch(access, dtype, rows), n if kind == "store" else loops[-1]
+    prefetches: dict[int, list[Step]] = {n: [] for n in loops[:-1]}
+    for access, (step, before) in wanted.items():
+        room = {n: len(sections[n].steps) / (len(prefetches[n]) + 1) for n in prefetches if n < before}
         if room and moves(access):
-            fetches[max(room, key=room.__getitem__)].append(fetch)
-    return [_with(fetches.get(n, ()), section) for n, section in enumerate(sections)]
+            prefetches[max(room, key=room.__getitem__)].append(step)
+    return [_with(prefetches.get(n, ()), section) for n, section in enumerate(sections)]
 
 
-def lines_ahead(sections: Sequence[Section], moves: Moves) -> list[Section]:
-    """Loops over one line after the other."""
+def lines_ahead(sections: Sequence[Section], moves: Moves, lines: int) -> list[Section]:
+    """Loops over one line after the other, of which up to `lines` are read side by side."""
     return [
-        _with([_fetch(a, dtype, LINES) for a, dtype in _accesses(section, "load") if moves(a)], section)
+        _with([_prefetch(a, dtype, lines) for a, dtype in _accesses(section, "load") if moves(a)], section)
         if section.level == "full"
         else section
         for section in sections
@@ -60,7 +57,7 @@ def sweep_ahead(section: Section, moves: Moves, places: Sequence[tuple[int, int]
     first = {}
     for access, dtype in sorted(loads, key=lambda load: places[load[0].pointer]):
         operand, _ = places[access.pointer]
-        first[operand] = _fetch(access, dtype, 1)
+        first[operand] = _prefetch(access, dtype, 1)
     return _with(first.values(), section)
 
 
@@ -68,15 +65,15 @@ def map_ahead(section: Section, moves: Moves) -> Section:
     """A loop over everything."""
     both = dict([*_accesses(section, "load"), *_accesses(section, "store")])
     steps = [
-        _fetch(access, dtype, PAGE // np.dtype(dtype).itemsize).replace(function="elements")
+        _prefetch(access, dtype, PAGE // np.dtype(dtype).itemsize, "elements")
         for access, dtype in both.items()
         if moves(access)
     ]
     return _with(steps, section)
 
 
-def _fetch(access: Access, dtype: str, rows: int) -> Step:
-    return Step("fetch", dtype, access=access, function="rows", position=rows)
+def _prefetch(access: Access, dtype: str, distance: int, unit: str = "rows") -> Step:
+    return Step("prefetch", dtype, access=access, function=unit, position=distance)
 
 
 def _accesses(section: Section, kind: str) -> Iterator[tuple[Access, str]]:
@@ -86,6 +83,6 @@ def _accesses(section: Section, kind: str) -> Iterator[tuple[Access, str]]:
             yield step.access, step.dtype
 
 
-def _with(fetches: Iterable[Step], section: Section) -> Section:
-    """The steps of `section` after `fetches`."""
-    return section._replace(steps=(*fetches, *section.steps))
+def _with(prefetches: Iterable[Step], section: Section) -> Section:
+    """The steps of `section` after `prefetches`."""
+    return section._replace(steps=(*prefetches, *section.steps))

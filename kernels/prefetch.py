@@ -1,4 +1,4 @@
-"""Memory asked for ahead of its use, in loops that become vectors.
+"""Prefetching: memory asked for ahead of its use, also in loops that become vectors.
 
 A processor fetches ahead by itself what is read in order, up to the end of a page. A kernel that goes over
 each row several times reads memory in its first loop only and writes it in its last one: meanwhile memory has
@@ -6,17 +6,18 @@ nothing to do. In its other loops it can ask for the next row, and for the lines
 to:
 
     for i in range(n):
-        fetch_ahead(x, next_row, i)           # x[next_row + i] will be needed
-        fetch_ahead(y, row, i)
+        prefetch(x, next_row, i)           # x[next_row + i] will be needed
+        prefetch(y, row, i)
         total = total + exp(x[row + i] - most)
 
 Lines come as far as the second cache: the first one is too small for several rows and those to come.
 
 LLVM makes no vectors of a loop that calls `llvm.prefetch`, and one call for each element would be too many.
-So this calls functions that it knows by their declarations only: they touch no memory, cannot be left out
-(nobody promises that they return), and have variants for vectors, one call of which stands for a line of the
-caches. The variants ask for the line; the functions themselves do nothing, as in a loop that has not become
-vectors. `DEFINITIONS` say so, and are linked in when loops are vectors already: `tracejit.codegen.build`.
+So `prefetch` calls functions that it knows by their declarations only: they touch no memory, cannot be left
+out (nobody promises that they return), and have variants for vectors, one call of which stands for a line of
+the caches. The variants ask for the line; the functions themselves do nothing, as in a loop that has not
+become vectors. `DEFINITIONS` say so, and are linked in when loops are vectors already, by
+`tracejit.codegen.build`. Other loops ask for one line after the other (`prefetch_line`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ SIZES = (1, 2, 4, 8)
 VECTORS = (2, 4, 8, 16, 32, 64)
 """Elements of a vector."""
 
+READ, SECOND_CACHE, DATA = 0, 2, 1  # in the words of `llvm.prefetch`
+
 BYTES = ir.IntType(8).as_pointer()
 
 KIND = ir.FunctionType(ir.VoidType(), [I64, I64])
@@ -40,11 +43,11 @@ KIND = ir.FunctionType(ir.VoidType(), [I64, I64])
 
 
 def _element(size):
-    return f"fetch_element_{size}"
+    return f"prefetch_element_{size}"
 
 
 def _line(size):
-    return f"fetch_line_{size}"
+    return f"prefetch_line_{size}"
 
 
 def _definitions(size):
@@ -56,7 +59,7 @@ define void @{_line(size)}(i64 %row, i64 %index) alwaysinline {{
   %offset = mul i64 %index, {size}
   %address = add i64 %row, %offset
   %place = inttoptr i64 %address to ptr
-  call void @llvm.prefetch.p0(ptr %place, i32 0, i32 2, i32 1)
+  call void @llvm.prefetch.p0(ptr %place, i32 {READ}, i32 {SECOND_CACHE}, i32 {DATA})
   ret void
 }}
 """
@@ -95,7 +98,7 @@ def _function(module, name):
 
 
 @intrinsic
-def fetch_ahead(typingctx, pointer, row, index):
+def prefetch(typingctx, pointer, row, index):
     """The element ``pointer[row + index]`` will be read or written soon; it need not exist. `row` must not
     change along the loop over `index`.
     """
@@ -107,3 +110,18 @@ def fetch_ahead(typingctx, pointer, row, index):
         return context.get_dummy_value()
 
     return types.void(pointer, types.int64, types.int64), codegen
+
+
+@intrinsic
+def prefetch_line(typingctx, pointer, index):
+    """The line of the element ``pointer[index]`` will be needed soon; it need not exist."""
+
+    def codegen(context, builder, signature, args):
+        flag = ir.IntType(32)
+        kind, name = ir.FunctionType(ir.VoidType(), [BYTES, flag, flag, flag]), "llvm.prefetch.p0"
+        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        place = builder.bitcast(builder.gep(args[0], [args[1]]), BYTES)
+        builder.call(function, [place, *(ir.Constant(flag, n) for n in (READ, SECOND_CACHE, DATA))])
+        return context.get_dummy_value()
+
+    return types.void(pointer, types.int64), codegen

@@ -20,8 +20,8 @@ from tracejit.codegen.lower import lower
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
-from tracejit.kernels.ahead import fetch_ahead
 from tracejit.kernels.memory import pointer, slot
+from tracejit.kernels.prefetch import prefetch
 from tracejit.kernels.ranges import independent
 from tracejit.kernels.scalar import exp
 from tracejit.passes import sweep as sweep_module
@@ -41,7 +41,7 @@ def asked(node):
     spec = lower(node).spec
     loops = [section for section in spec.sections if section.level == "full" or spec.orientation == "map"]
     return [
-        {(s.access.pointer, s.function, s.position) for s in loop.steps if s.kind == "fetch"}
+        {(s.access.pointer, s.function, s.position) for s in loop.steps if s.kind == "prefetch"}
         for loop in loops
     ]
 
@@ -60,8 +60,8 @@ def make_kernel(dtype):
         x, y, n = pointer(slot(block, 0), dtype), pointer(slot(block, 1), dtype), slot(block, 2)
         for unit in range(lo, hi):
             for i in independent(0, n):
-                fetch_ahead(x, (unit + 1) * n, i)
-                fetch_ahead(y, (unit + 1) * n, i)
+                prefetch(x, (unit + 1) * n, i)
+                prefetch(y, (unit + 1) * n, i)
                 y[unit * n + i] = x[unit * n + i] + dtype(1)
         return int64(0)
 
@@ -79,7 +79,7 @@ def test_vectors_ask_for_a_line_or_their_part_of_it(dtype):
         stored = len(re.findall(r"store <\d+ x ", loop))
         assert len(re.findall(r"call void @llvm\.prefetch", loop)) == 2 * stored
         assert stored * width * size >= LINE or width * size < LINE
-    assert "call void @fetch" not in built.llvm_ir
+    assert "call void @prefetch" not in built.llvm_ir
 
 
 def test_results_are_those_of_the_loop_without():
@@ -99,7 +99,7 @@ def test_a_loop_without_vectors_asks_for_nothing():
         x, n = pointer(slot(block, 0), float32), slot(block, 1)
         total = float32(0)
         for i in range(n):  # each sum needs the one before: no vectors
-            fetch_ahead(x, n, i)
+            prefetch(x, n, i)
             total = exp(total + x[i])
         x[0] = total
         return int64(0)
@@ -108,7 +108,6 @@ def test_a_loop_without_vectors_asks_for_nothing():
     used = built.llvm_ir[built.llvm_ir.index("@kernel") :]
     body = used[: used.index("\n}")]
     assert "prefetch" not in body
-    assert "fetch" not in body
 
 
 # ------------------------------------------------------------------------------------------------ who asks
@@ -120,7 +119,7 @@ def test_rows_ask_for_the_next_row_and_for_where_this_one_goes(everything_is_far
     assert asked(node) == [set(), {(read, "rows", 1), (written, "rows", 0)}, set()]
 
 
-def test_rows_share_their_fetches_out_and_leave_repeated_operands(everything_is_far):
+def test_rows_share_their_prefetches_out_and_leave_repeated_operands(everything_is_far):
     """Scale and bias of a layer norm are the same for each row."""
     (node,) = CASES["layer_norm"](50, 300)
     *first, last = asked(node)
@@ -219,13 +218,13 @@ def test_column_sums(shape, dtype, everything_is_far):
 
 def test_cuda_leaves_it_to_other_threads(everything_is_far):
     (node,) = CASES["softmax"](50, 300)
-    assert "fetch" in emit(lower(node).spec)
-    assert "fetch" not in emit(lower(node).spec, "cuda")
+    assert "prefetch" in emit(lower(node).spec)
+    assert "prefetch" not in emit(lower(node).spec, "cuda")
 
 
 def test_the_source_can_be_compiled_by_itself(everything_is_far):
     (node,) = CASES["softmax"](50, 300)
     source = emit(lower(node).spec)
-    assert "fetch_ahead(x1, p0, i1)" in source
-    assert "fetch_ahead(x0, p0 + s0_0, i1)" in source
+    assert "prefetch(x1, p0, i1)" in source
+    assert "prefetch(x0, p0 + s0_0, i1)" in source
     assert vector_width(build_object([Entry("kernel", load_source(source))]).llvm_ir) > 1
