@@ -17,15 +17,9 @@ from __future__ import annotations
 
 from numba.types import int64, void
 
-from tracejit.kernels.executor_launch import (
-    begin,
-    end_inline,
-    patch,
-    queue_tasks,
-    reset_tasks,
-    run_inline,
-)
+from tracejit.kernels.executor_launch import launch
 from tracejit.kernels.executor_layout import (
+    AGAIN,
     AWAKE,
     ENGINE_ACTIVE,
     ENGINE_FINISHED,
@@ -34,50 +28,24 @@ from tracejit.kernels.executor_layout import (
     ENGINE_HOSTS_IDLE,
     ENGINE_LOCK,
     ENGINE_PAUSED,
-    ENGINE_SEQUENCE,
     ENGINE_WAITERS_IDLE,
-    ENGINE_WORKERS,
     ENGINE_WORKERS_IDLE,
-    FAILED,
-    FINISHED,
-    INSTANCE_ARGUMENT_COUNT,
-    INSTANCE_ENGINE,
     INSTANCE_ERROR,
-    INSTANCE_SCRATCH,
-    INSTANCE_SEQUENCE,
-    INSTANCE_SMALL,
-    LAUNCH,
-    NEEDS_SCRATCH,
     NEVER,
-    QUEUED,
-    REQUEST_BITS,
-    REQUEST_INSTANCE,
-    REQUEST_PREVIOUS,
     TASK_INSTANCE,
     THREAD_CONDITION,
     THREAD_DEADLINE,
     THREAD_IDLE,
-    THREAD_KIND,
     THREAD_LIMIT,
-    THREAD_NEED,
     THREAD_OBJECT,
-    THREAD_SCRATCH_BYTES,
     THREAD_STOP,
-    THREAD_TARGET,
-    UNUSED,
     VARIABLE_FAILURE,
     VARIABLE_POISON,
-    VARIABLE_PUSHED,
-    VARIABLE_TAIL,
-    VARIABLE_WAITERS,
-    WRITES,
-    WRITTEN,
 )
 from tracejit.kernels.executor_queues import (
     fail,
     finish_task,
     heap_pop,
-    satisfied,
 )
 from tracejit.kernels.executor_run import (
     execute,
@@ -90,7 +58,6 @@ from tracejit.kernels.executor_threads import (
     idle,
     lock,
     mutex_init,
-    native,
     now,
     put,
     rouse,
@@ -99,13 +66,28 @@ from tracejit.kernels.executor_threads import (
     wake,
     wake_all,
 )
-from tracejit.kernels.memory import (
-    store_release,
+from tracejit.kernels.executor_wait import (
+    begin_wait,
+    wait,
+)
+from tracejit.kernels.memory import store_release
+from tracejit.kernels.python import (
+    BUILTIN,
+    RAISED,
+    append,
+    argument,
+    bad_arguments,
+    content,
+    error_occurred,
+    integer,
+    object_of,
+    release_gil,
+    take_gil,
 )
 
 PAUSE_POLL = 50  # microseconds between looks at what still runs
 
-# --- Working and launching --------------------------------------------------------------------------------
+# --- Working --------------------------------------------------------------------------------
 
 
 def work(engine, thread):
@@ -142,112 +124,7 @@ def help_out(engine, thread):
     return int64(task == 0)
 
 
-def launch(instance, packed, thread):
-    """Start a launch; `packed` is the address of a value per argument, then a variable address per argument.
-
-    Returns FINISHED or FAILED if it ran inside this call, QUEUED if not, NEEDS_SCRATCH if nothing happened.
-    """
-    engine, small = get(instance, INSTANCE_ENGINE), get(instance, INSTANCE_SMALL)
-    if small != 0 and get(instance, INSTANCE_SCRATCH) > get(thread, THREAD_SCRATCH_BYTES):
-        put(thread, THREAD_NEED, get(instance, INSTANCE_SCRATCH))
-        return NEEDS_SCRATCH
-    patch(instance, packed)
-    if small == 0:
-        reset_tasks(instance)
-    lock(engine)
-    free = begin(engine, instance, packed + 8 * get(instance, INSTANCE_ARGUMENT_COUNT))
-    if small != 0 and free != 0:
-        unlock(engine)
-        if get(instance, INSTANCE_ERROR) == 0:
-            run_inline(engine, instance, thread)
-        lock(engine)
-        end_inline(engine, instance)
-        code = FINISHED if get(instance, INSTANCE_ERROR) == 0 else FAILED
-    else:
-        if small != 0:
-            reset_tasks(instance)
-        queue_tasks(engine, instance)
-        code = QUEUED
-    rouse(engine, 0)
-    unlock(engine)
-    return code
-
-
-# --- Waiting ------------------------------------------------------------------------------------------------
-
-
-@native
-def last_enrolled(request, bits):
-    """The newest launch, from `request` backwards, that enrolled with one of the access `bits`; or 0."""
-    while request != 0 and get(request, REQUEST_BITS) & bits == 0:
-        request = get(request, REQUEST_PREVIOUS)
-    if request == 0:
-        return 0
-    return get(get(request, REQUEST_INSTANCE), INSTANCE_SEQUENCE)
-
-
-def begin_wait(engine, thread, kind, place):
-    """Note what `thread` will wait for, as of now. Returns whether it has come already."""
-    lock(engine)
-    put(thread, THREAD_KIND, kind)
-    put(thread, THREAD_OBJECT, place)
-    limit = get(engine, ENGINE_SEQUENCE)
-    target = limit
-    if kind == WRITTEN:
-        target = get(place, VARIABLE_PUSHED)
-        limit = last_enrolled(get(place, VARIABLE_TAIL), WRITES)
-    elif kind == UNUSED:
-        limit = last_enrolled(get(place, VARIABLE_TAIL), -1)
-    elif kind == LAUNCH:
-        limit = get(place, INSTANCE_SEQUENCE)
-        target = limit
-    put(thread, THREAD_TARGET, target)
-    put(thread, THREAD_LIMIT, limit)
-    done = satisfied(engine, thread)
-    unlock(engine)
-    return int64(done)
-
-
-@native
-def count_waiter(thread, amount):
-    """Tell the variable that `thread` waits for, if it is one, that somebody waits."""
-    kind, place = get(thread, THREAD_KIND), get(thread, THREAD_OBJECT)
-    if kind in (WRITTEN, UNUSED):
-        put(place, VARIABLE_WAITERS, get(place, VARIABLE_WAITERS) + amount)
-
-
-def wait(engine, thread, duration):
-    """Wait for what `begin_wait` noted, at most `duration` nanoseconds, and run what it needs meanwhile.
-
-    Returns 1 when it has come, 0 when time is up, -1 when the thread needs more scratch memory.
-    """
-    deadline = now(thread) + duration
-    put(thread, THREAD_DEADLINE, deadline)
-    lock(engine)
-    if get(engine, ENGINE_WORKERS) == 0:
-        put(thread, THREAD_LIMIT, NEVER)
-    count_waiter(thread, 1)
-    result = 0
-    while result == 0:
-        if satisfied(engine, thread):
-            result = 1
-            break
-        task = pick(engine, thread)
-        if task < 0:
-            result = -1
-        elif task > 0:
-            execute(engine, thread, task)
-            rouse(engine, 1)
-        else:
-            pass_on(engine)
-            idle(engine, thread, engine + ENGINE_WAITERS_IDLE, deadline)
-        if result == 0 and now(thread) >= deadline:
-            result = int64(satisfied(engine, thread))
-            break
-    count_waiter(thread, -1)
-    pass_on(engine)
-    unlock(engine)
-    return result
+# --- Failures -----------------------------------------------------------------------------------------------
 
 
 def observe(engine, variable):
@@ -261,13 +138,55 @@ def observe(engine, variable):
     return failure
 
 
-def take_finished(engine):
-    """The list of instances that have finished since the last call."""
+# --- Builtin functions of Python: what is on every replay's way ---------------------------------------------
+
+
+def launch_builtin(module, arguments, count):
+    """``launch(instance, packed, thread, started)``: `packed` is a bytes object; the code that is returned is
+    appended to the list `started`, too, where it is found if an interrupt comes with the return.
+    """
+    if count != 4:
+        return bad_arguments()
+    instance, packed, thread = integer(arguments, 0), content(arguments, 1), integer(arguments, 2)
+    if error_occurred() != 0:
+        return RAISED
+    code = object_of(launch(instance, packed, thread))
+    append(argument(arguments, 3), code)
+    return code if error_occurred() == 0 else RAISED
+
+
+def wait_builtin(module, arguments, count):
+    """``wait(engine, thread, kind, place, duration)``: note what to wait for, unless `kind` is AGAIN; then
+    wait for it without the GIL, unless it has come already. Returns what `wait` does.
+    """
+    if count != 5:
+        return bad_arguments()
+    engine, thread, kind = integer(arguments, 0), integer(arguments, 1), integer(arguments, 2)
+    place, duration = integer(arguments, 3), integer(arguments, 4)
+    if error_occurred() != 0:
+        return RAISED
+    code = 0
+    if kind != AGAIN:
+        code = begin_wait(engine, thread, kind, place)
+    if code == 0 and duration > 0:
+        state = release_gil()
+        code = wait(engine, thread, duration)
+        take_gil(state)
+    return object_of(code)
+
+
+def take_finished_builtin(module, arguments, count):
+    """``take_finished(engine)``: the list of instances that have finished since the last call."""
+    if count != 1:
+        return bad_arguments()
+    engine = integer(arguments, 0)
+    if error_occurred() != 0:
+        return RAISED
     lock(engine)
     first = get(engine, ENGINE_FINISHED)
     put(engine, ENGINE_FINISHED, 0)
     unlock(engine)
-    return first
+    return object_of(first)
 
 
 # --- Python tasks -------------------------------------------------------------------------------------------
@@ -373,15 +292,14 @@ def _signature(result, arity):
 ENTRIES = [
     ("engine_initialize", initialize, _signature(void, 1)),
     ("engine_initialize_thread", initialize_thread, _signature(void, 1)),
-    ("engine_launch", launch, _signature(int64, 3)),
-    ("engine_begin_wait", begin_wait, _signature(int64, 4)),
-    ("engine_wait", wait, _signature(int64, 3)),
+    ("engine_launch", launch_builtin, BUILTIN),
+    ("engine_wait", wait_builtin, BUILTIN),
     ("engine_observe", observe, _signature(int64, 2)),
     ("engine_work", work, _signature(int64, 2)),
     ("engine_help", help_out, _signature(int64, 2)),
     ("engine_take_host", take_host, _signature(int64, 3)),
     ("engine_complete", complete, _signature(void, 3)),
-    ("engine_take_finished", take_finished, _signature(int64, 1)),
+    ("engine_take_finished", take_finished_builtin, BUILTIN),
     ("engine_stop_thread", stop_thread, _signature(void, 2)),
     ("engine_quiesce", quiesce, _signature(void, 1)),
     ("engine_resume", resume, _signature(void, 1)),

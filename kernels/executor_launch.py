@@ -7,8 +7,11 @@ from tracejit.kernels.executor_layout import (
     ENGINE_NEWEST,
     ENGINE_OLDEST,
     ENGINE_SEQUENCE,
+    FAILED,
+    FINISHED,
     INSTANCE_ARGUMENT_COUNT,
     INSTANCE_BLOCK,
+    INSTANCE_ENGINE,
     INSTANCE_ERROR,
     INSTANCE_LEFT,
     INSTANCE_NEWER,
@@ -16,9 +19,13 @@ from tracejit.kernels.executor_layout import (
     INSTANCE_PATCH_COUNT,
     INSTANCE_PATCHES,
     INSTANCE_REQUESTS,
+    INSTANCE_SCRATCH,
     INSTANCE_SEQUENCE,
+    INSTANCE_SMALL,
     INSTANCE_TASK_COUNT,
     INSTANCE_TASKS,
+    NEEDS_SCRATCH,
+    QUEUED,
     REQUEST_BYTES,
     REQUEST_GRANTED,
     REQUEST_ROOT,
@@ -36,7 +43,9 @@ from tracejit.kernels.executor_layout import (
     TASK_UNITS,
     TASK_UNMET,
     TASK_USE_COUNT,
+    THREAD_NEED,
     THREAD_SCRATCH,
+    THREAD_SCRATCH_BYTES,
 )
 from tracejit.kernels.executor_queues import (
     enqueue,
@@ -54,6 +63,7 @@ from tracejit.kernels.executor_threads import (
     native,
     now,
     put,
+    rouse,
     unlock,
 )
 from tracejit.kernels.memory import (
@@ -152,3 +162,35 @@ def queue_tasks(engine, instance):
     for i in range(get(instance, INSTANCE_TASK_COUNT)):
         if get(tasks + i * TASK_BYTES, TASK_UNMET) == 0:
             enqueue(engine, tasks + i * TASK_BYTES)
+
+
+@native
+def launch(instance, packed, thread):
+    """Start a launch; `packed` is the address of a value per argument, then a variable address per argument.
+
+    Returns FINISHED or FAILED if it ran inside this call, QUEUED if not, NEEDS_SCRATCH if nothing happened.
+    """
+    engine, small = get(instance, INSTANCE_ENGINE), get(instance, INSTANCE_SMALL)
+    if small != 0 and get(instance, INSTANCE_SCRATCH) > get(thread, THREAD_SCRATCH_BYTES):
+        put(thread, THREAD_NEED, get(instance, INSTANCE_SCRATCH))
+        return NEEDS_SCRATCH
+    patch(instance, packed)
+    if small == 0:
+        reset_tasks(instance)
+    lock(engine)
+    free = begin(engine, instance, packed + 8 * get(instance, INSTANCE_ARGUMENT_COUNT))
+    if small != 0 and free != 0:
+        unlock(engine)
+        if get(instance, INSTANCE_ERROR) == 0:
+            run_inline(engine, instance, thread)
+        lock(engine)
+        end_inline(engine, instance)
+        code = FINISHED if get(instance, INSTANCE_ERROR) == 0 else FAILED
+    else:
+        if small != 0:
+            reset_tasks(instance)
+        queue_tasks(engine, instance)
+        code = QUEUED
+    rouse(engine, 0)
+    unlock(engine)
+    return code

@@ -38,6 +38,7 @@ WRITTEN = 0  # all writes of a variable that were enrolled when the wait began
 UNUSED = 1  # nothing enrolled on a variable
 LAUNCH = 2  # one launch
 ALL = 3  # all launches that were enrolled when the wait began
+AGAIN = -1  # what it has waited for already
 
 # States of THREAD_IDLE.
 AWAKE = 0

@@ -4,31 +4,32 @@ import itertools
 import random
 import threading
 
-import numpy as np
 import pytest
 
-from tracejit.engine import Pool
+from tracejit.engine import Pool, variable, wait
 from tracejit.engine.memory import COLOUR, COLOURS, FAR, HUGE, size_class
 from tracejit.errors import ArgumentError
+from tracejit.kernels.executor_layout import VARIABLE_FAILURE, VARIABLE_HEAD, VARIABLE_POISON
 
 
 def test_buffers_are_aligned_and_do_not_overlap():
     pool, rng = Pool(), random.Random(0)
-    buffers = [pool.allocate(rng.randrange(1, 10_000)) for _ in range(300)]
-    assert all(buffer.address % 64 == 0 for buffer in buffers)
-    spans = sorted((buffer.address, buffer.address + buffer.nbytes) for buffer in buffers)
+    sizes = [rng.randrange(1, 10_000) for _ in range(300)]
+    buffers = [pool.allocate(size) for size in sizes]
+    assert all(buffer.memory % 64 == 0 for buffer in buffers)
+    spans = sorted((b.memory, b.memory + size) for b, size in zip(buffers, sizes, strict=True))
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 def test_large_buffers_begin_at_different_places_of_huge_pages():
     pool = Pool()
     buffers = [pool.allocate(FAR + n) for n in range(COLOURS)]
-    assert len({buffer.address % HUGE for buffer in buffers}) == COLOURS
-    assert all(buffer.address % HUGE % COLOUR == 0 for buffer in buffers)
-    for buffer in buffers:
-        memory = np.frombuffer(buffer._memory, np.uint8)
-        assert memory.ctypes.data <= buffer.address
-        assert buffer.address + buffer.nbytes <= memory.ctypes.data + memory.size
+    assert len({buffer.memory % HUGE for buffer in buffers}) == COLOURS
+    assert all(buffer.memory % HUGE % COLOUR == 0 for buffer in buffers)
+    for n, buffer in enumerate(buffers):
+        owned, _ = buffer._owner
+        assert owned.ctypes.data <= buffer.memory
+        assert buffer.memory + FAR + n <= owned.ctypes.data + owned.size
 
 
 def test_size_classes_fit_and_waste_at_most_a_fifth():
@@ -43,12 +44,12 @@ def test_size_classes_fit_and_waste_at_most_a_fifth():
 def test_memory_is_recycled():
     pool = Pool()
     first = pool.allocate(1000)
-    address = first.address
+    memory = first.memory
     assert pool.statistics() == type(pool.statistics())(in_use=1024, cached=0, allocations=1)
     del first
     assert pool.statistics().cached == 1024
     again = pool.allocate(1010)
-    assert again.address == address
+    assert again.memory == memory
     assert pool.statistics().allocations == 1
     del again
     assert pool.trim() == 1024
@@ -56,13 +57,48 @@ def test_memory_is_recycled():
     assert (statistics.in_use, statistics.cached) == (0, 0)
 
 
+def test_a_buffer_is_a_variable_as_good_as_new():
+    pool = Pool()
+    first = pool.allocate(100)
+    memory, words = first.memory, first._words
+    words[VARIABLE_POISON >> 3] = words[VARIABLE_FAILURE >> 3] = 7
+    assert not first.ready
+    del first
+    again = pool.allocate(100)
+    assert (again.memory, again.ready, again.poison) == (memory, True, None)
+    assert words[VARIABLE_FAILURE >> 3] == 0
+    wait(again)
+
+
+def test_a_block_that_a_launch_still_uses_is_not_given_out():
+    pool = Pool()
+    first = pool.allocate(100)
+    memory, words = first.memory, first._words
+    words[VARIABLE_HEAD >> 3] = 1  # a request, of a launch that did not keep it
+    del first
+    second, third = pool.allocate(100), pool.allocate(100)
+    assert memory not in (second.memory, third.memory)
+    words[VARIABLE_HEAD >> 3] = 0
+    assert pool.allocate(100).memory == memory
+
+
+def test_trimming_gives_variables_back():
+    pool = Pool()
+    buffers = [pool.allocate(100) for _ in range(10)]
+    before = len(variable._free)
+    buffers.clear()
+    pool.trim()
+    assert len(variable._free) == before + 10
+
+
 def test_no_memory_is_an_error_and_loses_nothing():
     pool = Pool()
     kept = pool.allocate(100)
     with pytest.raises(MemoryError):
         pool.allocate(1 << 60)
-    assert pool.statistics().in_use == size_class(kept.nbytes)
-    assert pool.allocate(100).address % 64 == 0
+    assert pool.statistics().in_use == size_class(100)
+    assert pool.allocate(100).memory % 64 == 0
+    del kept
     with pytest.raises(ArgumentError, match="-1"):
         pool.allocate(-1)
 
@@ -77,9 +113,9 @@ def test_many_threads_allocate():
                 held.pop(rng.choice(list(held)))
             else:
                 buffer = pool.allocate(rng.randrange(1, 4000))
-                if buffer.address in held:
+                if buffer.memory in held:
                     errors.append(buffer)
-                held[buffer.address] = buffer
+                held[buffer.memory] = buffer
 
     threads = [threading.Thread(target=use, args=(seed,)) for seed in range(4)]
     for thread in threads:

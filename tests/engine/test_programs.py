@@ -12,7 +12,19 @@ import pytest
 from tests.engine.programs import addresses, pack, task
 from tracejit import engine
 from tracejit.config import config
-from tracejit.engine import ARENA, FRESH, NUMBER, OVERWRITE, READ, WRITE, Program, Task, Variable
+from tracejit.engine import (
+    ARENA,
+    FINISHED,
+    FRESH,
+    NUMBER,
+    OVERWRITE,
+    READ,
+    WRITE,
+    Program,
+    Task,
+    Variable,
+    native,
+)
 from tracejit.errors import ArgumentError
 
 BIG = 1 << 30
@@ -270,3 +282,21 @@ def test_packed_arguments_of_the_wrong_size_are_refused():
 def test_modes_are_distinct():
     assert len({NUMBER, READ, WRITE, OVERWRITE, FRESH}) == 5
     assert addresses()["nothing"] != 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), (1, b""), (1, 2, 3, []), ("1", b"", 3, []), (1, bytearray(), 3, [])]
+)
+def test_a_native_call_with_other_arguments_raises(arguments):
+    with pytest.raises(TypeError):
+        native.calls().launch(*arguments)
+
+
+def test_a_native_call_notes_what_it_returns():
+    program, started = Program([task("nothing")]), []
+    program.launch(b"", keep=(), started=started)
+    assert started == [FINISHED]
+    with pytest.raises(TypeError):
+        native.calls().wait(1, 2, 3)
+    with pytest.raises(TypeError):
+        native.calls().take_finished("engine")

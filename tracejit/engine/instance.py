@@ -144,4 +144,4 @@ class Instance(Record):
         words[plan.own] += self.address
         if plan.arena_bytes:
             self._arena = pool.allocate(plan.arena_bytes)
-            words[plan.arena_words] = self._arena.address + plan.arena_addends
+            words[plan.arena_words] = self._arena.memory + plan.arena_addends

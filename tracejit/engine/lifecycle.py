@@ -20,7 +20,7 @@ from tracejit.engine.hosts import RUNNING, hosts, settle
 from tracejit.engine.launches import reap
 from tracejit.engine.native import ENGINE, LOCK
 from tracejit.engine.threads import SLICE, workers
-from tracejit.kernels.executor_layout import ALL, ENGINE_OLDEST
+from tracejit.kernels.executor_layout import AGAIN, ALL, ENGINE_OLDEST
 
 PATIENCE = 5.0  # seconds
 
@@ -32,9 +32,9 @@ def drain(seconds: float = float("inf")) -> bool:
         return True
     end = time.monotonic() + seconds
     thread, calls = threads.Thread("drain"), native.calls()
-    code = calls.begin_wait(ENGINE.address, thread.address, ALL, 0)
+    code = calls.wait(ENGINE.address, thread.address, ALL, 0, 0)
     while code != 1 and time.monotonic() < end:
-        code = calls.wait(ENGINE.address, thread.address, SLICE)
+        code = calls.wait(ENGINE.address, thread.address, AGAIN, 0, SLICE)
         if code < 0:
             thread.grow()
     reap()

@@ -1,10 +1,12 @@
 """Memory: 64-byte aligned buffers in size classes, recycled when they are collected.
 
+A buffer is memory and the variable that orders its use, in one object: every result of a launch needs both.
 Whoever still needs a buffer refers to it; a launch in flight refers to all its buffers (`keep`), so memory
 goes back only after the last reader. Sizes are rounded up to four classes per power of two, so at most a
 fifth is unused; above LARGE to 32, so at most a thirtieth.
 
-    buffer = pool.allocate(1000)      # buffer.address, buffer.nbytes == 1000
+    buffer = pool.allocate(1000)      # 1000 bytes at buffer.memory; wait(buffer)
+    buffer = pool.shelf(1000).take()  # the same, for who wants many of one size
 
 A block is taken and given back as `variable` does it with the words of a variable, and for the same reason:
 an interrupt loses no memory, nor does it get lost itself.
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,7 +26,9 @@ import numpy as np
 from tracejit.engine.launches import reap
 from tracejit.engine.machine import populate
 from tracejit.engine.native import LOCK
+from tracejit.engine.variable import Variable, new_place
 from tracejit.errors import ArgumentError
+from tracejit.kernels.executor_layout import VARIABLE_FAILURE, VARIABLE_HEAD, VARIABLE_POISON
 
 ALIGNMENT = 64
 PAGES = 1 << 16  # bytes from which on the pages of a new block are provided at once, if they are not huge
@@ -41,7 +45,9 @@ CACHE_LIMIT = (
 )  # bytes that may lie unused before a further request to the system gives them back first
 
 Block = list[Any]
-"""An aligned address, the array that owns the memory, and what gives the block back."""
+"""The words of a variable, their address, the aligned address of the memory, what owns the memory and the
+variable, and what gives the block back.
+"""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -64,29 +70,52 @@ class Statistics:
     allocations: int
 
 
-class Buffer:
-    """Uninitialised memory at `address`; returns to its pool when it is collected.
+class Buffer(Variable):
+    """Uninitialised memory at the address `memory`, and its variable. Both go back when it is collected.
 
     That is one atomic step: it may happen in any thread, in the middle of anything.
     """
 
-    __slots__ = ("__del__", "__weakref__", "_memory", "address", "nbytes")
-    __del__: Callable[[], None]
-    _memory: np.ndarray
-    address: int
-
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
+    __slots__ = ("_owner", "memory")
+    __init__ = object.__init__  # `Shelf.take` sees to everything
+    name = None
+    memory: int
+    _owner: tuple[np.ndarray, list[Any]]  # the second is a place of `variable`
 
 
 class Shelf:
-    """The unused blocks of one size class; `take` gives one after the other, or raises `IndexError`."""
+    """The unused blocks of one size class."""
 
-    __slots__ = ("blocks", "take")
+    __slots__ = ("_next", "_pool", "blocks", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, pool: Pool, size: int) -> None:
+        self._pool, self.size = pool, size
         self.blocks: deque[Block] = deque()
-        self.take: Iterator[Block] = iter(self.blocks.pop, None)
+        self._next: Iterator[Block] = iter(self.blocks.pop, None)
+
+    def __iter__(self) -> Iterator[Block]:
+        """Takes one block after the other, and then raises `IndexError`."""
+        return self._next
+
+    def take(self) -> Buffer:
+        """A buffer of this size."""
+        buffer = Buffer()
+        while True:
+            try:
+                for buffer._words, buffer.address, buffer.memory, buffer._owner, buffer.__del__ in self._next:
+                    break
+            except IndexError:
+                self._pool.add(self)
+                continue
+            words = buffer._words
+            if words[VARIABLE_HEAD >> 3] == 0:
+                words[VARIABLE_POISON >> 3] = 0
+                words[VARIABLE_FAILURE >> 3] = 0
+                return buffer
+            self._pool.add(self)
+            block = [words, buffer.address, buffer.memory, buffer._owner, buffer.__del__]
+            del buffer.__del__
+            self.blocks.appendleft(block)  # a launch that did not keep it still uses it
 
 
 class Pool:
@@ -99,23 +128,20 @@ class Pool:
 
     def allocate(self, nbytes: int) -> Buffer:
         """A buffer of at least `nbytes` bytes."""
+        return self.shelf(nbytes).take()
+
+    def shelf(self, nbytes: int) -> Shelf:
+        """Where buffers of at least `nbytes` bytes come from."""
         if nbytes < 0:
             raise ArgumentError(f"allocate: expected a size of at least 0 bytes, got {nbytes}")
         size = size_class(nbytes)
         shelf = self._shelves.get(size)
-        if shelf is None:
-            shelf = self._shelves.setdefault(size, Shelf())
-        buffer = Buffer(nbytes)
-        while True:
-            try:
-                for buffer.address, buffer._memory, buffer.__del__ in shelf.take:
-                    break
-                return buffer
-            except IndexError:
-                self._add(size, shelf)
+        return self._shelves.setdefault(size, Shelf(self, size)) if shelf is None else shelf
 
-    def _add(self, size: int, shelf: Shelf) -> None:
+    def add(self, shelf: Shelf) -> None:
+        """Put a new block on `shelf`."""
         reap()
+        size = shelf.size
         with LOCK:
             if self._cached() > CACHE_LIMIT:
                 self.trim()
@@ -131,7 +157,8 @@ class Pool:
             address: int = start + -start % boundary + offset
             if PAGES <= size < FAR:
                 populate(address, size)
-            block = [address, memory]
+            place = new_place()
+            block = [*place[:2], address, (memory, place)]
             block.append(partial(shelf.blocks.append, block))
             self._owned += size
             self._allocations += 1
@@ -146,10 +173,12 @@ class Pool:
         with LOCK:
             for size, shelf in list(self._shelves.items()):
                 try:
-                    for block in shelf.take:
+                    for block in shelf:
                         self._owned -= size
                         freed += size
+                        _memory, place = block[3]
                         block.clear()  # it refers to itself
+                        place[-1]()
                 except IndexError:
                     continue  # nothing is left on this shelf
         return freed

@@ -4,10 +4,10 @@ The executor (`tracejit.kernels.executor`) is machine code that somebody else co
 store: `install` takes a function that returns the addresses, and it is called when the first program is made.
 Calls that never block for long keep the GIL, which saves handing it over (up to 5 ms when another thread
 wants it); the others release it. A thread that holds the executor's lock never wants the GIL, so both kinds
-may wait for the lock.
+may wait for the lock. What every replay calls are builtin functions of Python, the others go through ctypes.
 
     install(loader)               # once, by tracejit.compile
-    calls().launch(instance, packed, thread)
+    calls().launch(instance, packed, thread, started)
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -42,9 +42,8 @@ class Record:
 class Calls(NamedTuple):
     """The executor's entry points (see `tracejit.kernels.executor`)."""
 
-    launch: Callable[[int, bytes, int], int]
-    begin_wait: Callable[[int, int, int, int], int]
-    wait: Callable[[int, int, int], int]
+    launch: Callable[[int, bytes, int, list[int]], int]
+    wait: Callable[[int, int, int, int, int], int]
     observe: Callable[[int, int], int]
     work: Callable[[int, int], int]
     help: Callable[[int, int], int]
@@ -109,11 +108,37 @@ def function(
     result: Any = ctypes.c_int64,
     *,
     holds_gil: bool,
-    arguments: tuple[Any, ...] = (),
 ) -> Callable[..., Any]:
-    """A C function as a Python callable; all arguments are int64 unless `arguments` says otherwise."""
+    """A C function as a Python callable; all arguments are int64."""
     prototype = ctypes.PYFUNCTYPE if holds_gil else ctypes.CFUNCTYPE
-    return prototype(result, *(arguments or (ctypes.c_int64,) * arity))(addresses[f"engine_{name}"])
+    return prototype(result, *(ctypes.c_int64,) * arity)(addresses[f"engine_{name}"])
+
+
+class _Method(ctypes.Structure):
+    """CPython's `PyMethodDef`."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_METH_FASTCALL = 0x80
+_methods: list[_Method] = []  # builtin functions refer to them
+
+
+def builtin(addresses: Mapping[str, int], name: str) -> Callable[..., Any]:
+    """An entry point that takes Python's objects (see `tracejit.kernels.python`) as a builtin function."""
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = (
+        ctypes.py_object,
+        (ctypes.POINTER(_Method), ctypes.c_void_p, ctypes.c_void_p),
+    )
+    _methods.append(_Method(name.encode(), addresses[f"engine_{name}"], _METH_FASTCALL, None))
+    function: Callable[..., Any] = make(ctypes.byref(_methods[-1]), None, None)
+    return function
 
 
 def _bind(addresses: Mapping[str, int]) -> Calls:
@@ -123,18 +148,16 @@ def _bind(addresses: Mapping[str, int]) -> Calls:
     def long(name: str, arity: int) -> Callable[..., Any]:
         return function(addresses, name, arity, holds_gil=False)
 
-    packed = (ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64)
     return Calls(
-        launch=function(addresses, "launch", 3, holds_gil=True, arguments=packed),
-        begin_wait=quick("begin_wait", 4),
-        wait=long("wait", 3),
+        launch=builtin(addresses, "launch"),
+        wait=builtin(addresses, "wait"),
         observe=quick("observe", 2),
         work=long("work", 2),
         help=long("help", 2),
         poll_host=quick("take_host", 3),
         take_host=long("take_host", 3),
         complete=quick("complete", 3, None),
-        take_finished=quick("take_finished", 1),
+        take_finished=builtin(addresses, "take_finished"),
         initialize_thread=quick("initialize_thread", 1, None),
         stop_thread=quick("stop_thread", 2, None),
         quiesce=quick("quiesce", 1, None),

@@ -24,7 +24,6 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import starmap
 from weakref import WeakValueDictionary, ref
 
 import numpy as np
@@ -121,31 +120,28 @@ class Program:
             raise ArgumentError(f"launch: expected {self._packed_bytes} packed bytes, got {len(packed)}")
         if ENGINE.words[ENGINE_FINISHED >> 3]:
             reap()
-        instance = self._take()
-        if self._has_host:
-            instance.packed = packed
-        self._start(instance, packed, keep, [] if started is None else started)
-
-    def _take(self) -> Instance:
-        try:
-            for instance in self._next:  # no call, after which an interrupt could lose it
-                return instance
-        except IndexError:
-            pass  # all are in flight
-        return self._another()
-
-    def _start(self, instance: Instance, packed: bytes, keep: object, started: list[int]) -> None:
         if config.engine == "naive":
             become_naive()
-        address, flight = instance.address, (self, instance, keep)
+        if started is None:
+            started = []
+        try:
+            for instance in self._next:  # no call, after which an interrupt could lose it
+                address = instance.address
+                break
+        except IndexError:  # all are in flight
+            instance = self._another()
+            address = instance.address
+        flight = self, instance, keep
         try:
             IN_FLIGHT[address] = flight
-            started += starmap(self._launch, ((address, packed, threads.address()),))
-            if started[0] == NEEDS_SCRATCH:
+            if self._has_host:
+                self._prepare(instance, packed, keep)
+            code = self._launch(address, packed, threads.address(), started)
+            if code == NEEDS_SCRATCH:
                 started.clear()
                 threads.current().grow()
-                started += starmap(self._launch, ((address, packed, threads.address()),))
-            if started[0] == FINISHED:
+                code = self._launch(address, packed, threads.address(), started)
+            if code == FINISHED:
                 del IN_FLIGHT[address]
                 self._free.append(instance)
             else:
@@ -153,6 +149,10 @@ class Program:
         except BaseException:
             self._go_on(flight, started)
             raise
+
+    def _prepare(self, instance: Instance, packed: bytes, keep: object) -> None:
+        """Note in an instance what Python tasks of the launch want to know."""
+        instance.packed = packed
 
     def _go_on(self, flight: tuple[Program, Instance, object], started: list[int]) -> None:
         """See to a launch that was made, or came to nothing; after an interrupt once more."""

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, Protocol
 
 from tracejit.engine.hosts import Call
 from tracejit.engine.instance import Instance
-from tracejit.engine.launches import reap
 from tracejit.engine.program import Program
 from tracejit.engine.task import FRESH, READ, Task
 from tracejit.engine.variable import Variable
@@ -60,12 +59,12 @@ def push(
     if device is not None and not str(device).startswith("cpu"):
         raise DeviceError(f"push: Python tasks run on CPU devices, got {device}")
     kept = (*reads, *writes)
-    variables = [x if type(x) is Variable else _variable(x) for x in kept]
+    variables = [x if isinstance(x, Variable) else _variable(x) for x in kept]
     frame = sys._getframe(1)
     code, line = frame.f_code, frame.f_lineno
-    call = _PushedCall(fn, variables, kept, name, code.co_filename, line, asynchronous)
-    reap()
-    _program(len(reads), len(writes)).push(call, [v.address for v in variables], priority)
+    call = _PushedCall(fn, variables, kept, name, code.co_filename, line, asynchronous, priority)
+    program = _program(len(reads), len(writes))
+    program.launch(program.pack(*program.zeros, *[v.address for v in variables]), call)
 
 
 def _variable(x: Any) -> Variable:
@@ -85,6 +84,7 @@ class _PushedCall(NamedTuple):
     filename: str
     line: int
     asynchronous: bool
+    priority: int
 
 
 class _PushProgram(Program):
@@ -94,14 +94,12 @@ class _PushProgram(Program):
         task = Task("push", None, 0, 0, 0, 1, uses=range(reads + writes), callable=_never)
         super().__init__([task], arguments=[READ] * reads + [FRESH] * writes)
         self._most = sys.maxsize  # no arena, no bound
-        self._pack = struct.Struct(f"{2 * (reads + writes)}q").pack
-        self._zeros = (0,) * (reads + writes)
+        self.pack = struct.Struct(f"{2 * (reads + writes)}q").pack
+        self.zeros = (0,) * (reads + writes)
 
-    def push(self, pushed: _PushedCall, addresses: list[int], priority: int) -> None:
-        """Start one push."""
-        instance = self._take()
-        instance.words[_PRIORITY] = priority
-        self._start(instance, self._pack(*self._zeros, *addresses), pushed, [])
+    def _prepare(self, instance: Instance, packed: bytes, keep: object) -> None:
+        assert isinstance(keep, _PushedCall)
+        instance.words[_PRIORITY] = keep.priority
 
     def call(self, task: int, instance: Instance, keep: object) -> Call:
         assert isinstance(keep, _PushedCall)

@@ -21,6 +21,7 @@ from tracejit.engine.machine import ORDERED, spare_processors, spin_time
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.errors import ArgumentError
 from tracejit.kernels.executor_layout import (
+    AGAIN,
     ALL,
     ENGINE_OLDEST,
     ENGINE_SPIN,
@@ -107,17 +108,24 @@ def block(kind: int, place: int) -> None:
     """Wait for the record at `place` as `kind` says (WRITTEN, UNUSED, LAUNCH, ALL), and help meanwhile."""
     if kind == ALL and ORDERED and ENGINE.words[ENGINE_OLDEST >> 3] == 0:
         return  # what this thread has launched has ended
-    thread, calls = current(), native.calls()
-    if calls.begin_wait(ENGINE.address, thread.address, kind, place):
-        return
+    thread, wait = current(), native.calls().wait
     thread.busy = True
     try:
-        with thread.while_blocked():
-            while (code := calls.wait(ENGINE.address, thread.address, SLICE)) != 1:
-                if code < 0:
-                    thread.grow()
+        first = SLICE if thread.while_blocked is contextlib.nullcontext else 0
+        code = wait(ENGINE.address, thread.address, kind, place, first)
+        if code != 1:
+            with thread.while_blocked():
+                _wait_on(thread, code)
     finally:
         thread.busy = False
+
+
+def _wait_on(thread: Thread, code: int) -> None:
+    """Wait until what `thread` waits for has come; `code`: what the wait so far gave."""
+    while code != 1:
+        if code < 0:
+            thread.grow()
+        code = native.calls().wait(ENGINE.address, thread.address, AGAIN, 0, SLICE)
 
 
 def help_out() -> None:

@@ -58,6 +58,16 @@ def _more() -> None:
         _free.extend(places)
 
 
+def new_place() -> list[Any]:
+    """A place of which nobody makes a `Variable`; a call of its last item gives it back."""
+    while True:
+        try:
+            for place in _take:
+                return place
+        except IndexError:
+            _more()
+
+
 class Variable:
     """A name for ordering. `address` is its native record, which launches take.
 

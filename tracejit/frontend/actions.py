@@ -27,6 +27,7 @@ from tracejit.frontend.recording import Number, Window
 from tracejit.frontend.replay import Source, disjoint, release
 from tracejit.frontend.results import Results
 from tracejit.frontend.slots import Whole
+from tracejit.frontend.storage import interned
 from tracejit.frontend.surroundings import Surroundings
 from tracejit.frontend.trace import Trace
 from tracejit.ir.graph import Graph
@@ -51,15 +52,15 @@ def emit(
     names = [name for _storage, name in arguments.storages]
     _check_distinct(names, arguments, surroundings, results)
     source.names.update(
-        allocate=engine.pool.allocate, Variable=engine.Variable, wait=engine.wait, release=release,
+        wait=engine.wait, release=release,
         launch=check.launcher(schedule, graph), pack=schedule.pack.pack, succeeded=engine.succeeded,
         FINISHED=engine.FINISHED,
     )  # fmt: skip
     actions += [f"if {name}.recording is not None: release({name})" for name in names]
     actions += [f"{name} = {expression}" for name, expression in arguments.copies]
     for storage, name in results.names.items():
-        kind = source.constant(storage.type)
-        actions.append(f"{name} = Storage({kind}, allocate({storage.type.nbytes}), Variable())")
+        kind, shelf = source.constant(interned(storage.type)), engine.pool.shelf(storage.type.nbytes)
+        actions.append(f"{name} = Storage({kind}, {source.constant(shelf)}.take())")
     actions += results.values
     values, variables, keep = _bindings(trace, arguments, results)
     packed, held = f"pack({', '.join(values + variables)})", "".join(f"{k}, " for k in keep)

@@ -187,12 +187,8 @@ class Arguments:
         low, high = view.span()
         item = storage.type.dtype.itemsize
         shape = view.shape if view.is_contiguous() else (high - low,)
-        window = Storage(
-            ArrayType(shape, storage.type.dtype, storage.type.device),
-            storage.buffer,
-            storage.variable,
-            storage.address + low * item,
-        )
+        type = ArrayType(shape, storage.type.dtype, storage.type.device)
+        window = Storage.at(storage.address + low * item, type, storage.buffer, storage.variable)
         window.shared = storage.shared
         self.trace.parents[window] = storage
         offset = self.source.bind(f"{variable}._view.offset - {view.offset - low}", "o")

@@ -169,15 +169,6 @@ def _arranged(
 # -- DLPack --------------------------------------------------------------------------------------------------
 
 
-class Foreign:
-    """Memory that another library owns: what a storage needs to know of it, and the owner, kept alive."""
-
-    __slots__ = ("__weakref__", "address", "owner")
-
-    def __init__(self, address: int, owner: object):
-        self.address, self.owner = address, owner
-
-
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> NDArray:
     """An array on the memory of `x`, which may be anything that speaks DLPack (NumPy, PyTorch, JAX, ...).
 
@@ -226,6 +217,6 @@ def _on(array: np.ndarray) -> Any:
     low, high = view.span()
     shape = array.shape if view.is_contiguous() else (high - low,)
     address = array.__array_interface__["data"][0] + low * array.itemsize
-    storage = Storage(ArrayType(shape, array.dtype), Foreign(address, array), engine.Variable())
+    storage = Storage.at(address, ArrayType(shape, array.dtype), array, engine.Variable())
     storage.shared = True
     return ArrayCore.new(storage, View(view.offset - low, view.shape, view.strides))

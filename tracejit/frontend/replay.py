@@ -39,7 +39,7 @@ import numpy as np
 
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.number import source_of
-from tracejit.frontend.storage import Storage
+from tracejit.frontend.storage import Storage, interned
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 
@@ -186,7 +186,7 @@ class Source:
                 f"{seen}.strides == {self.constant(view.strides)} and {seen}.writable is {view.writable}"
             )
         else:
-            t, v = self.constant(type), self.constant(view)
+            t, v = self.constant(interned(type)), self.constant(view)
             self.line(f"if {storage}.type is not {t} and not is_block({storage}, {t}): return MISS")
             self.line(f"if {variable}._view is not {v}:")
             self.line(f"    if {variable}._view != {v}: return MISS")

@@ -5,8 +5,9 @@ any of them rebinds what the storage holds; its address, once it has one, never 
 
 States of a storage:
 - *pending*:      no buffer yet; it holds the value `pending` of the recording `recording`, which created it.
-- *materialised*: a buffer and an engine variable. `recording` is the eager recording that has touched it and
-                  is not flushed yet (then its newest content may be a value there), or None.
+- *materialised*: a buffer and an engine variable, mostly one object. `recording` is the eager recording that
+                  has touched it and is not flushed yet (then its newest content may be a value there), or
+                  None.
 
 A storage that NumPy computed (`Storage.on`) is materialised too, but takes its address and its variable only
 when somebody first asks for them: most small results are used by NumPy again, or dropped, before that. Until
@@ -58,21 +59,26 @@ class Storage:
         "variable",
     )
     address: int
+    buffer: Any
     variable: Any
 
-    def __init__(
-        self, type: ArrayType, buffer: Any = None, variable: Any = None, address: int | None = None
-    ) -> None:
+    def __init__(self, type: ArrayType, buffer: engine.Buffer | None = None) -> None:
         self.type = type
-        self.buffer = buffer
-        self.address = address if address is not None else buffer.address if buffer is not None else 0
-        self.variable = variable
+        self.buffer = self.variable = buffer
+        self.address = 0 if buffer is None else buffer.memory
         self.recording: Recording | None = None
         self.pending: Value | None = None
         self.shared = False
         self.made_at: str | None = None
         self.untouched = False
         self._elements: np.ndarray | None = None
+
+    @staticmethod
+    def at(address: int, type: ArrayType, owner: object, variable: engine.Variable) -> Storage:
+        """A storage on memory that `owner` keeps and `variable` orders."""
+        storage = Storage(type)
+        storage.address, storage.buffer, storage.variable = address, owner, variable
+        return storage
 
     @staticmethod
     def on(array: np.ndarray) -> Storage:
@@ -98,9 +104,8 @@ class Storage:
 
     def materialise(self) -> None:
         """Give a pending storage its memory and its engine variable."""
-        self.buffer = engine.pool.allocate(self.type.nbytes)
-        self.address = self.buffer.address
-        self.variable = engine.Variable()
+        self.buffer = self.variable = engine.pool.allocate(self.type.nbytes)
+        self.address = self.buffer.memory
         self.pending = self.recording = None
 
     def memory(self) -> np.ndarray:
@@ -125,13 +130,16 @@ class Storage:
 
 def type_of(array: np.ndarray) -> ArrayType:
     """The type of a NumPy array on ``cpu:0``; equal ones are one object, mostly."""
-    key = array.shape, array.dtype
-    found = _types.get(key)
-    if found is None:
-        if len(_types) >= TYPES:
-            _types.clear()
-        found = _types[key] = ArrayType(array.shape, array.dtype, CPU)
-    return found
+    return _types.get((array.shape, array.dtype)) or interned(ArrayType(array.shape, array.dtype, CPU))
+
+
+def interned(type: ArrayType) -> ArrayType:
+    """One object for equal types, mostly: replays compare them by identity first."""
+    if type.device != CPU:
+        return type
+    if len(_types) >= TYPES:
+        _types.clear()
+    return _types.setdefault((type.shape, type.dtype), type)
 
 
 class _Memory:
