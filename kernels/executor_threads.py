@@ -32,7 +32,7 @@ from tracejit.kernels.executor_layout import (
     THREAD_TIME,
 )
 from tracejit.kernels.memory import I64, external, load_acquire, pause, store_release
-from tracejit.kernels.target import subroutine as native
+from tracejit.kernels.target import word_subroutine as native
 
 BILLION = 1_000_000_000
 REALTIME = 0  # the clock of pthread_cond_timedwait

@@ -17,7 +17,7 @@ from numba.types import int32, int64, void
 
 from tracejit.kernels.executor_threads import get
 from tracejit.kernels.memory import external
-from tracejit.kernels.target import subroutine as native
+from tracejit.kernels.target import word_subroutine as native
 
 RAISED = 0
 

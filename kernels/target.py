@@ -267,6 +267,14 @@ class Subroutine(dispatcher.Dispatcher):
         raise TypeError(f"{self.py_func.__name__} can only be called from kernels")
 
 
+class WordSubroutine(Subroutine):
+    """A function of int64 words that kernels call. Numba would compile it again for each constant argument."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """As of a call with words."""
+        return super().get_call_template([types.int64] * len(args), kws)
+
+
 target_registry[NAME] = Kernels
 dispatcher_registry[Kernels] = Subroutine
 
@@ -274,6 +282,11 @@ dispatcher_registry[Kernels] = Subroutine
 def subroutine(function: Callable[..., Any]) -> Subroutine:
     """Declare a function that kernels call; its arguments may be anything that Numba can type."""
     return Subroutine(function, targetoptions=FLAGS, pipeline_class=Compiler)
+
+
+def word_subroutine(function: Callable[..., Any]) -> Subroutine:
+    """Declare a function that kernels call with int64 words; it is compiled once, whatever they are."""
+    return WordSubroutine(function, targetoptions=FLAGS, pipeline_class=Compiler)
 
 
 @global_compiler_lock
