@@ -268,7 +268,7 @@ class Subroutine(dispatcher.Dispatcher):
 
 
 class WordSubroutine(Subroutine):
-    """A function of int64 words that kernels call. Numba would compile it again for each constant argument."""
+    """A function of int64 words. Numba would compile it again for each constant that is an argument."""
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """As of a call with words."""
