@@ -74,12 +74,12 @@ from tracejit.kernels.memory import store_release
 from tracejit.kernels.python import (
     BUILTIN,
     RAISED,
-    append,
     argument,
     bad_arguments,
     content,
     error_occurred,
     integer,
+    noted,
     object_of,
     release_gil,
     take_gil,
@@ -142,17 +142,15 @@ def observe(engine, variable):
 
 
 def launch_builtin(module, arguments, count):
-    """``launch(instance, packed, thread, started)``: `packed` is a bytes object; the code that is returned is
-    appended to the list `started`, too, where it is found if an interrupt comes with the return.
+    """``launch(instance, packed, thread, started)``: `packed` is a bytes object; the code is appended to the
+    list `started`.
     """
     if count != 4:
         return bad_arguments()
     instance, packed, thread = integer(arguments, 0), content(arguments, 1), integer(arguments, 2)
     if error_occurred() != 0:
         return RAISED
-    code = object_of(launch(instance, packed, thread))
-    append(argument(arguments, 3), code)
-    return code if error_occurred() == 0 else RAISED
+    return noted(object_of(launch(instance, packed, thread)), argument(arguments, 3))
 
 
 def wait_builtin(module, arguments, count):
@@ -176,8 +174,10 @@ def wait_builtin(module, arguments, count):
 
 
 def take_finished_builtin(module, arguments, count):
-    """``take_finished(engine)``: the list of instances that have finished since the last call."""
-    if count != 1:
+    """``take_finished(engine, lists)``: the list of instances that have finished since the last call, as the
+    address of the first one, which is appended to `lists`.
+    """
+    if count != 2:
         return bad_arguments()
     engine = integer(arguments, 0)
     if error_occurred() != 0:
@@ -186,7 +186,7 @@ def take_finished_builtin(module, arguments, count):
     first = get(engine, ENGINE_FINISHED)
     put(engine, ENGINE_FINISHED, 0)
     unlock(engine)
-    return object_of(first)
+    return noted(object_of(first), argument(arguments, 1))
 
 
 # --- Python tasks -------------------------------------------------------------------------------------------

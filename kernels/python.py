@@ -53,6 +53,15 @@ def content(arguments, index):
 
 
 @native
+def noted(result, results):
+    """Return `result`, which is appended to the list `results`, too: there it is found if an interrupt comes
+    with the return.
+    """
+    append(results, result)
+    return result if error_occurred() == 0 else RAISED
+
+
+@native
 def bad_arguments():
     """Raise a `TypeError`: arguments are missing, or there are too many."""
     bad_argument()

@@ -299,4 +299,4 @@ def test_a_native_call_notes_what_it_returns():
     with pytest.raises(TypeError):
         native.calls().wait(1, 2, 3)
     with pytest.raises(TypeError):
-        native.calls().take_finished("engine")
+        native.calls().take_finished("engine", [])

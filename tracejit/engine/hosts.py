@@ -167,7 +167,8 @@ def settle(*, expect_host: bool = False) -> None:
     if config.engine == "naive":
         run_here()
     else:
-        workers.ensure()
+        if not workers.complete:
+            workers.ensure()
         if expect_host or ENGINE.words[ENGINE_HOST_READY >> 3]:
             hosts.ensure()
 

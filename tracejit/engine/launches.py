@@ -11,9 +11,7 @@ can be found again inside that very call (`_ended`, and `Program.launch`), and e
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from itertools import starmap
 from typing import Any, Protocol
 
 from tracejit.engine import failures, native
@@ -44,7 +42,7 @@ class Launcher(Protocol):
 IN_FLIGHT: dict[int, tuple[Launcher, Record, object]] = {}
 """By address of the instance: its program, the instance, what it keeps."""
 
-_ended: deque[int] = deque()
+_ended: list[int] = []
 """Lists of ended launches that nobody has looked at yet: the address of the first instance of each, or 0."""
 
 _take = iter(_ended.pop, None)
@@ -53,7 +51,7 @@ _take = iter(_ended.pop, None)
 def reap() -> None:
     """Forget the launches that have ended."""
     if ENGINE.words[ENGINE_FINISHED >> 3]:
-        _ended.extend(starmap(native.calls().take_finished, ((ENGINE.address,),)))
+        native.calls().take_finished(ENGINE.address, _ended)
     elif not _ended:
         return
     address = 0
@@ -62,12 +60,15 @@ def reap() -> None:
             while address:
                 program, instance, keep = IN_FLIGHT[address]
                 following = instance.words[INSTANCE_NEXT_FINISHED >> 3]
-                note_failure(program, instance)
+                if instance.words[INSTANCE_ERROR >> 3]:
+                    note_failure(program, instance)
                 del IN_FLIGHT[address], keep
                 address = following
                 program.recycle(instance)
+            if not _ended:
+                return
     except IndexError:
-        return  # no list is left
+        return  # another thread has taken the last list
     except BaseException:
         _ended.append(address)
         raise

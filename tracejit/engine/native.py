@@ -50,7 +50,7 @@ class Calls(NamedTuple):
     poll_host: Callable[[int, int, int], int]
     take_host: Callable[[int, int, int], int]
     complete: Callable[[int, int, int], None]
-    take_finished: Callable[[int], int]
+    take_finished: Callable[[int, list[int]], int]
     initialize_thread: Callable[[int], None]
     stop_thread: Callable[[int, int], None]
     quiesce: Callable[[int], None]

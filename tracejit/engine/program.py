@@ -185,10 +185,11 @@ class Program:
 
     def _too_many(self, more: int) -> bool:
         """Whether there are as many instances as there may be, and `more`. Interrupts may have lost some."""
-        if len(self._instances) < self._most + more:
-            return False
-        self._instances = [instance for instance in self._instances if instance() is not None]
-        return len(self._instances) >= self._most + more
+        with LOCK:
+            if len(self._instances) < self._most + more:
+                return False
+            self._instances = [instance for instance in self._instances if instance() is not None]
+            return len(self._instances) >= self._most + more
 
     def _oldest(self) -> Record | None:
         """The oldest launch of this program that has not ended."""
@@ -199,9 +200,8 @@ class Program:
 
     def recycle(self, instance: Instance) -> None:
         """Take back an instance whose launch has ended; the engine calls this."""
-        with LOCK:
-            if not self._too_many(1):
-                self._free.append(instance)
+        if len(self._instances) <= self._most or not self._too_many(1):
+            self._free.append(instance)
 
     def describe(self, task: int, status: int, instance: Instance) -> Callable[[], BaseException]:
         """How to make the exception for a failed task; the engine calls this."""

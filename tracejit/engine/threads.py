@@ -141,6 +141,7 @@ class Workers:
     def __init__(self) -> None:
         self._running: list[tuple[Thread, threading.Thread]] = []
         self._count: int | None = None
+        self.complete = False  # all of them run
 
     @property
     def count(self) -> int:
@@ -162,6 +163,7 @@ class Workers:
 
     def _tell(self) -> None:
         """Tell the executor how many workers run."""
+        self.complete = 0 < self.count == len(self._running)
         ENGINE.words[ENGINE_WORKERS >> 3] = len(self._running)
         ENGINE.words[ENGINE_SPIN >> 3] = spin_time(len(self._running))
 
