@@ -4,7 +4,7 @@ Written over lanes like the scalar functions (see `tracejit.kernels.lane`). `add
 `multiply_reassoc` alone carry flags: LLVM may reorder these additions and so use vectors; nan and
 infinities keep their meaning.
 
-    total = add_reassoc(total, x)                       # inside a block of at most 1024 elements
+    total = add_reassoc(total, x)                       # inside a block
     error = error + sum_error(total, block)             # what the addition on the next line rounds off
     total = total + block
 

@@ -3,8 +3,8 @@
 One function for each orientation writes the loops over units; `_Kernel` writes what they share. Rules that
 keep the innermost loop fast: it is a bare ``for i in independent(a, b)``, as a round writes nothing that
 another one reads (buffers are disjoint, or the same and indexed alike); everything that does not change
-along it stands before it; there is one pointer for each buffer; sums of floats run in blocks of at most 1024
-elements whose additions may be reordered, and the blocks add up in float64 (float32) or with compensation
+along it stands before it; there is one pointer for each buffer; sums of floats run in blocks of SUMMED
+elements, whose additions may be reordered, and the blocks add up in float64 (float32) or with compensation
 (float64).
 """
 
@@ -29,6 +29,11 @@ from tracejit.codegen.text import (
 
 FINAL = {"load", "index", "apply", "recall", "store", "stream"}
 """Kinds of steps of a loop that only finishes a row: it adds nothing up and cannot fail."""
+
+SUMMED = 4096
+"""Elements of a block of a sum: 64 for each lane of the four vectors that a processor with AVX-512 adds to.
+The end of a block, where the lanes come together, takes as long as 250 elements.
+"""
 
 TILES_AHEAD = 2
 """Which of the next far tiles is asked for: not the mirror image, which comes next and is there already."""
@@ -273,10 +278,11 @@ class _Kernel(Source):
         if not sums and not streams:
             self.bare_loop(inside, first, last)
             return
-        with self.block(f"for start in range({first}, {last}, {BLOCK}):"):
+        size = BLOCK if streams else SUMMED
+        with self.block(f"for start in range({first}, {last}, {size}):"):
             for step in sums:
                 self.line(f"b{step.position} = {identity('sum', self.use_type(step.dtype))}")
-            self.line(f"stop = min(start + {BLOCK}, {last})")
+            self.line(f"stop = min(start + {size}, {last})")
             self.bare_loop(inside, "start", "stop")
             for step in sums:
                 self.add_block(step)

@@ -27,9 +27,7 @@ from typing import Any, NamedTuple, Self
 from tracejit.ir.view import View
 
 BLOCK = 1024
-"""Elements along the lane that a kernel takes at a time where it adds floats, which it may do in any order
-within a block, or streams.
-"""
+"""Elements along the lane that a kernel takes at a time where it streams."""
 
 
 class Address(NamedTuple):

@@ -3,16 +3,22 @@ replayed."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 
-class Retrace(NamedTuple):
-    """The nearest signature known before, and what differs: (path, old, new)."""
+class Retrace:
+    """Why none of the signatures known before served for a call. Nobody looks for that until somebody asks."""
 
-    signature: int
-    differences: tuple[tuple[str, str, str], ...]
+    def __init__(self, facts: dict[str, str], known: Sequence[dict[str, str]]) -> None:
+        self._facts, self._known = facts, known
+
+    @functools.cached_property
+    def differences(self) -> list[tuple[str, str, str]]:
+        """What differs from the nearest of them: (path, old, new)."""
+        return min((_differences(known, self._facts) for known in self._known), key=len)
 
     def __str__(self) -> str:
         shown = [f"{path}: {old} -> {new}" for path, old, new in self.differences[:4]]
@@ -21,12 +27,8 @@ class Retrace(NamedTuple):
 
 
 def reason(entry: Any, known: Sequence[Any]) -> Retrace | None:
-    """Why none of the `known` signatures served for `entry`: the difference to the nearest."""
-    if not known:
-        return None
-    candidates = [(_differences(k.facts, entry.facts), i) for i, k in enumerate(known)]
-    differences, index = min(candidates, key=lambda c: len(c[0]))
-    return Retrace(len(known) - index, tuple(differences))
+    """Why none of the `known` signatures served for `entry`, if there were any."""
+    return Retrace(entry.facts, [other.facts for other in known]) if known else None
 
 
 def _differences(old: dict[str, str], new: dict[str, str]) -> list[tuple[str, str, str]]:
@@ -36,7 +38,7 @@ def _differences(old: dict[str, str], new: dict[str, str]) -> list[tuple[str, st
 
 def announce(name: str, retrace: Retrace) -> None:
     """Say on stderr that `name` retraced (`TRACEJIT_EXPLAIN=1`)."""
-    sys.stderr.write(f"tracejit: {name} retraced: {retrace or 'nothing that is shown differs'}\n")
+    sys.stderr.write(f"tracejit: {name} retraced: {str(retrace) or 'nothing that is shown differs'}\n")
 
 
 def report(name: str, entries: Sequence[Any], retraces: Sequence[Retrace], dropped: int) -> str:
