@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Retrace:
-    """Why none of the signatures known before served for a call. Nobody looks for that until somebody asks."""
+    """Why none of the signatures known before served for a call. It is found when somebody asks."""
 
     def __init__(self, facts: dict[str, str], known: Sequence[dict[str, str]]) -> None:
         self._facts, self._known = facts, known
