@@ -91,6 +91,53 @@ def test_trimming_gives_variables_back():
     assert len(variable._free) == before + 10
 
 
+def put_back(pool, arena):
+    pool.idle[arena.number] = arena
+
+
+def test_an_arena_is_lent_to_one_at_a_time():
+    pool = Pool()
+    first, second = pool.borrow(1000), pool.borrow(1000)
+    assert not ranges_overlap(first, second)
+    assert first.nbytes >= 1000
+    put_back(pool, first)
+    assert pool.borrow(900) is first
+
+
+def ranges_overlap(a, b):
+    return a.memory < b.memory + b.nbytes and b.memory < a.memory + a.nbytes
+
+
+def test_the_smallest_arena_is_lent_that_is_large_enough_and_not_much_too_large():
+    pool = Pool()
+    arenas = {size: pool.borrow(size) for size in (1 << 10, 1 << 12, 1 << 14)}
+    for arena in arenas.values():
+        put_back(pool, arena)
+    assert pool.borrow(3000) is arenas[1 << 12]
+    assert pool.borrow(3000) not in arenas.values()  # 2 ** 14 is more than four times as much
+    assert arenas[1 << 14].number in pool.idle
+
+
+def test_a_larger_arena_takes_the_place_of_those_it_could_have_been():
+    pool = Pool()
+    tiny, small = pool.borrow(64), pool.borrow(1000)
+    put_back(pool, tiny)
+    put_back(pool, small)
+    del small
+    large = pool.borrow(3000)
+    assert list(pool.idle.values()) == [tiny]
+    assert pool.statistics().in_use == large.nbytes
+
+
+def test_idle_arenas_are_unused_memory():
+    pool = Pool()
+    put_back(pool, pool.borrow(1 << 20))
+    assert pool.statistics().cached == 1 << 20
+    assert pool.trim() == 1 << 20
+    assert pool.idle == {}
+    assert pool.statistics().cached == 0
+
+
 def test_no_memory_is_an_error_and_loses_nothing():
     pool = Pool()
     kept = pool.allocate(100)

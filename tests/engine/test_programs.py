@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import struct
+import threading
 import time
 import weakref
 
@@ -25,7 +26,7 @@ from tracejit.engine import (
     Variable,
     native,
 )
-from tracejit.errors import ArgumentError
+from tracejit.errors import ArgumentError, EngineError
 
 BIG = 1 << 30
 
@@ -300,3 +301,66 @@ def test_a_native_call_notes_what_it_returns():
         native.calls().wait(1, 2, 3)
     with pytest.raises(TypeError):
         native.calls().take_finished("engine", [])
+
+
+def filling(size):
+    """A program that fills an arena of `size` words from a number, and reads the last word."""
+    tasks = [task("fill", 0, units=size, chunk=64, cost=BIG), task("mix", 3, after=(0,), uses=(0,), cost=BIG)]
+    patches = [(0, ARENA, 0), (2, 1, 0), (3, 0, 0), (4, ARENA, 8 * (size - 1))]
+    return Program(
+        tasks, [0] * 6, patches, arena_bytes=8 * size, scratch_bytes=64 * 8, arguments=[WRITE, NUMBER]
+    )
+
+
+def test_programs_share_an_arena_unless_they_run_at_the_same_time():
+    """Many programs of different sizes, launched from three threads with and without waiting in between."""
+    programs = [(size, filling(size)) for size in (64, 100, 200, 400, 640, 1600)]
+
+    def use(seed, results):
+        rng = np.random.default_rng(seed)
+        for _ in range(300):
+            size, program = programs[rng.integers(len(programs))]
+            memory, variable, number = np.zeros(1, np.int64), Variable(), int(rng.integers(1000))
+            program.launch(pack((memory.ctypes.data, variable), (number, None)), (memory, variable))
+            results.append((memory, (number + size - 1) * 7))
+            if rng.random() < 0.3:
+                engine.wait(variable)
+
+    results = [[] for _ in range(3)]
+    threads = [threading.Thread(target=use, args=(seed, found)) for seed, found in enumerate(results)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    engine.wait_all()
+    assert all(memory[0] == expected for found in results for memory, expected in found)
+    assert sum(len(found) for found in results) == 900
+
+
+def test_programs_that_run_one_after_the_other_have_one_arena():
+    engine.wait_all()
+    engine.pool.trim()
+    programs = [filling(size) for size in (1000, 1500, 2000, 1200)]
+    for program in programs * 3:
+        memory, variable = np.zeros(1, np.int64), Variable()
+        program.launch(pack((memory.ctypes.data, variable), (5, None)), (memory, variable))
+        engine.wait(variable)
+    assert [arena.nbytes for arena in engine.pool.idle.values()] == [8 * 2048]
+
+
+def test_an_arena_comes_back_when_a_launch_has_failed():
+    engine.wait_all()
+    engine.pool.trim()
+    values, variable = np.array([-1]), Variable()
+    for cost in (0, BIG):
+        failing = Program(
+            [task("check", units=1, uses=(0,), cost=cost, can_fail=True)],
+            [0, 0, 0],
+            [(0, ARENA, 0), (1, 0, 0)],
+            arena_bytes=64,
+            arguments=[READ],
+        )
+        failing.launch(pack((values.ctypes.data, variable)), (values, variable))
+        with pytest.raises(EngineError):
+            engine.wait_all()
+        assert len(engine.pool.idle) == 1

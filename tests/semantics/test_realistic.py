@@ -567,3 +567,30 @@ def test_a_new_batch_size_retraces_and_shares_kernels(rows):
         close(step(tj.asarray(x), w), n * np.tanh(np.full(4, 1.5)))
     replayed(step, 5, traces=3)
     assert len({k.key for s in step.schedules() for k in s.kernels}) == 1
+
+
+@pytest.mark.parametrize("sizes", [range(100, 900, 100), range(800, 0, -100)])
+def test_signatures_share_internal_memory(sizes):
+    """As executors of different batch sizes do in MXNet."""
+
+    @tj.jit
+    def step(x, w):
+        h = tj.tanh(x @ w)
+        return (h @ w.T - x).sum()
+
+    w = tj.asarray(np.full((64, 64), 0.01, np.float32))
+    tj.wait_all()
+    tj.engine.pool.trim()
+    totals = []
+    for size in sizes:
+        totals.append(float(step(tj.ones((size, 64)), w)))
+    planned = [schedule.planned_bytes for schedule in step.schedules()]
+    assert len(set(planned)) == len(sizes)
+    idle = sum(arena.nbytes for arena in tj.engine.pool.idle.values())
+    assert idle < 1.5 * max(planned) < sum(planned)
+    np.testing.assert_allclose(totals, [sum_of_errors(n) for n in sizes], rtol=1e-3)
+
+
+def sum_of_errors(rows):
+    x, w = np.ones((rows, 64)), np.full((64, 64), 0.01)
+    return (np.tanh(x @ w) @ w.T - x).sum()

@@ -30,9 +30,9 @@ from tracejit.codegen.text import (
 FINAL = {"load", "index", "apply", "recall", "store", "stream"}
 """Kinds of steps of a loop that only finishes a row: it adds nothing up and cannot fail."""
 
-SUMMED = 4096
-"""Elements of a block of a sum: 64 for each lane of the four vectors that a processor with AVX-512 adds to.
-The end of a block, where the lanes come together, takes as long as 250 elements.
+SUMMED = 2048
+"""Elements of a block of a sum: 32 for each lane of the four vectors that a processor with AVX-512 adds to.
+The end of a block, where the lanes come together, takes as long as 250 elements; longer ones are less exact.
 """
 
 TILES_AHEAD = 2

@@ -2,7 +2,8 @@
 
 A `Plan` is what all instances of a program share: who comes after whom and who uses what, as lists in native
 memory, and the *image* of an instance with the places where its own addresses belong. An `Instance` is a copy
-of the image at its own address, with an arena of its own.
+of the image at its own address. While it is in flight it has an arena, whose address is in its blocks; the
+next time it gets the same one, unless somebody else has that.
 
     header | tasks | requests | argument blocks
 """
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tracejit.engine.memory import pool
+from tracejit.engine.memory import Arena, pool
 from tracejit.engine.native import ENGINE, Record
 from tracejit.engine.task import ARENA, Task
 from tracejit.kernels import executor_layout as layout
@@ -132,7 +133,7 @@ def _native_lists(lists: Iterable[Iterable[int]]) -> tuple[Record, list[List]]:
 class Instance(Record):
     """The native records of one launch at a time."""
 
-    __slots__ = ("__weakref__", "_arena", "_plan", "block", "packed")
+    __slots__ = ("__weakref__", "_arena", "_number", "_plan", "block", "packed")
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan.image.nbytes)
@@ -142,6 +143,22 @@ class Instance(Record):
         words = np.frombuffer(self.words, np.int64)
         words[:] = plan.image
         words[plan.own] += self.address
-        if plan.arena_bytes:
-            self._arena = pool.allocate(plan.arena_bytes)
-            words[plan.arena_words] = self._arena.memory + plan.arena_addends
+        self._arena: Arena | None = None
+        self._number = 0  # of the arena whose address is in the blocks
+
+    def borrow(self) -> None:
+        """Get an arena."""
+        arena = pool.idle.pop(self._number, None)
+        if arena is None:
+            plan = self._plan
+            arena = pool.borrow(plan.arena_bytes)
+            np.frombuffer(self.words, np.int64)[plan.arena_words] = arena.memory + plan.arena_addends
+            self._number = arena.number
+        self._arena = arena
+
+    def give_back(self) -> None:
+        """Give the arena back, if there is one."""
+        arena = self._arena
+        if arena is not None:
+            self._arena = None
+            pool.idle[arena.number] = arena

@@ -8,6 +8,9 @@ fifth is unused; above LARGE to 32, so at most a thirtieth.
     buffer = pool.allocate(1000)      # 1000 bytes at buffer.memory; wait(buffer)
     buffer = pool.shelf(1000).take()  # the same, for who wants many of one size
 
+An arena, the internal memory of a launch, is lent. Programs that do not run at the same time share one, as
+executors of different batch sizes do in MXNet; a program gets the one it had before if nobody else has it.
+
 A block is taken and given back as `variable` does it with the words of a variable, and for the same reason:
 an interrupt loses no memory, nor does it get lost itself.
 """
@@ -15,6 +18,7 @@ an interrupt loses no memory, nor does it get lost itself.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,6 +47,11 @@ walks together would otherwise compete for the same few lines of the caches.
 CACHE_LIMIT = (
     1 << 30
 )  # bytes that may lie unused before a further request to the system gives them back first
+
+ROOMY = 4
+"""How many times too large an arena may be for who borrows it: who needs all of it may come meanwhile, and
+then needs another one as large.
+"""
 
 Block = list[Any]
 """The words of a variable, their address, the aligned address of the memory, what owns the memory and the
@@ -118,11 +127,25 @@ class Shelf:
             self.blocks.appendleft(block)  # a launch that did not keep it still uses it
 
 
+class Arena:
+    """Memory at the address `memory` that one launch at a time borrows. No two arenas have one `number`."""
+
+    __slots__ = ("_buffer", "memory", "nbytes", "number")
+
+    def __init__(self, buffer: Buffer, nbytes: int) -> None:
+        self._buffer, self.memory, self.nbytes = buffer, buffer.memory, nbytes
+        self.number = next(_numbers)
+
+
+_numbers = itertools.count(1)
+
+
 class Pool:
-    """Buffers by size class."""
+    """Buffers by size class, and arenas. `idle`: those that nobody has, by their numbers."""
 
     def __init__(self) -> None:
         self._shelves: dict[int, Shelf] = {}
+        self.idle: dict[int, Arena] = {}
         self._owned = 0
         self._allocations = 0
 
@@ -137,6 +160,21 @@ class Pool:
         size = size_class(nbytes)
         shelf = self._shelves.get(size)
         return self._shelves.setdefault(size, Shelf(self, size)) if shelf is None else shelf
+
+    def borrow(self, nbytes: int) -> Arena:
+        """An arena of at least `nbytes` bytes that nobody has, until it is put among those again.
+
+        A new one takes the place of idle ones that are too small, but could have been it otherwise.
+        """
+        with LOCK:
+            for arena in sorted(self.idle.values(), key=lambda arena: arena.nbytes):
+                if nbytes <= arena.nbytes <= ROOMY * nbytes:
+                    mine = self.idle.pop(arena.number, None)
+                    if mine is not None:
+                        return mine
+                elif arena.nbytes < nbytes <= ROOMY * arena.nbytes:
+                    self.idle.pop(arena.number, None)
+        return Arena(self.allocate(nbytes), size_class(nbytes))
 
     def add(self, shelf: Shelf) -> None:
         """Put a new block on `shelf`."""
@@ -165,12 +203,14 @@ class Pool:
             shelf.blocks.append(block)
 
     def _cached(self) -> int:
-        return sum(size * len(shelf.blocks) for size, shelf in list(self._shelves.items()))
+        blocks = sum(size * len(shelf.blocks) for size, shelf in list(self._shelves.items()))
+        return blocks + sum(arena.nbytes for arena in list(self.idle.values()))
 
     def trim(self) -> int:
         """Give all unused memory back to the system; how many bytes that were."""
         freed = 0
         with LOCK:
+            self.idle.clear()
             for size, shelf in list(self._shelves.items()):
                 try:
                     for block in shelf:

@@ -1,7 +1,7 @@
 """Programs: static graphs of tasks that are launched over and over.
 
 A program is prepared once: its tasks, who comes after whom, who uses which argument, and the argument blocks
-that its kernels read. A launch takes an *instance* (a copy of all this with an arena of its own), writes the
+that its kernels read. A launch takes an *instance* (a copy of all this) and an arena, writes the
 addresses and numbers of this call into the blocks and hands it to the executor: one native call, whatever the
 number of tasks.
 
@@ -66,8 +66,8 @@ class Program:
     template:       the argument blocks of all tasks, one after the other, as int64 slots
     patches:        (slot, argument, addend): the launch's value of the argument plus `addend` goes to the
                     slot;
-                    (slot, ARENA, addend): the address of the instance's arena plus `addend`
-    arena_bytes:    memory that each launch has for itself
+                    (slot, ARENA, addend): the address of the launch's arena plus `addend`
+    arena_bytes:    memory that each launch has for itself while it runs
     scratch_bytes:  memory that each thread has for itself while it runs a chunk
     arguments:      mode of each argument
     on_error:       makes the exception when a kernel returns a nonzero status: ``on_error(task_index, status,
@@ -100,7 +100,7 @@ class Program:
         self._plan.image[INSTANCE_SCRATCH // 8] = scratch_bytes
         self._plan.image[INSTANCE_SMALL // 8] = small
         PROGRAMS[number] = self
-        self._packed_bytes = 16 * len(arguments)
+        self._packed_bytes, self._arena_bytes = 16 * len(arguments), arena_bytes
         self._most = max(1, min(MOST_INSTANCES, LOOK_AHEAD // max(1, arena_bytes)))
         self._instances: list[ref[Instance]] = []  # all there are, and some that are gone
         self._free: deque[Instance] = deque()
@@ -134,6 +134,8 @@ class Program:
         flight = self, instance, keep
         try:
             IN_FLIGHT[address] = flight
+            if self._arena_bytes:
+                instance.borrow()
             if self._has_host:
                 self._prepare(instance, packed, keep)
             code = self._launch(address, packed, threads.address(), started)
@@ -143,6 +145,8 @@ class Program:
                 code = self._launch(address, packed, threads.address(), started)
             if code == FINISHED:
                 del IN_FLIGHT[address]
+                if self._arena_bytes:
+                    instance.give_back()
                 self._free.append(instance)
             else:
                 self._go_on(flight, started)
@@ -163,6 +167,7 @@ class Program:
             if started and started[0] == FAILED:
                 note_failure(self, instance)
             del IN_FLIGHT[instance.address]
+            instance.give_back()
             self._free.append(instance)
 
     def _another(self) -> Instance:
@@ -200,6 +205,7 @@ class Program:
 
     def recycle(self, instance: Instance) -> None:
         """Take back an instance whose launch has ended; the engine calls this."""
+        instance.give_back()
         if len(self._instances) <= self._most or not self._too_many(1):
             self._free.append(instance)
 
