@@ -31,6 +31,7 @@ from tracejit.kernels.executor_layout import (
     ENGINE_WAITERS_IDLE,
     ENGINE_WORKERS_IDLE,
     INSTANCE_ERROR,
+    NEEDS_SCRATCH,
     NEVER,
     TASK_INSTANCE,
     THREAD_CONDITION,
@@ -143,14 +144,17 @@ def observe(engine, variable):
 
 def launch_builtin(module, arguments, count):
     """``launch(instance, packed, thread, started)``: `packed` is a bytes object; the code is appended to the
-    list `started`.
+    list `started`, unless nothing happened.
     """
     if count != 4:
         return bad_arguments()
     instance, packed, thread = integer(arguments, 0), content(arguments, 1), integer(arguments, 2)
     if error_occurred() != 0:
         return RAISED
-    return noted(object_of(launch(instance, packed, thread)), argument(arguments, 3))
+    code = launch(instance, packed, thread)
+    if code == NEEDS_SCRATCH:
+        return object_of(code)
+    return noted(object_of(code), argument(arguments, 3))
 
 
 def wait_builtin(module, arguments, count):

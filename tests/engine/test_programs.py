@@ -25,8 +25,11 @@ from tracejit.engine import (
     Task,
     Variable,
     native,
+    threads,
 )
+from tracejit.engine.launches import IN_FLIGHT
 from tracejit.errors import ArgumentError, EngineError
+from tracejit.kernels.executor_layout import NEEDS_SCRATCH, THREAD_SCRATCH_BYTES
 
 BIG = 1 << 30
 
@@ -364,3 +367,23 @@ def test_an_arena_comes_back_when_a_launch_has_failed():
         with pytest.raises(EngineError):
             engine.wait_all()
         assert len(engine.pool.idle) == 1
+
+
+def test_a_launch_that_needs_more_scratch_has_not_started(monkeypatch):
+    program = Program([task("fill", units=4)], [0, 0, 0], [(0, 0, 0)], scratch_bytes=64, arguments=[WRITE])
+    memory, variable, started, native_launch = np.zeros(4, np.int64), Variable(), [], program._launch
+
+    def interrupted(*arguments):
+        if native_launch(*arguments) == NEEDS_SCRATCH:
+            raise KeyboardInterrupt
+        raise AssertionError
+
+    threads.current().words[THREAD_SCRATCH_BYTES >> 3] = 0
+    monkeypatch.setattr(program, "_launch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        program.launch(pack((memory.ctypes.data, variable)), (memory, variable), started)
+    assert (started, IN_FLIGHT) == ([], {})
+    monkeypatch.undo()
+    program.launch(pack((memory.ctypes.data, variable)), (memory, variable), started)
+    assert started == [FINISHED]
+    assert memory.tolist() == [0, 1, 2, 3]

@@ -140,7 +140,6 @@ class Program:
                 self._prepare(instance, packed, keep)
             code = self._launch(address, packed, threads.address(), started)
             if code == NEEDS_SCRATCH:
-                started.clear()
                 threads.current().grow()
                 code = self._launch(address, packed, threads.address(), started)
             if code == FINISHED:
