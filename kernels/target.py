@@ -272,6 +272,9 @@ class WordSubroutine(Subroutine):
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """As of a call with words."""
+        for given in args:
+            if not isinstance(types.unliteral(given), types.Integer | types.Boolean):
+                raise TypeError(f"{self.py_func.__name__} takes words, not {given}")
         return super().get_call_template([types.int64] * len(args), kws)
 
 

@@ -129,6 +129,15 @@ def test_a_larger_arena_takes_the_place_of_those_it_could_have_been():
     assert pool.statistics().in_use == large.nbytes
 
 
+def test_a_fitting_arena_lets_smaller_ones_be():
+    pool = Pool()
+    small, large = pool.borrow(1000), pool.borrow(4000)
+    put_back(pool, small)
+    put_back(pool, large)
+    assert pool.borrow(2000) is large
+    assert pool.borrow(1000) is small
+
+
 def test_idle_arenas_are_unused_memory():
     pool = Pool()
     put_back(pool, pool.borrow(1 << 20))

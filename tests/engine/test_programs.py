@@ -387,3 +387,17 @@ def test_a_launch_that_needs_more_scratch_has_not_started(monkeypatch):
     program.launch(pack((memory.ctypes.data, variable)), (memory, variable), started)
     assert started == [FINISHED]
     assert memory.tolist() == [0, 1, 2, 3]
+
+
+def test_a_launch_by_a_signal_handler_of_a_thread_that_waits_gets_its_scratch():
+    program = Program([task("fill", units=4)], [0, 0, 0], [(0, 0, 0)], scratch_bytes=64, arguments=[WRITE])
+    memory, variable, started = np.zeros(4, np.int64), Variable(), []
+    thread = threads.current()
+    thread.words[THREAD_SCRATCH_BYTES >> 3] = 0
+    thread.busy = True  # as in `block`, between two looks at signals
+    try:
+        program.launch(pack((memory.ctypes.data, variable)), (memory, variable), started)
+    finally:
+        thread.busy = False
+    assert started == [FINISHED]
+    assert memory.tolist() == [0, 1, 2, 3]

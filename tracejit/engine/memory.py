@@ -164,17 +164,29 @@ class Pool:
     def borrow(self, nbytes: int) -> Arena:
         """An arena of at least `nbytes` bytes that nobody has, until it is put among those again.
 
-        A new one takes the place of idle ones that are too small, but could have been it otherwise.
+        A new one takes the place of idle ones that are too small: who had one of them can borrow it instead.
         """
         with LOCK:
-            for arena in sorted(self.idle.values(), key=lambda arena: arena.nbytes):
-                if nbytes <= arena.nbytes <= ROOMY * nbytes:
-                    mine = self.idle.pop(arena.number, None)
-                    if mine is not None:
-                        return mine
-                elif arena.nbytes < nbytes <= ROOMY * arena.nbytes:
-                    self.idle.pop(arena.number, None)
+            arena = self._fitting(nbytes)
+            if arena is not None:
+                return arena
+            self._give_up(nbytes)
         return Arena(self.allocate(nbytes), size_class(nbytes))
+
+    def _fitting(self, nbytes: int) -> Arena | None:
+        """The smallest idle arena of `nbytes` bytes that is not much too large, no longer idle."""
+        for arena in sorted(self.idle.values(), key=lambda arena: arena.nbytes):
+            if nbytes <= arena.nbytes <= ROOMY * nbytes:
+                mine = self.idle.pop(arena.number, None)
+                if mine is not None:
+                    return mine
+        return None
+
+    def _give_up(self, nbytes: int) -> None:
+        """Make unused memory of the idle arenas for which one of `nbytes` bytes will do."""
+        for arena in list(self.idle.values()):
+            if arena.nbytes < nbytes <= ROOMY * arena.nbytes:
+                self.idle.pop(arena.number, None)
 
     def add(self, shelf: Shelf) -> None:
         """Put a new block on `shelf`."""

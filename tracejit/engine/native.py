@@ -131,11 +131,8 @@ _methods: list[_Method] = []  # builtin functions refer to them
 
 def builtin(addresses: Mapping[str, int], name: str) -> Callable[..., Any]:
     """An entry point that takes Python's objects (see `tracejit.kernels.python`) as a builtin function."""
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = (
-        ctypes.py_object,
-        (ctypes.POINTER(_Method), ctypes.c_void_p, ctypes.c_void_p),
-    )
+    kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_Method), ctypes.c_void_p, ctypes.c_void_p)
+    make = kind(("PyCFunction_NewEx", ctypes.pythonapi))
     _methods.append(_Method(name.encode(), addresses[f"engine_{name}"], _METH_FASTCALL, None))
     function: Callable[..., Any] = make(ctypes.byref(_methods[-1]), None, None)
     return function

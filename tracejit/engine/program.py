@@ -140,8 +140,9 @@ class Program:
                 self._prepare(instance, packed, keep)
             code = self._launch(address, packed, threads.address(), started)
             if code == NEEDS_SCRATCH:
-                threads.current().grow()
+                threads.own().grow()
                 code = self._launch(address, packed, threads.address(), started)
+                assert code != NEEDS_SCRATCH, "it has as much as it asked for"
             if code == FINISHED:
                 del IN_FLIGHT[address]
                 if self._arena_bytes:

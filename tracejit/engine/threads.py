@@ -96,8 +96,16 @@ def current() -> Thread:
     return thread
 
 
+def own() -> Thread:
+    """The calling thread's own record, also inside `block`: there, nobody waits by it while Python runs."""
+    try:
+        return _local.thread
+    except AttributeError:
+        return current()
+
+
 def address() -> int:
-    """The address of the record of the calling thread, which must not be inside `block`."""
+    """The address of the calling thread's own record."""
     try:
         return _local.thread.address
     except AttributeError:
