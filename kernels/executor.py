@@ -88,7 +88,7 @@ from tracejit.kernels.python import (
 
 PAUSE_POLL = 50  # microseconds between looks at what still runs
 
-# --- Working --------------------------------------------------------------------------------
+# --- Working ------------------------------------------------------------------------------------------------
 
 
 def work(engine, thread):

@@ -1,8 +1,8 @@
 """Builtin functions of CPython, written as kernels.
 
-CPython calls such a function (METH_FASTCALL) with the address of a row of objects and their number, which
-takes a tenth of the time of a call through ctypes. The functions of CPython used here are part of its stable
-ABI. A function that returns RAISED has set an exception.
+CPython calls such a function (METH_FASTCALL) with the address of a row of objects and their number: a launch
+takes a quarter of the time that it takes through ctypes. The functions of CPython used here are part of its
+stable ABI. A function that returns RAISED has set an exception.
 
     def twice(module, arguments, count):              # twice(21) == 42 in Python
         if count != 1:

@@ -3,7 +3,7 @@
 One function for each orientation writes the loops over units; `_Kernel` writes what they share. Rules that
 keep the innermost loop fast: it is a bare ``for i in independent(a, b)``, as a round writes nothing that
 another one reads (buffers are disjoint, or the same and indexed alike); everything that does not change
-along it stands before it; there is one pointer for each buffer; sums of floats run in blocks of SUMMED
+along it stands before it; there is one pointer for each buffer; sums of floats run in blocks of SUM_BLOCK
 elements, whose additions may be reordered, and the blocks add up in float64 (float32) or with compensation
 (float64).
 """
@@ -30,7 +30,7 @@ from tracejit.codegen.text import (
 FINAL = {"load", "index", "apply", "recall", "store", "stream"}
 """Kinds of steps of a loop that only finishes a row: it adds nothing up and cannot fail."""
 
-SUMMED = 2048
+SUM_BLOCK = 2048
 """Elements of a block of a sum: 32 for each lane of the four vectors that a processor with AVX-512 adds to.
 The end of a block, where the lanes come together, takes as long as 250 elements; longer ones are less exact.
 """
@@ -278,7 +278,7 @@ class _Kernel(Source):
         if not sums and not streams:
             self.bare_loop(inside, first, last)
             return
-        size = BLOCK if streams else SUMMED
+        size = BLOCK if streams else SUM_BLOCK
         with self.block(f"for start in range({first}, {last}, {size}):"):
             for step in sums:
                 self.line(f"b{step.position} = {identity('sum', self.use_type(step.dtype))}")

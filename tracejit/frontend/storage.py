@@ -137,9 +137,10 @@ def interned(type: ArrayType) -> ArrayType:
     """One object for equal types, mostly: replays compare them by identity first."""
     if type.device != CPU:
         return type
-    if len(_types) >= TYPES:
+    key = type.shape, type.dtype
+    if key not in _types and len(_types) >= TYPES:
         _types.clear()
-    return _types.setdefault((type.shape, type.dtype), type)
+    return _types.setdefault(key, type)
 
 
 class _Memory:
