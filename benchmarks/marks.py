@@ -77,10 +77,14 @@ def _first(workload: str) -> Callable[[Findings], Labelled]:
 
 
 def _geometric_mean(found: Findings) -> Labelled:
+    """Of all of them: a mean of some says nothing about the mark."""
     ratios = [against_best(found, name) for name in KERNELS]
     measured = [ratio for ratio in ratios if ratio is not None]
-    mean = math.exp(sum(map(math.log, measured)) / len(measured)) if measured else None
-    yield f"geometric mean of {len(measured)} of {len(KERNELS)}", mean
+    whole = len(measured) == len(KERNELS)
+    yield (
+        f"geometric mean of {len(measured)} of {len(KERNELS)}",
+        math.prod(measured) ** (1 / len(KERNELS)) if whole else None,
+    )
 
 
 def _single_kernels(found: Findings) -> Labelled:

@@ -77,10 +77,20 @@ def test_marks_hold_at_their_limits(findings):
     assert rows(findings, "memory-bound") == {"x *= s": ("0.8", False), "sum(x * x)": ("0.9", True)}
 
 
-def test_geometric_mean_counts_what_was_measured(findings):
-    ((label, (value, met)),) = rows(findings, "single-kernel workloads together").items()
-    assert label == f"geometric mean of 2 of {len(KERNELS)}"
-    assert (value, met) == (f"{(0.5 * 1.05) ** 0.5:.3g}", False)
+def test_a_geometric_mean_is_of_all_kernels(findings):
+    def together():
+        ((label, judged),) = rows(findings, "single-kernel workloads together").items()
+        return label, judged
+
+    count = len(KERNELS)
+    assert together() == (f"geometric mean of 2 of {count}", ("not measured", None))
+    findings["workloads"] = {name: workload(jax=0.5) for name in KERNELS[:-1]}
+    assert together() == (f"geometric mean of {count - 1} of {count}", ("not measured", None))
+    findings["workloads"][KERNELS[-1]] = workload(jax=1.0)
+    assert together() == (f"geometric mean of {count} of {count}", (f"{0.5 * 2 ** (1 / count):.3g}", True))
+    for name in KERNELS[:-1]:
+        findings["workloads"][name] = workload(jax=0.7)
+    assert together()[1] == (f"{0.7 ** ((count - 1) / count):.3g}", False)
 
 
 def test_markdown_shows_missing_peers_and_failed_sections(findings):
