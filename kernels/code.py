@@ -5,11 +5,18 @@ Nothing is optimised, linked or loaded here: a `Library` collects texts, for `tr
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import callconv, cgutils, codegen
+
+
+@functools.cache
+def features() -> dict[str, bool]:
+    """What the processor of this machine has, by LLVM's names."""
+    return dict(llvm.get_host_cpu_features())
 
 
 class Library(codegen.CodeLibrary):
@@ -65,6 +72,7 @@ class Code(codegen.Codegen):
     _library_class = Library
 
     def __init__(self) -> None:
+        features()  # later LLVM may be busy in another thread
         llvm.initialize_native_target()
         machine = llvm.Target.from_default_triple().create_target_machine()
         self.triple = llvm.get_process_triple()

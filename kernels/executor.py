@@ -1,11 +1,12 @@
 """The native executor: runs launches of tasks, compiled by Numba like any kernel.
 
-Records are laid out in `executor_layout`; this module has the entry points that Python calls (`ENTRIES`). The
-life of a launch: `launch` patches the argument blocks and enrols on all variables under the lock. If every
-variable is free and the launch is small, it runs right there. Otherwise tasks whose requests are granted and
-whose predecessors are done stand in a heap of ready tasks; threads (`work`, `wait`) pick one under the lock,
-run chunks of it without the lock, and under the lock again mark it done, which makes others ready. Python
-tasks wait in a heap of their own, from which host threads take them (`take_host`) and end them (`complete`).
+Records are laid out in `executor_layout`; this module has the entry points that Python calls (`QUEUES`,
+`THREADS`). The life of a launch: `launch` patches the argument blocks and enrols on all variables under the
+lock. If every variable is free and the launch is small, it runs right there. Otherwise tasks whose requests
+are granted and whose predecessors are done stand in a heap of ready tasks; threads (`work`, `wait`) pick one
+under the lock, run chunks of it without the lock, and under the lock again mark it done, which makes others
+ready. Python tasks wait in a heap of their own, from which host threads take them (`take_host`) and end them
+(`complete`).
 
 Everything else than this is guarded by the one lock: TASK_CLAIMED, from which threads draw the chunks of a
 task, THREAD_IDLE, on which an idle thread spins, and ENGINE_PAUSED and THREAD_STOP, read between chunks.
@@ -293,20 +294,26 @@ def _signature(result, arity):
     return result(*[int64] * arity)
 
 
-ENTRIES = [
-    ("engine_initialize", initialize, _signature(void, 1)),
-    ("engine_initialize_thread", initialize_thread, _signature(void, 1)),
+QUEUES = [
     ("engine_launch", launch_builtin, BUILTIN),
-    ("engine_wait", wait_builtin, BUILTIN),
-    ("engine_observe", observe, _signature(int64, 2)),
-    ("engine_work", work, _signature(int64, 2)),
-    ("engine_help", help_out, _signature(int64, 2)),
     ("engine_take_host", take_host, _signature(int64, 3)),
     ("engine_complete", complete, _signature(void, 3)),
+    ("engine_observe", observe, _signature(int64, 2)),
+]
+"""Name, function and signature of the entry points that give and take tasks. They and the others are two
+objects, so that LLVM works on the first while Numba translates the second.
+"""
+
+THREADS = [
+    ("engine_work", work, _signature(int64, 2)),
+    ("engine_wait", wait_builtin, BUILTIN),
+    ("engine_help", help_out, _signature(int64, 2)),
     ("engine_take_finished", take_finished_builtin, BUILTIN),
+    ("engine_initialize", initialize, _signature(void, 1)),
+    ("engine_initialize_thread", initialize_thread, _signature(void, 1)),
     ("engine_stop_thread", stop_thread, _signature(void, 2)),
     ("engine_quiesce", quiesce, _signature(void, 1)),
     ("engine_resume", resume, _signature(void, 1)),
     ("engine_resume_child", resume_child, _signature(void, 1)),
 ]
-"""Name, function and signature of every entry point, for whoever compiles and links them."""
+"""The same of the entry points for threads that run tasks, and for the life of the engine."""

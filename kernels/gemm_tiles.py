@@ -16,13 +16,13 @@ cut after every `DEPTH` of them, so the result does not depend on how C is split
 
 from __future__ import annotations
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tracejit.kernels.blas import TILE_BYTES
+from tracejit.kernels.code import features
 from tracejit.kernels.target import subroutine
 
 DEPTH = 512
@@ -34,8 +34,7 @@ LETTER = {"float": "f32", "double": "f64"}
 
 def vector_bytes() -> int:
     """Bytes of this machine's vectors."""
-    features = llvm.get_host_cpu_features()
-    return 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
+    return 64 if features().get("avx512f") else 32 if features().get("avx2") else 16
 
 
 def are_worth_it() -> bool:

@@ -6,15 +6,14 @@ Each word has two meanings, that must agree: what it emits on a `Lane`, and what
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from llvmlite import binding as llvm
 from llvmlite import ir
 
+from tracejit.kernels.code import features
 from tracejit.kernels.lane import LLVM_TYPE, WIDTH, Lane, dtype_of, word
 
 
@@ -173,14 +172,9 @@ def smaller(x: Any, y: Any) -> Any:
     return select(x != x, x, number)
 
 
-@functools.cache
-def _has_ldexp() -> bool:
-    return bool(llvm.get_host_cpu_features().get("avx512dq"))
-
-
 def can_scale(x: Any) -> bool:
     """Whether there is an instruction for `ldexp` of `x`, which is a call of the C library otherwise."""
-    return isinstance(x, Lane) and not x.on_gpu and _has_ldexp()
+    return isinstance(x, Lane) and not x.on_gpu and bool(features().get("avx512dq"))
 
 
 @word(np.ldexp)

@@ -46,6 +46,7 @@ from numba.core.typing.context import BaseContext as TypingContext
 from numba.cpython import builtins, enumimpl, numbers, rangeobj, tupleobj
 
 from tracejit.kernels.code import Code, Convention, Library
+from tracejit.kernels.inference import infer
 from tracejit.kernels.language import CLASSES, LOWERING, Selection, extent
 from tracejit.kernels.loops import Loops
 
@@ -54,6 +55,10 @@ NAME = "tracejit"
 
 INSTRUCTIONS = (builtins, enumimpl, numbers, rangeobj, tupleobj)
 """The modules of Numba that declare instructions for what kernels may say: importing them does."""
+
+SIZES = {ir.IntType(1): 1, ir.HalfType(): 2, ir.FloatType(): 4, ir.DoubleType(): 8}
+SIZES |= {ir.IntType(8 * size): size for size in (1, 2, 4, 8)}
+"""Bytes of numbers."""
 
 
 class Kernels(CPU):
@@ -65,15 +70,33 @@ class Typing(TypingContext):
 
     def init(self) -> None:
         self.selection = Selection()
+        self.calls: dict[Any, Any] = {}
+        self.values: dict[Any, Any] = {}
 
     def refresh(self) -> None:
         if self.selection.update():
             self.install_registry(self.selection.registry)
 
     def resolve_value_type(self, val: Any) -> Any:
-        """As before, but some of Python's classes are known."""
-        known = CLASSES.get(val) if isinstance(val, type) else None
-        return known or super().resolve_value_type(val)
+        """As before, but some of Python's classes are known, and numbers and functions are looked up once."""
+        if not isinstance(val, int | float | Callable):  # a tuple may equal one of other types
+            return super().resolve_value_type(val)
+        found = self.values.get((type(val), val))
+        if found is None:
+            known = CLASSES.get(val) if isinstance(val, type) else None
+            found = self.values[type(val), val] = known or super().resolve_value_type(val)
+        return found
+
+    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
+        """As before, but looked up once for each function and types of arguments."""
+        if kws:
+            return super().resolve_function_type(func, args, kws)
+        found = self.calls.get((func, args))
+        if found is None:
+            found = super().resolve_function_type(func, args, kws)
+            if found is not None:
+                self.calls[func, args] = found
+        return found
 
     def resolve_getattr(self, typ: Any, attr: str) -> Any:
         """As before, but functions are not asked for an attribute ``__call__``, once for each call."""
@@ -88,7 +111,6 @@ class Lowering(cpu.CPUContext):
     def init(self) -> None:
         self.code = Code()
         self.seen = -1
-        self.sizes: dict[Any, int] = {}
         self.implementations: dict[Any, Any] = {}
 
     def codegen(self) -> Code:
@@ -141,11 +163,12 @@ class Lowering(cpu.CPUContext):
         return found
 
     def get_abi_sizeof(self, ty: ir.Type) -> int:
-        """As before, but LLVM is asked once: it may be busy in another thread."""
-        size = self.sizes.get(ty)
-        if size is None:
-            size = self.sizes[ty] = super().get_abi_sizeof(ty)
-        return size
+        """As before, but of what kernels use without LLVM, which may be busy in another thread."""
+        if isinstance(ty, ir.PointerType):
+            return self.address_size // 8
+        if isinstance(ty, ir.LiteralStructType) and len(set(ty.elements)) == 1:
+            return len(ty.elements) * self.get_abi_sizeof(ty.elements[0])
+        return SIZES.get(ty) or super().get_abi_sizeof(ty)
 
 
 class Target(TargetDescriptor):
@@ -194,7 +217,7 @@ class Passes:
         again = _assigns_again(function)
         if again:  # each assignment may have a type of its own
             untyped_passes.ReconstructSSA().run_pass(state)
-        typed_passes.NopythonTypeInference().run_pass(state)
+        infer(state)
         if again:
             typed_passes.PreLowerStripPhis().run_pass(state)
         _lower(state, self.symbol)

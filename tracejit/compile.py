@@ -78,7 +78,7 @@ def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
     with _timed(times, "lower"):
         jobs = [job(task) for task in planned.memory.tasks]
     with _timed(times, "kernels"):
-        executor = [] if native.loaded() else [EXECUTOR]  # what has to be compiled is compiled together
+        executor = [] if native.loaded() else EXECUTOR  # what has to be compiled is compiled together
         loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])[len(executor) :]
     with _timed(times, "assemble"):
         return _schedule(planned, jobs, loaded)
@@ -302,18 +302,23 @@ def schedule_key(graph: Graph) -> Hashable:
 # -------------------------------------------------------------------------------------------------- executor
 
 
-EXECUTOR = Recipe(
-    "executor",
-    ("executor",),
-    lambda: "from tracejit.kernels.executor import ENTRIES\n",
-    entries=("tracejit.kernels.executor", "ENTRIES"),
-)
+def _part(attribute: str) -> Recipe:
+    """Entry points of the executor that are compiled together."""
+    module = "tracejit.kernels.executor"
+    return Recipe(
+        "executor",
+        ("executor", attribute),
+        lambda: f"from {module} import {attribute}\n",
+        entries=(module, attribute),
+    )
+
+
+EXECUTOR = [_part("QUEUES"), _part("THREADS")]
 
 
 def load_executor() -> Mapping[str, int]:
     """Addresses of the engine's native functions."""
-    ((kernel, _),) = load([EXECUTOR])
-    return kernel.addresses
+    return {name: address for part, _ in load(EXECUTOR) for name, address in part.addresses.items()}
 
 
 native.install(load_executor)

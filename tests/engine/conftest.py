@@ -6,11 +6,11 @@ from tests.engine.programs import compiled
 from tracejit import engine
 from tracejit.codegen.build import Entry
 from tracejit.engine import native
-from tracejit.kernels.executor import ENTRIES
+from tracejit.kernels.executor import QUEUES, THREADS
 
 
 def load_executor():
-    return compiled("executor", [Entry(*entry) for entry in ENTRIES])
+    return compiled("executor", [Entry(*entry) for entry in QUEUES + THREADS])
 
 
 native.install(load_executor)
