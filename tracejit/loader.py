@@ -40,6 +40,9 @@ SLOW = 1.0
 INTERVAL = 2e-4
 """Seconds after which, during a compile, a thread gives Python's lock to another one that waits for it."""
 
+YOUNG = 0
+"""The collector's generation of new objects."""
+
 
 class Recipe(NamedTuple):
     """What a kernel is. `source` gives executable Python that defines the functions `symbols`.
@@ -104,6 +107,7 @@ _lock = threading.Lock()
 _kernels: dict[Hashable, Promise] = {}
 _store: Store | None = None
 _compiling = threading.RLock()  # held while Numba and LLVM are at work
+_collector_rests = False  # the collector is off, and will be on again
 
 
 def store() -> Store:
@@ -232,6 +236,8 @@ def _compile(missing: Sequence[Promised]) -> None:
     try:
         for recipe, promise in missing:
             drafts.put((promise, _drafted(recipe)))
+        if _collector_rests:  # it would go through all that Numba has left as soon as it works again
+            gc.collect(YOUNG)
     finally:
         drafts.put(None)
         finisher.join()
@@ -242,13 +248,17 @@ def without_collector() -> Iterator[None]:
     """Look for no garbage. Compilers make many objects that live on, and hardly any cycles: looking among
     them takes a sixth of Numba's time, and a tenth of that of the passes.
     """
-    collects = gc.isenabled()
+    global _collector_rests
+    if not gc.isenabled():
+        yield
+        return
     gc.disable()
+    _collector_rests = True
     try:
         yield
     finally:
-        if collects:
-            gc.enable()
+        _collector_rests = False
+        gc.enable()
 
 
 @contextmanager
