@@ -97,6 +97,31 @@ def test_numba_and_llvm_work_side_by_side(monkeypatch):
     assert [origin for _, origin in loader.load([recipe(1), recipe(2)])] == ["compiled"] * 2
 
 
+def test_garbage_is_collected_while_llvm_works(monkeypatch):
+    """What the collector would do right after a compile, and somebody would wait for."""
+    finished, collect, collected = loader._finished, gc.collect, threading.Event()
+
+    def note(*generation):
+        collected.set()
+        return collect(*generation)
+
+    def finish(draft):
+        assert collected.wait(60)
+        return finished(draft)
+
+    monkeypatch.setattr(gc, "collect", note)
+    with monkeypatch.context() as patch:
+        patch.setattr(loader, "_finished", finish)
+        loader.load([recipe(1)])
+    collected.clear()
+    gc.disable()  # then nobody wants it
+    try:
+        loader.load([recipe(2)])
+    finally:
+        gc.enable()
+    assert not collected.is_set()
+
+
 def test_what_was_drafted_before_a_failure_is_finished():
     with pytest.raises(Exception, match="missing"):
         loader.load([recipe(1), recipe(2, BROKEN), recipe(3)])
