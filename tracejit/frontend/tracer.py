@@ -145,6 +145,7 @@ class _Call:
         self.surroundings = Surroundings(function, self.source, self.trace.numbers, self.arguments.rebuilt)
         self.changes: list[tuple[Slot, Any]] | None = None
         self.done = Results(self.arguments)  # what was applied
+        self.launched = False
         self.compiled = True
 
     def run_body(self) -> Any:
@@ -166,12 +167,15 @@ class _Call:
         return result
 
     def _break_off(self) -> None:
-        """After an error: piecewise code keeps its finished statements, otherwise nothing has happened."""
+        """After an error: piecewise code keeps its finished statements; a launch that was made has happened,
+        otherwise nothing has.
+        """
         if self.trace.piecewise:
             self._compute_pieces()
-        else:
+            return
+        if not self.launched:
             self.surroundings.restore_contents()
-            self.trace.reset()
+        self.trace.reset()
 
     def conclude(self, result: Any, *, launch: bool) -> Recorded:
         """Compute what was recorded, and make the entry for later calls."""
@@ -261,14 +265,16 @@ class _Call:
         source.actions.append(f"entry.replays += 1; entry.used = next(CLOCK); return {expression}")
         entry = Entry(lambda a, k: None, arguments.facts, graph, schedule, used=next(CLOCK))
         source.names["entry"], source.names["CLOCK"] = entry, CLOCK
-        entry.replay, entry.text = source.function(trace.name), source.text
         release_callbacks(graph, entry)
+        if launch:  # now, so that it is computed while Python compiles the replay function
+            fallible = bool(results.lines) and actions.can_fail(graph)
+            commit.launch(trace, graph, schedule, list(results.outputs), self._apply, fallible=fallible)
+            self.launched = True
+        entry.replay, entry.text = source.function(trace.name), source.text
         if not launch:
             self.surroundings.restore_contents()
             trace.reset()
             return Recorded(None, entry)
-        fallible = bool(results.lines) and actions.can_fail(graph)
-        commit.launch(trace, graph, schedule, list(results.outputs), self._apply, fallible=fallible)
         entry.timing = Timing(recorded - self.started, compiled - recorded, time.perf_counter() - compiled)
         trace.reset()
         return Recorded(self.done.settle(result), entry)
