@@ -5,6 +5,8 @@ import pathlib
 import shutil
 import tempfile
 
+import pytest
+
 os.environ.setdefault("TRACEJIT_VERIFY", "1")
 STORE = pathlib.Path(tempfile.gettempdir()) / f"tracejit-tests-{os.getpid()}"
 os.environ.setdefault("TRACEJIT_CACHE_DIR", str(STORE))  # processes started by this one share it
@@ -13,3 +15,19 @@ os.environ.setdefault("TRACEJIT_CACHE_DIR", str(STORE))  # processes started by 
 def pytest_unconfigure():
     """The process that chose the store removes it."""
     shutil.rmtree(STORE, ignore_errors=True)
+
+
+@pytest.fixture
+def nothing_known():
+    """No analysis of an earlier test is remembered: for tests that change constants, or count analyses. Call
+    it to forget those of this test.
+    """
+    from tracejit.passes import fuse
+
+    def forget():
+        fuse._PROGRAMS.clear()
+        fuse._ANALYSES.clear()
+
+    forget()
+    yield forget
+    forget()

@@ -26,6 +26,8 @@ from tracejit.kernels.ranges import independent
 from tracejit.kernels.scalar import exp
 from tracejit.passes import sweep as sweep_module
 
+pytestmark = pytest.mark.usefixtures("nothing_known")
+
 F4, F8 = np.dtype("float32"), np.dtype("float64")
 LINE = 64
 

@@ -14,6 +14,8 @@ from tracejit.ir.graph import Builder, Effect
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 
+pytestmark = pytest.mark.usefixtures("nothing_known")
+
 F4 = np.dtype("float32")
 
 
@@ -64,7 +66,7 @@ def test_transposed_operands_tile_by_tile_in_shells(shape):
     runner.check(node, [bodies.random_array(rng, v.type) for v in node.inputs], rng=rng)
 
 
-def test_far_tiles_are_larger_and_ask_for_those_to_come(monkeypatch):
+def test_far_tiles_are_larger_and_ask_for_those_to_come(monkeypatch, nothing_known):
     (node,) = CASES["symmetric"](300)
     lowered = lower(node)
     source = emit(lowered.spec)
@@ -75,6 +77,7 @@ def test_far_tiles_are_larger_and_ask_for_those_to_come(monkeypatch):
     assert lowered.scratch >= 4 * encode.FAR_TILE**2
     runner.check(node, list(arguments(node)), rng=np.random.default_rng(5))
     monkeypatch.setattr(encode, "STREAMED", 1 << 40)
+    nothing_known()
     (node,) = CASES["symmetric"](300)
     assert {slot(lower(node), name) for name in ("rows", "columns")} == {encode.TILE}
 

@@ -21,6 +21,8 @@ from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Graph, Node
 from tracejit.passes import sweep as sweep_module
 
+pytestmark = pytest.mark.usefixtures("nothing_known")
+
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 QUARTER = np.float32(0.25)
 

@@ -8,6 +8,8 @@ from tracejit.passes import fuse as fusion
 from tracejit.passes.bodies import computed
 from tracejit.passes.driver import optimize
 
+pytestmark = pytest.mark.usefixtures("nothing_known")
+
 SHAPES = [(6, 5), (4, 4), (1, 5), (5, 1), (3, 1, 3), (2, 3, 4), (3, 3, 3), (1, 1)]
 
 
@@ -86,8 +88,37 @@ def test_an_analysis_agrees(function, shape, monkeypatch):
         assert seen
 
 
-def test_softmax_takes_one_analysis_while_it_grows(monkeypatch):
+def test_softmax_takes_one_analysis_while_it_grows(monkeypatch, nothing_known):
     graph, asked = graph_of(softmax, (6, 5), 1), []
+    nothing_known()
     monkeypatch.setattr(fusion, "computed", lambda body: asked.append(body) or computed(body))
     fusion.fuse(graph)
     assert len(asked) == 1
+
+
+def test_what_does_not_change_is_analysed_once(monkeypatch, nothing_known):
+    """Another batch size: the update of the weights is known, the rest is not."""
+
+    def step(x, w, b, mu):
+        y = softmax(x @ w + b, 1)
+        mu[...] = 0.9 * mu + w.sum(axis=0)
+        return y
+
+    def graph(batch):
+        specs = [tj.spec(s, tj.float32) for s in ((batch, 6), (6, 5), (5,), (5,))]
+        return optimize(tj.jit(step).graph(*specs), "dce")
+
+    graphs, asked = [graph(batch) for batch in (7, 9, 7)], []
+    nothing_known()
+    analyse = fusion.analyse
+    monkeypatch.setattr(fusion, "analyse", lambda *given: asked.append(given) or analyse(*given))
+    counts, texts = [], []
+    for each in graphs:
+        asked.clear()
+        texts.append(str(fusion.fuse(each)))
+        counts.append(len(asked))
+    assert counts[0] > counts[1] > counts[2] == 0
+    assert texts[0] == texts[2] != texts[1]
+    monkeypatch.setattr(fusion, "KEPT", 2)
+    fusion.fuse(graph(11))
+    assert len(fusion._PROGRAMS) <= len(fusion._ANALYSES) == 2

@@ -23,6 +23,8 @@ from tracejit.passes.memory import overwrites
 from tracejit.passes.plan import plan
 from tracejit.passes.sweep import Sweep, rows_read
 
+pytestmark = pytest.mark.usefixtures("nothing_known")
+
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
 
@@ -251,13 +253,15 @@ def test_what_is_no_sweep():
     assert sweep_of(graph(down, right, device=Device("gpu"))) is None
 
 
-def test_rows_too_long_for_the_ring_are_no_sweep(monkeypatch):
+def test_rows_too_long_for_the_ring_are_no_sweep(monkeypatch, nothing_known):
     assert sweep_of(cross((200, 20))) is not None
     diagonal = cross((200, 20), shifts=[(-1, -1)])
     monkeypatch.setattr(sweep_module, "RING_BYTES", 18 * 4)
+    nothing_known()
     assert sweep_of(cross((200, 20))).along
     assert sweep_of(diagonal) is None
     monkeypatch.setattr(sweep_module, "RING_BYTES", 2 * 18 * 4)
+    nothing_known()
     assert not sweep_of(diagonal).along
 
 

@@ -19,8 +19,9 @@ of its own (kind `panel`), which the consumers of its rows then join as an epilo
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
@@ -41,6 +42,21 @@ NODES = 64
 
 OPERANDS = 24
 """Most arrays that a kernel reads and writes: each has a pointer and run-time alias checks."""
+
+
+KEPT = 256
+"""Bodies of kernels that are remembered, each as a program and as an analysis."""
+
+_PROGRAMS: OrderedDict[Hashable, tuple[Graph, Program] | str] = OrderedDict()
+_ANALYSES: OrderedDict[Hashable, Analysis] = OrderedDict()
+"""By the structure of a body, which is all that both depend on."""
+
+
+def _keep(known: OrderedDict[Hashable, Any], key: Hashable, found: object) -> None:
+    """Remember what was found, and forget what has been known for longest."""
+    known[key] = found
+    while len(known) > KEPT:
+        known.popitem(last=False)
 
 
 class Fit(NamedTuple):
@@ -74,8 +90,6 @@ class _Fuser:
         self.free = FreeNodes(graph)
         self.partition = Partition()
         self.group_of: dict[Node, Group] = {}
-        self.programs: dict[Hashable, tuple[Graph, Program] | str] = {}
-        self.analyses: dict[Hashable, Analysis] = {}
         self.targets = {effect.value: effect.target for effect in graph.effects}
         self.readers: dict[Value, list[Node]] = {}  # of what is written over later
 
@@ -226,17 +240,17 @@ class _Fuser:
 
     def program(self, body: Graph) -> Program:
         """What one kernel of `body` computes. The steps of a loop have bodies of one structure, which is
-        looked at once.
+        looked at once, and so have updates of weights, whatever the batch size.
         """
         key = structure(body, locations=True)
-        found = self.programs.get(key)
+        found = _PROGRAMS.get(key)
         if found is None:
             body = copied(body)
             try:
                 found = body, computed(body)
             except Unfusable as error:
                 found = str(error)  # the error itself would keep all that was going on
-            self.programs[key] = found
+            _keep(_PROGRAMS, key, found)
         if isinstance(found, str):
             raise Unfusable(found)
         return found[1]
@@ -244,11 +258,11 @@ class _Fuser:
     def analysis(self, body: Graph) -> Analysis:
         """Proof that one kernel computes `body`; those of one structure share one nested graph."""
         key = structure(body, locations=True)
-        found = self.analyses.get(key)
+        found = _ANALYSES.get(key)
         if found is None:
-            known = self.programs.get(key)
+            known = _PROGRAMS.get(key)
             found = analyse(*known) if isinstance(known, tuple) else analyse(copied(body))
-            self.analyses[key] = found
+            _keep(_ANALYSES, key, found)
         return found
 
     def looks_inside(self, groups: Sequence[Group], node: Node) -> bool:
