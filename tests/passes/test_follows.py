@@ -122,3 +122,23 @@ def test_what_does_not_change_is_analysed_once(monkeypatch, nothing_known):
     monkeypatch.setattr(fusion, "KEPT", 2)
     fusion.fuse(graph(11))
     assert len(fusion._PROGRAMS) <= len(fusion._ANALYSES) == 2
+
+
+def test_the_steps_of_a_loop_share_analyses_however_few_are_kept(monkeypatch, nothing_known):
+    def loop(x, w):
+        for _ in range(6):
+            x = softmax(tj.tanh(x @ w).T, 1)
+        return x
+
+    graph = optimize(tj.jit(loop).graph(tj.ones((5, 5)), tj.ones((5, 5))), "dce")
+    asked, analyse, counts = [], fusion.analyse, []
+    monkeypatch.setattr(fusion, "analyse", lambda *given: asked.append(given) or analyse(*given))
+    for kept in (256, 0):
+        monkeypatch.setattr(fusion, "KEPT", kept)
+        nothing_known()
+        asked.clear()
+        fused = fusion.fuse(graph)
+        counts.append(len(asked))
+    assert counts[0] == counts[1] < len(fused.nodes)
+    assert not fusion._PROGRAMS
+    assert not fusion._ANALYSES

@@ -43,20 +43,12 @@ NODES = 64
 OPERANDS = 24
 """Most arrays that a kernel reads and writes: each has a pointer and run-time alias checks."""
 
-
 KEPT = 256
-"""Bodies of kernels that are remembered, each as a program and as an analysis."""
+"""Bodies of kernels that are remembered for the next graphs, each as a program and as an analysis."""
 
 _PROGRAMS: OrderedDict[Hashable, tuple[Graph, Program] | str] = OrderedDict()
 _ANALYSES: OrderedDict[Hashable, Analysis] = OrderedDict()
 """By the structure of a body, which is all that both depend on."""
-
-
-def _keep(known: OrderedDict[Hashable, Any], key: Hashable, found: object) -> None:
-    """Remember what was found, and forget what has been known for longest."""
-    known[key] = found
-    while len(known) > KEPT:
-        known.popitem(last=False)
 
 
 class Fit(NamedTuple):
@@ -79,7 +71,16 @@ class Missed(NamedTuple):
 
 def fuse(graph: Graph, missed: list[Missed] | None = None) -> Graph:
     """`graph` with kernels as `fused` nodes; appends what could not be fused to `missed`."""
-    return _Fuser(dce(prepare(graph)), [] if missed is None else missed).run()
+    fused = _Fuser(dce(prepare(graph)), [] if missed is None else missed).run()
+    _forget(_PROGRAMS)
+    _forget(_ANALYSES)
+    return fused
+
+
+def _forget(known: OrderedDict[Hashable, Any]) -> None:
+    """Forget what has been known for longest. Between graphs: the steps of a loop share what they need."""
+    while len(known) > KEPT:
+        known.popitem(last=False)
 
 
 class _Fuser:
@@ -250,7 +251,7 @@ class _Fuser:
                 found = body, computed(body)
             except Unfusable as error:
                 found = str(error)  # the error itself would keep all that was going on
-            _keep(_PROGRAMS, key, found)
+            _PROGRAMS[key] = found
         if isinstance(found, str):
             raise Unfusable(found)
         return found[1]
@@ -262,7 +263,7 @@ class _Fuser:
         if found is None:
             known = _PROGRAMS.get(key)
             found = analyse(*known) if isinstance(known, tuple) else analyse(copied(body))
-            _keep(_ANALYSES, key, found)
+            _ANALYSES[key] = found
         return found
 
     def looks_inside(self, groups: Sequence[Group], node: Node) -> bool:
