@@ -30,6 +30,7 @@ from tracejit.errors import OutOfBoundsError, VerificationError, locate
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.ir.op import Trait
+from tracejit.ir.types import name_of
 from tracejit.ir.view import View
 from tracejit.kernels.blas import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots
 from tracejit.kernels.blocks import Copy, ScatterAdd, copy_plan, scatter_plan
@@ -163,7 +164,7 @@ def _panel(node: Node, lowered: Lowered) -> Job:
     plain, split = _gemm(a, b, c, has_epilogue)
     name = kernel_name(node)
     dtype = a[0].type.dtype
-    gemm = _library("gemm", dtype.name)
+    gemm = _library("gemm", name_of(dtype))
     if not has_epilogue:
         plain[Gemm.ADD] = product.add
         return Job(name, (gemm,), _row(plain, Gemm), split.units, split.chunk)
@@ -180,7 +181,7 @@ def _panel(node: Node, lowered: Lowered) -> Job:
 def _matmul(node: Node) -> Job:
     a, b = ((v, View.of_shape(v.type.shape)) for v in node.inputs)
     words, split = _gemm(a, b, At(node.output), False)
-    gemm = _library("gemm", node.output.type.dtype.name)
+    gemm = _library("gemm", name_of(node.output.type.dtype))
     return Job("matmul", (gemm,), _row(words, Gemm), split.units, split.chunk)
 
 
@@ -196,7 +197,7 @@ def _gemm(
             f"matmul of {a_view} and {b_view}: not readable in place; fuse copies such operands"
         )
     split = gemm_plan(layout.batch, layout.m, layout.n, layout.k, dtype.itemsize, epilogue=has_epilogue)
-    slots: dict[Any, Word] = dict(gemm_slots(layout, split, dtype.name))
+    slots: dict[Any, Word] = dict(gemm_slots(layout, split, name_of(dtype)))
     slots |= {
         Gemm.A: At(a_value, a_view.offset * dtype.itemsize),
         Gemm.B: At(b_value, b_view.offset * dtype.itemsize),
@@ -239,7 +240,7 @@ def _scatter_add(node: Node) -> Job:
         ScatterAdd.COLUMNS: split.columns,
         ScatterAdd.COLUMN_PARTS: split.column_parts,
     }
-    recipe = _library("scatter_add", x.type.dtype.name)
+    recipe = _library("scatter_add", name_of(x.type.dtype))
     return Job("scatter_add", (recipe,), _row(slots, ScatterAdd), split.units, split.chunk)
 
 
@@ -247,9 +248,9 @@ def _windows(node: Node) -> Job:
     """Convolution and pooling: the operands' addresses come last in the block."""
     operands, dtype, name = (*node.inputs, node.output), node.output.type.dtype, node.op.name
     shapes = [v.type.shape for v in operands]
-    split = window_call(name, shapes, node.attrs, dtype.name)
+    split = window_call(name, shapes, node.attrs, name_of(dtype))
     words: tuple[Word, ...] = (*split.words, *map(At, operands))
-    recipe = _library(split.kernel, dtype.name, "IMAGES")
+    recipe = _library(split.kernel, name_of(dtype), "IMAGES")
     return Job(name, (recipe,), words, split.units, split.chunk, split.scratch)
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracejit import engine
+from tracejit import collector, engine
 from tracejit.assemble import At, Distance, Job, Ref, Word, failure, job, locations
 from tracejit.codegen.link import anticipate
 from tracejit.engine import native
@@ -28,11 +28,11 @@ from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
 from tracejit.ir.types import CPU
-from tracejit.loader import Kernel, Recipe, load, without_collector
+from tracejit.loader import Kernel, Recipe, load
 from tracejit.passes.driver import check, optimize
 from tracejit.passes.fuse import Missed
 from tracejit.passes.legalize import legalize
-from tracejit.passes.memory import can_fail, roots
+from tracejit.passes.memory import can_fail
 from tracejit.passes.plan import Kind, MemoryPlan, Place, naive_bytes, plan
 from tracejit.schedule import KernelInfo, Packer, Schedule
 
@@ -69,7 +69,7 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
     return Planned(memory, naive_bytes(clean), len(graph.nodes), tuple(missed), times)
 
 
-@without_collector()
+@collector.at_rest()
 def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
     """The schedule of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
     anticipate()
@@ -111,14 +111,16 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
     graph = memory.graph
     blocks = _Blocks(memory)
     kernels = iter(loaded)
+    nodes = [task.node for task in memory.tasks]
+    lines = tuple(map(locations, nodes))
     tasks = []
-    for task, this in zip(memory.tasks, jobs, strict=True):
+    for task, this, written in zip(memory.tasks, jobs, lines, strict=True):
         addresses = [next(kernels)[0].addresses["kernel"] for _ in this.recipes]
         node = task.node
         tasks.append(
             engine.Task(
                 name=this.name,
-                location=next(iter(reversed(locations(node))), None),
+                location=written[-1] if written else None,
                 function=addresses[0] if addresses else 0,
                 block=blocks.add(this.words, addresses),
                 units=this.units,
@@ -130,7 +132,6 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
                 cost=task.cost,
             )
         )
-    nodes = [task.node for task in memory.tasks]
     program = engine.Program(
         tasks,
         blocks.template,
@@ -145,12 +146,12 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
         plan=memory,
         program=program,
         tasks=tuple(tasks),
-        kernels=_infos(memory, jobs, loaded),
+        kernels=_infos(jobs, lines, loaded),
         pack=Packer([v.type for v in (*graph.inputs, *graph.outputs)]),
         launch=_ordered_launch(program) if blocks.has_callbacks else program.launch,
         naive_bytes=planned.naive_bytes,
         operations=planned.operations,
-        lines=tuple(map(locations, nodes)),
+        lines=lines,
         missed=planned.missed,
         times=planned.times,
     )
@@ -238,7 +239,7 @@ def _bits(number: np.ndarray) -> int:
 def _modes(memory: MemoryPlan) -> list[int]:
     """How the program uses each argument: the graph's inputs, then its outputs."""
     graph, places = memory.graph, memory.places
-    origin = roots(graph)
+    origin = memory.spans
     read: set[Value] = set()
     written: set[int] = set()
     for task in memory.tasks:
@@ -258,19 +259,18 @@ def _modes(memory: MemoryPlan) -> list[int]:
 
 
 def _infos(
-    memory: MemoryPlan, jobs: Sequence[Job], loaded: Sequence[tuple[Kernel, str]]
+    jobs: Sequence[Job], lines: Sequence[tuple[str, ...]], loaded: Sequence[tuple[Kernel, str]]
 ) -> tuple[KernelInfo, ...]:
     """The distinct kernels with the user's lines they compute."""
     found: dict[str, tuple[Kernel, str, dict[str, None]]] = {}
     each = iter(loaded)
-    for task, this in zip(memory.tasks, jobs, strict=True):
-        lines = dict.fromkeys(locations(task.node))
+    for this, written in zip(jobs, lines, strict=True):
         for _ in this.recipes:
             kernel, origin = next(each)
-            found.setdefault(kernel.key, (kernel, origin, {}))[2].update(lines)
+            found.setdefault(kernel.key, (kernel, origin, {}))[2].update(dict.fromkeys(written))
     return tuple(
-        KernelInfo(k.name, k.source, k.key, tuple(lines), k.width, origin, k.seconds)
-        for k, origin, lines in found.values()
+        KernelInfo(k.name, k.source, k.key, tuple(places), k.width, origin, k.seconds)
+        for k, origin, places in found.values()
     )
 
 

@@ -16,7 +16,6 @@ about. `load` turns recipes into `Kernel`s. What always holds:
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import sys
@@ -26,6 +25,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tracejit import collector
 from tracejit.codegen import link
 from tracejit.codegen.entry import Entry, key
 from tracejit.codegen.store import Store
@@ -39,9 +39,6 @@ SLOW = 1.0
 
 INTERVAL = 2e-4
 """Seconds after which, during a compile, a thread gives Python's lock to another one that waits for it."""
-
-YOUNG = 0
-"""The collector's generation of new objects."""
 
 
 class Recipe(NamedTuple):
@@ -107,7 +104,6 @@ _lock = threading.Lock()
 _kernels: dict[Hashable, Promise] = {}
 _store: Store | None = None
 _compiling = threading.RLock()  # held while Numba and LLVM are at work
-_collector_rests = False  # the collector is off, and will be on again
 
 
 def store() -> Store:
@@ -236,29 +232,10 @@ def _compile(missing: Sequence[Promised]) -> None:
     try:
         for recipe, promise in missing:
             drafts.put((promise, _drafted(recipe)))
-        if _collector_rests:  # it would go through all that Numba has left as soon as it works again
-            gc.collect(YOUNG)
+        collector.collect_young()  # it would go through all that Numba has left as soon as its rest ends
     finally:
         drafts.put(None)
         finisher.join()
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Look for no garbage. Compilers make many objects that live on, and hardly any cycles: looking among
-    them takes a sixth of Numba's time, and a tenth of that of the passes.
-    """
-    global _collector_rests
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    _collector_rests = True
-    try:
-        yield
-    finally:
-        _collector_rests = False
-        gc.enable()
 
 
 @contextmanager
@@ -269,7 +246,7 @@ def _in_a_hurry() -> Iterator[None]:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(INTERVAL)
     try:
-        with without_collector():
+        with collector.at_rest():
             yield
     finally:
         sys.setswitchinterval(interval)

@@ -35,12 +35,13 @@ def _rows(name: str, params: Any, *others: Any) -> list[tuple[Any, ...]]:
                 user_location(),
             )
         columns.append(more)
-    for path, leaf in trees.leaves_with_paths(params, "params"):
-        if not isinstance(leaf, ArrayCore):
-            raise locate(
-                ArgumentError(f"optim.{name}: {path} is a {type(leaf).__name__}, expected an NDArray"),
-                user_location(),
-            )
+    wrong = [leaf for leaf in leaves if not isinstance(leaf, ArrayCore)]
+    if wrong:
+        path = next(p for p, leaf in trees.leaves_with_paths(params, "params") if leaf is wrong[0])
+        raise locate(
+            ArgumentError(f"optim.{name}: {path} is a {type(wrong[0]).__name__}, expected an NDArray"),
+            user_location(),
+        )
     return list(zip(*columns, strict=True))
 
 

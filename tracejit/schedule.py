@@ -20,7 +20,7 @@ from tracejit.engine import Program, Task
 from tracejit.errors import ArgumentError
 from tracejit.ir.graph import Graph
 from tracejit.ir.printer import Names
-from tracejit.ir.types import ArrayType
+from tracejit.ir.types import ArrayType, name_of
 from tracejit.passes.fuse import Missed
 from tracejit.passes.plan import MemoryPlan
 
@@ -49,11 +49,11 @@ class Packer:
 
     def __init__(self, values: Sequence[ArrayType]):
         self._types = tuple(values)
-        codes = "".join(_CODES[t.dtype.name] if t.on_host else "q" for t in values)
+        codes = "".join(_CODES[name_of(t.dtype)] if t.on_host else "q" for t in values)
         self._struct = struct.Struct("=" + codes + "q" * len(values))
         self.size = self._struct.size
         self._pack = self._struct.pack
-        exact = all(not t.on_host or t.dtype.name in ("bool", "float64") for t in values)
+        exact = all(not t.on_host or name_of(t.dtype) in ("bool", "float64") for t in values)
         self.pack: Callable[..., bytes] = self._pack if exact else self._pack_with_care
 
     def _pack_with_care(self, *arguments: Any) -> bytes:

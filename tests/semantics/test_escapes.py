@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 import types
 import weakref
 
@@ -271,6 +272,61 @@ def test_what_dies_with_the_call_is_no_escape():
 
     for i in range(3):
         assert step(tj.ones(1) * i).tolist() == [3 * i]
+
+
+@pytest.mark.parametrize("young", [False, True])
+def test_what_only_a_cycle_keeps_is_no_escape_without_the_collector(young, monkeypatch):
+    """The cycle is looked for among what is new, and only if it is not there among everything."""
+    collect, asked = gc.collect, []
+
+    def collected(generation=2):
+        asked.append(generation)
+        return collect(generation) if young or generation else 0
+
+    @tj.jit(strict=True)
+    def step(x):
+        part = x * 2
+        cycle = {"part": part}
+        cycle["self"] = cycle
+        return part + 1
+
+    monkeypatch.setattr(gc, "collect", collected)
+    gc.disable()
+    try:
+        assert step(tj.ones(1)).tolist() == [3]
+    finally:
+        gc.enable()
+    assert asked == ([0] if young else [0, 2])
+
+
+def test_nothing_of_ours_is_left_to_the_collector():
+    """It would keep arrays alive until it runs."""
+
+    def loss(params, x):
+        return ((x @ params["w"] + params["b"][0]) ** 2).mean()
+
+    @tj.jit
+    def step(params, state, x):
+        value, grads = tj.value_and_grad(loss)(params, x)
+        tj.optim.momentum(params, grads, state, 0.1)
+        return tj.tree.map(lambda leaf: leaf * 2, {"a": [value]})
+
+    params = {"w": tj.ones((3, 2)), "b": [tj.ones(2)]}
+    state = tj.optim.zeros_like(params)
+    for n in range(1, 4):
+        step(params, state, tj.ones((n, 3)))
+    tj.wait_all()
+    gc.collect()
+    gc.disable()
+    try:
+        step(params, state, tj.ones((9, 3)))
+        value, grads = tj.value_and_grad(loss)(params, tj.ones((9, 3)))
+        gone = [weakref.ref(leaf) for leaf in tj.tree.leaves((value, grads))]
+        del value, grads
+        assert [ref() for ref in gone] == [None] * 3
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_a_held_array_of_another_call_is_read_again():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import itertools
 import logging
 import random
@@ -564,3 +565,22 @@ def test_numpy_arguments_are_arrays_in_every_call():
         assert type(step(np.full(2, i, np.float32), tree)) is tj.NDArray
         assert tree["sum"].tolist() == [2 * i + 1] * 2
     assert kinds == [True] * 4
+
+
+def test_nobody_looks_for_garbage_while_a_call_is_recorded_and_launched():
+    seen = []
+
+    @tj.jit
+    def step(x, look):
+        seen.append(gc.isenabled())
+        if look:
+            x.tolist()
+            len([])  # the watcher hears of the look with the next call
+            seen.append(gc.isenabled())
+        return x * 2
+
+    step(tj.ones(2), False)
+    assert gc.isenabled()
+    step(tj.ones(2), True)
+    assert seen == [False, False, True]  # a piecewise body may run for long
+    assert gc.isenabled()

@@ -60,6 +60,14 @@ class Sequence(list):
         return super().__iter__()
 
 
+class Table(dict):
+    """A dict that asks the clock for its values."""
+
+    def values(self):
+        time.time()
+        return super().values()
+
+
 def clocked(x):
     time.time()
     return (x * x).sum()
@@ -102,6 +110,12 @@ BODIES = {
     "an operand": lambda x: tj.add(x, Operand()),
     "a number": lambda x: x * Loud(2.0),
     "a sequence": lambda x: tj.stack(Sequence([x, x])),
+    "a tree": lambda x: tj.tree.leaves(Table(x=x))[0] * 2,
+    "a tree in a tree": lambda x: tj.tree.flatten(({"a": [1, Table(x=x)]}, x))[0][1] * 2,
+    "parameters": lambda x: tj.grad(lambda p: (p["x"] * 2).sum())(Table(x=x)),
+    "probabilities": lambda x: tj.nn.cross_entropy(x, Operand()),
+    "an axis of a function of ours": lambda x: tj.nn.softmax(x.reshape(1, 3), axis=Index()),
+    "a factor": lambda x: tj.matmul(x, Operand()),
     "an iterator": lambda x: tj.stack(list(pieces(x))),
     "the same line, after": lambda x: tj.exp(x) * (time.time() > 0),
     "the same line, before": lambda x: (time.time() > 0) * tj.exp(x),
@@ -285,6 +299,60 @@ def test_the_check_above_finds_users(checked):
     if sys.gettrace() is None:
         with pytest.raises(AssertionError, match="clocked"):
             step(tj.ones(1))
+
+
+COMPOSED = {
+    "matmul": lambda x: x @ x.T,
+    "tensordot": lambda x: tj.tensordot(x, x, axes=((1,), (1,))),
+    "sum": lambda x: tj.sum(x, (0, 1), keepdims=True),
+    "std": lambda x: x.std(axis=-1, correction=1),
+    "argmax": lambda x: tj.argmax(x, keepdims=True),
+    "cumulative_sum": lambda x: tj.cumulative_sum(x, 1, include_initial=True),
+    "relu": lambda x: tj.nn.relu(x),
+    "gelu": lambda x: tj.nn.gelu(x, approximate="tanh"),
+    "softmax": lambda x: tj.nn.softmax(x, axis=(0, 1)),
+    "logsumexp": lambda x: tj.nn.logsumexp(x),
+    "cross_entropy": lambda x: tj.nn.cross_entropy(x, tj.arange(3), reduction="sum"),
+    "dropout": lambda x: tj.nn.dropout(x, 0.5),
+    "conv2d": lambda x: tj.nn.conv2d(x.reshape(1, 1, 3, 3), tj.ones((4, 1, 2, 2)), padding=1),
+    "avg_pool2d": lambda x: tj.nn.avg_pool2d(x.reshape(1, 1, 3, 3), 2, stride=1),
+    "flatten": lambda x: tj.tree.flatten({"a": [x, (1, None)], "b": {"c": x + 1}})[0][-1],
+    "leaves_with_paths": lambda x: tj.tree.leaves_with_paths({"a": [x]})[0][1] * 2,
+}
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_functions_of_ours_are_not_reported(name, checked, monkeypatch):
+    """What one composes runs where the trace is alone, with nobody else's code there."""
+    alone, ran = Trace.alone, []
+
+    def note(self, function, *args, **kwargs):
+        ran.append(getattr(function, "__name__", ""))
+        return alone(self, function, *args, **kwargs)
+
+    x = tj.asarray(np.arange(9, dtype=np.float32).reshape(3, 3))
+    tj.random.seed(3)
+    expected = COMPOSED[name](x)
+    ours = types.FunctionType(note.__code__, {"__name__": "tracejit.tests"}, closure=note.__closure__)
+    monkeypatch.setattr(Trace, "alone", ours)
+    tj.random.seed(3)
+    np.testing.assert_allclose(tj.jit(strict=True)(COMPOSED[name])(x).numpy(), expected.numpy(), rtol=1e-6)
+    assert name in ran
+
+
+def test_a_container_that_holds_itself_is_watched():
+    loop = [1]
+    loop.append(loop)
+
+    @tj.jit
+    def step(x):
+        try:
+            tj.tree.flatten(loop)
+        except RecursionError:
+            return x * 2
+        raise AssertionError
+
+    assert step(tj.ones(1)).tolist() == [2]
 
 
 def test_what_is_piecewise_is_not_watched_by_whoever_launches_it():

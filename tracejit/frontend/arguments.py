@@ -25,7 +25,7 @@ from tracejit.frontend.number import settled
 from tracejit.frontend.replay import Source, release
 from tracejit.frontend.storage import Storage
 from tracejit.frontend.trace import Trace
-from tracejit.ir.types import ArrayType
+from tracejit.ir.types import ArrayType, name_of
 
 PLAIN = (bool, str, bytes, complex, type(None), type(Ellipsis), enum.Enum, np.bool_, np.dtype)
 BY_IDENTITY = (types.BuiltinFunctionType, types.ModuleType, type)
@@ -158,7 +158,7 @@ class Arguments:
         release(storage)
         known = next((v for s, v in self.storages if s is storage), None)
         part = not view.is_whole(storage.type.shape) and storage not in self.whole
-        self.facts[path] = f"{array.dtype}[{','.join(map(str, array.shape))}]" + (
+        self.facts[path] = f"{name_of(array.dtype)}[{','.join(map(str, array.shape))}]" + (
             "" if view.is_contiguous() else f" with strides {view.strides}"
         )
         name = self.source.array(variable, storage.type, view, window=part)

@@ -28,8 +28,9 @@ from tracejit.ops import astype, less, where
 from tracejit.ops import copy as copy_op
 from tracejit.ops import full as full_op
 
-_OWN = frozenset({NumberProxy, bool, int, float})
-"""Types of operands, besides arrays, without code of the user's."""
+OPERANDS: set[type] = {NumberProxy, bool, int, float}
+"""Types of operands without code of the user's, not counting subclasses. `NDArray` is added where it is
+defined."""
 
 _INTEGER = (int, NumberProxy)
 """Types of operands that may be integers too large for a dtype."""
@@ -40,7 +41,7 @@ def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
     trace = thread.trace
     if trace is not None:
         for x in operands:
-            if type(x) not in _OWN and not isinstance(x, ArrayCore):
+            if type(x) not in OPERANDS and not isinstance(x, ArrayCore):
                 return _apply(op, [as_operand(op.name, x) for x in operands], attrs)
         return trace.alone(_apply, op, operands, attrs)
     if not attrs and len(operands) <= 2:
@@ -210,7 +211,9 @@ def _write(target: ArrayCore, value: Operand, name: str, casts: bool) -> None:
 
 def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
     """Store ``function(target, other)`` into the elements of `target`; no other thread comes in between."""
-    other, trace = as_operand(name, other), thread.trace
+    if type(other) not in OPERANDS:
+        other = as_operand(name, other)
+    trace = thread.trace
     if trace is not None:
         trace.alone(_in_place, name, function, target, other)
     else:

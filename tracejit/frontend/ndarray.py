@@ -17,29 +17,32 @@ from tracejit import ops
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend import at_once, dispatch, indexing, interop, promotion
 from tracejit.frontend.array import ArrayCore
+from tracejit.frontend.dispatch import OPERANDS
 from tracejit.frontend.functions import elementwise, linear, manipulation, movement, reductions
 from tracejit.frontend.location import user_location
 from tracejit.frontend.number import NumberProxy
+from tracejit.frontend.recording import thread
+from tracejit.frontend.unwatched import KNOWN
 from tracejit.ir.op import Op
 
 
 def _takes(x: Any) -> bool:
-    return isinstance(x, (ArrayCore, np.ndarray, np.generic, bool, int, float)) or type(x) is NumberProxy
+    return type(x) is NumberProxy or isinstance(x, (ArrayCore, np.ndarray, np.generic, bool, int, float))
 
 
 def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     apply = functools.partial(dispatch.apply, op)
 
     def forward(self: Any, other: Any) -> Any:
-        return dispatch.apply(op, self, other) if _takes(other) else NotImplemented
+        return dispatch.apply(op, self, other) if type(other) in OPERANDS or _takes(other) else NotImplemented
 
     def backward(self: Any, other: Any) -> Any:
-        return dispatch.apply(op, other, self) if _takes(other) else NotImplemented
+        return dispatch.apply(op, other, self) if type(other) in OPERANDS or _takes(other) else NotImplemented
 
     def in_place(self: Any, other: Any) -> Any:
-        if at_once.in_place(op, self, other):
+        if thread.trace is None and at_once.in_place(op, self, other):
             return self
-        if not _takes(other):
+        if type(other) not in OPERANDS and not _takes(other):
             return NotImplemented
         dispatch.in_place(op.name, apply, self, other)
         return self
@@ -49,7 +52,7 @@ def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..
 
 def _comparison(op: Op) -> Callable[..., Any]:
     def compare(self: Any, other: Any) -> Any:
-        return dispatch.apply(op, self, other) if _takes(other) else NotImplemented
+        return dispatch.apply(op, self, other) if type(other) in OPERANDS or _takes(other) else NotImplemented
 
     return compare
 
@@ -100,10 +103,10 @@ class NDArray(ArrayCore):
     __rshift__, __rrshift__, __irshift__ = _binary(ops.bitwise_right_shift)
 
     def __pow__(self, other: Any) -> Any:
-        return elementwise.pow(self, other) if _takes(other) else NotImplemented
+        return elementwise.pow(self, other) if type(other) in OPERANDS or _takes(other) else NotImplemented
 
     def __rpow__(self, other: Any) -> Any:
-        return elementwise.pow(other, self) if _takes(other) else NotImplemented
+        return elementwise.pow(other, self) if type(other) in OPERANDS or _takes(other) else NotImplemented
 
     def __ipow__(self, other: Any) -> Any:
         if not _takes(other):
@@ -215,3 +218,7 @@ class NDArray(ArrayCore):
     def fill(self, value: Any) -> None:
         """Set every element to `value`."""
         dispatch.write(self, value, "fill", casts=True)
+
+
+OPERANDS.add(NDArray)
+KNOWN.add(NDArray)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracejit import compile
+from tracejit import collector, compile
 from tracejit.frontend import actions, commit, trees
 from tracejit.frontend.arguments import Arguments, parameter_names, shared_storages
 from tracejit.frontend.guards import Guards, Refused
@@ -37,6 +37,7 @@ from tracejit.frontend.trace import Restart, Trace
 from tracejit.frontend.vouch import release_callbacks
 from tracejit.frontend.watch import watching
 from tracejit.ir.graph import Graph
+from tracejit.ir.types import name_of
 
 
 class _Piecewise:
@@ -87,6 +88,7 @@ class Recorded(NamedTuple):
     aliased: Set[Storage] = frozenset()
 
 
+@collector.at_rest()
 def record(
     function: Any,
     args: tuple[Any, ...],
@@ -324,7 +326,7 @@ class _Call:
             arguments.tell_apart(array, variable)
             arguments.handles.setdefault(id(array), (array, variable))
             arguments.callers.setdefault(id(array), array)
-            arguments.facts[slot.path] = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+            arguments.facts[slot.path] = f"{name_of(array.dtype)}[{','.join(map(str, array.shape))}]"
         for storage in self.trace.windows:
             if storage not in arguments.arrays and storage not in self.trace.imports:
                 made = f"{storage.type} made at {storage.made_at}" if storage.made_at else str(storage.type)
@@ -379,7 +381,9 @@ class _Call:
         expected = set(results.outputs)
         if all(s in expected for s in self.trace.live()):
             return
-        gc.collect()  # what only a cycle keeps alive has not escaped
+        gc.collect(collector.YOUNG)  # what only a cycle keeps alive has not escaped
+        if not all(s in expected for s in self.trace.live()):
+            gc.collect()  # the cycle may be older than the call
         for storage in self.trace.live():
             if storage not in expected:
                 raise Unreplayable(

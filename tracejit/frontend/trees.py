@@ -13,12 +13,12 @@ A leaf's path is written as one would in Python: ``params['w1']``, ``state.veloc
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 from tracejit.errors import ArgumentError
+from tracejit.frontend.unwatched import unwatched
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,11 @@ class Structure:
     @property
     def leaves(self) -> int:
         """How many leaves the tree has."""
-        return 1 if self.kind is None else sum(c.leaves for c in self.children)
+        count, pending = 0, [self]
+        for structure in pending:
+            count += structure.kind is None
+            pending += structure.children
+        return count
 
 
 LEAF = Structure(None)
@@ -50,7 +54,7 @@ def children_of(tree: Any) -> tuple[type, tuple[Any, ...], list[Any]] | None:
         return kind, tuple(range(len(tree))), list(tree)
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return kind, tuple(tree._fields), list(tree)
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+    if hasattr(kind, "__dataclass_fields__"):
         names = tuple(f.name for f in dataclasses.fields(tree))
         return kind, names, [getattr(tree, n) for n in names]
     return None
@@ -81,47 +85,55 @@ def step(kind: type, key: Any) -> str:
     return f".{key}"
 
 
+@unwatched
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
     """Leaves in order, and the structure that `unflatten` needs."""
     leaves: list[Any] = []
+    return leaves, _flatten(tree, leaves)
 
-    def walk(node: Any) -> Structure:
-        found = children_of(node)
-        if found is None:
-            leaves.append(node)
-            return LEAF
-        kind, keys, children = found
-        return Structure(kind, keys, tuple(builtins.map(walk, children)))
 
-    return leaves, walk(tree)
+def _flatten(tree: Any, leaves: list[Any]) -> Structure:
+    """The structure of a tree, whose leaves are appended."""
+    found = children_of(tree)
+    if found is None:
+        leaves.append(tree)
+        return LEAF
+    kind, keys, children = found
+    return Structure(kind, keys, tuple([_flatten(child, leaves) for child in children]))
 
 
 def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
     """The tree of this structure with these leaves."""
-    remaining = iter(leaves)
-
-    def walk(node: Structure) -> Any:
-        if node.kind is None:
-            return next(remaining)
-        return build(node.kind, node.keys, [walk(c) for c in node.children])
-
-    tree = walk(structure)
-    if next(remaining, remaining) is not remaining:
+    if len(leaves) != structure.leaves:
         raise ArgumentError(f"unflatten: got {len(leaves)} leaves for a tree with {structure.leaves}")
-    return tree
+    return _unflatten(structure, iter(leaves))
 
 
+def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
+    """The tree of this structure with the next leaves."""
+    if structure.kind is None:
+        return next(leaves)
+    children = [_unflatten(child, leaves) for child in structure.children]
+    return build(structure.kind, structure.keys, children)
+
+
+@unwatched
 def leaves_with_paths(tree: Any, root: str = "") -> list[tuple[str, Any]]:
     """Every leaf with its path."""
+    found: list[tuple[str, Any]] = []
+    _name_leaves(tree, root, found)
+    return found
+
+
+def _name_leaves(tree: Any, path: str, leaves: list[tuple[str, Any]]) -> None:
+    """Append the leaves of the tree that stands at `path`."""
     found = children_of(tree)
     if found is None:
-        return [(root, tree)]
+        leaves.append((path, tree))
+        return
     kind, keys, children = found
-    return [
-        pair
-        for key, child in zip(keys, children, strict=True)
-        for pair in leaves_with_paths(child, root + step(kind, key))
-    ]
+    for key, child in zip(keys, children, strict=True):
+        _name_leaves(child, path + step(kind, key), leaves)
 
 
 def map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:

@@ -23,7 +23,6 @@ without reports altogether.
 from __future__ import annotations
 
 import collections
-import gc
 import sys
 import types
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit import engine
+from tracejit import collector, engine
 from tracejit.frontend import random
 from tracejit.frontend.kinds import trusted
 from tracejit.frontend.surroundings import Surroundings
@@ -164,13 +163,12 @@ class Watcher:
     def __init__(self, trace: Trace, surroundings: Surroundings) -> None:
         self.trace, self.surroundings = trace, surroundings
         self.rests = False
-        self._profiler, self._collecting = sys.getprofile(), gc.isenabled()
+        self._profiler = sys.getprofile()
         # Else a debugger or coverage needs the events: all lines count as executed, and nothing rests.
         self._traces = sys.gettrace() is None
 
     def start(self) -> None:
         """Watch this thread from now on."""
-        gc.disable()  # what the collector calls (finalizers, gc.callbacks) would look like calls of the body
         sys.setprofile(self.profile)
         if self._traces:
             self.trace.tracing = self.enter if SWITCHES else None
@@ -182,8 +180,6 @@ class Watcher:
         if self._traces:
             self.trace.tracing = None
             sys.settrace(None)
-        if self._collecting:
-            gc.enable()
 
     # -- events ----------------------------------------------------------------------------------------------
 
@@ -191,6 +187,7 @@ class Watcher:
         """A function was called or left, unless this rests."""
         if self.trace.piecewise:
             self.stop()
+            collector.wake()  # the body may run for long
         elif self.trace.vouched:
             return
         elif event == "call":

@@ -70,9 +70,13 @@ class PlannedTask(NamedTuple):
 
 
 class MemoryPlan(NamedTuple):
-    """Where the array values of `graph` lie, and its tasks in an order in which they could run."""
+    """Where the array values of `graph` lie, and its tasks in an order in which they could run.
+
+    spans: each array value's place in the buffer that it is a part of.
+    """
 
     graph: Graph
+    spans: dict[Value, Span]
     places: dict[Value, Place]
     tasks: tuple[PlannedTask, ...]
     arena_bytes: int
@@ -95,7 +99,7 @@ def plan(graph: Graph, aliases: Sequence[Sequence[int]] = ()) -> MemoryPlan:
         PlannedTask(nodes[t], waits, _shared(nodes[t], places), costs[t])
         for t, waits in zip(order, packed.after, strict=True)
     ]
-    return MemoryPlan(graph, places, tuple(tasks), packed.size)
+    return MemoryPlan(graph, spans, places, tuple(tasks), packed.size)
 
 
 def _packed(
