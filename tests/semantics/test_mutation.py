@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import random
 import types
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 
 import tracejit as tj
 from tests.semantics.compare import Program, check
+from tracejit.frontend.slots import Whole, content_of, same_items
 
 SEVEN = tj.asarray(np.arange(7, dtype=np.float32))
 PLAIN_SEVEN = np.arange(7, dtype=np.float32)
@@ -379,3 +382,34 @@ def test_what_was_broadcast_cannot_be_written_as_in_numpy(view, write, way):
             with pytest.raises(tj.errors.ReadOnlyError, match="broadcast"):
                 step(x)
             assert x.tolist() == before
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_content_of_a_container_is_put_back(seed):
+    """Order, types of equal keys and all; and what stays is never missing."""
+    chosen = random.Random(seed)
+    keys = [0, 1, 2, 3, True, False, 2.0, "a", "b", None]
+
+    class Watched(dict):
+        def pop(self, key, *default):
+            assert key not in content
+            return super().pop(key, *default)
+
+        def clear(self):
+            raise AssertionError("others would find nothing")
+
+    def some():
+        return chosen.sample(keys, chosen.randint(0, len(keys)))
+
+    def exactly(container):
+        items = container.items() if isinstance(container, dict) else container
+        return [(type(i), i) if not isinstance(i, tuple) else (*map(type, i), i) for i in items]
+
+    content = {key: n for n, key in enumerate(some())}
+    held = Watched((key, -n) for n, key in enumerate(some()))
+    Whole(held, "content", "held", "held", dict(held), "held", deep=False).put(content)
+    assert exactly(held) == exactly(content)
+    for kind in (list, set, collections.deque):
+        other, wanted = kind(some()), content_of(kind(some()))
+        Whole(other, "content", "held", "held", content_of(other), "held", deep=True).put(wanted)
+        assert same_items(other, wanted)

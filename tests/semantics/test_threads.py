@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -247,3 +248,32 @@ def test_stress():
         assert counters[c].tolist() == [sum(done[c] for done in increments)] * 8
     assert bump.cache_info().traces == 1
     assert all(f.cache_info().traces <= 8 for f in functions)
+
+
+ALARMS = dict.fromkeys(range(3000), 0)
+
+
+def note_alarm(*_):
+    ALARMS[0] += 1
+    if ALARMS[0] % 2:
+        ALARMS[len(ALARMS)] = 0
+
+
+def test_a_handler_of_signals_that_changes_a_container():
+    """It runs in the middle of anything, and its surroundings are followed if it runs in the body."""
+
+    @tj.jit
+    def step(x):
+        for i in range(20):
+            x = x + i
+        return x.sum()
+
+    before = signal.signal(signal.SIGALRM, note_alarm)
+    signal.setitimer(signal.ITIMER_REAL, 2e-4, 2e-4)
+    try:
+        for n in range(1, 80):
+            assert step(tj.zeros(n)).item() == n * 190
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(ALARMS) > 3020

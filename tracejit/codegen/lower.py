@@ -69,12 +69,14 @@ def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowere
     if matmul is not None:
         result = node.attrs.get("result")
         product = _product(body, matmul, None if result is None else outputs[result])
+        stores = _without(program, result)
         if result is None and (0, analysis.addend()) in shared:
             product = product._replace(result=outputs[0], add=True)
-            program = program._replace(stores=())
+            stores = ()
         operands[matmul.output] = PANEL if product.result is None else product.result
-        program = program._replace(stores=_without(program, result))
-        plan = schedule(program)
+        if len(stores) < len(program.stores):
+            program = program._replace(stores=stores)
+            plan = schedule(program)
     encoder = Encoder(body, program, plan, operands, outputs, column_tile(program), sweep)
     spec = encoder.encode()
     slots = encoder.slots

@@ -132,12 +132,8 @@ def value_and_grad(
             result = function(*args, **kwargs)
             loss, aux = result if has_aux else (result, None)
             with lock:
-                recording = tape.recording
-                end = _loss(recording, loss)
-                one = recording.constant(1.0, end.type.dtype)
-                seed = recording.emit(full, one, shape=(), device=end.type.device)
-                grads = recording.alone(_backward, recording, tape.nodes(), [end], [seed], wrt, leaves)
-            recording.end_operation()
+                grads = tape.recording.alone(_gradients, tape, loss, wrt, leaves)
+            tape.recording.end_operation()
         tree = trees.unflatten(structure, grads)
         tree = tree[0] if single else tree
         return ((loss, aux), tree) if has_aux else (loss, tree)
@@ -194,6 +190,15 @@ def _contents(recording: Recording, arrays: list[Any]) -> list[Value]:
             given = type(array).__name__
             raise locate(ArgumentError(f"grad: expected an array as result, got {given}"), user_location())
     return read_all(recording, lambda: [recording.read(a._storage, a._view) for a in arrays])
+
+
+def _gradients(tape: _Tape, loss: Any, wrt: list[_Start | None], leaves: list[Any]) -> list[Any]:
+    """The gradients of a loss with respect to leaves."""
+    recording = tape.recording
+    end = _loss(recording, loss)
+    one = recording.constant(1.0, end.type.dtype)
+    seed = recording.emit(full, one, shape=(), device=end.type.device)
+    return _backward(recording, tape.nodes(), [end], [seed], wrt, leaves)
 
 
 def _loss(recording: Recording, loss: Any) -> Value:

@@ -112,14 +112,17 @@ def stream_values(recording: Recording, source: Stream, count: int) -> tuple[Val
 
 def _bits(shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Any:
     """Random bits of `dtype` (uint32 or uint64), one position for each element."""
-    count = math.prod(shape)
     with lock:
         recording = eager.current()
-        key, counter = stream_values(recording, stream(device), count)
-        index = recording.emit(ops.iota, size=count, device=device)
-        bits = dispatch.wrap(recording, recording.emit(ops.random_bits, key, counter, index, dtype=dtype))
+        bits = recording.alone(_draw, recording, math.prod(shape), dtype, device)
     recording.end_operation()
     return bits.reshape(shape)
+
+
+def _draw(recording: Recording, count: int, dtype: np.dtype, device: Device) -> Any:
+    key, counter = stream_values(recording, stream(device), count)
+    index = recording.emit(ops.iota, size=count, device=device)
+    return dispatch.wrap(recording, recording.emit(ops.random_bits, key, counter, index, dtype=dtype))
 
 
 def _unit(shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Any:

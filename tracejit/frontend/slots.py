@@ -157,15 +157,30 @@ class Whole(Slot):
         return self.value if same else content_of(held)
 
     def put(self, value: Any) -> None:
+        """Make the content `value`. What stays is there all the time, for others who look."""
         held = self.holder
         if isinstance(held, list):
             held[:] = value
-            return
-        held.clear()
-        if isinstance(held, collections.deque):
-            held.extend(value)
-        else:
+        elif isinstance(held, dict):
+            for key in list(held):
+                if key not in value:
+                    held.pop(key, None)
             held.update(value)
+            keys, wanted = [key for key in list(held) if key in value], list(value)
+            if keys != wanted or list(map(type, keys)) != list(map(type, wanted)):
+                for key, item in value.items():  # in their order
+                    if key in held:
+                        del held[key]
+                    held[key] = item  # nobody comes in between, as nothing is called
+        elif isinstance(held, set):
+            held.intersection_update(value)
+            held.update(value)
+            if not same_items(held, value):  # 1 and True are equal
+                held.clear()
+                held.update(value)
+        else:
+            held.clear()
+            held.extend(value)
 
 
 def content_of(container: Any) -> Any:
@@ -177,6 +192,9 @@ def content_of(container: Any) -> Any:
 
 def same_items(held: Any, copy: Any) -> bool:
     """Whether a container of plain values has the content of `copy`, types and all."""
+    if len(held) != len(copy):
+        return False
+    held = content_of(held)  # a handler of signals, or another thread, may change it meanwhile
     if len(held) != len(copy):
         return False
     if isinstance(held, dict):

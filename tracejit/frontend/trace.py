@@ -23,7 +23,6 @@ from tracejit.frontend.number import Numbers
 from tracejit.frontend.recording import Number, Recording, Window, in_operation
 from tracejit.frontend.storage import Storage
 from tracejit.ir.graph import Value
-from tracejit.ir.op import Op
 from tracejit.ir.view import View
 
 UINT64 = np.dtype("uint64")
@@ -89,14 +88,6 @@ class Trace(EagerRecording):
         finally:
             sys.settrace(tracing)
             self.tracing = tracing
-
-    def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
-        """As in every recording."""
-        return self.alone(super().emit, op, *inputs, location=location, **attrs)
-
-    def read(self, storage: Storage, wanted: View) -> Value:
-        """As in every recording."""
-        return self.alone(super().read, storage, wanted)
 
     # -- numbers ---------------------------------------------------------------------------------------------
 
@@ -178,7 +169,7 @@ class Trace(EagerRecording):
                 ),
                 user_location(),
             )
-        self.alone(super().write, storage, wanted, new)
+        super().write(storage, wanted, new)
 
     # -- piecewise -------------------------------------------------------------------------------------------
 

@@ -185,7 +185,7 @@ class Visitor:
         for index, default in enumerate(function.__defaults__ or ()):
             path = f"default {index} of {function.__name__}"
             self._visit(Slot(function, index, f"{base}.__defaults__[{index}]", path, default, code=code))
-        for name, default in (function.__kwdefaults__ or {}).items():
+        for name, default in list((function.__kwdefaults__ or {}).items()):
             expression = f"{base}.__kwdefaults__[{name!r}]"
             self._visit(Item(function.__kwdefaults__, name, expression, name, default, code=code))
 
@@ -267,7 +267,8 @@ class Visitor:
         if id(value) in self.rebuilt:
             raise Restart(value)
         variable = self._bind(slot)
-        items = list(value.values()) if isinstance(value, dict) else list(value)
+        content = content_of(value)  # at one moment: others may change it
+        items = list(content.values()) if isinstance(content, dict) else list(content)
         plain = all(isinstance(item, PLAIN) for item in items)
         whole = isinstance(value, set | frozenset) or (plain and len(items) > MANY)
         if (whole and not plain and not all(isinstance(i, (type, *FIXED, *PLAIN)) for i in items)) or (
@@ -277,13 +278,13 @@ class Visitor:
             slot.refusal = what, "pass what is used as an argument"
             return
         self.slots[f"content of {variable}"] = Whole(
-            value, "content", variable, slot.path, content_of(value), variable, deep=whole
+            value, "content", variable, slot.path, content, variable, deep=whole
         )
         if whole:
             return
         kind = Slot if isinstance(value, tuple) else Item
-        if isinstance(value, dict):
-            for key_, item in value.items():
+        if isinstance(content, dict):
+            for key_, item in content.items():
                 code = repr(key_) if type(key_) in (str, int, bool) else self.source.constant(key_)
                 self._visit(kind(value, key_, f"{variable}[{code}]", f"{slot.path}[{key_!r}]", item))
         else:

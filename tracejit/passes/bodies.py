@@ -59,15 +59,15 @@ class Analysis(NamedTuple):
     plan: Schedule
     sweep: Sweep | None
 
-    def sharing(self) -> list[tuple[int, int]]:
-        """Pairs (output, input) that may share memory, other than updates (which always do)."""
+    def sharing(self, pairs: Sequence[tuple[int, Value]]) -> list[tuple[int, int]]:
+        """Pairs (output, input) that may share memory, other than updates (which always do).
+
+        pairs: what `in_place` finds.
+        """
         position = {value: n for n, value in enumerate(self.body.inputs)}
         updates = {s.output for s in self.program.stores if s.base is not None}
         bases = {s.base for s in self.program.stores if s.base is not None}
         taken = bases | self.factors()
-        pairs = [
-            (output, value) for output, value in in_place(self.program, self.plan) if output not in updates
-        ]
         return [
             (output, position[value])
             for output, value in pairs
@@ -89,15 +89,17 @@ class Analysis(NamedTuple):
             found.add(self.body.inputs.index(value))
         return found
 
-    def product_outputs(self) -> list[int]:
-        """Outputs whose buffer can take the matrix product before the epilogue turns it into the output."""
+    def product_outputs(self, pairs: Sequence[tuple[int, Value]]) -> list[int]:
+        """Outputs whose buffer can take the matrix product before the epilogue turns it into the output.
+
+        pairs: what `in_place` finds.
+        """
         matmul = self.program.matmul
         if matmul is None:
             return []
         if matmul.output in self.body.outputs:
             return [self.body.outputs.index(matmul.output)]
         updates = {s.output for s in self.program.stores if s.base is not None}
-        pairs = in_place(self.program, self.plan)
         return [n for n, value in pairs if value is matmul.output and n not in updates]
 
     def addend(self) -> int | None:
@@ -161,7 +163,8 @@ def attributes(
     sum to which a product is added, and what can be written over one of the inputs `dying`, whose readers are
     done.
     """
-    sharing = analysis.sharing()
+    free = in_place(analysis.program, analysis.plan)
+    sharing = analysis.sharing(free)
     if analysis.program.matmul is None:
         kind, sweep = analysis.plan.orientation.value, analysis.sweep
         if sweep is None:
@@ -172,7 +175,7 @@ def attributes(
     over_inputs = {output for output, _ in sharing if is_sum or output in reserved}
     if analysis.program.matmul.output not in analysis.body.outputs and analysis.fits_scratch():
         over_inputs |= {output for output, position in sharing if position in dying}
-    outputs = [n for n in analysis.product_outputs() if n not in over_inputs]
+    outputs = [n for n in analysis.product_outputs(free) if n not in over_inputs]
     if not outputs and analysis.fits_scratch():
         return {"body": analysis.body, "kind": "panel", "inplace": tuple(sharing)}
     if not outputs:

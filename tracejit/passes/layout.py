@@ -9,8 +9,9 @@ body stay index maps:
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -67,7 +68,8 @@ def rows_of(fold: Node) -> Rows | None:
     return rows if math.prod(rows.shape) > math.prod(fold.output.type.shape) > 0 else None
 
 
-def _split(extents: Sequence[int], strides: Sequence[int], shapes: Iterable[tuple[int, ...]]) -> View:
+@functools.lru_cache(maxsize=1024)
+def _split(extents: tuple[int, ...], strides: tuple[int, ...], shapes: tuple[tuple[int, ...], ...]) -> View:
     """Dimensions cut where some contiguous array of the same size has a boundary; those of extent 1
     vanish.
     """
@@ -136,7 +138,7 @@ def _pair(view: View) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return view.shape, view.strides
 
 
-def _shapes(body: Graph, size: int) -> list[tuple[int, ...]]:
+def _shapes(body: Graph, size: int) -> tuple[tuple[int, ...], ...]:
     """Shapes of all arrays of `size` elements in the body, in order of appearance."""
     shapes: dict[tuple[int, ...], None] = {}
     types = [v.type for v in body.inputs]
@@ -144,7 +146,7 @@ def _shapes(body: Graph, size: int) -> list[tuple[int, ...]]:
     for type in types:
         if type.shape not in shapes and type.size == size and not type.on_host:
             shapes[type.shape] = None
-    return list(shapes)
+    return tuple(shapes)
 
 
 def _stored(body: Graph, output: Value) -> Value:
