@@ -18,6 +18,7 @@ with two kernels and two blocks, one behind the other.
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -256,7 +257,13 @@ def _windows(node: Node) -> Job:
 
 def _row(slots: Mapping[Any, Word], names: Any) -> tuple[Word, ...]:
     """The words of a block whose slots have names."""
-    return tuple(slots[name] for name in names)
+    return tuple([slots[name] for name in _members(names)])
+
+
+@functools.cache
+def _members(names: Any) -> tuple[Any, ...]:
+    """The members of an enumeration, which takes its time to list them."""
+    return tuple(names)
 
 
 # --------------------------------------------------------------------------------------------- Python tasks

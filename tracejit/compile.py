@@ -179,7 +179,9 @@ class _Blocks:
         """Append the block of a task; the index of its first slot."""
         start = len(self.template)
         for word in words:
-            if isinstance(word, At):
+            if type(word) is int:  # most are
+                self.template.append(word)
+            elif isinstance(word, At):
                 self._add_value(*word)
             elif isinstance(word, Ref):
                 self.template.append(addresses[word.kernel])

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,9 @@ RUN = 256
 
 TILES = 8
 """Most operands that are transposed tile by tile."""
+
+Fields = dict[str, Any]
+"""Fields of a `Step`."""
 
 
 class Stride(NamedTuple):
@@ -196,7 +199,7 @@ class Encoder:
         if self.lane < len(strides):
             stride, extent = strides[self.lane], self.domain.shape[self.lane]
             lane = "one" if stride == 1 or extent == 1 else "zero" if stride == 0 else "step"
-        self.layout_records.append(Layout(level.name.lower(), lane))
+        self.layout_records.append(Layout(_LEVELS[level], lane))
         for d, stride in enumerate(strides):
             if d != self.lane or lane == "step":
                 self.slots[f"s{number}_{d}"] = Integer(stride)
@@ -216,7 +219,7 @@ class Encoder:
     def section(self, number: int, section: phases.Section) -> Section:
         """All steps of a section: carried values, computations, what is kept, folds, stores."""
         where = str(number)
-        return Section(section.level.name.lower(), tuple(self.steps(section, where)))
+        return Section(_LEVELS[section.level], tuple(self.steps(section, where)))
 
     def steps(self, section: phases.Section, where: str) -> Iterator[Step]:
         for term, row in section.recall.items():
@@ -269,8 +272,11 @@ class Encoder:
     def term(self, term: Term, where: str) -> Step:
         """The step that computes `term`."""
         args = tuple(self.name(a, where) for a in term.args) if term.kind is not Kind.REDUCE else ()
-        step = Step(term.kind.value, name_of(term.dtype), self.name(term, where), args)
-        return _ENCODERS[term.kind](self, term, step)
+        result = self.name(term, where)
+        kind, encode = _KINDS[term.kind]
+        return Step(
+            **{"kind": kind, **encode(self, term)}, dtype=name_of(term.dtype), result=result, args=args
+        )
 
     def fold(self, term: Term, where: str) -> Step:
         (value,) = term.args
@@ -317,14 +323,17 @@ class Encoder:
             and self.outputs[store.output] not in self.operands.values()
         )
 
-    def load(self, term: Term, step: Step) -> Step:
+    def load(self, term: Term) -> Fields:
         assert term.value is not None
         assert term.view is not None
         access = self.access(self.operands[term.value], term.view, self.domain.level(term.view), term.dtype)
         if term.kind is Kind.LOAD and self.lies_across(term.view):
-            number = self.tiles.setdefault(access, len(self.tiles))
-            return step.replace(kind="tile", access=access, position=number)
-        return step.replace(access=access)
+            return {
+                "kind": "tile",
+                "access": access,
+                "position": self.tiles.setdefault(access, len(self.tiles)),
+            }
+        return {"access": access}
 
     def lies_across(self, view: View) -> bool:
         """Whether `view` is contiguous along the last dimension but one, and worth transposing by tiles."""
@@ -336,31 +345,33 @@ class Encoder:
         across = down == 1 and along not in (0, 1) and min(self.domain.kept[-2:]) >= 8
         return across and len(self.tiles) < TILES
 
-    def gather(self, term: Term, step: Step) -> Step:
-        return self.load(term, step).replace(position=self.next("jump", Integer(term.stride)))
+    def gather(self, term: Term) -> Fields:
+        return {**self.load(term), "position": self.next("jump", Integer(term.stride))}
 
-    def index(self, term: Term, step: Step) -> Step:
+    def index(self, term: Term) -> Fields:
         assert term.view is not None
         layout = self.layout(term.view, self.domain.level(term.view))
-        return step.replace(layout=layout, position=self.next("offset", Integer(term.view.offset)))
+        return {"layout": layout, "position": self.next("offset", Integer(term.view.offset))}
 
-    def number(self, term: Term, step: Step) -> Step:
+    def number(self, term: Term) -> Fields:
         assert term.value is not None
         self.numbers.append(name_of(term.dtype))
-        return step.replace(position=self.next("c", Number(self.operands[term.value])))
+        return {"position": self.next("c", Number(self.operands[term.value]))}
 
-    def apply(self, term: Term, step: Step) -> Step:
-        return step.replace(function=term.function or "")
+    def apply(self, term: Term) -> Fields:
+        return {"function": term.function or ""}
 
-    def bounded(self, term: Term, step: Step) -> Step:
-        return step.replace(position=self.next("bound", Integer(term.bound)))
+    def bounded(self, term: Term) -> Fields:
+        return {"position": self.next("bound", Integer(term.bound))}
 
-    def accumulated(self, term: Term, step: Step) -> Step:
-        kind = "finish" if term.kind is Kind.REDUCE else "scan"
-        return step.replace(kind=kind, function=term.function or "", position=self.accumulator(term))
+    def finish(self, term: Term) -> Fields:
+        return {"kind": "finish", "function": term.function or "", "position": self.accumulator(term)}
+
+    def scan(self, term: Term) -> Fields:
+        return {"function": term.function or "", "position": self.accumulator(term)}
 
 
-_ENCODERS = {
+_ENCODERS: dict[Kind, Callable[[Encoder, Term], Fields]] = {
     Kind.LOAD: Encoder.load,
     Kind.NUMBER: Encoder.number,
     Kind.INDEX: Encoder.index,
@@ -368,6 +379,9 @@ _ENCODERS = {
     Kind.GATHER: Encoder.gather,
     Kind.CHECK: Encoder.bounded,
     Kind.MATCH: Encoder.bounded,
-    Kind.REDUCE: Encoder.accumulated,
-    Kind.SCAN: Encoder.accumulated,
+    Kind.REDUCE: Encoder.finish,
+    Kind.SCAN: Encoder.scan,
 }
+_KINDS = {kind: (kind.value, encode) for kind, encode in _ENCODERS.items()}
+_LEVELS = {level: level.name.lower() for level in Level}
+"""As in `Spec`. Asking an enumeration for a name takes longer than looking it up."""

@@ -13,7 +13,6 @@ alone.
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Hashable, Sequence
 
 from tracejit.codegen.encode import PANEL, Encoder
@@ -38,14 +37,11 @@ WIDE_TILE = 16384
 and memory is read in order.
 """
 
-_LOWERED: weakref.WeakKeyDictionary[Graph, dict[Hashable, Lowered]] = weakref.WeakKeyDictionary()
-"""What nested graphs that are alive became: many nodes may share one."""
-
 
 def lower(node: Node, shared: Sequence[tuple[int, int]] = ()) -> Lowered:
     """The kernel of a `fused` node. `shared`: pairs (output, input) that have the same memory."""
     body: Graph = node.attrs["body"]
-    known = _LOWERED.setdefault(body, {})
+    known: dict[Hashable, Lowered] = body.notes.setdefault("lowered", {})  # many nodes may share one body
     key = (node.attrs.get("result"), *shared)
     found = known.get(key)
     if found is None:

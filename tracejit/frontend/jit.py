@@ -64,13 +64,14 @@ class Jitted(Transparent):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if thread.trace is not None or thread.plain or not config.jit:
             return self._inline(args, kwargs)
-        for entry in self._entries:
+        entries = self._entries
+        for entry in entries:
             result = entry.replay(args, kwargs)
             if result is not MISS:
                 if result is PIECEWISE:
                     return run_piecewise(self.__wrapped__, args, kwargs)
                 return result
-        return self._record(args, kwargs)
+        return self._record(args, kwargs, entries)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -81,9 +82,11 @@ class Jitted(Transparent):
             return self.__wrapped__(*args, **kwargs)
         return run_piecewise(self.__wrapped__, args, kwargs)
 
-    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], known: list[Entry]) -> Any:
+        """Record a call that none of the entries `known` can replay."""
         with self._lock:
-            for entry in list(self._entries):  # another thread may have recorded this signature meanwhile
+            # Another thread may have recorded this signature meanwhile.
+            for entry in list(self._entries) if self._entries is not known else ():
                 result = entry.replay(args, kwargs)
                 if result is PIECEWISE:
                     break

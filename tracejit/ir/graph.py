@@ -77,12 +77,17 @@ class Effect:
 
 @dataclass(eq=False)
 class Graph:
-    """A pure function in single-assignment form, plus effects on the storages of its inputs."""
+    """A pure function in single-assignment form, plus effects on the storages of its inputs.
+
+    notes: what passes found out about it, by name. Nothing there refers to the graph itself: that would be a
+           cycle, and large arrays could be kept until somebody collects garbage.
+    """
 
     inputs: tuple[Value, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Value, ...]
     effects: tuple[Effect, ...] = ()
+    notes: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
 
     def __str__(self) -> str:
         return print_graph(self)

@@ -47,35 +47,30 @@ def name_of(dtype: np.dtype) -> str:
     return str(dtype)
 
 
-@dataclass(slots=True, unsafe_hash=True)
+@dataclass(slots=True, unsafe_hash=True, init=False)
 class ArrayType:
-    """Shape, dtype and device of a `Value`. Nothing of it changes, which is not enforced (see `View`)."""
+    """Shape, dtype and device of a `Value`. Nothing of it changes, which is not enforced (see `View`).
+
+    size, nbytes: elements and bytes of a C-contiguous array.
+    on_host:      whether this is a number that travels in the argument block.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype
-    device: Device = CPU
-    _size: int = field(init=False, repr=False, compare=False)
+    device: Device
+    size: int = field(repr=False, compare=False)
+    nbytes: int = field(repr=False, compare=False)
+    on_host: bool = field(repr=False, compare=False)
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: Device = CPU):
+        self.shape, self.dtype, self.device = shape, dtype, device
+        self.size = math.prod(shape)  # found once, as everybody asks for these
+        self.nbytes = self.size * dtype.itemsize
+        self.on_host = device.kind == "host"
 
     @property
     def ndim(self) -> int:
         return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        try:
-            return self._size
-        except AttributeError:  # found once, as every operation asks for it
-            self._size = math.prod(self.shape)
-            return self._size
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
-
-    @property
-    def on_host(self) -> bool:
-        """Whether this is a number that travels in the argument block."""
-        return self.device.kind == "host"
 
     def __str__(self) -> str:
         where = "" if self.device in (CPU, HOST) else f"@{self.device}"

@@ -7,7 +7,6 @@ kernel.attributes()               # kind, inplace, result: the attributes of the
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -125,11 +124,6 @@ class Analysis(NamedTuple):
         return min(product.nbytes, most_panel_bytes(line)) <= SCRATCH_PANEL
 
 
-_Found = tuple[Program, Schedule, Sweep | None]
-_ANALYSED: weakref.WeakKeyDictionary[Graph, _Found] = weakref.WeakKeyDictionary()
-"""What is known of bodies that are alive: fusion finds out, code generation asks again."""
-
-
 def computed(body: Graph) -> Program:
     """What `analyse` finds that `body` computes. It takes no schedule to see that there is one, unless the
     order of the steps matters: then `body` is analysed.
@@ -145,11 +139,11 @@ def is_ordered(program: Program) -> bool:
 
 def analyse(body: Graph, program: Program | None = None) -> Analysis:
     """Raise `Unfusable` unless one kernel can compute `body`. `program`: of `computed`, if that is known."""
-    found = _ANALYSED.get(body)
+    found = body.notes.get("analysis")  # fusion finds out, code generation asks again
     if found is None:
         program = trace(body) if program is None else program
         plan = schedule(program)
-        found = _ANALYSED[body] = program, plan, check_updates(body, program, plan)
+        found = body.notes["analysis"] = program, plan, check_updates(body, program, plan)
     return Analysis(body, *found)
 
 

@@ -16,7 +16,6 @@ A fused kernel may, besides, share memory between an output and an operand that 
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -58,13 +57,10 @@ class Inside(NamedTuple):
     can_fail: bool
 
 
-_INSIDE: weakref.WeakKeyDictionary[Graph, Inside] = weakref.WeakKeyDictionary()
-
-
 def _inside(body: Graph) -> Inside:
-    found = _INSIDE.get(body)
+    found: Inside | None = body.notes.get("inside")
     if found is None:
-        found = _INSIDE[body] = Inside(_overwritten(body), any(map(can_fail, body.nodes)))
+        found = body.notes["inside"] = Inside(_overwritten(body), any(map(can_fail, body.nodes)))
     return found
 
 
