@@ -232,6 +232,10 @@ def shared_storages(args: Any, kwargs: Any) -> set[Storage]:
 
 def parameter_names(function: Any, count: int) -> list[str]:
     """How people call the first `count` positional arguments."""
+    if type(function) is types.FunctionType and not function.__dict__:  # nor a signature of another function
+        code = function.__code__
+        if count <= code.co_argcount:
+            return list(code.co_varnames[:count])
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):

@@ -36,6 +36,7 @@ class Guards:
         self.bound: set[str] = set()  # variables that are bound by now
         self.attributes: set[str] = set()  # names of attributes that were read
         self.arrays: list[Slot] = []
+        self._variables: dict[types.CodeType, set[str]] = {}
 
     def _found(self, slot: Slot) -> bool:
         """Whether what holds the slot is bound."""
@@ -62,7 +63,7 @@ class Guards:
             left = [slot for slot in left if id(slot) not in checked]
             found = [slot for slot in left if self._found(slot)]
         for holder, names, code in surroundings.shadows:
-            missing = names & surroundings.variables_read(code)
+            missing = names & self._read(code)
             if missing:
                 self.source.require(f"{holder}.keys().isdisjoint({self.source.constant(frozenset(missing))})")
         for seen in surroundings.seen:
@@ -80,7 +81,7 @@ class Guards:
         if slot.codes:
             if not isinstance(slot, Global | Cell):
                 return not slot.codes.isdisjoint(surroundings.executed)
-            return any(slot.key in surroundings.variables_read(code) for code in slot.codes)
+            return any(slot.key in self._read(code) for code in slot.codes)
         if not isinstance(slot, Attribute) or surroundings.dynamic or is_tree(slot.holder):
             return True
         if trusted(type(slot.holder).__module__):
@@ -88,6 +89,13 @@ class Guards:
         if slot.key.startswith("__") and isinstance(slot.value, types.FunctionType):
             return slot.value.__code__ in surroundings.executed  # called by an operator, not by its name
         return slot.key in self.attributes
+
+    def _read(self, code: types.CodeType) -> set[str]:
+        """`Surroundings.variables_read`: the body has run, so nothing comes to it."""
+        found = self._variables.get(code)
+        if found is None:
+            found = self._variables[code] = self.surroundings.variables_read(code)
+        return found
 
     def flags(self) -> list[str]:
         """Checks of the globals that are flags, for calls that run piecewise as long as these stay."""

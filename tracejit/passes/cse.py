@@ -23,7 +23,7 @@ def cse(graph: Graph) -> Graph:
     seen: dict[Hashable, Node] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
-        inputs = tuple(survivor.get(v, v) for v in node.inputs)
+        inputs = tuple([survivor.get(v, v) for v in node.inputs])
         if not node.op.has(ORDERED):
             key = _key(node, [number[v] for v in inputs])
             earlier = seen.get(key)

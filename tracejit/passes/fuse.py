@@ -20,7 +20,7 @@ of its own (kind `panel`), which the consumers of its rows then join as an epilo
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 from typing import Any, NamedTuple
 
 from tracejit import ops
@@ -130,12 +130,11 @@ class _Fuser:
             for group in sorted(needed, key=lambda g: -g.last):
                 if (
                     group.is_kernel
-                    and not self.serialises(group, [r for r in readers if r not in needed])
+                    and not (group.products and self.serialises(group, readers, needed))
                     and (found := self.fits([*chosen, group], node, origins, earlier)) is not None
                 ):
                     chosen.append(group)
                     fit = found
-        moved = [node, *(m for group in chosen[1:] for m in group.members.values())]
         if chosen:
             group = self.partition.join(chosen, position, node, earlier)
         else:
@@ -146,7 +145,9 @@ class _Fuser:
         group.can_fail |= node.op.has(CAN_FAIL)
         group.writes |= self.writes(node)
         group.touched.update(origins, node.outputs)
-        self.group_of.update(dict.fromkeys(moved, group))
+        self.group_of[node] = group
+        for other in chosen[1:]:
+            self.group_of.update(dict.fromkeys(other.members.values(), group))
         for value in origins:
             self.readers.setdefault(value, []).append(node)
 
@@ -171,12 +172,12 @@ class _Fuser:
             storages.append(node.inputs[0])
         return [self.group_of[reader] for storage in storages for reader in self.readers.get(storage, [])]
 
-    def serialises(self, group: Group, readers: Sequence[Group]) -> bool:
-        """Whether a product would have to wait for `readers` of what is written over, which it need not
-        wait for alone: gradients of a layer's weights and of its input stay independent.
+    def serialises(self, group: Group, readers: Sequence[Group], needed: Container[Group]) -> bool:
+        """Whether the product of `group` would have to wait for `readers` of what is written over, other than
+        those `needed`, which it need not wait for alone: gradients of a layer's weights and of its input stay
+        independent.
         """
-        waits = any(r is not group and not r.bits & group.before for r in readers)
-        return waits and bool(group.products)
+        return any(r is not group and r not in needed and not r.bits & group.before for r in readers)
 
     def fits(
         self, groups: Sequence[Group], node: Node, origins: Sequence[Value], earlier: Sequence[Group]
@@ -277,11 +278,13 @@ class _Fuser:
         existed before the call.
         """
         device = node.outputs[0].type.device
-        if any(next(iter(g.members.values())).outputs[0].type.device != device for g in groups):
-            return False
+        for group in groups:
+            if group.members[group.last].outputs[0].type.device != device:
+                return False
         products = [product for group in groups for product in group.products]
-        factors = self.free.origins(v for product in products for v in product.inputs)
-        if len(products) > 1 or any(self.producer_group(v) in groups for v in factors):
+        if len(products) > 1:
+            return False
+        if products and any(self.producer_group(v) in groups for v in self.free.origins(products[0].inputs)):
             return False
         fails = node.op.has(CAN_FAIL) or any(group.can_fail for group in groups)
         return not fails or not (self.writes(node) or any(group.writes for group in groups))

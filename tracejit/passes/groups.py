@@ -22,12 +22,14 @@ from tracejit.passes.layout import Rows
 class Group:
     """Nodes of one kernel, by position in the graph.
 
+    last: the position of its last node.
     bits: those of every group that went into it; before: those of all groups that must run earlier.
     is_kernel: whether it is a generated kernel and may grow; shape: of all its values, if they have one;
     domain, rows: of its kernel, if more may follow over it; touched: values that its nodes read and write;
     products: the matrix products in it; can_fail, writes: whether a node can, or writes over older memory.
     """
 
+    last: int
     bits: int
     members: dict[int, Node]
     before: int = 0
@@ -40,10 +42,6 @@ class Group:
     products: tuple[Node, ...] = ()
     can_fail: bool = False
     writes: bool = False
-
-    @property
-    def last(self) -> int:
-        return max(self.members)
 
     @property
     def nodes(self) -> list[Node]:
@@ -60,7 +58,7 @@ class Partition:
 
     def start(self, position: int, node: Node, earlier: Iterable[Group]) -> Group:
         """A new group of one node that needs the groups `earlier`."""
-        group = Group(1 << self._count, {position: node})
+        group = Group(position, 1 << self._count, {position: node})
         self._count += 1
         self.groups[group] = None
         self.order(earlier, group)
@@ -96,7 +94,7 @@ class Partition:
         return not returns and not any(other.before & inside for other in set(earlier) - chosen)
 
     def join(self, chosen: Iterable[Group], position: int, node: Node, earlier: Iterable[Group]) -> Group:
-        """Unite `chosen` and a new node that needs the groups `earlier`."""
+        """Unite `chosen` and a new node that needs the groups `earlier`. Its position is the last so far."""
         first, *rest = chosen
         for other in rest:
             first.members.update(other.members)
@@ -111,6 +109,7 @@ class Partition:
         if rest:
             self._replace({first, *rest}, first)
         first.members[position] = node
+        first.last = position
         self.order([g for g in earlier if g not in rest], first)
         return first
 

@@ -30,22 +30,23 @@ def remask(graph: Graph) -> Graph:
     nodes: list[Node] = []
     for node in graph.nodes:
         again = [v for v in node.inputs if v in cut]
-        fresh = {v: _again(*cut[v], node) for v in again}
-        nodes += fresh.values()
-        inputs = tuple(fresh[v].output if v in fresh else v for v in node.inputs)
-        nodes.append(node if not fresh else Node(node.op, inputs, node.outputs, node.attrs, node.location))
-        comparison = _comparison(node, producers)
-        if comparison is not None and node.output in kept:
-            cut.setdefault(comparison.output, (comparison, node.output))
+        if again:
+            fresh = {v: _again(*cut[v], node) for v in again}
+            nodes += fresh.values()
+            inputs = tuple([fresh[v].output if v in fresh else v for v in node.inputs])
+            node = Node(node.op, inputs, node.outputs, node.attrs, node.location)
+        nodes.append(node)
+        if node.op is ops.where and node.output in kept:
+            comparison = _comparison(node, producers)
+            if comparison is not None:
+                cut.setdefault(comparison.output, (comparison, node.output))
     return Graph(graph.inputs, tuple(nodes), graph.outputs, graph.effects)
 
 
 def _comparison(node: Node, producers: dict[Value, Node]) -> Node | None:
     """The comparison ``x <= c`` of ``where(x <= c, c, x)``, or the same with ``>=``."""
-    if node.op is not ops.where or node.inputs[0] not in producers:
-        return None
-    comparison = producers[node.inputs[0]]
-    if comparison.op not in (ops.less_equal, ops.greater_equal):
+    comparison = producers.get(node.inputs[0])
+    if comparison is None or comparison.op not in (ops.less_equal, ops.greater_equal):
         return None
     (x, bound), (_, constant, other) = comparison.inputs, node.inputs
     return comparison if other is x and _are_one(bound, constant, producers) else None

@@ -107,10 +107,11 @@ def _spans(graph: Graph, kept: Callable[[Node], Pairs]) -> dict[Value, Span]:
             offset = seen.offset * node.output.type.dtype.itemsize if seen.size else 0
             spans[node.output] = Span(base.root, base.offset + offset)
             continue
-        same = dict(kept(node))
-        for k, value in enumerate(node.outputs):
+        for value in node.outputs:
             if not value.type.on_host:
-                spans[value] = spans[node.inputs[same[k]]] if k in same else Span(value, 0)
+                spans[value] = Span(value, 0)
+        for k, j in kept(node):
+            spans[node.outputs[k]] = spans[node.inputs[j]]
     return spans
 
 

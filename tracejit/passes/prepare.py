@@ -83,7 +83,8 @@ class _Preparation:
             before = len(self.builder.nodes)
             outputs = self.rewrite(node, [self.values[v] for v in node.inputs])
             for new in self.builder.nodes[before:]:
-                self.producers.update(dict.fromkeys(new.outputs, new))
+                for value in new.outputs:
+                    self.producers[value] = new
             self.values.update(zip(node.outputs, outputs, strict=True))
         effects = [Effect(e.target, self.values[e.value]) for e in self.graph.effects]
         return self.builder.graph([self.values[v] for v in self.graph.outputs], effects)
@@ -101,6 +102,9 @@ class _Preparation:
         pieces = pieces_of(node)
         if pieces > 1:
             return (_in_pieces(self.builder, node, inputs[0], pieces),)
+        if inputs == list(node.inputs):
+            self.builder.nodes.append(node)
+            return node.outputs
         return self.builder.copy(node, inputs)
 
     def turned(self, factor: Value, node: Node) -> Value:

@@ -68,7 +68,7 @@ class Rewriter:
     def add(self, node: Node) -> None:
         """Append `node`, simplified."""
         self._location = node.location
-        inputs = tuple(self.final.get(v, v) for v in node.inputs)
+        inputs = tuple([self.final.get(v, v) for v in node.inputs])
         if len(node.outputs) == 1:
             value = self._apply(node.op, inputs, node.attrs)
             if value is not None:
