@@ -1,12 +1,19 @@
 """What joins a kernel without analysis: an analysis comes to the same result, and nothing is left out."""
 
+import numpy as np
 import pytest
 
 import tracejit as tj
+from tracejit import ops
+from tracejit.ir.graph import Builder
 from tracejit.ir.structure import copied
+from tracejit.ir.types import ArrayType
+from tracejit.ir.view import View
 from tracejit.passes import fuse as fusion
 from tracejit.passes.bodies import computed
 from tracejit.passes.driver import optimize
+from tracejit.passes.layout import layouts
+from tracejit.passes.trace import _Tracer
 
 pytestmark = pytest.mark.usefixtures("nothing_known")
 
@@ -142,3 +149,28 @@ def test_the_steps_of_a_loop_share_analyses_however_few_are_kept(monkeypatch, no
     assert counts[0] == counts[1] < len(fused.nodes)
     assert not fusion._PROGRAMS
     assert not fusion._ANALYSES
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_reduction_reads_what_its_domain_was_laid_out_for(seed):
+    """Its operand's place needs no composition of index maps: it is the domain's own."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in rng.choice([1, 2, 3, 4, 6], rng.integers(1, 5)))
+    axes = tuple(
+        sorted(int(a) for a in rng.choice(len(shape), rng.integers(1, len(shape) + 1), replace=False))
+    )
+    builder = Builder()
+    x = builder.input(ArrayType(shape, np.dtype("float32")))
+    finer = [part for n in shape for part in ((2, n // 2) if n % 2 == 0 and rng.integers(2) else (n,))]
+    whole = builder.emit(ops.view, x, view=View.of_shape(finer))  # cuts the domain, maybe
+    total = builder.emit(ops.sum, x, axes=axes, pieces=0)
+    body = builder.graph([total, whole])
+    (layout,) = layouts(body)
+    tracer = _Tracer(body, *layout)
+    node = next(node for node in body.nodes if node.op is ops.sum)
+    known = tracer.operand_view(node, tracer.kept)
+    if tracer.domain.reduced:
+        assert known is tracer.full
+    tracer.rows = None
+    composed = tracer.operand_view(node, tracer.kept)
+    assert known == composed

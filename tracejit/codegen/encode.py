@@ -326,7 +326,8 @@ class Encoder:
     def load(self, term: Term) -> Fields:
         assert term.value is not None
         assert term.view is not None
-        access = self.access(self.operands[term.value], term.view, self.domain.level(term.view), term.dtype)
+        level = term.level if term.kind is Kind.LOAD else self.domain.level(term.view)
+        access = self.access(self.operands[term.value], term.view, level, term.dtype)
         if term.kind is Kind.LOAD and self.lies_across(term.view):
             return {
                 "kind": "tile",

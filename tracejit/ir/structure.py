@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tracejit.ir.graph import Builder, Effect, Graph
+from tracejit.ir.graph import Effect, Graph, Node, Value
 
 
 def structure(graph: Graph, *, locations: bool = False) -> Hashable:
@@ -46,9 +46,13 @@ def structure(graph: Graph, *, locations: bool = False) -> Hashable:
 
 def copied(graph: Graph) -> Graph:
     """The same graph on values of its own."""
-    builder = Builder()
-    new = {value: builder.input(value.type) for value in graph.inputs}
+    new = {value: Value(value.type) for value in graph.inputs}
+    inputs = tuple(new.values())
+    nodes: list[Node] = []
     for node in graph.nodes:
-        new.update(zip(node.outputs, builder.copy(node, [new[v] for v in node.inputs]), strict=True))
+        operands = tuple([new[value] for value in node.inputs])
+        outputs = tuple([Value(value.type) for value in node.outputs])
+        new.update(zip(node.outputs, outputs, strict=True))
+        nodes.append(Node(node.op, operands, outputs, node.attrs, node.location))
     effects = [Effect(new[effect.target], new[effect.value]) for effect in graph.effects]
-    return builder.graph([new[value] for value in graph.outputs], effects)
+    return Graph(inputs, tuple(nodes), tuple([new[value] for value in graph.outputs]), tuple(effects))

@@ -193,6 +193,8 @@ def merge(program: Program) -> Program:
     There is at least one kept dimension, and one reduced dimension if there is a reduction.
     """
     domain = program.domain
+    if len(domain.kept) == len(domain.reduced) == 1:
+        return program
     given = [t.view for t in program.terms if t.view is not None] + [s.view for s in program.stores]
     views = list({id(view): view for view in given}.values())  # most are shared
     groups: list[list[int]] = []

@@ -49,7 +49,7 @@ from tracejit.passes.domain import (
     piece_length,
     row_tile,
 )
-from tracejit.passes.layout import ALONG_AXIS, Layout, layouts, reduced_axes
+from tracejit.passes.layout import ALONG_AXIS, Layout, is_fold, layouts, reduced_axes
 from tracejit.passes.regions import disjoint
 
 INT64 = np.dtype("int64")
@@ -90,6 +90,10 @@ class _Tracer:
         self.inputs = {value: i for i, value in enumerate(body.inputs)}
         self.made: dict[Value, list[tuple[View, Term]]] = {}
         self.views: dict[Value, View] = {}  # of what must not be computed at two views
+        self.rows: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # what the domain was laid out for
+        if domain.reduced:
+            fold = next(filter(is_fold, body.nodes))
+            self.rows = fold.inputs[0].type.shape, reduced_axes(fold)
 
     # -------------------------------------------------------------------------------------------- outputs
 
@@ -290,6 +294,8 @@ class _Tracer:
         """Where the operand of a reduction is read if its result is wanted at `view`."""
         (x,) = node.inputs
         axes = reduced_axes(node)
+        if view is self.kept and (x.type.shape, axes) == self.rows:
+            return self.full
         kept = [a for a in range(x.type.ndim) if a not in axes]
         dims = len(self.domain.kept)
         whole = View.of_shape(x.type.shape)
