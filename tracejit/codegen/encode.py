@@ -274,9 +274,8 @@ class Encoder:
         args = tuple(self.name(a, where) for a in term.args) if term.kind is not Kind.REDUCE else ()
         result = self.name(term, where)
         kind, encode = _KINDS[term.kind]
-        return Step(
-            **{"kind": kind, **encode(self, term)}, dtype=name_of(term.dtype), result=result, args=args
-        )
+        fields = {"kind": kind, **encode(self, term)}
+        return Step(dtype=name_of(term.dtype), result=result, args=args, **fields)
 
     def fold(self, term: Term, where: str) -> Step:
         (value,) = term.args
@@ -329,11 +328,8 @@ class Encoder:
         level = term.level if term.kind is Kind.LOAD else self.domain.level(term.view)
         access = self.access(self.operands[term.value], term.view, level, term.dtype)
         if term.kind is Kind.LOAD and self.lies_across(term.view):
-            return {
-                "kind": "tile",
-                "access": access,
-                "position": self.tiles.setdefault(access, len(self.tiles)),
-            }
+            number = self.tiles.setdefault(access, len(self.tiles))
+            return {"kind": "tile", "access": access, "position": number}
         return {"access": access}
 
     def lies_across(self, view: View) -> bool:

@@ -14,7 +14,7 @@ A leaf's path is written as one would in Python: ``params['w1']``, ``state.veloc
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from tracejit.errors import ArgumentError
@@ -102,11 +102,12 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
     return Structure(kind, keys, tuple([_flatten(child, leaves) for child in children]))
 
 
-def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
+def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
     """The tree of this structure with these leaves."""
-    if len(leaves) != structure.leaves:
-        raise ArgumentError(f"unflatten: got {len(leaves)} leaves for a tree with {structure.leaves}")
-    return _unflatten(structure, iter(leaves))
+    given = list(leaves)
+    if len(given) != structure.leaves:
+        raise ArgumentError(f"unflatten: got {len(given)} leaves for a tree with {structure.leaves}")
+    return _unflatten(structure, iter(given))
 
 
 def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
