@@ -223,6 +223,44 @@ def test_keys_come_and_go():
     check(make, calls=6, traces=2)
 
 
+class Full(dict):
+    """A dict that others read all the time: "a" is always there."""
+
+    def update(self, *given, **more):
+        super().update(*given, **more)
+        assert "a" in self
+
+    def clear(self):
+        raise AssertionError("others would find nothing")
+
+
+def test_keys_that_stay_are_always_there():
+    """And keys are in the order in which the body leaves them."""
+
+    @tj.jit
+    def step(state):
+        for key in ("b", "c"):
+            if key in state:
+                del state[key]
+            else:
+                state[key] = state["a"] + 1
+        if "b" in state:  # "a" moves to the end
+            state["a"] = state.pop("a") * 2
+
+    state, expected = Full(a=tj.ones(1)), {"a": 1.0}
+    for _ in range(6):
+        step(state)
+        for key in ("b", "c"):
+            if key in expected:
+                del expected[key]
+            else:
+                expected[key] = expected["a"] + 1
+        if "b" in expected:
+            expected["a"] = expected.pop("a") * 2
+        assert [(key, float(x)) for key, x in state.items()] == list(expected.items())
+    assert step.cache_info().replays > 0
+
+
 def test_lists_grow_and_shrink():
     def make(xp, array):
         queue = [array([1.0]), array([2.0])]

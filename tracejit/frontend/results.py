@@ -23,6 +23,7 @@ from tracejit.frontend import captured, trees
 from tracejit.frontend.arguments import Arguments, is_record, parts_of
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.number import NumberProxy, settled
+from tracejit.frontend.slots import put_items
 from tracejit.frontend.storage import Storage
 
 ATOMS = (
@@ -164,7 +165,8 @@ class Results:
         if issubclass(kind, dict):
             new = self.source.name("d")
             self.values.append(f"{new} = {self._make(dict, keys, made)}")
-            self._line(kind, f"{variable}.clear(); {variable}.update({new})")
+            self.source.names["put_items"] = put_items
+            self._line(kind, f"put_items({variable}, {new})")
         else:
             self.rebinds.add(kind)
             self.rebind(f"{variable}[:]", f"[{', '.join(made)}]")
@@ -252,8 +254,6 @@ class Results:
             for key, child in changed:
                 original[key] = self.settle(child)
         elif issubclass(kind, dict):
-            plain = {settled(k): self.settle(c) for k, c in zip(keys, children, strict=True)}
-            original.clear()
-            original.update(plain)
+            put_items(original, {settled(k): self.settle(c) for k, c in zip(keys, children, strict=True)})
         else:
             original[:] = [self.settle(c) for c in children]

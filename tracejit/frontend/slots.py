@@ -162,16 +162,7 @@ class Whole(Slot):
         if isinstance(held, list):
             held[:] = value
         elif isinstance(held, dict):
-            for key in list(held):
-                if key not in value:
-                    held.pop(key, None)
-            held.update(value)
-            keys, wanted = [key for key in list(held) if key in value], list(value)
-            if keys != wanted or list(map(type, keys)) != list(map(type, wanted)):
-                for key, item in value.items():  # in their order
-                    if key in held:
-                        del held[key]
-                    held[key] = item  # nobody comes in between, as nothing is called
+            put_items(held, value)
         elif isinstance(held, set):
             held.intersection_update(value)
             held.update(value)
@@ -181,6 +172,20 @@ class Whole(Slot):
         else:
             held.clear()
             held.extend(value)
+
+
+def put_items(held: Any, value: dict[Any, Any]) -> None:
+    """Make the dict `held` equal to `value`, in its order. What stays is there all the time."""
+    for key in list(held):
+        if key not in value:
+            held.pop(key, None)
+    held.update(value)
+    keys, wanted = [key for key in list(held) if key in value], list(value)
+    if keys != wanted or list(map(type, keys)) != list(map(type, wanted)):  # 1 and True are equal
+        for key, item in value.items():
+            if key in held:
+                del held[key]
+            held[key] = item  # nobody comes in between, as nothing is called
 
 
 def content_of(container: Any) -> Any:
