@@ -20,29 +20,28 @@ from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.dispatch import OPERANDS
 from tracejit.frontend.functions import elementwise, linear, manipulation, movement, reductions
 from tracejit.frontend.location import user_location
-from tracejit.frontend.number import NumberProxy
 from tracejit.frontend.recording import thread
 from tracejit.frontend.unwatched import KNOWN
 from tracejit.ir.op import Op
 
 
 def _takes(x: Any) -> bool:
-    return type(x) is NumberProxy or isinstance(x, (ArrayCore, np.ndarray, np.generic, bool, int, float))
+    return type(x) in OPERANDS or isinstance(x, (ArrayCore, np.ndarray, np.generic, bool, int, float))
 
 
 def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     apply = functools.partial(dispatch.apply, op)
 
     def forward(self: Any, other: Any) -> Any:
-        return dispatch.apply(op, self, other) if type(other) in OPERANDS or _takes(other) else NotImplemented
+        return dispatch.apply(op, self, other) if _takes(other) else NotImplemented
 
     def backward(self: Any, other: Any) -> Any:
-        return dispatch.apply(op, other, self) if type(other) in OPERANDS or _takes(other) else NotImplemented
+        return dispatch.apply(op, other, self) if _takes(other) else NotImplemented
 
     def in_place(self: Any, other: Any) -> Any:
         if thread.trace is None and at_once.in_place(op, self, other):
             return self
-        if type(other) not in OPERANDS and not _takes(other):
+        if not _takes(other):
             return NotImplemented
         dispatch.in_place(op.name, apply, self, other)
         return self
@@ -52,7 +51,7 @@ def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..
 
 def _comparison(op: Op) -> Callable[..., Any]:
     def compare(self: Any, other: Any) -> Any:
-        return dispatch.apply(op, self, other) if type(other) in OPERANDS or _takes(other) else NotImplemented
+        return dispatch.apply(op, self, other) if _takes(other) else NotImplemented
 
     return compare
 
@@ -103,10 +102,10 @@ class NDArray(ArrayCore):
     __rshift__, __rrshift__, __irshift__ = _binary(ops.bitwise_right_shift)
 
     def __pow__(self, other: Any) -> Any:
-        return elementwise.pow(self, other) if type(other) in OPERANDS or _takes(other) else NotImplemented
+        return elementwise.pow(self, other) if _takes(other) else NotImplemented
 
     def __rpow__(self, other: Any) -> Any:
-        return elementwise.pow(other, self) if type(other) in OPERANDS or _takes(other) else NotImplemented
+        return elementwise.pow(other, self) if _takes(other) else NotImplemented
 
     def __ipow__(self, other: Any) -> Any:
         if not _takes(other):

@@ -197,8 +197,6 @@ def content_of(container: Any) -> Any:
 
 def same_items(held: Any, copy: Any) -> bool:
     """Whether a container of plain values has the content of `copy`, types and all."""
-    if len(held) != len(copy):
-        return False
     held = content_of(held)  # a handler of signals, or another thread, may change it meanwhile
     if len(held) != len(copy):
         return False

@@ -25,7 +25,6 @@ else reads. In memory it lacks the rows that the second one delivers. Bands foll
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -163,9 +162,6 @@ def in_bands(unit: int, rows: View, up: int, down: int, run: int) -> tuple[int, 
 
 # ---------------------------------------------------------------------------------------------- edges
 
-_WITH_EDGES: weakref.WeakKeyDictionary[Graph, Graph] = weakref.WeakKeyDictionary()
-"""Bodies that are alive: equal steps of a loop share one."""
-
 
 def updating(program: Program) -> Store:
     """The store of a sweep."""
@@ -177,7 +173,7 @@ def with_edges(body: Graph, program: Program, sweep: Sweep) -> Graph:
     """`body`, with its edges as the last output if it has any."""
     if not sweep.has_edges:
         return body
-    found = _WITH_EDGES.get(body)
+    found: Graph | None = body.notes.get("with edges")  # equal steps of a loop share one body
     if found is None:
         updated = body.outputs[updating(program).output]
         (new,) = (n.inputs[1] for n in body.nodes if updated in n.outputs)
@@ -185,7 +181,7 @@ def with_edges(body: Graph, program: Program, sweep: Sweep) -> Graph:
         view = sweep.cuts(View.of_shape(program.domain.kept))
         edges = builder.emit(ops.view, new, view=view)
         found = Graph(body.inputs, (*body.nodes, *builder.nodes), (*body.outputs, edges))
-        _WITH_EDGES[body] = found
+        body.notes["with edges"] = found
     return found
 
 
