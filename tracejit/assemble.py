@@ -15,7 +15,7 @@ A `fused` node of kind ``panel`` is a product whose kernel calls the generated o
 with two kernels and two blocks, one behind the other.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import ctypes
 import functools

@@ -8,7 +8,7 @@ Nothing here imports Numba: kernels come from the store, and `tracejit.loader` h
 one must be compiled. The engine's own executor comes the same way; importing this module installs it.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import struct
 import time

@@ -5,7 +5,7 @@ structure get equal specs, whatever their shapes, names and literals. What a ter
 extent, a stride, an offset) goes to `Encoder.slots` under the name that `Spec.slot_names` gives it.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import functools
 import math

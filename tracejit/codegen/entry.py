@@ -20,7 +20,6 @@ tracejit.codegen.entry.DamagedEntryError: foreign: written under another key
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import functools
-import hashlib
 import importlib.util
 import json
 import os
@@ -34,7 +33,12 @@ from typing import Any, NamedTuple
 
 from tracejit.errors import TracejitError
 
-FORMAT = 1
+try:  # what `hashlib` has under this name; importing that would load OpenSSL, which takes 4 ms
+    from _blake2 import blake2b
+except ImportError:
+    from hashlib import blake2b
+
+FORMAT = 2
 MAGIC = b"tracejit kernel %d\n" % FORMAT
 DIGEST = 64  # hex digits of a checksum and of a key
 VERSION = re.compile(r'"?version"?\s*[:=]\s*["\'](\S+)["\']')
@@ -67,8 +71,8 @@ class Entry(NamedTuple):
 
 
 def _digest(*parts: bytes) -> str:
-    """SHA-256 of the parts, each with its length."""
-    total = hashlib.sha256()
+    """BLAKE2b of the parts, each with its length."""
+    total = blake2b(digest_size=DIGEST // 2)
     for part in parts:
         total.update(b"%d:" % len(part))
         total.update(part)
@@ -136,7 +140,7 @@ def encode(key: str, entry: Entry) -> bytes:
         "sizes": [len(source), len(entry.object_code)],
     }
     body = json.dumps(header).encode() + b"\n" + source + entry.object_code
-    return MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+    return MAGIC + _digest(body).encode() + b"\n" + body
 
 
 def decode(key: str, data: bytes) -> Entry:
@@ -145,7 +149,7 @@ def decode(key: str, data: bytes) -> Entry:
         raise DamagedEntryError("foreign: not an entry of this format")
     start = len(MAGIC) + DIGEST + 1
     checksum, body = data[len(MAGIC) : start - 1], data[start:]
-    if hashlib.sha256(body).hexdigest().encode() != checksum:
+    if _digest(body).encode() != checksum:
         raise DamagedEntryError("damaged: wrong checksum")
     line, _, content = body.partition(b"\n")
     header = json.loads(line)

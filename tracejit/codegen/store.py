@@ -21,7 +21,7 @@ What always holds:
 (None, ['absent'])
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import errno
 import os

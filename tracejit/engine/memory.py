@@ -21,9 +21,8 @@ import functools
 import itertools
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -70,8 +69,7 @@ def size_class(nbytes: int) -> int:
     return max(ALIGNMENT, nbytes + -nbytes % step)
 
 
-@dataclass(frozen=True)
-class Statistics:
+class Statistics(NamedTuple):
     """in_use and cached: bytes; allocations: how often memory was taken from the system."""
 
     in_use: int

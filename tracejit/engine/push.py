@@ -8,7 +8,7 @@
 What a task reads and writes is named by variables, or by objects that have one: `Ordered`, such as arrays.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import struct
 import sys

@@ -8,7 +8,7 @@ body can only reach by name what its code names.
 (frozenset({'model'}), frozenset({'scale'}))
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import dis
 import functools

@@ -12,7 +12,7 @@
 (0.1875, 1)
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import functools
 import threading

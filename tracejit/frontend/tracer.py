@@ -9,7 +9,7 @@ taken back, and done again once nothing can fail any more. So an error, an inter
 nothing behind, and other threads see arrays only when they are computed.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import gc
 import inspect

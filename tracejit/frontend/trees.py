@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from tracejit.errors import ArgumentError
 from tracejit.frontend.unwatched import unwatched
 
 
-@dataclasses.dataclass(frozen=True)
-class Structure:
+class Structure(NamedTuple):
     """The shape of a tree: its container type, the keys in it, and the structures of its children (None: a
     leaf)."""
 

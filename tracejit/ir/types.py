@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Device:
-    """A place where values live: ``cpu:0``, ``gpu:1``, or `HOST` for numbers."""
+    """A place where values live: ``cpu:0``, ``gpu:1``, or `HOST` for numbers. Nothing of it changes."""
 
     kind: str
     index: int = 0

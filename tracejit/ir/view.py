@@ -17,7 +17,7 @@ import functools
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -79,11 +79,11 @@ class View:
 
     def read_only(self) -> View:
         """The same elements, which cannot be written through the view."""
-        return replace(self, writable=False)
+        return View(self.offset, self.shape, self.strides, False)
 
     def moved(self, by: int) -> View:
         """The same elements of a base that begins `by` elements earlier."""
-        return replace(self, offset=self.offset + by)
+        return View(self.offset + by, self.shape, self.strides, self.writable)
 
     def is_contiguous(self) -> bool:
         """Whether the elements lie in C order without gaps (extents of 1 may have any stride)."""

@@ -13,7 +13,7 @@ has to wait for is part of the answer. Sets of tasks are integers used as bit se
 ((0, 3), 192)
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import bisect
 import functools

@@ -5,7 +5,7 @@ kernel = analyse(copied(body))    # raises Unfusable if no single kernel compute
 kernel.attributes()               # kind, inplace, result: the attributes of the fused node
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple

@@ -17,7 +17,7 @@ of its own (kind `panel`), which the consumers of its rows then join as an epilo
     g = x.T @ dy;  v = mu * v + g;  w = w - lr * v        one panel kernel: product, then v and w in place
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 from collections import OrderedDict
 from collections.abc import Container, Hashable, Sequence

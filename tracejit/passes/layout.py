@@ -7,7 +7,7 @@ body stay index maps:
     y = x.reshape(4, 30) + z          # x: (4, 5, 6), so the kernel walks (4, 5, 6) and y is one view of it
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import functools
 import math

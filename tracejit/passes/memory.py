@@ -14,7 +14,7 @@ A fused kernel may, besides, share memory between an output and an operand that 
 ``inplace``); whether it does is the plan's decision.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

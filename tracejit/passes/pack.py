@@ -12,7 +12,7 @@ With a timetable (see `order`) buffers of at least LARGE bytes may also take mem
 their first writer could start anyhow; the writer waits for them from then on. No path gets longer by that.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import functools
 import heapq

@@ -12,7 +12,7 @@ A full value needed again in a later phase is read back from an output that hold
 is cheap, and otherwise kept in scratch. Which of the loops is innermost is the kernel's `Orientation`.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import enum
 import math

@@ -21,7 +21,7 @@ one buffer for each internal result of the operators as they stood before fusion
 index ranges count nothing. Inputs, outputs and the storages that effects write count on neither side.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import enum
 from collections import defaultdict

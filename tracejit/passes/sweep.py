@@ -22,7 +22,7 @@ As a function the second node changes nothing: the first result is the whole upd
 else reads. In memory it lacks the rows that the second one delivers. Bands follow from shapes alone.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import math
 from collections.abc import Iterable
