@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import os
 import signal
 import subprocess
@@ -259,8 +261,48 @@ def note_alarm(*_):
         ALARMS[len(ALARMS)] = 0
 
 
-def test_a_handler_of_signals_that_changes_a_container():
-    """It runs in the middle of anything, and its surroundings are followed if it runs in the body."""
+class Tally:
+    """Handlers of signals that count in every kind of container."""
+
+    def __init__(self):
+        self.calls, self.votes, self.table, self.log = 0, collections.Counter(), {}, []
+        self.busy = False
+
+    def note(self, number, frame):
+        if self.busy:  # this very code was interrupted
+            return
+        self.busy = True
+        self.calls += 1
+        self.votes[frame.f_code.co_name] += 1
+        self.table[frame.f_code.co_name] = self.table.get(frame.f_code.co_name, 0) + 1
+        self.log.append(time.time())
+        self.busy = False
+
+    def check(self):
+        assert self.calls == self.votes.total() == sum(self.table.values()) == len(self.log)
+
+
+@contextlib.contextmanager
+def alarms(handler, first=2e-4, then=2e-4):
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, first, then)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+TALLY = Tally()
+
+
+def note_in_tally(number, frame):
+    TALLY.note(number, frame)
+
+
+@pytest.mark.parametrize("handler", [TALLY.note, note_in_tally, lambda *given: TALLY.note(*given)])
+def test_what_a_handler_of_signals_does_is_not_the_bodys(handler):
+    """It may call anything, and what it changes stays changed."""
 
     @tj.jit
     def step(x):
@@ -268,12 +310,68 @@ def test_a_handler_of_signals_that_changes_a_container():
             x = x + i
         return x.sum()
 
-    before = signal.signal(signal.SIGALRM, note_alarm)
-    signal.setitimer(signal.ITIMER_REAL, 2e-4, 2e-4)
-    try:
+    with alarms(handler):
+        for n in range(1, 60):
+            assert step(tj.zeros(n)).item() == n * 190
+    TALLY.check()
+    assert "piecewise" not in step.explain()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where nobody may raise
+def test_a_handler_of_signals_that_raises_leaves_the_watch_in_order():
+    @tj.jit
+    def step(x):
+        for i in range(20):
+            x = x + i
+        return x.sum()
+
+    @tj.jit
+    def timed(x):
+        return x + time.time()
+
+    def stop(number, frame):
+        raise TimeoutError
+
+    stopped = 0
+    for n in range(1, 100):
+        try:
+            with alarms(stop, first=n * 5e-5, then=0):
+                step(tj.zeros(n))
+        except TimeoutError:
+            stopped += 1
+        assert step(tj.zeros(n)).item() == n * 190
+    assert stopped > 0
+    first, second = timed(tj.zeros(1)).item(), timed(tj.zeros(1)).item()
+    assert second >= first > 1e9
+
+
+def test_a_function_that_is_called_like_a_handler_is_part_of_the_body():
+    """Only what Python calls for a signal is left out."""
+    seen = []
+
+    def look(number, x):
+        seen.append(number)
+        return x * number
+
+    @tj.jit
+    def step(x):
+        return look(signal.SIGALRM.value, x)
+
+    for _ in range(3):
+        assert step(tj.ones(2)).sum().item() == 2 * signal.SIGALRM.value
+    assert len(seen) == 3
+
+
+def test_a_handler_of_signals_that_changes_a_container():
+    """It runs in the middle of anything, also while containers are compared."""
+
+    @tj.jit
+    def step(x):
+        for i in range(20):
+            x = x + i
+        return x.sum()
+
+    with alarms(note_alarm):
         for n in range(1, 80):
             assert step(tj.zeros(n)).item() == n * 190
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
     assert len(ALARMS) > 3020

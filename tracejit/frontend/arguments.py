@@ -10,7 +10,6 @@ of its own on the same memory, so that its offset is a run-time value.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import enum
 import inspect
@@ -20,6 +19,13 @@ from typing import Any
 import numpy as np
 
 from tracejit.frontend import trees
+from tracejit.frontend.content import (
+    Attributes,
+    is_found_plainly,
+    is_plain,
+    is_stored_plainly,
+    looks_up_plainly,
+)
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.number import settled
 from tracejit.frontend.replay import Source, release
@@ -35,10 +41,15 @@ Part = tuple[type, tuple[Any, ...], list[Any]]
 
 
 def parts_of(value: Any) -> Part | None:
-    """As `trees.children_of`, but with all attributes of a dataclass; None for what is no container."""
+    """As `trees.children_of`, but with all attributes of a dataclass; None for what is no container. So is a
+    dict or a named tuple whose class finds items in its own way: it is an object.
+    """
+    if isinstance(value, dict | tuple) and not is_plain(type(value)):
+        return None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = tuple(getattr(value, "__dict__", None) or (f.name for f in dataclasses.fields(value)))
-        return type(value), names, [getattr(value, n) for n in names]
+        held = Attributes(value)
+        names = tuple(held.namespace() or (f.name for f in dataclasses.fields(value)))
+        return type(value), names, [held[n] for n in names]
     return trees.children_of(value)
 
 
@@ -131,14 +142,15 @@ class Arguments:
         elif kind in (list, tuple):
             self.source.require(f"len({variable}) == {len(keys)}")
         elif is_record(kind) and hasattr(value, "__dict__"):
-            self.source.require(f"tuple({variable}.__dict__) == {self.source.constant(keys)}")
+            namespace = f"{variable}.__dict__"
+            if not looks_up_plainly(kind):
+                namespace = f"{self.source.inside(Attributes, variable)}.namespace()"
+            self.source.require(f"tuple({namespace}) == {self.source.constant(keys)}")
         self.facts[path] = f"{kind.__name__} of {', '.join(map(str, keys)) if is_record(kind) else len(keys)}"
         brought = []
         for key, child in zip(keys, children, strict=True):
-            step = trees.step(kind, key)
-            code = f"[{self.source.constant(key)}]" if issubclass(kind, dict) else step
-            brought.append(self.bring(child, variable + code, path + step))
-        again = self._rebuild(value, kind, keys, brought)
+            brought.append(self.bring(child, self.part(variable, kind, key), path + trees.step(kind, key)))
+        again = trees.rebuilt(value, kind, keys, brought)
         if is_record(kind):
             self.objects.append((self.source.constant(kind), kind.__name__, kind))
         self.given[id(value)] = (keys, brought)
@@ -146,12 +158,17 @@ class Arguments:
         self.rebuilt[id(value)] = (again, variable)
         return again
 
-    def _rebuild(self, value: Any, kind: type, keys: tuple[Any, ...], brought: list[Any]) -> Any:
-        if issubclass(kind, dict) and kind is not dict:
-            again = copy.copy(value)  # keeps what else a subclass holds, such as a default factory
-            again.update(zip(keys, brought, strict=True))
-            return again
-        return trees.build(kind, keys, brought)
+    def part(self, variable: str, kind: type, key: Any, *, stored: bool = False) -> str:
+        """The expression for a part of a container, to read it or to be `stored`."""
+        if issubclass(kind, dict):
+            return f"{variable}[{self.source.constant(key)}]"
+        if issubclass(kind, (list, tuple)):
+            names = getattr(kind, "_fields", None)  # a subclass may show something else under such a name
+            return f"{variable}[{key if names is None else names.index(key)}]"
+        plain = is_stored_plainly if stored else is_found_plainly
+        if plain(kind, key):
+            return f"{variable}.{key}"
+        return f"{self.source.inside(Attributes, variable)}[{key!r}]"
 
     def _array(self, array: NDArray, variable: str, path: str) -> NDArray:
         storage, view = array._storage, array._view

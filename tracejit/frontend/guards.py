@@ -13,10 +13,11 @@ import numpy as np
 
 from tracejit.frontend.bytecode import mention
 from tracejit.frontend.captured import LIMIT, read_part
+from tracejit.frontend.content import Attributes, content_of, is_plain, looks_up_plainly, same_items
 from tracejit.frontend.kinds import IDENTITY, PLAIN, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.replay import Source
-from tracejit.frontend.slots import Attribute, Cell, Global, Slot, Whole, same_items
+from tracejit.frontend.slots import Attribute, Cell, Global, Slot, Whole
 from tracejit.frontend.surroundings import Surroundings
 
 
@@ -40,7 +41,7 @@ class Guards:
 
     def _found(self, slot: Slot) -> bool:
         """Whether what holds the slot is bound."""
-        base = slot.expression.partition(".")[0].partition("[")[0]
+        base = base_of(slot.expression)
         return not base.startswith("h") or base in self.bound
 
     def variable_of(self, value: Any) -> str | None:
@@ -71,7 +72,10 @@ class Guards:
             known = not seen.variable.startswith("h") or seen.variable in self.bound
             if missing and known and hasattr(seen.value, "__dict__"):
                 absent = self.source.constant(frozenset(missing))
-                self.source.require(f"{seen.variable}.__dict__.keys().isdisjoint({absent})")
+                namespace = f"{seen.variable}.__dict__"
+                if not looks_up_plainly(type(seen.value)):
+                    namespace = f"{self.source.inside(Attributes, seen.variable)}.namespace()"
+                self.source.require(f"{namespace}.keys().isdisjoint({absent})")
 
     def _was_read(self, slot: Slot) -> bool:
         """Whether what ran can have read the slot: a variable, by its code; an attribute, by its name."""
@@ -142,17 +146,20 @@ class Guards:
             source.require(f"type({expression}) is {source.constant(type(value))}")
 
     def _check_whole(self, slot: Whole) -> None:
-        source, held = self.source, slot.holder
+        source, held, inside = self.source, slot.holder, slot.expression
+        if not is_plain(type(held)):
+            source.names["content_of"] = content_of
+            inside = f"content_of({inside})"
         if slot.deep:
             source.names["same_items"] = same_items
             copy = frozenset(slot.value) if isinstance(held, set | frozenset) else slot.value
             source.require(f"same_items({slot.expression}, {source.constant(copy)})")
             self.described[slot.path] = f"{type(held).__name__} of {len(held)} with this content"
         elif isinstance(held, dict):
-            source.require(f"tuple({slot.expression}) == {source.constant(tuple(slot.value))}")
+            source.require(f"tuple({inside}) == {source.constant(tuple(slot.value))}")
             self.described[slot.path] = f"dict of {', '.join(map(repr, slot.value))}"
         else:
-            source.require(f"len({slot.expression}) == {len(slot.value)}")
+            source.require(f"len({inside}) == {len(slot.value)}")
             self.described[slot.path] = f"{type(held).__name__} of {len(slot.value)}"
 
     def _check_numpy(self, slot: Slot, array: np.ndarray, expression: str) -> None:
@@ -187,6 +194,13 @@ class Guards:
                 self.source.names["read_part"] = read_part
                 return f"read_part({slot.variable}, {part[0]}, {part[1]}, {part[2]})"
         return None
+
+
+def base_of(expression: str) -> str:
+    """The variable from which a slot is found: h1 of ``h1.w``, ``h1['w']``, ``Attributes(h1)['w']``."""
+    if expression.startswith(("Attributes(", "Items(")):
+        return expression.partition("(")[2].partition(")")[0]
+    return expression.partition(".")[0].partition("[")[0]
 
 
 def same_array(held: np.ndarray, copy: np.ndarray) -> bool:

@@ -139,6 +139,11 @@ class Source:
             self.names[found] = value
         return found
 
+    def inside(self, way: type, variable: str) -> str:
+        """What reads and stores the content of a variable past its class: ``Items(h1)``."""
+        self.names[way.__name__] = way
+        return f"{way.__name__}({variable})"
+
     def line(self, text: str) -> None:
         """Append one line of the body."""
         self.lines.append(text)

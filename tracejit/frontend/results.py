@@ -21,9 +21,9 @@ import numpy as np
 
 from tracejit.frontend import captured, trees
 from tracejit.frontend.arguments import Arguments, is_record, parts_of
+from tracejit.frontend.content import Attributes, factory_of, fill
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.number import NumberProxy, settled
-from tracejit.frontend.slots import put_items
 from tracejit.frontend.storage import Storage
 
 ATOMS = (
@@ -82,9 +82,13 @@ class Results:
             raise Unreplayable(f"{path} is a {type(value).__name__}, which a replay cannot make again")
         kind, keys, children = found
         made = [self.give(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
-        return self._make(kind, keys, made)
+        if not isinstance(value, dict) or kind is dict:
+            return self._make(kind, keys, made)
+        if Attributes(value).namespace():
+            raise Unreplayable(f"{path} is a {kind.__name__} with attributes, which a replay cannot make")
+        return self._make(kind, keys, made, self.give(factory_of(value), path))
 
-    def _make(self, kind: type, keys: Any, made: list[str]) -> str:
+    def _make(self, kind: type, keys: Any, made: list[str], factory: str = "None") -> str:
         keys = tuple(map(settled, keys))
         if kind is tuple:
             return f"({', '.join(made)}{',' if len(made) == 1 else ''})"
@@ -94,7 +98,8 @@ class Results:
             pairs = [f"{self.source.constant(k)}: {m}" for k, m in zip(keys, made, strict=True)]
             return "{" + ", ".join(pairs) + "}"
         build = self.source.constant(trees.build)
-        return f"{build}({self.source.constant(kind)}, {self.source.constant(keys)}, [{', '.join(made)}])"
+        what = f"{self.source.constant(kind)}, {self.source.constant(keys)}, [{', '.join(made)}], {factory}"
+        return f"{build}({what})"
 
     def _give_array(self, array: NDArray, path: str) -> str:
         handle = self.arguments.handles.get(id(array))
@@ -143,14 +148,13 @@ class Results:
         before = dict(zip(old_keys, old, strict=True))
         for key in old_keys:
             if key not in keys:
-                self._line(kind, f"del {variable}.{key}")
+                self._line(kind, f"del {self.arguments.part(variable, kind, key, stored=True)}")
         for key, child in zip(keys, children, strict=True):
             if key in before and child is before[key]:
                 continue
             expression = self.give(child, path + trees.step(kind, key))
-            step = f"[{self.source.constant(key)}]" if issubclass(kind, dict) else trees.step(kind, key)
             self.rebinds.add(kind)
-            self.rebind(f"{variable}{step}", expression)
+            self.rebind(self.arguments.part(variable, kind, key, stored=True), expression)
 
     def rebind(self, target: str, expression: str) -> None:
         """Let the replay make `target` what `expression` gives before the launch."""
@@ -165,8 +169,8 @@ class Results:
         if issubclass(kind, dict):
             new = self.source.name("d")
             self.values.append(f"{new} = {self._make(dict, keys, made)}")
-            self.source.names["put_items"] = put_items
-            self._line(kind, f"put_items({variable}, {new})")
+            self.source.names["fill"] = fill
+            self._line(kind, f"fill({variable}, {new})")
         else:
             self.rebinds.add(kind)
             self.rebind(f"{variable}[:]", f"[{', '.join(made)}]")
@@ -204,11 +208,11 @@ class Results:
         plain, done = tuple(map(settled, keys)), [self.settle(c) for c in children]
         if all(a is b for a, b in zip((*plain, *done), (*keys, *children), strict=True)):
             return value
-        return trees.build(kind, plain, done)
+        return trees.rebuilt(value, kind, plain, done)
 
     def _settle_attributes(self, value: Any) -> None:
-        namespace = getattr(value, "__dict__", None)
-        if isinstance(namespace, dict) and id(value) not in self._objects:
+        namespace = {} if isinstance(value, type | types.ModuleType) else Attributes(value).namespace()
+        if id(value) not in self._objects:
             for name, held in list(namespace.items()):
                 done = self.settle(held)
                 if done is not held:
@@ -247,13 +251,13 @@ class Results:
         ]
         if is_record(kind):
             for key, child in changed:
-                setattr(original, key, self.settle(child))
+                Attributes(original)[key] = self.settle(child)
             for key in set(old_keys) - set(keys):
-                delattr(original, key)
+                Attributes(original).remove(key)
         elif keys == old_keys:
             for key, child in changed:
                 original[key] = self.settle(child)
         elif issubclass(kind, dict):
-            put_items(original, {settled(k): self.settle(c) for k, c in zip(keys, children, strict=True)})
+            fill(original, {settled(k): self.settle(c) for k, c in zip(keys, children, strict=True)})
         else:
             original[:] = [self.settle(c) for c in children]

@@ -7,24 +7,11 @@ recording can take back everything the body rebound, and do it again once its ar
 
 from __future__ import annotations
 
-import collections
-import operator
 import types
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-
-class _Gone:
-    """What a slot holds that does not exist."""
-
-    def __repr__(self) -> str:
-        return "GONE"
-
-
-GONE = _Gone()
-
-Content = dict[Any, Any] | list[Any] | set[Any] | collections.deque[Any]
+from tracejit.frontend.content import GONE, Attributes, Items, content_of, fill, same_items
 
 
 @dataclass(eq=False, repr=False)
@@ -82,21 +69,21 @@ class Attribute(Slot):
     assignable = True
 
     def read(self) -> Any:
-        return getattr(self.holder, self.key, GONE)
+        if isinstance(self.holder, type | types.ModuleType):
+            return getattr(self.holder, self.key, GONE)
+        return Attributes(self.holder).get(self.key)
 
     def put(self, value: Any) -> None:
-        namespace = getattr(self.holder, "__dict__", None)
-        if isinstance(namespace, dict):
+        if not isinstance(self.holder, type):
+            held = Attributes(self.holder)
             if value is GONE:
-                namespace.pop(self.key, None)
+                held.remove(self.key)
             else:
-                namespace[self.key] = value
+                held[self.key] = value
         elif value is GONE:
             delattr(self.holder, self.key)
-        elif isinstance(self.holder, type):
-            setattr(self.holder, self.key, value)
         else:
-            object.__setattr__(self.holder, self.key, value)
+            setattr(self.holder, self.key, value)
 
 
 class Item(Slot):
@@ -105,16 +92,13 @@ class Item(Slot):
     assignable = True
 
     def read(self) -> Any:
-        try:
-            return self.holder[self.key]
-        except LookupError:
-            return GONE
+        return Items(self.holder).get(self.key)
 
     def put(self, value: Any) -> None:
         if value is not GONE:
-            self.holder[self.key] = value
+            Items(self.holder)[self.key] = value
         elif isinstance(self.holder, dict):  # of a list, the content goes as a whole
-            self.holder.pop(self.key, None)
+            Items(self.holder).remove(self.key)
 
 
 class Global(Item):
@@ -147,69 +131,15 @@ class Whole(Slot):
         self.deep = deep
 
     def read(self) -> Any:
-        held = self.holder
+        held = content_of(self.holder)
         if self.deep:
             same = same_items(held, self.value)
         elif isinstance(held, dict):
             same = list(held) == list(self.value)
         else:
             same = len(held) == len(self.value)
-        return self.value if same else content_of(held)
+        return self.value if same else held
 
     def put(self, value: Any) -> None:
-        """Make the content `value`. What stays is there all the time, for others who look."""
-        held = self.holder
-        if isinstance(held, list):
-            held[:] = value
-        elif isinstance(held, dict):
-            put_items(held, value)
-        elif isinstance(held, set):
-            held.intersection_update(value)
-            held.update(value)
-            if not same_items(held, value):  # 1 and True are equal
-                held.clear()
-                held.update(value)
-        else:
-            held.clear()
-            held.extend(value)
-
-
-def put_items(held: Any, value: dict[Any, Any]) -> None:
-    """Make the dict `held` equal to `value`, in its order. What stays is there all the time."""
-    for key in list(held):
-        if key not in value:
-            held.pop(key, None)
-    held.update(value)
-    keys, wanted = [key for key in list(held) if key in value], list(value)
-    if keys != wanted or list(map(type, keys)) != list(map(type, wanted)):  # 1 and True are equal
-        for key, item in value.items():
-            if key in held:
-                del held[key]
-            held[key] = item  # nobody comes in between, as nothing is called
-
-
-def content_of(container: Any) -> Any:
-    """A plain copy of a container's content."""
-    if isinstance(container, dict):
-        return dict(container)
-    return set(container) if isinstance(container, set | frozenset) else list(container)
-
-
-def same_items(held: Any, copy: Any) -> bool:
-    """Whether a container of plain values has the content of `copy`, types and all."""
-    held = content_of(held)  # a handler of signals, or another thread, may change it meanwhile
-    if len(held) != len(copy):
-        return False
-    if isinstance(held, dict):
-        return list(held) == list(copy) and _same(held.values(), copy.values())
-    if isinstance(held, set | frozenset):
-        return bool(held == copy) and sorted(map(repr, held)) == sorted(map(repr, copy))
-    return _same(held, copy)
-
-
-def _same(held: Iterable[Any], copy: Iterable[Any]) -> bool:
-    """The very same objects, or equal ones of equal types; nan equals itself, and zeros have a sign."""
-    return all(map(operator.is_, held, copy)) or all(
-        type(a) is type(b) and (a == b if a == a and a != 0 else repr(a) == repr(b))
-        for a, b in zip(held, copy, strict=True)
-    )
+        """Make the content `value`."""
+        fill(self.holder, value)

@@ -15,10 +15,11 @@ import numpy as np
 
 from tracejit.frontend.bytecode import codes, facts, read_at
 from tracejit.frontend.captured import Held
+from tracejit.frontend.content import GONE, Attributes
 from tracejit.frontend.kinds import PLAIN
 from tracejit.frontend.number import Numbers
 from tracejit.frontend.replay import Source
-from tracejit.frontend.slots import GONE, Attribute, Cell, Item, Slot, Whole
+from tracejit.frontend.slots import Attribute, Cell, Item, Slot, Whole
 from tracejit.frontend.visiting import Visitor
 from tracejit.ir.types import DTYPES
 
@@ -86,11 +87,11 @@ class Surroundings(Visitor):
             if now is not slot.given and not _same_plain(slot.given, now):
                 found.append((slot, now))
         for seen in self.seen:
-            namespace = getattr(seen.value, "__dict__", {})
             if isinstance(seen.value, type | types.ModuleType):
                 continue
+            namespace = Attributes(seen.value).namespace()
             for name in sorted(seen.absent & namespace.keys()):
-                slot = Attribute(seen.value, name, f"{seen.variable}.{name}", f"{seen.path}.{name}", GONE)
+                slot = Attribute(seen.value, name, self.attribute(seen, name), f"{seen.path}.{name}", GONE)
                 found.append((slot, namespace[name]))
         return found
 

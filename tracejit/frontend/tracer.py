@@ -16,6 +16,7 @@ import inspect
 import itertools
 import re
 import time
+import types
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -25,12 +26,13 @@ import numpy as np
 from tracejit import collector, compile
 from tracejit.frontend import actions, commit, trees
 from tracejit.frontend.arguments import Arguments, parameter_names, shared_storages
-from tracejit.frontend.guards import Guards, Refused
+from tracejit.frontend.content import GONE, Attributes, is_stored_plainly
+from tracejit.frontend.guards import Guards, Refused, base_of
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.recording import thread
 from tracejit.frontend.replay import Source, release
 from tracejit.frontend.results import Results, Unreplayable
-from tracejit.frontend.slots import GONE, Slot, Whole
+from tracejit.frontend.slots import Attribute, Slot, Whole
 from tracejit.frontend.storage import Storage
 from tracejit.frontend.surroundings import Surroundings
 from tracejit.frontend.trace import Restart, Trace
@@ -367,14 +369,24 @@ class _Call:
             if not self.surroundings.is_ours(slot):
                 raise Unreplayable(f"{slot.path} changed while the body was recorded")
             results.rebinds.add(type(slot.holder))
+            target = self._target(slot)
             if now is GONE:
-                results.lines.append(f"del {slot.expression}")
+                results.lines.append(f"del {target}")
                 continue
             if slot.given is slot.value and type(slot.value) in (int, float):
                 raise Unreplayable(
                     f"the body changes the number {slot.path} where that is not a plain assignment"
                 )
-            results.rebind(slot.expression, results.give(now, slot.path))
+            results.rebind(target, results.give(now, slot.path))
+
+    def _target(self, slot: Slot) -> str:
+        """Where a replay stores what a slot holds."""
+        cls = type(slot.holder)
+        if not isinstance(slot, Attribute) or issubclass(cls, type | types.ModuleType):
+            return slot.expression
+        if is_stored_plainly(cls, slot.key):
+            return slot.expression
+        return f"{self.arguments.source.inside(Attributes, base_of(slot.expression))}[{slot.key!r}]"
 
     def _check_escapes(self, results: Results) -> None:
         """Arrays that the body made and that are still alive must be among the results."""

@@ -13,21 +13,43 @@ A leaf's path is written as one would in Python: ``params['w1']``, ``state.veloc
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from tracejit.errors import ArgumentError
+from tracejit.frontend.content import Attributes, content_of, factory_of, fill
 from tracejit.frontend.unwatched import unwatched
 
 
-class Structure(NamedTuple):
+class Structure:
     """The shape of a tree: its container type, the keys in it, and the structures of its children (None: a
-    leaf)."""
+    leaf); the factory of a defaultdict. Nothing of it changes, which is not enforced.
+    """
 
-    kind: type | None
-    keys: tuple[Any, ...] = ()
-    children: tuple[Structure, ...] = ()
+    __slots__ = ("children", "factory", "keys", "kind")
+
+    def __init__(
+        self,
+        kind: type | None,
+        keys: tuple[Any, ...] = (),
+        children: tuple[Structure, ...] = (),
+        factory: Any = None,
+    ) -> None:
+        self.kind, self.keys, self.children, self.factory = kind, keys, children, factory
+
+    def _parts(self) -> tuple[Any, ...]:
+        return self.kind, self.keys, self.children, self.factory
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Structure) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash(self._parts())
+
+    def __repr__(self) -> str:
+        return f"Structure{self._parts()}"
 
     @property
     def leaves(self) -> int:
@@ -48,33 +70,46 @@ def children_of(tree: Any) -> tuple[type, tuple[Any, ...], list[Any]] | None:
     if tree is None:
         return kind, (), []
     if isinstance(tree, dict):
-        return kind, tuple(tree), list(tree.values())
+        held = content_of(tree)
+        return kind, tuple(held), list(held.values())
     if kind is list or kind is tuple:
         return kind, tuple(range(len(tree))), list(tree)
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return kind, tuple(tree._fields), list(tree)
+    if isinstance(tree, tuple) and hasattr(kind, "_fields"):
+        return kind, tuple(kind._fields), content_of(tree)
     if hasattr(kind, "__dataclass_fields__"):
-        names = tuple(f.name for f in dataclasses.fields(tree))
-        return kind, names, [getattr(tree, n) for n in names]
+        names, held = tuple(f.name for f in dataclasses.fields(tree)), Attributes(tree)
+        return kind, names, [held[n] for n in names]
     return None
 
 
-def build(kind: type, keys: Sequence[Any], children: Sequence[Any]) -> Any:
-    """A container of `kind` with these children."""
+def build(kind: type, keys: Sequence[Any], children: Sequence[Any], factory: Any = None) -> Any:
+    """A container of `kind` with these children; a defaultdict with this factory."""
     if kind is type(None):
         return None
     if issubclass(kind, dict):
-        mapping = kind()
-        mapping.update(zip(keys, children, strict=True))
+        mapping: Any = kind()
+        if factory is not None:
+            mapping.default_factory = factory
+        fill(mapping, dict(zip(keys, children, strict=True)))
         return mapping
     if kind is list or kind is tuple:
         return kind(children)
     if issubclass(kind, tuple):
-        return kind(*children)
+        return tuple.__new__(kind, children)
     made: Any = object.__new__(cast(Any, kind))
+    held = Attributes(made)
     for name, child in zip(keys, children, strict=True):
-        object.__setattr__(made, name, child)
+        held[name] = child
     return made
+
+
+def rebuilt(tree: Any, kind: type, keys: Sequence[Any], children: Sequence[Any]) -> Any:
+    """A container like `tree`, of `kind`, with these children."""
+    if not issubclass(kind, dict) or kind is dict:
+        return build(kind, keys, children)
+    again = copy.copy(tree)  # keeps what else a subclass holds, such as a default factory
+    fill(again, dict(zip(keys, children, strict=True)))
+    return again
 
 
 def step(kind: type, key: Any) -> str:
@@ -98,7 +133,8 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
         leaves.append(tree)
         return LEAF
     kind, keys, children = found
-    return Structure(kind, keys, tuple([_flatten(child, leaves) for child in children]))
+    below = tuple([_flatten(child, leaves) for child in children])
+    return Structure(kind, keys, below, factory_of(tree) if issubclass(kind, dict) else None)
 
 
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
@@ -114,7 +150,7 @@ def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
     if structure.kind is None:
         return next(leaves)
     children = [_unflatten(child, leaves) for child in structure.children]
-    return build(structure.kind, structure.keys, children)
+    return build(structure.kind, structure.keys, children, structure.factory)
 
 
 @unwatched

@@ -32,11 +32,12 @@ import numpy as np
 
 from tracejit.frontend import captured, kinds
 from tracejit.frontend.bytecode import codes, facts
+from tracejit.frontend.content import GONE, Attributes, Items, content_of, is_found_plainly, is_plain
 from tracejit.frontend.kinds import FIXED, IDENTITY, PLAIN, is_outside, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.number import Numbers, settled
 from tracejit.frontend.replay import Source
-from tracejit.frontend.slots import GONE, Attribute, Cell, Global, Item, Slot, Whole, content_of
+from tracejit.frontend.slots import Attribute, Cell, Global, Item, Slot, Whole
 from tracejit.frontend.trace import Restart
 
 _QUIET = frozenset(
@@ -283,13 +284,10 @@ class Visitor:
         if whole:
             return
         kind = Slot if isinstance(value, tuple) else Item
-        if isinstance(content, dict):
-            for key_, item in content.items():
-                code = repr(key_) if type(key_) in (str, int, bool) else self.source.constant(key_)
-                self._visit(kind(value, key_, f"{variable}[{code}]", f"{slot.path}[{key_!r}]", item))
-        else:
-            for index, item in enumerate(items):
-                self._visit(kind(value, index, f"{variable}[{index}]", f"{slot.path}[{index}]", item))
+        inside = variable if is_plain(type(value)) else self.source.inside(Items, variable)
+        for key, item in content.items() if isinstance(content, dict) else enumerate(items):
+            code = repr(key) if type(key) in (str, int, bool) else self.source.constant(key)
+            self._visit(kind(value, key, f"{inside}[{code}]", f"{slot.path}[{key!r}]", item))
         if type(value) not in (dict, list, tuple, collections.deque) and not trusted(type(value).__module__):
             self._object(slot)
 
@@ -309,7 +307,7 @@ class Visitor:
 
     def _attributes(self, seen: Seen) -> None:
         """Look up the names that code mentions on an object, and visit what is found."""
-        namespace = getattr(seen.value, "__dict__", {})
+        namespace = Attributes(seen.value).namespace()
         names = self.names - seen.names
         if not isinstance(seen.value, type | types.ModuleType) and (
             self.dynamic or trusted(type(seen.value).__module__)
@@ -343,23 +341,25 @@ class Visitor:
         closed = trusted(cls.__module__) and not kinds.is_record(cls)
         for name in sorted(names):
             kind: type[Slot] = Slot if closed else Attribute
-            held = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), GONE)
-            if name in namespace:
-                found = namespace[name]
-            elif isinstance(held, types.MemberDescriptorType):
-                found = getattr(seen.value, name, GONE)
-            else:  # what the class has is found there
-                seen.absent.add(name)
+            found = namespace[name] if name in namespace else Attributes(seen.value).get(name)
+            if found is GONE:  # what the class has is found there
+                if not Attributes(seen.value).is_slot(name):
+                    seen.absent.add(name)
                 continue
-            if found is GONE:
-                continue
-            slot = kind(seen.value, name, f"{seen.variable}.{name}", f"{seen.path}.{name}", found)
+            expression = self.attribute(seen, name)
+            slot = kind(seen.value, name, expression, f"{seen.path}.{name}", found)
             if closed and not isinstance(found, (NDArray, *PLAIN, *IDENTITY)):
                 what = f"{seen.path} is a {cls.__qualname__}, whose state a replay cannot check"
                 slot.refusal = what, "use it outside and pass the result as an argument"
                 self.slots[slot.expression] = slot
             else:
                 self._visit(slot)
+
+    def attribute(self, seen: Seen, name: str) -> str:
+        """The expression for an attribute that an object itself holds."""
+        if is_found_plainly(type(seen.value), name):
+            return f"{seen.variable}.{name}"
+        return f"{self.source.inside(Attributes, seen.variable)}[{name!r}]"
 
     def _class_names(self, seen: Seen, names: set[str]) -> None:
         cls = seen.value

@@ -16,13 +16,16 @@ function, an operator of a class, a callback, a generator) wakes it:
 
     tj.grad(loss)(w)     called: rest     loss(w) called: wake     w * w called: rest, left: wake     ...
 
-So it is awake whenever code of the user's runs. Sections of a trace that call nobody else (`Trace.alone`) do
+So it is awake whenever code of the user's runs. Handlers of signals are no part of the body, and not watched.
+Sections of a trace that call nobody else (`Trace.alone`) do
 without reports altogether.
 """
 
 from __future__ import annotations
 
 import collections
+import functools
+import inspect
 import sys
 import types
 from collections.abc import Iterator
@@ -157,12 +160,14 @@ class Watcher:
     """Tells a trace and its surroundings what the body calls. Callbacks of the interpreter are methods with
     its arguments: a frame, an event, and what the event is about.
 
-    rests: whether code of this package runs, so that calls into C need not be reported.
+    rests:   whether code of this package runs, so that calls into C need not be reported.
+    handler: the frame of a handler of signals that interrupted the body, of which it is no part.
     """
 
     def __init__(self, trace: Trace, surroundings: Surroundings) -> None:
         self.trace, self.surroundings = trace, surroundings
         self.rests = False
+        self.handler: FrameType | None = None
         self._profiler = sys.getprofile()
         # Else a debugger or coverage needs the events: all lines count as executed, and nothing rests.
         self._traces = sys.gettrace() is None
@@ -185,27 +190,52 @@ class Watcher:
 
     def profile(self, frame: FrameType, event: str, argument: Any) -> None:
         """A function was called or left, unless this rests."""
-        if self.trace.piecewise:
+        if self.handler is not None:
+            self.leave_handler(frame, event, argument)
+        elif self.trace.piecewise:
             self.stop()
             collector.wake()  # the body may run for long
         elif self.trace.vouched:
             return
         elif event == "call":
-            self.called(frame)
+            if self.interrupts(frame):  # a debugger has the other events
+                self.handler = frame
+            else:
+                self.called(frame)
         elif event == "c_call":
             self.called_c(frame, argument)
 
     def enter(self, frame: FrameType, event: str, argument: Any) -> Any:
         """A Python function was called; gives what is told of its lines, or of its end."""
         whose = WHOSE[frame.f_globals.get("__name__")]
-        if whose and self.rests:
+        if (whose and self.rests) or self.handler is not None or self.trace.vouched:
             return None
-        if self.trace.vouched:
-            return None
+        if whose != OURS and self.interrupts(frame):
+            self.handler = frame
+            return self.leave_handler
         if whose == OURS:
             return self.rest(frame)
         self.wake()
         return self.note_line if not whose else None
+
+    def interrupts(self, frame: FrameType) -> bool:
+        """Whether a handler of signals was called, as Python calls it: with the signal and the frame in which
+        it came. What happens there is no work of the body's.
+        """
+        code = frame.f_code
+        if code in self.surroundings.executed or frame.f_back is None or not _handles_signals(code):
+            return False
+        # Only here: who asks for the variables of a frame sets those of closures back to what they were.
+        given = [frame.f_locals[name] for name in code.co_varnames[: code.co_argcount]]
+        if code.co_flags & inspect.CO_VARARGS:
+            given += frame.f_locals[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
+        return len(given) >= 2 and given[-1] is frame.f_back
+
+    def leave_handler(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """Something happened while a handler of signals runs."""
+        if event == "return" and frame is self.handler:
+            self.handler = None
+        return self.leave_handler
 
     def note_line(self, frame: FrameType, event: str, argument: Any) -> Any:
         """A line of the user's code is about to run."""
@@ -285,6 +315,25 @@ def _profile_with(profiler: Any) -> None:
     else:
         sys.setprofile(None)
         profiler.enable()  # cProfile, before Python 3.12
+
+
+def _handles_signals(code: types.CodeType) -> bool:
+    """Whether a handler of signals has this code."""
+    signal = sys.modules.get("_signal")  # asks without making enumerations, as `signal` does
+    return signal is not None and any(
+        _code_of(signal.getsignal(number)) is code for number in range(1, signal.NSIG)
+    )
+
+
+def _code_of(handler: Any) -> Any:
+    """The code of a handler of signals; None if it is none written in Python."""
+    if handler is None or isinstance(handler, int):
+        return None
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    if not isinstance(handler, types.FunctionType | types.MethodType):
+        handler = vars(type(handler)).get("__call__")
+    return getattr(handler, "__code__", None)
 
 
 def _made_by_dataclass(code: types.CodeType) -> bool:

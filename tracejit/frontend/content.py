@@ -1,0 +1,228 @@
+"""What containers and objects hold, past what their classes make of it.
+
+A recording takes back what the body changed and does it again later; both must leave just what was there. A
+`Counter` adds where a dict is updated, a class of the user's may store something else than it is given, in
+``__setitem__``, ``__setattr__`` or a descriptor. So content is read and written by the methods of Python's
+own classes. Other threads and handlers of signals may look on: what stays is there all the time.
+
+>>> from collections import Counter
+>>> votes = Counter(a=1)
+>>> fill(votes, {"a": 2, "b": 1})
+>>> votes
+Counter({'a': 2, 'b': 1})
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable
+from itertools import starmap
+from typing import Any
+
+_BASES: tuple[Any, ...] = (OrderedDict, dict, list, tuple, set, frozenset, deque)
+
+_ACCESS = ("__getitem__", "__setitem__", "__delitem__", "__contains__", "__iter__", "__len__", "get", "items")
+
+
+def base_of(kind: type) -> Any:
+    """The class of Python's own whose methods reach the content of a container of type `kind`."""
+    return next(base for base in _BASES if issubclass(kind, base))
+
+
+def is_plain(kind: type) -> bool:
+    """Whether items are found and stored in containers of type `kind` as in Python's own class: such a
+    container can be made again from its items. Else `Items` finds them.
+    """
+    base = base_of(kind)
+    if kind is base or kind.__module__ == "collections":
+        return True  # a Counter only does without the error when it deletes
+    return all(getattr(kind, name, None) is getattr(base, name, None) for name in _ACCESS)
+
+
+def content_of(container: Any) -> Any:
+    """A plain copy of a container's content, of one moment."""
+    base = base_of(type(container))
+    if issubclass(base, dict):
+        return dict(container) if type(container) is dict else dict(base.items(container))
+    if base is set or base is frozenset:
+        return set(container)
+    return list(base.__iter__(container))
+
+
+class _Gone:
+    """What a place holds that does not exist."""
+
+    def __repr__(self) -> str:
+        return "GONE"
+
+
+GONE = _Gone()
+
+
+class Items:
+    """The items of a container: ``Items(votes)["a"] = 1`` stores them as its base does."""
+
+    __slots__ = ("container",)
+
+    def __init__(self, container: Any) -> None:
+        self.container = container
+
+    def get(self, key: Any) -> Any:
+        """An item; `GONE` if there is none."""
+        if isinstance(self.container, dict):
+            return dict.get(self.container, key, GONE)  # makes no default
+        try:
+            return base_of(type(self.container)).__getitem__(self.container, key)
+        except LookupError:
+            return GONE
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self.get(key)
+        if found is GONE:
+            raise LookupError(key)
+        return found
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        base_of(type(self.container)).__setitem__(self.container, key, value)
+
+    def remove(self, key: Any) -> None:
+        """Take an item out of a dict, if it is there."""
+        base_of(type(self.container)).pop(self.container, key, None)
+
+
+def looks_up_plainly(cls: type) -> bool:
+    """Whether instances of `cls` look attributes up as objects do."""
+    return isinstance(cls.__getattribute__, types.WrapperDescriptorType)
+
+
+def is_found_plainly(cls: type, name: str) -> bool:
+    """Whether instances of `cls` show attribute `name` as they hold it. Else `Attributes` finds it."""
+    held = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+    is_own = isinstance(held, types.MemberDescriptorType) or not hasattr(type(held), "__set__")
+    return is_own and looks_up_plainly(cls)
+
+
+def is_stored_plainly(cls: type, name: str) -> bool:
+    """Whether nothing else happens when attribute `name` of an instance of `cls` is stored or deleted."""
+    ways: tuple[Any, ...] = cls.__setattr__, cls.__delattr__
+    return is_found_plainly(cls, name) and all(isinstance(w, types.WrapperDescriptorType) for w in ways)
+
+
+class Attributes:
+    """The attributes that an object itself holds: ``Attributes(model)["w"] = w``."""
+
+    __slots__ = ("holder",)
+
+    def __init__(self, holder: Any) -> None:
+        self.holder = holder
+
+    def namespace(self) -> dict[str, Any]:
+        """Those that are not slots."""
+        try:
+            found = object.__getattribute__(self.holder, "__dict__")
+        except AttributeError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _slot(self, name: str) -> Any:
+        """What reaches a slot (``__slots__``); None if there is none of this name."""
+        for base in type(self.holder).__mro__:
+            if isinstance(held := vars(base).get(name), types.MemberDescriptorType):
+                return held
+        return None
+
+    def is_slot(self, name: str) -> bool:
+        """Whether there is a slot of this name."""
+        return self._slot(name) is not None
+
+    def get(self, name: str) -> Any:
+        """An attribute; `GONE` if the object has none of this name."""
+        slot = self._slot(name)
+        if slot is None:
+            return self.namespace().get(name, GONE)
+        try:
+            return slot.__get__(self.holder)
+        except AttributeError:
+            return GONE
+
+    def __getitem__(self, name: str) -> Any:
+        found = self.get(name)
+        if found is GONE:
+            raise AttributeError(name)
+        return found
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        slot = self._slot(name)
+        if slot is None:
+            object.__getattribute__(self.holder, "__dict__")[name] = value
+        else:
+            slot.__set__(self.holder, value)
+
+    def remove(self, name: str) -> None:
+        """Take an attribute away, if it is there."""
+        slot = self._slot(name)
+        if slot is None:
+            self.namespace().pop(name, None)
+        elif self.get(name) is not GONE:
+            slot.__delete__(self.holder)
+
+    __delitem__ = remove
+
+
+def fill(container: Any, content: Any) -> None:
+    """Make the content of a container equal to `content`, which is as `content_of` gives it."""
+    base = base_of(type(container))
+    if base is list:
+        list.__setitem__(container, slice(None), content)
+    elif base is set:
+        set.intersection_update(container, content)
+        set.update(container, content)
+        if not same_items(container, content):  # 1 and True are equal
+            set.clear(container)
+            set.update(container, content)
+    elif base is deque:
+        deque.clear(container)
+        deque.extend(container, content)
+    else:
+        _fill_dict(base, container, content)
+
+
+def _fill_dict(base: Any, held: Any, content: dict[Any, Any]) -> None:
+    """Make a dict equal to `content`, in its order."""
+    for key in list(base.__iter__(held)):
+        if key not in content:
+            base.pop(held, key, None)
+    for key, value in content.items():
+        base.__setitem__(held, key, value)
+    keys, wanted = [key for key in base.__iter__(held) if key in content], list(content)
+    if keys != wanted or list(map(type, keys)) != list(map(type, wanted)):  # 1 and True are equal
+        for key, value in content.items():
+            both = (base.pop, held, key, None), (base.__setitem__, held, key, value)
+            deque(starmap(operator.call, both), 0)  # nobody comes in between, as this is one call
+
+
+def same_items(held: Any, copy: Any) -> bool:
+    """Whether a container of plain values has the content of `copy`, types and all."""
+    held = content_of(held)  # a handler of signals, or another thread, may change it meanwhile
+    if len(held) != len(copy):
+        return False
+    if isinstance(held, dict):
+        return list(held) == list(copy) and _same(held.values(), copy.values())
+    if isinstance(held, set):
+        return bool(held == copy) and sorted(map(repr, held)) == sorted(map(repr, copy))
+    return _same(held, copy)
+
+
+def _same(held: Iterable[Any], copy: Iterable[Any]) -> bool:
+    """The very same objects, or equal ones of equal types; nan equals itself, and zeros have a sign."""
+    return all(map(operator.is_, held, copy)) or all(
+        type(a) is type(b) and (a == b if a == a and a != 0 else repr(a) == repr(b))
+        for a, b in zip(held, copy, strict=True)
+    )
+
+
+def factory_of(container: Any) -> Any:
+    """What a dict calls for a missing key's value; None if nothing."""
+    return container.default_factory if isinstance(container, defaultdict) else None
