@@ -138,7 +138,7 @@ def kernel_name(node: Node) -> str:
     body: Graph | None = node.attrs.get("body")
     if body is None:
         return node.op.name
-    names = [n.op.name for n in body.nodes if not n.op.has(Trait.VIEW) and n.op is not ops.constant]
+    names = [n.op.name for n in body.nodes if Trait.VIEW not in n.op.traits and n.op is not ops.constant]
     text = "+".join(dict.fromkeys(names)) or "view"
     return text if len(text) <= 60 else text[:57] + "..."
 

@@ -99,7 +99,7 @@ def _timed(times: dict[str, float], name: str) -> Iterator[None]:
 def _check_devices(graph: Graph) -> None:
     values = (*graph.inputs, *(v for node in graph.nodes for v in node.outputs))
     for value in values:
-        if not value.type.on_host and value.type.device != CPU:
+        if not value.type.on_host and value.type.device is not CPU and value.type.device != CPU:
             raise DeviceError(f"there is no engine for {value.type.device} yet; use arrays on {CPU}")
 
 
@@ -168,7 +168,7 @@ class _Blocks:
         graph = memory.graph
         self.template: list[int] = []
         self.patches: list[tuple[int, int, int]] = []
-        self.has_callbacks = any(task.node.op.has(Trait.ORDERED) for task in memory.tasks)
+        self.has_callbacks = any(Trait.ORDERED in task.node.op.traits for task in memory.tasks)
         self._places = memory.places
         self._input = {value: i for i, value in enumerate(graph.inputs)}
         self._outputs_start = len(graph.inputs)
@@ -213,7 +213,7 @@ class _Blocks:
         """The arguments whose variables a task needs."""
         places = (self._places[v] for v in (*node.inputs, *node.outputs) if v in self._places)
         found = {self._argument(place) for place in places}
-        if node.op.has(Trait.ORDERED):
+        if Trait.ORDERED in node.op.traits:
             found.add(self._last)
         return tuple(sorted(argument for argument in found if argument is not None))
 

@@ -13,7 +13,7 @@ BOOL, INT64 = np.dtype("bool"), np.dtype("int64")
 ELEMENTWISE = [
     op
     for op in OPS.values()
-    if op.has(Trait.ELEMENTWISE) and op.has(Trait.EXACT) and op.arity and op.kernel in FUNCTIONS
+    if Trait.ELEMENTWISE in op.traits and Trait.EXACT in op.traits and op.arity and op.kernel in FUNCTIONS
 ]
 
 

@@ -33,14 +33,14 @@ def wrapped(graph: Graph) -> Graph:
     """Every elementwise node and update as a fused kernel, which may share memory where a real one could."""
     nodes = []
     for node in graph.nodes:
-        if node.outputs[0].type.on_host or not (node.op.has(Trait.ELEMENTWISE) or node.op is ops.update):
+        if node.outputs[0].type.on_host or not (Trait.ELEMENTWISE in node.op.traits or node.op is ops.update):
             nodes.append(node)
             continue
         body = Builder()
         inputs = [body.input(v.type) for v in node.inputs]
         body.nodes.append(Node(node.op, tuple(inputs), (Value(node.output.type),), node.attrs))
         out = node.output.type
-        elementwise = node.op.has(Trait.ELEMENTWISE)
+        elementwise = Trait.ELEMENTWISE in node.op.traits
         pairs = tuple(
             (0, j)
             for j, v in enumerate(node.inputs)

@@ -31,7 +31,7 @@ def values(kind, shape, seed):
 
 
 PUBLIC = sorted(
-    name for name, op in OPS.items() if op.has(Trait.ELEMENTWISE) and op.arity and hasattr(tj, name)
+    name for name, op in OPS.items() if Trait.ELEMENTWISE in op.traits and op.arity and hasattr(tj, name)
 )
 
 

@@ -36,7 +36,7 @@ from tracejit.ir.op import Trait
 
 def can_fail(graph: Graph) -> bool:
     """Whether running `graph` may find an index out of range."""
-    return any(node.op.has(Trait.CAN_FAIL) for node in graph.nodes)
+    return any(Trait.CAN_FAIL in node.op.traits for node in graph.nodes)
 
 
 def emit(

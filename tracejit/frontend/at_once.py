@@ -266,7 +266,7 @@ def _make_plan(op: Op, kinds: tuple[promotion.Kind, ...]) -> Plan | None:
 
 @functools.cache
 def _is_exact(op: Op) -> bool:
-    return op.has(Trait.EXACT) and not op.has(Trait.ORDERED) and not op.has(Trait.CAN_FAIL)
+    return Trait.EXACT in op.traits and Trait.ORDERED not in op.traits and Trait.CAN_FAIL not in op.traits
 
 
 def literal(number: bool | int | float, dtype: np.dtype) -> np.ndarray | None:

@@ -59,7 +59,7 @@ def _argument(packed: bytes, index: int, type: ArrayType, keep: Any) -> np.ndarr
 
 
 def _without_callbacks(graph: Graph) -> Graph:
-    nodes = tuple(n for n in graph.nodes if not n.op.has(Trait.ORDERED))
+    nodes = tuple(n for n in graph.nodes if Trait.ORDERED not in n.op.traits)
     return Graph(graph.inputs, nodes, graph.outputs, graph.effects)
 
 
@@ -68,7 +68,7 @@ def _is_exact(graph: Graph, value: Value) -> bool:
     needed = {value}
     for node in reversed(graph.nodes):
         if needed.intersection(node.outputs):
-            if not node.op.has(Trait.EXACT):
+            if Trait.EXACT not in node.op.traits:
                 return False
             needed.update(node.inputs)
     return True
@@ -90,9 +90,9 @@ def _find(graph: Graph, value: Value, inputs: Sequence[Any], result: Any, expect
     """The error for a difference at `value`: names the first node that is wrong when the graph ends there."""
     for position, node in enumerate(graph.nodes):
         arrays = [v for v in node.outputs if not v.type.on_host]
-        if node.op.has(Trait.ORDERED) or not arrays:
+        if Trait.ORDERED in node.op.traits or not arrays:
             continue
-        nodes = tuple(n for n in graph.nodes[: position + 1] if not n.op.has(Trait.ORDERED))
+        nodes = tuple(n for n in graph.nodes[: position + 1] if Trait.ORDERED not in n.op.traits)
         part = Graph(graph.inputs, nodes, tuple(arrays))
         for v, given, wanted in zip(arrays, _run(part, inputs), evaluate(part, inputs)[0], strict=True):
             if not _same(given, wanted, _is_exact(part, v)):

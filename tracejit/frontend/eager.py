@@ -162,7 +162,7 @@ class EagerRecording(KeptRecording):
             started: list[int] = []
             windows: dict[Storage, list[Window]] = {}
             try:
-                if places or written or any(node.op.has(Trait.ORDERED) for node in self.nodes):
+                if places or written or any(Trait.ORDERED in node.op.traits for node in self.nodes):
                     key = self.key(outputs)  # type: ignore[arg-type]
                     graph = self.finish(outputs)  # type: ignore[arg-type]
                     seen = run(graph, self.bound, places, key=key, held=self.held, started=started)
@@ -276,8 +276,8 @@ engine.AROUND_TASKS.append(_in_task)
 def runs_on_numpy(graph: Graph) -> bool:
     """Whether a graph is so small, and its operators so exact, that NumPy gives a kernel's result sooner."""
     return not graph.effects and all(
-        node.op.has(Trait.EXACT)
-        and not node.op.has(Trait.ORDERED)
+        Trait.EXACT in node.op.traits
+        and Trait.ORDERED not in node.op.traits
         and all(v.type.size <= SMALL for v in (*node.inputs, *node.outputs))
         for node in graph.nodes
     )
@@ -347,7 +347,7 @@ def _run_on_numpy(
     if all(variable.ready for variable in inputs):
         compute()
         return True
-    if any(node.op.has(Trait.CAN_FAIL) for node in graph.nodes):
+    if any(Trait.CAN_FAIL in node.op.traits for node in graph.nodes):
         return False  # a failing kernel tells its error as it is
     name = "+".join(dict.fromkeys(node.op.name for node in graph.nodes))
     engine.push(compute, reads=inputs, writes=[s.variable for s in places], name=name)

@@ -168,6 +168,7 @@ class Watcher:
         self.trace, self.surroundings = trace, surroundings
         self.rests = False
         self.handler: FrameType | None = None
+        self._handlers: set[Any] | None = None  # code of the handlers of signals there are
         self._profiler = sys.getprofile()
         # Else a debugger or coverage needs the events: all lines count as executed, and nothing rests.
         self._traces = sys.gettrace() is None
@@ -223,7 +224,11 @@ class Watcher:
         it came. What happens there is no work of the body's.
         """
         code = frame.f_code
-        if code in self.surroundings.executed or frame.f_back is None or not _handles_signals(code):
+        if code in self.surroundings.executed or frame.f_back is None:
+            return False
+        if self._handlers is None:
+            self._handlers = _handlers()
+        if code not in self._handlers:
             return False
         # Only here: who asks for the variables of a frame sets those of closures back to what they were.
         given = [frame.f_locals[name] for name in code.co_varnames[: code.co_argcount]]
@@ -317,12 +322,11 @@ def _profile_with(profiler: Any) -> None:
         profiler.enable()  # cProfile, before Python 3.12
 
 
-def _handles_signals(code: types.CodeType) -> bool:
-    """Whether a handler of signals has this code."""
+def _handlers() -> set[Any]:
+    """The code of all handlers of signals. A body that sets another one is not replayed."""
     signal = sys.modules.get("_signal")  # asks without making enumerations, as `signal` does
-    return signal is not None and any(
-        _code_of(signal.getsignal(number)) is code for number in range(1, signal.NSIG)
-    )
+    found = set() if signal is None else set(map(signal.getsignal, range(1, signal.NSIG)))
+    return {_code_of(handler) for handler in found}
 
 
 def _code_of(handler: Any) -> Any:

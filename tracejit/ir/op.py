@@ -67,10 +67,6 @@ class Op:
     admits: frozenset[Any] = frozenset()
     promotion: str | None = None
 
-    def has(self, trait: Trait) -> bool:
-        """Whether the operator has `trait`."""
-        return trait in self.traits
-
     def __repr__(self) -> str:
         return f"<Op {self.name}>"
 

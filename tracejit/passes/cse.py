@@ -24,7 +24,7 @@ def cse(graph: Graph) -> Graph:
     nodes: list[Node] = []
     for node in graph.nodes:
         inputs = tuple([survivor.get(v, v) for v in node.inputs])
-        if not node.op.has(ORDERED):
+        if ORDERED not in node.op.traits:
             key = _key(node, [number[v] for v in inputs])
             earlier = seen.get(key)
             if earlier is not None:
@@ -32,7 +32,7 @@ def cse(graph: Graph) -> Graph:
                 continue
         if inputs != node.inputs:
             node = Node(node.op, inputs, node.outputs, node.attrs, node.location)
-        if not node.op.has(ORDERED):
+        if ORDERED not in node.op.traits:
             seen[key] = node
         for value in node.outputs:
             number[value] = len(number)
@@ -46,7 +46,7 @@ def cse(graph: Graph) -> Graph:
 
 
 def _key(node: Node, operands: list[int]) -> Hashable:
-    if node.op.has(COMMUTATIVE):
+    if COMMUTATIVE in node.op.traits:
         operands.sort()
     return node.op, tuple(operands), attributes_key(node.attrs)
 

@@ -24,4 +24,4 @@ def dce(graph: Graph) -> Graph:
 
 
 def _has_side_effect(node: Node) -> bool:
-    return node.op.has(ORDERED) or node.op.has(CAN_FAIL)
+    return ORDERED in node.op.traits or CAN_FAIL in node.op.traits

@@ -111,7 +111,7 @@ class Term:
     @property
     def expensive(self) -> bool:
         """Whether computing it again costs more than a store and a load."""
-        return self.kind is SCAN or (self.node is not None and self.node.op.has(Trait.EXPENSIVE))
+        return self.kind is SCAN or (self.node is not None and Trait.EXPENSIVE in self.node.op.traits)
 
 
 class Store(NamedTuple):

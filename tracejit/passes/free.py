@@ -31,9 +31,9 @@ DEPTH = 3
 
 def is_fusible(node: Node) -> bool:
     """Whether the node can be in a kernel, other than as a free value."""
-    if node.op.has(ORDERED) or any(v.type.on_host for v in node.outputs):
+    if ORDERED in node.op.traits or any(v.type.on_host for v in node.outputs):
         return False
-    return node.op.has(ELEMENTWISE) or is_fold(node) or node.op in MOVES
+    return ELEMENTWISE in node.op.traits or is_fold(node) or node.op in MOVES
 
 
 def in_kernel(node: Node) -> bool:
@@ -144,7 +144,7 @@ class FreeNodes:
     def leaves(self, value: Value, members: set[Node]) -> bool:
         """Whether a node outside `members` needs `value`."""
         users = self.users.get(value, [])
-        if value in self.results or (not users and self.producers[value].op.has(CAN_FAIL)):
+        if value in self.results or (not users and CAN_FAIL in self.producers[value].op.traits):
             return True
         for user in users:
             if user not in members:
@@ -159,7 +159,7 @@ class FreeNodes:
 
     def lighten(self, node: Node, groups: Sequence[Iterable[Node]]) -> bool:
         """Make `node` light if it may be; `groups`: those that compute its operands, which it would join."""
-        if not node.op.has(ELEMENTWISE) or node.op.has(EXPENSIVE) or node.op.has(CAN_FAIL):
+        if ELEMENTWISE not in node.op.traits or EXPENSIVE in node.op.traits or CAN_FAIL in node.op.traits:
             return False
         if node.output in self.solid:
             return False
@@ -186,7 +186,7 @@ class FreeNodes:
     def only_for_kernels(self, value: Value, through_views: bool) -> bool:
         """Whether all users of `value` compute elementwise or reduce; or see it through views that do."""
         return all(
-            user.op.has(ELEMENTWISE)
+            ELEMENTWISE in user.op.traits
             or is_fold(user)
             or (through_views and user.op is ops.view and self.is_seen_by_kernels(user))
             for user in self.users.get(value, [])

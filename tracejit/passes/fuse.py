@@ -124,7 +124,7 @@ class _Fuser:
         readers = self.overwritten(node)
         earlier = [*needed, *readers]
         chosen: list[Group] = []
-        fit = self.alone(node)
+        fit: Fit | None = None
         is_kernel = in_kernel(node) and not self.is_alias(node)
         if is_kernel and node.op is not ops.matmul:
             for group in sorted(needed, key=lambda g: -g.last):
@@ -135,14 +135,15 @@ class _Fuser:
                 ):
                     chosen.append(group)
                     fit = found
-        if chosen:
+        if fit is not None:
             group = self.partition.join(chosen, position, node, earlier)
         else:
+            fit = self.alone(node)
             group = self.partition.start(position, node, earlier)
             group.is_kernel = is_kernel
         group.shape, group.domain, group.rows = fit
         group.products += (node,) * (node.op is ops.matmul)
-        group.can_fail |= node.op.has(CAN_FAIL)
+        group.can_fail |= CAN_FAIL in node.op.traits
         group.writes |= self.writes(node)
         group.touched.update(origins, node.outputs)
         self.group_of[node] = group
@@ -153,7 +154,7 @@ class _Fuser:
 
     def alone(self, node: Node) -> Fit:
         """How `node` starts a group."""
-        simple = node.op is ops.matmul or node.op.has(ELEMENTWISE)
+        simple = node.op is ops.matmul or ELEMENTWISE in node.op.traits
         return Fit(node.output.type.shape if simple else None)
 
     def is_alias(self, node: Node) -> bool:
@@ -228,7 +229,7 @@ class _Fuser:
             return False
         if rows is not None and rows.reduces(node):
             return True
-        is_simple = node.op.has(ELEMENTWISE) and not node.op.has(CAN_FAIL)
+        is_simple = ELEMENTWISE in node.op.traits and CAN_FAIL not in node.op.traits
         if domain.reduced and (is_simple or is_fold(node)):
             domain.check_size(node.output.type)
         return is_simple
@@ -279,14 +280,15 @@ class _Fuser:
         """
         device = node.outputs[0].type.device
         for group in groups:
-            if group.members[group.last].outputs[0].type.device != device:
+            other = group.members[group.last].outputs[0].type.device
+            if other is not device and other != device:
                 return False
         products = [product for group in groups for product in group.products]
         if len(products) > 1:
             return False
         if products and any(self.producer_group(v) in groups for v in self.free.origins(products[0].inputs)):
             return False
-        fails = node.op.has(CAN_FAIL) or any(group.can_fail for group in groups)
+        fails = CAN_FAIL in node.op.traits or any(group.can_fail for group in groups)
         return not fails or not (self.writes(node) or any(group.writes for group in groups))
 
     def writes(self, node: Node) -> bool:
@@ -362,4 +364,4 @@ def united(groups: Sequence[Group], node: Node) -> list[Node]:
 def is_plain(groups: Sequence[Group], node: Node) -> bool:
     """Whether groups and node are elementwise over one shape: then they fit without analysis."""
     shapes = {group.shape for group in groups} | {node.output.type.shape}
-    return node.op.has(ELEMENTWISE) and len(shapes) == 1
+    return ELEMENTWISE in node.op.traits and len(shapes) == 1

@@ -32,7 +32,7 @@ def reduced_axes(node: Node) -> tuple[int, ...]:
 
 def is_fold(node: Node) -> bool:
     """Whether the node runs over reduced dimensions: a reduction, argmax, argmin or a scan."""
-    return node.op.has(REDUCTION) or node.op.name in ALONG_AXIS
+    return REDUCTION in node.op.traits or node.op.name in ALONG_AXIS
 
 
 class Rows(NamedTuple):
@@ -56,7 +56,7 @@ class Rows(NamedTuple):
     def reduces(self, node: Node) -> bool:
         """Whether `node` is a reduction over the same."""
         return (
-            node.op.has(REDUCTION)
+            REDUCTION in node.op.traits
             and not node.attrs.get("pieces", 0)
             and (node.inputs[0].type.shape, reduced_axes(node)) == self
         )

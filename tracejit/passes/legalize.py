@@ -103,8 +103,10 @@ def _write_late(graph: Graph) -> Graph:
     for p, node in enumerate(graph.nodes):
         if can_fail(node):
             checks.append(p)
+        if is_alias(node):
+            continue
         for value in node.inputs:
-            if value in spans and not is_alias(node):
+            if value in spans:
                 readers[spans[value].root].append(p)
     order = _Order(graph, definition)
     for effect in graph.effects:
@@ -141,7 +143,7 @@ class _Order:
             for value in node.inputs:
                 if value in definition:
                     self.after[definition[value]].add(p)
-            if node.op.has(Trait.ORDERED):
+            if Trait.ORDERED in node.op.traits:
                 if ordered is not None:
                     self.after[ordered].add(p)
                 ordered = p
@@ -200,8 +202,10 @@ class _Uses:
         for p, node in enumerate(graph.nodes):
             if can_fail(node):
                 self.last_check = p
+            if is_alias(node):
+                continue
             for value in (*node.inputs, *node.outputs):
-                if value in self.spans and not is_alias(node):
+                if value in self.spans:
                     self.last[self.spans[value].root] = p
         for value in graph.results():
             self.last[self.spans[value].root] = math.inf
@@ -251,6 +255,8 @@ def _protect_overwritten(graph: Graph, aliases: Aliases) -> Graph:
         if tuple(inputs) != node.inputs:
             node = Node(node.op, tuple(inputs), node.outputs, node.attrs, node.location)
         nodes.append(node)
+    if len(nodes) == len(graph.nodes):
+        return graph
     return Graph(graph.inputs, tuple(nodes), graph.outputs, graph.effects)
 
 
@@ -290,6 +296,8 @@ def _settle_effects(graph: Graph, aliases: Aliases) -> Graph:
         if root in claimed or not _is_straight(uses, buffers, definition, effect):
             copied.append(effect)
         claimed.add(root)
+    if not copied:
+        return graph
     targets = frozenset().union(*(uses.groups[e.target] for e in copied))
     aside = [_copy(e.value) if buffers[e.value].root in targets else None for e in copied]
     final = [_copy(e.value if a is None else a.output) for e, a in zip(copied, aside, strict=True)]

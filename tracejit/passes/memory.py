@@ -86,17 +86,23 @@ def can_fail(node: Node) -> bool:
     """Whether the node's task may report an error at run time."""
     if node.op is fused:
         return _inside(node.attrs["body"]).can_fail
-    return node.op.has(CAN_FAIL)
+    return CAN_FAIL in node.op.traits
 
 
 def contents(graph: Graph) -> dict[Value, Span]:
     """For each array value: the value whose bytes it is a part of."""
-    return _spans(graph, lambda node: ())
+    found: dict[Value, Span] | None = graph.notes.get("contents")
+    if found is None:
+        found = graph.notes["contents"] = _spans(graph, lambda node: ())
+    return found
 
 
 def roots(graph: Graph) -> dict[Value, Span]:
     """For each array value: the first value of the buffer it lies in. The graph is legal, see `legalize`."""
-    return _spans(graph, overwrites)
+    found: dict[Value, Span] | None = graph.notes.get("roots")
+    if found is None:
+        found = graph.notes["roots"] = _spans(graph, overwrites)
+    return found
 
 
 def _spans(graph: Graph, kept: Callable[[Node], Pairs]) -> dict[Value, Span]:
@@ -104,8 +110,9 @@ def _spans(graph: Graph, kept: Callable[[Node], Pairs]) -> dict[Value, Span]:
     for node in graph.nodes:
         if is_alias(node):
             base, seen = spans[node.inputs[0]], node.attrs["view"]
-            offset = seen.offset * node.output.type.dtype.itemsize if seen.size else 0
-            spans[node.output] = Span(base.root, base.offset + offset)
+            output = node.outputs[0]
+            offset = seen.offset * output.type.dtype.itemsize if seen.size else 0
+            spans[output] = Span(base.root, base.offset + offset)
             continue
         for value in node.outputs:
             if not value.type.on_host:

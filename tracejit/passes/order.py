@@ -45,7 +45,7 @@ def cost(node: Node) -> int:
         elif inner.op.name in ROLES:
             shapes = [v.type.shape for v in (*inner.inputs, inner.output)]
             total += 2 * multiply_adds(inner.op.name, shapes, inner.attrs) // FLOPS
-        elif inner.op.has(Trait.EXPENSIVE):
+        elif Trait.EXPENSIVE in inner.op.traits:
             total += inner.output.type.size * TRANSCENDENTAL_COST
     return total
 
@@ -61,7 +61,7 @@ def earliest(
     times: list[tuple[int, int]] = []
     for node, cost, waits in zip(nodes, costs, after, strict=True):
         start = max((times[t][1] for t in waits), default=0)
-        times.append((start, start + (NEVER if node.op.has(Trait.ORDERED) else cost + STARTING)))
+        times.append((start, start + (NEVER if Trait.ORDERED in node.op.traits else cost + STARTING)))
     return times
 
 

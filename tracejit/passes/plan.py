@@ -132,7 +132,7 @@ def naive_bytes(graph: Graph) -> int:
         for node in graph.nodes
         for value in node.outputs
         if node.op not in free
-        and not node.op.has(Trait.VIEW)
+        and Trait.VIEW not in node.op.traits
         and not value.type.on_host
         and value not in results
     )
@@ -185,7 +185,7 @@ def _dependencies(
             if last_check >= task:
                 raise VerificationError(f"plan: {node.op.name} writes storage before an index check")
             waits.update(checks)
-        if node.op.has(Trait.ORDERED):
+        if Trait.ORDERED in node.op.traits:
             waits.update(ordered)
             ordered = [task]
         if can_fail(node):

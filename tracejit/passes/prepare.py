@@ -210,7 +210,7 @@ def pieces_of(node: Node) -> int:
     Pieces that end between two indices of the first reduced axis keep all fusions possible; else
     neighbouring axes are taken as one, and axes that are no neighbours are not split.
     """
-    if not node.op.has(REDUCTION) or node.attrs.get("pieces", 0) or not node.attrs["axes"]:
+    if REDUCTION not in node.op.traits or node.attrs.get("pieces", 0) or not node.attrs["axes"]:
         return 0
     shape, axes = node.inputs[0].type.shape, node.attrs["axes"]
     if axes == (0,) and len(shape) > 1 and node.inputs[0].type.nbytes > FAR:

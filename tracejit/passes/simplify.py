@@ -163,8 +163,8 @@ def _fold_fills(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
 @functools.cache
 def _rules_of(op: Op) -> tuple[Rule, ...]:
     """The rules for an operator: its own, then those for operators of its kind."""
-    simple = op.has(ELEMENTWISE) and not op.has(CAN_FAIL)
-    return (*_RULES[op], *[_fold_constants] * simple, *[_fold_fills] * (simple and op.has(EXACT)))
+    simple = ELEMENTWISE in op.traits and CAN_FAIL not in op.traits
+    return (*_RULES[op], *[_fold_constants] * simple, *[_fold_fills] * (simple and EXACT in op.traits))
 
 
 def _same_number(number: Any, wanted: float) -> bool:
@@ -233,7 +233,7 @@ def _is_reduced(r: Rewriter, x: Value) -> bool:
     node = r.definition.get(x)
     while node is not None and node.op is ops.view and node.inputs[0].type.size == x.type.size:
         node = r.definition.get(node.inputs[0])
-    return x.type.shape == () or (node is not None and node.op.has(REDUCTION))
+    return x.type.shape == () or (node is not None and REDUCTION in node.op.traits)
 
 
 @rule(ops.divide)

@@ -369,8 +369,8 @@ def _way(op: Op) -> Callable[[_Tracer, Node, View], Term]:
     """How the element of such a node is found."""
     if op.name in _BY_NAME:
         return _BY_NAME[op.name]
-    if op.has(REDUCTION) or op.name in ALONG_AXIS:
+    if REDUCTION in op.traits or op.name in ALONG_AXIS:
         return _Tracer.reduction
-    if op.has(ELEMENTWISE):
-        return _Tracer.expensive if op.has(EXPENSIVE) else _Tracer.elementwise
+    if ELEMENTWISE in op.traits:
+        return _Tracer.expensive if EXPENSIVE in op.traits else _Tracer.elementwise
     return _Tracer.no_place
