@@ -25,15 +25,15 @@ from typing import Any, NamedTuple
 
 from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
-from tracejit.ir.op import CAN_FAIL, ELEMENTWISE
-from tracejit.ir.structure import copied, structure
+from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, REDUCTION
+from tracejit.ir.structure import structure
 from tracejit.ir.view import View
 from tracejit.passes.bodies import Analysis, analyse, attributes, computed, gather, is_ordered
 from tracejit.passes.dce import dce
 from tracejit.passes.domain import Domain, Program, Unfusable
 from tracejit.passes.free import FreeNodes, in_kernel
 from tracejit.passes.groups import Group, Partition
-from tracejit.passes.layout import Rows, is_fold, rows_of
+from tracejit.passes.layout import Rows, is_fold, keeps_order, rows_of
 from tracejit.passes.prepare import prepare
 from tracejit.passes.sweep import put_edges
 
@@ -153,9 +153,11 @@ class _Fuser:
             self.readers.setdefault(value, []).append(node)
 
     def alone(self, node: Node) -> Fit:
-        """How `node` starts a group."""
-        simple = node.op is ops.matmul or ELEMENTWISE in node.op.traits
-        return Fit(node.output.type.shape if simple else None)
+        """How `node` starts a group. A reduction is a kernel over what it reduces."""
+        if node.op is ops.matmul or ELEMENTWISE in node.op.traits:
+            return Fit(node.outputs[0].type.shape)
+        rows = rows_of(node) if REDUCTION in node.op.traits and not node.attrs.get("pieces", 0) else None
+        return Fit(None) if rows is None else Fit(None, rows.domain(), rows)
 
     def is_alias(self, node: Node) -> bool:
         """Whether a view that must lie in memory already does: it is a part of an array that others
@@ -194,6 +196,8 @@ class _Fuser:
         try:
             if len(groups) == 1 and self.follows(groups[0], node):
                 return Fit(None, groups[0].domain, groups[0].rows)
+            if is_fold(node) and not keeps_order(node) and is_plain_product(groups):
+                raise Unfusable("an epilogue reads the product at its own index only")
             fold = next(filter(is_fold, nodes), None)
             domain = open_domain(self.program(self.body(nodes)))
             return Fit(None, domain, None if fold is None else rows_of(fold))
@@ -248,7 +252,6 @@ class _Fuser:
         key = structure(body, locations=True)
         found = _PROGRAMS.get(key)
         if found is None:
-            body = copied(body)
             try:
                 found = body, computed(body)
             except Unfusable as error:
@@ -264,7 +267,7 @@ class _Fuser:
         found = _ANALYSES.get(key)
         if found is None:
             known = _PROGRAMS.get(key)
-            found = analyse(*known) if isinstance(known, tuple) else analyse(copied(body))
+            found = analyse(*known) if isinstance(known, tuple) else analyse(body)
             _ANALYSES[key] = found
         return found
 
@@ -359,6 +362,11 @@ def open_domain(program: Program) -> Domain | None:
 def united(groups: Sequence[Group], node: Node) -> list[Node]:
     """The nodes of `groups` and `node`, which comes last, in the graph's order."""
     return [m for _, m in sorted(item for g in groups for item in g.members.items())] + [node]
+
+
+def is_plain_product(groups: Sequence[Group]) -> bool:
+    """Whether groups are a product and what is computed elementwise, of it or not."""
+    return all(group.shape is not None for group in groups) and any(group.products for group in groups)
 
 
 def is_plain(groups: Sequence[Group], node: Node) -> bool:

@@ -35,6 +35,13 @@ def is_fold(node: Node) -> bool:
     return REDUCTION in node.op.traits or node.op.name in ALONG_AXIS
 
 
+def keeps_order(fold: Node) -> bool:
+    """Whether a kernel that `fold` lays out walks its operand in the order of memory."""
+    shape, axes = fold.inputs[0].type.shape, reduced_axes(fold)
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    return View.of_shape(shape).permute([*kept, *axes]).is_contiguous()
+
+
 class Rows(NamedTuple):
     """What the first reduction of a kernel, which lays it out, runs over: some axes of an array."""
 
@@ -52,6 +59,11 @@ class Rows(NamedTuple):
             if axis not in self.axes:
                 strides[axis], step = step, step * self.shape[axis]
         return View(0, self.shape, tuple(strides))
+
+    def domain(self) -> Domain:
+        """The domain of a kernel that is no more than the reduction."""
+        kept = [extent for axis, extent in enumerate(self.shape) if axis not in self.axes]
+        return Domain(tuple(kept), tuple([self.shape[axis] for axis in self.axes]))
 
     def reduces(self, node: Node) -> bool:
         """Whether `node` is a reduction over the same."""
