@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import sys
 import types
@@ -46,14 +47,15 @@ def snapshot(value: Any, seen: dict[int, int]) -> Any:
     if id(value) in seen:
         return ("same", seen[id(value)])
     seen[id(value)] = len(seen)
+    kind = type(value).__name__
     if isinstance(value, dict):
-        return {str(k): snapshot(v, seen) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [snapshot(v, seen) for v in value]
+        base = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+        return kind, [(str(k), snapshot(v, seen)) for k, v in base.items(value)]
+    if isinstance(value, list | tuple | collections.deque | bytearray):
+        return kind, [snapshot(v, seen) for v in type(value).__mro__[-2].__iter__(value)]
     names = list(vars(value)) if hasattr(value, "__dict__") else getattr(type(value), "__slots__", [])
-    return {
-        name: snapshot(getattr(value, name), seen) for name in names if not callable(getattr(value, name))
-    }
+    held = {name: object.__getattribute__(value, name) for name in names}
+    return kind, {name: snapshot(v, seen) for name, v in sorted(held.items()) if not callable(v)}
 
 
 SHOWN = (
@@ -69,6 +71,21 @@ SHOWN = (
     "pair",
     "table",
     "argument",
+    "votes",
+    "groups",
+    "order",
+    "doubling",
+    "recent",
+    "shifted",
+    "data",
+    "own",
+    "heir",
+    "frozen",
+    "point",
+    "nested",
+    "lens",
+    "made",
+    "config",
 )
 
 
@@ -90,4 +107,8 @@ def test_worlds(story: Story) -> None:
             for name in SHOWN:
                 ours, theirs = snapshot(traced.names[name], seen[0]), snapshot(plain.names[name], seen[1])
                 assert ours == theirs, f"{name} after call {k}"
-            assert traced.names["Node"].shared == plain.names["Node"].shared
+            for kind, attributes in {"Node": ["shared"], "Own": ["log", "calls"]}.items():
+                for attribute in attributes:
+                    ours, theirs = (getattr(w.names[kind], attribute) for w in (traced, plain))
+                    assert ours == theirs, f"{kind}.{attribute} after call {k}"
+            assert traced.names["remember"].__defaults__ == plain.names["remember"].__defaults__

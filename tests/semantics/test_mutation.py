@@ -451,3 +451,113 @@ def test_the_content_of_a_container_is_put_back(seed):
         other, wanted = kind(some()), content_of(kind(some()))
         Whole(other, "content", "held", "held", content_of(other), "held", deep=True).put(wanted)
         assert same_items(other, wanted)
+
+
+def _written(where):
+    """A module whose function writes, and never reads, what `where` says."""
+    module = types.ModuleType("written")
+    module.tj, module.other = tj, types.ModuleType("other")
+    text = {
+        "a global": "global kept\n    kept",
+        "a new global": "global fresh\n    fresh",
+        "an attribute of a module": "other.kept",
+        "an attribute of a class": "Held.kept",
+        "an inherited attribute of a class": "Heir.kept",
+        "an attribute of an object": "held.kept",
+        "an item": "table['kept']",
+    }[where]
+    source = f"""
+class Held: kept = None
+class Heir(Held): pass
+kept, held, table = None, Held(), {{}}
+def step(x, n):
+    {text} = n if n > 2 else 'few' if n > 1 else x * n
+    return x
+def outer(step):
+    return step
+def look():
+    try:
+        return {text.split()[-1]}
+    except (AttributeError, KeyError, NameError):
+        return 'nothing'
+def forget():
+    for holder in (globals(), vars(other), vars(held), table):
+        holder.pop('kept', None)
+        holder.pop('fresh', None)
+"""
+    exec(source, vars(module))
+    return module
+
+
+WRITTEN = ["a global", "a new global", "an attribute of a module", "an attribute of a class",
+           "an inherited attribute of a class", "an attribute of an object", "an item"]  # fmt: skip
+
+
+@pytest.mark.parametrize("where", WRITTEN)
+def test_what_is_only_written_is_written_in_every_call(where):
+    ours, theirs = _written(where), _written(where)
+    traced, x = tj.jit(ours.step), tj.ones(1)
+
+    def shown(module):
+        found = module.look()
+        return found.tolist() if isinstance(found, tj.NDArray) else (type(found), found)
+
+    for turn, n in enumerate((1, 2, 3, 3, 2, 1, 4, 1, 2, 3)):
+        traced(x, n)
+        theirs.step(x, n)
+        assert shown(ours) == shown(theirs)
+        if turn % 2:
+            for module in (ours, theirs):
+                module.forget()
+
+
+def test_a_nonlocal_variable_without_a_value_is_written_in_every_call():
+    def world(wrap):
+        @wrap
+        def step(x, n):
+            nonlocal late
+            late = n if n > 1 else "one"
+            return x
+
+        def forget():
+            nonlocal late
+            del late
+
+        def look():
+            return type(late), late
+
+        if wrap is None:
+            late = 0
+        return step, look, forget
+
+    (traced, look, forget), (plain, expected, forget_plain) = world(tj.jit), world(lambda step: step)
+    for n in (1, 2, 3, 1, 2):
+        traced(tj.ones(1), n)
+        plain(tj.ones(1), n)
+        assert look() == expected()
+        forget()
+        forget_plain()
+
+
+MADE = None
+
+
+def test_objects_of_a_class_that_the_body_defines_are_new_in_every_call():
+    def make(x, n):
+        global MADE
+
+        class Made:
+            scale = n
+
+            def of(self, x):
+                return x * self.scale
+
+        MADE = Made()
+        MADE.w = x + n
+        return x
+
+    step = tj.jit(make)
+    for n in (1, 2, 2, 3, 1):
+        step(tj.ones(1), n)
+        assert (type(MADE.scale), MADE.scale, MADE.w.tolist()) == (int, n, [1 + n])
+        assert MADE.of(tj.ones(1)).tolist() == [n]

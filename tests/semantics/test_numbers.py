@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import time
 
 import numpy as np
 import pytest
@@ -277,3 +279,31 @@ def test_comparing_types_gets_plain_numbers():
         return Program(step, lambda i: (array([1.0, 2.0]), i if i % 2 else 1.5))
 
     check(make, calls=6, traces=None)
+
+
+def test_a_number_that_outlives_its_call_is_nothing_but_its_value():
+    """A cache filled by a call that runs piecewise, where nobody watches any more."""
+
+    @functools.lru_cache
+    def doubled(k):
+        return k * 2
+
+    @tj.jit
+    def timed(x, n):
+        return x * doubled(n) + (time.time() < 0)
+
+    @tj.jit
+    def step(x, n, k):
+        m = doubled(n)
+        return x * m * k + k * m - m / k + (m > k) + tj.where(x > m, m, k)
+
+    def plain(x, n, k):
+        return x * 2 * n * k + k * 2 * n - 2 * n / k + (2 * n > k) + np.where(x > 2 * n, 2 * n, k)
+
+    x = np.array([1, 5], np.float32)
+    for n in (1, 2, 3):
+        assert timed(tj.asarray(x), n).tolist() == (x * 2 * n).tolist()
+    for n, k in ((1, 2), (1, 4), (2, 4), (3, 1), (1, 2)):
+        np.testing.assert_allclose(step(tj.asarray(x), n, k).numpy(), plain(x, n, k), rtol=1e-6)
+    kept = doubled(2)
+    assert (kept + 1, 1 + kept, kept > 3, -kept, (tj.ones(1) * kept).item()) == (5, 5, True, -4, 4)

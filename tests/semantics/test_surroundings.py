@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import bisect
 import collections
 import dataclasses
 import decimal
 import fractions
 import functools
 import gc
+import heapq
+import operator
 import sys
 import types
+import typing
 import weakref
 
 import numpy as np
@@ -713,3 +717,152 @@ def test_an_array_that_two_functions_mention_is_read_again(monkeypatch):
         assert step(x, 0).tolist() == [1 + value]
         assert step(x, 9).tolist() == [2 * value]
     assert step.cache_info().traces == 2
+
+
+class Calls:
+    """Counts the calls of a class; heirs go on from where it is and count for themselves."""
+
+    count = 0
+    log: typing.ClassVar[list[int]] = []
+
+    @classmethod
+    def note(cls):
+        cls.count += 1
+        return cls.count
+
+
+class MoreCalls(Calls):
+    pass
+
+
+def test_a_class_that_rebinds_what_it_inherits_has_an_attribute_of_its_own():
+    kinds = [(type("Calls", (Calls,), {"count": 0}), {}) for _ in range(2)]
+    heirs = [type("Heir", kind[:1], {}) for kind in kinds]
+    held = None
+
+    def step(x):
+        return x * held.note()
+
+    traced = tj.jit(step)
+    for which in "bhhbhbb":
+        seen = []
+        for function, (base, _), heir in zip((step, traced), kinds, heirs, strict=True):
+            held = base() if which == "b" else heir()
+            seen.append((function(tj.ones(1)).tolist(), base.count, heir.count, "count" in vars(heir)))
+        assert seen[0] == seen[1]
+
+
+def test_what_an_object_only_inherits_is_not_made_its_classs_own():
+    held = MoreCalls()
+
+    @tj.jit
+    def step(x):
+        return x * held.count + Calls().note() * 0
+
+    for i in range(3):
+        assert step(tj.ones(1)).tolist() == [i]
+        assert "count" not in vars(MoreCalls)
+    MoreCalls.count = 10
+    try:
+        assert step(tj.ones(1)).tolist() == [10]
+    finally:
+        del MoreCalls.count
+
+
+class Model:
+    def __init__(self):
+        self.k = 1
+
+    def step(self):
+        self.k += 1
+
+
+@functools.lru_cache
+def twice(model):
+    return model.k * 2
+
+
+@functools.lru_cache
+def doubled(k):
+    return k * 2
+
+
+@functools.cache
+def both(pair):
+    return [pair[0] + 1, {"sum": sum(pair)}]
+
+
+def test_numbers_that_a_cache_keeps_are_those_of_no_call():
+    """What `functools.lru_cache` holds outlives the call: it is asked with numbers and gives numbers."""
+
+    def program(xp):
+        model = Model()
+        doubled.cache_clear()
+        both.cache_clear()
+
+        def step(x, n):
+            model.step()
+            held = both((model.k, n))
+            return x * doubled(model.k) + doubled(n) + held[0] + held[1]["sum"] + twice(model)
+
+        return step
+
+    plain, traced = program(np), tj.jit(program(tj))
+    x = np.ones(2, np.float32)
+    for n in (1, 2, 1, 1, 3, 2, 2):
+        assert traced(tj.asarray(x), n).tolist() == plain(x, n).tolist()
+    for cached in (doubled(2), *both((2, 1))):
+        assert type(cached) in (int, list, dict)
+    assert [type(part) for part in (both((2, 1))[0], both((2, 1))[1]["sum"])] == [int, int]
+
+
+def test_a_cached_function_without_numbers_leaves_them_run_time_inputs():
+    @functools.cache
+    def mode():
+        return "fast"
+
+    @tj.jit
+    def step(x, rate):
+        return x * rate if mode() == "fast" else x
+
+    for rate in (0.5, 0.25, 0.125):
+        assert step(tj.ones(1), rate).tolist() == [rate]
+    assert step.cache_info().traces == 1
+
+
+CHANGES = {
+    "a method of Python's library": lambda c: c["votes"].update("ab"),
+    "a function of Python's library": lambda c: collections.Counter.update(c["votes"], "b"),
+    "an unbound method of a list": lambda c: list.append(c["items"], 4),
+    "an unbound method of a dict": lambda c: dict.update(c["table"], k=c["table"]["k"] + 1),
+    "a heap": lambda c: heapq.heappush(c["items"], 0),
+    "a sorted list": lambda c: bisect.insort(c["items"], 2),
+    "an operator": lambda c: operator.setitem(c["table"], "k", c["table"]["k"] + 1),
+    "an item of bytes": lambda c: c["bytes"].__setitem__(0, c["bytes"][0] + 1),
+    "an operator in place": lambda c: operator.iadd(c["items"], [7]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_body_that_starts_again_has_changed_nothing_before(change):
+    """It does so if a container among the arguments is reached by name, too."""
+    changed = CHANGES[change]
+
+    def worlds():
+        shared = {"w": 1.0}
+        held = {"votes": collections.Counter(a=1), "items": [1, 3], "table": {"k": 1}, "bytes": bytearray(2)}
+
+        def late():
+            return shared["w"]
+
+        def step(x, given):
+            changed(held)
+            return x * late() + given["w"]
+
+        return step, shared, held
+
+    (plain, given, expected), (step, ours, held) = worlds(), worlds()
+    traced = tj.jit(step)
+    for _ in range(3):
+        assert traced(tj.ones(1), ours).tolist() == plain(tj.ones(1), given).tolist()
+        assert held == expected

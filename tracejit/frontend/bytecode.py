@@ -16,9 +16,11 @@ import types
 from typing import NamedTuple
 
 _GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+_GLOBAL_STORES = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL"})
 _VARIABLES = _GLOBAL_LOADS | {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
 _LOADS = _VARIABLES | _ATTRIBUTES
+_MENTIONS = _VARIABLES | _GLOBAL_STORES | {"STORE_DEREF", "DELETE_DEREF"}
 _QUESTIONS = frozenset({"IS_OP", "COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR"})
 _STORES = {"STORE_ATTR", "DELETE_ATTR"}
 DYNAMIC = frozenset(
@@ -34,6 +36,7 @@ class Facts(NamedTuple):
     attributes: names of attributes read or written, and all short strings (`getattr`, `hasattr`).
     strings:    constants that may be keys.
     stored:     names of attributes, globals and cells that are assigned.
+    written:    names of globals that are assigned or deleted.
     uses:       (name, attribute) where the attribute is read directly from a variable or attribute of that
                 name; (name, "") where something else is done with it.
     stores_items: whether ``x[...] = ...``, ``del x[...]`` or an in-place operator occurs.
@@ -46,6 +49,7 @@ class Facts(NamedTuple):
     attributes: frozenset[str]
     strings: frozenset[str]
     stored: frozenset[str]
+    written: frozenset[str]
     uses: frozenset[tuple[str, str]]
     stores_items: bool
     dynamic: bool
@@ -75,6 +79,7 @@ def facts(code: types.CodeType) -> Facts:
     attributes: set[str] = set()
     strings: set[str] = set()
     stored: set[str] = set()
+    written: set[str] = set()
     uses: set[tuple[str, str]] = set()
     items = False
     for each in codes(code):
@@ -89,7 +94,10 @@ def facts(code: types.CodeType) -> Facts:
             elif name in _STORES:
                 stored.add(operand)
                 attributes.add(operand)
-            elif name in ("STORE_GLOBAL", "STORE_DEREF"):
+            elif name in _GLOBAL_STORES:
+                stored.add(operand)
+                written.add(operand)
+            elif name == "STORE_DEREF":
                 stored.add(operand)
             elif is_attribute:
                 attributes.add(operand)
@@ -101,7 +109,8 @@ def facts(code: types.CodeType) -> Facts:
         strings.update(_strings(each.co_consts))
     names = attributes | {s for s in strings if s.isidentifier()}
     return Facts(
-        frozenset(loaded), frozenset(names), frozenset(strings), frozenset(stored), frozenset(uses), items,
+        frozenset(loaded), frozenset(names), frozenset(strings), frozenset(stored), frozenset(written),
+        frozenset(uses), items,
         not DYNAMIC.isdisjoint(loaded | attributes), any(map(_compares_types, codes(code))),
         any(map(_compares, codes(code))),
     )  # fmt: skip
@@ -138,7 +147,7 @@ def _reads(code: types.CodeType) -> dict[int, tuple[frozenset[str], frozenset[st
     for instruction in instructions(code):
         line = instruction.positions.lineno if instruction.positions is not None else None
         variables, attributes = found.setdefault(line or 0, (set(), set()))
-        if instruction.opname in _VARIABLES:
+        if instruction.opname in _MENTIONS:
             variables.add(instruction.argval)
         elif instruction.opname in _ATTRIBUTES or instruction.opname in _STORES:
             attributes.add(instruction.argval)

@@ -17,7 +17,7 @@ from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError
 from tracejit.frontend import at_once, eager, promotion
 from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.location import user_location
-from tracejit.frontend.number import NumberProxy
+from tracejit.frontend.number import NumberProxy, is_of, settled
 from tracejit.frontend.promotion import Operand
 from tracejit.frontend.recording import Number, Recording, lock, thread
 from tracejit.ir.graph import Value
@@ -260,10 +260,10 @@ def value_of(recording: Recording, operand: Operand, dtype: np.dtype, shape: tup
     if isinstance(operand, ArrayCore):
         seen = operand._view if operand._view.shape == shape else operand._view.broadcast(shape)
         value = recording.read(operand._storage, seen)
-    elif type(operand) is NumberProxy:
+    elif is_of(operand, recording.numbers):
         return recording.number(Number(operand._value, operand._source), dtype)
     else:
-        return recording.literal(operand, dtype)
+        return recording.literal(settled(operand), dtype)
     if value.type.dtype != dtype:
         value = recording.emit(astype, value, dtype=dtype)
     return value

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracejit.frontend.bytecode import mention
 from tracejit.frontend.captured import LIMIT, read_part
-from tracejit.frontend.content import Attributes, content_of, is_plain, looks_up_plainly, same_items
+from tracejit.frontend.content import GONE, Attributes, content_of, is_plain, looks_up_plainly, same_items
 from tracejit.frontend.kinds import IDENTITY, PLAIN, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.replay import Source
@@ -73,7 +73,8 @@ class Guards:
             if missing and known and hasattr(seen.value, "__dict__"):
                 absent = self.source.constant(frozenset(missing))
                 namespace = f"{seen.variable}.__dict__"
-                if not looks_up_plainly(type(seen.value)):
+                plain = isinstance(seen.value, type | types.ModuleType)
+                if not plain and not looks_up_plainly(type(seen.value)):
                     namespace = f"{self.source.inside(Attributes, seen.variable)}.namespace()"
                 self.source.require(f"{namespace}.keys().isdisjoint({absent})")
 
@@ -114,6 +115,8 @@ class Guards:
 
     def _check(self, slot: Slot) -> None:
         value, source, expression = slot.value, self.source, slot.expression
+        if value is GONE:  # a global that is only written: what it was does not matter
+            return
         if slot.refusal is not None:
             raise Refused(*slot.refusal, self._line_of(slot))
         if isinstance(value, NDArray):

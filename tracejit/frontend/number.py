@@ -29,7 +29,8 @@ class Numbers:
 
     steps:    ``(name, expression)`` to compute, or ``(None, (expression, value))`` to require.
     readable: name -> how people write it.
-    closed:   the trace has become piecewise: nothing is noted any more.
+    closed:   the trace is over, or has become piecewise: nothing is noted any more. A proxy that somebody
+              has kept is nothing but its value then, in later recordings, too.
     plain:    the body gets plain numbers, which are guarded.
     """
 
@@ -46,15 +47,16 @@ class Numbers:
         self.readable[name] = path
         return NumberProxy(value, name, self)
 
-    def compute(self, form: str, value: Any, *operands: str) -> NumberProxy:
+    def compute(self, form: str, value: Any, *operands: str) -> Any:
         """The result `value` of Python's ``form.format(*operands)``."""
+        if self.closed:
+            return value
         expression = form.format(*operands)
         name = self._computed.get(expression)
         if name is None:
             name = self._computed[expression] = f"m{len(self._computed)}"
             self.readable[name] = self.read(form, *operands)
-            if not self.closed:
-                self.steps.append((name, expression))
+            self.steps.append((name, expression))
         if "**" in form:  # whether powers are integers, floats or complex depends on their operands' values
             self.look(True, f"(type({{}}) is {type(value).__name__})", name)
         return NumberProxy(value, name, self)
@@ -180,9 +182,15 @@ def settled(value: Any) -> Any:
     return value._value if type(value) is NumberProxy else value
 
 
-def _operand(value: Any) -> tuple[Any, str] | None:
-    if type(value) is NumberProxy:
+def is_of(value: Any, numbers: Numbers | None) -> bool:
+    """Whether `value` is a proxy of these numbers, which their trace still notes."""
+    return type(value) is NumberProxy and value._numbers is numbers and not numbers.closed
+
+
+def _operand(value: Any, numbers: Numbers) -> tuple[Any, str] | None:
+    if is_of(value, numbers):
         return value._value, value._source
+    value = settled(value)
     if isinstance(value, (bool, int, float, np.number)):
         return value, source_of(value)
     return None
@@ -192,14 +200,18 @@ def _binary(symbol: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]
     form = f"({{}} {symbol} {{}})"
 
     def forward(self: NumberProxy, other: Any) -> Any:
-        known = _operand(other)
+        if self._numbers.closed:
+            return function(self._value, other)
+        known = _operand(other, self._numbers)
         if known is None:
             return NotImplemented
         value, source = known
         return self._numbers.compute(form, function(self._value, value), self._source, source)
 
     def backward(self: NumberProxy, other: Any) -> Any:
-        known = _operand(other)
+        if self._numbers.closed:
+            return function(other, self._value)
+        known = _operand(other, self._numbers)
         if known is None:
             return NotImplemented
         value, source = known
@@ -212,7 +224,9 @@ def _comparison(symbol: str, function: Callable[[Any, Any], Any]) -> Any:
     form = f"({{}} {symbol} {{}})"
 
     def compare(self: NumberProxy, other: Any) -> Any:
-        known = _operand(other)
+        if self._numbers.closed:
+            return function(self._value, other)
+        known = _operand(other, self._numbers)
         if known is None:
             return NotImplemented
         value, source = known

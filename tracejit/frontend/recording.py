@@ -33,6 +33,7 @@ import numpy as np
 
 from tracejit.errors import ReadOnlyError, ReplayError
 from tracejit.frontend.location import user_location
+from tracejit.frontend.number import Numbers
 from tracejit.frontend.storage import Storage
 from tracejit.ir.graph import Builder, Effect, Graph, Value, constant_of
 from tracejit.ir.op import Op
@@ -96,6 +97,7 @@ class Recording(Builder):
     """A graph under construction, and what each storage holds in it."""
 
     marks_storages = True
+    numbers: Numbers | None = None  # those that are inputs of a trace
 
     def __init__(self) -> None:
         super().__init__()

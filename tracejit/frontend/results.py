@@ -23,7 +23,7 @@ from tracejit.frontend import captured, trees
 from tracejit.frontend.arguments import Arguments, is_record, parts_of
 from tracejit.frontend.content import Attributes, factory_of, fill
 from tracejit.frontend.ndarray import NDArray
-from tracejit.frontend.number import NumberProxy, settled
+from tracejit.frontend.number import NumberProxy, is_of, settled
 from tracejit.frontend.storage import Storage
 
 ATOMS = (
@@ -60,10 +60,13 @@ class Results:
 
     def give(self, value: Any, path: str) -> str:
         """The expression for `value`; what it changes in containers is appended to `lines`."""
-        if type(value) is NumberProxy:
-            return value._source
+        if is_of(value, self.arguments.trace.numbers):
+            return str(value._source)
+        value = settled(value)
         if isinstance(value, NDArray):
             return self._give_array(value, path)
+        if isinstance(value, type):
+            self._check_class(value, path)
         if isinstance(value, ATOMS):
             return self.source.constant(value) if not isinstance(value, (bool, type(None))) else repr(value)
         known = self._objects.get(id(value)) or self.reached(value)
@@ -81,12 +84,18 @@ class Results:
         if found is None:
             raise Unreplayable(f"{path} is a {type(value).__name__}, which a replay cannot make again")
         kind, keys, children = found
+        self._check_class(kind, path)
         made = [self.give(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
         if not isinstance(value, dict) or kind is dict:
             return self._make(kind, keys, made)
         if Attributes(value).namespace():
             raise Unreplayable(f"{path} is a {kind.__name__} with attributes, which a replay cannot make")
         return self._make(kind, keys, made, self.give(factory_of(value), path))
+
+    def _check_class(self, kind: type, path: str) -> None:
+        """Each call of a body that defines a class makes another one."""
+        if self.arguments.trace.makes_classes and "<locals>" in kind.__qualname__:
+            raise Unreplayable(f"{path} is of the class {kind.__qualname__}, which the body defines")
 
     def _make(self, kind: type, keys: Any, made: list[str], factory: str = "None") -> str:
         keys = tuple(map(settled, keys))

@@ -30,7 +30,8 @@ class Surroundings(Visitor):
     executed: code that ran, and its lines (empty: all of them).
     held:     by identity: NumPy arrays of which the body gets watched views.
     logs:     ids of containers that only callbacks write.
-    touched:  ids of containers of which the body called a method.
+    touched:  ids of containers of which the body called a method, or that it gave to a library function.
+    touches:  whether it called a C function that changes containers given to it.
     """
 
     def __init__(self, function: Any, source: Source, numbers: Numbers, rebuilt: Container[int] = ()):
@@ -39,6 +40,7 @@ class Surroundings(Visitor):
         self.held: dict[int, Held] = {}
         self.logs: set[int] = set()
         self.touched: set[int] = set()
+        self.touches = False
 
     def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
         """A Python function is about to run for the first time; whether what it captured is known."""
@@ -87,9 +89,8 @@ class Surroundings(Visitor):
             if now is not slot.given and not _same_plain(slot.given, now):
                 found.append((slot, now))
         for seen in self.seen:
-            if isinstance(seen.value, type | types.ModuleType):
-                continue
-            namespace = Attributes(seen.value).namespace()
+            is_plain = isinstance(seen.value, type | types.ModuleType)
+            namespace = vars(seen.value) if is_plain else Attributes(seen.value).namespace()
             for name in sorted(seen.absent & namespace.keys()):
                 slot = Attribute(seen.value, name, self.attribute(seen, name), f"{seen.path}.{name}", GONE)
                 found.append((slot, namespace[name]))
@@ -107,15 +108,18 @@ class Surroundings(Visitor):
     def is_ours(self, slot: Slot) -> bool:
         """Whether code of the body can have changed the slot; else it was another thread, say."""
         if isinstance(slot, Whole):
-            return self.stores_items or id(slot.holder) in self.touched
-        if isinstance(slot, Item) and id(slot.holder) in self.touched:
+            return self.stores_items or self.touches or id(slot.holder) in self.touched
+        if isinstance(slot, Item) and (self.touches or id(slot.holder) in self.touched):
             return True
         return slot.assignable and (self.dynamic or slot.value is GONE or self._assigned(slot))
 
     def restore_contents(self) -> None:
-        """NumPy arrays hold again what they held before the body ran."""
+        """NumPy arrays and bytes hold again what they held before the body ran."""
         for held in self.held.values():
             held.restore()
+        for value, content in self.bytes.values():
+            if value != content:
+                value[:] = content
 
     def note_logs(self, callbacks: list[Any]) -> None:
         """Objects into which callbacks write (``losses.append``), if the body uses them for nothing else."""

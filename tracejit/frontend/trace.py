@@ -63,10 +63,11 @@ class Trace(EagerRecording):
         self.name = name
         self.strict = strict
         self.dry = dry  # nothing may be computed: `warm`, `graph`, ...
-        self.numbers = Numbers(plain=plain)
+        self.numbers: Numbers = Numbers(plain=plain)
         self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it)
         self.counters: list[Draw] = []
         self.taken: list[tuple[Any, int, int]] = []  # (stream, where it was, how many were taken)
+        self.makes_classes = False  # whether the body defines classes
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
         self.captured: list[Held] = []  # NumPy arrays it may bring in that a replay finds again
         self.callbacks: list[Any] = []  # functions given to `tj.callback`

@@ -114,14 +114,14 @@ def record(
         try:
             result = call.run_body()
             call.compiled = compiled
-            break
+            return call.conclude(result, launch=launch)._replace(aliased=aliased)
         except Restart as restart:
             aliased |= restart.aliased
             if restart.container is not None:
                 reached.add(id(restart.container))
             plain = plain or not (restart.aliased or restart.container is not None)
-    recorded = call.conclude(result, launch=launch)
-    return recorded._replace(aliased=aliased)
+        finally:
+            trace.numbers.closed = True
 
 
 class _Call:

@@ -68,9 +68,11 @@ class Visitor:
         self.slots: dict[str, Slot] = {}  # by expression; cells by identity
         self.codes: set[types.CodeType] = set()  # code whose names were visited, and code inside it
         self.entered: set[types.CodeType] = set()
+        self.cached: set[Any] = set()  # code of functions whose results `functools.lru_cache` keeps
         self.functions: dict[types.CodeType, list[tuple[Any, str]]] = {}  # found by name: function, variable
         self.peeked: set[types.CodeType] = set()
         self.peeked_names: set[str] = set()
+        self.bytes: dict[int, tuple[bytearray, bytes]] = {}  # what is found, with its content
         self.names: set[str] = set()
         self.stored: set[str] = set()
         self.strings: set[str] = set()
@@ -140,6 +142,8 @@ class Visitor:
         elif kind.__module__.startswith("numpy.random") or not kinds.is_python_class(kind):
             what = f"{slot.path} is a {kind.__module__}.{kind.__name__}, whose state a replay cannot check"
             slot.refusal = what, "use it outside and pass the result as an argument"
+            if kind is bytearray:
+                self.bytes.setdefault(id(value), (value, bytes(value)))
         else:
             self._object(slot)
 
@@ -181,7 +185,9 @@ class Visitor:
                 cell, variable, f"{base}.__closure__[{index}].cell_contents", variable, GONE, code=code
             )
             held.value = held.given = held.read()
-            if held.value is not GONE and (code is not None or kinds.is_users(held.value)):
+            if held.value is GONE and code is not None:
+                self.slots.setdefault(f"cell {id(cell)}", held)
+            elif held.value is not GONE and (code is not None or kinds.is_users(held.value)):
                 self._visit(held)
         for index, default in enumerate(function.__defaults__ or ()):
             path = f"default {index} of {function.__name__}"
@@ -220,8 +226,11 @@ class Visitor:
         if found.compares_types and "type" not in namespace and not self.numbers.plain and not ours:
             raise Restart
         holder = self.source.constant(namespace)
-        for name in sorted(found.globals & namespace.keys()):
+        for name in sorted((found.globals | found.written) & namespace.keys()):
             self._visit(Global(namespace, name, f"{holder}[{name!r}]", name, namespace[name], code=code))
+        for name in sorted(found.written - namespace.keys()):
+            slot = Global(namespace, name, f"{holder}[{name!r}]", name, GONE, code=code)
+            self.slots.setdefault(slot.expression, slot)
         missing = set(found.globals - namespace.keys())
         if missing:
             self.shadows.append((holder, missing, code))
@@ -243,6 +252,8 @@ class Visitor:
             self._part(slot, getattr(slot.value, part), f".{part}")
 
     def _wrapped(self, slot: Slot) -> None:
+        if isinstance(slot.value, functools._lru_cache_wrapper):
+            self.cached.add(getattr(slot.value.__wrapped__, "__code__", None))
         self._part(slot, slot.value.__wrapped__, ".__wrapped__", "")
 
     def _module(self, slot: Slot) -> None:
@@ -325,6 +336,8 @@ class Visitor:
 
     def _module_names(self, seen: Seen, names: set[str]) -> None:
         module = seen.value.__name__
+        if not trusted(module):
+            seen.absent |= names - vars(seen.value).keys()
         for name in sorted(names & vars(seen.value).keys()):
             found = vars(seen.value)[name]
             if (
@@ -357,7 +370,7 @@ class Visitor:
 
     def attribute(self, seen: Seen, name: str) -> str:
         """The expression for an attribute that an object itself holds."""
-        if is_found_plainly(type(seen.value), name):
+        if isinstance(seen.value, type | types.ModuleType) or is_found_plainly(type(seen.value), name):
             return f"{seen.variable}.{name}"
         return f"{self.source.inside(Attributes, seen.variable)}[{name!r}]"
 
@@ -369,12 +382,23 @@ class Visitor:
             for base in cls.__mro__:
                 if name in vars(base):
                     if not trusted(base.__module__):
-                        self._class_attribute(seen, name, vars(base)[name])
+                        self._inherited(seen, name, base)
                     break
         for name in self.peeked_names - seen.names:
             method = getattr(cls, name, None)
             if isinstance(method, types.FunctionType):
                 self._peek(method)
+
+    def _inherited(self, seen: Seen, name: str, base: type) -> None:
+        """Visit an attribute of a class that it has from `base`, or itself. Data stays where it is: a class
+        that rebinds what it inherits has an attribute of its own.
+        """
+        held = vars(base)[name]
+        if base is seen.value or hasattr(type(held), "__get__"):
+            self._class_attribute(seen, name, held)
+            return
+        seen.absent.add(name)
+        self._visit(Slot(None, base.__name__, self.source.constant(base), base.__name__, base, guarded=False))
 
     def _class_attribute(self, seen: Seen, name: str, held: Any) -> None:
         expression, path = f"{seen.variable}.{name}", f"{seen.path}.{name}"

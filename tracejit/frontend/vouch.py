@@ -16,7 +16,7 @@ from tracejit.errors import ArgumentError, TracejitError, locate
 from tracejit.frontend import trees
 from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.location import user_location
-from tracejit.frontend.number import NumberProxy, plain
+from tracejit.frontend.number import NumberProxy, is_of, plain, settled
 from tracejit.frontend.recording import Number, lock, thread
 from tracejit.ir.graph import Graph
 from tracejit.ops.structure import CALLBACKS, keep_callback
@@ -124,12 +124,12 @@ def callback(function: Callable[..., object], *args: Any) -> None:
             if isinstance(argument, ArrayCore):
                 arguments.append(_ARRAY)
                 values.append(trace.read(argument._storage, argument._view))
-            elif type(argument) is NumberProxy:
+            elif is_of(argument, trace.numbers):
                 arguments.append(_NUMBER)
                 dtype = np.dtype(np.int64 if issubclass(type(argument._value), int) else np.float64)
                 values.append(trace.number(Number(argument._value, argument._source), dtype))
             elif isinstance(argument, CONSTANT):
-                arguments.append(argument)
+                arguments.append(settled(argument))
             else:
                 given = type(argument).__name__
                 raise _error(f"callback: argument {position} is a {given}; pass arrays, numbers and strings")

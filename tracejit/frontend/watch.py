@@ -23,12 +23,13 @@ without reports altogether.
 
 from __future__ import annotations
 
+import builtins
 import collections
 import functools
 import inspect
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -36,10 +37,11 @@ from typing import Any
 import numpy as np
 
 from tracejit import collector, engine
-from tracejit.frontend import random
+from tracejit.frontend import random, trees
 from tracejit.frontend.kinds import trusted
+from tracejit.frontend.number import NumberProxy
 from tracejit.frontend.surroundings import Surroundings
-from tracejit.frontend.trace import Trace
+from tracejit.frontend.trace import Restart, Trace
 
 
 def _names(*lines: str) -> frozenset[str]:
@@ -92,6 +94,9 @@ NO_ARRAY_WORK = {
     random.seed.__code__: "tj.random.seed",
 }
 """Functions of this package that are no array work."""
+CONTAINERS = (list, dict, set, collections.deque)
+CHANGERS = frozenset({"_heapq", "_bisect", "_operator"})
+"""Modules whose C functions may change containers given to them."""
 LOOKS_INTO = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "frombuffer", "fromiter"})
 """NumPy functions that hand a captured array's content to Python without asking the array."""
 
@@ -205,6 +210,8 @@ class Watcher:
                 self.called(frame)
         elif event == "c_call":
             self.called_c(frame, argument)
+        elif event == "return" and frame.f_code in self.surroundings.cached:
+            self.check_cached([argument])
 
     def enter(self, frame: FrameType, event: str, argument: Any) -> Any:
         """A Python function was called; gives what is told of its lines, or of its end."""
@@ -230,10 +237,7 @@ class Watcher:
             self._handlers = _handlers()
         if code not in self._handlers:
             return False
-        # Only here: who asks for the variables of a frame sets those of closures back to what they were.
-        given = [frame.f_locals[name] for name in code.co_varnames[: code.co_argcount]]
-        if code.co_flags & inspect.CO_VARARGS:
-            given += frame.f_locals[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
+        given = _given(frame)  # who asks for it sets the variables of closures back to what they were
         return len(given) >= 2 and given[-1] is frame.f_back
 
     def leave_handler(self, frame: FrameType, event: str, argument: Any) -> Any:
@@ -276,12 +280,15 @@ class Watcher:
     def called(self, frame: FrameType) -> None:
         """A Python function was called."""
         code, surroundings = frame.f_code, self.surroundings
+        if code in surroundings.cached and not code.co_freevars:  # see `interrupts`
+            self.check_cached(_given(frame))
         if code in surroundings.executed:
             return
         if trusted(frame.f_globals.get("__name__")):
             caller = frame.f_back
             if caller is not None and not trusted(caller.f_globals.get("__name__")):
                 self._give_up(_impure_library(frame))
+                surroundings.touched.update(id(x) for x in _given(frame) if isinstance(x, CONTAINERS))
             return
         known = surroundings.enter(code, frame.f_globals)
         surroundings.executed[code] = set()
@@ -293,6 +300,11 @@ class Watcher:
                 "call it by a global or local name of the traced function",
             )
 
+    def check_cached(self, values: Iterable[Any]) -> None:
+        """What `functools.lru_cache` keeps must hold no stand-ins for numbers: they are of this call only."""
+        if not self.trace.numbers.plain and any(map(_holds_number, values)):
+            raise Restart
+
     def called_c(self, frame: FrameType, function: Any) -> None:
         """A C function was called."""
         if trusted(frame.f_globals.get("__name__")):
@@ -301,9 +313,18 @@ class Watcher:
         if name is not None:
             self._give_up(name)
             return
+        if function is builtins.__build_class__:
+            self.trace.makes_classes = True
+            if not self.trace.numbers.plain:
+                raise Restart  # a class keeps what is in it, also stand-ins for numbers
         owner = getattr(function, "__self__", None)
-        if isinstance(owner, (list, dict, set, collections.deque)):
+        if isinstance(owner, CONTAINERS):
             self.surroundings.touched.add(id(owner))
+        elif getattr(function, "__module__", None) in CHANGERS or (
+            isinstance(function, types.MethodDescriptorType | types.WrapperDescriptorType)
+            and issubclass(function.__objclass__, CONTAINERS)
+        ):
+            self.surroundings.touches = True
         elif getattr(function, "__name__", "") in LOOKS_INTO and getattr(np, function.__name__) is function:
             for held in self.surroundings.held.values():
                 held.is_data = True
@@ -320,6 +341,25 @@ def _profile_with(profiler: Any) -> None:
     else:
         sys.setprofile(None)
         profiler.enable()  # cProfile, before Python 3.12
+
+
+def _given(frame: FrameType) -> list[Any]:
+    """The positional arguments of a call that begins."""
+    code = frame.f_code
+    given = [frame.f_locals[name] for name in code.co_varnames[: code.co_argcount] if name in frame.f_locals]
+    if code.co_flags & inspect.CO_VARARGS:
+        given += frame.f_locals[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
+    return given
+
+
+def _holds_number(value: Any) -> bool:
+    """Whether `value` is a stand-in for a number, or a container of one."""
+    if type(value) is NumberProxy:
+        return True
+    found = trees.children_of(value) if isinstance(value, (tuple, list, dict)) else None
+    if found is None:
+        return isinstance(value, (set, frozenset)) and any(map(_holds_number, value))
+    return any(map(_holds_number, (*found[1], *found[2])))
 
 
 def _handlers() -> set[Any]:
