@@ -238,6 +238,37 @@ def double_it(function):
 def decorated(x, k):
     return x + k
 
+def has(value, *names):
+    return isinstance(value, dict) and all(name in value for name in names)
+
+def weigh(value):
+    if isinstance(value, dict):
+        return sum(v for v in value.values() if isinstance(v, (int, float)))
+    if isinstance(value, (list, tuple)):
+        return len(value) + (value[0] if value and isinstance(value[0], (int, float)) else 0)
+    return getattr(value, 'k', getattr(value, 'a', 0))
+
+def grow(value):
+    if isinstance(value, dict):
+        value['grown'] = value.get('grown', 0) + 1
+    elif isinstance(value, list):
+        value.append(len(value))
+    elif hasattr(value, 'k'):
+        value.k += 1
+    elif hasattr(value, 'a') and not isinstance(value, Frozen):
+        value.a = value.a + 1
+
+def keep(value, array):
+    if isinstance(value, dict):
+        value['kept'] = array
+    elif isinstance(value, list):
+        value[-1:] = [array]
+    elif hasattr(value, 'w') and not isinstance(value, (Frozen, tuple)):
+        value.w = array
+
+class Pair(list):
+    pass
+
 lens, made, config = Lens(), factory(3), {'scale': 2, 'shift': 1}
 """
 
@@ -272,10 +303,15 @@ READS = (
     "acc = acc + (1 if node.child is node.other else 0)",
     "acc = acc + (1 if space.node is node.child else 0)",
     "acc = acc + Node.shared",
-    "acc = acc + argument['k'] + argument['w']",
+    "acc = acc + argument['k'] + argument['w'] if has(argument, 'k', 'w') else acc",
+    "acc = acc + weigh(argument)",
+    "acc = acc + weigh(argument)",
+    "acc = acc + argument.w if hasattr(argument, 'w') and argument.w is not None else acc",
+    "acc = acc + (1 if argument is node else 2 if argument is table else 0)",
+    "acc = acc + len(tj.tree.leaves(argument)) if isinstance(argument, (dict, list, tuple)) else acc",
     "acc = acc + (node.k if node.k > 2 else 0)",
     "acc = acc * votes['a'] + votes['missing']",
-    "acc = acc + sum(votes.values()) + len(votes)",
+    "acc = acc + sum(v for v in votes.values() if isinstance(v, int)) + len(votes)",
     "acc = acc + groups['a'] + groups.get('z', 3)",
     "acc = acc + order['w'] * list(order).index('w')",
     "acc = acc + sum(v for k, v in order.items() if k != 'w')",
@@ -355,9 +391,13 @@ WRITES = (
     "space.node = node.child",
     "Node.shared += 1",
     "node.s = 'b' if node.s == 'a' else 'a'",
-    "argument['k'] += 1",
-    "argument['w'] = argument['w'] + acc",
-    "argument['new'] = acc * 3",
+    "argument.update(k=argument['k'] + 1) if has(argument, 'k') else None",
+    "argument.update(w=argument['w'] + acc) if has(argument, 'w') else None",
+    "argument.update(new=acc * 3) if has(argument) else None",
+    "grow(argument)",
+    "grow(argument)",
+    "keep(argument, acc)",
+    "argument = copy.copy(argument)",
     "table['new'] = acc * 3",
     "space.extra = acc",
     "pair[1][0] = 3.0",
@@ -485,9 +525,29 @@ OUTSIDE = (
     "node.shared = 8",
     "node.items = [3]",
     "setattr(node, 'scale', lambda x: x)",
-    "argument.update(k=9)",
+    "argument.update(k=9) if has(argument) else None",
     "globals().__setitem__('argument', node.table)",
     "globals().__setitem__('argument', table)",
+    *(
+        f"globals().__setitem__('argument', {value})"
+        for value in (
+            *("votes", "groups", "order", "doubling", "own", "record", "frozen", "point", "nested", "heir"),
+            *("node", "slotted", "space", "[1, array(1, 2)]", "(n_ := 2, array(1, 1))", "Pair([1, 2])"),
+            *(
+                "collections.Counter(a=2)",
+                "collections.OrderedDict(k=1, w=array(2, 2))",
+                "Heir(3, array(1, 1))",
+            ),
+            *(
+                "Doubling({'a': 3})",
+                "Record(1.5, array(1, 2))",
+                "Own(2, array(1, 2))",
+                "{'k': 1.5}",
+                "5",
+                "made",
+            ),
+        )
+    ),
     "votes.clear()",
     "votes.update(a=3)",
     "groups.clear()",

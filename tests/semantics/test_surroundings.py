@@ -866,3 +866,33 @@ def test_a_body_that_starts_again_has_changed_nothing_before(change):
     for _ in range(3):
         assert traced(tj.ones(1), ours).tolist() == plain(tj.ones(1), given).tolist()
         assert held == expected
+
+
+@dataclasses.dataclass
+class Settings:
+    a: float
+    w: object
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_record_among_the_arguments_that_is_reached_by_name_is_one_object(first):
+    def program():
+        held = Settings(1.0, 2.0)
+
+        def step(x, given):
+            if first:
+                held.a = held.a + 1
+                return x * given.a + given.w
+            given.a = given.a + 1
+            given.w = x * 2
+            return x * held.a + held.w
+
+        return step, held
+
+    (plain, theirs), (step, ours) = program(), program()
+    traced, x = tj.jit(step), tj.ones(1)
+    for other in (None, None, Settings(5.0, 1.0), None):
+        result = traced(x, (other and dataclasses.replace(other)) or ours)
+        expected = plain(x, (other and dataclasses.replace(other)) or theirs)
+        assert result.tolist() == expected.tolist()
+        assert (ours.a, float(ours.w)) == (theirs.a, float(theirs.w))

@@ -268,6 +268,8 @@ class Visitor:
             self.seen.append(Seen(slot.value, self._bind(slot), slot.path))
 
     def _object(self, slot: Slot) -> None:
+        if id(slot.value) in self.rebuilt:
+            raise Restart(slot.value)
         variable = self._bind(slot)
         self.seen.append(Seen(slot.value, variable, slot.path))
         cls = type(slot.value)
