@@ -111,4 +111,7 @@ def test_worlds(story: Story) -> None:
                 for attribute in attributes:
                     ours, theirs = (getattr(w.names[kind], attribute) for w in (traced, plain))
                     assert ours == theirs, f"{kind}.{attribute} after call {k}"
+            helpers = (vars(w.names["helper"]) for w in (traced, plain))
+            ours, theirs = (snapshot(h, {}) for h in helpers)
+            assert ours == theirs, f"attributes of helper after call {k}"
             assert traced.names["remember"].__defaults__ == plain.names["remember"].__defaults__

@@ -64,6 +64,14 @@ def helper(x):
 def deep(x):
     return helper(x) + table['inner']['f']
 
+helper.calls = 1
+
+def another():
+    def helper(x):
+        return x * 11
+    helper.calls = 2
+    return helper
+
 def bump():
     global number
     number += 1
@@ -277,6 +285,8 @@ READS = (
     "acc = acc + node.child.w",
     "acc = helper(acc)",
     "acc = deep(acc)",
+    "acc = acc + helper.calls",
+    "acc = acc + (helper.mark if hasattr(helper, 'mark') else 3)",
     "acc = closure(acc)",
     "acc = acc + len(numbers)",
     "acc = acc + sum(numbers)",
@@ -374,6 +384,9 @@ WRITES = (
     "node.opt = acc * 1",
     "node.opt = None",
     "bump()",
+    "helper.calls += 1",
+    "helper.mark = n",
+    "node.shared += 1",
     "acc = node(acc)",
     "space.n += 1",
     "space.w = acc * 2",
@@ -494,6 +507,8 @@ CONDITIONS = (
 )
 OUTSIDE = (
     "node.k = 7",
+    "helper.__dict__.update(calls=4)",
+    "helper.__dict__.update(mark=6)",
     "node.k = 1.5",
     "node.child.k += 1",
     "node.s = 'c'",
@@ -507,7 +522,7 @@ OUTSIDE = (
     "globals().__setitem__('number', 5)",
     "globals().__setitem__('flag', not flag)",
     "globals().__setitem__('mode', 'down')",
-    "globals().__setitem__('helper', lambda x: x * 11)",
+    "globals().__setitem__('helper', another())",
     "globals().__setitem__('closure', make(3))",
     "globals().__setitem__('table', {'w': array(1, 1), 'k': 2, 'inner': {'f': 2.5}})",
     "globals().__setitem__('numbers', [4, 5])",

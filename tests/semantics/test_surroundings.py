@@ -896,3 +896,44 @@ def test_a_record_among_the_arguments_that_is_reached_by_name_is_one_object(firs
         expected = plain(x, (other and dataclasses.replace(other)) or theirs)
         assert result.tolist() == expected.tolist()
         assert (ours.a, float(ours.w)) == (theirs.a, float(theirs.w))
+
+
+def noting(x):
+    noting.calls += 1
+    noting.last = x * noting.calls
+    noting.mode = "odd" if noting.calls % 2 else "even"
+    return x * noting.calls + noting.shift
+
+
+def shifted(x):
+    return noting(x) * noting.calls
+
+
+@pytest.mark.parametrize("step", [noting, shifted, tj.jit(shifted)], ids=["itself", "another", "traced"])
+def test_attributes_of_functions_are_read_and_written(step):
+    def run(call):
+        noting.calls, noting.shift, seen = 0, 1, []
+        for turn in range(6):
+            if turn == 3:
+                noting.shift, noting.calls = 5, 10
+            vars(noting).pop("last", None)
+            result = call(tj.ones(2) * turn)
+            seen.append((result.tolist(), noting.calls, noting.mode, noting.last.tolist()))
+        return seen
+
+    assert run(tj.jit(lambda x: step(x))) == run(step)
+
+
+def test_attributes_of_a_traced_function_are_read_and_written():
+    @tj.jit
+    def counted(x):
+        counted.calls += 1
+        return x * counted.calls
+
+    counted.calls = 0
+    for n in (1, 2, 3):
+        assert counted(tj.ones(1)).tolist() == [n]
+        assert counted.calls == n
+    counted.calls = 10
+    assert counted(tj.ones(1)).tolist() == [11]
+    assert "piecewise" not in counted.explain()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.frontend.bytecode import mention
+from tracejit.frontend.bytecode import facts, mention
 from tracejit.frontend.captured import LIMIT, read_part
 from tracejit.frontend.content import GONE, Attributes, content_of, is_plain, looks_up_plainly, same_items
 from tracejit.frontend.kinds import IDENTITY, PLAIN, is_tree, trusted
@@ -19,6 +19,7 @@ from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.replay import Source
 from tracejit.frontend.slots import Attribute, Cell, Global, Slot, Whole
 from tracejit.frontend.surroundings import Surroundings
+from tracejit.frontend.visiting import FUNCTIONS
 
 
 class Refused(Exception):
@@ -69,6 +70,8 @@ class Guards:
                 self.source.require(f"{holder}.keys().isdisjoint({self.source.constant(frozenset(missing))})")
         for seen in surroundings.seen:
             missing = seen.absent if surroundings.dynamic else seen.absent & self.attributes
+            if isinstance(seen.value, FUNCTIONS):
+                missing &= self._asked_of(seen.value)
             known = not seen.variable.startswith("h") or seen.variable in self.bound
             if missing and known and hasattr(seen.value, "__dict__"):
                 absent = self.source.constant(frozenset(missing))
@@ -77,6 +80,12 @@ class Guards:
                 if not plain and not looks_up_plainly(type(seen.value)):
                     namespace = f"{self.source.inside(Attributes, seen.variable)}.namespace()"
                 self.source.require(f"{namespace}.keys().isdisjoint({absent})")
+
+    def _asked_of(self, function: Any) -> set[str]:
+        """Names of attributes that code may look for on a function: it is rarely asked for any."""
+        surroundings, name = self.surroundings, getattr(function, "__name__", "")
+        uses = {use for code in surroundings.executed for use in facts(code).uses}
+        return surroundings.stored | surroundings.strings | {asked for base, asked in uses if base == name}
 
     def _was_read(self, slot: Slot) -> bool:
         """Whether what ran can have read the slot: a variable, by its code; an attribute, by its name."""
@@ -89,7 +98,7 @@ class Guards:
             return any(slot.key in self._read(code) for code in slot.codes)
         if not isinstance(slot, Attribute) or surroundings.dynamic or is_tree(slot.holder):
             return True
-        if trusted(type(slot.holder).__module__):
+        if trusted(type(slot.holder).__module__) and not isinstance(slot.holder, FUNCTIONS):
             return True
         if slot.key.startswith("__") and isinstance(slot.value, types.FunctionType):
             return slot.value.__code__ in surroundings.executed  # called by an operator, not by its name

@@ -43,6 +43,7 @@ from tracejit.frontend.trace import Restart
 _QUIET = frozenset(
     {"__init__", "__new__", "__repr__", "__str__", "__hash__", "__eq__", "__reduce__", "__del__"}
 )
+FUNCTIONS = (types.FunctionType, kinds.Transparent)
 MANY = 8  # plain items; longer tables are guarded as a whole
 PEEKS = 300  # functions looked into before they are called
 ITEMS = 4096  # other items; containers with more cannot be checked
@@ -171,6 +172,7 @@ class Visitor:
         if is_outside(function):
             self._closure(function, base, None)
             return
+        self.seen.append(Seen(function, base, slot.path))
         self.functions.setdefault(function.__code__, []).append((function, base))
         self._peek(function)
         if function.__code__ in self.entered:
@@ -254,6 +256,8 @@ class Visitor:
     def _wrapped(self, slot: Slot) -> None:
         if isinstance(slot.value, functools._lru_cache_wrapper):
             self.cached.add(getattr(slot.value.__wrapped__, "__code__", None))
+        else:
+            self.seen.append(Seen(slot.value, self._bind(slot), slot.path))
         self._part(slot, slot.value.__wrapped__, ".__wrapped__", "")
 
     def _module(self, slot: Slot) -> None:
@@ -322,6 +326,10 @@ class Visitor:
         """Look up the names that code mentions on an object, and visit what is found."""
         namespace = Attributes(seen.value).namespace()
         names = self.names - seen.names
+        if isinstance(seen.value, FUNCTIONS):
+            seen.names |= names
+            self._function_names(seen, names, namespace)
+            return
         if not isinstance(seen.value, type | types.ModuleType) and (
             self.dynamic or trusted(type(seen.value).__module__)
         ):  # code that is not followed may read all attributes
@@ -335,6 +343,17 @@ class Visitor:
             self._class_names(seen, names)
         else:
             self._instance_names(seen, names, namespace)
+
+    def _function_names(self, seen: Seen, names: set[str], namespace: dict[str, Any]) -> None:
+        """Attributes that somebody gave to a function (``step.calls += 1``)."""
+        for name in sorted(names):
+            if name.startswith("_" if isinstance(seen.value, kinds.Transparent) else "__"):
+                continue
+            if name in namespace:
+                expression, path = f"{seen.variable}.{name}", f"{seen.path}.{name}"
+                self._visit(Attribute(seen.value, name, expression, path, namespace[name]))
+            else:
+                seen.absent.add(name)
 
     def _module_names(self, seen: Seen, names: set[str]) -> None:
         module = seen.value.__name__

@@ -17,8 +17,7 @@ function, an operator of a class, a callback, a generator) wakes it:
     tj.grad(loss)(w)     called: rest     loss(w) called: wake     w * w called: rest, left: wake     ...
 
 So it is awake whenever code of the user's runs. Handlers of signals are no part of the body, and not watched.
-Sections of a trace that call nobody else (`Trace.alone`) do
-without reports altogether.
+Sections of a trace that call nobody else (`Trace.alone`) do without reports altogether.
 """
 
 from __future__ import annotations
@@ -344,11 +343,12 @@ def _profile_with(profiler: Any) -> None:
 
 
 def _given(frame: FrameType) -> list[Any]:
-    """The positional arguments of a call that begins."""
+    """The arguments of a call that begins; those of ``*args`` come last."""
     code = frame.f_code
-    given = [frame.f_locals[name] for name in code.co_varnames[: code.co_argcount] if name in frame.f_locals]
+    named = code.co_argcount + code.co_kwonlyargcount
+    given = [frame.f_locals[name] for name in code.co_varnames[:named] if name in frame.f_locals]
     if code.co_flags & inspect.CO_VARARGS:
-        given += frame.f_locals[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
+        given += frame.f_locals[code.co_varnames[named]]
     return given
 
 
