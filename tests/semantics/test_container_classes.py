@@ -255,6 +255,13 @@ def test_trees_of_mappings_keep_class_and_content(kind):
     assert tj.tree.flatten(again)[1] == structure
 
 
+def test_trees_of_defaultdicts_agree_whatever_their_factories():
+    a, b = (collections.defaultdict(lambda: 7, w=n) for n in (1, 2))
+    found = tj.tree.map(lambda x, y: x + y, a, b)
+    assert found == {"w": 3}
+    assert found["missing"] == 7
+
+
 def test_methods_of_a_users_class_run_only_where_the_body_calls_them():
     class Noisy(dict):
         calls = 0

@@ -937,3 +937,21 @@ def test_attributes_of_a_traced_function_are_read_and_written():
     counted.calls = 10
     assert counted(tj.ones(1)).tolist() == [11]
     assert "piecewise" not in counted.explain()
+
+
+def test_a_cache_may_keep_a_container_that_holds_itself():
+    model = Model()
+
+    @functools.lru_cache
+    def circle():
+        held = [model.k]
+        held.append(held)
+        return held
+
+    @tj.jit
+    def step(x):
+        model.step()
+        return x * circle()[0]
+
+    assert [step(tj.ones(1)).tolist() for _ in range(3)] == [[2], [2], [2]]
+    assert type(circle()[0]) is int

@@ -296,11 +296,22 @@ def alarms(handler, first=2e-4, then=2e-4):
 TALLY = Tally()
 
 
+class Callable(list):
+    """A handler that is an object, and has no hash."""
+
+    def __call__(self, number, frame):
+        TALLY.note(number, frame)
+
+
+class Heir(Callable):
+    pass
+
+
 def note_in_tally(number, frame):
     TALLY.note(number, frame)
 
 
-@pytest.mark.parametrize("handler", [TALLY.note, note_in_tally, lambda *given: TALLY.note(*given)])
+@pytest.mark.parametrize("handler", [TALLY.note, note_in_tally, lambda *given: TALLY.note(*given), Heir()])
 def test_what_a_handler_of_signals_does_is_not_the_bodys(handler):
     """It may call anything, and what it changes stays changed."""
 

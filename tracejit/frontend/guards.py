@@ -7,6 +7,7 @@ for another mode) costs nothing and may change.
 from __future__ import annotations
 
 import types
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class Guards:
 
     def _found(self, slot: Slot) -> bool:
         """Whether what holds the slot is bound."""
-        base = base_of(slot.expression)
+        base = root_of(slot.expression)
         return not base.startswith("h") or base in self.bound
 
     def variable_of(self, value: Any) -> str | None:
@@ -68,10 +69,11 @@ class Guards:
             missing = names & self._read(code)
             if missing:
                 self.source.require(f"{holder}.keys().isdisjoint({self.source.constant(frozenset(missing))})")
+        uses = {use for code in surroundings.executed for use in facts(code).uses}
         for seen in surroundings.seen:
             missing = seen.absent if surroundings.dynamic else seen.absent & self.attributes
             if isinstance(seen.value, FUNCTIONS):
-                missing &= self._asked_of(seen.value)
+                missing &= self._asked_of(seen.value, uses)
             known = not seen.variable.startswith("h") or seen.variable in self.bound
             if missing and known and hasattr(seen.value, "__dict__"):
                 absent = self.source.constant(frozenset(missing))
@@ -81,10 +83,9 @@ class Guards:
                     namespace = f"{self.source.inside(Attributes, seen.variable)}.namespace()"
                 self.source.require(f"{namespace}.keys().isdisjoint({absent})")
 
-    def _asked_of(self, function: Any) -> set[str]:
+    def _asked_of(self, function: Any, uses: Set[tuple[str, str]]) -> set[str]:
         """Names of attributes that code may look for on a function: it is rarely asked for any."""
         surroundings, name = self.surroundings, getattr(function, "__name__", "")
-        uses = {use for code in surroundings.executed for use in facts(code).uses}
         return surroundings.stored | surroundings.strings | {asked for base, asked in uses if base == name}
 
     def _was_read(self, slot: Slot) -> bool:
@@ -208,7 +209,7 @@ class Guards:
         return None
 
 
-def base_of(expression: str) -> str:
+def root_of(expression: str) -> str:
     """The variable from which a slot is found: h1 of ``h1.w``, ``h1['w']``, ``Attributes(h1)['w']``."""
     if expression.startswith(("Attributes(", "Items(")):
         return expression.partition("(")[2].partition(")")[0]

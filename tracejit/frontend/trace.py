@@ -44,7 +44,7 @@ class Restart(BaseException):
     container: one among the arguments that is also reached by name: the body has to get the container itself.
     aliased:   storages of which an argument views a part, and which the body also uses: they enter whole.
 
-    Neither: code compares types, so that stand-ins for numbers will not do.
+    Neither: code compares types, or keeps numbers in a cache or a class: stand-ins for them will not do.
     """
 
     def __init__(self, container: Any = None, aliased: set[Storage] | None = None):

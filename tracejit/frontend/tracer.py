@@ -27,7 +27,7 @@ from tracejit import collector, compile
 from tracejit.frontend import actions, commit, trees
 from tracejit.frontend.arguments import Arguments, parameter_names, shared_storages
 from tracejit.frontend.content import GONE, Attributes, is_stored_plainly
-from tracejit.frontend.guards import Guards, Refused, base_of
+from tracejit.frontend.guards import Guards, Refused, root_of
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.recording import thread
 from tracejit.frontend.replay import Source, release
@@ -386,7 +386,7 @@ class _Call:
             return slot.expression
         if is_stored_plainly(cls, slot.key):
             return slot.expression
-        return f"{self.arguments.source.inside(Attributes, base_of(slot.expression))}[{slot.key!r}]"
+        return f"{self.arguments.source.inside(Attributes, root_of(slot.expression))}[{slot.key!r}]"
 
     def _check_escapes(self, results: Results) -> None:
         """Arrays that the body made and that are still alive must be among the results."""

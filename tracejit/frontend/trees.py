@@ -25,7 +25,8 @@ from tracejit.frontend.unwatched import unwatched
 
 class Structure:
     """The shape of a tree: its container type, the keys in it, and the structures of its children (None: a
-    leaf); the factory of a defaultdict. Nothing of it changes, which is not enforced.
+    leaf). A defaultdict's factory is kept, but does not count: structures without it are equal, too. Nothing
+    of it changes, which is not enforced.
     """
 
     __slots__ = ("children", "factory", "keys", "kind")
@@ -40,7 +41,7 @@ class Structure:
         self.kind, self.keys, self.children, self.factory = kind, keys, children, factory
 
     def _parts(self) -> tuple[Any, ...]:
-        return self.kind, self.keys, self.children, self.factory
+        return self.kind, self.keys, self.children
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Structure) and self._parts() == other._parts()

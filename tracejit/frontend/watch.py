@@ -36,7 +36,8 @@ from typing import Any
 import numpy as np
 
 from tracejit import collector, engine
-from tracejit.frontend import random, trees
+from tracejit.frontend import random
+from tracejit.frontend.content import content_of
 from tracejit.frontend.kinds import trusted
 from tracejit.frontend.number import NumberProxy
 from tracejit.frontend.surroundings import Surroundings
@@ -354,19 +355,24 @@ def _given(frame: FrameType) -> list[Any]:
 
 def _holds_number(value: Any) -> bool:
     """Whether `value` is a stand-in for a number, or a container of one."""
-    if type(value) is NumberProxy:
-        return True
-    found = trees.children_of(value) if isinstance(value, (tuple, list, dict)) else None
-    if found is None:
-        return isinstance(value, (set, frozenset)) and any(map(_holds_number, value))
-    return any(map(_holds_number, (*found[1], *found[2])))
+    pending, seen = [value], {id(value)}
+    for part in pending:
+        if type(part) is NumberProxy:
+            return True
+        if not isinstance(part, (*CONTAINERS, tuple, frozenset)):
+            continue
+        held = content_of(part)
+        for each in (*held, *held.values()) if isinstance(held, dict) else held:
+            if id(each) not in seen:  # a container may hold itself
+                seen.add(id(each))
+                pending.append(each)
+    return False
 
 
 def _handlers() -> set[Any]:
     """The code of all handlers of signals. A body that sets another one is not replayed."""
     signal = sys.modules.get("_signal")  # asks without making enumerations, as `signal` does
-    found = set() if signal is None else set(map(signal.getsignal, range(1, signal.NSIG)))
-    return {_code_of(handler) for handler in found}
+    return set() if signal is None else {_code_of(signal.getsignal(n)) for n in range(1, signal.NSIG)}
 
 
 def _code_of(handler: Any) -> Any:
@@ -376,7 +382,7 @@ def _code_of(handler: Any) -> Any:
     while isinstance(handler, functools.partial):
         handler = handler.func
     if not isinstance(handler, types.FunctionType | types.MethodType):
-        handler = vars(type(handler)).get("__call__")
+        handler = inspect.getattr_static(type(handler), "__call__", None)
     return getattr(handler, "__code__", None)
 
 

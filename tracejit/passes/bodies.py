@@ -1,7 +1,7 @@
 """From a set of nodes to the graph inside a `fused` node, and what its kernel allows.
 
 body = gather(nodes, ...)         # inputs: outer values the nodes need; outputs: values others need
-kernel = analyse(copied(body))    # raises Unfusable if no single kernel computes it
+kernel = analyse(body)            # raises Unfusable if no single kernel computes it
 kernel.attributes()               # kind, inplace, result: the attributes of the fused node
 """
 
