@@ -17,8 +17,6 @@ def test_engine(run):
     found = run.module("engine", 1)
     assert set(found) == {"chain", "branches", "push", "replay", "python"}
     assert all(value > 0 for value in found.values())
-    assert found["python"] < found["replay"]
-    assert 0.5 < found["branches"] < 2  # a single thread
 
 
 def test_memory_of_a_forward_pass(run, monkeypatch):
