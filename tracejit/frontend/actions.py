@@ -140,13 +140,10 @@ def _check_distinct(
     held += [(type(seen.value), seen.variable) for seen in surroundings.seen]
     everything = any(facts(code).compares for code in surroundings.executed)
     apart = [v for kind, v in dict.fromkeys(held) if everything or kind in results.rebinds]
-    apart = [v for v in apart if _is_bound(source, v)]
+    bound = {line.partition(" = ")[0] for line in source.lines}
+    apart = [v for v in apart if v in bound]
     if len(apart) > 1:
         source.require(f"len({{{', '.join(f'id({v})' for v in apart)}}}) == {len(apart)}")
-
-
-def _is_bound(source: Source, variable: str) -> bool:
-    return any(line.startswith(f"{variable} = ") for line in source.lines)
 
 
 def _bindings(trace: Trace, arguments: Arguments, results: Results) -> tuple[list[str], list[str], list[str]]:

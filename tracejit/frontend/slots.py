@@ -35,7 +35,6 @@ class Slot:
     code: types.CodeType | None = None  # the code that mentions it
     codes: set[types.CodeType] = field(default_factory=set)  # all such; it matters if one of them reads it
     refusal: tuple[str, str] | None = None  # why a replay cannot check it, and the remedy
-    fresh: bool = True  # found just now: the body has not run since
 
     assignable = False
 

@@ -53,11 +53,11 @@ class Surroundings(Visitor):
 
         Only in slots found just now: what the body may have read already must stay what it was.
         """
-        for slot in self.slots.values():
-            fresh, slot.fresh = slot.fresh, False
-            if fresh and isinstance(slot.value, np.ndarray):
+        fresh, self.fresh = self.fresh, []
+        for slot in fresh:
+            if isinstance(slot.value, np.ndarray):
                 self._hold(slot)
-            elif not fresh or not slot.assignable:
+            elif not slot.assignable:
                 continue
             elif type(slot.value) in (int, float) and self._assigned(slot) and not self.numbers.plain:
                 slot.variable = self.source.name("n")

@@ -56,6 +56,7 @@ class Seen:
         self.value, self.variable, self.path = value, variable, path
         self.names: set[str] = set()
         self.absent: set[str] = set()
+        self.reach = (-1, -1)  # how many names were known when they were last looked up
 
 
 class Visitor:
@@ -67,6 +68,7 @@ class Visitor:
     def __init__(self, function: Any, source: Source, numbers: Numbers, rebuilt: Container[int] = ()):
         self.function, self.source, self.numbers, self.rebuilt = function, source, numbers, rebuilt
         self.slots: dict[str, Slot] = {}  # by expression; cells by identity
+        self.fresh: list[Slot] = []  # found just now: the body has not run since
         self.codes: set[types.CodeType] = set()  # code whose names were visited, and code inside it
         self.entered: set[types.CodeType] = set()
         self.cached: set[Any] = set()  # code of functions whose results `functools.lru_cache` keeps
@@ -123,6 +125,7 @@ class Visitor:
             self.slots[key].found_again(slot)
             return
         self.slots[key] = slot
+        self.fresh.append(slot)
         # another thread may be recording
         value = slot.value = slot.given = settled(captured.settled(slot.value))
         if isinstance(value, (NDArray, *PLAIN)):
@@ -324,15 +327,21 @@ class Visitor:
 
     def _attributes(self, seen: Seen) -> None:
         """Look up the names that code mentions on an object, and visit what is found."""
+        # code that is not followed may read all attributes of an object
+        is_open = not isinstance(seen.value, (type, types.ModuleType, *FUNCTIONS)) and (
+            self.dynamic or trusted(type(seen.value).__module__)
+        )
+        reach = len(self.names), len(self.peeked_names)
+        if seen.reach == reach and not is_open:
+            return
+        seen.reach = reach
         namespace = Attributes(seen.value).namespace()
         names = self.names - seen.names
         if isinstance(seen.value, FUNCTIONS):
             seen.names |= names
             self._function_names(seen, names, namespace)
             return
-        if not isinstance(seen.value, type | types.ModuleType) and (
-            self.dynamic or trusted(type(seen.value).__module__)
-        ):  # code that is not followed may read all attributes
+        if is_open:
             names |= set(namespace) - seen.names
         if is_tree(seen.value):
             names |= {f.name for f in dataclasses.fields(seen.value)} - seen.names
