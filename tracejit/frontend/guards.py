@@ -15,12 +15,12 @@ import numpy as np
 from tracejit.frontend.bytecode import facts, mention
 from tracejit.frontend.captured import LIMIT, read_part
 from tracejit.frontend.content import GONE, Attributes, content_of, is_plain, looks_up_plainly, same_items
-from tracejit.frontend.kinds import IDENTITY, PLAIN, is_tree, trusted
+from tracejit.frontend.kinds import FUNCTIONS, IDENTITY, PLAIN, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.replay import Source
+from tracejit.frontend.seen import SeenFunction
 from tracejit.frontend.slots import Attribute, Cell, Global, Slot, Whole
 from tracejit.frontend.surroundings import Surroundings
-from tracejit.frontend.visiting import FUNCTIONS
 
 
 class Refused(Exception):
@@ -72,7 +72,7 @@ class Guards:
         uses = {use for code in surroundings.executed for use in facts(code).uses}
         for seen in surroundings.seen:
             missing = seen.absent if surroundings.dynamic else seen.absent & self.attributes
-            if isinstance(seen.value, FUNCTIONS):
+            if isinstance(seen, SeenFunction):
                 missing &= self._asked_of(seen.value, uses)
             known = not seen.variable.startswith("h") or seen.variable in self.bound
             if missing and known and hasattr(seen.value, "__dict__"):

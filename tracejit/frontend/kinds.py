@@ -66,7 +66,10 @@ class Transparent:
     """A callable of this package that runs the function `__wrapped__`, whose surroundings count."""
 
 
-IDENTITY = (types.FunctionType, types.ModuleType, type, Transparent, functools._lru_cache_wrapper, *FIXED)
+FUNCTIONS = (types.FunctionType, Transparent)
+"""Functions to which somebody may have given attributes."""
+
+IDENTITY = (*FUNCTIONS, types.ModuleType, type, functools._lru_cache_wrapper, *FIXED)
 """Values of which a replay checks that they are the very same objects."""
 
 

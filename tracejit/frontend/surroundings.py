@@ -15,7 +15,7 @@ import numpy as np
 
 from tracejit.frontend.bytecode import codes, facts, read_at
 from tracejit.frontend.captured import Held
-from tracejit.frontend.content import GONE, Attributes
+from tracejit.frontend.content import GONE
 from tracejit.frontend.kinds import PLAIN
 from tracejit.frontend.number import Numbers
 from tracejit.frontend.replay import Source
@@ -89,11 +89,10 @@ class Surroundings(Visitor):
             if now is not slot.given and not _same_plain(slot.given, now):
                 found.append((slot, now))
         for seen in self.seen:
-            is_plain = isinstance(seen.value, type | types.ModuleType)
-            namespace = vars(seen.value) if is_plain else Attributes(seen.value).namespace()
+            namespace = seen.namespace()
             for name in sorted(seen.absent & namespace.keys()):
-                slot = Attribute(seen.value, name, self.attribute(seen, name), f"{seen.path}.{name}", GONE)
-                found.append((slot, namespace[name]))
+                expression, path = seen.expression(name, self.source), f"{seen.path}.{name}"
+                found.append((Attribute(seen.value, name, expression, path, GONE), namespace[name]))
         return found
 
     def undo(self, changes: list[tuple[Slot, Any]]) -> None:

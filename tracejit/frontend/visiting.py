@@ -20,10 +20,7 @@ package is trusted: its names do not count. What the body did to the slots is to
 from __future__ import annotations
 
 import collections
-import dataclasses
 import functools
-import inspect
-import sys
 import types
 from collections.abc import Callable, Container
 from typing import Any, ClassVar
@@ -32,31 +29,18 @@ import numpy as np
 
 from tracejit.frontend import captured, kinds
 from tracejit.frontend.bytecode import codes, facts
-from tracejit.frontend.content import GONE, Attributes, Items, content_of, is_found_plainly, is_plain
-from tracejit.frontend.kinds import FIXED, IDENTITY, PLAIN, is_outside, is_tree, trusted
+from tracejit.frontend.content import GONE, Items, content_of, is_plain
+from tracejit.frontend.kinds import FIXED, PLAIN, is_outside, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.number import Numbers, settled
 from tracejit.frontend.replay import Source
-from tracejit.frontend.slots import Attribute, Cell, Global, Item, Slot, Whole
+from tracejit.frontend.seen import Seen, SeenClass, SeenFunction, SeenModule, SeenObject
+from tracejit.frontend.slots import Cell, Global, Item, Slot, Whole
 from tracejit.frontend.trace import Restart
 
-_QUIET = frozenset(
-    {"__init__", "__new__", "__repr__", "__str__", "__hash__", "__eq__", "__reduce__", "__del__"}
-)
-FUNCTIONS = (types.FunctionType, kinds.Transparent)
 MANY = 8  # plain items; longer tables are guarded as a whole
 PEEKS = 300  # functions looked into before they are called
 ITEMS = 4096  # other items; containers with more cannot be checked
-
-
-class Seen:
-    """An object or class whose attributes are followed, and the names looked up on it so far."""
-
-    def __init__(self, value: Any, variable: str, path: str):
-        self.value, self.variable, self.path = value, variable, path
-        self.names: set[str] = set()
-        self.absent: set[str] = set()
-        self.reach = (-1, -1)  # how many names were known when they were last looked up
 
 
 class Visitor:
@@ -89,9 +73,9 @@ class Visitor:
         """Note the function and the `objects` (variable, path, object) from which the body starts."""
         name = getattr(self.function, "__name__", type(self.function).__name__)
         constant = self.source.constant(self.function)
-        self._visit(Slot(None, name, constant, name, self.function, guarded=False))
+        self.visit(Slot(None, name, constant, name, self.function, guarded=False))
         for variable, path, value in objects:
-            self._visit(Slot(None, path, variable, path, value, guarded=False))
+            self.visit(Slot(None, path, variable, path, value, guarded=False))
         self._settle()
 
     def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
@@ -113,13 +97,14 @@ class Visitor:
         while True:
             before = len(self.names), len(self.seen), self.dynamic, len(self.peeked_names)
             for seen in list(self.seen):
-                self._attributes(seen)
+                seen.look_up(self)
             if before == (len(self.names), len(self.seen), self.dynamic, len(self.peeked_names)):
                 return
 
     # -- visiting --------------------------------------------------------------------------------------------
 
-    def _visit(self, slot: Slot) -> None:
+    def visit(self, slot: Slot) -> None:
+        """Note what a slot holds, and go on to what can be reached from there."""
         key = f"cell {id(slot.holder)}" if isinstance(slot, Cell) else slot.expression
         if key in self.slots:
             self.slots[key].found_again(slot)
@@ -161,7 +146,7 @@ class Visitor:
 
     def _part(self, slot: Slot, value: Any, step: str, name: str | None = None) -> None:
         """Visit something that belongs to a value and cannot be assigned."""
-        self._visit(Slot(slot.value, step, self._bind(slot) + step, slot.path + (name or step), value))
+        self.visit(Slot(slot.value, step, self._bind(slot) + step, slot.path + (name or step), value))
 
     def _fixed(self, slot: Slot) -> None:
         owner = getattr(slot.value, "__self__", None)
@@ -175,9 +160,9 @@ class Visitor:
         if is_outside(function):
             self._closure(function, base, None)
             return
-        self.seen.append(Seen(function, base, slot.path))
+        self.seen.append(SeenFunction(function, base, slot.path))
         self.functions.setdefault(function.__code__, []).append((function, base))
-        self._peek(function)
+        self.peek(function)
         if function.__code__ in self.entered:
             self._closure(function, base, function.__code__)
 
@@ -186,22 +171,20 @@ class Visitor:
         for index, cell in enumerate(function.__closure__ or ()):
             variable = function.__code__.co_freevars[index]
             expression = f"{base}.__closure__[{index}].cell_contents"
-            held = Cell(
-                cell, variable, f"{base}.__closure__[{index}].cell_contents", variable, GONE, code=code
-            )
+            held = Cell(cell, variable, expression, variable, GONE, code=code)
             held.value = held.given = held.read()
             if held.value is GONE and code is not None:
                 self.slots.setdefault(f"cell {id(cell)}", held)
             elif held.value is not GONE and (code is not None or kinds.is_users(held.value)):
-                self._visit(held)
+                self.visit(held)
         for index, default in enumerate(function.__defaults__ or ()):
             path = f"default {index} of {function.__name__}"
-            self._visit(Slot(function, index, f"{base}.__defaults__[{index}]", path, default, code=code))
+            self.visit(Slot(function, index, f"{base}.__defaults__[{index}]", path, default, code=code))
         for name, default in list((function.__kwdefaults__ or {}).items()):
             expression = f"{base}.__kwdefaults__[{name!r}]"
-            self._visit(Item(function.__kwdefaults__, name, expression, name, default, code=code))
+            self.visit(Item(function.__kwdefaults__, name, expression, name, default, code=code))
 
-    def _peek(self, function: Any) -> None:
+    def peek(self, function: Any) -> None:
         """Note what a function assigns that may be called later: numbers it changes are proxies at once."""
         if function.__code__ in self.peeked or len(self.peeked) >= PEEKS or is_outside(function):
             return
@@ -214,7 +197,7 @@ class Visitor:
         for name in found.globals & function.__globals__.keys():
             value = function.__globals__[name]
             if isinstance(value, types.FunctionType):
-                self._peek(value)
+                self.peek(value)
 
     def _code(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         """Note the names of a code object and visit the globals among them."""
@@ -232,7 +215,7 @@ class Visitor:
             raise Restart
         holder = self.source.constant(namespace)
         for name in sorted((found.globals | found.written) & namespace.keys()):
-            self._visit(Global(namespace, name, f"{holder}[{name!r}]", name, namespace[name], code=code))
+            self.visit(Global(namespace, name, f"{holder}[{name!r}]", name, namespace[name], code=code))
         for name in sorted(found.written - namespace.keys()):
             slot = Global(namespace, name, f"{holder}[{name!r}]", name, GONE, code=code)
             self.slots.setdefault(slot.expression, slot)
@@ -260,7 +243,7 @@ class Visitor:
         if isinstance(slot.value, functools._lru_cache_wrapper):
             self.cached.add(getattr(slot.value.__wrapped__, "__code__", None))
         else:
-            self.seen.append(Seen(slot.value, self._bind(slot), slot.path))
+            self.seen.append(SeenFunction(slot.value, self._bind(slot), slot.path))
         self._part(slot, slot.value.__wrapped__, ".__wrapped__", "")
 
     def _module(self, slot: Slot) -> None:
@@ -268,20 +251,24 @@ class Visitor:
         if module.__name__.startswith("numpy.random"):
             slot.refusal = f"{slot.path} gives other numbers on every call", "use tj.random"
         else:
-            self.seen.append(Seen(module, self._bind(slot), slot.path))
+            self.seen.append(SeenModule(module, self._bind(slot), slot.path))
 
     def _class(self, slot: Slot) -> None:
         if not trusted(slot.value.__module__):
-            self.seen.append(Seen(slot.value, self._bind(slot), slot.path))
+            self.seen.append(SeenClass(slot.value, self._bind(slot), slot.path))
+
+    def visit_class(self, cls: type) -> None:
+        """Visit a class that an object is of, or that another class inherits from."""
+        self.visit(Slot(None, cls.__name__, self.source.constant(cls), cls.__name__, cls, guarded=False))
 
     def _object(self, slot: Slot) -> None:
         if id(slot.value) in self.rebuilt:
             raise Restart(slot.value)
         variable = self._bind(slot)
-        self.seen.append(Seen(slot.value, variable, slot.path))
+        self.seen.append(SeenObject(slot.value, variable, slot.path))
         cls = type(slot.value)
         if not trusted(cls.__module__):
-            self._visit(Slot(None, cls.__name__, self.source.constant(cls), cls.__name__, cls, guarded=False))
+            self.visit_class(cls)
 
     def _container(self, slot: Slot) -> None:
         value = slot.value
@@ -307,7 +294,7 @@ class Visitor:
         inside = variable if is_plain(type(value)) else self.source.inside(Items, variable)
         for key, item in content.items() if isinstance(content, dict) else enumerate(items):
             code = repr(key) if type(key) in (str, int, bool) else self.source.constant(key)
-            self._visit(kind(value, key, f"{inside}[{code}]", f"{slot.path}[{key!r}]", item))
+            self.visit(kind(value, key, f"{inside}[{code}]", f"{slot.path}[{key!r}]", item))
         if type(value) not in (dict, list, tuple, collections.deque) and not trusted(type(value).__module__):
             self._object(slot)
 
@@ -322,130 +309,6 @@ class Visitor:
         (np.ndarray, _bind),
         ((functools._lru_cache_wrapper, kinds.Transparent), _wrapped),
     ]
-
-    # -- attributes ------------------------------------------------------------------------------------------
-
-    def _attributes(self, seen: Seen) -> None:
-        """Look up the names that code mentions on an object, and visit what is found."""
-        # code that is not followed may read all attributes of an object
-        is_open = not isinstance(seen.value, (type, types.ModuleType, *FUNCTIONS)) and (
-            self.dynamic or trusted(type(seen.value).__module__)
-        )
-        reach = len(self.names), len(self.peeked_names)
-        if seen.reach == reach and not is_open:
-            return
-        seen.reach = reach
-        namespace = Attributes(seen.value).namespace()
-        names = self.names - seen.names
-        if isinstance(seen.value, FUNCTIONS):
-            seen.names |= names
-            self._function_names(seen, names, namespace)
-            return
-        if is_open:
-            names |= set(namespace) - seen.names
-        if is_tree(seen.value):
-            names |= {f.name for f in dataclasses.fields(seen.value)} - seen.names
-        seen.names |= names
-        if isinstance(seen.value, types.ModuleType):
-            self._module_names(seen, names)
-        elif isinstance(seen.value, type):
-            self._class_names(seen, names)
-        else:
-            self._instance_names(seen, names, namespace)
-
-    def _function_names(self, seen: Seen, names: set[str], namespace: dict[str, Any]) -> None:
-        """Attributes that somebody gave to a function (``step.calls += 1``)."""
-        for name in sorted(names):
-            if name.startswith("_" if isinstance(seen.value, kinds.Transparent) else "__"):
-                continue
-            if name in namespace:
-                expression, path = f"{seen.variable}.{name}", f"{seen.path}.{name}"
-                self._visit(Attribute(seen.value, name, expression, path, namespace[name]))
-            else:
-                seen.absent.add(name)
-
-    def _module_names(self, seen: Seen, names: set[str]) -> None:
-        module = seen.value.__name__
-        if not trusted(module):
-            seen.absent |= names - vars(seen.value).keys()
-        for name in sorted(names & vars(seen.value).keys()):
-            found = vars(seen.value)[name]
-            if (
-                not trusted(module)
-                or (module == "tracejit" and name == "optim")
-                or (module in sys.stdlib_module_names and isinstance(found, (*PLAIN, dict, list, set)))
-            ):
-                self._visit(
-                    Attribute(seen.value, name, f"{seen.variable}.{name}", f"{seen.path}.{name}", found)
-                )
-
-    def _instance_names(self, seen: Seen, names: set[str], namespace: dict[str, Any]) -> None:
-        cls = type(seen.value)
-        closed = trusted(cls.__module__) and not kinds.is_record(cls)
-        for name in sorted(names):
-            kind: type[Slot] = Slot if closed else Attribute
-            found = namespace[name] if name in namespace else Attributes(seen.value).get(name)
-            if found is GONE:  # what the class has is found there
-                if not Attributes(seen.value).is_slot(name):
-                    seen.absent.add(name)
-                continue
-            expression = self.attribute(seen, name)
-            slot = kind(seen.value, name, expression, f"{seen.path}.{name}", found)
-            if closed and not isinstance(found, (NDArray, *PLAIN, *IDENTITY)):
-                what = f"{seen.path} is a {cls.__qualname__}, whose state a replay cannot check"
-                slot.refusal = what, "use it outside and pass the result as an argument"
-                self.slots[slot.expression] = slot
-            else:
-                self._visit(slot)
-
-    def attribute(self, seen: Seen, name: str) -> str:
-        """The expression for an attribute that an object itself holds."""
-        if isinstance(seen.value, type | types.ModuleType) or is_found_plainly(type(seen.value), name):
-            return f"{seen.variable}.{name}"
-        return f"{self.source.inside(Attributes, seen.variable)}[{name!r}]"
-
-    def _class_names(self, seen: Seen, names: set[str]) -> None:
-        cls = seen.value
-        special = {n for n in dir(cls) if n.startswith("__") and inspect.isroutine(getattr(cls, n))} - _QUIET
-        for name in sorted(names | (special - seen.names)):
-            seen.names.add(name)
-            for base in cls.__mro__:
-                if name in vars(base):
-                    if not trusted(base.__module__):
-                        self._inherited(seen, name, base)
-                    break
-        for name in self.peeked_names - seen.names:
-            method = getattr(cls, name, None)
-            if isinstance(method, types.FunctionType):
-                self._peek(method)
-
-    def _inherited(self, seen: Seen, name: str, base: type) -> None:
-        """Visit an attribute of a class that it has from `base`, or itself. Data stays where it is: a class
-        that rebinds what it inherits has an attribute of its own.
-        """
-        held = vars(base)[name]
-        if base is seen.value or hasattr(type(held), "__get__"):
-            self._class_attribute(seen, name, held)
-            return
-        seen.absent.add(name)
-        self._visit(Slot(None, base.__name__, self.source.constant(base), base.__name__, base, guarded=False))
-
-    def _class_attribute(self, seen: Seen, name: str, held: Any) -> None:
-        expression, path = f"{seen.variable}.{name}", f"{seen.path}.{name}"
-        if isinstance(held, types.FunctionType):
-            self._visit(Attribute(seen.value, name, expression, path, held))
-        elif isinstance(held, staticmethod | classmethod):
-            found = getattr(seen.value, name)
-            step = ".__func__" if isinstance(held, classmethod) else ""
-            self._visit(Slot(seen.value, name, expression + step, path, getattr(found, "__func__", found)))
-        elif isinstance(held, property | functools.cached_property):
-            self._visit(Slot(seen.value, name, expression, path, held))
-            for part in ("fget", "fset", "func"):
-                function = getattr(held, part, None)
-                if isinstance(function, types.FunctionType):
-                    self._visit(Slot(held, part, f"{expression}.{part}", path, function))
-        elif not hasattr(type(held), "__get__"):
-            self._visit(Attribute(seen.value, name, expression, path, held))
 
     def variable_of(self, value: Any) -> str | None:
         """The variable by which a replay finds this very object."""

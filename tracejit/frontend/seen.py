@@ -1,0 +1,198 @@
+"""Functions, modules, classes and objects whose attributes a traced body may ask for.
+
+Of each, the names that some code mentions are looked up once (`Seen.look_up`), before that code runs. What is
+found is a slot that the visitor goes on from; what is not is noted: a replay checks that it is still absent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any
+
+from tracejit.frontend import kinds
+from tracejit.frontend.content import GONE, Attributes, is_found_plainly
+from tracejit.frontend.kinds import IDENTITY, PLAIN, is_tree, trusted
+from tracejit.frontend.ndarray import NDArray
+from tracejit.frontend.replay import Source
+from tracejit.frontend.slots import Attribute, Slot
+
+if TYPE_CHECKING:
+    from tracejit.frontend.visiting import Visitor
+
+_QUIET = frozenset(
+    {"__init__", "__new__", "__repr__", "__str__", "__hash__", "__eq__", "__reduce__", "__del__"}
+)
+
+
+class Seen:
+    """Something whose attributes are followed; `variable` stands for it in a replay.
+
+    names:  what was looked up so far.
+    absent: of these, what it does not have.
+    """
+
+    def __init__(self, value: Any, variable: str, path: str):
+        self.value, self.variable, self.path = value, variable, path
+        self.names: set[str] = set()
+        self.absent: set[str] = set()
+        self._always: AbstractSet[str] = self._implied()
+        self._reach = (-1, -1)  # how many names were known when they were last looked up
+
+    def namespace(self) -> Any:
+        """What it holds itself, by name."""
+        return vars(self.value)
+
+    def expression(self, name: str, source: Source) -> str:
+        """What finds, in a replay, an attribute that it holds itself."""
+        return f"{self.variable}.{name}"
+
+    def look_up(self, visitor: Visitor) -> None:
+        """Visit what the names hold that code mentioned since the last time."""
+        reach = len(visitor.names), len(visitor.peeked_names)
+        is_open = self._is_open(visitor)
+        if is_open or reach != self._reach:
+            self._reach = reach
+            names = visitor.names | self._always
+            if is_open:
+                names |= self.namespace().keys()
+            names -= self.names
+            self.names |= names
+            self._find(names, visitor)
+
+    def _implied(self) -> AbstractSet[str]:
+        """Names that Python and its library use without saying them."""
+        return frozenset()
+
+    def _is_open(self, visitor: Visitor) -> bool:
+        """Whether code that is not followed may read all of its attributes."""
+        return False
+
+    def _find(self, names: set[str], visitor: Visitor) -> None:
+        raise NotImplementedError
+
+
+class SeenFunction(Seen):
+    """A function: somebody may have given it attributes (``step.calls += 1``)."""
+
+    def namespace(self) -> Any:
+        return Attributes(self.value).namespace()
+
+    def _find(self, names: set[str], visitor: Visitor) -> None:
+        namespace = self.namespace()
+        private = "_" if isinstance(self.value, kinds.Transparent) else "__"
+        for name in sorted(names):
+            if name in namespace:
+                if not name.startswith(private):
+                    _visit(self, name, namespace[name], visitor)
+            elif not name.startswith(private):
+                self.absent.add(name)
+
+
+class SeenModule(Seen):
+    """A module; of Python's library, only data counts."""
+
+    def _find(self, names: set[str], visitor: Visitor) -> None:
+        module, namespace = self.value.__name__, vars(self.value)
+        is_users = not trusted(module)
+        if is_users:
+            self.absent |= names - namespace.keys()
+        for name in sorted(names & namespace.keys()):
+            found = namespace[name]
+            is_data = module in sys.stdlib_module_names and isinstance(found, (*PLAIN, dict, list, set))
+            if is_users or is_data or (module == "tracejit" and name == "optim"):
+                _visit(self, name, found, visitor)
+
+
+class SeenObject(Seen):
+    """An instance of some class. What its class has is found there."""
+
+    def _implied(self) -> AbstractSet[str]:
+        return {f.name for f in dataclasses.fields(self.value)} if is_tree(self.value) else frozenset()
+
+    def namespace(self) -> Any:
+        return Attributes(self.value).namespace()
+
+    def expression(self, name: str, source: Source) -> str:
+        if is_found_plainly(type(self.value), name):
+            return super().expression(name, source)
+        return f"{source.inside(Attributes, self.variable)}[{name!r}]"
+
+    def _is_open(self, visitor: Visitor) -> bool:
+        return visitor.dynamic or trusted(type(self.value).__module__)
+
+    def _find(self, names: set[str], visitor: Visitor) -> None:
+        cls, held = type(self.value), Attributes(self.value)
+        is_closed = trusted(cls.__module__) and not kinds.is_record(cls)
+        for name in sorted(names):
+            found = held.get(name)
+            if found is GONE:
+                if not held.is_slot(name):
+                    self.absent.add(name)
+            elif not is_closed:
+                _visit(self, name, found, visitor)
+            else:
+                self._closed(name, found, visitor)
+
+    def _closed(self, name: str, found: Any, visitor: Visitor) -> None:
+        """An attribute of an object whose class is of Python's library, NumPy or this package."""
+        slot = Slot(self.value, name, self.expression(name, visitor.source), f"{self.path}.{name}", found)
+        if isinstance(found, (NDArray, *PLAIN, *IDENTITY)):
+            visitor.visit(slot)
+            return
+        what = f"{self.path} is a {type(self.value).__qualname__}, whose state a replay cannot check"
+        slot.refusal = what, "use it outside and pass the result as an argument"
+        visitor.slots[slot.expression] = slot
+
+
+class SeenClass(Seen):
+    """A class of a user's: what code names, and the methods by which Python's operators find it."""
+
+    def _implied(self) -> AbstractSet[str]:
+        names = (name for name in dir(self.value) if name.startswith("__"))
+        return {name for name in names if inspect.isroutine(getattr(self.value, name))} - _QUIET
+
+    def _find(self, names: set[str], visitor: Visitor) -> None:
+        for name in sorted(names):
+            base = next((base for base in self.value.__mro__ if name in vars(base)), None)
+            if base is not None and not trusted(base.__module__):
+                self._inherited(name, base, visitor)
+        for name in visitor.peeked_names - self.names:
+            method = getattr(self.value, name, None)
+            if isinstance(method, types.FunctionType):
+                visitor.peek(method)
+
+    def _inherited(self, name: str, base: type, visitor: Visitor) -> None:
+        """Visit what the class has from `base`, or itself. Data stays where it is: a class that rebinds what
+        it inherits has an attribute of its own.
+        """
+        held = vars(base)[name]
+        if base is self.value or hasattr(type(held), "__get__"):
+            self._own(name, held, visitor)
+            return
+        self.absent.add(name)
+        visitor.visit_class(base)
+
+    def _own(self, name: str, held: Any, visitor: Visitor) -> None:
+        expression, path = f"{self.variable}.{name}", f"{self.path}.{name}"
+        if isinstance(held, staticmethod | classmethod):
+            found = getattr(self.value, name)
+            step = ".__func__" if isinstance(held, classmethod) else ""
+            visitor.visit(Slot(self.value, name, expression + step, path, getattr(found, "__func__", found)))
+        elif isinstance(held, property | functools.cached_property):
+            visitor.visit(Slot(self.value, name, expression, path, held))
+            for part in ("fget", "fset", "func"):
+                function = getattr(held, part, None)
+                if isinstance(function, types.FunctionType):
+                    visitor.visit(Slot(held, part, f"{expression}.{part}", path, function))
+        elif isinstance(held, types.FunctionType) or not hasattr(type(held), "__get__"):
+            _visit(self, name, held, visitor)
+
+
+def _visit(seen: Seen, name: str, found: Any, visitor: Visitor) -> None:
+    expression = seen.expression(name, visitor.source)
+    visitor.visit(Attribute(seen.value, name, expression, f"{seen.path}.{name}", found))
