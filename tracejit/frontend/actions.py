@@ -135,6 +135,9 @@ def _check_distinct(
         source.require(f"len({{{', '.join(names)}}}) == {len(names)}")
         source.names["disjoint"] = disjoint
         source.lines.append(f"if shared and not disjoint({', '.join(names)}): return MISS")
+    for variable, _path, value in arguments.objects:
+        if type(value) in surroundings.key_kinds:
+            source.require(f"{variable} is {source.constant(value)}")
     held = [(type(original), v) for _rebuilt, original, v in arguments.containers.values()]
     held += [(type(s.holder), s.expression) for s in surroundings.slots.values() if type(s) is Whole]
     held += [(type(seen.value), seen.variable) for seen in surroundings.seen]

@@ -11,30 +11,34 @@ of its own on the same memory, so that its offset is a run-time value.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 import inspect
+import re
 import types
 from typing import Any
 
 import numpy as np
 
-from tracejit.frontend import trees
+from tracejit.frontend import kinds, trees
 from tracejit.frontend.content import (
     Attributes,
+    factory_of,
     is_found_plainly,
     is_plain,
     is_stored_plainly,
     looks_up_plainly,
 )
+from tracejit.frontend.kinds import FIXED, NUMBERS, has_attributes, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.number import settled
 from tracejit.frontend.replay import Source, release
 from tracejit.frontend.storage import Storage
-from tracejit.frontend.trace import Trace
+from tracejit.frontend.trace import Restart, Trace
 from tracejit.ir.types import ArrayType, name_of
 
 PLAIN = (bool, str, bytes, complex, type(None), type(Ellipsis), enum.Enum, np.bool_, np.dtype)
-BY_IDENTITY = (types.BuiltinFunctionType, types.ModuleType, type)
+BY_IDENTITY = (types.BuiltinFunctionType, types.ModuleType, type, *FIXED, *kinds.PLAIN)
 
 Part = tuple[type, tuple[Any, ...], list[Any]]
 """Kind, keys and children of a container."""
@@ -42,15 +46,26 @@ Part = tuple[type, tuple[Any, ...], list[Any]]
 
 def parts_of(value: Any) -> Part | None:
     """As `trees.children_of`, but with all attributes of a dataclass; None for what is no container. So is a
-    dict or a named tuple whose class finds items in its own way: it is an object.
+    dict or a named tuple that has attributes, or whose class finds items in its own way: it is an object.
     """
-    if isinstance(value, dict | tuple) and not is_plain(type(value)):
+    if isinstance(value, dict | tuple) and (not is_plain(type(value)) or Attributes(value).namespace()):
         return None
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    kind: Any = type(value)
+    if is_tree(value) and trees.is_made_plainly(kind):
         held = Attributes(value)
         names = tuple(held.namespace() or (f.name for f in dataclasses.fields(value)))
         return type(value), names, [held[n] for n in names]
     return trees.children_of(value)
+
+
+def is_told_by_repr(value: Any) -> bool:
+    """Whether a value is equal to another one of its type where both are written alike."""
+    if type(value) is slice:
+        return all(type(part) in (int, type(None)) for part in (value.start, value.stop, value.step))
+    return (isinstance(value, _WRITTEN) and trusted(type(value).__module__)) or type(value) is range
+
+
+_WRITTEN = (datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, np.generic, *NUMBERS)
 
 
 def is_record(kind: type) -> bool:
@@ -84,6 +99,7 @@ class Arguments:
         self.storages: list[tuple[Storage, str]] = []  # storages of the caller, in order
         self.copies: list[tuple[str, str]] = []
         self.facts: dict[str, str] = {}
+        self._open: set[int] = set()  # ids of containers that are being brought
         self._views: list[tuple[NDArray, str]] = []  # the arrays given, to tell equal from identical ones
 
     def bring(self, value: Any, expression: str, path: str) -> Any:
@@ -92,11 +108,11 @@ class Arguments:
         kind = type(value)
         if isinstance(value, NDArray):
             return self._array(value, self.source.bind(expression), path)
-        if isinstance(value, PLAIN):
+        if isinstance(value, PLAIN) and not has_attributes(value):
             self.source.same(self.source.bind(expression), value)
             self.facts[path] = repr(value)
             return value
-        if isinstance(value, (int, float, np.number)):
+        if kind in (int, float) or isinstance(value, np.number):
             variable = self.source.bind(expression, "n")
             self.source.require(f"type({variable}) is {self.source.constant(kind)}")
             if self.trace.numbers.plain:
@@ -116,15 +132,24 @@ class Arguments:
     def _object(self, value: Any, variable: str, path: str) -> Any:
         source, kind = self.source, type(value)
         self.facts[path] = kind.__name__
+        if is_told_by_repr(value):
+            source.require(
+                f"type({variable}) is {source.constant(kind)} and repr({variable}) == {repr(value)!r}"
+            )
+            self.facts[path] = repr(value)
+            return value
         if isinstance(value, BY_IDENTITY):
-            source.require(f"{variable} is {source.constant(value)}")
+            equal = "==" if kind is re.Pattern else "is"
+            source.require(f"{variable} {equal} {source.constant(value)}")
             self.facts[path] = getattr(value, "__name__", None) or repr(value)
         else:
             source.require(f"type({variable}) is {source.constant(kind)}")
         if kind is types.FunctionType:  # made anew for each call, maybe; what it captured is guarded
             source.require(
                 f"{variable}.__code__ is {source.constant(value.__code__)} and "
-                f"{variable}.__globals__ is {source.constant(value.__globals__)}"
+                f"{variable}.__globals__ is {source.constant(value.__globals__)} and "
+                f"({variable}.__name__, {variable}.__qualname__) == "
+                f"{source.constant((value.__name__, value.__qualname__))}"
             )
             self.facts[path] = f"function {value.__qualname__}"
         self.objects.append((variable, path, value))
@@ -135,10 +160,16 @@ class Arguments:
         if seen is not None:
             self.source.require(f"{variable} is {seen[1]}")
             return seen[0]
+        if id(value) in self._open:
+            raise Restart(value)
+        self._open.add(id(value))
         kind, keys, children = found
         self.source.require(f"type({variable}) is {self.source.constant(kind)}")
         if issubclass(kind, dict):
-            self.source.require(f"tuple({variable}) == {self.source.constant(keys)}")
+            self.source.keys(variable, keys)
+            if factory_of(value) is not None:
+                expression, name = f"{variable}.default_factory", f"{path}.default_factory"
+                self._object(factory_of(value), self.source.bind(expression), name)
         elif kind in (list, tuple):
             self.source.require(f"len({variable}) == {len(keys)}")
         elif is_record(kind) and hasattr(value, "__dict__"):
@@ -151,7 +182,9 @@ class Arguments:
         for key, child in zip(keys, children, strict=True):
             brought.append(self.bring(child, self.part(variable, kind, key), path + trees.step(kind, key)))
         again = trees.rebuilt(value, kind, keys, brought)
-        if is_record(kind):
+        if not is_record(kind) and hasattr(value, "__dict__"):
+            self.source.require(f"not {variable}.__dict__")
+        if not trusted(kind.__module__):
             self.objects.append((self.source.constant(kind), kind.__name__, kind))
         self.given[id(value)] = (keys, brought)
         self.containers[id(again)] = (again, value, variable)
@@ -239,12 +272,24 @@ def shared_storages(args: Any, kwargs: Any) -> set[Storage]:
     """Storages that several arrays among the arguments share: these enter the trace whole."""
     seen: dict[int, Storage] = {}
     shared: set[Storage] = set()
-    for leaf in trees.leaves((args, kwargs)):
-        if isinstance(leaf, NDArray):
-            if id(leaf._storage) in seen:
-                shared.add(leaf._storage)
-            seen[id(leaf._storage)] = leaf._storage
+    pending, walked = [*args, *kwargs.values()], set()
+    for value in pending:
+        if isinstance(value, NDArray):
+            if id(value._storage) in seen:
+                shared.add(value._storage)
+            seen[id(value._storage)] = value._storage
+        elif id(value) not in walked:  # a container may hold itself
+            walked.add(id(value))
+            found = trees.children_of(value)
+            pending += () if found is None else found[2]
     return shared
+
+
+def shows_keywords(function: Any) -> bool:
+    """Whether `function` may see in which order keyword arguments were given."""
+    return type(function) is not types.FunctionType or bool(
+        function.__code__.co_flags & inspect.CO_VARKEYWORDS
+    )
 
 
 def parameter_names(function: Any, count: int) -> list[str]:

@@ -12,8 +12,10 @@ body can only reach by name what its code names.
 
 import dis
 import functools
+import itertools
 import types
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 _GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _GLOBAL_STORES = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL"})
@@ -23,10 +25,13 @@ _LOADS = _VARIABLES | _ATTRIBUTES
 _MENTIONS = _VARIABLES | _GLOBAL_STORES | {"STORE_DEREF", "DELETE_DEREF"}
 _QUESTIONS = frozenset({"IS_OP", "COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR"})
 _STORES = {"STORE_ATTR", "DELETE_ATTR"}
-DYNAMIC = frozenset(
-    {"getattr", "setattr", "delattr", "vars", "__dict__", "attrgetter", "methodcaller", "__setattr__"}
-)
-"""Names by which code reads or writes attributes that it does not name."""
+_ACCESSORS = frozenset({"getattr", "setattr", "delattr"})
+_DYNAMIC = frozenset({"vars", "dir", "__dict__", "attrgetter", "methodcaller", "__setattr__"})
+"""Names by which code reads or writes attributes that it does not name; so do the accessors, if they are
+called with anything but a string.
+"""
+_LISTS = frozenset({"vars", "dir", "__dict__"})
+_LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 
 
 class Facts(NamedTuple):
@@ -40,6 +45,9 @@ class Facts(NamedTuple):
     uses:       (name, attribute) where the attribute is read directly from a variable or attribute of that
                 name; (name, "") where something else is done with it.
     stores_items: whether ``x[...] = ...``, ``del x[...]`` or an in-place operator occurs.
+    imports:    (level, module) of what is imported.
+    opened:     names from which attributes may be read whose names do not occur.
+    lists:      whether it may be asked which attributes there are.
     dynamic:    whether attributes may be reached whose names do not occur.
     compares_types: whether something is asked of ``type(...)`` besides its attributes.
     compares: whether two values are compared (``is``, ``==``, ``in``), of which none is a constant.
@@ -51,6 +59,9 @@ class Facts(NamedTuple):
     stored: frozenset[str]
     written: frozenset[str]
     uses: frozenset[tuple[str, str]]
+    imports: frozenset[tuple[int, str]]
+    opened: frozenset[str]
+    lists: bool
     stores_items: bool
     dynamic: bool
     compares_types: bool
@@ -81,11 +92,27 @@ def facts(code: types.CodeType) -> Facts:
     stored: set[str] = set()
     written: set[str] = set()
     uses: set[tuple[str, str]] = set()
-    items = False
+    imports: set[tuple[int, str]] = set()
+    opened: set[str] = set()
+    items = dynamic = False
     for each in codes(code):
+        for accessor, name, known in _accesses(instructions(each)):
+            opened.update(known)
+            dynamic |= name is None
+            if name is not None and accessor != "getattr":
+                stored.add(name)
         before: str | None = None
+        constants: list[Any] = []  # the last ones
         for instruction in instructions(each):
             name, operand = instruction.opname, instruction.argval
+            if name in ("LOAD_CONST", "LOAD_SMALL_INT"):
+                constants = [*constants[-1:], operand]
+            elif name == "IMPORT_NAME":
+                imports.add((constants[0], operand))
+            elif name == "IMPORT_FROM":
+                attributes.add(operand)
+            if operand == "__dict__" and before is not None:
+                opened.add(before)
             is_attribute = name in _ATTRIBUTES
             if before is not None and name not in ("PRECALL", "CACHE"):
                 uses.add((before, operand if is_attribute else ""))
@@ -110,10 +137,29 @@ def facts(code: types.CodeType) -> Facts:
     names = attributes | {s for s in strings if s.isidentifier()}
     return Facts(
         frozenset(loaded), frozenset(names), frozenset(strings), frozenset(stored), frozenset(written),
-        frozenset(uses), items,
-        not DYNAMIC.isdisjoint(loaded | attributes), any(map(_compares_types, codes(code))),
+        frozenset(uses), frozenset(imports), frozenset(opened),
+        not _LISTS.isdisjoint(loaded | attributes), items,
+        dynamic or not _DYNAMIC.isdisjoint(loaded | attributes), any(map(_compares_types, codes(code))),
         any(map(_compares, codes(code))),
     )  # fmt: skip
+
+
+def _accesses(found: tuple[dis.Instruction, ...]) -> Iterator[tuple[str, str | None, list[str]]]:
+    """Every ``getattr(a.b, "name")``: its function, the name (None if it is no constant) and what occurs in
+    the first operand.
+    """
+    shown = [each for each in found if each.opname not in ("PUSH_NULL", "CACHE", "PRECALL", "NOP")]
+    for index, each in enumerate(shown):
+        if each.opname not in _GLOBAL_LOADS or each.argval not in _ACCESSORS:
+            continue
+        operands = list(itertools.takewhile(lambda i: i.opname in _LOADS | _LOCAL_LOADS, shown[index + 1 :]))
+        rest = shown[index + 1 + len(operands) :][:3]
+        given = [i.opname if i.opname != "CALL" else i.argval for i in rest]
+        named = given[:2] == ["LOAD_CONST", 2] or (
+            given[::2] == ["LOAD_CONST", 3] and given[1] in _LOADS | _LOCAL_LOADS | {"LOAD_CONST"}
+        )
+        is_name = bool(operands) and named and isinstance(rest[0].argval, str)
+        yield each.argval, rest[0].argval if is_name else None, [i.argval for i in operands]
 
 
 def _compares_types(code: types.CodeType) -> bool:
@@ -149,7 +195,7 @@ def _reads(code: types.CodeType) -> dict[int, tuple[frozenset[str], frozenset[st
         variables, attributes = found.setdefault(line or 0, (set(), set()))
         if instruction.opname in _MENTIONS:
             variables.add(instruction.argval)
-        elif instruction.opname in _ATTRIBUTES or instruction.opname in _STORES:
+        elif instruction.opname in _ATTRIBUTES or instruction.opname in _STORES | {"IMPORT_FROM"}:
             attributes.add(instruction.argval)
     return {line: (frozenset(a), frozenset(b)) for line, (a, b) in found.items()}
 

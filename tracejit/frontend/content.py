@@ -126,10 +126,18 @@ class Attributes:
             return {}
         return found if isinstance(found, dict) else {}
 
+    def names(self) -> list[str]:
+        """Those that it has, slots too."""
+        found = list(self.namespace())
+        for base in type(self.holder).__mro__:
+            if "__slots__" in vars(base) or base is BaseException:
+                found += [n for n, held in vars(base).items() if _reaches(held) and self.get(n) is not GONE]
+        return found
+
     def _slot(self, name: str) -> Any:
         """What reaches a slot (``__slots__``); None if there is none of this name."""
         for base in type(self.holder).__mro__:
-            if isinstance(held := vars(base).get(name), types.MemberDescriptorType):
+            if _reaches(held := vars(base).get(name)):
                 return held
         return None
 
@@ -171,6 +179,14 @@ class Attributes:
     __delitem__ = remove
 
 
+def _reaches(held: Any) -> bool:
+    """Whether what a class holds reaches a slot; exceptions have something like it for their arguments."""
+    return isinstance(held, types.MemberDescriptorType) or held is _ARGS
+
+
+_ARGS = vars(BaseException)["args"]
+
+
 def fill(container: Any, content: Any) -> None:
     """Make the content of a container equal to `content`, which is as `content_of` gives it."""
     base = base_of(type(container))
@@ -209,13 +225,13 @@ def same_items(held: Any, copy: Any) -> bool:
     if len(held) != len(copy):
         return False
     if isinstance(held, dict):
-        return list(held) == list(copy) and _same(held.values(), copy.values())
+        return same_parts(held, copy) and same_parts(held.values(), copy.values())
     if isinstance(held, set):
         return bool(held == copy) and sorted(map(repr, held)) == sorted(map(repr, copy))
-    return _same(held, copy)
+    return same_parts(held, copy)
 
 
-def _same(held: Iterable[Any], copy: Iterable[Any]) -> bool:
+def same_parts(held: Iterable[Any], copy: Iterable[Any]) -> bool:
     """The very same objects, or equal ones of equal types; nan equals itself, and zeros have a sign."""
     return all(map(operator.is_, held, copy)) or all(
         type(a) is type(b) and (a == b if a == a and a != 0 else repr(a) == repr(b))

@@ -6,6 +6,7 @@ for another mode) costs nothing and may change.
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Set
 from typing import Any
@@ -18,8 +19,8 @@ from tracejit.frontend.content import GONE, Attributes, content_of, is_plain, lo
 from tracejit.frontend.kinds import FUNCTIONS, IDENTITY, PLAIN, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.replay import Source
-from tracejit.frontend.seen import SeenFunction
-from tracejit.frontend.slots import Attribute, Cell, Global, Slot, Whole
+from tracejit.frontend.seen import QUIET, Seen, SeenClass, SeenFunction, SeenModule
+from tracejit.frontend.slots import Attribute, Cell, ClassItem, Global, Slot, Whole
 from tracejit.frontend.surroundings import Surroundings
 
 
@@ -69,19 +70,47 @@ class Guards:
             missing = names & self._read(code)
             if missing:
                 self.source.require(f"{holder}.keys().isdisjoint({self.source.constant(frozenset(missing))})")
+        self._check_quiet()
+        for variable, cached in surroundings.caches.items():
+            if variable in self.bound:
+                kept = cached.cache_info().currsize
+                source = self.source
+                source.require(f"{variable}.cache_info().currsize >= {kept}")
         uses = {use for code in surroundings.executed for use in facts(code).uses}
         for seen in surroundings.seen:
+            known = not seen.variable.startswith("h") or seen.variable in self.bound
+            if surroundings.lists and known and not isinstance(seen, SeenFunction):
+                self._check_names(seen)
             missing = seen.absent if surroundings.dynamic else seen.absent & self.attributes
             if isinstance(seen, SeenFunction):
                 missing &= self._asked_of(seen.value, uses)
-            known = not seen.variable.startswith("h") or seen.variable in self.bound
             if missing and known and hasattr(seen.value, "__dict__"):
                 absent = self.source.constant(frozenset(missing))
-                namespace = f"{seen.variable}.__dict__"
-                plain = isinstance(seen.value, type | types.ModuleType)
-                if not plain and not looks_up_plainly(type(seen.value)):
-                    namespace = f"{self.source.inside(Attributes, seen.variable)}.namespace()"
-                self.source.require(f"{namespace}.keys().isdisjoint({absent})")
+                self.source.require(f"{self._namespace(seen)}.keys().isdisjoint({absent})")
+
+    def _namespace(self, seen: Seen) -> str:
+        """The expression for what an object holds by name."""
+        plain = isinstance(seen.value, type | types.ModuleType) or looks_up_plainly(type(seen.value))
+        if plain:
+            return f"{seen.variable}.__dict__"
+        return f"{self.source.inside(Attributes, seen.variable)}.namespace()"
+
+    def _check_names(self, seen: Seen) -> None:
+        """The body may ask which attributes there are."""
+        is_module = isinstance(seen, SeenModule)
+        is_opened = not is_module or seen.path.rpartition(".")[2] in self.surroundings.opened
+        if is_opened and seen.at_first and hasattr(seen.value, "__dict__"):
+            self.source.require(f"tuple({self._namespace(seen)}) == {self.source.constant(seen.at_first)}")
+
+    def _check_quiet(self) -> None:
+        """Special methods that ran, though nobody named them, must be the same."""
+        for seen in self.surroundings.seen:
+            if isinstance(seen, SeenClass):
+                for name in QUIET:
+                    held = inspect.getattr_static(seen.value, name, None)
+                    if getattr(held, "__code__", None) in self.surroundings.executed:
+                        assert not seen.variable.startswith("h") or seen.variable in self.bound
+                        self.source.require(f"{seen.variable}.{name} is {self.source.constant(held)}")
 
     def _asked_of(self, function: Any, uses: Set[tuple[str, str]]) -> set[str]:
         """Names of attributes that code may look for on a function: it is rarely asked for any."""
@@ -97,7 +126,7 @@ class Guards:
             if not isinstance(slot, Global | Cell):
                 return not slot.codes.isdisjoint(surroundings.executed)
             return any(slot.key in self._read(code) for code in slot.codes)
-        if not isinstance(slot, Attribute) or surroundings.dynamic or is_tree(slot.holder):
+        if not isinstance(slot, Attribute | ClassItem) or surroundings.dynamic or is_tree(slot.holder):
             return True
         if trusted(type(slot.holder).__module__) and not isinstance(slot.holder, FUNCTIONS):
             return True
@@ -125,6 +154,10 @@ class Guards:
 
     def _check(self, slot: Slot) -> None:
         value, source, expression = slot.value, self.source, slot.expression
+        if isinstance(slot, Attribute) and value is GONE:
+            inside = source.inside(Attributes, root_of(expression))
+            source.names["GONE"] = GONE
+            source.require(f"{inside}.get({slot.key!r}) is GONE")
         if value is GONE:  # a global that is only written: what it was does not matter
             return
         if slot.refusal is not None:
@@ -143,6 +176,8 @@ class Guards:
             source.line(f"{variable} = {expression}")
             self.bound.add(variable)
             expression = variable
+        if isinstance(value, types.FunctionType) and value.__code__ in self.surroundings.executed:
+            source.require(f"{source.constant(value)}.__code__ is {source.constant(value.__code__)}")
         if not slot.guarded:
             return
         self.described[slot.path] = _describe(value)
@@ -169,7 +204,7 @@ class Guards:
             source.require(f"same_items({slot.expression}, {source.constant(copy)})")
             self.described[slot.path] = f"{type(held).__name__} of {len(held)} with this content"
         elif isinstance(held, dict):
-            source.require(f"tuple({inside}) == {source.constant(tuple(slot.value))}")
+            source.keys(inside, tuple(slot.value))
             self.described[slot.path] = f"dict of {', '.join(map(repr, slot.value))}"
         else:
             source.require(f"len({inside}) == {len(slot.value)}")

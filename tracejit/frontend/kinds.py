@@ -30,6 +30,10 @@ class _ClassOf(type):
         return isinstance(value, getattr(sys.modules.get(cls.__module__), cls.__name__, ()))
 
 
+NUMBERS = tuple(
+    _ClassOf(n, (), {"__module__": m}) for m, n in (("decimal", "Decimal"), ("fractions", "Fraction"))
+)
+
 PLAIN = (
     *(bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented)),
     *(enum.Enum, np.generic, np.dtype, range),
@@ -41,7 +45,7 @@ FIXED: tuple[type, ...] = (
     *(types.MethodWrapperType, types.GenericAlias, types.CodeType, np.ufunc, type(np.sum), re.Pattern),
     *(datetime.date, datetime.timedelta, datetime.tzinfo, slice, functools.cached_property),
     *(operator.itemgetter, operator.attrgetter, operator.methodcaller, Pure, property),
-    *(_ClassOf(n, (), {"__module__": m}) for m, n in (("decimal", "Decimal"), ("fractions", "Fraction"))),
+    *NUMBERS,
 )
 """Values that never change: the same object is the same thing."""
 
@@ -71,6 +75,25 @@ FUNCTIONS = (types.FunctionType, Transparent)
 
 IDENTITY = (*FUNCTIONS, types.ModuleType, type, functools._lru_cache_wrapper, *FIXED)
 """Values of which a replay checks that they are the very same objects."""
+
+
+def has_attributes(value: Any) -> bool:
+    """Whether a plain or fixed value is of a class of the user's, and so may have attributes and methods.
+    Those of enumerations are taken to stay.
+    """
+    return not trusted(type(value).__module__) and not isinstance(value, enum.Enum)
+
+
+def is_added(value: Any) -> bool:
+    """Whether what is found among the builtins was put there by somebody."""
+    kind = type(value)
+    is_python_s = isinstance(value, types.BuiltinFunctionType | type) and value.__module__ == "builtins"
+    return not (
+        is_python_s
+        or value in (None, NotImplemented, Ellipsis)
+        or kind is bool
+        or kind.__module__ == "_sitebuiltins"
+    )
 
 
 def trusted(module: str | None) -> bool:

@@ -58,7 +58,9 @@ class Numbers:
             self.readable[name] = self.read(form, *operands)
             self.steps.append((name, expression))
         if "**" in form:  # whether powers are integers, floats or complex depends on their operands' values
-            self.look(True, f"(type({{}}) is {type(value).__name__})", name)
+            kind = type(value)
+            text = f"np.{kind.__name__}" if isinstance(value, np.generic) else kind.__name__
+            self.look(True, f"(type({{}}) is {text})", name)
         return NumberProxy(value, name, self)
 
     def look(self, value: Any, form: str, *operands: str) -> None:
@@ -191,9 +193,16 @@ def _operand(value: Any, numbers: Numbers) -> tuple[Any, str] | None:
     if is_of(value, numbers):
         return value._value, value._source
     value = settled(value)
-    if isinstance(value, (bool, int, float, np.number)):
+    if type(value) in (bool, int, float) or isinstance(value, np.number):
         return value, source_of(value)
     return None
+
+
+def _knows_no_proxy(value: Any) -> bool:
+    """Whether an operand of a proxy is a number that has to see the plain number: a complex one, or one of a
+    class of the user's.
+    """
+    return isinstance(value, (int, float, complex)) and not isinstance(value, NumberProxy)
 
 
 def _binary(symbol: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
@@ -204,7 +213,7 @@ def _binary(symbol: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]
             return function(self._value, other)
         known = _operand(other, self._numbers)
         if known is None:
-            return NotImplemented
+            return function(self._look(), other) if _knows_no_proxy(other) else NotImplemented
         value, source = known
         return self._numbers.compute(form, function(self._value, value), self._source, source)
 
@@ -213,11 +222,20 @@ def _binary(symbol: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]
             return function(other, self._value)
         known = _operand(other, self._numbers)
         if known is None:
-            return NotImplemented
+            return function(other, self._look()) if _knows_no_proxy(other) else NotImplemented
         value, source = known
         return self._numbers.compute(form, function(value, self._value), source, self._source)
 
     return forward, backward
+
+
+def _modular(power: Callable[[Any, Any], Any]) -> Any:
+    """``pow`` with two arguments, or three."""
+
+    def forward(self: NumberProxy, other: Any, modulus: Any = None) -> Any:
+        return power(self, other) if modulus is None else pow(self._look(), plain(other), plain(modulus))
+
+    return forward
 
 
 def _comparison(symbol: str, function: Callable[[Any, Any], Any]) -> Any:
@@ -228,7 +246,7 @@ def _comparison(symbol: str, function: Callable[[Any, Any], Any]) -> Any:
             return function(self._value, other)
         known = _operand(other, self._numbers)
         if known is None:
-            return NotImplemented
+            return function(self._look(), other) if _knows_no_proxy(other) else NotImplemented
         value, source = known
         truth = bool(function(self._value, value))
         self._numbers.look(truth, form, self._source, source)
@@ -259,7 +277,7 @@ for _name, _symbol, _function in (
     ("rshift", ">>", operator.rshift),
 ):
     _forward, _backward = _binary(_symbol, _function)
-    setattr(NumberProxy, f"__{_name}__", _forward)
+    setattr(NumberProxy, f"__{_name}__", _modular(_forward) if _name == "pow" else _forward)
     setattr(NumberProxy, f"__r{_name}__", _backward)
 for _name, _symbol, _function in (
     ("lt", "<", operator.lt),

@@ -37,6 +37,7 @@ from typing import Any
 
 import numpy as np
 
+from tracejit.frontend.content import same_parts
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.number import source_of
 from tracejit.frontend.storage import Storage, interned
@@ -175,6 +176,15 @@ class Source:
             self.require(f"type({expression}) is type({constant}) and {expression} == {constant}")
         else:
             self.require(f"{expression} is {self.constant(value)}")
+
+    def keys(self, expression: str, keys: tuple[Any, ...]) -> None:
+        """Require that a dict has these keys, in this order, and not just equal ones, as 1 and True are."""
+        same = f"tuple({expression}) == {self.constant(keys)}"
+        if all(type(key) is str for key in keys):
+            self.require(same)
+        else:
+            self.names["same_parts"] = same_parts
+            self.require(f"{same} and same_parts(tuple({expression}), {self.constant(keys)})")
 
     def array(self, variable: str, type: ArrayType, view: View, *, window: bool) -> str:
         """Require an NDArray of this type and view (any offset, for a window); bind its storage."""

@@ -12,16 +12,19 @@ replay evaluates for a value, and `settle` gives the value itself for the call t
 
 from __future__ import annotations
 
+import collections
 import enum
+import functools
+import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from tracejit.frontend import captured, trees
-from tracejit.frontend.arguments import Arguments, is_record, parts_of
-from tracejit.frontend.content import Attributes, factory_of, fill
+from tracejit.frontend.arguments import Arguments, Part, is_record, parts_of
+from tracejit.frontend.content import Attributes, base_of, content_of, factory_of, fill
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.number import NumberProxy, is_of, settled
 from tracejit.frontend.storage import Storage
@@ -52,8 +55,11 @@ class Results:
         self.lines: list[str] = []  # statements that write it back; they can be repeated
         self.kept: set[Storage] = set()  # older storages that the result refers to
         self.rebinds: set[type] = set()  # types of the containers and objects that are written
+        self._met: dict[int, int] = {}  # by identity: how often something the body made is to be given
+        self._open: set[int] = set()
+        self._variables: dict[int, str] = {}  # what is given more than once
         self._given: set[int] = set()
-        self._settled: set[int] = set()
+        self._settled: dict[int, tuple[Any, Any]] = {}  # by identity: settled, and as it was
         self._objects = {id(value): variable for variable, _path, value in arguments.objects}
 
     # -- replayed calls --------------------------------------------------------------------------------------
@@ -63,22 +69,41 @@ class Results:
         if is_of(value, self.arguments.trace.numbers):
             return str(value._source)
         value = settled(value)
-        if isinstance(value, NDArray):
-            return self._give_array(value, path)
         if isinstance(value, type):
             self._check_class(value, path)
         if isinstance(value, ATOMS):
             return self.source.constant(value) if not isinstance(value, (bool, type(None))) else repr(value)
-        known = self._objects.get(id(value)) or self.reached(value)
+        known = self._known(value)
         if known is not None:
             return known
         held = self.arguments.containers.get(id(value))
         if held is not None:
             return self._give_back(held, path)
+        expression = self._give_new(value, path)
+        if self._met.get(id(value), 0) > 1:
+            name = self._variables[id(value)] = self.source.name("r")
+            self.values.append(f"{name} = {expression}")
+            return name
+        return expression
+
+    def _known(self, value: Any) -> str | None:
+        """The variable that holds this very object in a replay."""
+        handle = self.arguments.handles.get(id(value))
+        if handle is not None:
+            return handle[1]
+        found = self._objects.get(id(value)) or self._variables.get(id(value))
+        return self.reached(value) if found is None else found
+
+    def _give_new(self, value: Any, path: str) -> str:
+        """The expression that makes what the body made."""
+        if isinstance(value, NDArray):
+            return self._give_array(value, path)
         if isinstance(value, slice):
             parts = [self.give(p, path) for p in (value.start, value.stop, value.step)]
             return f"slice({', '.join(parts)})"
-        if isinstance(value, types.FunctionType) and not value.__closure__ and not value.__defaults__:
+        if isinstance(value, types.FunctionType) and not (
+            value.__closure__ or value.__defaults__ or value.__kwdefaults__
+        ):
             return self.source.constant(value)
         found = parts_of(value)
         if found is None:
@@ -92,13 +117,38 @@ class Results:
             raise Unreplayable(f"{path} is a {kind.__name__} with attributes, which a replay cannot make")
         return self._make(kind, keys, made, self.give(factory_of(value), path))
 
+    def meet(self, value: Any) -> None:
+        """Note a value that is to be given: what the body made is one object, however often it is met."""
+        if isinstance(value, ATOMS) or type(value) is NumberProxy or self._known(value) is not None:
+            return
+        if id(value) in self.arguments.containers:
+            return
+        self._met[id(value)] = self._met.get(id(value), 0) + 1
+        found = None if self._met[id(value)] > 1 else parts_of(value)
+        if id(value) in self._open:
+            raise Unreplayable(f"a {type(value).__name__} that holds itself cannot be made again by a replay")
+        if found is not None:
+            self._open.add(id(value))
+            for child in found[2]:
+                self.meet(child)
+            self._open.remove(id(value))
+
+    def meet_changes(self) -> None:
+        """Note what the body put into the caller's containers."""
+        for rebuilt, original, _variable in self.arguments.containers.values():
+            found = _parts_again(rebuilt)
+            before = set(map(id, self.arguments.given[id(original)][1]))
+            for child in found[2]:
+                if id(child) not in before:
+                    self.meet(child)
+
     def _check_class(self, kind: type, path: str) -> None:
         """Each call of a body that defines a class makes another one."""
         if self.arguments.trace.makes_classes and "<locals>" in kind.__qualname__:
             raise Unreplayable(f"{path} is of the class {kind.__qualname__}, which the body defines")
 
     def _make(self, kind: type, keys: Any, made: list[str], factory: str = "None") -> str:
-        keys = tuple(map(settled, keys))
+        keys = tuple(map(self.settle, keys))
         if kind is tuple:
             return f"({', '.join(made)}{',' if len(made) == 1 else ''})"
         if kind is list:
@@ -111,9 +161,6 @@ class Results:
         return f"{build}({what})"
 
     def _give_array(self, array: NDArray, path: str) -> str:
-        handle = self.arguments.handles.get(id(array))
-        if handle is not None:
-            return handle[1]
         storage, view = array._storage, array._view
         if storage.pending is not None:
             name = self.names.get(storage)
@@ -145,9 +192,7 @@ class Results:
 
     def write_back(self, rebuilt: Any, original: Any, variable: str, path: str) -> None:
         """Statements that make the caller's container like the rebuilt one."""
-        found = parts_of(rebuilt)
-        assert found is not None
-        kind, keys, children = found
+        kind, keys, children = _parts_again(rebuilt)
         old_keys, old = self.arguments.given[id(original)]
         if issubclass(kind, tuple):
             return
@@ -191,41 +236,78 @@ class Results:
     # -- the recorded call -----------------------------------------------------------------------------------
 
     def settle(self, value: Any) -> Any:
-        """`value` as the caller gets it from the recorded call itself."""
+        """`value` as the caller gets it from the recorded call: without stand-ins, with its own containers.
+        What the body made stays the same object, unless that cannot change.
+        """
         if type(value) is NumberProxy:
             return value._value
-        if isinstance(value, NDArray):
-            return self._settle_array(value)
         if isinstance(value, np.ndarray):
             return captured.settled(value)
         held = self.arguments.containers.get(id(value))
         if held is not None:
             self._settle_container(held)
             return held[1]
-        if id(value) in self._settled or isinstance(value, ATOMS) or self.reached(value) is not None:
+        if isinstance(value, ATOMS) or id(value) in self._objects or self.reached(value) is not None:
             return value
-        self._settled.add(id(value))
-        if isinstance(value, set | frozenset):
-            return (
-                type(value)(map(self.settle, value)) if any(type(v) is NumberProxy for v in value) else value
-            )
-        found = parts_of(value)
-        if found is None or is_record(type(value)):
-            self._settle_attributes(value)
-            return value
-        kind, keys, children = found
-        plain, done = tuple(map(settled, keys)), [self.settle(c) for c in children]
-        if all(a is b for a, b in zip((*plain, *done), (*keys, *children), strict=True)):
-            return value
-        return trees.rebuilt(value, kind, plain, done)
+        if id(value) not in self._settled:
+            self._settled[id(value)] = value, value  # it may hold itself
+            self._settled[id(value)] = self._settle_new(value), value
+        return self._settled[id(value)][0]
 
-    def _settle_attributes(self, value: Any) -> None:
-        namespace = {} if isinstance(value, type | types.ModuleType) else Attributes(value).namespace()
-        if id(value) not in self._objects:
-            for name, held in list(namespace.items()):
-                done = self.settle(held)
-                if done is not held:
-                    namespace[name] = done
+    def _settle_new(self, value: Any) -> Any:
+        """What the body made, settled: if possible, in place."""
+        if isinstance(value, NDArray):
+            return self._settle_array(value)
+        if isinstance(value, (dict, list, tuple, set, frozenset, collections.deque)):
+            value = self._settle_content(value)
+        elif isinstance(value, types.MethodType):
+            owner = self.settle(value.__self__)
+            return value if owner is value.__self__ else types.MethodType(value.__func__, owner)
+        elif isinstance(value, slice):
+            return slice(*map(self.settle, (value.start, value.stop, value.step)))
+        elif isinstance(value, functools.partial):
+            made: Any = value
+            given = self.settle(value.args), self.settle(value.keywords)
+            made.__setstate__((value.func, *given, vars(value) or None))
+        elif isinstance(value, types.FunctionType):
+            self._settle_function(value)
+        held = Attributes(value)
+        for name in held.names():
+            before = held[name]
+            done = self.settle(before)
+            if done is not before:
+                held[name] = done
+        return value
+
+    def _settle_function(self, function: Any) -> None:
+        """Its defaults, and what it captured."""
+        if function.__defaults__:
+            function.__defaults__ = self.settle(function.__defaults__)
+        self.settle(function.__kwdefaults__)
+        for cell in function.__closure__ or ():
+            try:
+                held = cell.cell_contents
+            except ValueError:
+                continue  # it is empty
+            done = self.settle(held)
+            if done is not held:
+                cell.cell_contents = done
+
+    def _settle_content(self, value: Any) -> Any:
+        content = content_of(value)
+        if isinstance(content, dict):
+            done: Any = {self.settle(k): self.settle(v) for k, v in content.items()}
+            is_same = _all_same((*done, *done.values()), (*content, *content.values()))
+        else:
+            done = list(map(self.settle, content))
+            is_same = _all_same(done, content)
+        if is_same:
+            return value
+        if isinstance(value, tuple | frozenset):
+            return type(value)(done) if isinstance(value, frozenset) else trees.build(type(value), (), done)
+        base_of(type(value)).clear(value)  # keys that are equal to new ones would stay
+        fill(value, set(done) if isinstance(value, set) else done)
+        return value
 
     def _settle_array(self, array: NDArray) -> NDArray:
         handle = self.arguments.callers.get(id(array))
@@ -249,6 +331,10 @@ class Results:
             return
         self._given.add(id(rebuilt))
         found = parts_of(rebuilt)
+        if found is None:
+            found = trees.children_of(rebuilt)
+            for name, value in Attributes(rebuilt).namespace().items():
+                Attributes(original)[name] = self.settle(value)
         assert found is not None
         kind, keys, children = found
         if issubclass(kind, tuple):
@@ -267,6 +353,18 @@ class Results:
             for key, child in changed:
                 original[key] = self.settle(child)
         elif issubclass(kind, dict):
-            fill(original, {settled(k): self.settle(c) for k, c in zip(keys, children, strict=True)})
+            fill(original, {self.settle(k): self.settle(c) for k, c in zip(keys, children, strict=True)})
         else:
             original[:] = [self.settle(c) for c in children]
+
+
+def _parts_again(rebuilt: Any) -> Part:
+    """The parts of a container that was rebuilt for the body."""
+    found = parts_of(rebuilt)
+    if found is None:
+        raise Unreplayable(f"the body gives a {type(rebuilt).__name__} attributes, which a replay cannot")
+    return found
+
+
+def _all_same(values: Iterable[Any], others: Iterable[Any]) -> bool:
+    return all(map(operator.is_, values, others))

@@ -19,14 +19,22 @@ from tracejit.frontend.content import GONE, Attributes, is_found_plainly
 from tracejit.frontend.kinds import IDENTITY, PLAIN, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.replay import Source
-from tracejit.frontend.slots import Attribute, Slot
+from tracejit.frontend.slots import Attribute, ClassItem, Slot
 
 if TYPE_CHECKING:
     from tracejit.frontend.visiting import Visitor
 
-_QUIET = frozenset(
+QUIET = frozenset(
     {"__init__", "__new__", "__repr__", "__str__", "__hash__", "__eq__", "__reduce__", "__del__"}
 )
+"""Methods that classes of data have, too. What they assign is rarely changed later."""
+
+_METHODS = (types.FunctionType, staticmethod, classmethod)
+_DESCRIPTORS = (
+    *(property, functools.cached_property, functools.partialmethod, functools.singledispatchmethod),
+    *(functools._lru_cache_wrapper, kinds.Transparent),
+)
+"""Descriptors besides functions that run, or are, code of the user's."""
 
 
 class Seen:
@@ -40,12 +48,17 @@ class Seen:
         self.value, self.variable, self.path = value, variable, path
         self.names: set[str] = set()
         self.absent: set[str] = set()
+        self.at_first = tuple(self.namespace())  # the names of what it held before the body ran
         self._always: AbstractSet[str] = self._implied()
         self._reach = (-1, -1)  # how many names were known when they were last looked up
 
     def namespace(self) -> Any:
         """What it holds itself, by name."""
         return vars(self.value)
+
+    def listed(self) -> Any:
+        """The names of what it holds."""
+        return self.namespace().keys()
 
     def expression(self, name: str, source: Source) -> str:
         """What finds, in a replay, an attribute that it holds itself."""
@@ -59,7 +72,7 @@ class Seen:
             self._reach = reach
             names = visitor.names | self._always
             if is_open:
-                names |= self.namespace().keys()
+                names |= self.listed()
             names -= self.names
             self.names |= names
             self._find(names, visitor)
@@ -96,6 +109,10 @@ class SeenFunction(Seen):
 class SeenModule(Seen):
     """A module; of Python's library, only data counts."""
 
+    def _is_open(self, visitor: Visitor) -> bool:
+        is_opened = visitor.dynamic and self.path.rpartition(".")[2] in visitor.opened
+        return is_opened and not trusted(self.value.__name__)
+
     def _find(self, names: set[str], visitor: Visitor) -> None:
         module, namespace = self.value.__name__, vars(self.value)
         is_users = not trusted(module)
@@ -112,6 +129,8 @@ class SeenObject(Seen):
     """An instance of some class. What its class has is found there."""
 
     def _implied(self) -> AbstractSet[str]:
+        if isinstance(self.value, BaseException):
+            return {"args"}
         return {f.name for f in dataclasses.fields(self.value)} if is_tree(self.value) else frozenset()
 
     def namespace(self) -> Any:
@@ -130,9 +149,12 @@ class SeenObject(Seen):
         is_closed = trusted(cls.__module__) and not kinds.is_record(cls)
         for name in sorted(names):
             found = held.get(name)
-            if found is GONE:
-                if not held.is_slot(name):
-                    self.absent.add(name)
+            if found is GONE and held.is_slot(name):
+                expression = self.expression(name, visitor.source)
+                empty = Attribute(self.value, name, expression, f"{self.path}.{name}", GONE)
+                visitor.slots.setdefault(expression, empty)
+            elif found is GONE:
+                self.absent.add(name)
             elif not is_closed:
                 _visit(self, name, found, visitor)
             else:
@@ -153,18 +175,30 @@ class SeenClass(Seen):
     """A class of a user's: what code names, and the methods by which Python's operators find it."""
 
     def _implied(self) -> AbstractSet[str]:
-        names = (name for name in dir(self.value) if name.startswith("__"))
-        return {name for name in names if inspect.isroutine(getattr(self.value, name))} - _QUIET
+        held = [(name, value) for base in _users_bases(self.value) for name, value in vars(base).items()]
+        return {n for n, value in held if n.startswith("__") and isinstance(value, _METHODS)} - QUIET
+
+    def _is_open(self, visitor: Visitor) -> bool:
+        return visitor.dynamic
+
+    def listed(self) -> Any:
+        return {name for name in vars(self.value) if not name.startswith("__")}
 
     def _find(self, names: set[str], visitor: Visitor) -> None:
+        bases = _users_bases(self.value)
         for name in sorted(names):
             base = next((base for base in self.value.__mro__ if name in vars(base)), None)
-            if base is not None and not trusted(base.__module__):
+            if base in bases:
                 self._inherited(name, base, visitor)
         for name in visitor.peeked_names - self.names:
-            method = getattr(self.value, name, None)
+            method = inspect.getattr_static(self.value, name, None)
             if isinstance(method, types.FunctionType):
                 visitor.peek(method)
+        if visitor.climbs or visitor.dynamic:
+            for base in bases[1:]:
+                visitor.visit_class(base)
+        if not trusted(type(self.value).__module__):
+            visitor.visit_class(type(self.value))
 
     def _inherited(self, name: str, base: type, visitor: Visitor) -> None:
         """Visit what the class has from `base`, or itself. Data stays where it is: a class that rebinds what
@@ -172,25 +206,31 @@ class SeenClass(Seen):
         """
         held = vars(base)[name]
         if base is self.value or hasattr(type(held), "__get__"):
-            self._own(name, held, visitor)
+            self._own(name, held, base, visitor)
             return
         self.absent.add(name)
         visitor.visit_class(base)
 
-    def _own(self, name: str, held: Any, visitor: Visitor) -> None:
+    def _own(self, name: str, held: Any, base: type, visitor: Visitor) -> None:
         expression, path = f"{self.variable}.{name}", f"{self.path}.{name}"
-        if isinstance(held, staticmethod | classmethod):
+        if isinstance(held, types.FunctionType) or not hasattr(type(held), "__get__"):
+            _visit(self, name, held, visitor)
+        elif isinstance(held, staticmethod | classmethod):
             found = getattr(self.value, name)
             step = ".__func__" if isinstance(held, classmethod) else ""
             visitor.visit(Slot(self.value, name, expression + step, path, getattr(found, "__func__", found)))
-        elif isinstance(held, property | functools.cached_property):
-            visitor.visit(Slot(self.value, name, expression, path, held))
+        elif isinstance(held, _DESCRIPTORS) or not trusted(type(held).__module__):
+            holder = self.variable if base is self.value else visitor.source.constant(base)
+            expression = f"{holder}.__dict__[{name!r}]"
+            visitor.visit(ClassItem(base, name, expression, path, held))
             for part in ("fget", "fset", "func"):
-                function = getattr(held, part, None)
-                if isinstance(function, types.FunctionType):
-                    visitor.visit(Slot(held, part, f"{expression}.{part}", path, function))
-        elif isinstance(held, types.FunctionType) or not hasattr(type(held), "__get__"):
-            _visit(self, name, held, visitor)
+                if isinstance(held, property | functools.cached_property) and hasattr(held, part):
+                    visitor.visit(Slot(held, part, f"{expression}.{part}", path, getattr(held, part)))
+
+
+def _users_bases(cls: type) -> list[type]:
+    """The classes of the user's from which `cls` inherits; it comes first."""
+    return [base for base in cls.__mro__ if not trusted(base.__module__)]
 
 
 def _visit(seen: Seen, name: str, found: Any, visitor: Visitor) -> None:

@@ -85,6 +85,13 @@ class Attribute(Slot):
             setattr(self.holder, self.key, value)
 
 
+class ClassItem(Slot):
+    """What a class itself holds under a name, where that is a descriptor: attributes show something else."""
+
+    def read(self) -> Any:
+        return vars(self.holder).get(self.key, GONE)
+
+
 class Item(Slot):
     """An item of a dict, list or deque."""
 

@@ -137,7 +137,7 @@ class Surroundings(Visitor):
 
     def attributes_read(self) -> set[str]:
         """Names of attributes that were read or written while the body ran; strings may be such names."""
-        found: set[str] = set()
+        found = set(self.getters)
         for code, lines in self.executed.items():
             found |= read_at(code, lines)[1] | facts(code).strings
         return found

@@ -25,7 +25,7 @@ import numpy as np
 
 from tracejit import collector, compile
 from tracejit.frontend import actions, commit, trees
-from tracejit.frontend.arguments import Arguments, parameter_names, shared_storages
+from tracejit.frontend.arguments import Arguments, parameter_names, shared_storages, shows_keywords
 from tracejit.frontend.content import GONE, Attributes, is_stored_plainly
 from tracejit.frontend.guards import Guards, Refused, root_of
 from tracejit.frontend.ndarray import NDArray
@@ -110,8 +110,8 @@ def record(
     while True:
         name = getattr(function, "__qualname__", type(function).__name__)
         trace = Trace(name, strict=strict, dry=not launch, plain=plain)
-        call = _Call(trace, function, args, kwargs, whole | aliased, reached)
         try:
+            call = _Call(trace, function, args, kwargs, whole | aliased, reached)
             result = call.run_body()
             call.compiled = compiled
             return call.conclude(result, launch=launch)._replace(aliased=aliased)
@@ -137,7 +137,9 @@ class _Call:
         self.arguments = Arguments(self.trace, self.source, whole | shared_storages(args, kwargs), reached)
         self.source.require(f"len(args) == {len(args)}")
         if kwargs:
-            self.source.require(f"kwargs.keys() == {self.source.constant(frozenset(kwargs))}")
+            shown = "tuple(kwargs)" if shows_keywords(function) else "kwargs.keys()"
+            given = self.source.constant(tuple(kwargs) if shows_keywords(function) else frozenset(kwargs))
+            self.source.require(f"{shown} == {given}")
         else:
             self.source.require("not kwargs")
         names = parameter_names(function, len(args))
@@ -251,6 +253,10 @@ class _Call:
         results = Results(arguments, lambda value: guards.variable_of(value))
         self._find_arrays(guards)
         frozen = self._find_imports(guards)
+        results.meet(result)
+        results.meet_changes()
+        for _slot, now in self.changes or ():
+            results.meet(now)
         expression = results.give(result, "the result")
         results.write_back_all()
         self._rebinding(guards, results)

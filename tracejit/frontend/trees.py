@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
@@ -67,7 +68,7 @@ LEAF = Structure(None)
 
 def children_of(tree: Any) -> tuple[type, tuple[Any, ...], list[Any]] | None:
     """Container type, keys and children of a tree; None for a leaf."""
-    kind = type(tree)
+    kind: Any = type(tree)
     if tree is None:
         return kind, (), []
     if isinstance(tree, dict):
@@ -77,10 +78,21 @@ def children_of(tree: Any) -> tuple[type, tuple[Any, ...], list[Any]] | None:
         return kind, tuple(range(len(tree))), list(tree)
     if isinstance(tree, tuple) and hasattr(kind, "_fields"):
         return kind, tuple(kind._fields), content_of(tree)
-    if hasattr(kind, "__dataclass_fields__"):
+    if hasattr(kind, "__dataclass_fields__") and is_made_plainly(kind):
         names, held = tuple(f.name for f in dataclasses.fields(tree)), Attributes(tree)
         return kind, names, [held[n] for n in names]
     return None
+
+
+@functools.lru_cache(maxsize=4096)
+def is_made_plainly(kind: Any) -> bool:
+    """Whether an instance can be made without calling `kind`: it is laid out as objects are, unlike an
+    exception, say.
+    """
+    return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE) is object
+
+
+_HEAP_TYPE = 1 << 9
 
 
 def build(kind: type, keys: Sequence[Any], children: Sequence[Any], factory: Any = None) -> Any:

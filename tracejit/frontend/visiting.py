@@ -19,18 +19,22 @@ package is trusted: its names do not count. What the body did to the slots is to
 
 from __future__ import annotations
 
+import builtins
 import collections
 import functools
+import gc
+import operator
+import sys
 import types
 from collections.abc import Callable, Container
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from tracejit.frontend import captured, kinds
 from tracejit.frontend.bytecode import codes, facts
-from tracejit.frontend.content import GONE, Items, content_of, is_plain
-from tracejit.frontend.kinds import FIXED, PLAIN, is_outside, trusted
+from tracejit.frontend.content import GONE, Items, content_of, factory_of, is_plain
+from tracejit.frontend.kinds import FIXED, IDENTITY, PLAIN, has_attributes, is_added, is_outside, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.number import Numbers, settled
 from tracejit.frontend.replay import Source
@@ -39,7 +43,7 @@ from tracejit.frontend.slots import Cell, Global, Item, Slot, Whole
 from tracejit.frontend.trace import Restart
 
 MANY = 8  # plain items; longer tables are guarded as a whole
-PEEKS = 300  # functions looked into before they are called
+PEEKS = 300  # functions looked into before they are called; results of a cache
 ITEMS = 4096  # other items; containers with more cannot be checked
 
 
@@ -56,6 +60,9 @@ class Visitor:
         self.codes: set[types.CodeType] = set()  # code whose names were visited, and code inside it
         self.entered: set[types.CodeType] = set()
         self.cached: set[Any] = set()  # code of functions whose results `functools.lru_cache` keeps
+        self.caches: dict[str, Any] = {}  # these functions, by variable
+        self.key_kinds: set[type] = set()  # types of keys that are told apart by identity, maybe
+        self.getters: set[str] = set()  # names of attributes that `operator.attrgetter` and such look up
         self.functions: dict[types.CodeType, list[tuple[Any, str]]] = {}  # found by name: function, variable
         self.peeked: set[types.CodeType] = set()
         self.peeked_names: set[str] = set()
@@ -63,7 +70,8 @@ class Visitor:
         self.names: set[str] = set()
         self.stored: set[str] = set()
         self.strings: set[str] = set()
-        self.stores_items = self.dynamic = False
+        self.opened: set[str] = set()  # names of what is searched for attributes that are not named
+        self.stores_items = self.dynamic = self.climbs = self.lists = False
         self.seen: list[Seen] = []
         self.shadows: list[tuple[str, set[str], types.CodeType]] = []  # (globals, names of builtins, code)
         self._variables: dict[int, str] = {}
@@ -113,7 +121,7 @@ class Visitor:
         self.fresh.append(slot)
         # another thread may be recording
         value = slot.value = slot.given = settled(captured.settled(slot.value))
-        if isinstance(value, (NDArray, *PLAIN)):
+        if isinstance(value, (NDArray, *PLAIN)) and (isinstance(value, NDArray) or not has_attributes(value)):
             return
         known = self._variables.get(id(value))
         if known is not None:
@@ -149,16 +157,24 @@ class Visitor:
         self.visit(Slot(slot.value, step, self._bind(slot) + step, slot.path + (name or step), value))
 
     def _fixed(self, slot: Slot) -> None:
-        owner = getattr(slot.value, "__self__", None)
-        is_builtin = isinstance(slot.value, types.BuiltinFunctionType)
-        if is_builtin and not isinstance(owner, types.ModuleType | type):
-            self._part(slot, owner, ".__self__")
+        value = slot.value
+        if isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
+            if not isinstance(value.__self__, types.ModuleType | type):
+                self._part(slot, value.__self__, ".__self__")
+        elif isinstance(value, operator.attrgetter | operator.methodcaller):
+            names = {name for path in _strings_in(value.__reduce__()) for name in path.split(".")}
+            self.getters |= names
+            self.names |= names
+        if has_attributes(value):
+            self._object(slot)
 
     def _function(self, slot: Slot) -> None:
         function = slot.value
         base = self.source.constant(function) if slot.guarded else self._bind(slot)
         if is_outside(function):
             self._closure(function, base, None)
+            if function.__code__ is _DISPATCHES:
+                self._part(slot, dict(function.registry), ".registry.copy()", ".registry")
             return
         self.seen.append(SeenFunction(function, base, slot.path))
         self.functions.setdefault(function.__code__, []).append((function, base))
@@ -210,6 +226,10 @@ class Visitor:
         self.strings |= found.strings
         self.stores_items |= found.stores_items
         self.dynamic |= found.dynamic
+        self.opened |= found.opened
+        self.lists |= found.lists
+        self.climbs |= "super" in found.globals
+        self._imports(found.imports, namespace)
         ours = code.co_filename.startswith(kinds.PACKAGE)
         if found.compares_types and "type" not in namespace and not self.numbers.plain and not ours:
             raise Restart
@@ -222,14 +242,30 @@ class Visitor:
         missing = set(found.globals - namespace.keys())
         if missing:
             self.shadows.append((holder, missing, code))
-        for name, attribute in found.uses:
-            if attribute == "random" and namespace.get(name) is np:
-                path = f"{name}.random"
-                refusal = (f"{path} gives other numbers on every call", "use tj.random")
-                random = Slot(
-                    None, attribute, holder, path, np.random, guarded=False, code=code, refusal=refusal
-                )
-                self.slots[f"{path} in code {id(code)}"] = random
+        for name in sorted(missing & vars(builtins).keys()):
+            if is_added(value := vars(builtins)[name]):
+                base = self.source.constant(vars(builtins))
+                self.visit(Global(vars(builtins), name, f"{base}[{name!r}]", name, value, code=code))
+        names = {name for name, attribute in found.uses if attribute == "random"}
+        imports_numpy = (0, "numpy") in found.imports and "random" in found.attributes
+        for name in [n for n in names if namespace.get(n) is np] + ["numpy"] * imports_numpy:
+            path = f"{name}.random"
+            refusal = (f"{path} gives other numbers on every call", "use tj.random")
+            random = Slot(None, "random", holder, path, np.random, guarded=False, code=code, refusal=refusal)
+            self.slots[f"{path} in code {id(code)}"] = random
+
+    def _imports(self, imports: frozenset[tuple[int, str]], namespace: dict[str, Any]) -> None:
+        """Visit modules that code imports, as far as they are loaded."""
+        for level, name in sorted(imports):
+            if level:
+                package = ".".join((namespace.get("__package__") or "").split(".")[: 1 - level or None])
+                name = f"{package}.{name}" if name else package
+            parts = name.split(".")
+            for end in range(1, len(parts) + 1):
+                full = ".".join(parts[:end])
+                if full in sys.modules:
+                    modules = self.source.constant(sys.modules)
+                    self.visit(Item(sys.modules, full, f"{modules}[{full!r}]", full, sys.modules[full]))
 
     def _method(self, slot: Slot) -> None:
         self._part(slot, slot.value.__self__, ".__self__")
@@ -242,6 +278,15 @@ class Visitor:
     def _wrapped(self, slot: Slot) -> None:
         if isinstance(slot.value, functools._lru_cache_wrapper):
             self.cached.add(getattr(slot.value.__wrapped__, "__code__", None))
+            self.caches[self._bind(slot)] = slot.value
+            results = kept_by(slot.value)
+            if len(results) > PEEKS:
+                what = f"{slot.path} keeps {len(results)} objects, too many to check"
+                slot.refusal = what, "pass what is used as an argument"
+                results = []
+            for kept in results:
+                constant = self.source.constant(kept)
+                self.visit(Slot(None, "kept", constant, f"{slot.path}()", kept, guarded=False))
         else:
             self.seen.append(SeenFunction(slot.value, self._bind(slot), slot.path))
         self._part(slot, slot.value.__wrapped__, ".__wrapped__", "")
@@ -288,6 +333,10 @@ class Visitor:
         self.slots[f"content of {variable}"] = Whole(
             value, "content", variable, slot.path, content, variable, deep=whole
         )
+        if factory_of(value) is not None:
+            self._part(slot, factory_of(value), ".default_factory")
+        if isinstance(content, dict | set):
+            self._keys(slot, list(content), whole)
         if whole:
             return
         kind = Slot if isinstance(value, tuple) else Item
@@ -295,8 +344,22 @@ class Visitor:
         for key, item in content.items() if isinstance(content, dict) else enumerate(items):
             code = repr(key) if type(key) in (str, int, bool) else self.source.constant(key)
             self.visit(kind(value, key, f"{inside}[{code}]", f"{slot.path}[{key!r}]", item))
-        if type(value) not in (dict, list, tuple, collections.deque) and not trusted(type(value).__module__):
+        is_plain_class = type(value) in (dict, list, tuple, collections.deque)
+        if not is_plain_class and (not trusted(type(value).__module__) or hasattr(value, "__dict__")):
             self._object(slot)
+
+    def _keys(self, slot: Slot, keys: list[Any], whole: bool) -> None:
+        """Visit keys that are objects: they may hold something. Whoever has one as an argument finds it."""
+        for index, key in enumerate(keys):
+            if id(key) in self.rebuilt:
+                raise Restart(key)
+            if not isinstance(key, (*PLAIN, *IDENTITY)) or has_attributes(key):
+                self.key_kinds.add(type(key))
+                if not whole:
+                    path = f"key {index} of {slot.path}"
+                    self.visit(Slot(None, index, f"tuple({slot.variable})[{index}]", path, key))
+            elif isinstance(key, IDENTITY):
+                self.key_kinds.add(type(key))
 
     _KINDS: ClassVar[list[tuple[Any, Callable[[Visitor, Slot], Any]]]] = [
         (types.FunctionType, _function),
@@ -313,3 +376,31 @@ class Visitor:
     def variable_of(self, value: Any) -> str | None:
         """The variable by which a replay finds this very object."""
         return self._variables.get(id(value))
+
+
+_DISPATCHES = cast(Any, functools.singledispatch(len)).__code__
+"""The code of all functions that `functools.singledispatch` makes."""
+
+
+def _strings_in(value: Any) -> list[str]:
+    """The strings in nested tuples."""
+    if isinstance(value, tuple):
+        return [text for part in value for text in _strings_in(part)]
+    return [value] if isinstance(value, str) else []
+
+
+def kept_by(cached: Any) -> list[Any]:
+    """What may change of the arguments and results that `functools.lru_cache` keeps for a function."""
+    if not cached.cache_info().currsize:
+        return []
+    own = vars(cached), cached.__wrapped__
+    held = [value for value in gc.get_referents(cached) if not any(value is each for each in own)]
+    if cached.cache_parameters()["maxsize"] is None:  # they are in a table
+        held = [value for table in held if type(table) is dict for value in list(table.values())]
+    return [value for value in held if not isinstance(value, (*PLAIN, *FIXED, type)) and not _is_part(value)]
+
+
+def _is_part(value: Any) -> bool:
+    """Whether a function of `functools.lru_cache` needs this for itself: a table, or a mark."""
+    links = list(value.values()) if type(value) is dict else []
+    return type(value) is object or any(type(link).__name__ == "_lru_list_elem" for link in links)

@@ -38,7 +38,7 @@ import numpy as np
 from tracejit import collector, engine
 from tracejit.frontend import random
 from tracejit.frontend.content import content_of
-from tracejit.frontend.kinds import trusted
+from tracejit.frontend.kinds import FIXED, PLAIN, trusted
 from tracejit.frontend.number import NumberProxy
 from tracejit.frontend.surroundings import Surroundings
 from tracejit.frontend.trace import Restart, Trace
@@ -59,11 +59,17 @@ PURE_MODULES = _names(
 )
 PURE_LIBRARY = _names(
     "abc ast bisect collections contextlib copy copyreg dataclasses decimal dis enum fractions functools",
-    "genericpath heapq importlib inspect itertools keyword math numbers numpy operator re reprlib statistics",
+    "heapq inspect itertools keyword math numbers numpy operator re reprlib statistics",
     "string textwrap tracejit types typing weakref _collections_abc _weakrefset numba scipy llvmlite",
 )
 """Modules (also of other packages) whose functions, if written in Python, have no effects."""
-NUMPY_EFFECTS = ("numpy.random", "numpy.lib._npyio_impl", "numpy.lib.npyio", "numpy._core.memmap")
+EFFECTS = (
+    *("numpy.random", "numpy.lib._npyio_impl", "numpy.lib.npyio", "numpy._core.memmap"),
+    *("scipy.stats", "scipy.io", "scipy.datasets"),
+)
+"""Modules of packages otherwise known to be pure: they draw random numbers, or read files."""
+READS = frozenset({"fromfile", "NormalDist.samples"})
+"""Functions of pure modules that do so, too."""
 PURE_TYPES: tuple[type, ...] = (
     *(
         dict,
@@ -131,7 +137,8 @@ def impure(function: Any) -> str | None:
         if module == "builtins":
             return None if name in PURE_BUILTINS else name
         root = module.partition(".")[0]
-        if module in PURE_MODULES or (root in PURE_MODULES and not module.startswith("numpy.random")):
+        is_pure = root in PURE_MODULES and not module.startswith("numpy.random")
+        if (module in PURE_MODULES or is_pure) and name not in READS:
             return None
         kind = getattr(function, "__objclass__", None)
         if kind is None:
@@ -156,8 +163,13 @@ def _impure_library(frame: Any) -> str | None:
     code, module = frame.f_code, frame.f_globals.get("__name__") or ""
     if code in NO_ARRAY_WORK:
         return NO_ARRAY_WORK[code]
-    if module.startswith(NUMPY_EFFECTS) or module.partition(".")[0] not in PURE_LIBRARY:
+    is_known = module.partition(".")[0] in PURE_LIBRARY and not module.startswith(EFFECTS)
+    if not is_known or code.co_qualname in READS:
         return f"{module}.{code.co_qualname}"
+    if module == "collections.abc" and code.co_argcount:  # what a mapping does is up to its class
+        kind = type(frame.f_locals.get(code.co_varnames[0]))
+        if trusted(kind.__module__) and kind.__module__.partition(".")[0] not in PURE_LIBRARY | {"builtins"}:
+            return f"{kind.__module__}.{kind.__qualname__}.{code.co_name}"
     return None
 
 
@@ -212,6 +224,8 @@ class Watcher:
             self.called_c(frame, argument)
         elif event == "return" and frame.f_code in self.surroundings.cached:
             self.check_cached([argument])
+            if not isinstance(argument, (*PLAIN, *FIXED, type)):
+                self.later("functools.lru_cache keeps what this call made")
 
     def enter(self, frame: FrameType, event: str, argument: Any) -> Any:
         """A Python function was called; gives what is told of its lines, or of its end."""
@@ -287,7 +301,10 @@ class Watcher:
         if trusted(frame.f_globals.get("__name__")):
             caller = frame.f_back
             if caller is not None and not trusted(caller.f_globals.get("__name__")):
-                self._give_up(_impure_library(frame))
+                if code.co_name == "_find_and_load":
+                    self.later("the body loads a module")
+                    return
+                self._give_up(_impure_library(frame), caller)
                 surroundings.touched.update(id(x) for x in _given(frame) if isinstance(x, CONTAINERS))
             return
         known = surroundings.enter(code, frame.f_globals)
@@ -300,6 +317,11 @@ class Watcher:
                 "call it by a global or local name of the traced function",
             )
 
+    def later(self, reason: str) -> None:
+        """What the body uses can be found by later calls only: this one is not replayed."""
+        self.trace.transient = True
+        self.trace.give_up(reason, remedy="", refuse=False)
+
     def check_cached(self, values: Iterable[Any]) -> None:
         """What `functools.lru_cache` keeps must hold no stand-ins for numbers: they are of this call only."""
         if not self.trace.numbers.plain and any(map(_holds_number, values)):
@@ -311,7 +333,7 @@ class Watcher:
             return
         name = impure(function)
         if name is not None:
-            self._give_up(name)
+            self._give_up(name, frame)
             return
         if function is builtins.__build_class__:
             self.trace.makes_classes = True
@@ -329,9 +351,11 @@ class Watcher:
             for held in self.surroundings.held.values():
                 held.is_data = True
 
-    def _give_up(self, name: str | None) -> None:
+    def _give_up(self, name: str | None, user: FrameType) -> None:
+        """Go on piecewise because of a call from a frame of the user's."""
         if name is not None:
-            self.trace.give_up(f"{name}() may have an effect or give another result on every call", REMEDY)
+            what = f"{name}() may have an effect or give another result on every call"
+            self.trace.give_up(what, REMEDY, line=f"{user.f_code.co_filename}:{user.f_lineno}")
 
 
 def _profile_with(profiler: Any) -> None:
