@@ -71,11 +71,9 @@ class Guards:
             if missing:
                 self.source.require(f"{holder}.keys().isdisjoint({self.source.constant(frozenset(missing))})")
         self._check_quiet()
-        for variable, cached in surroundings.caches.items():
-            if variable in self.bound:
-                kept = cached.cache_info().currsize
-                source = self.source
-                source.require(f"{variable}.cache_info().currsize >= {kept}")
+        for cached in surroundings.caches:
+            kept = cached.cache_info().currsize
+            self.source.require(f"{self.source.constant(cached)}.cache_info().currsize >= {kept}")
         uses = {use for code in surroundings.executed for use in facts(code).uses}
         for seen in surroundings.seen:
             known = not seen.variable.startswith("h") or seen.variable in self.bound
@@ -108,9 +106,10 @@ class Guards:
             if isinstance(seen, SeenClass):
                 for name in QUIET:
                     held = inspect.getattr_static(seen.value, name, None)
+                    held = getattr(held, "__func__", held)  # `__new__` is a static method
                     if getattr(held, "__code__", None) in self.surroundings.executed:
-                        assert not seen.variable.startswith("h") or seen.variable in self.bound
-                        self.source.require(f"{seen.variable}.{name} is {self.source.constant(held)}")
+                        cls = self.source.constant(seen.value)
+                        self.source.require(f"{cls}.{name} is {self.source.constant(held)}")
 
     def _asked_of(self, function: Any, uses: Set[tuple[str, str]]) -> set[str]:
         """Names of attributes that code may look for on a function: it is rarely asked for any."""

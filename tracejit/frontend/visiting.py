@@ -60,7 +60,7 @@ class Visitor:
         self.codes: set[types.CodeType] = set()  # code whose names were visited, and code inside it
         self.entered: set[types.CodeType] = set()
         self.cached: set[Any] = set()  # code of functions whose results `functools.lru_cache` keeps
-        self.caches: dict[str, Any] = {}  # these functions, by variable
+        self.caches: list[Any] = []  # these functions
         self.key_kinds: set[type] = set()  # types of keys that are told apart by identity, maybe
         self.getters: set[str] = set()  # names of attributes that `operator.attrgetter` and such look up
         self.functions: dict[types.CodeType, list[tuple[Any, str]]] = {}  # found by name: function, variable
@@ -278,7 +278,7 @@ class Visitor:
     def _wrapped(self, slot: Slot) -> None:
         if isinstance(slot.value, functools._lru_cache_wrapper):
             self.cached.add(getattr(slot.value.__wrapped__, "__code__", None))
-            self.caches[self._bind(slot)] = slot.value
+            self.caches.append(slot.value)
             results = kept_by(slot.value)
             if len(results) > PEEKS:
                 what = f"{slot.path} keeps {len(results)} objects, too many to check"
