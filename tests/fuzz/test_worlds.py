@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 
 import tracejit as tj
 from tests.fuzz.running import simulated
-from tests.fuzz.worlds import WORLD, Story, stories
+from tests.fuzz.world import WORLD
+from tests.fuzz.worlds import Story, stories
 
 COUNT = int(os.environ.get("TRACEJIT_FUZZ", "300"))
 
@@ -54,7 +55,7 @@ def snapshot(value: Any, seen: dict[int, int]) -> Any:
     if isinstance(value, list | tuple | collections.deque | bytearray):
         return kind, [snapshot(v, seen) for v in type(value).__mro__[-2].__iter__(value)]
     names = list(vars(value)) if hasattr(value, "__dict__") else getattr(type(value), "__slots__", [])
-    held = {name: object.__getattribute__(value, name) for name in names}
+    held = {name: object.__getattribute__(value, name) for name in names if hasattr(value, name)}
     return kind, {name: snapshot(v, seen) for name, v in sorted(held.items()) if not callable(v)}
 
 
@@ -86,6 +87,11 @@ SHOWN = (
     "lens",
     "made",
     "config",
+    "bag",
+    "title",
+    "fielded",
+    "empty",
+    "keys",
 )
 
 
@@ -107,7 +113,11 @@ def test_worlds(story: Story) -> None:
             for name in SHOWN:
                 ours, theirs = snapshot(traced.names[name], seen[0]), snapshot(plain.names[name], seen[1])
                 assert ours == theirs, f"{name} after call {k}"
-            for kind, attributes in {"Node": ["shared"], "Own": ["log", "calls"]}.items():
+            for kind, attributes in {
+                "Node": ["shared"],
+                "Own": ["log", "calls"],
+                "Derived": ["rate"],
+            }.items():
                 for attribute in attributes:
                     ours, theirs = (getattr(w.names[kind], attribute) for w in (traced, plain))
                     assert ours == theirs, f"{kind}.{attribute} after call {k}"

@@ -1,8 +1,8 @@
 """Random programs on a small world of Python objects: globals, closures, attributes, containers, helpers.
 
-The world is a module's text. A step reads and changes it by name, and between the calls something in it is
-changed at random from outside: a number, a flag, an array, an object put in another's place. What a traced
-step returns, and the world after every call, must be what the untraced one gives.
+The world is a module's text (`world`). A step reads and changes it by name, and between the calls something
+in it is changed at random from outside: a number, a flag, an array, an object put in another's place. What a
+traced step returns, and the world after every call, must be what the untraced one gives.
 """
 
 from __future__ import annotations
@@ -12,275 +12,21 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-WORLD = """
-import bisect, collections, copy, dataclasses, enum, functools, heapq, math, operator, types
-
-class Node:
-    shared = 2
-
-    def __init__(self, k, w):
-        self.k, self.s, self.w, self.opt = k, 'a', w, None
-        self.items, self.table = [1, 2], {'k': 1, 'w': w * 2}
-        self.child = self.other = None
-
-    def scale(self, x):
-        return x * self.k + self.shared
-
-    @property
-    def double(self):
-        return self.k * 2
-
-    def __call__(self, x):
-        self.k += 1
-        return self.scale(x)
-
-@dataclasses.dataclass
-class Record:
-    a: float
-    w: object
-
-class Slotted:
-    __slots__ = ('k', 'w')
-    def __init__(self, k, w):
-        self.k, self.w = k, w
-
-def array(*values):
-    return tj.asarray([float(v) for v in values])
-
-node = Node(1, array(1, 2))
-node.child = Node(2, array(3, 4))
-node.other = Node(3, array(5, 6))
-record, slotted = Record(0.5, array(1, 1)), Slotted(4, array(2, 2))
-space = types.SimpleNamespace(n=1, w=array(7, 8), node=node.child)
-number, flag, mode = 2, True, 'up'
-numbers, names = [1, 2, 3], {'a', 'b'}
-pair = (node.other, array(1, 0))
-table = {'w': array(9, 9), 'k': 1, 'inner': {'f': 1.5}}
-handlers = {'up': lambda x: x + number, 'down': lambda x: x - number}
-
-def helper(x):
-    return x * number if flag else x + space.n
-
-def deep(x):
-    return helper(x) + table['inner']['f']
-
-helper.calls = 1
-
-def another():
-    def helper(x):
-        return x * 11
-    helper.calls = 2
-    return helper
-
-def bump():
-    global number
-    number += 1
-
-def make(offset):
-    def inner(x):
-        return x + offset
-    return inner
-
-closure = make(10)
-
-class Doubling(dict):
-    def __setitem__(self, key, value):
-        super().__setitem__(key, value * 2)
-
-class Shifted(list):
-    def __getitem__(self, index):
-        return super().__getitem__(index) + 1
-
-class Twice:
-    def __set_name__(self, owner, name):
-        self.name = '_' + name
-    def __get__(self, holder, owner):
-        return getattr(holder, self.name)
-    def __set__(self, holder, value):
-        setattr(holder, self.name, value * 2)
-
-class Own:
-    log = []
-    calls = 0
-    d = Twice()
-
-    def __init__(self, k, w):
-        self.k, self.w, self.d = k, w, 1
-        self._p = 1
-
-    def __setattr__(self, name, value):
-        super().__setattr__(name, value * 2 if name in ('k', 'w') else value)
-
-    def __getattr__(self, name):
-        if name.startswith('virtual'):
-            return 2
-        raise AttributeError(name)
-
-    @property
-    def p(self):
-        return self._p
-
-    @p.setter
-    def p(self, value):
-        self._p = value * 3
-
-    @functools.cached_property
-    def once(self):
-        return self.k + 1
-
-    @classmethod
-    def count(cls):
-        cls.calls += 1
-        return cls.calls
-
-    def __len__(self):
-        return self._p
-
-    def __getitem__(self, index):
-        return self.k * index
-
-    def __contains__(self, value):
-        return value == self.k
-
-    def __iter__(self):
-        return iter([self.k, self._p])
-
-@dataclasses.dataclass(frozen=True)
-class Frozen:
-    a: float
-    w: object
-
-class Heir(Own):
-    def __init__(self, k, w):
-        super().__init__(k, w)
-        self.more = {'k': k}
-    def __call__(self, x):
-        self.more['k'] += 1
-        return x * self.k + self.more['k']
-
-class Color(enum.Enum):
-    RED = 1
-    BLUE = 2
-
-Point = collections.namedtuple('Point', 'x y')
-
-def seven():
-    return 7
-
-votes, groups = collections.Counter(a=1, b=2), collections.defaultdict(seven, a=1)
-order, doubling = collections.OrderedDict(a=1, b=2, w=array(1, 3)), Doubling({'a': 1, 'w': array(2, 3)})
-recent, shifted, data = collections.deque([1, 2], 3), Shifted([1, 2]), bytearray([1, 2])
-own, heir, frozen = Own(1, array(1, 2)), Heir(2, array(2, 2)), Frozen(1.5, array(3, 3))
-color, point, nested = Color.RED, Point(1, array(1, 4)), ([1, {'k': 2}], (3, [4]))
-
-def remember(x, seen=[0]):
-    seen.append(len(seen))
-    return x + len(seen)
-
-def counted():
-    count = 0
-    def inner(x):
-        nonlocal count
-        count += 1
-        return x + count
-    return inner
-
-counter = counted()
-
-@functools.lru_cache
-def cached(k):
-    return k * 2
-
-part = functools.partial(lambda k, x: x * k, 3)
-
-def pieces(x):
-    for k in range(2):
-        yield x + k
-
-class Lens:
-    depth = 0
-    def __enter__(self):
-        self.depth += 1
-        return self.depth
-    def __exit__(self, *error):
-        self.depth -= 1
-
-def varied(x, *rest, scale=1, **more):
-    return x * scale + sum(rest) + sum(more.values())
-
-def recursive(x, n):
-    return x if n <= 0 else recursive(x + node.child.k, n - 1)
-
-def factory(k):
-    @dataclasses.dataclass
-    class Made:
-        a: float = k
-        def plus(self, x):
-            return x + self.a
-    return Made()
-
-def capturing(x):
-    total = x
-    def add(k):
-        nonlocal total
-        total = total + k
-    for k in numbers[:2]:
-        add(k)
-    return total
-
-@functools.singledispatch
-def kind_of(value):
-    return 1
-
-@kind_of.register
-def _(value: str):
-    return len(value)
-
-def double_it(function):
-    @functools.wraps(function)
-    def inner(*given):
-        return function(*given) * 2
-    return inner
-
-@double_it
-def decorated(x, k):
-    return x + k
-
-def has(value, *names):
-    return isinstance(value, dict) and all(name in value for name in names)
-
-def weigh(value):
-    if isinstance(value, dict):
-        return sum(v for v in value.values() if isinstance(v, (int, float)))
-    if isinstance(value, (list, tuple)):
-        return len(value) + (value[0] if value and isinstance(value[0], (int, float)) else 0)
-    return getattr(value, 'k', getattr(value, 'a', 0))
-
-def grow(value):
-    if isinstance(value, dict):
-        value['grown'] = value.get('grown', 0) + 1
-    elif isinstance(value, list):
-        value.append(len(value))
-    elif hasattr(value, 'k'):
-        value.k += 1
-    elif hasattr(value, 'a') and not isinstance(value, Frozen):
-        value.a = value.a + 1
-
-def keep(value, array):
-    if isinstance(value, dict):
-        value['kept'] = array
-    elif isinstance(value, list):
-        value[-1:] = [array]
-    elif hasattr(value, 'w') and not isinstance(value, (Frozen, tuple)):
-        value.w = array
-
-class Pair(list):
-    pass
-
-lens, made, config = Lens(), factory(3), {'scale': 2, 'shift': 1}
-"""
-
 READS = (
+    "acc = derived.f(acc)",
+    "acc = acc + fielded.field",
+    "acc = acc + fielded.kept(3) + fielded.getter",
+    "acc = acc + rates.get(keys[1], 5) + rates.get(keys[2], 6)",
+    "acc = acc + (rates[argument] if argument in keys and argument in rates else 1)",
+    "acc = acc + sum(k.k for k in rates)",
+    "acc = acc + settings().k",
+    "acc = acc + title.k + len(title)",
+    "acc = acc + bag.extra + bag['k'] + (2 if hasattr(bag, 'more') else 0)",
+    "acc = acc + failure.args[0]",
+    "acc = acc + (empty.k if hasattr(empty, 'k') else 4)",
+    "acc = acc + get_k(node)",
+    "acc = acc + getattr(Derived, 'ra' + 'te') + getattr(own, 'vir' + 'tual')",
+    "acc = acc + len(vars(own)) + len([name for name in dir(fielded) if name[0] != '_'])",
     "acc = acc * node.k",
     "acc = acc + node.child.w",
     "acc = helper(acc)",
@@ -377,6 +123,21 @@ READS = (
     "acc = acc + tj.arange(2) * n",
 )
 WRITES = (
+    "settings().k += 1",
+    "bag.extra += 1",
+    "bag.more = n",
+    "bag['k'] = bag.extra",
+    "failure.args = (n, [4])",
+    "empty.k = n",
+    "title.k += 1",
+    "keys[1].k += 1",
+    "fielded.own += 1",
+    "rates[keys[1]] += 1",
+    "rates.pop(keys[2], None)",
+    "Derived.rate += 1",
+    "node.items, node.opt = (shared_ := [node.k]), shared_",
+    "node.opt = Bag(k=node.k)",
+    "node.opt = (Titled('x'), [n])",
     "node.k += 1",
     "node.child.k = node.child.k + n",
     "node.child.w += acc",
@@ -493,6 +254,16 @@ WRITES = (
     "node.opt = (acc, n)",
     "del node.items[2:]",
 )
+RESULTS = (
+    *("acc, node.k", "acc, node.k", "acc, node.k", "acc, [acc], acc"),
+    "{'a': (made_ := [acc, n]), 'b': made_, 'c': (made_, made_)}",
+    "[n, (n, node.k), {(n, 1): n, 'k': [node.k]}]",
+    "collections.OrderedDict(a=acc, k=node.k), collections.deque([n])",
+    "Bag(k=n, w=acc), Record(n, acc), Frozen(node.k, acc)",
+    "node.opt, acc",
+    "acc, argument, node.items",
+    "Point(acc, n), slice(n, None), functools.partial(helper, n).args",
+)
 CONDITIONS = (
     "votes['a'] > 2",
     "len(own) < 3",
@@ -506,6 +277,33 @@ CONDITIONS = (
     "space.n",
 )
 OUTSIDE = (
+    "setattr(Base, 'rate', 5)",
+    "setattr(Base, 'f', lambda self, x: x)",
+    "setattr(Fielded, 'field', 7)",
+    "setattr(Fielded, 'field', Field(4))",
+    "setattr(vars(Fielded)['field'], 'default', 5) if fielded.field != 7 else None",
+    "setattr(Fielded, 'kept', lambda self, k: k)",
+    "setattr(fielded, 'own', 6)",
+    "setattr(fielded, 'fresh', 6)",
+    "keys.reverse()",
+    "rates.setdefault(keys[0], 9) if not isinstance(keys[0], types.SimpleNamespace) else None",
+    "settings.cache_clear()",
+    "setattr(settings(), 'k', 9)",
+    "setattr(title, 'k', 5)",
+    "setattr(bag, 'extra', 6)",
+    "setattr(bag, 'more', 6)",
+    "setattr(failure, 'args', (5,))",
+    "setattr(empty, 'k', 5)",
+    "delattr(empty, 'k') if hasattr(empty, 'k') else None",
+    "setattr(helper, '__code__', (lambda x: x * 13).__code__)",
+    "setattr(Node, '__init__', lambda self, k, w: vars(self).update(k=k + 5, w=w, opt=None, items=[0]))",
+    "kind_of.register(int, lambda value: 4) if hasattr(kind_of, 'register') else None",
+    "globals().__setitem__('argument', derived)",
+    "globals().__setitem__('argument', keys[1])",
+    "globals().__setitem__('argument', bag)",
+    "globals().__setitem__('argument', title)",
+    "globals().__setitem__('argument', failure)",
+    "globals().__setitem__('argument', Bag(k=2))",
     "node.k = 7",
     "helper.__dict__.update(calls=4)",
     "helper.__dict__.update(mark=6)",
@@ -602,6 +400,7 @@ class Story:
     """A step's statements; before each call, a change from outside, and the number passed."""
 
     body: list[str]
+    result: str
     calls: list[tuple[str, int]]
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -611,7 +410,7 @@ class Story:
     def step(self) -> str:
         """The text of the step."""
         return "def step(acc, n, argument):\n    global made, config\n" + "".join(
-            f"    {line}\n" for line in [*self.body, "return acc, node.k"]
+            f"    {line}\n" for line in [*self.body, f"return {self.result}"]
         )
 
 
@@ -628,4 +427,4 @@ def stories(draw: Any) -> Story:
             body.append(line)
     change = st.sampled_from(OUTSIDE)
     calls = draw(st.lists(st.tuples(change, st.integers(0, 2)), min_size=4, max_size=7))
-    return Story(body, calls)
+    return Story(body, draw(st.sampled_from(RESULTS)), calls)

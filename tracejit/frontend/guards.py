@@ -245,8 +245,9 @@ class Guards:
 
 def root_of(expression: str) -> str:
     """The variable from which a slot is found: h1 of ``h1.w``, ``h1['w']``, ``Attributes(h1)['w']``."""
-    if expression.startswith(("Attributes(", "Items(")):
-        return expression.partition("(")[2].partition(")")[0]
+    head, _, rest = expression.partition("(")
+    if rest and head.isidentifier():
+        return rest.partition(")")[0]
     return expression.partition(".")[0].partition("[")[0]
 
 
