@@ -309,7 +309,7 @@ def settings():
 derived, fielded, title = Derived(), Fielded(), Titled('ab')
 bag, failure, empty = Bag(k=1), Failure(2), Empty()
 title.k, bag.extra = 2, 3
-keys = [types.SimpleNamespace(k=1), Derived(), Own(1, array(1, 2))]
-keys[1].k = 2
+keys = [Derived(), Derived(), Own(1, array(1, 2))]
+keys[0].k, keys[1].k = 1, 2
 rates, get_k = {keys[1]: 2, keys[2]: 3}, operator.attrgetter('k')
 """

@@ -286,7 +286,7 @@ OUTSIDE = (
     "setattr(fielded, 'own', 6)",
     "setattr(fielded, 'fresh', 6)",
     "keys.reverse()",
-    "rates.setdefault(keys[0], 9) if not isinstance(keys[0], types.SimpleNamespace) else None",
+    "rates.setdefault(keys[0], 9)",
     "settings.cache_clear()",
     "setattr(settings(), 'k', 9)",
     "setattr(title, 'k', 5)",
