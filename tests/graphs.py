@@ -161,6 +161,13 @@ class Maker:
             view = view.expand(axis)
         self.keep(self.emit(ops.view, y, view=view.broadcast(x.type.shape)))
 
+    def scan(self) -> None:
+        """Sums of integers: exact in any order."""
+        x = self.recent(lambda v: v.type.dtype in (I4, I8) and v.type.ndim > 0)
+        if x is not None:
+            axis = int(self.rng.integers(x.type.ndim))
+            self.keep(self.emit(ops.cumulative_sum, x, axis=axis))
+
     def product(self) -> None:
         x = self.recent(lambda v: v.type.dtype in NUMBERS and v.type.ndim == 2 and v.type.size > 0)
         if x is None:
@@ -198,7 +205,7 @@ class Maker:
 
 
 KINDS = (
-    ["elementwise"] * 8 + ["view"] * 4 + ["update"] * 4 + ["reduce"] * 2
+    ["elementwise"] * 8 + ["view"] * 4 + ["update"] * 4 + ["reduce"] * 2 + ["scan"] * 2
     + ["power", "cast", "choice", "product", "index", "create", "duplicate"]
 )  # fmt: skip
 

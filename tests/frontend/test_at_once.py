@@ -359,3 +359,16 @@ def test_another_thread_writes_what_is_read(monkeypatch):
     monkeypatch.setattr(at_once, "QUIET", Slow(launch))
     y = x * 2  # cannot tell what it has read: reads again
     assert y.tolist() == [42, 44, 46]
+
+
+@pytest.mark.parametrize("source", ["float32", "float64"])
+@pytest.mark.parametrize("target", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+def test_floats_that_do_not_fit_an_integer_give_the_nearest_one_everywhere(source, target):
+    numbers = np.array([2463758071, -3e9, 1e20, -1e20, np.nan, np.inf, 5.7, 300, -5, -0.5], source)
+    limits = np.iinfo(target)
+    expected = [0 if np.isnan(x) else int(max(limits.min, min(limits.max, x))) for x in numbers.tolist()]
+    small, large = tj.asarray(numbers), tj.asarray(np.tile(numbers, 1000))
+    assert small.astype(target).tolist() == expected
+    assert large.astype(target).tolist() == expected * 1000
+    assert tj.jit(lambda x: x.astype(target))(small).tolist() == expected
+    assert tj.jit(lambda: tj.full((10,), float("-inf")).astype(target))().tolist() == [limits.min] * 10

@@ -27,6 +27,17 @@ PROGRAMS = {
         (xp.ones((3, 4), dtype=xp.float32) @ xp.ones((4, 0), dtype=xp.float32)).reshape(-1) + 1,
     ),
     "rows": lambda xp, e: e - (e * e).sum(axis=1, keepdims=True),
+    "sums of nothing beside views": lambda xp, e: (
+        e.sum(axis=0) + xp.arange(8, dtype=xp.float32)[::2],
+        e.sum(axis=0) * 2 + xp.ones((4, 3), dtype=xp.float32).T[0],
+        e.T.sum(axis=1) + xp.arange(9, dtype=xp.float32)[5:1:-1],
+        e.any(axis=0) | (xp.arange(4)[::-1] > 1),
+    ),
+    "running sums": lambda xp, e: tuple(
+        xp.cumulative_sum(x, axis=axis)
+        for x in (e, e.T, xp.ones((3, 0, 2), dtype=xp.float32), xp.ones((0, 0), dtype=xp.float32))
+        for axis in range(x.ndim)
+    ),
 }
 
 

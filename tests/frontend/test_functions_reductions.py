@@ -136,3 +136,27 @@ def test_errors():
         tj.cumulative_sum(x)
     with pytest.raises(tj.errors.DTypeError, match="must be float32 or float64"):
         tj.mean(x, dtype=tj.int32)
+
+
+def _table(rng, shape):
+    return tj.asarray(rng.integers(-4, 5, shape).astype("float64"))
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 3), (4, 6), (2, 3, 4), (1, 5), (4, 1)])
+def test_scans_and_reductions_over_different_axes_in_one_function(run, shape):
+    x = _table(np.random.default_rng(0), shape)
+    axes = [(a, b) for a in range(len(shape)) for b in range(len(shape))]
+    for a, b in axes:
+        for names in (("scan", "scan"), ("scan", "sum"), ("sum", "scan"), ("scan", "max"), ("max", "scan")):
+
+            def step(x, xp=tj, names=names, a=a, b=b):
+                ways = {
+                    "scan": xp.cumulative_sum,
+                    "sum": lambda x, axis: xp.sum(x, axis=axis, keepdims=True),
+                    "max": lambda x, axis: xp.max(x, axis=axis, keepdims=True),
+                }
+                y, z = ways[names[0]](x, axis=a), ways[names[1]](x, axis=b)
+                return y + z, ways[names[1]](x * 2 - y, axis=b), ways[names[1]](x * y, axis=b).reshape(-1) + 1
+
+            for got, expected in zip(run(step, x), step(x.numpy(), np), strict=True):
+                assert got.tolist() == expected.tolist(), (a, b, names)

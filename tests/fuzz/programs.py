@@ -162,7 +162,7 @@ class Grower:
             "where",
             "cast",
         ]
-        kinds += ["product", "gather"]
+        kinds += ["product", "gather", "scan"]
         for _ in range(4):
             text = getattr(self, "_" + self.pick(kinds))(depth)
             value = self.try_expression(text)
@@ -239,6 +239,15 @@ class Grower:
         if self._is_float(x):
             return f"{x}.max({axis})" if self.exact else f"{x}.{self.pick(['sum', 'mean'])}({axis}) * 0.25"
         return f"{x}.{self.pick(['sum', 'max', 'min', 'any', 'all'])}({axis})"
+
+    def _scan(self, depth: int) -> str:
+        x = self.expression(depth - 1)
+        ndim = np.ndim(self.try_expression(x))
+        if not ndim or (self.exact and self._is_float(x)):
+            return x
+        return f"xp.cumulative_sum({x}, axis={self.pick(range(ndim))})" + (
+            " * 0.25" if self._is_float(x) else ""
+        )
 
     def _where(self, depth: int) -> str:
         x, y = self.expression(depth - 1), self.expression(depth - 1)

@@ -132,6 +132,8 @@ def test_signs():
         ("int8", "int64", "uint8", 1),
         ("bool", "float32", "int32", 1),
         ("float32", "float64", "int32", 2),
+        ("uint32", "float64", "int32", 2),
+        ("int32", "float64", "int64", 1),
     ],
 )
 def test_casts(source, middle, target, left):

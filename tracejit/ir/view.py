@@ -229,10 +229,14 @@ def _whole(shape: tuple[int, ...]) -> View:
 
 @functools.lru_cache(maxsize=8192)
 def _composed(view: View, outer: View) -> View | None:
-    """`View.compose`; growing kernels ask for the same views again."""
+    """`View.compose`; growing kernels ask for the same views again.
+
+    Along a dimension without elements nothing moves, but a kernel that reduces it still stores what it finds
+    elsewhere, so the other dimensions count.
+    """
+    if view.size == 0:
+        return View(view.offset, outer.shape, (0,) * len(outer.shape))
     inner = view.merged()
-    if outer.size == 0:
-        return View(view.offset, outer.shape, contiguous_strides(outer.shape))
     dims = list(zip(inner.shape, contiguous_strides(inner.shape), inner.strides, strict=True))
     position, rest = [], outer.offset
     for _extent, unit, _stride in dims:
@@ -242,7 +246,7 @@ def _composed(view: View, outer: View) -> View | None:
     strides = []
     lowest, highest = list(position), list(position)
     for extent, stride in zip(outer.shape, outer.strides, strict=True):
-        if extent == 1 or stride == 0:
+        if extent <= 1 or stride == 0:
             strides.append(0)
             continue
         axis = next((a for a, d in enumerate(dims) if abs(stride) % d[1] == 0), None)
@@ -254,5 +258,5 @@ def _composed(view: View, outer: View) -> View | None:
         highest[axis] += max(reach, 0)
         strides.append(steps * dims[axis][2])
     if any(lo < 0 or hi >= d[0] for lo, hi, d in zip(lowest, highest, dims, strict=True)):
-        return None
+        return None if outer.size else View(view.offset, outer.shape, (0,) * len(strides))
     return View(offset, outer.shape, tuple(strides))

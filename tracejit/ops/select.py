@@ -39,6 +39,19 @@ def _infer_astype(*types: ArrayType, dtype: np.dtype) -> ArrayType:
     return ArrayType(types[0].shape, dtype, types[0].device)
 
 
+def _converted(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
+    """`x` in another dtype. NumPy leaves to the processor what a float gives that does not fit an integer."""
+    x = np.asarray(x)
+    if x.dtype.kind == "f" and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        fits = (x >= float(limits.min)) & (x < 2.0 ** (limits.bits - (dtype.kind == "i")))
+        if not fits.all():
+            whole = np.where(fits, x, 0).astype(dtype)
+            nearest = np.where(x > 0, limits.max, np.where(x < 0, limits.min, 0)).astype(dtype)
+            return np.where(fits, whole, nearest)
+    return x.astype(dtype)
+
+
 def _astype_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     (x,), (ct,) = node.inputs, cotangents
     return [None if x.on_host or not x.is_floating else ct.astype(x.dtype)]
@@ -74,11 +87,12 @@ register(where)
 astype = Operator(
     "astype",
     _infer_astype,
-    lambda x, *, dtype: np.asarray(x).astype(dtype),
+    _converted,
     _astype_gradient,
     "astype",
     MOVES,
-    "The operand in another dtype, converted as NumPy does.",
+    "The operand in another dtype, converted as NumPy does. A float that does not fit an integer becomes the "
+    "nearest one that does, nan becomes 0.",
     admits=ALL,
 )
 register(astype)

@@ -308,8 +308,10 @@ def _cast(r: Rewriter, x: Value, *, dtype: np.dtype) -> Value | None:
     inner = r.match(x, ops.astype)
     if inner and _is_exact_cast(inner.inputs[0].type.dtype, x.type.dtype):
         source = inner.inputs[0]
-        # What an out-of-range float gives as an integer depends on the width it is converted from.
-        if source.type.dtype.kind != "f" or dtype.kind not in "iu":
+        # What an out-of-range float gives as an integer depends on the width it is converted from, and an
+        # integer wraps where a float does not.
+        is_float = "f" in (source.type.dtype.kind, x.type.dtype.kind)
+        if not is_float or dtype.kind not in "iu" or np.can_cast(source.type.dtype, dtype, "safe"):
             return r.emit(ops.astype, source, dtype=dtype)
     return None
 

@@ -342,10 +342,20 @@ class _Tracer:
 
     def scan(self, node: Node, view: View) -> Term:
         self.once(node, view)
-        if view != self.full or self.domain.pieces:
+        if self.full_size and (view != self.full or self.domain.pieces or not self.runs_along(node)):
             raise Unfusable("cumulative_sum is computed in its own order only")
         operand = self.demand(node.inputs[0], view)
         return self.add(SCAN, node.output.type.dtype, FULL, [operand], function=node.op.name, node=node)
+
+    def runs_along(self, scan: Node) -> bool:
+        """Whether the reduced dimensions are the axis of `scan`, where its result is wanted everywhere."""
+        whole, reduced = View.of_shape(scan.inputs[0].type.shape), self.domain.reduced
+        along = whole.permute(reduced_axes(scan))
+        if along.size != math.prod(reduced):
+            return False
+        steps = View(0, along.shape, along.strides).reshape(reduced)
+        dims, strides = len(self.domain.kept), steps.strides if steps is not None else None
+        return strides == self.full.strides[dims:]
 
 
 def is_partial(node: Node | None) -> bool:
