@@ -11,13 +11,18 @@ import decimal
 import enum
 import fractions
 import functools
+import gc
+import inspect
 import math
 import operator
 import os
+import random
 import re
 import statistics
 import sys
+import time
 import types
+import weakref
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -826,7 +831,363 @@ def test_no_result_holds_a_stand_in_for_a_number(make, read):
         assert (found, list(map(type, found))) == (expected, list(map(type, expected)))
 
 
+class Named(dict):
+    """A dict that cannot be made without a name."""
+
+    def __init__(self, name, **items):
+        super().__init__(items)
+        self["name"] = name
+
+
+@case
+def dicts_whose_class_needs_arguments(jit):
+    step = jit(lambda x: Named("a", w=x * 2))
+    doubled = jit(lambda p: tj.tree.map(lambda v: v if isinstance(v, str) else v * 2, p))
+    gradient = jit(tj.grad(lambda p: (p["w"] * p["w"]).sum()))
+    p = Named("b", w=one())
+    found = [step(one()), step(one()), doubled(p), doubled(p)]
+    del p["name"]
+    return [(type(each), each) for each in (*found, gradient(p), gradient(p))]
+
+
+@case
+def functions_that_are_arguments_and_globals(jit):
+    def make():
+        return lambda x: x * 2
+
+    f, g, h = make(), make(), make()
+    step = jit(lambda x, k: k(x) * (10 if k is f else 20 if k == g else 1))
+    return [step(one(), k) for k in (h, f, g, h, make(), f)]
+
+
+@case
+def arrays_that_are_arguments_and_globals(jit):
+    w = one()
+    frozen = [one()]
+
+    @jit
+    def step(params, g):
+        for p in params:
+            if any(p is q for q in frozen):
+                continue
+            p -= g
+
+    same = jit(lambda x: x * 2 if x is w else x * 3)
+    found = [same(x) for x in (one(), w, one(), w)]
+    for params in ([one() * 5], [frozen[0]], [one()]):
+        step(params, one())
+        found += [params[0], frozen[0]]
+    return found
+
+
+@case
+def classes_of_the_library_s_classes(jit):
+    class Config(collections.UserDict):
+        pass
+
+    class Names(types.SimpleNamespace):
+        pass
+
+    class Sequence(collections.UserList):
+        pass
+
+    step = jit(lambda x, c: x * c["lr"])
+    shown = jit(lambda x, n: x * len(repr(n)))
+    first = jit(lambda x, s: x * s[0])
+    held = Config(lr=2.0)
+    by_name = jit(lambda x: x * held["lr"])
+    found = [step(one(), Config(lr=lr)) for lr in (2.0, 3.0)]
+    found += [shown(one(), Names(a=a)) for a in (1, 100)] + [first(one(), Sequence([k])) for k in (1, 2)]
+    found.append(by_name(one()))
+    held["lr"] = 5.0
+    return found, by_name(one())
+
+
+@case
+def fields_in_patterns_and_formats(jit):
+    class P:
+        __match_args__ = ("r_up",)
+        __slots__ = ("r_up",)
+
+        def __init__(self, r):
+            self.r_up = r
+
+    def pattern(x, p, m):
+        match p:
+            case P(r):
+                return x * r
+
+    steps = (
+        jit(pattern),
+        jit(lambda x, p, m: x * float(f"{p.r_up}")),
+        jit(lambda x, p, m: x * getattr(p, "r_" + m)),
+        jit(lambda x, p, m: x * next(v for n, v in inspect.getmembers(p) if n[0] != "_")),
+    )
+    return [step(one(), P(r), "up") for step in steps for r in (2.0, 3.0)]
+
+
+@case
+def attributes_of_anything_that_is_called(jit):
+    def g(x):
+        return x
+
+    p, c = functools.partial(lambda x: x), functools.cache(lambda n: 1.0)
+    g.r_up = p.rp = c.rc = 2.0
+    steps = (
+        jit(lambda x, m: g(x) * getattr(g, "r_" + m)),
+        jit(lambda x, m: p(x) * p.rp),
+        jit(lambda x, m: x * c(1) * c.rc),
+    )
+    found = [step(one(), "up") for step in steps]
+    g.r_up = p.rp = c.rc = 5.0
+    return found, [step(one(), "up") for step in steps]
+
+
+@case
+def modules_that_find_names_themselves(jit):
+    module = sys.modules["tracejit_test_lazy"] = types.ModuleType("tracejit_test_lazy")
+    module.__getattr__ = lambda name: 2.0
+    module.rate = 2.0
+    steps = jit(lambda x: x * module.scale), jit(lambda x: x * __import__("tracejit_test_lazy").rate)
+    found = [step(one()) for step in steps]
+    module.__getattr__ = lambda name: 5.0
+    module.rate = 5.0
+    try:
+        return found, [step(one()) for step in steps]
+    finally:
+        del sys.modules["tracejit_test_lazy"]
+
+
+@case
+def classes_that_the_body_assigns(jit):
+    class Fresh:
+        k = 2.0
+
+    class Trained:
+        k = 3.0
+
+    m = Fresh()
+
+    @jit
+    def step(x):
+        r = x * m.k
+        m.__class__ = Trained
+        return r
+
+    found = []
+    for _ in range(3):
+        found += [step(one()), type(m).__name__]
+    m.__class__ = Fresh
+    return found, step(one()), type(m).__name__
+
+
+@case
+def arrays_of_objects(jit):
+    class A(np.ndarray):
+        pass
+
+    o = np.empty(1, object)
+    o[0] = {"k": 2.0}
+    a = np.ones(1).view(A)
+    a.k = 2.0
+    steps = jit(lambda x: x * o[0]["k"]), jit(lambda x: x * a.k)
+    found = [step(one()) for step in steps]
+    o[0]["k"] = a.k = 5.0
+    return found, [step(one()) for step in steps]
+
+
+LOG = functools.partial(print, "loss")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * (LOG(x.shape) is None),
+        lambda x: x * len(list(map(print, ["a"]))),
+        lambda x: x * sum(map(random.getrandbits, [30])),
+    ],
+)
+def test_functions_with_effects_that_are_handed_on_make_the_function_piecewise(function, capsys):
+    step = tj.jit(function)
+    found = {step(one()).tolist()[0] for _ in range(3)}
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 3 or len(found) == 3
+    assert "may have an effect" in step.explain()
+
+
+def test_functions_with_effects_that_are_not_called_cost_nothing():
+    def step(x, verbose=False):
+        return x * (2 if not verbose else print(x.shape))
+
+    traced = tj.jit(step)
+    traced(one()), traced(one())
+    assert traced.cache_info().replays == 1
+
+
+def test_state_that_the_first_call_makes_is_replayed_afterwards():
+    class Adam:
+        def __init__(self):
+            self.state = {}
+
+        def step(self, params, g):
+            for name in params:
+                if name not in self.state:
+                    self.state[name] = {"t": 0, "m": tj.zeros(1)}
+                st = self.state[name]
+                st["t"] += 1
+                st["m"] = st["m"] * 0.9 + g
+                params[name] -= st["m"] / st["t"]
+
+    found = []
+    for wrap in (lambda f: f, tj.jit):
+        optimizer, params = Adam(), {"a": tj.ones(1)}
+        step = wrap(optimizer.step)
+        found.append([(step(params, one()), params["a"].tolist()) for _ in range(6)])
+    assert found[0] == found[1]
+    assert step.cache_info()[:2] == (2, 4)
+
+
+def test_calls_that_log_now_and_then_leave_the_others_replayed():
+    class Trainer:
+        def __init__(self):
+            self.t = 0
+
+        def step(self, x):
+            self.t += 1
+            if self.t % 10 == 0:
+                time.time()
+            return x * self.t
+
+    trainer = Trainer()
+    step = tj.jit(trainer.step)
+    assert [step(one()).tolist()[0] for _ in range(100)] == list(range(1, 101))
+    assert step.cache_info().replays > 80
+
+
+def test_a_function_that_need_not_run_piecewise_any_more_is_recorded_again():
+    class Config:
+        verbose = True
+
+    config = Config()
+
+    @tj.jit
+    def step(x):
+        if config.verbose:
+            time.time()
+        return x * 2
+
+    for _ in range(3):
+        step(one())
+    config.verbose = False
+    for _ in range(20):
+        assert step(one()).tolist() == [2]
+    assert step.cache_info().replays >= 12
+
+
+def test_what_an_error_carries_holds_no_stand_ins():
+    @tj.jit
+    def step(x, n):
+        if n > 2:
+            error = ValueError(n * 2, [n])
+            error.more = {"n": n}
+            raise error
+        return x
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="6") as found:
+            step(one(), 3)
+        error = found.value
+        assert [type(v) for v in (error.args[0], error.args[1][0], error.more["n"])] == [int] * 3
+
+
+def test_functions_given_to_a_call_are_not_kept():
+    class Big:
+        pass
+
+    step = tj.jit(lambda x, f: f(x))
+    big = Big()
+    seen_by = weakref.ref(big)
+    step(one(), lambda x, big=big: x * 2)
+    del big
+    gc.collect()
+    assert seen_by() is None
+
+
 # ---- numbers
+
+
+@case
+def errors_of_arithmetic(jit):
+    def inverse(x, n):
+        try:
+            r = 1.0 / n
+        except ZeroDivisionError:
+            r = 7.0
+        return x * r
+
+    def shifted(x, n):
+        try:
+            return x * (1 << n)
+        except (ValueError, TypeError):
+            return x * -1
+
+    held = Thing(n=3)
+
+    def counted(x, n):
+        held.n -= 1
+        try:
+            return x * (10 % held.n)
+        except ZeroDivisionError:
+            return x * 100
+
+    steps = jit(inverse), jit(shifted), jit(counted)
+    return [step(one(), n) for step in steps for n in (0.0, 2.0, 4, -1, 0, 3)]
+
+
+@case
+def types_of_numbers(jit):
+    table = {float: 2.0, int: 5.0}
+
+    def kind_of(v):
+        return type(v)
+
+    def assigned(x, n):
+        kind = type(n)
+        return x * 2 if kind is float else x * 3
+
+    steps = (
+        jit(assigned),
+        jit(lambda x, n: x * 2 if isinstance(0.5, type(n)) else x * 3),
+        jit(lambda x, n: x * (2 if kind_of(n) is float else 3)),
+        jit(lambda x, n: x * table.get(kind_of(n), 9.0)),
+        jit(lambda x, n: x * type(n)(3)),
+    )
+    return [step(one(), n) for step in steps for n in (2.5, 2, 2.5)]
+
+
+@case
+def negative_powers(jit):
+    step = jit(lambda x, n: x**n)
+
+    def tried(n):
+        try:
+            return step(tj.asarray(np.array([3], np.int32)), n)
+        except tj.errors.ArgumentError:
+            return "error"
+
+    return [tried(n) for n in (2, 3, -1, 2, -2, 0)]
+
+
+@case
+def lists_of_numbers(jit):
+    step = jit(lambda x, n: tj.asarray([n, 1, [2.0][0]]))
+    return [(f.dtype.name, f) for f in (step(one(), n) for n in (2.5, 3, 2.5))]
+
+
+@case
+def numpy_s_truths_and_floors(jit):
+    steps = jit(lambda x, n: x * ~(n > 1)), jit(lambda x, n: x * (math.floor(n) + math.ceil(n)))
+    return [step(one(), np.float32(n)) for step in steps for n in (2.5, 0.5, 2.5)]
 
 
 @case

@@ -60,15 +60,6 @@ class Sequence(list):
         return super().__iter__()
 
 
-class Table(dict):
-    """A dict that asks the clock when it is made empty, as trees do that make one again."""
-
-    def __init__(self, **items):
-        if not items:
-            time.time()
-        super().__init__(items)
-
-
 def clocked(x):
     time.time()
     return (x * x).sum()
@@ -111,9 +102,6 @@ BODIES = {
     "an operand": lambda x: tj.add(x, Operand()),
     "a number": lambda x: x * Loud(2.0),
     "a sequence": lambda x: tj.stack(Sequence([x, x])),
-    "a tree": lambda x: tj.tree.map(abs, Table(x=x))["x"] * 2,
-    "a tree in a tree": lambda x: tj.tree.map(abs, ({"a": [1, Table(x=x)]}, x))[1] * 2,
-    "parameters": lambda x: tj.grad(lambda p: (p["x"] * 2).sum())(Table(x=x))["x"],
     "probabilities": lambda x: tj.nn.cross_entropy(x, Operand()),
     "an axis of a function of ours": lambda x: tj.nn.softmax(x.reshape(1, 3), axis=Index()),
     "a factor": lambda x: tj.matmul(x, Operand()),

@@ -16,6 +16,7 @@ computed before the launch, so what follows it may be done twice; `started` tell
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,6 +24,7 @@ from tracejit import engine
 from tracejit.frontend import check
 from tracejit.frontend.arguments import Arguments
 from tracejit.frontend.bytecode import facts
+from tracejit.frontend.kinds import IDENTITY
 from tracejit.frontend.recording import Number, Window
 from tracejit.frontend.replay import Source, disjoint, release
 from tracejit.frontend.results import Results
@@ -142,11 +144,26 @@ def _check_distinct(
     held += [(type(s.holder), s.expression) for s in surroundings.slots.values() if type(s) is Whole]
     held += [(type(seen.value), seen.variable) for seen in surroundings.seen]
     everything = any(facts(code).compares for code in surroundings.executed)
+    if everything:
+        held += [(type(array), variable) for array, variable in arguments.handles.values()]
+        _check_functions(arguments, surroundings)
     apart = [v for kind, v in dict.fromkeys(held) if everything or kind in results.rebinds]
     bound = {line.partition(" = ")[0] for line in source.lines}
     apart = [v for v in apart if v in bound]
     if len(apart) > 1:
         source.require(f"len({{{', '.join(f'id({v})' for v in apart)}}}) == {len(apart)}")
+
+
+def _check_functions(arguments: Arguments, surroundings: Surroundings) -> None:
+    """An argument that is a function or class found by name must be so again; any other must not."""
+    source = arguments.source
+    named = {id(s.value) for s in surroundings.slots.values() if s.guarded and isinstance(s.value, IDENTITY)}
+    for variable, _path, value in arguments.objects:
+        if named and isinstance(value, types.FunctionType):
+            if id(value) in named:
+                source.require(f"{variable} is {source.constant(value)}")
+            else:
+                source.require(f"id({variable}) not in {source.constant(frozenset(named))}")
 
 
 def _bindings(trace: Trace, arguments: Arguments, results: Results) -> tuple[list[str], list[str], list[str]]:

@@ -13,6 +13,7 @@ body can only reach by name what its code names.
 import dis
 import functools
 import itertools
+import re
 import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -26,11 +27,14 @@ _MENTIONS = _VARIABLES | _GLOBAL_STORES | {"STORE_DEREF", "DELETE_DEREF"}
 _QUESTIONS = frozenset({"IS_OP", "COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR"})
 _STORES = {"STORE_ATTR", "DELETE_ATTR"}
 _ACCESSORS = frozenset({"getattr", "setattr", "delattr"})
-_DYNAMIC = frozenset({"vars", "dir", "__dict__", "attrgetter", "methodcaller", "__setattr__"})
+_DYNAMIC = frozenset(
+    {"vars", "dir", "__dict__", "__slots__", "attrgetter", "methodcaller", "__setattr__", "getmembers"}
+    | {"getattr_static"}
+)
 """Names by which code reads or writes attributes that it does not name; so do the accessors, if they are
 called with anything but a string.
 """
-_LISTS = frozenset({"vars", "dir", "__dict__"})
+_LISTS = frozenset({"vars", "dir", "__dict__", "getmembers"})
 _LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 
 
@@ -46,6 +50,7 @@ class Facts(NamedTuple):
                 name; (name, "") where something else is done with it.
     stores_items: whether ``x[...] = ...``, ``del x[...]`` or an in-place operator occurs.
     imports:    (level, module) of what is imported.
+    handed:     names of globals and attributes of which the value is taken, not only called.
     opened:     names from which attributes may be read whose names do not occur.
     lists:      whether it may be asked which attributes there are.
     dynamic:    whether attributes may be reached whose names do not occur.
@@ -60,6 +65,7 @@ class Facts(NamedTuple):
     written: frozenset[str]
     uses: frozenset[tuple[str, str]]
     imports: frozenset[tuple[int, str]]
+    handed: frozenset[str]
     opened: frozenset[str]
     lists: bool
     stores_items: bool
@@ -93,6 +99,7 @@ def facts(code: types.CodeType) -> Facts:
     written: set[str] = set()
     uses: set[tuple[str, str]] = set()
     imports: set[tuple[int, str]] = set()
+    handed: set[str] = set()
     opened: set[str] = set()
     items = dynamic = False
     for each in codes(code):
@@ -111,9 +118,13 @@ def facts(code: types.CodeType) -> Facts:
                 imports.add((constants[0], operand))
             elif name == "IMPORT_FROM":
                 attributes.add(operand)
+            elif name == "MATCH_CLASS":
+                attributes.add("__match_args__")
             if operand == "__dict__" and before is not None:
                 opened.add(before)
             is_attribute = name in _ATTRIBUTES
+            if (name in _VARIABLES or name == "LOAD_ATTR") and "NULL" not in instruction.argrepr:
+                handed.add(operand)
             if before is not None and name not in ("PRECALL", "CACHE"):
                 uses.add((before, operand if is_attribute else ""))
             if name in _GLOBAL_LOADS:
@@ -134,10 +145,12 @@ def facts(code: types.CodeType) -> Facts:
                 items = items or instruction.argrepr.endswith("=")
             before = operand if name in _LOADS else None
         strings.update(_strings(each.co_consts))
+    formats = " ".join(s for s in strings if "{" in s)  # "{0.rate}".format(...)
+    strings.update(re.findall(r"\.([^\W\d]\w*)", formats))
     names = attributes | {s for s in strings if s.isidentifier()}
     return Facts(
         frozenset(loaded), frozenset(names), frozenset(strings), frozenset(stored), frozenset(written),
-        frozenset(uses), frozenset(imports), frozenset(opened),
+        frozenset(uses), frozenset(imports), frozenset(handed), frozenset(opened),
         not _LISTS.isdisjoint(loaded | attributes), items,
         dynamic or not _DYNAMIC.isdisjoint(loaded | attributes), any(map(_compares_types, codes(code))),
         any(map(_compares, codes(code))),
@@ -163,16 +176,20 @@ def _accesses(found: tuple[dis.Instruction, ...]) -> Iterator[tuple[str, str | N
 
 
 def _compares_types(code: types.CodeType) -> bool:
-    """Whether a line of `code` names ``type`` and compares or looks something up."""
-    names: set[int | None] = set()
-    questions: set[int | None] = set()
-    for instruction in instructions(code):
-        line = instruction.positions.lineno if instruction.positions is not None else None
-        if instruction.opname in _GLOBAL_LOADS and instruction.argval == "type":
-            names.add(line)
-        elif instruction.opname in _QUESTIONS or instruction.argrepr == "[]":
-            questions.add(line)
-    return not names.isdisjoint(questions)
+    """Whether `code` does something with ``type(...)`` but ask for an attribute, or show it in a message.
+
+    The type of the first argument of a method is no number's.
+    """
+    found = [i for i in instructions(code) if i.opname not in ("PUSH_NULL", "CACHE", "PRECALL", "NOP")]
+    for index, each in enumerate(found):
+        if each.opname in _GLOBAL_LOADS and each.argval == "type":
+            loads = list(itertools.takewhile(lambda i: i.opname in _LOADS | _LOCAL_LOADS, found[index + 1 :]))
+            then = found[index + 1 + len(loads) :][:2]
+            is_call = len(loads) > 0 and len(then) == 2 and then[0].opname == "CALL" and then[0].argval == 1
+            is_own = len(loads) == 1 and loads[0].argval in ("self", "cls")
+            if not (is_call and (is_own or then[1].opname in _ATTRIBUTES)):
+                return True
+    return False
 
 
 def _compares(code: types.CodeType) -> bool:

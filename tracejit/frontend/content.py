@@ -212,7 +212,7 @@ def _fill_dict(base: Any, held: Any, content: dict[Any, Any]) -> None:
             base.pop(held, key, None)
     for key, value in content.items():
         base.__setitem__(held, key, value)
-    keys, wanted = [key for key in base.__iter__(held) if key in content], list(content)
+    keys, wanted = [key for key in list(base.__iter__(held)) if key in content], list(content)
     if keys != wanted or list(map(type, keys)) != list(map(type, wanted)):  # 1 and True are equal
         for key, value in content.items():
             both = (base.pop, held, key, None), (base.__setitem__, held, key, value)

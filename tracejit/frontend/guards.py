@@ -6,6 +6,7 @@ for another mode) costs nothing and may change.
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import types
 from collections.abc import Set
@@ -16,8 +17,9 @@ import numpy as np
 from tracejit.frontend.bytecode import facts, mention
 from tracejit.frontend.captured import LIMIT, read_part
 from tracejit.frontend.content import GONE, Attributes, content_of, is_plain, looks_up_plainly, same_items
-from tracejit.frontend.kinds import FUNCTIONS, IDENTITY, PLAIN, is_tree, trusted
+from tracejit.frontend.kinds import FUNCTIONS, IDENTITY, PLAIN, is_tree, runs_library_code
 from tracejit.frontend.ndarray import NDArray
+from tracejit.frontend.purity import REMEDY, impure
 from tracejit.frontend.replay import Source
 from tracejit.frontend.seen import QUIET, Seen, SeenClass, SeenFunction, SeenModule
 from tracejit.frontend.slots import Attribute, Cell, ClassItem, Global, Slot, Whole
@@ -66,8 +68,11 @@ class Guards:
             checked = set(map(id, found))
             left = [slot for slot in left if id(slot) not in checked]
             found = [slot for slot in left if self._found(slot)]
+        handed = {name for code in surroundings.executed for name in facts(code).handed}
         for holder, names, code in surroundings.shadows:
             missing = names & self._read(code)
+            for name in missing & handed & vars(builtins).keys():
+                self._refuse_impure(vars(builtins)[name], name)
             if missing:
                 self.source.require(f"{holder}.keys().isdisjoint({self.source.constant(frozenset(missing))})")
         self._check_quiet()
@@ -127,7 +132,9 @@ class Guards:
             return any(slot.key in self._read(code) for code in slot.codes)
         if not isinstance(slot, Attribute | ClassItem) or surroundings.dynamic or is_tree(slot.holder):
             return True
-        if trusted(type(slot.holder).__module__) and not isinstance(slot.holder, FUNCTIONS):
+        if runs_library_code(type(slot.holder)) and not isinstance(
+            slot.holder, (type, types.ModuleType, *FUNCTIONS)
+        ):
             return True
         if slot.key.startswith("__") and isinstance(slot.value, types.FunctionType):
             return slot.value.__code__ in surroundings.executed  # called by an operator, not by its name
@@ -147,6 +154,21 @@ class Guards:
             for slot in self.surroundings.slots.values()
             if isinstance(slot, Global) and type(slot.value) is bool and self._was_read(slot)
         ]
+
+    def _is_handed(self, slot: Slot) -> bool:
+        """Whether library code may call what a slot holds: nobody reports what C code calls."""
+        if type(slot) is Slot:
+            return not slot.codes
+        return any(slot.key in facts(code).handed for code in self.surroundings.executed)
+
+    def _refuse_impure(self, function: Any, path: str) -> None:
+        """Refuse a function that has effects and may have been called: had the body done so itself, it would
+        have been seen.
+        """
+        name = impure(function) if isinstance(function, types.BuiltinFunctionType) else None
+        if name is not None:
+            what = f"{path} is handed on: {name}() may have an effect or give another result on every call"
+            raise Refused(what, REMEDY, mention(self.surroundings.codes, path))
 
     def _line_of(self, slot: Slot) -> str | None:
         return mention(self.surroundings.codes, str(slot.key))
@@ -176,7 +198,10 @@ class Guards:
             self.bound.add(variable)
             expression = variable
         if isinstance(value, types.FunctionType) and value.__code__ in self.surroundings.executed:
-            source.require(f"{source.constant(value)}.__code__ is {source.constant(value.__code__)}")
+            holder = source.constant(value) if slot.guarded else expression
+            source.require(f"{holder}.__code__ is {source.constant(value.__code__)}")
+        if isinstance(value, types.BuiltinFunctionType) and self._is_handed(slot):
+            self._refuse_impure(value, slot.path)
         if not slot.guarded:
             return
         self.described[slot.path] = _describe(value)

@@ -33,6 +33,9 @@ from tracejit.frontend.storage import Storage
 from tracejit.frontend.tracer import PIECEWISE, Entry
 from tracejit.ir.graph import Graph
 
+GROWTH = 3
+"""How often a function is recorded again because it changed the keys or length of a container."""
+
 
 class CacheInfo(NamedTuple):
     """Counts of one traced function."""
@@ -59,6 +62,7 @@ class Jitted(Transparent):
         self._lock = threading.RLock()
         self._traces = 0
         self._dropped = 0
+        self._grown = 0  # calls that changed a container in a way that they may not do again
         self._replayed_before = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -69,7 +73,7 @@ class Jitted(Transparent):
             result = entry.replay(args, kwargs)
             if result is not MISS:
                 if result is PIECEWISE:
-                    return run_piecewise(self.__wrapped__, args, kwargs)
+                    return self._run_piecewise(entry, args, kwargs)
                 return result
         return self._record(args, kwargs, entries)
 
@@ -81,6 +85,20 @@ class Jitted(Transparent):
         if thread.trace is not None:
             return self.__wrapped__(*args, **kwargs)
         return run_piecewise(self.__wrapped__, args, kwargs)
+
+    def _run_piecewise(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the body; now and then, record it again: a flag that only some code reads may have changed."""
+        entry.pieces += 1
+        if entry.pieces < entry.patience:
+            return run_piecewise(self.__wrapped__, args, kwargs)
+        with self._lock:
+            self._entries = [e for e in self._entries if e is not entry]
+            known = set(map(id, self._entries))
+            result = self._record_now(args, kwargs)
+            for each in self._entries:
+                if id(each) not in known and each.patience > 1:
+                    each.patience = max(each.patience, 2 * entry.patience)
+        return result
 
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], known: list[Entry]) -> Any:
         """Record a call that none of the entries `known` can replay."""
@@ -101,8 +119,12 @@ class Jitted(Transparent):
         self._traces += 1
         for storage in recorded.aliased:
             self._whole.add(storage)
-        if recorded.entry is not None:
-            self._add(recorded.entry)
+        entry = recorded.entry
+        if entry is not None:
+            if recorded.grown and self._grown < GROWTH:  # state that is made when it is first needed, say
+                self._grown += 1
+                entry.patience = 1
+            self._add(entry)
         return recorded.result
 
     def _add(self, entry: Entry) -> None:
@@ -111,9 +133,13 @@ class Jitted(Transparent):
             self._retraces = [*self._retraces[-99:], retrace]
             if config.explain:
                 explain.announce(self.__name__, retrace)
-        entries = [entry, *self._entries]
+        replayable = [e for e in self._entries if e.schedule is not None]
+        others = [e for e in self._entries if e.schedule is None]  # these know less of their calls
+        entries = (
+            [entry, *replayable, *others] if entry.schedule is not None else [*replayable, entry, *others]
+        )
         while len(entries) > max(config.signatures, 1):
-            oldest = min(entries[1:], key=lambda e: e.used)
+            oldest = min((e for e in entries if e is not entry), key=lambda e: e.used)
             entries.remove(oldest)
             self._replayed_before += oldest.replays
             self._dropped += 1

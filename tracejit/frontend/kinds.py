@@ -70,10 +70,10 @@ class Transparent:
     """A callable of this package that runs the function `__wrapped__`, whose surroundings count."""
 
 
-FUNCTIONS = (types.FunctionType, Transparent)
+FUNCTIONS = (types.FunctionType, functools.partial, functools._lru_cache_wrapper, Transparent)
 """Functions to which somebody may have given attributes."""
 
-IDENTITY = (*FUNCTIONS, types.ModuleType, type, functools._lru_cache_wrapper, *FIXED)
+IDENTITY = (types.FunctionType, functools._lru_cache_wrapper, Transparent, types.ModuleType, type, *FIXED)
 """Values of which a replay checks that they are the very same objects."""
 
 
@@ -107,6 +107,16 @@ def is_python_class(cls: type) -> bool:
     """Whether all the behaviour of `cls` is written in Python (so that it is seen) or well known."""
     return all(
         base in _BASES or not any(isinstance(v, _C_METHODS) for v in vars(base).values())
+        for base in cls.__mro__
+    )
+
+
+def runs_library_code(cls: type) -> bool:
+    """Whether methods of Python's library, NumPy or this package may read attributes of such objects."""
+    return any(
+        trusted(base.__module__)
+        and (base not in _BASES or base is types.SimpleNamespace)
+        and base.__module__ not in ("abc", "typing", "enum")
         for base in cls.__mro__
     )
 

@@ -15,8 +15,10 @@ The proxy subclasses no number, because C code would read a subclass's C value a
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -134,10 +136,10 @@ class NumberProxy:
         return int(self._look())
 
     def __floor__(self) -> int:
-        return self._look().__floor__()
+        return math.floor(self._look())
 
     def __ceil__(self) -> int:
-        return self._look().__ceil__()
+        return math.ceil(self._look())
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -205,6 +207,17 @@ def _knows_no_proxy(value: Any) -> bool:
     return isinstance(value, (int, float, complex)) and not isinstance(value, NumberProxy)
 
 
+@contextmanager
+def looked_at(*operands: Any) -> Iterator[None]:
+    """Where the computation inside is an error, its operands have been looked at: the body may go on."""
+    try:
+        yield
+    except Exception:
+        for operand in operands:
+            plain(operand)
+        raise
+
+
 def _binary(symbol: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
     form = f"({{}} {symbol} {{}})"
 
@@ -215,7 +228,9 @@ def _binary(symbol: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]
         if known is None:
             return function(self._look(), other) if _knows_no_proxy(other) else NotImplemented
         value, source = known
-        return self._numbers.compute(form, function(self._value, value), self._source, source)
+        with looked_at(self, other):
+            result = function(self._value, value)
+        return self._numbers.compute(form, result, self._source, source)
 
     def backward(self: NumberProxy, other: Any) -> Any:
         if self._numbers.closed:
@@ -224,7 +239,9 @@ def _binary(symbol: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]
         if known is None:
             return function(other, self._look()) if _knows_no_proxy(other) else NotImplemented
         value, source = known
-        return self._numbers.compute(form, function(value, self._value), source, self._source)
+        with looked_at(self, other):
+            result = function(value, self._value)
+        return self._numbers.compute(form, result, source, self._source)
 
     return forward, backward
 
@@ -248,8 +265,8 @@ def _comparison(symbol: str, function: Callable[[Any, Any], Any]) -> Any:
         if known is None:
             return function(self._look(), other) if _knows_no_proxy(other) else NotImplemented
         value, source = known
-        truth = bool(function(self._value, value))
-        self._numbers.look(truth, form, self._source, source)
+        truth = function(self._value, value)  # NumPy's for NumPy's numbers: ``~`` has another meaning there
+        self._numbers.look(bool(truth), form if truth is bool(truth) else f"bool{form}", self._source, source)
         return truth
 
     return compare
@@ -257,7 +274,9 @@ def _comparison(symbol: str, function: Callable[[Any, Any], Any]) -> Any:
 
 def _unary(form: str, function: Callable[[Any], Any]) -> Any:
     def apply(self: NumberProxy) -> Any:
-        return self._numbers.compute(form, function(self._value), self._source)
+        with looked_at(self):
+            result = function(self._value)
+        return self._numbers.compute(form, result, self._source)
 
     return apply
 

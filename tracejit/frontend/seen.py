@@ -18,8 +18,9 @@ from tracejit.frontend import kinds
 from tracejit.frontend.content import GONE, Attributes, is_found_plainly
 from tracejit.frontend.kinds import IDENTITY, PLAIN, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
+from tracejit.frontend.purity import impure
 from tracejit.frontend.replay import Source
-from tracejit.frontend.slots import Attribute, ClassItem, Slot
+from tracejit.frontend.slots import Attribute, ClassItem, OfClass, Slot
 
 if TYPE_CHECKING:
     from tracejit.frontend.visiting import Visitor
@@ -92,6 +93,9 @@ class Seen:
 class SeenFunction(Seen):
     """A function: somebody may have given it attributes (``step.calls += 1``)."""
 
+    def _is_open(self, visitor: Visitor) -> bool:
+        return visitor.dynamic
+
     def namespace(self) -> Any:
         return Attributes(self.value).namespace()
 
@@ -107,7 +111,10 @@ class SeenFunction(Seen):
 
 
 class SeenModule(Seen):
-    """A module; of Python's library, only data counts."""
+    """A module; of Python's library, only data counts, and functions that have effects."""
+
+    def _implied(self) -> AbstractSet[str]:
+        return {"__getattr__"} & vars(self.value).keys()
 
     def _is_open(self, visitor: Visitor) -> bool:
         is_opened = visitor.dynamic and self.path.rpartition(".")[2] in visitor.opened
@@ -120,8 +127,10 @@ class SeenModule(Seen):
             self.absent |= names - namespace.keys()
         for name in sorted(names & namespace.keys()):
             found = namespace[name]
-            is_data = module in sys.stdlib_module_names and isinstance(found, (*PLAIN, dict, list, set))
-            if is_users or is_data or (module == "tracejit" and name == "optim"):
+            is_library = module in sys.stdlib_module_names
+            is_data = is_library and isinstance(found, (*PLAIN, dict, list, set))
+            has_effect = is_library and isinstance(found, types.BuiltinFunctionType) and impure(found)
+            if is_users or is_data or has_effect or (module == "tracejit" and name == "optim"):
                 _visit(self, name, found, visitor)
 
 
@@ -142,14 +151,21 @@ class SeenObject(Seen):
         return f"{source.inside(Attributes, self.variable)}[{name!r}]"
 
     def _is_open(self, visitor: Visitor) -> bool:
-        return visitor.dynamic or trusted(type(self.value).__module__)
+        return visitor.dynamic or kinds.runs_library_code(type(self.value))
+
+    def listed(self) -> Any:
+        return set(Attributes(self.value).names())
 
     def _find(self, names: set[str], visitor: Visitor) -> None:
         cls, held = type(self.value), Attributes(self.value)
         is_closed = trusted(cls.__module__) and not kinds.is_record(cls)
         for name in sorted(names):
             found = held.get(name)
-            if found is GONE and held.is_slot(name):
+            if name == "__class__":
+                if name in visitor.stored:
+                    expression = f"{self.variable}.__class__"
+                    visitor.visit(OfClass(self.value, name, expression, f"{self.path}.__class__", cls))
+            elif found is GONE and held.is_slot(name):
                 expression = self.expression(name, visitor.source)
                 empty = Attribute(self.value, name, expression, f"{self.path}.{name}", GONE)
                 visitor.slots.setdefault(expression, empty)
@@ -194,6 +210,10 @@ class SeenClass(Seen):
             method = inspect.getattr_static(self.value, name, None)
             if isinstance(method, types.FunctionType):
                 visitor.peek(method)
+        if "__match_args__" in names:
+            fields = set(inspect.getattr_static(self.value, "__match_args__", ()))
+            visitor.names |= fields
+            visitor.getters |= fields
         if visitor.climbs or visitor.dynamic:
             for base in bases[1:]:
                 visitor.visit_class(base)

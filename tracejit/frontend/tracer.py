@@ -78,6 +78,8 @@ class Entry:
     text: str = ""
     replays: int = 0
     used: int = 0  # when it served last
+    pieces: int = 0  # how many calls ran piecewise
+    patience: int = 8  # how many may, before one is recorded again: the reason may be gone
     timing: Timing | None = None
 
 
@@ -88,6 +90,7 @@ class Recorded(NamedTuple):
     result: Any
     entry: Entry | None
     aliased: Set[Storage] = frozenset()
+    grown: bool = False  # the body changed a container in a way that it may not do again
 
 
 @collector.at_rest()
@@ -152,6 +155,7 @@ class _Call:
         self.changes: list[tuple[Slot, Any]] | None = None
         self.done = Results(self.arguments)  # what was applied
         self.launched = False
+        self.grown = False
         self.compiled = True
 
     def run_body(self) -> Any:
@@ -166,9 +170,11 @@ class _Call:
             finally:
                 thread.trace = None
             self._take_back()
-        except BaseException:
+        except BaseException as error:
             self._take_back()
             self._break_off()
+            if isinstance(error, Exception):
+                Results(self.arguments).settle(error)  # whoever gets it knows no stand-ins
             raise
         return result
 
@@ -227,7 +233,8 @@ class _Call:
     def finish_piecewise(self, result: Any) -> Recorded:
         trace = self.trace
         self._compute_pieces()
-        return Recorded(self.done.settle(result), None if trace.transient else self._piecewise_entry())
+        entry = None if trace.transient else self._piecewise_entry()
+        return Recorded(self.done.settle(result), entry, grown=self.grown)
 
     def _piecewise_entry(self) -> Entry:
         """An entry for calls that take the branches that this one took while it was recorded."""
@@ -370,7 +377,9 @@ class _Call:
             if isinstance(slot, Whole):
                 for leaf in trees.leaves(now):
                     if isinstance(leaf, NDArray) and leaf._storage.pending is not None:
+                        self.grown = True
                         raise Unreplayable(f"an array made at {leaf._storage.made_at} is kept in {slot.path}")
+                self.grown = True
                 raise Unreplayable(f"the body changes the keys, length or content of {slot.path}")
             if not self.surroundings.is_ours(slot):
                 raise Unreplayable(f"{slot.path} changed while the body was recorded")

@@ -13,14 +13,13 @@ A leaf's path is written as one would in Python: ``params['w1']``, ``state.veloc
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from tracejit.errors import ArgumentError
-from tracejit.frontend.content import Attributes, content_of, factory_of, fill
+from tracejit.frontend.content import Attributes, base_of, content_of, factory_of, fill
 from tracejit.frontend.unwatched import unwatched
 
 
@@ -100,7 +99,7 @@ def build(kind: type, keys: Sequence[Any], children: Sequence[Any], factory: Any
     if kind is type(None):
         return None
     if issubclass(kind, dict):
-        mapping: Any = kind()
+        mapping: Any = base_of(kind).__new__(kind)  # a user's `__init__` may need arguments
         if factory is not None:
             mapping.default_factory = factory
         fill(mapping, dict(zip(keys, children, strict=True)))
@@ -120,8 +119,10 @@ def rebuilt(tree: Any, kind: type, keys: Sequence[Any], children: Sequence[Any])
     """A container like `tree`, of `kind`, with these children."""
     if not issubclass(kind, dict) or kind is dict:
         return build(kind, keys, children)
-    again = copy.copy(tree)  # keeps what else a subclass holds, such as a default factory
-    fill(again, dict(zip(keys, children, strict=True)))
+    again = build(kind, keys, children, factory_of(tree))
+    held, given = Attributes(again), Attributes(tree)
+    for name in given.names():
+        held[name] = given[name]
     return again
 
 

@@ -272,10 +272,12 @@ class Visitor:
         self._part(slot, slot.value.__func__, ".__func__", "")
 
     def _partial(self, slot: Slot) -> None:
+        self.seen.append(SeenFunction(slot.value, self._bind(slot), slot.path))
         for part in ("func", "args", "keywords"):
             self._part(slot, getattr(slot.value, part), f".{part}")
 
     def _wrapped(self, slot: Slot) -> None:
+        self.seen.append(SeenFunction(slot.value, self._bind(slot), slot.path))
         if isinstance(slot.value, functools._lru_cache_wrapper):
             self.cached.add(getattr(slot.value.__wrapped__, "__code__", None))
             self.caches.append(slot.value)
@@ -287,8 +289,6 @@ class Visitor:
             for kept in results:
                 constant = self.source.constant(kept)
                 self.visit(Slot(None, "kept", constant, f"{slot.path}()", kept, guarded=False))
-        else:
-            self.seen.append(SeenFunction(slot.value, self._bind(slot), slot.path))
         self._part(slot, slot.value.__wrapped__, ".__wrapped__", "")
 
     def _module(self, slot: Slot) -> None:
@@ -348,6 +348,14 @@ class Visitor:
         if not is_plain_class and (not trusted(type(value).__module__) or hasattr(value, "__dict__")):
             self._object(slot)
 
+    def _ndarray(self, slot: Slot) -> None:
+        self._bind(slot)
+        if slot.value.dtype.hasobject:
+            what = f"{slot.path} is a NumPy array of objects, which a replay cannot check"
+            slot.refusal = what, "use it outside and pass the result as an argument"
+        elif has_attributes(slot.value):
+            self._object(slot)
+
     def _keys(self, slot: Slot, keys: list[Any], whole: bool) -> None:
         """Visit keys that are objects: they may hold something. Whoever has one as an argument finds it."""
         for index, key in enumerate(keys):
@@ -369,7 +377,7 @@ class Visitor:
         (types.ModuleType, _module),
         (type, _class),
         ((dict, list, tuple, set, frozenset, collections.deque), _container),
-        (np.ndarray, _bind),
+        (np.ndarray, _ndarray),
         ((functools._lru_cache_wrapper, kinds.Transparent), _wrapped),
     ]
 

@@ -40,60 +40,10 @@ from tracejit.frontend import random
 from tracejit.frontend.content import content_of
 from tracejit.frontend.kinds import FIXED, PLAIN, trusted
 from tracejit.frontend.number import NumberProxy
+from tracejit.frontend.purity import REMEDY, impure, impure_library
 from tracejit.frontend.surroundings import Surroundings
 from tracejit.frontend.trace import Restart, Trace
 
-
-def _names(*lines: str) -> frozenset[str]:
-    """The words of some lines."""
-    return frozenset(" ".join(lines).split())
-
-
-PURE_BUILTINS = _names(
-    "abs all any ascii bin callable chr delattr dir divmod format getattr hasattr hash hex isinstance",
-    "issubclass iter len locals max min oct ord pow repr round setattr sorted sum __build_class__ __import__",
-)
-PURE_MODULES = _names(
-    "math cmath operator _operator _functools functools itertools _collections _abc _struct copy _copy _sre",
-    "unicodedata zlib _bisect _heapq numpy _typing gc",
-)
-PURE_LIBRARY = _names(
-    "abc ast bisect collections contextlib copy copyreg dataclasses decimal dis enum fractions functools",
-    "heapq inspect itertools keyword math numbers numpy operator re reprlib statistics",
-    "string textwrap tracejit types typing weakref _collections_abc _weakrefset numba scipy llvmlite",
-)
-"""Modules (also of other packages) whose functions, if written in Python, have no effects."""
-EFFECTS = (
-    *("numpy.random", "numpy.lib._npyio_impl", "numpy.lib.npyio", "numpy._core.memmap"),
-    *("scipy.stats", "scipy.io", "scipy.datasets"),
-)
-"""Modules of packages otherwise known to be pure: they draw random numbers, or read files."""
-READS = frozenset({"fromfile", "NormalDist.samples"})
-"""Functions of pure modules that do so, too."""
-PURE_TYPES: tuple[type, ...] = (
-    *(
-        dict,
-        list,
-        tuple,
-        str,
-        bytes,
-        bytearray,
-        int,
-        float,
-        complex,
-        bool,
-        set,
-        frozenset,
-        range,
-        slice,
-        type,
-    ),
-    *(type({}.keys()), type({}.values()), type({}.items()), types.MappingProxyType, types.FunctionType),
-    *(types.CodeType, types.MethodType, BaseException, type(None), property, types.CellType),
-    types.GenericAlias,
-)
-PURE_OWNERS = frozenset({"numpy", "collections", "re", "decimal", "fractions", "datetime"})
-_CHANGING = _names("__next__ send throw now today utcnow fromtimestamp tofile dump __enter__ __exit__")
 NO_ARRAY_WORK = {
     engine.push.__code__: "tj.engine.push",
     engine.wait_all.__code__: "tj.wait_all",
@@ -124,53 +74,6 @@ class _Whose(dict[Any, int]):
 
 
 WHOSE = _Whose()
-
-REMEDY = "call it outside, pass its result as an argument, or wrap it in tj.callback or tj.pure"
-
-
-def impure(function: Any) -> str | None:
-    """The name of a C function that may have effects or a changing result; None for a pure one."""
-    owner = getattr(function, "__self__", None)
-    name = getattr(function, "__name__", str(function))
-    if isinstance(owner, types.ModuleType) or owner is None:
-        module = owner.__name__ if owner is not None else getattr(function, "__module__", None) or ""
-        if module == "builtins":
-            return None if name in PURE_BUILTINS else name
-        root = module.partition(".")[0]
-        is_pure = root in PURE_MODULES and not module.startswith("numpy.random")
-        if (module in PURE_MODULES or is_pure) and name not in READS:
-            return None
-        kind = getattr(function, "__objclass__", None)
-        if kind is None:
-            return f"{module}.{name}" if module else name
-    else:
-        kind = owner if isinstance(owner, type) else type(owner)
-    if name not in _CHANGING and (
-        kind is object
-        or issubclass(kind, PURE_TYPES)
-        or (name.startswith("__") and not trusted(kind.__module__))
-        or (
-            kind.__module__.partition(".")[0] in PURE_OWNERS
-            and not kind.__module__.startswith("numpy.random")
-        )
-    ):
-        return None
-    return f"{kind.__module__}.{kind.__name__}.{name}".replace("builtins.", "")
-
-
-def _impure_library(frame: Any) -> str | None:
-    """The name of a library function written in Python that is not known to be pure."""
-    code, module = frame.f_code, frame.f_globals.get("__name__") or ""
-    if code in NO_ARRAY_WORK:
-        return NO_ARRAY_WORK[code]
-    is_known = module.partition(".")[0] in PURE_LIBRARY and not module.startswith(EFFECTS)
-    if not is_known or code.co_qualname in READS:
-        return f"{module}.{code.co_qualname}"
-    if module == "collections.abc" and code.co_argcount:  # what a mapping does is up to its class
-        kind = type(frame.f_locals.get(code.co_varnames[0]))
-        if trusted(kind.__module__) and kind.__module__.partition(".")[0] not in PURE_LIBRARY | {"builtins"}:
-            return f"{kind.__module__}.{kind.__qualname__}.{code.co_name}"
-    return None
 
 
 class Watcher:
@@ -304,7 +207,7 @@ class Watcher:
                 if code.co_name == "_find_and_load":
                     self.later("the body loads a module")
                     return
-                self._give_up(_impure_library(frame), caller)
+                self._give_up(NO_ARRAY_WORK.get(code) or impure_library(frame), caller)
                 surroundings.touched.update(id(x) for x in _given(frame) if isinstance(x, CONTAINERS))
             return
         known = surroundings.enter(code, frame.f_globals)

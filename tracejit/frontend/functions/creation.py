@@ -82,7 +82,10 @@ def _gather(obj: Any) -> Any:
     if hasattr(obj, "__dlpack__"):
         return dispatch.as_array("asarray", obj)
     if isinstance(obj, list | tuple) and _holds_recorded(obj):
-        return _stack([_gather(item) for item in obj])
+        items = [_gather(item) for item in obj]
+        if not _holds_arrays(obj) and any(item.dtype.kind == "f" for item in items):
+            items = [dispatch.cast(item, FLOAT32) for item in items]
+        return _stack(items)
     try:
         array = np.asarray(obj)
     except ValueError as error:
@@ -97,6 +100,13 @@ def _holds_recorded(obj: Any) -> bool:
     if isinstance(obj, list | tuple):
         return any(map(_holds_recorded, obj))
     return isinstance(obj, ArrayCore) or type(obj) is NumberProxy
+
+
+def _holds_arrays(obj: Any) -> bool:
+    """Whether nested lists hold anything but Python's numbers."""
+    if isinstance(obj, list | tuple):
+        return any(map(_holds_arrays, obj))
+    return isinstance(obj, ArrayCore | np.ndarray | np.generic)
 
 
 def _holds_numpy(obj: Any) -> bool:

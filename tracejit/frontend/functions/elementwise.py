@@ -82,7 +82,8 @@ def pow(x1: Any, x2: Any, /) -> NDArray:
     """
     if type(x2) is int and x2 == 2 and isinstance(x1, ArrayCore) and x1.dtype.kind != "b":
         return dispatch.apply(square_op, x1)
-    if type(x2) is int and x2 < 0 and isinstance(x1, ArrayCore) and x1.dtype.kind in "biu":
+    is_whole = isinstance(x2, int) and not isinstance(x2, bool)
+    if is_whole and isinstance(x1, ArrayCore) and x1.dtype.kind in "biu" and x2 < 0:
         raise locate(
             ArgumentError(
                 f"pow: integers to the negative power {x2} are no integers; cast the base to a float first"
