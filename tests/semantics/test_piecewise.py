@@ -584,3 +584,63 @@ def test_nobody_looks_for_garbage_while_a_call_is_recorded_and_launched():
     step(tj.ones(2), True)
     assert seen == [False, False, True]  # a piecewise body may run for long
     assert gc.isenabled()
+
+
+def test_state_that_the_first_call_makes_is_replayed_afterwards():
+    class Adam:
+        def __init__(self):
+            self.state = {}
+
+        def step(self, params, g):
+            for name in params:
+                if name not in self.state:
+                    self.state[name] = {"t": 0, "m": tj.zeros(1)}
+                st = self.state[name]
+                st["t"] += 1
+                st["m"] = st["m"] * 0.9 + g
+                params[name] -= st["m"] / st["t"]
+
+    found = []
+    for wrap in (lambda f: f, tj.jit):
+        optimizer, params = Adam(), {"a": tj.ones(1)}
+        step = wrap(optimizer.step)
+        found.append([(step(params, tj.ones(1)), params["a"].tolist()) for _ in range(6)])
+    assert found[0] == found[1]
+    assert step.cache_info()[:2] == (2, 4)
+
+
+def test_calls_that_log_now_and_then_leave_the_others_replayed():
+    class Trainer:
+        def __init__(self):
+            self.t = 0
+
+        def step(self, x):
+            self.t += 1
+            if self.t % 10 == 0:
+                time.time()
+            return x * self.t
+
+    trainer = Trainer()
+    step = tj.jit(trainer.step)
+    assert [step(tj.ones(1)).tolist()[0] for _ in range(100)] == list(range(1, 101))
+    assert step.cache_info().replays > 80
+
+
+def test_a_function_that_need_not_run_piecewise_any_more_is_recorded_again():
+    class Config:
+        verbose = True
+
+    config = Config()
+
+    @tj.jit
+    def step(x):
+        if config.verbose:
+            time.time()
+        return x * 2
+
+    for _ in range(3):
+        step(tj.ones(1))
+    config.verbose = False
+    for _ in range(20):
+        assert step(tj.ones(1)).tolist() == [2]
+    assert step.cache_info().replays >= 12

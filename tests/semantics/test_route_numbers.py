@@ -1,0 +1,109 @@
+"""Numbers in a body that looks at them in unusual ways."""
+
+import math
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tests.semantics.cases import Cases, Thing, one
+
+CASES = Cases()
+
+
+@CASES.add
+def errors_of_arithmetic(jit):
+    def inverse(x, n):
+        try:
+            r = 1.0 / n
+        except ZeroDivisionError:
+            r = 7.0
+        return x * r
+
+    def shifted(x, n):
+        try:
+            return x * (1 << n)
+        except (ValueError, TypeError):
+            return x * -1
+
+    held = Thing(n=3)
+
+    def counted(x, n):
+        held.n -= 1
+        try:
+            return x * (10 % held.n)
+        except ZeroDivisionError:
+            return x * 100
+
+    steps = jit(inverse), jit(shifted), jit(counted)
+    return [step(one(), n) for step in steps for n in (0.0, 2.0, 4, -1, 0, 3)]
+
+
+@CASES.add
+def types_of_numbers(jit):
+    table = {float: 2.0, int: 5.0}
+
+    def kind_of(v):
+        return type(v)
+
+    def assigned(x, n):
+        kind = type(n)
+        return x * 2 if kind is float else x * 3
+
+    steps = (
+        jit(assigned),
+        jit(lambda x, n: x * 2 if isinstance(0.5, type(n)) else x * 3),
+        jit(lambda x, n: x * (2 if kind_of(n) is float else 3)),
+        jit(lambda x, n: x * table.get(kind_of(n), 9.0)),
+        jit(lambda x, n: x * type(n)(3)),
+    )
+    return [step(one(), n) for step in steps for n in (2.5, 2, 2.5)]
+
+
+@CASES.add
+def negative_powers(jit):
+    step = jit(lambda x, n: x**n)
+
+    def tried(n):
+        try:
+            return step(tj.asarray(np.array([3], np.int32)), n)
+        except tj.errors.ArgumentError:
+            return "error"
+
+    return [tried(n) for n in (2, 3, -1, 2, -2, 0)]
+
+
+@CASES.add
+def lists_of_numbers(jit):
+    step = jit(lambda x, n: tj.asarray([n, 1, [2.0][0]]))
+    return [(f.dtype.name, f) for f in (step(one(), n) for n in (2.5, 3, 2.5))]
+
+
+@CASES.add
+def numpy_s_truths_and_floors(jit):
+    steps = jit(lambda x, n: x * ~(n > 1)), jit(lambda x, n: x * (math.floor(n) + math.ceil(n)))
+    return [step(one(), np.float32(n)) for step in steps for n in (2.5, 0.5, 2.5)]
+
+
+@CASES.add
+def numpy_s_numbers(jit):
+    step = jit(lambda x, n: x * float(n**2))
+    return [step(one(), kind(n)) for kind in (np.float32, np.int8, np.float64) for n in (2, 3, 2)]
+
+
+@CASES.add
+def complex_numbers(jit):
+    asked = jit(lambda x, n: x * (5 if n == (2 + 0j) else 3))
+    times = jit(lambda x, n: x * (n * 1j + 1j * n + 2).imag)
+    return [f(one(), n) for f in (asked, times) for n in (2, 3, 2, 2.0)]
+
+
+@CASES.add
+def powers_with_a_modulus(jit):
+    step = jit(lambda x, n: x * pow(n, 3, 5))
+    return [step(one(), n) for n in (2, 3, 2)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_traced_function_does_what_the_function_does(name):
+    CASES.check(name)
