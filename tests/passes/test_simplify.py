@@ -258,3 +258,11 @@ def test_a_product_of_nothing_is_zeros(shapes):
     case = Case(shape=shapes[0])
     y = case.b.input(ArrayType(shapes[1], F4))
     assert case.result(case.b.emit(ops.matmul, case.x, y)) == ["full"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "left"), [("float32", ["abs"]), ("int8", ["abs"]), ("uint8", ["negative", "abs"])]
+)
+def test_the_absolute_value_of_a_negative(dtype, left):
+    case = Case(dtype)
+    assert case.result(case.b.emit(ops.abs, case.b.emit(ops.negative, case.x))) == left

@@ -644,3 +644,37 @@ def test_a_function_that_need_not_run_piecewise_any_more_is_recorded_again():
     for _ in range(20):
         assert step(tj.ones(1)).tolist() == [2]
     assert step.cache_info().replays >= 12
+
+
+def test_a_strict_function_raises_though_its_body_catches_the_error():
+    @tj.jit(strict=True)
+    def step(x):
+        try:
+            s = float(x.sum())
+        except Exception:
+            s = -1.0
+        return x * s
+
+    for _ in range(2):
+        with pytest.raises(tj.errors.ReplayError, match="looks at the value"):
+            step(tj.ones(1))
+
+
+def test_library_calls_that_cost_nothing():
+    class Failure(ValueError):
+        pass
+
+    class Worker(threading.Thread):
+        scale = 2.0
+
+    held, worker = Failure("no"), Worker()
+    held.k = 2.0
+    for body in (
+        lambda x: x * len(list(itertools.chain.from_iterable([[1], [2]]))),
+        lambda x: x * vars(held)["k"],
+        lambda x: x * held.k,
+        lambda x: x * worker.scale,
+    ):
+        step = tj.jit(body)
+        assert step(tj.ones(1)).tolist() == step(tj.ones(1)).tolist() == [2]
+        assert step.cache_info().replays == 1, step.explain()

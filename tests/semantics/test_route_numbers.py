@@ -1,6 +1,9 @@
 """Numbers in a body that looks at them in unusual ways."""
 
+import datetime
+import decimal
 import math
+import statistics
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ import tracejit as tj
 from tests.semantics.cases import Cases, Thing, one
 
 CASES = Cases()
+ALIAS = type
 
 
 @CASES.add
@@ -58,6 +62,49 @@ def types_of_numbers(jit):
         jit(lambda x, n: x * type(n)(3)),
     )
     return [step(one(), n) for step in steps for n in (2.5, 2, 2.5)]
+
+
+@CASES.add
+def names_of_types_of_numbers(jit):
+    class Visitor:
+        def visit(self, v):
+            return getattr(self, "visit_" + type(v).__name__, self.other)(v)
+
+        def visit_int(self, v):
+            return v * 10
+
+        def other(self, v):
+            return 0
+
+    visitor = Visitor()
+    steps = jit(lambda x, v: x * visitor.visit(v)), jit(lambda x, v: x * (1 if ALIAS(v) is int else 5))
+    messages = jit(lambda x, v: x * 2 if v < 5 else x * len(type(v).__name__))
+    return [step(one(), v) for step in (*steps, messages) for v in (1, 2, 2.5, 7, 7.5)]
+
+
+@CASES.add
+def types_asked_for_by_code_that_catches_everything(jit):
+    def helper(n):
+        return 1 if type(n) is int else 2
+
+    @jit
+    def step(x, n):
+        try:
+            r = helper(n)
+        except BaseException:
+            r = 100
+        return x * r
+
+    return [step(one(), n) for n in (1, 2.5, 1)]
+
+
+@CASES.add
+def libraries_that_take_no_stand_ins(jit):
+    mean = jit(lambda x, ns: (x, statistics.mean(ns)))
+    delta = jit(lambda x, n: x * datetime.timedelta(seconds=n).total_seconds())
+    exact = jit(lambda x, n: x * float(decimal.Decimal(n)))
+    found = [mean(one(), [1.0, n, 4.0]) for n in (2.0, 3.0)]
+    return found, [step(one(), n) for step in (delta, exact) for n in (2, 3)]
 
 
 @CASES.add

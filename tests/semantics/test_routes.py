@@ -454,6 +454,36 @@ def modules_that_find_names_themselves(jit):
 
 
 @CASES.add
+def names_that_the_body_computes(jit):
+    held, other, totals = Thing(), Thing(), {"a": 0, "b": 0}
+
+    @jit
+    def put(x, kw):
+        for k, v in kw.items():
+            setattr(held, k, v)
+        return x
+
+    @jit
+    def put_all(x, kw):
+        other.__dict__.update(kw)
+        return x
+
+    @jit
+    def add(x, v):
+        for k in totals:
+            totals[k] += v
+        return x
+
+    found = []
+    for i in range(3):
+        put(one(), {"z": i, "a": 1.5})
+        put_all(one(), {"z": i})
+        add(one(), i)
+        found += [dict(vars(held)), dict(vars(other)), dict(totals)]
+    return found
+
+
+@CASES.add
 def classes_that_the_body_assigns(jit):
     class Fresh:
         k = 2.0

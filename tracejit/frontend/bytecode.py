@@ -175,10 +175,9 @@ def _accesses(found: tuple[dis.Instruction, ...]) -> Iterator[tuple[str, str | N
         yield each.argval, rest[0].argval if is_name else None, [i.argval for i in operands]
 
 
-def _compares_types(code: types.CodeType) -> bool:
-    """Whether `code` does something with ``type(...)`` but ask for an attribute, or show it in a message.
-
-    The type of the first argument of a method is no number's.
+def _types(code: types.CodeType) -> Iterator[tuple[dis.Instruction, bool, bool]]:
+    """Every load of ``type``; whether it is called and only an attribute of the result is looked up; whether
+    it is the type of a method's own object, which is no number.
     """
     found = [i for i in instructions(code) if i.opname not in ("PUSH_NULL", "CACHE", "PRECALL", "NOP")]
     for index, each in enumerate(found):
@@ -186,10 +185,23 @@ def _compares_types(code: types.CodeType) -> bool:
             loads = list(itertools.takewhile(lambda i: i.opname in _LOADS | _LOCAL_LOADS, found[index + 1 :]))
             then = found[index + 1 + len(loads) :][:2]
             is_call = len(loads) > 0 and len(then) == 2 and then[0].opname == "CALL" and then[0].argval == 1
-            is_own = len(loads) == 1 and loads[0].argval in ("self", "cls")
-            if not (is_call and (is_own or then[1].opname in _ATTRIBUTES)):
-                return True
-    return False
+            is_own = is_call and len(loads) == 1 and loads[0].argval in ("self", "cls")
+            yield each, is_call and then[1].opname in _ATTRIBUTES, is_own
+
+
+def _compares_types(code: types.CodeType) -> bool:
+    """Whether `code` does something with ``type(...)`` but look up an attribute, as messages do."""
+    return any(not (is_named or is_own) for _, is_named, is_own in _types(code))
+
+
+@functools.lru_cache(maxsize=4096)
+def type_names(code: types.CodeType) -> frozenset[int]:
+    """Lines where `code` looks up an attribute of ``type(...)``: its name, say."""
+    return frozenset(
+        each.positions.lineno or 0
+        for each, is_named, is_own in _types(code)
+        if is_named and not is_own and each.positions is not None
+    )
 
 
 def _compares(code: types.CodeType) -> bool:

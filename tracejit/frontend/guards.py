@@ -17,9 +17,9 @@ import numpy as np
 from tracejit.frontend.bytecode import facts, mention
 from tracejit.frontend.captured import LIMIT, read_part
 from tracejit.frontend.content import GONE, Attributes, content_of, is_plain, looks_up_plainly, same_items
-from tracejit.frontend.kinds import FUNCTIONS, IDENTITY, PLAIN, is_tree, runs_library_code
+from tracejit.frontend.kinds import FUNCTIONS, IDENTITY, PLAIN, is_tree
 from tracejit.frontend.ndarray import NDArray
-from tracejit.frontend.purity import REMEDY, impure
+from tracejit.frontend.purity import REMEDY, impure, runs_library_code
 from tracejit.frontend.replay import Source
 from tracejit.frontend.seen import QUIET, Seen, SeenClass, SeenFunction, SeenModule
 from tracejit.frontend.slots import Attribute, Cell, ClassItem, Global, Slot, Whole

@@ -91,13 +91,14 @@ class Jitted(Transparent):
         entry.pieces += 1
         if entry.pieces < entry.patience:
             return run_piecewise(self.__wrapped__, args, kwargs)
+        entry.pieces = 0
         with self._lock:
-            self._entries = [e for e in self._entries if e is not entry]
             known = set(map(id, self._entries))
             result = self._record_now(args, kwargs)
             for each in self._entries:
                 if id(each) not in known and each.patience > 1:
                     each.patience = max(each.patience, 2 * entry.patience)
+            self._entries = [e for e in self._entries if e is not entry]
         return result
 
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], known: list[Entry]) -> Any:

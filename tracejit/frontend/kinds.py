@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import collections
 import dataclasses
 import datetime
@@ -50,9 +51,15 @@ FIXED: tuple[type, ...] = (
 """Values that never change: the same object is the same thing."""
 
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
-_BASES = (
+BASES: tuple[type, ...] = (
     *(object, types.SimpleNamespace, dict, list, tuple, set, frozenset, collections.deque),
-    *(BaseException, Exception),
+    *(
+        e
+        for e in vars(builtins).values()
+        if isinstance(e, type)
+        and issubclass(e, BaseException)
+        and e.__basicsize__ == BaseException.__basicsize__
+    ),
 )
 
 
@@ -106,17 +113,7 @@ def trusted(module: str | None) -> bool:
 def is_python_class(cls: type) -> bool:
     """Whether all the behaviour of `cls` is written in Python (so that it is seen) or well known."""
     return all(
-        base in _BASES or not any(isinstance(v, _C_METHODS) for v in vars(base).values())
-        for base in cls.__mro__
-    )
-
-
-def runs_library_code(cls: type) -> bool:
-    """Whether methods of Python's library, NumPy or this package may read attributes of such objects."""
-    return any(
-        trusted(base.__module__)
-        and (base not in _BASES or base is types.SimpleNamespace)
-        and base.__module__ not in ("abc", "typing", "enum")
+        base in BASES or not any(isinstance(v, _C_METHODS) for v in vars(base).values())
         for base in cls.__mro__
     )
 

@@ -10,7 +10,7 @@ import types
 from types import FrameType
 from typing import Any
 
-from tracejit.frontend.kinds import trusted
+from tracejit.frontend.kinds import BASES, trusted
 
 
 def _names(*lines: str) -> frozenset[str]:
@@ -20,7 +20,7 @@ def _names(*lines: str) -> frozenset[str]:
 
 PURE_BUILTINS = _names(
     "abs all any ascii bin callable chr delattr dir divmod format getattr hasattr hash hex isinstance",
-    "issubclass iter len locals max min oct ord pow repr round setattr sorted sum __build_class__",
+    "issubclass iter len locals max min oct ord pow repr round setattr sorted sum vars __build_class__",
 )
 PURE_MODULES = _names(
     "math cmath operator _operator _functools functools itertools _collections _abc _struct copy _copy _sre",
@@ -61,7 +61,7 @@ PURE_TYPES: tuple[type, ...] = (
     *(types.CodeType, types.MethodType, BaseException, type(None), property, types.CellType),
     types.GenericAlias,
 )
-PURE_OWNERS = frozenset({"numpy", "collections", "re", "decimal", "fractions", "datetime"})
+PURE_OWNERS = frozenset({"numpy", "collections", "itertools", "re", "decimal", "fractions", "datetime"})
 _CHANGING = _names("__next__ send throw now today utcnow fromtimestamp tofile dump __enter__ __exit__")
 
 
@@ -109,3 +109,14 @@ def impure_library(frame: FrameType) -> str | None:
         if trusted(kind.__module__) and kind.__module__.partition(".")[0] not in PURE_LIBRARY | {"builtins"}:
             return f"{kind.__module__}.{kind.__qualname__}.{code.co_name}"
     return None
+
+
+def runs_library_code(cls: type) -> bool:
+    """Whether methods of a library that is known to be pure may read attributes of such objects."""
+    return any(
+        trusted(base.__module__)
+        and (base not in BASES or base is types.SimpleNamespace)
+        and base.__module__.partition(".")[0] in PURE_LIBRARY | {"builtins"}
+        and base.__module__ not in ("abc", "typing", "enum")
+        for base in cls.__mro__
+    )

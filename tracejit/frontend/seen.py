@@ -18,7 +18,7 @@ from tracejit.frontend import kinds
 from tracejit.frontend.content import GONE, Attributes, is_found_plainly
 from tracejit.frontend.kinds import IDENTITY, PLAIN, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
-from tracejit.frontend.purity import impure
+from tracejit.frontend.purity import impure, runs_library_code
 from tracejit.frontend.replay import Source
 from tracejit.frontend.slots import Attribute, ClassItem, OfClass, Slot
 
@@ -52,6 +52,11 @@ class Seen:
         self.at_first = tuple(self.namespace())  # the names of what it held before the body ran
         self._always: AbstractSet[str] = self._implied()
         self._reach = (-1, -1)  # how many names were known when they were last looked up
+
+    @property
+    def is_library(self) -> bool:
+        """Whether it is a module that others than the user change."""
+        return False
 
     def namespace(self) -> Any:
         """What it holds itself, by name."""
@@ -113,6 +118,10 @@ class SeenFunction(Seen):
 class SeenModule(Seen):
     """A module; of Python's library, only data counts, and functions that have effects."""
 
+    @property
+    def is_library(self) -> bool:
+        return trusted(self.value.__name__)
+
     def _implied(self) -> AbstractSet[str]:
         return {"__getattr__"} & vars(self.value).keys()
 
@@ -151,7 +160,7 @@ class SeenObject(Seen):
         return f"{source.inside(Attributes, self.variable)}[{name!r}]"
 
     def _is_open(self, visitor: Visitor) -> bool:
-        return visitor.dynamic or kinds.runs_library_code(type(self.value))
+        return visitor.dynamic or runs_library_code(type(self.value))
 
     def listed(self) -> Any:
         return set(Attributes(self.value).names())

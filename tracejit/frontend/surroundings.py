@@ -20,6 +20,7 @@ from tracejit.frontend.kinds import PLAIN
 from tracejit.frontend.number import Numbers
 from tracejit.frontend.replay import Source
 from tracejit.frontend.slots import Attribute, Cell, Item, Slot, Whole
+from tracejit.frontend.trace import Restart
 from tracejit.frontend.visiting import Visitor
 from tracejit.ir.types import DTYPES
 
@@ -41,10 +42,15 @@ class Surroundings(Visitor):
         self.logs: set[int] = set()
         self.touched: set[int] = set()
         self.touches = False
+        self.restart: Restart | None = None
 
     def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
         """A Python function is about to run for the first time; whether what it captured is known."""
-        known = super().enter(code, namespace)
+        try:
+            known = super().enter(code, namespace)
+        except Restart as restart:
+            self.restart = restart  # the body may catch it
+            raise
         self.install()
         return known
 
@@ -90,7 +96,11 @@ class Surroundings(Visitor):
                 found.append((slot, now))
         for seen in self.seen:
             namespace = seen.namespace()
-            for name in sorted(seen.absent & namespace.keys()):
+            added = seen.absent & namespace.keys()
+            if self.dynamic and not seen.is_library:
+                added |= {n for n in namespace.keys() - set(seen.at_first) if not n.startswith("__")}
+            for name in [name for name in list(namespace) if name in added]:
+                seen.absent.add(name)
                 expression, path = seen.expression(name, self.source), f"{seen.path}.{name}"
                 found.append((Attribute(seen.value, name, expression, path, GONE), namespace[name]))
         return found
@@ -110,7 +120,8 @@ class Surroundings(Visitor):
             return self.stores_items or self.touches or id(slot.holder) in self.touched
         if isinstance(slot, Item) and (self.touches or id(slot.holder) in self.touched):
             return True
-        return slot.assignable and (self.dynamic or slot.value is GONE or self._assigned(slot))
+        is_item = isinstance(slot, Item) and self.stores_items
+        return slot.assignable and (is_item or self.dynamic or slot.value is GONE or self._assigned(slot))
 
     def restore_contents(self) -> None:
         """NumPy arrays and bytes hold again what they held before the body ran."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.errors import ReadOnlyError, ReplayError, locate
+from tracejit.errors import ReadOnlyError, ReplayError, TracejitError, locate
 from tracejit.frontend.captured import Held
 from tracejit.frontend.eager import EagerRecording
 from tracejit.frontend.location import user_location
@@ -73,6 +73,7 @@ class Trace(EagerRecording):
         self.callbacks: list[Any] = []  # functions given to `tj.callback`
         self.read_only: dict[Storage, str] = {}  # storages of NumPy arguments -> their path
         self.piecewise: list[tuple[str, str | None]] = []  # (reason, user line)
+        self.refusal: TracejitError | None = None  # raised where the body may have caught it
         self.transient = False  # piecewise for a reason that later calls need not have
         self.vouched = 0  # how many `tj.pure` functions are running
         self.tracing: Any = None  # what `sys.settrace` reports to while the body runs, see `watch`
@@ -189,7 +190,8 @@ class Trace(EagerRecording):
         line = line or user_location()
         text = f"{reason}; {remedy}" if remedy else reason
         if self.dry or (self.strict and refuse):
-            raise locate(ReplayError(f"{self.name}: {text}"), line)
+            error = self.refusal = locate(ReplayError(f"{self.name}: {text}"), line)
+            raise error
         self.transient = self.transient and not refuse
         if not self.piecewise:
             self.piecewise.append((text, line))

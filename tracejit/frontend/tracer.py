@@ -26,6 +26,7 @@ import numpy as np
 from tracejit import collector, compile
 from tracejit.frontend import actions, commit, trees
 from tracejit.frontend.arguments import Arguments, parameter_names, shared_storages, shows_keywords
+from tracejit.frontend.bytecode import type_names
 from tracejit.frontend.content import GONE, Attributes, is_stored_plainly
 from tracejit.frontend.guards import Guards, Refused, root_of
 from tracejit.frontend.ndarray import NDArray
@@ -169,14 +170,37 @@ class _Call:
                     result = self.function(*self.args, **self.kwargs)
             finally:
                 thread.trace = None
+            if trace.refusal is not None:
+                raise trace.refusal  # whatever the body made of it
             self._take_back()
+            self._check_restart(None)
         except BaseException as error:
             self._take_back()
+            self._check_restart(error)
             self._break_off()
             if isinstance(error, Exception):
                 Results(self.arguments).settle(error)  # whoever gets it knows no stand-ins
             raise
         return result
+
+    def _check_restart(self, error: BaseException | None) -> None:
+        """Start again if the body caught the `Restart`, or if stand-ins for numbers were seen for what they
+        are: by code that asks for the name of their type, or by a library that does not take them.
+        """
+        if isinstance(error, Restart):
+            return
+        numbers, surroundings = self.trace.numbers, self.surroundings
+        restart = surroundings.restart
+        if restart is None and numbers.readable and not (numbers.plain or self.trace.piecewise):
+            named = any(
+                not lines or not type_names(code).isdisjoint(lines)
+                for code, lines in surroundings.executed.items()
+                if type_names(code)
+            )
+            restart = Restart() if named or isinstance(error, TypeError) else None
+        if restart is not None:
+            self._break_off()
+            raise restart
 
     def _break_off(self) -> None:
         """After an error: piecewise code keeps its finished statements; a launch that was made has happened,

@@ -231,7 +231,10 @@ class Visitor:
         self.climbs |= "super" in found.globals
         self._imports(found.imports, namespace)
         ours = code.co_filename.startswith(kinds.PACKAGE)
-        if found.compares_types and "type" not in namespace and not self.numbers.plain and not ours:
+        asks = found.compares_types and "type" not in namespace
+        if (asks or any(namespace.get(n) is type for n in found.globals)) and not (
+            self.numbers.plain or ours
+        ):
             raise Restart
         holder = self.source.constant(namespace)
         for name in sorted((found.globals | found.written) & namespace.keys()):

@@ -225,10 +225,15 @@ class Watcher:
         self.trace.transient = True
         self.trace.give_up(reason, remedy="", refuse=False)
 
+    def restart(self) -> None:
+        """Start again; the body may catch that, so it is remembered."""
+        self.surroundings.restart = Restart()
+        raise self.surroundings.restart
+
     def check_cached(self, values: Iterable[Any]) -> None:
         """What `functools.lru_cache` keeps must hold no stand-ins for numbers: they are of this call only."""
         if not self.trace.numbers.plain and any(map(_holds_number, values)):
-            raise Restart
+            self.restart()
 
     def called_c(self, frame: FrameType, function: Any) -> None:
         """A C function was called."""
@@ -241,7 +246,7 @@ class Watcher:
         if function is builtins.__build_class__:
             self.trace.makes_classes = True
             if not self.trace.numbers.plain:
-                raise Restart  # a class keeps what is in it, also stand-ins for numbers
+                self.restart()  # a class keeps what is in it, also stand-ins for numbers
         owner = getattr(function, "__self__", None)
         if isinstance(owner, CONTAINERS):
             self.surroundings.touched.add(id(owner))

@@ -276,8 +276,9 @@ def _twice(r: Rewriter, x: Value) -> Value | None:
 
 @rule(ops.square, ops.abs)
 def _sign_does_not_matter(r: Rewriter, x: Value) -> Value | None:
-    """The square, or absolute value, of -x or abs(x) is that of x."""
-    inner = r.match(x, ops.negative) or r.match(x, ops.abs)
+    """The square, or absolute value, of -x or abs(x) is that of x; but -x of unsigned numbers wraps."""
+    wraps = r.op is ops.abs and x.type.dtype.kind == "u"
+    inner = (None if wraps else r.match(x, ops.negative)) or r.match(x, ops.abs)
     return r.emit(r.op, inner.inputs[0]) if inner else None
 
 

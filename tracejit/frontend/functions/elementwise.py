@@ -21,11 +21,13 @@ from tracejit.frontend import dispatch
 from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.axes import integer
 from tracejit.frontend.location import user_location
+from tracejit.frontend.number import is_number
 from tracejit.ir.op import OPS, Op
 from tracejit.ir.types import name_of
 from tracejit.ops import copy as copy_op
 from tracejit.ops import pow as pow_op
 from tracejit.ops import round as round_op
+from tracejit.ops import sqrt as sqrt_op
 from tracejit.ops import square as square_op
 from tracejit.ops import stop_gradient as stop_gradient_op
 from tracejit.ops import where as where_op
@@ -82,6 +84,8 @@ def pow(x1: Any, x2: Any, /) -> NDArray:
     """
     if type(x2) is int and x2 == 2 and isinstance(x1, ArrayCore) and x1.dtype.kind != "b":
         return dispatch.apply(square_op, x1)
+    if is_number(x2) and isinstance(x1, ArrayCore) and x1.dtype.kind == "f" and x2 == 0.5:
+        return dispatch.apply(sqrt_op, x1)  # as NumPy does with a number: it differs at -inf and -0.0
     is_whole = isinstance(x2, int) and not isinstance(x2, bool)
     if is_whole and isinstance(x1, ArrayCore) and x1.dtype.kind in "biu" and x2 < 0:
         raise locate(
