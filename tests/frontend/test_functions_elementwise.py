@@ -214,7 +214,8 @@ def test_in_place_operators_keep_the_dtype():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_half_as_an_exponent_is_the_square_root_everywhere(dtype):
     numbers = np.array([4, -np.inf, -0.0, 0, np.inf, -1, np.nan], dtype)
-    x, expected = tj.asarray(numbers), np.sqrt(numbers)
+    with np.errstate(invalid="ignore"):
+        x, expected = tj.asarray(numbers), np.sqrt(numbers)
     step = tj.jit(lambda v, p: v**p)
     step(x, 2.0)
     for got in (x**0.5, tj.jit(lambda v: v**0.5)(x), step(x, 0.5)):
