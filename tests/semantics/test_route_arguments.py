@@ -355,6 +355,21 @@ def arrays_that_are_arguments_and_globals(jit):
 
 
 @CASES.add
+def views_in_a_body_that_catches_everything(jit):
+    base = tj.zeros(6)
+
+    @jit
+    def step(a):
+        try:
+            a += 1
+            return base[1:4] * 2
+        except BaseException:
+            return a * 100
+
+    return [step(base[:3]) for _ in range(3)], base
+
+
+@CASES.add
 def classes_of_the_library_s_classes(jit):
     class Config(collections.UserDict):
         pass

@@ -95,7 +95,17 @@ def types_asked_for_by_code_that_catches_everything(jit):
             r = 100
         return x * r
 
-    return [step(one(), n) for n in (1, 2.5, 1)]
+    @jit
+    def looks(x, n):
+        try:
+            r = helper(n)
+        except BaseException:
+            x += 100
+            r = float(x.sum())
+        return x * r
+
+    x = one()
+    return [step(one(), n) for n in (1, 2.5, 1)], [looks(x, n) for n in (1, 2.5)], x
 
 
 @CASES.add
@@ -122,8 +132,9 @@ def negative_powers(jit):
 
 @CASES.add
 def lists_of_numbers(jit):
-    step = jit(lambda x, n: tj.asarray([n, 1, [2.0][0]]))
-    return [(f.dtype.name, f) for f in (step(one(), n) for n in (2.5, 3, 2.5))]
+    steps = jit(lambda x, n: tj.asarray([n, 1, [2.0][0]])), jit(lambda x, n: tj.asarray([True, n]))
+    found = [step(one(), n) for step in steps for n in (2.5, 3, 2.5)]
+    return [(f.dtype.name, f) for f in found], tj.asarray([True, 2.5]).dtype.name
 
 
 @CASES.add

@@ -236,15 +236,16 @@ def empty_slots(jit):
 
 @CASES.add
 def getters(jit):
-    node = Thing(k=2.0, below=Thing(k=2.0), f=lambda: 2.0)
+    node = Thing(k=2.0, below=Thing(k=2.0), f=lambda: 2.0, g=lambda *, k: k)
     by_k, below, call = (
         operator.attrgetter("k"),
         operator.attrgetter("below.k"),
         operator.methodcaller("f"),
     )
-    steps = [jit(lambda x, get=get: x * get(node)) for get in (by_k, below, call)]
+    keyword = operator.methodcaller("g", k=2.0)
+    steps = [jit(lambda x, get=get: x * get(node)) for get in (by_k, below, call, keyword)]
     found = [step(one()) for step in steps]
-    node.k, node.below.k, node.f = 5.0, 6.0, lambda: 7.0
+    node.k, node.below.k, node.f, node.g = 5.0, 6.0, lambda: 7.0, lambda *, k: k + 6.0
     return found, [step(one()) for step in steps]
 
 
@@ -386,16 +387,16 @@ def metaclasses(jit):
 
 @CASES.add
 def names_among_the_builtins(jit):
-    builtins.tracejit_rate, builtins.tracejit_f = 2.0, lambda x: x * 2
-    step = jit(eval("lambda x: tracejit_f(x) * tracejit_rate"))
+    builtins.tracejit_rate, builtins.tracejit_f, builtins.tracejit_w = 2.0, lambda x: x * 2, one()
+    step = jit(eval("lambda x: tracejit_f(x) * tracejit_rate + tracejit_w"))
     try:
         found = [step(one())]
-        builtins.tracejit_rate = 5.0
+        builtins.tracejit_rate, builtins.tracejit_w = 5.0, one() * 3
         found.append(step(one()))
         builtins.tracejit_f = lambda x: x * 3
         return found, step(one())
     finally:
-        del builtins.tracejit_rate, builtins.tracejit_f
+        del builtins.tracejit_rate, builtins.tracejit_f, builtins.tracejit_w
 
 
 @CASES.add

@@ -145,7 +145,9 @@ def _check_distinct(
     held += [(type(seen.value), seen.variable) for seen in surroundings.seen]
     everything = any(facts(code).compares for code in surroundings.executed)
     if everything:
-        held += [(type(array), variable) for array, variable in arguments.handles.values()]
+        handles = arguments.handles.values()
+        if not all(arguments.arrays[array._storage][0] in names for array, _variable in handles):
+            held += [(type(array), variable) for array, variable in handles]  # storages do not tell
         _check_functions(arguments, surroundings)
     apart = [v for kind, v in dict.fromkeys(held) if everything or kind in results.rebinds]
     bound = {line.partition(" = ")[0] for line in source.lines}

@@ -38,7 +38,7 @@ from tracejit.frontend.trace import Restart, Trace
 from tracejit.ir.types import ArrayType, name_of
 
 PLAIN = (bool, str, bytes, complex, type(None), type(Ellipsis), enum.Enum, np.bool_, np.dtype)
-BY_IDENTITY = (types.BuiltinFunctionType, types.ModuleType, type, *FIXED, *kinds.PLAIN)
+BY_IDENTITY = (types.ModuleType, type, *FIXED, *kinds.PLAIN)
 
 Part = tuple[type, tuple[Any, ...], list[Any]]
 """Kind, keys and children of a container."""
@@ -50,8 +50,7 @@ def parts_of(value: Any) -> Part | None:
     """
     if isinstance(value, dict | tuple) and (not is_plain(type(value)) or Attributes(value).namespace()):
         return None
-    kind: Any = type(value)
-    if is_tree(value) and trees.is_made_plainly(kind):
+    if is_tree(value) and trees.is_made_plainly(type(value)):
         held = Attributes(value)
         names = tuple(held.namespace() or (f.name for f in dataclasses.fields(value)))
         return type(value), names, [held[n] for n in names]
@@ -62,10 +61,10 @@ def is_told_by_repr(value: Any) -> bool:
     """Whether a value is equal to another one of its type where both are written alike."""
     if type(value) is slice:
         return all(type(part) in (int, type(None)) for part in (value.start, value.stop, value.step))
-    return (isinstance(value, _WRITTEN) and trusted(type(value).__module__)) or type(value) is range
+    return isinstance(value, _WRITTEN) and trusted(type(value).__module__)
 
 
-_WRITTEN = (datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, np.generic, *NUMBERS)
+_WRITTEN = (range, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, np.generic, *NUMBERS)
 
 
 def is_record(kind: type) -> bool:

@@ -16,7 +16,7 @@ import itertools
 import re
 import types
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 _GLOBAL_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _GLOBAL_STORES = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL"})
@@ -24,7 +24,6 @@ _VARIABLES = _GLOBAL_LOADS | {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_O
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
 _LOADS = _VARIABLES | _ATTRIBUTES
 _MENTIONS = _VARIABLES | _GLOBAL_STORES | {"STORE_DEREF", "DELETE_DEREF"}
-_QUESTIONS = frozenset({"IS_OP", "COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR"})
 _STORES = {"STORE_ATTR", "DELETE_ATTR"}
 _ACCESSORS = frozenset({"getattr", "setattr", "delattr"})
 _DYNAMIC = frozenset(
@@ -35,6 +34,7 @@ _DYNAMIC = frozenset(
 called with anything but a string.
 """
 _LISTS = frozenset({"vars", "dir", "__dict__", "getmembers"})
+_CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 _LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 
 
@@ -108,15 +108,11 @@ def facts(code: types.CodeType) -> Facts:
             dynamic |= name is None
             if name is not None and accessor != "getattr":
                 stored.add(name)
+        imports.update(_imports(instructions(each)))
         before: str | None = None
-        constants: list[Any] = []  # the last ones
         for instruction in instructions(each):
             name, operand = instruction.opname, instruction.argval
-            if name in ("LOAD_CONST", "LOAD_SMALL_INT"):
-                constants = [*constants[-1:], operand]
-            elif name == "IMPORT_NAME":
-                imports.add((constants[0], operand))
-            elif name == "IMPORT_FROM":
+            if name == "IMPORT_FROM":
                 attributes.add(operand)
             elif name == "MATCH_CLASS":
                 attributes.add("__match_args__")
@@ -144,7 +140,7 @@ def facts(code: types.CodeType) -> Facts:
             elif name == "BINARY_OP":
                 items = items or instruction.argrepr.endswith("=")
             before = operand if name in _LOADS else None
-        strings.update(_strings(each.co_consts))
+        strings.update(strings_in(each.co_consts))
     formats = " ".join(s for s in strings if "{" in s)  # "{0.rate}".format(...)
     strings.update(re.findall(r"\.([^\W\d]\w*)", formats))
     names = attributes | {s for s in strings if s.isidentifier()}
@@ -155,6 +151,14 @@ def facts(code: types.CodeType) -> Facts:
         dynamic or not _DYNAMIC.isdisjoint(loaded | attributes), any(map(_compares_types, codes(code))),
         any(map(_compares, codes(code))),
     )  # fmt: skip
+
+
+def _imports(found: tuple[dis.Instruction, ...]) -> Iterator[tuple[int, str]]:
+    """Level and name of every module that is imported. The level is the first of two constants before it."""
+    for index, each in enumerate(found):
+        if each.opname == "IMPORT_NAME":
+            level, _names = [i.argval for i in found[:index] if i.opname in _CONSTANTS][-2:]
+            yield level, each.argval
 
 
 def _accesses(found: tuple[dis.Instruction, ...]) -> Iterator[tuple[str, str | None, list[str]]]:
@@ -235,13 +239,14 @@ def read_at(code: types.CodeType, lines: set[int]) -> tuple[frozenset[str], froz
     return frozenset().union(*(v for v, _ in reads)), frozenset().union(*(a for _, a in reads))
 
 
-def _strings(constants: tuple[object, ...]) -> list[str]:
+def strings_in(constants: tuple[object, ...]) -> list[str]:
+    """The strings in nested tuples."""
     found: list[str] = []
     for constant in constants:
         if isinstance(constant, str):
             found.append(constant)
         elif isinstance(constant, tuple | frozenset):
-            found += _strings(tuple(constant))
+            found += strings_in(tuple(constant))
     return found
 
 

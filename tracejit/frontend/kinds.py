@@ -93,14 +93,10 @@ def has_attributes(value: Any) -> bool:
 
 def is_added(value: Any) -> bool:
     """Whether what is found among the builtins was put there by somebody."""
-    kind = type(value)
-    is_python_s = isinstance(value, types.BuiltinFunctionType | type) and value.__module__ == "builtins"
-    return not (
-        is_python_s
-        or value in (None, NotImplemented, Ellipsis)
-        or kind is bool
-        or kind.__module__ == "_sitebuiltins"
-    )
+    if isinstance(value, types.BuiltinFunctionType | type):
+        return value.__module__ != "builtins"
+    is_constant = any(value is each for each in (None, NotImplemented, Ellipsis, True, False))
+    return not is_constant and type(value).__module__ != "_sitebuiltins"
 
 
 def trusted(module: str | None) -> bool:

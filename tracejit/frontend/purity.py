@@ -32,6 +32,7 @@ PURE_LIBRARY = _names(
     "string textwrap tracejit types typing weakref _collections_abc _weakrefset numba scipy llvmlite",
 )
 """Modules (also of other packages) whose functions, if written in Python, have no effects."""
+_RUNS = PURE_LIBRARY | {"builtins"}
 EFFECTS = (
     *("numpy.random", "numpy.lib._npyio_impl", "numpy.lib.npyio", "numpy._core.memmap"),
     *("scipy.stats", "scipy.io", "scipy.datasets"),
@@ -106,7 +107,7 @@ def impure_library(frame: FrameType) -> str | None:
         return f"{module}.{code.co_qualname}"
     if module == "collections.abc" and code.co_argcount:  # what a mapping does is up to its class
         kind = type(frame.f_locals.get(code.co_varnames[0]))
-        if trusted(kind.__module__) and kind.__module__.partition(".")[0] not in PURE_LIBRARY | {"builtins"}:
+        if trusted(kind.__module__) and kind.__module__.partition(".")[0] not in _RUNS:
             return f"{kind.__module__}.{kind.__qualname__}.{code.co_name}"
     return None
 
@@ -116,7 +117,7 @@ def runs_library_code(cls: type) -> bool:
     return any(
         trusted(base.__module__)
         and (base not in BASES or base is types.SimpleNamespace)
-        and base.__module__.partition(".")[0] in PURE_LIBRARY | {"builtins"}
+        and base.__module__.partition(".")[0] in _RUNS
         and base.__module__ not in ("abc", "typing", "enum")
         for base in cls.__mro__
     )

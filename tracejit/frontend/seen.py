@@ -127,19 +127,19 @@ class SeenModule(Seen):
 
     def _is_open(self, visitor: Visitor) -> bool:
         is_opened = visitor.dynamic and self.path.rpartition(".")[2] in visitor.opened
-        return is_opened and not trusted(self.value.__name__)
+        return is_opened and not self.is_library
 
     def _find(self, names: set[str], visitor: Visitor) -> None:
         module, namespace = self.value.__name__, vars(self.value)
-        is_users = not trusted(module)
-        if is_users:
+        if not self.is_library:
             self.absent |= names - namespace.keys()
         for name in sorted(names & namespace.keys()):
             found = namespace[name]
-            is_library = module in sys.stdlib_module_names
-            is_data = is_library and isinstance(found, (*PLAIN, dict, list, set))
-            has_effect = is_library and isinstance(found, types.BuiltinFunctionType) and impure(found)
-            if is_users or is_data or has_effect or (module == "tracejit" and name == "optim"):
+            counts = not self.is_library or (module == "tracejit" and name == "optim")
+            if not counts and module in sys.stdlib_module_names:
+                has_effect = isinstance(found, types.BuiltinFunctionType) and impure(found) is not None
+                counts = has_effect or isinstance(found, (*PLAIN, dict, list, set))
+            if counts:
                 _visit(self, name, found, visitor)
 
 

@@ -20,7 +20,6 @@ from tracejit.frontend.kinds import PLAIN
 from tracejit.frontend.number import Numbers
 from tracejit.frontend.replay import Source
 from tracejit.frontend.slots import Attribute, Cell, Item, Slot, Whole
-from tracejit.frontend.trace import Restart
 from tracejit.frontend.visiting import Visitor
 from tracejit.ir.types import DTYPES
 
@@ -42,15 +41,10 @@ class Surroundings(Visitor):
         self.logs: set[int] = set()
         self.touched: set[int] = set()
         self.touches = False
-        self.restart: Restart | None = None
 
     def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
         """A Python function is about to run for the first time; whether what it captured is known."""
-        try:
-            known = super().enter(code, namespace)
-        except Restart as restart:
-            self.restart = restart  # the body may catch it
-            raise
+        known = super().enter(code, namespace)
         self.install()
         return known
 
@@ -116,12 +110,10 @@ class Surroundings(Visitor):
 
     def is_ours(self, slot: Slot) -> bool:
         """Whether code of the body can have changed the slot; else it was another thread, say."""
-        if isinstance(slot, Whole):
-            return self.stores_items or self.touches or id(slot.holder) in self.touched
-        if isinstance(slot, Item) and (self.touches or id(slot.holder) in self.touched):
+        stores = self.stores_items or self.touches or id(slot.holder) in self.touched
+        if stores and isinstance(slot, Item | Whole):
             return True
-        is_item = isinstance(slot, Item) and self.stores_items
-        return slot.assignable and (is_item or self.dynamic or slot.value is GONE or self._assigned(slot))
+        return slot.assignable and (self.dynamic or slot.value is GONE or self._assigned(slot))
 
     def restore_contents(self) -> None:
         """NumPy arrays and bytes hold again what they held before the body ran."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from tracejit.errors import ReadOnlyError, ReplayError, TracejitError, locate
+from tracejit.errors import ReadOnlyError, ReplayError, locate
 from tracejit.frontend.captured import Held
 from tracejit.frontend.eager import EagerRecording
 from tracejit.frontend.location import user_location
@@ -73,7 +73,7 @@ class Trace(EagerRecording):
         self.callbacks: list[Any] = []  # functions given to `tj.callback`
         self.read_only: dict[Storage, str] = {}  # storages of NumPy arguments -> their path
         self.piecewise: list[tuple[str, str | None]] = []  # (reason, user line)
-        self.refusal: TracejitError | None = None  # raised where the body may have caught it
+        self.interruption: BaseException | None = None  # what broke the body off, which may have caught it
         self.transient = False  # piecewise for a reason that later calls need not have
         self.vouched = 0  # how many `tj.pure` functions are running
         self.tracing: Any = None  # what `sys.settrace` reports to while the body runs, see `watch`
@@ -151,7 +151,7 @@ class Trace(EagerRecording):
             others = [s for s in self.windows if self.windows[s] and self.share(s, storage)]
             parts = {self.parents[s] for s in (storage, *others) if s in self.parents}
             if others and parts:
-                raise Restart(aliased=parts)
+                self.interrupt(Restart(aliased=parts))
             if others:
                 self.transient = True
                 what = "an argument and another array the body uses share memory"
@@ -182,16 +182,22 @@ class Trace(EagerRecording):
             remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
         )
 
+    def interrupt(self, error: BaseException) -> NoReturn:
+        """Break the body off. It may catch the error and go on, so that is remembered."""
+        self.interruption = error
+        raise error
+
     def give_up(self, reason: str, remedy: str, *, line: str | None = None, refuse: bool = True) -> None:
         """Go on piecewise: launch what was recorded; from here on this is an eager recording.
 
         A strict trace raises instead, unless (with ``refuse=False``) later calls can be replayed.
         """
+        if self.interruption is not None:
+            raise self.interruption  # the body has caught it, and goes on
         line = line or user_location()
         text = f"{reason}; {remedy}" if remedy else reason
         if self.dry or (self.strict and refuse):
-            error = self.refusal = locate(ReplayError(f"{self.name}: {text}"), line)
-            raise error
+            self.interrupt(locate(ReplayError(f"{self.name}: {text}"), line))
         self.transient = self.transient and not refuse
         if not self.piecewise:
             self.piecewise.append((text, line))

@@ -141,9 +141,9 @@ class _Call:
         self.arguments = Arguments(self.trace, self.source, whole | shared_storages(args, kwargs), reached)
         self.source.require(f"len(args) == {len(args)}")
         if kwargs:
-            shown = "tuple(kwargs)" if shows_keywords(function) else "kwargs.keys()"
-            given = self.source.constant(tuple(kwargs) if shows_keywords(function) else frozenset(kwargs))
-            self.source.require(f"{shown} == {given}")
+            in_order = shows_keywords(function)
+            given = self.source.constant(tuple(kwargs) if in_order else frozenset(kwargs))
+            self.source.require(f"{'tuple(kwargs)' if in_order else 'kwargs.keys()'} == {given}")
         else:
             self.source.require("not kwargs")
         names = parameter_names(function, len(args))
@@ -170,37 +170,29 @@ class _Call:
                     result = self.function(*self.args, **self.kwargs)
             finally:
                 thread.trace = None
-            if trace.refusal is not None:
-                raise trace.refusal  # whatever the body made of it
             self._take_back()
-            self._check_restart(None)
+            self._check_caught(None)
         except BaseException as error:
             self._take_back()
-            self._check_restart(error)
             self._break_off()
             if isinstance(error, Exception):
+                self._check_caught(error)
                 Results(self.arguments).settle(error)  # whoever gets it knows no stand-ins
             raise
         return result
 
-    def _check_restart(self, error: BaseException | None) -> None:
-        """Start again if the body caught the `Restart`, or if stand-ins for numbers were seen for what they
-        are: by code that asks for the name of their type, or by a library that does not take them.
+    def _check_caught(self, error: Exception | None) -> None:
+        """Raise what broke the body off if the body caught it; start again if stand-ins for numbers were seen
+        for what they are: by code that asks for the name of their type, or a library that does not take them.
         """
-        if isinstance(error, Restart):
-            return
-        numbers, surroundings = self.trace.numbers, self.surroundings
-        restart = surroundings.restart
-        if restart is None and numbers.readable and not (numbers.plain or self.trace.piecewise):
-            named = any(
-                not lines or not type_names(code).isdisjoint(lines)
-                for code, lines in surroundings.executed.items()
-                if type_names(code)
-            )
-            restart = Restart() if named or isinstance(error, TypeError) else None
-        if restart is not None:
-            self._break_off()
-            raise restart
+        trace, executed = self.trace, self.surroundings.executed
+        if trace.interruption is not None and trace.interruption is not error:
+            raise trace.interruption from None
+        if trace.numbers.readable and not trace.numbers.plain and not trace.piecewise:
+            named = [(lines, type_names(code)) for code, lines in executed.items()]
+            shown = any(names and (not lines or not names.isdisjoint(lines)) for lines, names in named)
+            if shown or isinstance(error, TypeError):
+                raise Restart from None
 
     def _break_off(self) -> None:
         """After an error: piecewise code keeps its finished statements; a launch that was made has happened,

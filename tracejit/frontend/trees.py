@@ -14,7 +14,6 @@ A leaf's path is written as one would in Python: ``params['w1']``, ``state.veloc
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
@@ -67,7 +66,7 @@ LEAF = Structure(None)
 
 def children_of(tree: Any) -> tuple[type, tuple[Any, ...], list[Any]] | None:
     """Container type, keys and children of a tree; None for a leaf."""
-    kind: Any = type(tree)
+    kind = type(tree)
     if tree is None:
         return kind, (), []
     if isinstance(tree, dict):
@@ -83,8 +82,7 @@ def children_of(tree: Any) -> tuple[type, tuple[Any, ...], list[Any]] | None:
     return None
 
 
-@functools.lru_cache(maxsize=4096)
-def is_made_plainly(kind: Any) -> bool:
+def is_made_plainly(kind: type) -> bool:
     """Whether an instance can be made without calling `kind`: it is laid out as objects are, unlike an
     exception, say.
     """

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from tracejit.frontend import captured, kinds
-from tracejit.frontend.bytecode import codes, facts
+from tracejit.frontend.bytecode import codes, facts, strings_in
 from tracejit.frontend.content import GONE, Items, content_of, factory_of, is_plain
 from tracejit.frontend.kinds import FIXED, IDENTITY, PLAIN, has_attributes, is_added, is_outside, trusted
 from tracejit.frontend.ndarray import NDArray
@@ -121,7 +121,7 @@ class Visitor:
         self.fresh.append(slot)
         # another thread may be recording
         value = slot.value = slot.given = settled(captured.settled(slot.value))
-        if isinstance(value, (NDArray, *PLAIN)) and (isinstance(value, NDArray) or not has_attributes(value)):
+        if isinstance(value, NDArray) or (isinstance(value, PLAIN) and not has_attributes(value)):
             return
         known = self._variables.get(id(value))
         if known is not None:
@@ -162,9 +162,8 @@ class Visitor:
             if not isinstance(value.__self__, types.ModuleType | type):
                 self._part(slot, value.__self__, ".__self__")
         elif isinstance(value, operator.attrgetter | operator.methodcaller):
-            names = {name for path in _strings_in(value.__reduce__()) for name in path.split(".")}
-            self.getters |= names
-            self.names |= names
+            self.getters |= _names_looked_up(value)
+            self.names |= self.getters
         if has_attributes(value):
             self._object(slot)
 
@@ -364,13 +363,12 @@ class Visitor:
         for index, key in enumerate(keys):
             if id(key) in self.rebuilt:
                 raise Restart(key)
-            if not isinstance(key, (*PLAIN, *IDENTITY)) or has_attributes(key):
-                self.key_kinds.add(type(key))
-                if not whole:
-                    path = f"key {index} of {slot.path}"
-                    self.visit(Slot(None, index, f"tuple({slot.variable})[{index}]", path, key))
-            elif isinstance(key, IDENTITY):
-                self.key_kinds.add(type(key))
+            if type(key) is str or (isinstance(key, PLAIN) and not has_attributes(key)):
+                continue
+            self.key_kinds.add(type(key))
+            if not whole and (not isinstance(key, IDENTITY) or has_attributes(key)):
+                path = f"key {index} of {slot.path}"
+                self.visit(Slot(None, index, f"tuple({slot.variable})[{index}]", path, key))
 
     _KINDS: ClassVar[list[tuple[Any, Callable[[Visitor, Slot], Any]]]] = [
         (types.FunctionType, _function),
@@ -393,11 +391,12 @@ _DISPATCHES = cast(Any, functools.singledispatch(len)).__code__
 """The code of all functions that `functools.singledispatch` makes."""
 
 
-def _strings_in(value: Any) -> list[str]:
-    """The strings in nested tuples."""
-    if isinstance(value, tuple):
-        return [text for part in value for text in _strings_in(part)]
-    return [value] if isinstance(value, str) else []
+def _names_looked_up(getter: Any) -> set[str]:
+    """The names of attributes for which an `operator.attrgetter` or a `methodcaller` asks."""
+    made, given = getter.__reduce__()
+    if isinstance(made, functools.partial):  # a method called with keywords
+        given = made.args
+    return {name for path in strings_in(given) for name in path.split(".")}
 
 
 def kept_by(cached: Any) -> list[Any]:

@@ -210,7 +210,10 @@ class Watcher:
                 self._give_up(NO_ARRAY_WORK.get(code) or impure_library(frame), caller)
                 surroundings.touched.update(id(x) for x in _given(frame) if isinstance(x, CONTAINERS))
             return
-        known = surroundings.enter(code, frame.f_globals)
+        try:
+            known = surroundings.enter(code, frame.f_globals)
+        except Restart as restart:
+            self.trace.interrupt(restart)
         surroundings.executed[code] = set()
         self.trace.captured = list(surroundings.held.values())
         if not known and not _made_by_dataclass(code):
@@ -225,15 +228,10 @@ class Watcher:
         self.trace.transient = True
         self.trace.give_up(reason, remedy="", refuse=False)
 
-    def restart(self) -> None:
-        """Start again; the body may catch that, so it is remembered."""
-        self.surroundings.restart = Restart()
-        raise self.surroundings.restart
-
     def check_cached(self, values: Iterable[Any]) -> None:
         """What `functools.lru_cache` keeps must hold no stand-ins for numbers: they are of this call only."""
         if not self.trace.numbers.plain and any(map(_holds_number, values)):
-            self.restart()
+            self.trace.interrupt(Restart())
 
     def called_c(self, frame: FrameType, function: Any) -> None:
         """A C function was called."""
@@ -246,7 +244,7 @@ class Watcher:
         if function is builtins.__build_class__:
             self.trace.makes_classes = True
             if not self.trace.numbers.plain:
-                self.restart()  # a class keeps what is in it, also stand-ins for numbers
+                self.trace.interrupt(Restart())  # a class keeps what is in it, also stand-ins for numbers
         owner = getattr(function, "__self__", None)
         if isinstance(owner, CONTAINERS):
             self.surroundings.touched.add(id(owner))

@@ -90,7 +90,7 @@ def _gather(obj: Any) -> Any:
         array = np.asarray(obj)
     except ValueError as error:
         raise locate(ShapeError(f"asarray: {error}"), user_location()) from None
-    if array.dtype == FLOAT64 and not _holds_numpy(obj):
+    if array.dtype == FLOAT64 and not _holds_arrays(obj):
         array = array.astype(FLOAT32)
     return ArrayCore.from_numpy(array)
 
@@ -103,17 +103,10 @@ def _holds_recorded(obj: Any) -> bool:
 
 
 def _holds_arrays(obj: Any) -> bool:
-    """Whether nested lists hold anything but Python's numbers."""
+    """Whether `obj` is, or its nested lists hold, data that already have a dtype: no numbers of Python's."""
     if isinstance(obj, list | tuple):
         return any(map(_holds_arrays, obj))
-    return isinstance(obj, ArrayCore | np.ndarray | np.generic)
-
-
-def _holds_numpy(obj: Any) -> bool:
-    """Whether `obj` is, or its nested lists hold, data that already have a NumPy dtype."""
-    if isinstance(obj, list | tuple):
-        return any(map(_holds_numpy, obj))
-    return not is_number(obj) or isinstance(obj, np.generic)
+    return not (is_number(obj) or isinstance(obj, bool)) or isinstance(obj, np.generic)
 
 
 def _stack(items: Sequence[Any]) -> Any:
