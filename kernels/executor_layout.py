@@ -86,6 +86,7 @@ TASK_PRIORITY = 80  # static during a launch
 TASK_LANE = 88  # static
 TASK_INSTANCE = 96  # static
 TASK_LABEL = 104  # static: what the profiler records
+TASK_REVERSED = 112  # whether its chunks are taken from the other end
 TASK_UNMET = 128  # tasks and grants still missing
 TASK_ACTIVE = 136  # threads inside it
 TASK_STATUS = 144  # smallest nonzero status of its chunks
@@ -102,6 +103,12 @@ SHARES = 8
 thread first takes the chunks of its home, one after the other: where two threads take turns at neighbouring
 chunks, each processor fetches ahead what the other one writes; and so a thread finds in its caches what it
 wrote in the task before, be it the rows of a product or of a map.
+"""
+
+RUNS = 8
+"""Every other task of several chunks is taken from the other end, so that a thread begins with what it has in
+its second cache: its shares in the other order, and in each of them at most this many runs of neighbours,
+which stay in order, as processors fetch ahead from one chunk into the next.
 """
 
 # --- Instance -----------------------------------------------------------------------------------------------
@@ -174,4 +181,5 @@ ENGINE_EVENTS = 256  # ring of events, or 0
 ENGINE_EVENT_CAPACITY = 264
 ENGINE_EVENT_COUNT = 272  # events ever recorded
 ENGINE_HOST_COUNT = 280  # Python tasks that may run
+ENGINE_REVERSED = 288  # whether the next task of several chunks is taken from the other end
 ENGINE_BYTES = 320

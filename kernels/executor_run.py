@@ -15,7 +15,9 @@ from tracejit.kernels.executor_layout import (
     ENGINE_EVENTS,
     ENGINE_PAUSED,
     ENGINE_READY,
+    ENGINE_REVERSED,
     ENGINE_STARTED,
+    ENGINE_WORKERS,
     EVENT_BYTES,
     EVENT_END,
     EVENT_LABEL,
@@ -25,6 +27,7 @@ from tracejit.kernels.executor_layout import (
     INSTANCE_SCRATCH,
     INSTANCE_SEQUENCE,
     NEVER,
+    RUNS,
     SHARES,
     TASK_ACTIVE,
     TASK_BLOCK,
@@ -36,6 +39,7 @@ from tracejit.kernels.executor_layout import (
     TASK_LABEL,
     TASK_LISTED,
     TASK_PRIORITY,
+    TASK_REVERSED,
     TASK_STATUS,
     TASK_UNITS,
     THREAD_DEADLINE,
@@ -94,7 +98,16 @@ def pick(engine, thread):
         heap_pop(engine + ENGINE_READY)
         if get(task, TASK_CHUNKS) > 1:
             list_started(engine, task)
+            turn_round(engine, task)
     return task
+
+
+@native
+def turn_round(engine, task):
+    """Let `task` run from the other end than the last task of several chunks."""
+    is_reversed = get(engine, ENGINE_REVERSED)
+    put(task, TASK_REVERSED, is_reversed)
+    put(engine, ENGINE_REVERSED, 1 - is_reversed)
 
 
 @native
@@ -107,6 +120,27 @@ def share_count(task):
 def share_start(task, share):
     """The first chunk of a share of `task`; of the share after the last one, the number of chunks."""
     return get(task, TASK_CHUNKS) * share // share_count(task)
+
+
+@native
+def first_share(engine, thread, task):
+    """The share with which `thread` begins: the first or the last one of its own."""
+    if get(task, TASK_CHUNKS) <= 1:
+        return 0
+    home = get(thread, THREAD_HOME)
+    if get(task, TASK_REVERSED) == 0:
+        return home
+    return home ^ (max(1, SHARES // (get(engine, ENGINE_WORKERS) + 1)) - 1)
+
+
+@native
+def chunk_at(task, share, index):
+    """The chunk that is taken as number `index` of `share`."""
+    first, end = share_start(task, share), share_start(task, share + 1)
+    if get(task, TASK_REVERSED) == 0:
+        return first + index
+    run = (end - first + RUNS - 1) // RUNS
+    return max(first, end - (index // run + 1) * run) + index % run
 
 
 @native
@@ -133,16 +167,16 @@ def run_chunks(engine, thread, task):
     function, block = get(task, TASK_FUNCTION), get(task, TASK_BLOCK)
     units, chunk, chunks = get(task, TASK_UNITS), get(task, TASK_CHUNK), get(task, TASK_CHUNKS)
     scratch, deadline = get(thread, THREAD_SCRATCH), get(thread, THREAD_DEADLINE)
-    home, smallest = get(thread, THREAD_HOME), 0
+    origin, smallest = first_share(engine, thread, task), 0
     for turn in range(share_count(task)):
-        share = home ^ turn if chunks > 1 else 0
-        first, claimed = share_start(task, share), task + TASK_CLAIMED + 8 * share
-        size = share_start(task, share + 1) - first
+        share = origin ^ turn
+        size = share_start(task, share + 1) - share_start(task, share)
+        claimed = task + TASK_CLAIMED + 8 * share
         if size == 0:
             continue
         index = atomic_add(claimed, 1)  # pairs with itself: each index goes to one thread
         while index < size:
-            low = (first + index) * chunk
+            low = chunk_at(task, share, index) * chunk
             status = call_kernel(function, block, low, min(low + chunk, units), scratch)
             if status != 0 and (smallest == 0 or status < smallest):
                 smallest = status

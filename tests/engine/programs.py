@@ -70,6 +70,14 @@ def check(block, low, high, scratch):
     return 0
 
 
+def trail(block, low, high, scratch):
+    """Note that the chunk from `low` on runs now: output[0] is how many have run."""
+    output = pointer(load(block, int64), int64)
+    output[0] += 1
+    output[output[0]] = low
+    return 0
+
+
 OBJECTS = pathlib.Path(os.environ.setdefault("TRACEJIT_TEST_OBJECTS", tempfile.mkdtemp("tracejit-objects")))
 """Object code that this process or the one that started it has compiled."""
 
@@ -82,9 +90,12 @@ def compiled(name, entries):
     return link(name, file.read_bytes(), [entry.name for entry in entries])
 
 
+KERNELS = nothing, mix, fill, spin, count, check, trail
+
+
 @functools.cache
 def addresses():
-    return compiled("kernels", [Entry(f.__name__, f) for f in (nothing, mix, fill, spin, count, check)])
+    return compiled("kernels", [Entry(f.__name__, f) for f in KERNELS])
 
 
 def task(kernel, block=0, units=1, chunk=1, **rest):

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import itertools
 import struct
 import threading
 import time
@@ -199,6 +200,45 @@ def test_every_unit_is_run_once(workers):
             program.launch(pack((out.ctypes.data, variable)), (out, variable))
             engine.wait(variable)
             assert (out == 1).all()
+
+
+def trails(chunks, launches):
+    """In which order one thread runs the chunks of a task, launch after launch."""
+    engine.set_workers(0)
+    program = Program([task("trail", 0, chunks, 1, uses=(0,), cost=BIG)], [0], [(0, 0, 0)], arguments=[FRESH])
+    found = []
+    for _ in range(launches):
+        out, variable = np.zeros(chunks + 1, np.int64), Variable()
+        program.launch(pack((out.ctypes.data, variable)), (out, variable))
+        engine.wait(variable)
+        assert out[0] == chunks
+        found.append(out[1:].tolist())
+    return found
+
+
+@pytest.mark.parametrize("chunks", [2, 9, 64, 67, 512, 1000])
+def test_every_other_launch_goes_backwards_by_runs_of_neighbours(chunks):
+    """What ran last runs first: its data lie in the second cache."""
+    ways = trails(chunks, 4)
+    assert ways[:2] == ways[2:]
+    forward, back = sorted(ways[:2])
+    assert forward == list(range(chunks))
+    assert sorted(back) == forward
+    run = -(-chunks // 64)  # of eight shares in eight runs
+    starts = [n for n in range(chunks) if n == 0 or back[n] != back[n - 1] + 1]
+    assert len(starts) <= 64
+    assert all(b - a <= run for a, b in itertools.pairwise([*starts, chunks]))
+    heads = [back[n] for n in starts]
+    assert heads == sorted(heads, reverse=True)
+
+
+def test_a_task_of_one_chunk_does_not_turn_the_next_one_round():
+    engine.set_workers(0)
+    program, variable = Program([task("nothing", uses=(0,), cost=BIG)], arguments=[WRITE]), Variable()
+    (first,) = trails(64, 1)
+    program.launch(pack((0, variable)), variable)
+    (second,) = trails(64, 1)
+    assert first != second
 
 
 def test_priorities_order_ready_native_tasks():
