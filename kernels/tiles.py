@@ -5,11 +5,13 @@
 copies ``tile[r * width + c] = x[first + r + c * stride]``. Whole blocks of 8 x 8 elements go through
 registers.
 
-Arrays that no cache holds are walked in *shells*, so that the tiles above the diagonal come next to their
-mirror images below it: what the one reads across, the other reads along. Rows of a tile are too short for a
-processor to see where they go on, so those of a tile to come are asked for (`further`, `prefetch_run`).
+Arrays that no cache holds are walked by groups of 8 x 8 tiles, as their rows reach into another page each,
+and more pages than a group has are too many to remember. Groups come in *shells*, so that one above the
+diagonal comes next to its mirror image below it, and of these two the tiles take turns: what the one reads
+across, the other reads along. Rows of a tile are too short for a processor to see where they go on, so those
+of a tile to come are asked for (`further`, `prefetch_run`).
 
-    tile       0    1  2  3    4  5  6  7  8
+    shells     0    1  2  3    4  5  6  7  8
     row        0    1  0  1    2  0  2  1  2
     column     0    0  1  1    0  2  1  2  2
 """
@@ -25,6 +27,12 @@ from tracejit.kernels.prefetch import prefetch_line
 from tracejit.kernels.target import subroutine
 
 SIDE = 8
+
+GROUP = 8
+"""Tiles along a side of a group."""
+
+WHOLE = GROUP * GROUP
+"""Tiles of a group."""
 
 
 @intrinsic
@@ -103,24 +111,46 @@ root = compiled(_root)
 
 
 @subroutine
-def shell_row(tile, rows, columns):
-    """The row of a tile among `rows` x `columns`; what is left of the longer side comes last."""
-    side = min(rows, columns)
-    rest = tile - side * side
-    if rest >= 0:
-        return side + rest // columns if rows > columns else rest % rows
-    shell = root(tile)
-    step = tile - shell * shell
-    return shell if step % 2 == 0 else step // 2
+def at(row, column):
+    """A place: a row and a column in one number."""
+    return row << 32 | column
 
 
 @subroutine
-def shell_column(tile, rows, columns):
-    """The column of a tile among `rows` x `columns`."""
-    side = min(rows, columns)
-    rest = tile - side * side
+def row_of(place):
+    """The row of a place."""
+    return place >> 32
+
+
+@subroutine
+def column_of(place):
+    """The column of a place."""
+    return place & 0xFFFFFFFF
+
+
+@subroutine
+def shell_place(number):
+    """The place of a number in the order of shells."""
+    shell = root(number)
+    step = number - shell * shell
+    return at(shell, step // 2) if step % 2 == 0 else at(step // 2, shell)
+
+
+@subroutine
+def tile_place(tile, rows, columns):
+    """The place of a tile among `rows` x `columns`. What no square of whole groups covers comes last."""
+    side = min(rows, columns) // GROUP * GROUP
+    rest, below = tile - side * side, (rows - side) * columns
+    if rest >= below:
+        return at((rest - below) // (columns - side), side + (rest - below) % (columns - side))
     if rest >= 0:
-        return rest % columns if rows > columns else side + rest // rows
-    shell = root(tile)
-    step = tile - shell * shell
-    return step // 2 if step % 2 == 0 else shell
+        return at(side + rest // columns, rest % columns)
+    group, number = shell_place(tile // WHOLE), tile % WHOLE
+    low, high = min(row_of(group), column_of(group)), max(row_of(group), column_of(group))
+    if low == high:
+        inside = shell_place(number)
+        return at(low * GROUP + row_of(inside), low * GROUP + column_of(inside))
+    if row_of(group) == low:
+        number += WHOLE  # of both groups, whose tiles take turns
+    row, column = high * GROUP + number // 2 // GROUP, low * GROUP + number // 2 % GROUP
+    return at(row, column) if number % 2 == 0 else at(column, row)

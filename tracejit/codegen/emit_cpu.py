@@ -202,22 +202,22 @@ class _Kernel(Source):
         last = self.spec.lane
         row, column = "unit // column_tiles % row_tiles", "unit % column_tiles"
         if self.is_far:
-            self.line("place = unit % (column_tiles * row_tiles)")
-            row, column = self.shell("place")
+            row, column = self.far_tile("unit")
         for d, place, size in ((last, column, "columns"), (last - 1, row, "rows")):
             self.line(f"a{d} = {place} * {size}")
             self.line(f"b{d} = min(a{d} + {size}, n{d})")
         if self.is_far:
-            self.line(f"place = (unit + {TILES_AHEAD}) % (column_tiles * row_tiles)")
-            row, column = self.shell("place")
+            row, column = self.far_tile(f"(unit + {TILES_AHEAD})")
             self.line(f"next{last} = {column} * columns")
             self.line(f"next{last - 1} = {row} * rows")
 
-    def shell(self, place: str) -> tuple[str, str]:
-        """Row and column of a tile in the order of shells."""
-        shells = [self.use(f"shell_{name}", "tracejit.kernels.tiles") for name in ("row", "column")]
-        row, column = (f"{shell}({place}, row_tiles, column_tiles)" for shell in shells)
-        return row, column
+    def far_tile(self, unit: str) -> tuple[str, str]:
+        """Row and column of the tile of a unit where no cache holds what is transposed."""
+        place, row, column = (
+            self.use(name, "tracejit.kernels.tiles") for name in ("tile_place", "row_of", "column_of")
+        )
+        self.line(f"place = {place}({unit} % (column_tiles * row_tiles), row_tiles, column_tiles)")
+        return f"{row}(place)", f"{column}(place)"
 
     def prefetch_rows(self, section: Section) -> None:
         """Ask for a row of a far tile to come."""

@@ -29,10 +29,8 @@ LINE = 64  # bytes: scratch rows start on cache lines
 PANEL = -1
 """Stands for a buffer: the panel of a product in scratch memory."""
 
-TILE, FAR_TILE = 64, 128
-"""Side of a transposed tile: it and the lines it comes from stay in the first cache; where results are
-streamed, in the second one, and memory is read and written in longer runs.
-"""
+TILE = 64
+"""Side of a transposed tile: it and the lines it comes from stay in the first cache."""
 
 STREAMED = 128 << 20
 """Bytes of operands above which a kernel streams its results. With less than that, a good part is still in
@@ -138,7 +136,7 @@ class Encoder:
     @property
     def side(self) -> int:
         """Of transposed tiles; 0 if there are none."""
-        return 0 if not self.tiles else FAR_TILE if self.stages else TILE
+        return TILE if self.tiles else 0
 
     @functools.cached_property
     def bytes(self) -> int:
