@@ -38,6 +38,17 @@ PROGRAMS = {
         for x in (e, e.T, xp.ones((3, 0, 2), dtype=xp.float32), xp.ones((0, 0), dtype=xp.float32))
         for axis in range(x.ndim)
     ),
+    "running sums of sums of nothing": lambda xp, e: (
+        xp.cumulative_sum(e.sum(axis=0) + xp.arange(4, dtype=xp.float32)),
+        xp.cumulative_sum(e.T.prod(axis=1) * 2),
+        xp.cumulative_sum(e.sum(axis=0)[:, None] + xp.ones((4, 3), dtype=xp.float32), axis=1),
+    ),
+    "what is taken of nothing": lambda xp, e: (
+        xp.take(e * 2, xp.sum((e > 0).astype(xp.int64)), axis=1),
+        xp.take(e, xp.sum((e > 0).astype(xp.int64)), axis=1),
+        e * 2 + xp.sum(e),
+        (e * 2, (e * 2).sum(axis=0))[0],
+    ),
 }
 
 

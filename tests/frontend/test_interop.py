@@ -41,7 +41,28 @@ def test_ufuncs_give_ndarrays(evaluator):
     is_array_with(np.vecdot(x, a), np.vecdot(a, a))
     is_array_with(np.add.reduce(x), a.sum(0))
     is_array_with(np.maximum.reduce(x, axis=1, keepdims=True), a.max(1, keepdims=True))
-    is_array_with(np.add(x, 1, dtype=np.float32), (a + 1).astype(np.float32))
+    is_array_with(np.add(x, 1, dtype=np.float32), np.add(a, 1, dtype=np.float32))
+
+
+def test_ufuncs_compute_in_the_dtype_that_is_asked_for():
+    small, wide = np.array([100, 100, -128], np.int8), np.array([1e30, 2], np.float32)
+    unsigned = np.array([200, 3], np.uint8)
+    for ufunc, inputs, dtype in [
+        (np.add, (small, small), np.int64),
+        (np.add, (small, 100), np.int16),
+        (np.add, (2.5, wide), np.float64),
+        (np.square, (wide,), np.float64),
+        (np.negative, (unsigned,), np.int64),
+        (np.less, (small, 3), np.bool_),
+        (np.divide, (small, small), np.float64),
+    ]:
+        ours = [tj.asarray(x) if isinstance(x, np.ndarray) else x for x in inputs]
+        is_array_with(ufunc(*ours, dtype=dtype), ufunc(*inputs, dtype=dtype))
+    for ufunc, x, dtype in [(np.maximum, unsigned, np.int8), (np.multiply, wide, np.float64)]:
+        is_array_with(ufunc.reduce(tj.asarray(x), dtype=dtype), ufunc.reduce(x, dtype=dtype))
+    for ufunc, dtype in [(np.less, np.int64), (np.divide, np.int64), (np.left_shift, np.float64)]:
+        with pytest.raises(TypeError):
+            ufunc(tj.asarray(small), tj.asarray(small), dtype=dtype)
 
 
 def test_ufuncs_with_out(evaluator):

@@ -25,15 +25,16 @@ _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
 _LOADS = _VARIABLES | _ATTRIBUTES
 _MENTIONS = _VARIABLES | _GLOBAL_STORES | {"STORE_DEREF", "DELETE_DEREF"}
 _STORES = {"STORE_ATTR", "DELETE_ATTR"}
-_ACCESSORS = frozenset({"getattr", "setattr", "delattr"})
+_ASKS = frozenset({"getattr", "hasattr"})
+_ACCESSORS = _ASKS | {"setattr", "delattr"}
 _DYNAMIC = frozenset(
-    {"vars", "dir", "__dict__", "__slots__", "attrgetter", "methodcaller", "__setattr__", "getmembers"}
-    | {"getattr_static"}
+    {"vars", "dir", "__dict__", "__slots__", "attrgetter", "methodcaller", "getmembers", "getattr_static"}
+    | {"__getattribute__", "__setattr__", "__delattr__"}
 )
 """Names by which code reads or writes attributes that it does not name; so do the accessors, if they are
 called with anything but a string.
 """
-_LISTS = frozenset({"vars", "dir", "__dict__", "getmembers"})
+_LISTS = _DYNAMIC - {"__slots__", "__setattr__", "__delattr__"}
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 _LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 
@@ -52,7 +53,7 @@ class Facts(NamedTuple):
     imports:    (level, module) of what is imported.
     handed:     names of globals and attributes of which the value is taken, not only called.
     opened:     names from which attributes may be read whose names do not occur.
-    lists:      whether it may be asked which attributes there are.
+    lists:      whether it may be asked which attributes there are, or for any one of them.
     dynamic:    whether attributes may be reached whose names do not occur.
     compares_types: whether something is asked of ``type(...)`` besides its attributes.
     compares: whether two values are compared (``is``, ``==``, ``in``), of which none is a constant.
@@ -101,12 +102,13 @@ def facts(code: types.CodeType) -> Facts:
     imports: set[tuple[int, str]] = set()
     handed: set[str] = set()
     opened: set[str] = set()
-    items = dynamic = False
+    items = dynamic = lists = False
     for each in codes(code):
         for accessor, name, known in _accesses(instructions(each)):
             opened.update(known)
             dynamic |= name is None
-            if name is not None and accessor != "getattr":
+            lists |= name is None and accessor in _ASKS
+            if name is not None and accessor not in _ASKS:
                 stored.add(name)
         imports.update(_imports(instructions(each)))
         before: str | None = None
@@ -141,15 +143,15 @@ def facts(code: types.CodeType) -> Facts:
                 items = items or instruction.argrepr.endswith("=")
             before = operand if name in _LOADS else None
         strings.update(strings_in(each.co_consts))
-    formats = " ".join(s for s in strings if "{" in s)  # "{0.rate}".format(...)
-    strings.update(re.findall(r"\.([^\W\d]\w*)", formats))
+    strings.update([name for text in strings for name in formatted(text)])
     names = attributes | {s for s in strings if s.isidentifier()}
+    mentioned = loaded | attributes
+    lists |= not _LISTS.isdisjoint(mentioned) or not _ASKS.isdisjoint(attributes)
+    dynamic |= not _DYNAMIC.isdisjoint(mentioned) or not _ACCESSORS.isdisjoint(attributes)
     return Facts(
         frozenset(loaded), frozenset(names), frozenset(strings), frozenset(stored), frozenset(written),
         frozenset(uses), frozenset(imports), frozenset(handed), frozenset(opened),
-        not _LISTS.isdisjoint(loaded | attributes), items,
-        dynamic or not _DYNAMIC.isdisjoint(loaded | attributes), any(map(_compares_types, codes(code))),
-        any(map(_compares, codes(code))),
+        lists, items, dynamic, any(map(_compares_types, codes(code))), any(map(_compares, codes(code))),
     )  # fmt: skip
 
 
@@ -196,6 +198,20 @@ def _types(code: types.CodeType) -> Iterator[tuple[dis.Instruction, bool, bool]]
 def _compares_types(code: types.CodeType) -> bool:
     """Whether `code` does something with ``type(...)`` but look up an attribute, as messages do."""
     return any(not (is_named or is_own) for _, is_named, is_own in _types(code))
+
+
+def formatted(text: str) -> list[str]:
+    """The names of attributes in a format string: ``"{0.rate}".format(...)``."""
+    return re.findall(r"\.([^\W\d]\w*)", text) if "{" in text else []
+
+
+def loads(code: types.CodeType, name: str) -> bool:
+    """Whether `code`, or a function defined in it, reads the variable `name`."""
+    return any(
+        instruction.argval == name and instruction.opname in _VARIABLES
+        for each in codes(code)
+        for instruction in instructions(each)
+    )
 
 
 @functools.lru_cache(maxsize=4096)

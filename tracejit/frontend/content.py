@@ -104,6 +104,13 @@ def is_found_plainly(cls: type, name: str) -> bool:
     return is_own and looks_up_plainly(cls)
 
 
+def is_computed(cls: type, name: str) -> bool:
+    """Whether code runs when an instance of `cls` is asked for attribute `name` and holds none."""
+    held = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+    is_own = isinstance(held, types.MemberDescriptorType | types.FunctionType)
+    return hasattr(cls, "__getattr__") or (hasattr(type(held), "__get__") and not is_own)
+
+
 def is_stored_plainly(cls: type, name: str) -> bool:
     """Whether nothing else happens when attribute `name` of an instance of `cls` is stored or deleted."""
     ways: tuple[Any, ...] = cls.__setattr__, cls.__delattr__

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.frontend.bytecode import facts, mention
+from tracejit.frontend.bytecode import facts, loads, mention
 from tracejit.frontend.captured import LIMIT, read_part
 from tracejit.frontend.content import GONE, Attributes, content_of, is_plain, looks_up_plainly, same_items
 from tracejit.frontend.kinds import FUNCTIONS, IDENTITY, PLAIN, is_tree
@@ -24,6 +24,10 @@ from tracejit.frontend.replay import Source
 from tracejit.frontend.seen import QUIET, Seen, SeenClass, SeenFunction, SeenModule
 from tracejit.frontend.slots import Attribute, Cell, ClassItem, Global, Slot, Whole
 from tracejit.frontend.surroundings import Surroundings
+from tracejit.frontend.visiting import plain_kept
+
+EMPTY = types.CellType()
+"""Equal to what captured variables lie in as long as they hold nothing."""
 
 
 class Refused(Exception):
@@ -77,8 +81,7 @@ class Guards:
                 self.source.require(f"{holder}.keys().isdisjoint({self.source.constant(frozenset(missing))})")
         self._check_quiet()
         for cached in surroundings.caches:
-            kept = cached.cache_info().currsize
-            self.source.require(f"{self.source.constant(cached)}.cache_info().currsize >= {kept}")
+            self._check_cache(cached)
         uses = {use for code in surroundings.executed for use in facts(code).uses}
         for seen in surroundings.seen:
             known = not seen.variable.startswith("h") or seen.variable in self.bound
@@ -90,6 +93,16 @@ class Guards:
             if missing and known and hasattr(seen.value, "__dict__"):
                 absent = self.source.constant(frozenset(missing))
                 self.source.require(f"{self._namespace(seen)}.keys().isdisjoint({absent})")
+            if isinstance(seen, SeenClass) and known and len(order := seen.value.__mro__) > 2:
+                self.source.require(f"{seen.variable}.__mro__ == {self.source.constant(order)}")
+
+    def _check_cache(self, cached: Any) -> None:
+        """What `functools.lru_cache` keeps for a function is still there."""
+        source, kept = self.source, plain_kept(cached)
+        source.require(f"{source.constant(cached)}.cache_info().currsize >= {cached.cache_info().currsize}")
+        if kept:
+            source.names["plain_kept"] = plain_kept
+            source.require(f"{source.constant(kept)} <= plain_kept({source.constant(cached)})")
 
     def _namespace(self, seen: Seen) -> str:
         """The expression for what an object holds by name."""
@@ -102,7 +115,7 @@ class Guards:
         """The body may ask which attributes there are."""
         is_module = isinstance(seen, SeenModule)
         is_opened = not is_module or seen.path.rpartition(".")[2] in self.surroundings.opened
-        if is_opened and seen.at_first and hasattr(seen.value, "__dict__"):
+        if is_opened and hasattr(seen.value, "__dict__"):
             self.source.require(f"tuple({self._namespace(seen)}) == {self.source.constant(seen.at_first)}")
 
     def _check_quiet(self) -> None:
@@ -179,6 +192,9 @@ class Guards:
             inside = source.inside(Attributes, root_of(expression))
             source.names["GONE"] = GONE
             source.require(f"{inside}.get({slot.key!r}) is GONE")
+        if isinstance(slot, Cell) and value is GONE and any(loads(code, slot.key) for code in slot.codes):
+            source.names["EMPTY"] = EMPTY
+            source.require(f"{source.constant(slot.holder)} == EMPTY")
         if value is GONE:  # a global that is only written: what it was does not matter
             return
         if slot.refusal is not None:

@@ -29,6 +29,7 @@ from tracejit.frontend import dispatch
 from tracejit.frontend.array import ArrayCore, refuse_trace
 from tracejit.frontend.functions import NAMESPACE, elementwise, linear, reductions
 from tracejit.frontend.location import user_location
+from tracejit.frontend.number import settled
 from tracejit.frontend.storage import Storage
 from tracejit.ir.types import DTYPES, ArrayType
 from tracejit.ir.view import View
@@ -79,8 +80,20 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: d
             f"numpy.{name} on NDArrays does not take {', '.join(options)}",
             "use tj.where, or convert with x.numpy()",
         )
+    if dtype is not None:
+        inputs = _cast(ufunc, inputs, np.dtype(dtype)) if method == "__call__" else (inputs[0].astype(dtype),)
     result = function(*inputs) if method == "__call__" else function(*inputs, axis=axis, keepdims=keepdims)
     return _deliver(name, result if dtype is None else result.astype(dtype, copy=False), out)
+
+
+def _cast(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype) -> tuple[Any, ...]:
+    """`inputs` in the dtypes in which NumPy computes a result of `dtype`; raises TypeError if it does not."""
+    given = [x.dtype if hasattr(x, "dtype") else type(settled(x)) for x in inputs]
+    signature = (None,) * ufunc.nin + (dtype,) * ufunc.nout
+    found = ufunc.resolve_dtypes((*given, *[None] * ufunc.nout), signature=signature, casting="same_kind")
+    return tuple(
+        [x.astype(d) if hasattr(x, "dtype") else x for x, d in zip(inputs, found[: ufunc.nin], strict=True)]
+    )
 
 
 def _deliver(name: str, result: Any, out: Any) -> Any:

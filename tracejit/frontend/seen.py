@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 from tracejit.frontend import kinds
-from tracejit.frontend.content import GONE, Attributes, is_found_plainly
+from tracejit.frontend.content import GONE, Attributes, is_computed, is_found_plainly
 from tracejit.frontend.kinds import IDENTITY, PLAIN, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.purity import impure, runs_library_code
@@ -125,6 +125,11 @@ class SeenModule(Seen):
     def _implied(self) -> AbstractSet[str]:
         return {"__getattr__"} & vars(self.value).keys()
 
+    def expression(self, name: str, source: Source) -> str:
+        if "__getattr__" in vars(self.value):  # would be called for a name that is gone
+            return f"{self.variable}.__dict__[{name!r}]"
+        return super().expression(name, source)
+
     def _is_open(self, visitor: Visitor) -> bool:
         is_opened = visitor.dynamic and self.path.rpartition(".")[2] in visitor.opened
         return is_opened and not self.is_library
@@ -155,8 +160,13 @@ class SeenObject(Seen):
         return Attributes(self.value).namespace()
 
     def expression(self, name: str, source: Source) -> str:
-        if is_found_plainly(type(self.value), name):
-            return super().expression(name, source)
+        """By another object of the class, which may not hold it, no code of the user's is called."""
+        cls = type(self.value)
+        if is_found_plainly(cls, name):
+            if not is_computed(cls, name):
+                return super().expression(name, source)
+            if name in self.namespace():
+                return f"{self.variable}.__dict__[{name!r}]"
         return f"{source.inside(Attributes, self.variable)}[{name!r}]"
 
     def _is_open(self, visitor: Visitor) -> bool:
@@ -215,6 +225,8 @@ class SeenClass(Seen):
             base = next((base for base in self.value.__mro__ if name in vars(base)), None)
             if base in bases:
                 self._inherited(name, base, visitor)
+            elif base is None:
+                self.absent.add(name)
         for name in visitor.peeked_names - self.names:
             method = inspect.getattr_static(self.value, name, None)
             if isinstance(method, types.FunctionType):
@@ -223,7 +235,7 @@ class SeenClass(Seen):
             fields = set(inspect.getattr_static(self.value, "__match_args__", ()))
             visitor.names |= fields
             visitor.getters |= fields
-        if visitor.climbs or visitor.dynamic:
+        if visitor.climbs or visitor.dynamic or self.absent:
             for base in bases[1:]:
                 visitor.visit_class(base)
         if not trusted(type(self.value).__module__):

@@ -80,7 +80,8 @@ class Attribute(Slot):
             else:
                 held[self.key] = value
         elif value is GONE:
-            delattr(self.holder, self.key)
+            if self.key in vars(self.holder):  # this may be done twice
+                delattr(self.holder, self.key)
         else:
             setattr(self.holder, self.key, value)
 

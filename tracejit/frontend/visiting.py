@@ -32,7 +32,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from tracejit.frontend import captured, kinds
-from tracejit.frontend.bytecode import codes, facts, strings_in
+from tracejit.frontend.bytecode import codes, facts, formatted, strings_in
 from tracejit.frontend.content import GONE, Items, content_of, factory_of, is_plain
 from tracejit.frontend.kinds import FIXED, IDENTITY, PLAIN, has_attributes, is_added, is_outside, trusted
 from tracejit.frontend.ndarray import NDArray
@@ -67,6 +67,7 @@ class Visitor:
         self.peeked: set[types.CodeType] = set()
         self.peeked_names: set[str] = set()
         self.bytes: dict[int, tuple[bytearray, bytes]] = {}  # what is found, with its content
+        self.moving: list[Slot] = []  # iterators
         self.names: set[str] = set()
         self.stored: set[str] = set()
         self.strings: set[str] = set()
@@ -121,6 +122,12 @@ class Visitor:
         self.fresh.append(slot)
         # another thread may be recording
         value = slot.value = slot.given = settled(captured.settled(slot.value))
+        if isinstance(value, str):
+            if names := formatted(value):
+                self.getters.update(names)
+                self.names.update(names)
+        elif id(value) in _OPENERS:  # under another name, or it would not be found here
+            self.dynamic = self.lists = True
         if isinstance(value, NDArray) or (isinstance(value, PLAIN) and not has_attributes(value)):
             return
         known = self._variables.get(id(value))
@@ -136,6 +143,7 @@ class Visitor:
         if hasattr(kind, "__next__"):
             what = f"{slot.path} is an iterator ({kind.__name__}), which every call moves on"
             slot.refusal = what, "pass what it yields as an argument"
+            self.moving.append(slot)
         elif kind.__module__.startswith("numpy.random") or not kinds.is_python_class(kind):
             what = f"{slot.path} is a {kind.__module__}.{kind.__name__}, whose state a replay cannot check"
             slot.refusal = what, "use it outside and pass the result as an argument"
@@ -339,6 +347,9 @@ class Visitor:
             self._part(slot, factory_of(value), ".default_factory")
         if isinstance(content, dict | set):
             self._keys(slot, list(content), whole)
+        is_plain_class = type(value) in (dict, list, tuple, set, frozenset, collections.deque)
+        if not is_plain_class and (not trusted(type(value).__module__) or hasattr(value, "__dict__")):
+            self._object(slot)
         if whole:
             return
         kind = Slot if isinstance(value, tuple) else Item
@@ -346,9 +357,6 @@ class Visitor:
         for key, item in content.items() if isinstance(content, dict) else enumerate(items):
             code = repr(key) if type(key) in (str, int, bool) else self.source.constant(key)
             self.visit(kind(value, key, f"{inside}[{code}]", f"{slot.path}[{key!r}]", item))
-        is_plain_class = type(value) in (dict, list, tuple, collections.deque)
-        if not is_plain_class and (not trusted(type(value).__module__) or hasattr(value, "__dict__")):
-            self._object(slot)
 
     def _ndarray(self, slot: Slot) -> None:
         self._bind(slot)
@@ -387,6 +395,11 @@ class Visitor:
         return self._variables.get(id(value))
 
 
+_OPENERS = set(
+    map(id, (getattr, hasattr, setattr, delattr, vars, dir, operator.attrgetter, operator.methodcaller))
+)
+"""What reaches attributes whose names no code mentions."""
+
 _DISPATCHES = cast(Any, functools.singledispatch(len)).__code__
 """The code of all functions that `functools.singledispatch` makes."""
 
@@ -401,13 +414,22 @@ def _names_looked_up(getter: Any) -> set[str]:
 
 def kept_by(cached: Any) -> list[Any]:
     """What may change of the arguments and results that `functools.lru_cache` keeps for a function."""
+    return [value for value in _held(cached) if not isinstance(value, (*PLAIN, *FIXED, type))]
+
+
+def plain_kept(cached: Any) -> collections.Counter[str]:
+    """How often it keeps which plain values: when it has been cleared, a result may be another one."""
+    return collections.Counter(repr(value) for value in _held(cached) if isinstance(value, PLAIN))
+
+
+def _held(cached: Any) -> list[Any]:
     if not cached.cache_info().currsize:
         return []
     own = vars(cached), cached.__wrapped__
     held = [value for value in gc.get_referents(cached) if not any(value is each for each in own)]
     if cached.cache_parameters()["maxsize"] is None:  # they are in a table
         held = [value for table in held if type(table) is dict for value in list(table.values())]
-    return [value for value in held if not isinstance(value, (*PLAIN, *FIXED, type)) and not _is_part(value)]
+    return [value for value in held if not _is_part(value)]
 
 
 def _is_part(value: Any) -> bool:

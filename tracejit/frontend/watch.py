@@ -37,6 +37,7 @@ import numpy as np
 
 from tracejit import collector, engine
 from tracejit.frontend import random
+from tracejit.frontend.bytecode import read_at
 from tracejit.frontend.content import content_of
 from tracejit.frontend.kinds import FIXED, PLAIN, trusted
 from tracejit.frontend.number import NumberProxy
@@ -167,7 +168,19 @@ class Watcher:
         """A line of the user's code is about to run."""
         if event == "line":
             self.surroundings.executed.setdefault(frame.f_code, set()).add(frame.f_lineno)
+            if self.surroundings.moving and not self.trace.piecewise:
+                self.look_for_iterators(frame)
         return self.note_line
+
+    def look_for_iterators(self, frame: FrameType) -> None:
+        """Give up before an iterator is moved on: a body that starts again could not move it back."""
+        names = frozenset().union(*read_at(frame.f_code, {frame.f_lineno}))
+        for slot in self.surroundings.moving:
+            path = slot.path.partition("[")[0].rpartition(".")[2]
+            if slot.refusal is not None and (path in names or path in frame.f_code.co_varnames):
+                if not self.trace.numbers.plain:
+                    self.trace.interrupt(Restart())
+                self.trace.give_up(*slot.refusal, line=f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
     # -- rest ------------------------------------------------------------------------------------------------
 

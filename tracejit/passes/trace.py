@@ -163,7 +163,12 @@ class _Tracer:
             return _way(node.op)(self, node, view)
         if value.type.on_host:
             return self.add(NUMBER, value.type.dtype, HOST, value=value)
-        return self.add(LOAD, value.type.dtype, self.domain.level(view), value=value, view=view)
+        return self.add(LOAD, value.type.dtype, self.level(value, view), value=value, view=view)
+
+    def level(self, value: Value, view: View) -> Level:
+        """Where `value` is read at `view`: what has no elements, in a loop that has no steps then."""
+        skips = not (value.type.size or self.full_size) and self.kept_size
+        return FULL if skips else self.domain.level(view)
 
     def add(
         self,
@@ -270,7 +275,7 @@ class _Tracer:
         return self.add(
             GATHER,
             x.type.dtype,
-            self.domain.level(place),
+            self.level(x, place),
             [self.demand(index, parts[1])],
             value=source,
             view=place,
@@ -342,7 +347,8 @@ class _Tracer:
 
     def scan(self, node: Node, view: View) -> Term:
         self.once(node, view)
-        if self.full_size and (view != self.full or self.domain.pieces or not self.runs_along(node)):
+        is_empty = not (self.full_size or node.output.type.size)
+        if not is_empty and (view != self.full or self.domain.pieces or not self.runs_along(node)):
             raise Unfusable("cumulative_sum is computed in its own order only")
         operand = self.demand(node.inputs[0], view)
         return self.add(SCAN, node.output.type.dtype, FULL, [operand], function=node.op.name, node=node)
