@@ -280,9 +280,13 @@ def test_nobody_runs_where_the_trace_of_a_random_body_is_alone(seed, checked, mo
 
 @pytest.mark.skipif(not watch.SWITCHES, reason="the watcher does not rest")
 def test_the_check_above_finds_users(checked):
+    namespace = {"__name__": "tracejit.frontend.inner", "thread": thread, "clocked": clocked}
+    exec("def alone(x): thread.trace.alone(clocked, x)", namespace)
+    alone = namespace["alone"]
+
     @tj.jit
     def step(x):
-        thread.trace.alone(clocked, x)
+        alone(x)
         return x
 
     if sys.gettrace() is None:
@@ -342,17 +346,6 @@ def test_a_container_that_holds_itself_is_watched():
         raise AssertionError
 
     assert step(tj.ones(1)).tolist() == [2]
-
-
-def test_what_is_piecewise_is_not_watched_by_whoever_launches_it():
-    trace = Trace("piecewise", strict=False)
-    trace.tracing, before = refuse, sys.gettrace()
-    trace.piecewise.append(("a look", None))
-    try:
-        assert trace.alone(lambda: 1) == 1
-        assert sys.gettrace() is before
-    finally:
-        sys.settrace(before)
 
 
 def test_a_profiler_goes_on_after_a_recording():

@@ -99,7 +99,7 @@ class Jitted(Transparent):
                 if id(each) not in known and each.patience > 1:
                     each.patience = max(each.patience, 2 * entry.patience)
             self._entries = [e for e in self._entries if e is not entry]
-        return result
+        return run_piecewise(self.__wrapped__, args, kwargs) if result is PIECEWISE else result
 
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], known: list[Entry]) -> Any:
         """Record a call that none of the entries `known` can replay."""
@@ -112,7 +112,9 @@ class Jitted(Transparent):
                 if result is not MISS:
                     return result
             else:
-                return self._record_now(args, kwargs)
+                result = self._record_now(args, kwargs)
+                if result is not PIECEWISE:
+                    return result
         return run_piecewise(self.__wrapped__, args, kwargs)
 
     def _record_now(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

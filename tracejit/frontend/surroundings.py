@@ -31,7 +31,7 @@ class Surroundings(Visitor):
     held:     by identity: NumPy arrays of which the body gets watched views.
     logs:     ids of containers that only callbacks write.
     touched:  ids of containers of which the body called a method, or that it gave to a library function.
-    touches:  whether it called a C function that changes containers given to it.
+    touches:  whether C functions may change containers: they were given one, or a method of one.
     """
 
     def __init__(self, function: Any, source: Source, numbers: Numbers, rebuilt: Container[int] = ()):
@@ -40,7 +40,6 @@ class Surroundings(Visitor):
         self.held: dict[int, Held] = {}
         self.logs: set[int] = set()
         self.touched: set[int] = set()
-        self.touches = False
 
     def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
         """A Python function is about to run for the first time; whether what it captured is known."""

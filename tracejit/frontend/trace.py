@@ -1,10 +1,12 @@
 """A trace: the recording of one call of a traced function.
 
 Nothing is computed while a trace is recorded. It notes which numbers the body looked at (guards), which
-random numbers it drew and which NumPy arrays came in. When the body does something that cannot be replayed
-(it looks at an array's value, for example), the trace becomes *piecewise*: what was recorded so far is
-launched, and from there on the trace is an eager recording, so the body still runs exactly once and its
-result is right.
+random numbers it drew and which NumPy arrays came in. When the body is about to do something that cannot be
+replayed (it looks at an array's value, for example, or calls `print`), the trace *gives up*: the body is
+broken off, all that it did is taken back, and it runs itself, from the start. So until then it has done
+nothing that cannot be taken back, and what it does from then on it does once, with the values themselves.
+
+What turns out only when the body has run makes the trace *piecewise*: what was recorded is computed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from tracejit.frontend.captured import Held
 from tracejit.frontend.eager import EagerRecording
 from tracejit.frontend.location import user_location
 from tracejit.frontend.number import Numbers
-from tracejit.frontend.recording import Number, Recording, Window, in_operation
+from tracejit.frontend.recording import Number, Recording, Window
 from tracejit.frontend.storage import Storage
 from tracejit.ir.graph import Value
 from tracejit.ir.view import View
@@ -53,6 +55,13 @@ class Restart(BaseException):
         self.aliased = aliased or set()
 
 
+class GivenUp(BaseException):
+    """The body has to run itself, from the start."""
+
+    def __init__(self) -> None:
+        super().__init__("the body runs itself")
+
+
 class Trace(EagerRecording):
     """The recording of one call. See the module."""
 
@@ -72,16 +81,16 @@ class Trace(EagerRecording):
         self.captured: list[Held] = []  # NumPy arrays it may bring in that a replay finds again
         self.callbacks: list[Any] = []  # functions given to `tj.callback`
         self.read_only: dict[Storage, str] = {}  # storages of NumPy arguments -> their path
-        self.piecewise: list[tuple[str, str | None]] = []  # (reason, user line)
+        self.reasons: list[tuple[str, str | None]] = []  # why it cannot be replayed, and the user's line
         self.interruption: BaseException | None = None  # what broke the body off, which may have caught it
-        self.transient = False  # piecewise for a reason that later calls need not have
+        self.transient = False  # for a reason that later calls need not have
         self.vouched = 0  # how many `tj.pure` functions are running
         self.tracing: Any = None  # what `sys.settrace` reports to while the body runs, see `watch`
 
     def alone(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """As in every recording; nothing in it is reported to the watcher."""
         tracing = self.tracing
-        if tracing is None or self.piecewise:  # another thread can be here, too, once it is piecewise
+        if tracing is None:
             return function(*args, **kwargs)
         self.tracing = None
         sys.settrace(None)
@@ -94,19 +103,11 @@ class Trace(EagerRecording):
     # -- numbers ---------------------------------------------------------------------------------------------
 
     def literal(self, number: Any, dtype: np.dtype) -> Value:
-        """A number written in the program: part of the graph, unless the trace runs piecewise."""
-        if self.piecewise:
-            return super().literal(number, dtype)
+        """A number written in the program: part of the graph."""
         return Recording.literal(self, number, dtype)
 
     def draw(self, stream: Any, count: int) -> tuple[Value, Value]:
         """Key and counter for `count` random numbers; replays take them from the stream as it is then."""
-        if self.piecewise:
-            start = stream.advance(count)
-            return (
-                self.number(Number(stream.key, stream.key), UINT64),
-                self.number(Number(start, start), UINT64),
-            )
         index = next((i for i, (s, _) in enumerate(self.draws) if s is stream), len(self.draws))
         if index == len(self.draws):
             self.draws.append((stream, 0))
@@ -147,7 +148,7 @@ class Trace(EagerRecording):
 
         Parts of one storage are recorded again, as views of it. Other storages share memory that Python sees.
         """
-        if not self.piecewise and not self.windows.get(storage):
+        if not self.windows.get(storage):
             others = [s for s in self.windows if self.windows[s] and self.share(s, storage)]
             parts = {self.parents[s] for s in (storage, *others) if s in self.parents}
             if others and parts:
@@ -155,9 +156,7 @@ class Trace(EagerRecording):
             if others:
                 self.transient = True
                 what = "an argument and another array the body uses share memory"
-                self.give_up(what, remedy="", refuse=False)
-        if self.piecewise:
-            return super().window(storage, wanted, write=write)
+                self.give_up(what, remedy="", strict=False)
         return Recording.window(self, storage, wanted, write=write)
 
     def write(self, storage: Storage, wanted: View, new: Value) -> None:
@@ -187,33 +186,35 @@ class Trace(EagerRecording):
         self.interruption = error
         raise error
 
-    def give_up(self, reason: str, remedy: str, *, line: str | None = None, refuse: bool = True) -> None:
-        """Go on piecewise: launch what was recorded; from here on this is an eager recording.
-
-        A strict trace raises instead, unless (with ``refuse=False``) later calls can be replayed.
+    def refuse(self, reason: str, remedy: str, *, line: str | None = None, strict: bool = True) -> None:
+        """Note why the call cannot be replayed. A strict trace raises, unless later calls can be
+        (``strict=False``).
         """
-        if self.interruption is not None:
-            raise self.interruption  # the body has caught it, and goes on
         line = line or user_location()
         text = f"{reason}; {remedy}" if remedy else reason
-        if self.dry or (self.strict and refuse):
+        if self.dry or (self.strict and strict):
             self.interrupt(locate(ReplayError(f"{self.name}: {text}"), line))
-        self.transient = self.transient and not refuse
-        if not self.piecewise:
-            self.piecewise.append((text, line))
-            self.numbers.closed = True
-            self.take_draws()
-            self.marks_storages = True
-            if in_operation():  # a finalizer, or a handler of signals, in the middle of an operator
-                self.due = True
-            else:
-                self.flush()
-        elif (text, line) not in self.piecewise:
-            self.piecewise.append((text, line))
+        self.transient = self.transient and not strict
+        if (text, line) not in self.reasons:
+            self.reasons.append((text, line))
+
+    def give_up(self, reason: str, remedy: str, *, line: str | None = None, strict: bool = True) -> NoReturn:
+        """Break the body off, which then runs itself. See `refuse`."""
+        if self.interruption is not None:
+            raise self.interruption  # the body has caught it, and goes on
+        self.refuse(reason, remedy, line=line, strict=strict)
+        self.interrupt(GivenUp())
+
+    def compute(self) -> None:
+        """The body has run, and cannot be replayed: compute what was recorded."""
+        self.numbers.closed = True
+        self.take_draws()
+        self.marks_storages = True
+        self.flush()
 
     def release(self, storage: Storage) -> None:
-        """Others can have a storage of a piecewise trace; of any other trace only what is returned."""
-        if self.piecewise:
+        """Others can have a storage when this is computed; of any other trace only what is returned."""
+        if self.marks_storages:
             super().release(storage)
         else:
             Recording.release(self, storage)

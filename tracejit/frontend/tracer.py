@@ -36,7 +36,7 @@ from tracejit.frontend.results import Results, Unreplayable
 from tracejit.frontend.slots import Attribute, Slot, Whole
 from tracejit.frontend.storage import Storage
 from tracejit.frontend.surroundings import Surroundings
-from tracejit.frontend.trace import Restart, Trace
+from tracejit.frontend.trace import GivenUp, Restart, Trace
 from tracejit.frontend.vouch import release_callbacks
 from tracejit.frontend.watch import watching
 from tracejit.ir.graph import Graph
@@ -119,6 +119,9 @@ def record(
             result = call.run_body()
             call.compiled = compiled
             return call.conclude(result, launch=launch)._replace(aliased=aliased)
+        except GivenUp:
+            entry = None if trace.transient else call.piecewise_entry()
+            return Recorded(PIECEWISE, entry, aliased, call.grown)
         except Restart as restart:
             aliased |= restart.aliased
             if restart.container is not None:
@@ -156,6 +159,7 @@ class _Call:
         self.changes: list[tuple[Slot, Any]] | None = None
         self.done = Results(self.arguments)  # what was applied
         self.launched = False
+        self.computes = False  # what was recorded, as it cannot be replayed
         self.grown = False
         self.compiled = True
 
@@ -188,18 +192,16 @@ class _Call:
         trace, executed = self.trace, self.surroundings.executed
         if trace.interruption is not None and trace.interruption is not error:
             raise trace.interruption from None
-        if trace.numbers.readable and not trace.numbers.plain and not trace.piecewise:
+        if trace.numbers.readable and not trace.numbers.plain:
             named = [(lines, type_names(code)) for code, lines in executed.items()]
             shown = any(names and (not lines or not names.isdisjoint(lines)) for lines, names in named)
             if shown or isinstance(error, TypeError):
                 raise Restart from None
 
     def _break_off(self) -> None:
-        """After an error: piecewise code keeps its finished statements; a launch that was made has happened,
-        otherwise nothing has.
-        """
-        if self.trace.piecewise:
-            self._compute_pieces()
+        """After an error: what was about to be computed has happened, otherwise nothing has."""
+        if self.computes:
+            self._compute()
             return
         if not self.launched:
             self.surroundings.restore_contents()
@@ -208,11 +210,10 @@ class _Call:
     def conclude(self, result: Any, *, launch: bool) -> Recorded:
         """Compute what was recorded, and make the entry for later calls."""
         try:
-            if not self.trace.piecewise:
-                try:
-                    return self.finish(result, launch=launch)
-                except (Unreplayable, Refused) as error:
-                    self.refuse(error)
+            try:
+                return self.finish(result, launch=launch)
+            except (Unreplayable, Refused) as error:
+                self.refuse(error)
             return self.finish_piecewise(result)
         except BaseException:
             self._break_off()
@@ -240,19 +241,20 @@ class _Call:
         remedy, line = "return arrays, numbers and containers of them", _line_of(self.function)
         if isinstance(error, Refused):
             remedy, line = error.remedy, error.line or line
-        self.trace.give_up(str(error), remedy, line=line)
+        self.trace.refuse(str(error), remedy, line=line)
 
-    def _compute_pieces(self) -> None:
-        self.trace.flush()
+    def _compute(self) -> None:
+        """Compute what was recorded; this may be done twice, as an interrupt may come."""
+        self.trace.compute()
         self._apply()
 
     def finish_piecewise(self, result: Any) -> Recorded:
-        trace = self.trace
-        self._compute_pieces()
-        entry = None if trace.transient else self._piecewise_entry()
-        return Recorded(self.done.settle(result), entry, grown=self.grown)
+        """Compute what a body did that has run, and cannot be replayed."""
+        self.computes = True
+        self._compute()
+        return Recorded(self.done.settle(result), self.piecewise_entry(), grown=self.grown)
 
-    def _piecewise_entry(self) -> Entry:
+    def piecewise_entry(self) -> Entry:
         """An entry for calls that take the branches that this one took while it was recorded."""
         source, facts = Source(), self.arguments.facts
         source.lines, source.names = self.argument_lines, self.source.names
@@ -262,7 +264,7 @@ class _Call:
         source.names["PIECEWISE"], source.names["CLOCK"] = PIECEWISE, CLOCK
         source.actions.append("entry.used = next(CLOCK); return PIECEWISE")
         graph = self.trace.graph([])
-        entry = Entry(source.function(self.trace.name), facts, graph, None, self.trace.piecewise, source.text)
+        entry = Entry(source.function(self.trace.name), facts, graph, None, self.trace.reasons, source.text)
         source.names["entry"] = entry
         return entry
 

@@ -45,6 +45,11 @@ from tracejit.frontend.trace import Restart
 MANY = 8  # plain items; longer tables are guarded as a whole
 PEEKS = 300  # functions looked into before they are called; results of a cache
 ITEMS = 4096  # other items; containers with more cannot be checked
+CHANGES = frozenset(
+    {"append", "appendleft", "extend", "insert", "pop", "popleft", "remove", "clear", "reverse", "sort"}
+    | {"add", "discard", "update", "setdefault", "popitem", "__setitem__", "__delitem__"}
+)
+"""Methods of containers: C code to which one is handed calls it unseen."""
 
 
 class Visitor:
@@ -67,12 +72,12 @@ class Visitor:
         self.peeked: set[types.CodeType] = set()
         self.peeked_names: set[str] = set()
         self.bytes: dict[int, tuple[bytearray, bytes]] = {}  # what is found, with its content
-        self.moving: list[Slot] = []  # iterators
+        self.refused: list[Slot] = []  # what cannot be checked, and changes when it is used
         self.names: set[str] = set()
         self.stored: set[str] = set()
         self.strings: set[str] = set()
         self.opened: set[str] = set()  # names of what is searched for attributes that are not named
-        self.stores_items = self.dynamic = self.climbs = self.lists = False
+        self.stores_items = self.dynamic = self.climbs = self.lists = self.touches = False
         self.seen: list[Seen] = []
         self.shadows: list[tuple[str, set[str], types.CodeType]] = []  # (globals, names of builtins, code)
         self._variables: dict[int, str] = {}
@@ -143,12 +148,14 @@ class Visitor:
         if hasattr(kind, "__next__"):
             what = f"{slot.path} is an iterator ({kind.__name__}), which every call moves on"
             slot.refusal = what, "pass what it yields as an argument"
-            self.moving.append(slot)
+            self.refused.append(slot)
         elif kind.__module__.startswith("numpy.random") or not kinds.is_python_class(kind):
             what = f"{slot.path} is a {kind.__module__}.{kind.__name__}, whose state a replay cannot check"
             slot.refusal = what, "use it outside and pass the result as an argument"
             if kind is bytearray:
                 self.bytes.setdefault(id(value), (value, bytes(value)))
+            else:
+                self.refused.append(slot)
         else:
             self._object(slot)
 
@@ -235,6 +242,7 @@ class Visitor:
         self.dynamic |= found.dynamic
         self.opened |= found.opened
         self.lists |= found.lists
+        self.touches |= not CHANGES.isdisjoint(found.handed)
         self.climbs |= "super" in found.globals
         self._imports(found.imports, namespace)
         ours = code.co_filename.startswith(kinds.PACKAGE)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import dis
 import functools
 import inspect
 import sys
@@ -31,11 +32,11 @@ import types
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from tracejit import collector, engine
+from tracejit import engine
 from tracejit.frontend import random
 from tracejit.frontend.bytecode import read_at
 from tracejit.frontend.content import content_of
@@ -114,14 +115,13 @@ class Watcher:
         """A function was called or left, unless this rests."""
         if self.handler is not None:
             self.leave_handler(frame, event, argument)
-        elif self.trace.piecewise:
-            self.stop()
-            collector.wake()  # the body may run for long
         elif self.trace.vouched:
             return
         elif event == "call":
             if self.interrupts(frame):  # a debugger has the other events
                 self.handler = frame
+            elif self.trace.interruption is not None and not trusted(frame.f_globals.get("__name__")):
+                self.break_off(frame)
             else:
                 self.called(frame)
         elif event == "c_call":
@@ -167,20 +167,34 @@ class Watcher:
     def note_line(self, frame: FrameType, event: str, argument: Any) -> Any:
         """A line of the user's code is about to run."""
         if event == "line":
+            if self.trace.interruption is not None and not leaves_with(frame):
+                self.break_off(frame)
             self.surroundings.executed.setdefault(frame.f_code, set()).add(frame.f_lineno)
-            if self.surroundings.moving and not self.trace.piecewise:
-                self.look_for_iterators(frame)
+            if self.surroundings.refused:
+                self.look_for_refused(frame)
         return self.note_line
 
-    def look_for_iterators(self, frame: FrameType) -> None:
-        """Give up before an iterator is moved on: a body that starts again could not move it back."""
+    def look_for_refused(self, frame: FrameType) -> None:
+        """Give up before an iterator is moved on, say: a body that starts again could not move it back."""
         names = frozenset().union(*read_at(frame.f_code, {frame.f_lineno}))
-        for slot in self.surroundings.moving:
-            path = slot.path.partition("[")[0].rpartition(".")[2]
-            if slot.refusal is not None and (path in names or path in frame.f_code.co_varnames):
-                if not self.trace.numbers.plain:
-                    self.trace.interrupt(Restart())
+        for slot in self.surroundings.refused:
+            name = slot.path.partition("[")[0].rpartition(".")[2]
+            if slot.refusal is not None and (name in names or name in frame.f_code.co_varnames):
                 self.trace.give_up(*slot.refusal, line=f"{frame.f_code.co_filename}:{frame.f_lineno}")
+
+    def break_off(self, frame: FrameType) -> NoReturn:
+        """The body has been broken off: no more of it runs, be it in ``finally`` or where it catches the
+        error. Whoever raises is told of nothing more, so the other events are asked for again.
+        """
+        sys.setprofile(self.profile)
+        if self._traces:
+            sys.settrace(self.enter)
+            above: FrameType | None = frame
+            while above is not None and above.f_code in self.surroundings.executed:
+                above.f_trace = self.note_line
+                above = above.f_back
+        assert self.trace.interruption is not None
+        raise self.trace.interruption
 
     # -- rest ------------------------------------------------------------------------------------------------
 
@@ -239,7 +253,7 @@ class Watcher:
     def later(self, reason: str) -> None:
         """What the body uses can be found by later calls only: this one is not replayed."""
         self.trace.transient = True
-        self.trace.give_up(reason, remedy="", refuse=False)
+        self.trace.give_up(reason, remedy="", strict=False)
 
     def check_cached(self, values: Iterable[Any]) -> None:
         """What `functools.lru_cache` keeps must hold no stand-ins for numbers: they are of this call only."""
@@ -271,10 +285,16 @@ class Watcher:
                 held.is_data = True
 
     def _give_up(self, name: str | None, user: FrameType) -> None:
-        """Go on piecewise because of a call from a frame of the user's."""
+        """Give up because of a call from a frame of the user's."""
         if name is not None:
             what = f"{name}() may have an effect or give another result on every call"
             self.trace.give_up(what, REMEDY, line=f"{user.f_code.co_filename}:{user.f_lineno}")
+
+
+def leaves_with(frame: FrameType) -> bool:
+    """Whether a ``with`` statement is left by an exception: what was entered has to be left."""
+    code, at = frame.f_code.co_code, frame.f_lasti
+    return dis.opname[code[at + 2]] == "WITH_EXCEPT_START" if 0 <= at < len(code) - 2 else False
 
 
 def _profile_with(profiler: Any) -> None:
