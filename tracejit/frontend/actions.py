@@ -24,6 +24,7 @@ from tracejit import engine
 from tracejit.frontend import check
 from tracejit.frontend.arguments import Arguments
 from tracejit.frontend.bytecode import facts
+from tracejit.frontend.captured import Held
 from tracejit.frontend.kinds import IDENTITY
 from tracejit.frontend.recording import Number, Window
 from tracejit.frontend.replay import Source, disjoint, release
@@ -143,6 +144,8 @@ def _check_distinct(
     held = [(type(original), v) for _rebuilt, original, v in arguments.containers.values()]
     held += [(type(s.holder), s.expression) for s in surroundings.slots.values() if type(s) is Whole]
     held += [(type(seen.value), seen.variable) for seen in surroundings.seen]
+    variables = {id(s.value): s.variable for s in surroundings.slots.values() if s.variable is not None}
+    held += [(Held, variables[id(each.origin)]) for each in surroundings.held.values()]
     everything = any(facts(code).compares for code in surroundings.executed)
     if everything:
         handles = arguments.handles.values()

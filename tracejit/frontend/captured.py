@@ -1,12 +1,15 @@
 """NumPy arrays that a traced body reaches by name: operands that a replay reads again, or data.
 
-While recording, the body finds a `Watched` view in place of such an array. Used as an operand of an NDArray
-(also a slice of it: ``w @ batch[:32]``), its content at the call counts, and replays copy it in again. Used
-in any other way, its content has entered Python: then it is *data*, and guarded by content.
+While recording, the body finds a `Watched` view in place of such an array, everywhere the same. Used as an
+operand of an NDArray (also a slice of it: ``w @ batch[:32]``), its content at the call counts, and replays
+copy it in again. Used in any other way, its content has entered Python: then it is *data*, and guarded by
+content. Code that compares types gets the array itself, as data; so does code that finds it also where
+nothing can be put in its place (in a tuple).
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -22,15 +25,18 @@ _QUIET |= {"__array_ufunc__", "__array_function__", "__array_finalize__", "__arr
 
 
 class Held:
-    """A NumPy array, its content before the body ran, and whether the body used it as data."""
+    """A NumPy array, its content before the body ran, whether the body finds a view in its place, and whether
+    it used it as data.
+    """
 
     def __init__(self, origin: np.ndarray):
         self.origin = origin
         self.content = origin.copy() if origin.nbytes <= LIMIT else None
-        self.is_data = False
+        self.is_watched = self.is_data = False
 
+    @functools.cached_property
     def watched(self) -> Watched:
-        """A view that notes how it is used."""
+        """The view that notes how it is used."""
         view = self.origin.view(Watched)
         view._held = self
         return view
@@ -61,6 +67,7 @@ class Watched(np.ndarray):
     """A view of a captured array, as the body finds it."""
 
     _held: Held
+    __class__ = property(lambda self: np.ndarray)
 
     def __array_finalize__(self, parent: Any) -> None:
         if isinstance(parent, Watched):
@@ -68,8 +75,8 @@ class Watched(np.ndarray):
 
     def __getattribute__(self, name: str) -> Any:
         if name not in _QUIET:
-            super().__getattribute__("_held").is_data = True
-        return super().__getattribute__(name)
+            np.ndarray.__getattribute__(self, "_held").is_data = True
+        return np.ndarray.__getattribute__(self, name)
 
     def _data(self) -> np.ndarray:
         self._held.is_data = True

@@ -20,6 +20,7 @@ from tracejit.frontend.kinds import PLAIN
 from tracejit.frontend.number import Numbers
 from tracejit.frontend.replay import Source
 from tracejit.frontend.slots import Attribute, Cell, Item, Slot, Whole
+from tracejit.frontend.trace import Restart
 from tracejit.frontend.visiting import Visitor
 from tracejit.ir.types import DTYPES
 
@@ -29,13 +30,22 @@ class Surroundings(Visitor):
 
     executed: code that ran, and its lines (empty: all of them).
     held:     by identity: NumPy arrays of which the body gets watched views.
+    reached:  ids of what the body has to get itself.
     logs:     ids of containers that only callbacks write.
     touched:  ids of containers of which the body called a method, or that it gave to a library function.
     touches:  whether C functions may change containers: they were given one, or a method of one.
     """
 
-    def __init__(self, function: Any, source: Source, numbers: Numbers, rebuilt: Container[int] = ()):
+    def __init__(
+        self,
+        function: Any,
+        source: Source,
+        numbers: Numbers,
+        rebuilt: Container[int] = (),
+        reached: Container[int] = (),
+    ):
         super().__init__(function, source, numbers, rebuilt)
+        self.reached = reached
         self.executed: dict[types.CodeType, set[int]] = {}
         self.held: dict[int, Held] = {}
         self.logs: set[int] = set()
@@ -63,12 +73,20 @@ class Surroundings(Visitor):
                 slot.give(self.numbers.argument(slot.value, slot.variable, slot.path))
 
     def _hold(self, slot: Slot) -> None:
-        """Note what a NumPy array holds, and watch its use; where that is not possible it counts as data."""
-        held = self.held.setdefault(id(slot.value), Held(slot.value))
-        if slot.assignable and type(slot.value) is np.ndarray and slot.value.dtype in DTYPES:
-            slot.give(held.watched())
-        else:
-            held.is_data = True
+        """Note what a NumPy array holds, and watch its use, unless there must be no stand-in for it: then it
+        counts as data. So it does everywhere if it is also found where nothing can be put in its place.
+        """
+        array = slot.value
+        held = self.held.get(id(array))
+        if held is None:
+            held = self.held[id(array)] = Held(array)
+            known = type(array) is np.ndarray and array.dtype in DTYPES
+            held.is_watched = known and id(array) not in self.reached and not self.numbers.plain
+            held.is_data = not held.is_watched
+        if held.is_watched:
+            if not slot.assignable:
+                raise Restart(array)
+            slot.give(held.watched)
 
     def _assigned(self, slot: Slot) -> bool:
         if type(slot) is Item:

@@ -43,10 +43,12 @@ class Draw:
 class Restart(BaseException):
     """The body has to be recorded again, from the start.
 
-    container: one among the arguments that is also reached by name: the body has to get the container itself.
+    container: one among the arguments that is also reached by name, or a NumPy array: the body has to get it
+               itself.
     aliased:   storages of which an argument views a part, and which the body also uses: they enter whole.
 
-    Neither: code compares types, or keeps numbers in a cache or a class: stand-ins for them will not do.
+    Neither: code compares types, or keeps numbers or NumPy arrays in a cache or a class: stand-ins for them
+    will not do.
     """
 
     def __init__(self, container: Any = None, aliased: set[Storage] | None = None):

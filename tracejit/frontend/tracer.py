@@ -155,7 +155,9 @@ class _Call:
         ]
         self.kwargs = {k: self.arguments.bring(v, f"kwargs[{k!r}]", k) for k, v in kwargs.items()}
         self.argument_lines = list(self.source.lines)
-        self.surroundings = Surroundings(function, self.source, self.trace.numbers, self.arguments.rebuilt)
+        self.surroundings = Surroundings(
+            function, self.source, self.trace.numbers, self.arguments.rebuilt, reached
+        )
         self.changes: list[tuple[Slot, Any]] | None = None
         self.done = Results(self.arguments)  # what was applied
         self.launched = False
@@ -186,13 +188,13 @@ class _Call:
         return result
 
     def _check_caught(self, error: Exception | None) -> None:
-        """Raise what broke the body off if the body caught it; start again if stand-ins for numbers were seen
-        for what they are: by code that asks for the name of their type, or a library that does not take them.
+        """Raise what broke the body off if the body caught it; start again if stand-ins were seen for what
+        they are: by code that asks for the name of their type, or a library that does not take them.
         """
         trace, executed = self.trace, self.surroundings.executed
         if trace.interruption is not None and trace.interruption is not error:
             raise trace.interruption from None
-        if trace.numbers.readable and not trace.numbers.plain:
+        if (trace.numbers.readable or trace.captured) and not trace.numbers.plain:
             named = [(lines, type_names(code)) for code, lines in executed.items()]
             shown = any(names and (not lines or not names.isdisjoint(lines)) for lines, names in named)
             if shown or isinstance(error, TypeError):

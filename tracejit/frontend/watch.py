@@ -39,6 +39,7 @@ import numpy as np
 from tracejit import engine
 from tracejit.frontend import random
 from tracejit.frontend.bytecode import read_at
+from tracejit.frontend.captured import Watched
 from tracejit.frontend.content import content_of
 from tracejit.frontend.kinds import FIXED, PLAIN, trusted
 from tracejit.frontend.number import NumberProxy
@@ -256,8 +257,8 @@ class Watcher:
         self.trace.give_up(reason, remedy="", strict=False)
 
     def check_cached(self, values: Iterable[Any]) -> None:
-        """What `functools.lru_cache` keeps must hold no stand-ins for numbers: they are of this call only."""
-        if not self.trace.numbers.plain and any(map(_holds_number, values)):
+        """What `functools.lru_cache` keeps must hold no stand-ins: they are of this call only."""
+        if not self.trace.numbers.plain and any(map(_holds_stand_in, values)):
             self.trace.interrupt(Restart())
 
     def called_c(self, frame: FrameType, function: Any) -> None:
@@ -271,7 +272,7 @@ class Watcher:
         if function is builtins.__build_class__:
             self.trace.makes_classes = True
             if not self.trace.numbers.plain:
-                self.trace.interrupt(Restart())  # a class keeps what is in it, also stand-ins for numbers
+                self.trace.interrupt(Restart())  # a class keeps what is in it, also stand-ins
         owner = getattr(function, "__self__", None)
         if isinstance(owner, CONTAINERS):
             self.surroundings.touched.add(id(owner))
@@ -316,11 +317,11 @@ def _given(frame: FrameType) -> list[Any]:
     return given
 
 
-def _holds_number(value: Any) -> bool:
-    """Whether `value` is a stand-in for a number, or a container of one."""
+def _holds_stand_in(value: Any) -> bool:
+    """Whether `value` stands for a number or NumPy array, or is a container of what does."""
     pending, seen = [value], {id(value)}
     for part in pending:
-        if type(part) is NumberProxy:
+        if type(part) in (NumberProxy, Watched):
             return True
         if not isinstance(part, (*CONTAINERS, tuple, frozenset)):
             continue

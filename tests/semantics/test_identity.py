@@ -1,0 +1,99 @@
+"""Which object is which: a body that asks finds the objects that it would find without `tj.jit`."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tests.semantics.cases import Cases, Thing, one
+
+CASES = Cases()
+TABLE = np.arange(3.0)
+
+
+@CASES.add
+def the_type_of_a_numpy_array(jit):
+    def total(values):
+        return float(values.sum()) if type(values) is np.ndarray else -1.0
+
+    step = jit(lambda x: (x * total(TABLE), x * (2 if TABLE.__class__ is np.ndarray else 3)))
+    return [step(one()) for _ in range(3)]
+
+
+@CASES.add
+def the_name_of_the_type_of_a_numpy_array(jit):
+    step = jit(lambda x: (x, type(TABLE).__name__))
+    return [step(one()) for _ in range(3)]
+
+
+@CASES.add
+def a_numpy_array_under_two_names(jit):
+    state = Thing(table=TABLE, other=np.arange(3.0), tables=[TABLE], fixed=(TABLE,))
+
+    @jit
+    def step(x):
+        found = [state.table, state.other, state.tables[0], state.fixed[0]]
+        return x * (2 if state.table is TABLE else 3), [each is TABLE for each in found]
+
+    seen = [step(one()), step(one())]
+    state.other = TABLE
+    seen += [step(one()), step(one())]
+    state.other = np.arange(3.0)
+    return [*seen, step(one())]
+
+
+@CASES.add
+def a_numpy_array_that_takes_the_place_of_another(jit):
+    state = Thing(now=TABLE, best=TABLE)
+
+    @jit
+    def step(x):
+        is_best = state.now is state.best
+        state.now = state.best
+        return x * (2 if is_best else 3)
+
+    seen = [step(one())]
+    state.now = np.arange(3.0)
+    seen += [step(one()), step(one())]
+    return [*seen, state.now is TABLE, type(state.now).__name__]
+
+
+@CASES.add
+def a_numpy_array_in_a_cache_and_in_a_class(jit):
+    @functools.lru_cache
+    def table():
+        return TABLE
+
+    @jit
+    def step(x):
+        class Tables:
+            first = TABLE
+
+        return x * float(table().sum()), Tables
+
+    kept = [step(one())[1].first is TABLE for _ in range(2)]
+    return [*kept, table() is TABLE]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_case(name):
+    CASES.check(name)
+
+
+def test_numpy_arrays_that_are_compared_are_replayed():
+    state = Thing(table=TABLE)
+    step = tj.jit(lambda x: x * (2 if state.table is TABLE else 3))
+    for _ in range(3):
+        assert step(one()).tolist() == [2.0]
+    assert step.cache_info().replays == 2
+
+
+def test_a_numpy_array_in_a_tuple_leaves_numbers_as_they_are():
+    state = Thing(tables=(TABLE,))
+    step = tj.jit(lambda x, rate: x * rate * (2 if state.tables[0] is TABLE else 3))
+    for rate in (1.0, 2.0, 3.0):
+        assert step(one(), rate).tolist() == [2 * rate]
+    assert step.cache_info().replays == 2
