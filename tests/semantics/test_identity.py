@@ -78,6 +78,30 @@ def a_numpy_array_in_a_cache_and_in_a_class(jit):
     return [*kept, table() is TABLE]
 
 
+@CASES.add
+def a_view_that_is_an_argument_and_has_a_name(jit):
+    base = tj.ones(4)
+    state = Thing(view=base[0:2], views=[base[0:2], base[2:4]])
+
+    def same(a, b):
+        return a is b
+
+    @jit
+    def step(x):
+        return x * (2 if x is state.view else 3)
+
+    @jit
+    def helped(x):
+        return x * (2 if same(x, state.view) else 3)
+
+    @jit
+    def listed(x):
+        return x, [index for index, view in enumerate(state.views) if view is x]
+
+    given = [state.views[1], state.view, state.view, base[0:2], *state.views, state.view]
+    return [[step(x), helped(x), listed(x)] for x in given]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_case(name):
     CASES.check(name)
@@ -96,4 +120,20 @@ def test_a_numpy_array_in_a_tuple_leaves_numbers_as_they_are():
     step = tj.jit(lambda x, rate: x * rate * (2 if state.tables[0] is TABLE else 3))
     for rate in (1.0, 2.0, 3.0):
         assert step(one(), rate).tolist() == [2 * rate]
+    assert step.cache_info().replays == 2
+
+
+def test_a_view_with_a_name_that_is_not_compared_stays_a_window():
+    base = tj.arange(6.0)
+    state = Thing(view=None, use=False)
+
+    @tj.jit
+    def step(x):
+        if state.use:
+            return x + state.view
+        return x * 2
+
+    for i in range(3):
+        state.view = base[2 * i : 2 * i + 2]
+        assert step(state.view).tolist() == [4.0 * i, 4.0 * i + 2]
     assert step.cache_info().replays == 2

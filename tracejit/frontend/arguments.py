@@ -79,6 +79,7 @@ class Arguments:
                 elements.
     handles:    id of an array passed on -> replay variable holding the caller's array.
     callers:    id of an array passed on -> the caller's array.
+    windows:    id of a caller's array of which the body gets a window -> its storage.
     containers: id of a rebuilt container -> (rebuilt, original, replay variable).
     given:      id of an original container -> its keys, and what the body got for its children.
     objects:    replay variable, path and object, for those passed as themselves.
@@ -91,6 +92,7 @@ class Arguments:
         self.arrays: dict[Storage, tuple[str, str]] = {}
         self.handles: dict[int, tuple[Any, str]] = {}
         self.callers: dict[int, NDArray] = {}
+        self.windows: dict[int, Storage] = {}
         self.given: dict[int, tuple[tuple[Any, ...], list[Any]]] = {}
         self.containers: dict[int, tuple[Any, Any, str]] = {}
         self.rebuilt: dict[int, tuple[Any, str]] = {}  # id of an original container -> rebuilt, variable
@@ -245,6 +247,7 @@ class Arguments:
         passed = NDArray(window, view.moved(-low))
         self.handles[id(passed)] = (passed, variable)
         self.callers[id(passed)] = array
+        self.windows[id(array)] = storage
         return passed
 
     def _numpy(self, array: np.ndarray, variable: str, path: str) -> NDArray:

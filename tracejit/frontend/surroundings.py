@@ -8,18 +8,17 @@ thread changed meanwhile is left alone.
 from __future__ import annotations
 
 import types
-from collections.abc import Container
 from typing import Any
 
 import numpy as np
 
+from tracejit.frontend.arguments import Arguments
 from tracejit.frontend.bytecode import codes, facts, read_at
 from tracejit.frontend.captured import Held
 from tracejit.frontend.content import GONE
 from tracejit.frontend.kinds import PLAIN
-from tracejit.frontend.number import Numbers
-from tracejit.frontend.replay import Source
 from tracejit.frontend.slots import Attribute, Cell, Item, Slot, Whole
+from tracejit.frontend.storage import Storage
 from tracejit.frontend.trace import Restart
 from tracejit.frontend.visiting import Visitor
 from tracejit.ir.types import DTYPES
@@ -30,22 +29,16 @@ class Surroundings(Visitor):
 
     executed: code that ran, and its lines (empty: all of them).
     held:     by identity: NumPy arrays of which the body gets watched views.
-    reached:  ids of what the body has to get itself.
+    met:      storages of arguments that are also found by name, and of which the body gets windows.
     logs:     ids of containers that only callbacks write.
     touched:  ids of containers of which the body called a method, or that it gave to a library function.
     touches:  whether C functions may change containers: they were given one, or a method of one.
     """
 
-    def __init__(
-        self,
-        function: Any,
-        source: Source,
-        numbers: Numbers,
-        rebuilt: Container[int] = (),
-        reached: Container[int] = (),
-    ):
-        super().__init__(function, source, numbers, rebuilt)
-        self.reached = reached
+    def __init__(self, function: Any, arguments: Arguments):
+        super().__init__(function, arguments.source, arguments.trace.numbers, arguments.rebuilt)
+        self.arguments = arguments
+        self.met: set[Storage] = set()
         self.executed: dict[types.CodeType, set[int]] = {}
         self.held: dict[int, Held] = {}
         self.logs: set[int] = set()
@@ -55,6 +48,8 @@ class Surroundings(Visitor):
         """A Python function is about to run for the first time; whether what it captured is known."""
         known = super().enter(code, namespace)
         self.install()
+        if self.met and any(facts(each).compares for each in self.entered):
+            raise Restart(aliased=self.met)
         return known
 
     def install(self) -> None:
@@ -66,6 +61,8 @@ class Surroundings(Visitor):
         for slot in fresh:
             if isinstance(slot.value, np.ndarray):
                 self._hold(slot)
+            elif id(slot.value) in self.arguments.windows:
+                self.met.add(self.arguments.windows[id(slot.value)])
             elif not slot.assignable:
                 continue
             elif type(slot.value) in (int, float) and self._assigned(slot) and not self.numbers.plain:
@@ -81,7 +78,7 @@ class Surroundings(Visitor):
         if held is None:
             held = self.held[id(array)] = Held(array)
             known = type(array) is np.ndarray and array.dtype in DTYPES
-            held.is_watched = known and id(array) not in self.reached and not self.numbers.plain
+            held.is_watched = known and id(array) not in self.arguments.reached and not self.numbers.plain
             held.is_data = not held.is_watched
         if held.is_watched:
             if not slot.assignable:

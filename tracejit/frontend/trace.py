@@ -45,7 +45,8 @@ class Restart(BaseException):
 
     container: one among the arguments that is also reached by name, or a NumPy array: the body has to get it
                itself.
-    aliased:   storages of which an argument views a part, and which the body also uses: they enter whole.
+    aliased:   storages of which an argument views a part, and which the body also uses, or of which it may
+               compare that argument with what it finds by name: they enter whole.
 
     Neither: code compares types, or keeps numbers or NumPy arrays in a cache or a class: stand-ins for them
     will not do.

@@ -155,9 +155,7 @@ class _Call:
         ]
         self.kwargs = {k: self.arguments.bring(v, f"kwargs[{k!r}]", k) for k, v in kwargs.items()}
         self.argument_lines = list(self.source.lines)
-        self.surroundings = Surroundings(
-            function, self.source, self.trace.numbers, self.arguments.rebuilt, reached
-        )
+        self.surroundings = Surroundings(function, self.arguments)
         self.changes: list[tuple[Slot, Any]] | None = None
         self.done = Results(self.arguments)  # what was applied
         self.launched = False
