@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -102,6 +103,51 @@ def a_view_that_is_an_argument_and_has_a_name(jit):
     return [[step(x), helped(x), listed(x)] for x in given]
 
 
+@dataclasses.dataclass(eq=False)
+class Told:
+    """A dataclass whose objects are told apart."""
+
+    weight: float
+
+
+@CASES.add
+def hashes(jit):
+    step = jit(lambda x, thing, told: (x * told.weight, hash(thing), hash(thing.told), hash(told)))
+    things, told = [Thing(told=Told(1.0)) for _ in range(3)], [Told(1.0) for _ in range(3)]
+    found = [step(one(), *each)[1:] for each in zip(things, told, strict=True)]
+    expected = [(hash(a), hash(a.told), hash(b)) for a, b in zip(things, told, strict=True)]
+    return [a == b for a, b in zip(found, expected, strict=True)]
+
+
+@CASES.add
+def addresses(jit):
+    @jit
+    def step(x, thing):
+        held, things = thing.held, thing.things
+        return x, repr(thing), f"{thing!s:>80}", str(held), format(things[0]), f"{thing.held} {things[1]}"
+
+    things = [Thing(held=Thing(), things=[Thing(), Thing()]) for _ in range(3)]
+    texts = [step(one(), thing)[1:] for thing in things]
+    return [
+        text == (repr(a), f"{a!s:>80}", str(a.held), str(a.things[0]), f"{a.held} {a.things[1]}")
+        for text, a in zip(texts, things, strict=True)
+    ]
+
+
+@CASES.add
+def orders_of_sets(jit):
+    def found(things):
+        return [list(set(things)).index(thing) for thing in things]
+
+    def written(a, b, c):
+        return [list({a, b, c}).index(a), list({*(a, b), c}).index(c)]
+
+    step = jit(lambda x, a, b, c: (x, found([a, b, c]), written(a, b, c)))
+    things = [Thing() for _ in range(40)]
+    given = list(zip(things, things[3:], things[7:], strict=False))[:8]
+    return [step(one(), *each)[1:] == (found(each), written(*each)) for each in given]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_case(name):
     CASES.check(name)
@@ -137,3 +183,22 @@ def test_a_view_with_a_name_that_is_not_compared_stays_a_window():
         state.view = base[2 * i : 2 * i + 2]
         assert step(state.view).tolist() == [4.0 * i, 4.0 * i + 2]
     assert step.cache_info().replays == 2
+
+
+def test_objects_whose_hash_and_address_nobody_sees_may_change():
+    weights = {f"w{i}": tj.asarray([float(i)]) for i in range(3)}
+
+    @tj.jit
+    def step(x, thing):
+        for i in range(3):
+            x = x + weights[f"w{i}"] * thing.rate
+        if thing.is_shown:
+            raise ValueError(f"this is {thing}, with {set(weights)}")
+        return x
+
+    for rate in (1.0, 2.0, 3.0):
+        assert step(one(), Thing(rate=rate, is_shown=False)).tolist() == [1 + 3 * rate]
+    traces = step.cache_info().traces
+    for _ in range(3):
+        step(one(), Thing(rate=3.0, is_shown=False))
+    assert step.cache_info().traces == traces

@@ -36,6 +36,10 @@ called with anything but a string.
 """
 _LISTS = _DYNAMIC - {"__slots__", "__setattr__", "__delattr__"}
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
+HASH = "hash()"
+_HASHERS = frozenset({"hash", "set", "frozenset"})
+_WRITERS = frozenset({"str", "repr", "ascii", "format"})
+_FORMATS = frozenset({"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"})
 _LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 
 
@@ -253,6 +257,40 @@ def read_at(code: types.CodeType, lines: set[int]) -> tuple[frozenset[str], froz
     """Variables and attributes that `code` itself mentions on these lines; without lines, on all of them."""
     reads = [read for line, read in _reads(code).items() if line in lines or not lines or line == 0]
     return frozenset().union(*(v for v, _ in reads)), frozenset().union(*(a for _, a in reads))
+
+
+@functools.lru_cache(maxsize=4096)
+def shown(code: types.CodeType) -> dict[int, frozenset[str]]:
+    """By line: names of what `code` itself writes as text (``f"{a.o}"``, ``str(o)``, ``"%s" % o``), and
+    `HASH` where it asks for a hash, or makes a set: its order is that of hashes.
+    """
+    found = [i for i in instructions(code) if i.opname not in ("PUSH_NULL", "CACHE", "PRECALL", "NOP")]
+    shows: dict[int, set[str]] = {}
+    for index, each in enumerate(found):
+        names: set[str] = set()
+        if each.opname in _FORMATS:
+            names = _formatted(found, index - 1)
+        elif each.opname in _LOADS and each.argval in _WRITERS:
+            rest = itertools.islice(found, index + 1, None)
+            names = {i.argval for i in itertools.takewhile(lambda i: i.opname in _LOADS | _LOCAL_LOADS, rest)}
+        elif each.opname in _GLOBAL_LOADS and each.argval in _HASHERS:
+            is_empty = found[index + 1].opname == "CALL" and not found[index + 1].argval  # ``set()``
+            names = set() if is_empty else {HASH}
+        elif each.opname in ("SET_ADD", "SET_UPDATE") or (each.opname == "BUILD_SET" and each.argval):
+            names = {HASH}
+        if names:
+            line = each.positions.lineno if each.positions is not None else None
+            shows.setdefault(line or 0, set()).update(names)
+    return {line: frozenset(names) for line, names in shows.items()}
+
+
+def _formatted(found: list[dis.Instruction], last: int) -> set[str]:
+    """The name of what is formatted, or of the container of which it is an item; `last` comes before."""
+    if found[last].opname in _CONSTANTS:  # it says how
+        last -= 1
+    if found[last].opname == "BINARY_SUBSCR":
+        last -= 2
+    return {found[last].argval} if found[last].opname in _LOADS | _LOCAL_LOADS else set()
 
 
 def strings_in(constants: tuple[object, ...]) -> list[str]:

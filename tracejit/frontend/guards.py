@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.frontend.bytecode import facts, loads, mention
+from tracejit.frontend.bytecode import HASH, facts, loads, mention
 from tracejit.frontend.captured import LIMIT, read_part
 from tracejit.frontend.content import GONE, Attributes, content_of, is_plain, looks_up_plainly, same_items
-from tracejit.frontend.kinds import FUNCTIONS, IDENTITY, PLAIN, is_tree
+from tracejit.frontend.kinds import FUNCTIONS, IDENTITY, PLAIN, has_address, has_hash, is_tree
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.purity import REMEDY, impure, runs_library_code
 from tracejit.frontend.replay import Source
@@ -45,6 +45,7 @@ class Guards:
         self.surroundings, self.source, self.described = surroundings, source, described
         self.bound: set[str] = set()  # variables that are bound by now
         self.attributes: set[str] = set()  # names of attributes that were read
+        self.shown: set[str] = set()  # see `Surroundings.names_shown`
         self.arrays: list[Slot] = []
         self._variables: dict[types.CodeType, set[str]] = {}
 
@@ -61,7 +62,11 @@ class Guards:
     def emit(self) -> None:
         """Check everything but arrays, which are collected in `arrays`."""
         surroundings = self.surroundings
-        self.attributes = surroundings.attributes_read()
+        self.attributes, self.shown = surroundings.attributes_read(), surroundings.names_shown()
+        for variable, path, value in surroundings.arguments.objects:
+            if self.shows(value, path):
+                self.source.require(f"{variable} is {self.source.constant(value)}")
+                self.described[path] = object.__repr__(value)
         left = [slot for slot in surroundings.slots.values() if self._was_read(slot)]
         found = [slot for slot in left if self._found(slot)]
         while found:  # the same object may be held by code that was not executed, too, and found there first
@@ -230,8 +235,16 @@ class Guards:
             source.require(f"{expression} is {source.constant(value)}")
         elif isinstance(value, np.ndarray):
             self._check_numpy(slot, value, expression)
+        elif self.shows(value, slot.path):
+            source.require(f"{expression} is {source.constant(value)}")
+            self.described[slot.path] = object.__repr__(value)
         else:
             source.require(f"type({expression}) is {source.constant(type(value))}")
+
+    def shows(self, value: Any, path: str) -> bool:
+        """Whether the body can have seen which object `value` is, by its hash or its address."""
+        name = path.rpartition(".")[2].partition("[")[0]
+        return (HASH in self.shown and has_hash(value)) or (name in self.shown and has_address(value))
 
     def _check_whole(self, slot: Whole) -> None:
         source, held, inside = self.source, slot.holder, slot.expression

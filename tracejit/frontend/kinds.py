@@ -63,6 +63,18 @@ BASES: tuple[type, ...] = (
 )
 
 
+def has_hash(value: Any) -> bool:
+    """Whether the hash of `value` tells which object it is."""
+    kind: Any = type(value)
+    return kind.__hash__ is object.__hash__
+
+
+def has_address(value: Any) -> bool:
+    """Whether `value`, written as text, shows its address."""
+    kind: Any = type(value)
+    return kind.__repr__ is object.__repr__
+
+
 def is_record(cls: type) -> bool:
     """Whether instances of `cls` only hold attributes, though it is a class of Python's library."""
     return cls is types.SimpleNamespace or (cls.__module__, cls.__name__) == ("argparse", "Namespace")

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from tracejit.frontend.arguments import Arguments
-from tracejit.frontend.bytecode import codes, facts, read_at
+from tracejit.frontend.bytecode import HASH, codes, facts, read_at, shown
 from tracejit.frontend.captured import Held
 from tracejit.frontend.content import GONE
-from tracejit.frontend.kinds import PLAIN
+from tracejit.frontend.kinds import PLAIN, has_address, has_hash
 from tracejit.frontend.slots import Attribute, Cell, Item, Slot, Whole
 from tracejit.frontend.storage import Storage
 from tracejit.frontend.trace import Restart
@@ -50,6 +50,10 @@ class Surroundings(Visitor):
         self.install()
         if self.met and any(facts(each).compares for each in self.entered):
             raise Restart(aliased=self.met)
+        names = {name for each in codes(code) for found in shown(each).values() for name in found}
+        for _rebuilt, original, _variable in self.arguments.containers.values() if names else ():
+            if (has_hash(original) and HASH in names) or (has_address(original) and names != {HASH}):
+                raise Restart(original)
         return known
 
     def install(self) -> None:
@@ -151,6 +155,17 @@ class Surroundings(Visitor):
         """Globals and cells that this code, or functions defined in it, read while the body ran."""
         inside = [each for each in codes(code) if each in self.executed]
         return {name for each in inside for name in read_at(each, self.executed[each])[0]}
+
+    def names_shown(self) -> set[str]:
+        """Names of what was written as text while the body ran, and `HASH` if hashes count."""
+        found = [(lines, shown(code)) for code, lines in self.executed.items()]
+        return {
+            name
+            for lines, shows in found
+            for line in shows
+            if not lines or line in lines
+            for name in shows[line]
+        }
 
     def attributes_read(self) -> set[str]:
         """Names of attributes that were read or written while the body ran; strings may be such names."""
