@@ -120,6 +120,14 @@ def hashes(jit):
 
 
 @CASES.add
+def ids(jit):
+    told = [Told(1.0), Told(2.0)]
+    known = {id(TABLE): 2.0, id(told[0]): 3.0, id(told[1]): 5.0}
+    step = jit(lambda x, each: x * known.get(id(TABLE), 0.0) * known.get(id(each), 0.0))
+    return [step(one(), each) for each in (*told, Told(1.0))]
+
+
+@CASES.add
 def addresses(jit):
     @jit
     def step(x, thing):

@@ -37,7 +37,7 @@ called with anything but a string.
 _LISTS = _DYNAMIC - {"__slots__", "__setattr__", "__delattr__"}
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 HASH = "hash()"
-_HASHERS = frozenset({"hash", "set", "frozenset"})
+_HASHERS = frozenset({"hash", "id", "set", "frozenset"})
 _WRITERS = frozenset({"str", "repr", "ascii", "format"})
 _FORMATS = frozenset({"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"})
 _LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
@@ -262,7 +262,7 @@ def read_at(code: types.CodeType, lines: set[int]) -> tuple[frozenset[str], froz
 @functools.lru_cache(maxsize=4096)
 def shown(code: types.CodeType) -> dict[int, frozenset[str]]:
     """By line: names of what `code` itself writes as text (``f"{a.o}"``, ``str(o)``, ``"%s" % o``), and
-    `HASH` where it asks for a hash, or makes a set: its order is that of hashes.
+    `HASH` where it asks for a hash or an id, or makes a set: its order is that of hashes.
     """
     found = [i for i in instructions(code) if i.opname not in ("PUSH_NULL", "CACHE", "PRECALL", "NOP")]
     shows: dict[int, set[str]] = {}
