@@ -267,9 +267,6 @@ class Watcher:
             return
         name = impure(function)
         if name is not None:
-            watched = any(held.is_watched for held in self.surroundings.held.values())
-            if function is id and watched and not self.trace.piecewise:
-                self.trace.interrupt(Restart())  # it might be that of a stand-in
             self._give_up(name, frame)
             return
         if function is builtins.__build_class__:
