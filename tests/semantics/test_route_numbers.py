@@ -1,7 +1,9 @@
 """Numbers in a body that looks at them in unusual ways."""
 
+import collections
 import datetime
 import decimal
+import fractions
 import math
 import statistics
 
@@ -160,6 +162,94 @@ def complex_numbers(jit):
 def powers_with_a_modulus(jit):
     step = jit(lambda x, n: x * pow(n, 3, 5))
     return [step(one(), n) for n in (2, 3, 2)]
+
+
+@CASES.add
+def numbers_of_the_library(jit):
+    half, third = decimal.Decimal("0.5"), fractions.Fraction(1, 3)
+
+    def equal(x, n):
+        found = n == half, half != n, n in [1, half], {half: 1}.get(n)
+        return x, found, n == third, n in [third], {third: 2}.get(n)
+
+    def compared(x, n):
+        try:
+            return x, n < half, half >= n, third <= n, n > third
+        except TypeError:
+            return "none of these"
+
+    def computed(x, n):
+        return x, str((half + n, n - half, n**half, divmod(half, n))), str((n * third, third / n))
+
+    asked, worked = (jit(equal), jit(compared)), jit(computed)
+    found = [step(one(), n) for step in asked for n in (0.5, 0.5, 0.25, 1, 0.5, 1 / 3)]
+    return found, [worked(one(), n) for n in (3, 3, 2)]
+
+
+@CASES.add
+def durations(jit):
+    wait = datetime.timedelta(seconds=4)
+    step = jit(lambda x, n: x * (wait * n + n * wait / n).total_seconds())
+    return [step(one(), n) for n in (2, 3, 2, 0.5)]
+
+
+@CASES.add
+def sequences_repeated_in_place(jit):
+    @jit
+    def step(x, n):
+        listed, queue = [1, 2], collections.deque([1])
+        first, second = listed, queue
+        listed *= n
+        queue *= n
+        return x, listed is first, queue is second, first, len(second), n * [3], n * "ab"
+
+    return [step(one(), n) for n in (2, 3, 2)]
+
+
+@CASES.add
+def errors_name_pythons_types(jit):
+    class Deaf:
+        def __radd__(self, other):
+            return NotImplemented
+
+    def message(of):
+        def step(x, n):
+            try:
+                return of(n)
+            except (TypeError, AttributeError) as error:
+                return x, str(error)
+
+        return jit(step)
+
+    steps = [
+        message(lambda n: n + "a"),
+        message(lambda n: "a" + n),
+        message(lambda n: n + Deaf()),
+        message(lambda n: n < "a"),
+        message(lambda n: len(n)),
+        message(lambda n: n[0]),
+        message(lambda n: "".join([n])),
+        message(lambda n: setattr(n, "name", 1)),
+    ]
+    return [step(one(), n) for step in steps for n in (2, 0.5, 2)]
+
+
+def test_what_cannot_equal_a_number_and_what_computes_with_any_does_not_look_at_it():
+    class Weight:
+        def __init__(self, w):
+            self.w = w
+
+        def __rmul__(self, factor):
+            return Weight(self.w * factor)
+
+    @tj.jit
+    def step(x, n):
+        if n == "auto" or n in (None, "a", [], Thing()):
+            return x
+        return x + (n * Weight(x)).w
+
+    assert [step(one(), n).tolist() for n in (0.5, 0.25, 2.0)] == [[1.5], [1.25], [3.0]]
+    assert step.cache_info().traces == 1
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import operator
+import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -200,11 +201,20 @@ def _operand(value: Any, numbers: Numbers) -> tuple[Any, str] | None:
     return None
 
 
-def _knows_no_proxy(value: Any) -> bool:
-    """Whether an operand of a proxy is a number that has to see the plain number: a complex one, or one of a
-    class of the user's.
+def _answers(other: Any, method: str) -> bool:
+    """Whether the other operand of a proxy answers by its own `method`: an array, a list that is repeated in
+    place, an object whose class is written in Python, or one that no number equals. Others have to see the
+    plain number: complex ones, those of a class of the user's, what is written in C (`decimal.Decimal`).
     """
-    return isinstance(value, (int, float, complex)) and not isinstance(value, NumberProxy)
+    kind = type(other)
+    if issubclass(kind, (int, float, complex)):
+        return False
+    if hasattr(kind, "__array_ufunc__") or (method == "__mul__" and hasattr(kind, "__imul__")):
+        return True
+    found = getattr(kind, method, None)
+    if method in ("__eq__", "__ne__") and (found is getattr(object, method) or kind.__module__ == "builtins"):
+        return True
+    return found is not None and not isinstance(found, types.WrapperDescriptorType)
 
 
 @contextmanager
@@ -218,7 +228,7 @@ def looked_at(*operands: Any) -> Iterator[None]:
         raise
 
 
-def _binary(symbol: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+def _binary(name: str, symbol: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
     form = f"({{}} {symbol} {{}})"
 
     def forward(self: NumberProxy, other: Any) -> Any:
@@ -226,7 +236,7 @@ def _binary(symbol: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]
             return function(self._value, other)
         known = _operand(other, self._numbers)
         if known is None:
-            return function(self._look(), other) if _knows_no_proxy(other) else NotImplemented
+            return NotImplemented if _answers(other, f"__r{name}__") else function(self._look(), other)
         value, source = known
         with looked_at(self, other):
             result = function(self._value, value)
@@ -237,7 +247,7 @@ def _binary(symbol: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]
             return function(other, self._value)
         known = _operand(other, self._numbers)
         if known is None:
-            return function(other, self._look()) if _knows_no_proxy(other) else NotImplemented
+            return NotImplemented if _answers(other, f"__{name}__") else function(other, self._look())
         value, source = known
         with looked_at(self, other):
             result = function(value, self._value)
@@ -255,7 +265,7 @@ def _modular(power: Callable[[Any, Any], Any]) -> Any:
     return forward
 
 
-def _comparison(symbol: str, function: Callable[[Any, Any], Any]) -> Any:
+def _comparison(mirrored: str, symbol: str, function: Callable[[Any, Any], Any]) -> Any:
     form = f"({{}} {symbol} {{}})"
 
     def compare(self: NumberProxy, other: Any) -> Any:
@@ -263,7 +273,7 @@ def _comparison(symbol: str, function: Callable[[Any, Any], Any]) -> Any:
             return function(self._value, other)
         known = _operand(other, self._numbers)
         if known is None:
-            return function(self._look(), other) if _knows_no_proxy(other) else NotImplemented
+            return NotImplemented if _answers(other, f"__{mirrored}__") else function(self._look(), other)
         value, source = known
         truth = function(self._value, value)  # NumPy's for NumPy's numbers: ``~`` has another meaning there
         self._numbers.look(bool(truth), form if truth is bool(truth) else f"bool{form}", self._source, source)
@@ -295,18 +305,18 @@ for _name, _symbol, _function in (
     ("lshift", "<<", operator.lshift),
     ("rshift", ">>", operator.rshift),
 ):
-    _forward, _backward = _binary(_symbol, _function)
+    _forward, _backward = _binary(_name, _symbol, _function)
     setattr(NumberProxy, f"__{_name}__", _modular(_forward) if _name == "pow" else _forward)
     setattr(NumberProxy, f"__r{_name}__", _backward)
-for _name, _symbol, _function in (
-    ("lt", "<", operator.lt),
-    ("le", "<=", operator.le),
-    ("gt", ">", operator.gt),
-    ("ge", ">=", operator.ge),
-    ("eq", "==", operator.eq),
-    ("ne", "!=", operator.ne),
+for _name, _mirrored, _symbol, _function in (
+    ("lt", "gt", "<", operator.lt),
+    ("le", "ge", "<=", operator.le),
+    ("gt", "lt", ">", operator.gt),
+    ("ge", "le", ">=", operator.ge),
+    ("eq", "eq", "==", operator.eq),
+    ("ne", "ne", "!=", operator.ne),
 ):
-    setattr(NumberProxy, f"__{_name}__", _comparison(_symbol, _function))
+    setattr(NumberProxy, f"__{_name}__", _comparison(_mirrored, _symbol, _function))
 for _name, _form, _single in (
     ("neg", "(-{})", operator.neg),
     ("pos", "(+{})", operator.pos),

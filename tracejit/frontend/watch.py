@@ -166,13 +166,17 @@ class Watcher:
         return self.leave_handler
 
     def note_line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """A line of the user's code is about to run."""
+        """A line of the user's code is about to run, or an error has come to it."""
         if event == "line":
             if self.trace.interruption is not None and not leaves_with(frame):
                 self.break_off(frame)
             self.surroundings.executed.setdefault(frame.f_code, set()).add(frame.f_lineno)
             if self.surroundings.refused:
                 self.look_for_refused(frame)
+        elif event == "exception" and isinstance(argument[1], TypeError | AttributeError):
+            numbers = self.trace.numbers
+            if not (numbers.plain or numbers.closed) and NumberProxy.__name__ in str(argument[1].args):
+                self.trace.interrupt(Restart())  # the body may show it to somebody
         return self.note_line
 
     def look_for_refused(self, frame: FrameType) -> None:
