@@ -19,7 +19,7 @@ from tracejit.frontend.captured import LIMIT, read_part
 from tracejit.frontend.content import GONE, Attributes, content_of, is_plain, looks_up_plainly, same_items
 from tracejit.frontend.kinds import FUNCTIONS, IDENTITY, PLAIN, has_address, has_hash, is_tree
 from tracejit.frontend.ndarray import NDArray
-from tracejit.frontend.purity import REMEDY, impure, runs_library_code
+from tracejit.frontend.purity import REMEDY, impure, opens, runs_library_code
 from tracejit.frontend.replay import Source
 from tracejit.frontend.seen import QUIET, Seen, SeenClass, SeenFunction, SeenModule
 from tracejit.frontend.slots import Attribute, Cell, ClassItem, Global, Slot, Whole
@@ -223,6 +223,8 @@ class Guards:
             source.require(f"{holder}.__code__ is {source.constant(value.__code__)}")
         if isinstance(value, types.BuiltinFunctionType) and self._is_handed(slot):
             self._refuse_impure(value, slot.path)
+        if opens(value):
+            raise Refused(f"{slot.path} opens something whenever it is called", REMEDY, self._line_of(slot))
         if not slot.guarded:
             return
         self.described[slot.path] = _describe(value)

@@ -18,7 +18,7 @@ from tracejit.frontend import kinds
 from tracejit.frontend.content import GONE, Attributes, is_computed, is_found_plainly
 from tracejit.frontend.kinds import IDENTITY, PLAIN, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
-from tracejit.frontend.purity import impure, runs_library_code
+from tracejit.frontend.purity import impure, opens, runs_library_code
 from tracejit.frontend.replay import Source
 from tracejit.frontend.slots import Attribute, ClassItem, OfClass, Slot
 
@@ -142,7 +142,8 @@ class SeenModule(Seen):
             found = namespace[name]
             counts = not self.is_library or (module == "tracejit" and name == "optim")
             if not counts and module in sys.stdlib_module_names:
-                has_effect = isinstance(found, types.BuiltinFunctionType) and impure(found) is not None
+                is_function = isinstance(found, types.BuiltinFunctionType)
+                has_effect = impure(found) is not None if is_function else opens(found)
                 counts = has_effect or isinstance(found, (*PLAIN, dict, list, set))
             if counts:
                 _visit(self, name, found, visitor)
