@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tracejit as tj
-from tests.semantics.cases import Cases, Thing, one
+from tests.semantics.cases import Cases, Thing, one, seen
 from tracejit.frontend.number import NumberProxy
 
 CASES = Cases()
@@ -128,6 +128,67 @@ def test_what_an_error_carries_holds_no_stand_ins():
             step(one(), 3)
         error = found.value
         assert [type(v) for v in (error.args[0], error.args[1][0], error.more["n"])] == [int] * 3
+
+
+def _exit(n):
+    raise SystemExit(n)
+
+
+def _interrupt(n):
+    raise KeyboardInterrupt([n])
+
+
+def _cause(n):
+    try:
+        raise KeyError(n)
+    except KeyError as error:
+        raise RuntimeError from error
+
+
+def _context(n):
+    try:
+        raise KeyError(n)
+    except KeyError:
+        raise RuntimeError("no") from None
+
+
+def _circle(n):
+    first, second = ValueError(n), KeyError(n)
+    first.__cause__, second.__cause__ = second, first
+    raise first
+
+
+def _group(n):
+    raise ExceptionGroup("two", [ValueError(n), ExceptionGroup("one", [KeyError(n)])])
+
+
+def _file(n):
+    raise OSError(2, "no", n)
+
+
+def _name(n):
+    raise ImportError("no", name=n, path=[n])
+
+
+@pytest.mark.parametrize("fails", [_exit, _interrupt, _cause, _context, _circle, _group, _file, _name])
+def test_what_errors_and_their_causes_carry_is_what_it_is_without_a_trace(fails):
+    def carried(function):
+        def told(error, known):
+            if error is None or id(error) in known:
+                return None
+            held = [getattr(error, name, None) for name in ("code", "errno", "filename", "name", "path")]
+            parts = [told(part, {*known, id(error)}) for part in getattr(error, "exceptions", ())]
+            rest = [told(e, {*known, id(error)}) for e in (error.__cause__, error.__context__)]
+            return type(error), seen(error.args[:1]), seen(held), parts, rest
+
+        with pytest.raises((Exception, SystemExit, KeyboardInterrupt)) as found:
+            function(one(), 3)
+        return told(found.value, set())
+
+    def step(x, n):
+        fails(n)
+
+    assert carried(tj.jit(step)) == carried(step)
 
 
 @pytest.mark.parametrize("name", CASES)

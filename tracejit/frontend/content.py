@@ -137,7 +137,7 @@ class Attributes:
         """Those that it has, slots too."""
         found = list(self.namespace())
         for base in type(self.holder).__mro__:
-            if "__slots__" in vars(base) or base is BaseException:
+            if "__slots__" in vars(base) or issubclass(base, BaseException):
                 found += [n for n, held in vars(base).items() if _reaches(held) and self.get(n) is not GONE]
         return found
 

@@ -271,6 +271,9 @@ class Results:
             made.__setstate__((value.func, *given, vars(value) or None))
         elif isinstance(value, types.FunctionType):
             self._settle_function(value)
+        elif isinstance(value, BaseException):
+            self.settle(value.__cause__)
+            self.settle(value.__context__)
         held = Attributes(value)
         for name in held.names():
             before = held[name]

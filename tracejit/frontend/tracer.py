@@ -181,6 +181,7 @@ class _Call:
             self._break_off()
             if isinstance(error, Exception):
                 self._check_caught(error)
+            if not isinstance(error, Restart):
                 Results(self.arguments).settle(error)  # whoever gets it knows no stand-ins
             raise
         return result
