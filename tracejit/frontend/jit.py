@@ -14,7 +14,9 @@
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
+import copy
 import functools
+import sys
 import threading
 import types
 import weakref
@@ -147,6 +149,41 @@ class Jitted(Transparent):
             self._replayed_before += oldest.replays
             self._dropped += 1
         self._entries = entries
+
+    # -- copies ----------------------------------------------------------------------------------------------
+
+    def __copy__(self) -> "Jitted":
+        """Itself, as with any function."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Jitted":
+        """Itself around a function, which has no copies. Around a bound method (or another object with a copy
+        of its own) another one: it belongs to the copy of the method's object, and knows no signatures yet.
+        """
+        wrapped = copy.deepcopy(self.__wrapped__, memo)
+        if wrapped is self.__wrapped__:
+            return self
+        if id(self) not in memo:  # the method's object may hold it, and have been copied just now
+            memo[id(self)] = made = Jitted(wrapped, strict=self._strict)
+            vars(made).update(copy.deepcopy(self._given(), memo))
+        known: Jitted = memo[id(self)]
+        return known
+
+    def __reduce__(self) -> Any:
+        """Pickled by its qualified name, as functions are, where that leads to it; else made again around
+        what it wraps, which pickle refuses if it is a function without such a name, say a lambda.
+        """
+        name: str = getattr(self, "__qualname__", "")
+        found: Any = sys.modules.get(self.__module__)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is self:
+            return name
+        return functools.partial(jit, strict=self._strict), (self.__wrapped__,), self._given() or None
+
+    def _given(self) -> dict[str, Any]:
+        """The attributes that somebody has given it."""
+        return {k: v for k, v in vars(self).items() if k not in vars(Jitted(self.__wrapped__))}
 
     # -- looking inside --------------------------------------------------------------------------------------
 
