@@ -68,6 +68,22 @@ def test_an_exception_in_the_body_leaves_everything_as_it_was(error):
     assert state.extra.tolist() == [2, 2, 2]
 
 
+def test_an_error_that_holds_an_argument_leaves_that_as_it_was():
+    @tj.jit
+    def step(tree, n):
+        tree["n"] = n
+        tree["more"].append(n)
+        raise ValueError(tree, tree["more"])
+
+    tree = {"n": 0, "more": []}
+    for _ in range(2):
+        with pytest.raises(ValueError, match="more") as found:
+            step(tree, 5)
+        assert found.value.args[0] is tree
+        assert found.value.args[1] is tree["more"]
+        assert tree == {"n": 0, "more": []}
+
+
 def test_a_type_or_shape_error_surfaces_at_the_users_line():
     w = tj.zeros(3)
 

@@ -254,6 +254,13 @@ class Results:
             self._settled[id(value)] = self._settle_new(value), value
         return self._settled[id(value)][0]
 
+    def settle_error(self, error: BaseException) -> None:
+        """Whoever gets the error knows no stand-ins. Containers it holds are the caller's as they are now:
+        what the body changed in them is taken back.
+        """
+        self._given.update(self.arguments.containers)
+        self.settle(error)
+
     def _settle_new(self, value: Any) -> Any:
         """What the body made, settled: if possible, in place."""
         if isinstance(value, NDArray):

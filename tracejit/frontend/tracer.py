@@ -182,7 +182,7 @@ class _Call:
             if isinstance(error, Exception):
                 self._check_caught(error)
             if not isinstance(error, Restart):
-                Results(self.arguments).settle(error)  # whoever gets it knows no stand-ins
+                Results(self.arguments).settle_error(error)
             raise
         return result
 
