@@ -294,7 +294,6 @@ class Watcher:
         if name is not None:
             what = f"{name}() may have an effect or give another result on every call"
             self.trace.give_up(what, REMEDY, line=f"{user.f_code.co_filename}:{user.f_lineno}")
-            collector.wake()  # before `gc.disable()`, say, is called
 
 
 def leaves_with(frame: FrameType) -> bool:
