@@ -414,9 +414,55 @@ def iterators_as_arguments(jit):
     return [step(one(), 1, items), step(one(), 1, items), list(items)]
 
 
+@CASES.add
+def insides_of_functions(jit):
+    def make(factor):
+        def helper(x, shift=3.0):
+            return x * factor + shift
+
+        return helper
+
+    helper = make(2.0)
+    step = jit(lambda x: x * helper.__closure__[0].cell_contents * helper.__defaults__[0])
+    results = [step(one())]
+    helper.__defaults__ = (7.0,)
+    return [*results, step(one())]
+
+
+@CASES.add
+def functions_whose_code_is_swapped(jit):
+    def double(x):
+        return x * 2
+
+    def triple(x):
+        return x * 3
+
+    @jit
+    def step(x):
+        y = double(x)
+        double.__code__, triple.__code__ = triple.__code__, double.__code__
+        return y
+
+    return [step(one()) for _ in range(3)]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_classes(name):
     CASES.check(name)
+
+
+def test_a_step_counted_in_a_large_dict_is_replayed():
+    config = {f"option{i}": float(i) for i in range(20)} | {"t": 0}
+
+    @tj.jit(strict=True)
+    def step(x):
+        config["t"] += 1
+        return x * config["option3"] * config["t"]
+
+    assert [step(one()).item() for _ in range(3)] == [3.0, 6.0, 9.0]
+    config["option3"] = 5.0
+    assert step(one()).item() == 20.0
+    assert step.cache_info().traces == 1
 
 
 def test_large_containers_of_a_class_are_replayed():

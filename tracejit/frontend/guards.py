@@ -26,6 +26,12 @@ from tracejit.frontend.slots import Attribute, Cell, ClassItem, Global, Slot, Wh
 from tracejit.frontend.surroundings import Surroundings
 from tracejit.frontend.visiting import plain_kept
 
+INNER = frozenset(
+    {"__globals__", "__closure__", "cell_contents", "__code__", "__defaults__", "__kwdefaults__", "__bases__"}
+    | {"f_globals", "f_locals", "f_builtins", "getclosurevars"}
+)
+"""Attributes by which functions, frames and classes show what lies behind them."""
+
 EMPTY = types.CellType()
 """Equal to what captured variables lie in as long as they hold nothing."""
 
@@ -84,6 +90,10 @@ class Guards:
                 self._refuse_impure(vars(builtins)[name], name)
             if missing:
                 self.source.require(f"{holder}.keys().isdisjoint({self.source.constant(frozenset(missing))})")
+        if inner := self.attributes & INNER:
+            name = min(inner)
+            what = f"the body looks into functions ({name}), which a replay cannot follow"
+            raise Refused(what, "use what is found there by its own name", mention(surroundings.codes, name))
         self._check_quiet()
         for cached in surroundings.caches:
             self._check_cache(cached)

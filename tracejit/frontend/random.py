@@ -154,7 +154,8 @@ def _cast(x: Any, dtype: np.dtype) -> Any:
 def uniform(
     low: Any = 0.0, high: Any = 1.0, shape: Any = (), dtype: Any = None, *, device: Any = None
 ) -> NDArray:
-    """Numbers evenly distributed in [low, high), float32 by default; the bounds may be arrays.
+    """Numbers evenly distributed in [low, high), float32 by default; the bounds may be arrays. Where they are
+    large beside their distance, a number may be rounded to `high`, as NumPy's may.
 
     >>> import tracejit as tj
     >>> tj.random.uniform(shape=(2, 3)).shape

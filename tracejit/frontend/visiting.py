@@ -43,6 +43,7 @@ from tracejit.frontend.slots import Cell, Global, Item, Slot, Whole
 from tracejit.frontend.trace import Restart
 
 MANY = 8  # plain items; longer tables are guarded as a whole
+STORED = 64  # the same, where code stores some of them
 PEEKS = 300  # functions looked into before they are called; results of a cache
 ITEMS = 4096  # other items; containers with more cannot be checked
 CHANGES = frozenset(
@@ -341,7 +342,9 @@ class Visitor:
         content = content_of(value)  # at one moment: others may change it
         items = list(content.values()) if isinstance(content, dict) else list(content)
         plain = all(isinstance(item, PLAIN) for item in items)
-        whole = isinstance(value, set | frozenset) or (plain and len(items) > MANY)
+        whole = isinstance(value, set | frozenset) or (
+            plain and len(items) > (STORED if self._stores_in(content) else MANY)
+        )
         if (whole and not plain and not all(isinstance(i, (type, *FIXED, *PLAIN)) for i in items)) or (
             not whole and len(items) > ITEMS
         ):
@@ -365,6 +368,10 @@ class Visitor:
         for key, item in content.items() if isinstance(content, dict) else enumerate(items):
             code = repr(key) if type(key) in (str, int, bool) else self.source.constant(key)
             self.visit(kind(value, key, f"{inside}[{code}]", f"{slot.path}[{key!r}]", item))
+
+    def _stores_in(self, content: Any) -> bool:
+        """Whether code stores items of a dict by name: those that stay are checked one by one, then."""
+        return self.stores_items and isinstance(content, dict) and not self.strings.isdisjoint(content)
 
     def _ndarray(self, slot: Slot) -> None:
         self._bind(slot)

@@ -93,7 +93,7 @@ def _pow_base(ct: Sym, x: Sym, p: Sym, y: Sym) -> Sym | None:
     if exponent is None:
         p = dense(p, x)
         zero = equal(p, 0)
-        return ct * p * pow(x, where(zero, 1, p - 1))
+        return where(zero, 0, ct * p * pow(x, where(zero, 1, p - 1)))
     if exponent == 0:
         return None
     if exponent == 1:
