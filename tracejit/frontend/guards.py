@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.frontend.bytecode import HASH, facts, loads, mention
+from tracejit.frontend.caches import plain_kept
 from tracejit.frontend.captured import LIMIT, read_part
 from tracejit.frontend.content import GONE, Attributes, content_of, is_plain, looks_up_plainly, same_items
 from tracejit.frontend.kinds import FUNCTIONS, IDENTITY, PLAIN, has_address, has_hash, is_tree
@@ -24,7 +25,6 @@ from tracejit.frontend.replay import Source
 from tracejit.frontend.seen import QUIET, Seen, SeenClass, SeenFunction, SeenModule
 from tracejit.frontend.slots import Attribute, Cell, ClassItem, Global, Slot, Whole
 from tracejit.frontend.surroundings import Surroundings
-from tracejit.frontend.visiting import plain_kept
 
 INNER = frozenset(
     {"__globals__", "__closure__", "cell_contents", "__code__", "__defaults__", "__kwdefaults__", "__bases__"}

@@ -22,7 +22,6 @@ from __future__ import annotations
 import builtins
 import collections
 import functools
-import gc
 import operator
 import sys
 import types
@@ -33,6 +32,7 @@ import numpy as np
 
 from tracejit.frontend import captured, kinds
 from tracejit.frontend.bytecode import codes, facts, formatted, strings_in
+from tracejit.frontend.caches import kept_by
 from tracejit.frontend.content import GONE, Items, content_of, factory_of, is_plain
 from tracejit.frontend.kinds import FIXED, IDENTITY, PLAIN, has_attributes, is_added, is_outside, trusted
 from tracejit.frontend.ndarray import NDArray
@@ -425,29 +425,3 @@ def _names_looked_up(getter: Any) -> set[str]:
     if isinstance(made, functools.partial):  # a method called with keywords
         given = made.args
     return {name for path in strings_in(given) for name in path.split(".")}
-
-
-def kept_by(cached: Any) -> list[Any]:
-    """What may change of the arguments and results that `functools.lru_cache` keeps for a function."""
-    return [value for value in _held(cached) if not isinstance(value, (*PLAIN, *FIXED, type))]
-
-
-def plain_kept(cached: Any) -> collections.Counter[str]:
-    """How often it keeps which plain values: when it has been cleared, a result may be another one."""
-    return collections.Counter(repr(value) for value in _held(cached) if isinstance(value, PLAIN))
-
-
-def _held(cached: Any) -> list[Any]:
-    if not cached.cache_info().currsize:
-        return []
-    own = vars(cached), cached.__wrapped__
-    held = [value for value in gc.get_referents(cached) if not any(value is each for each in own)]
-    if cached.cache_parameters()["maxsize"] is None:  # they are in a table
-        held = [value for table in held if type(table) is dict for value in list(table.values())]
-    return [value for value in held if not _is_part(value)]
-
-
-def _is_part(value: Any) -> bool:
-    """Whether a function of `functools.lru_cache` needs this for itself: a table, or a mark."""
-    links = list(value.values()) if type(value) is dict else []
-    return type(value) is object or any(type(link).__name__ == "_lru_list_elem" for link in links)
