@@ -128,3 +128,9 @@ def test_a_fork_waits_for_the_library(monkeypatch):
     if child == 0:
         os._exit(0 if go.is_set() and not link_module._coming.is_alive() else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_vectors_are_as_wide_as_is_fast():
+    """What LLVM prefers for Intel's processors is for the first ones with vectors of 64 bytes."""
+    assert machine.width("+avx2,+avx512f,+avx512vbmi2,-avx512fp16") == ",-prefer-256-bit"
+    assert machine.width("+avx2,+avx512f,-avx512vbmi2") == machine.width("+neon") == ""
