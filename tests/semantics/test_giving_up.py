@@ -1,6 +1,7 @@
 """A body that turns out to be piecewise has done nothing by then: it runs itself, once, with plain values."""
 
 import contextlib
+import gc
 import io
 import json
 import queue
@@ -262,3 +263,38 @@ def test_the_lock_of_a_function_is_free_while_its_body_runs_itself():
     for thread in threads:
         thread.join()
     assert not meeting.broken
+
+
+def numbers():
+    yield from (1, 2)
+
+
+class Large:
+    """What a body makes."""
+
+
+@pytest.mark.parametrize("items", [numbers, lambda: [1, 2]])
+def test_nothing_is_kept_of_a_body_that_was_broken_off(items):
+    @tj.jit
+    def step(x, n):
+        large = Large()
+        large.y = x * 2
+        left = items()
+        first = next(iter(left))
+        factor = 2 if is_float(n) else 3
+        print(end="")
+        return large.y * factor * first
+
+    with collector_off():
+        step(one(), 1.5)
+        step(one(), 1)
+        assert not any(type(found) is Large for found in gc.get_objects())
+
+
+@contextlib.contextmanager
+def collector_off():
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

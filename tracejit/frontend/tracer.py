@@ -119,16 +119,19 @@ def record(
             result = call.run_body()
             call.compiled = compiled
             return call.conclude(result, launch=launch)._replace(aliased=aliased)
-        except GivenUp:
+        except GivenUp as end:
+            end.__traceback__ = None  # which holds all that the body had
             entry = None if trace.transient else call.piecewise_entry()
             return Recorded(PIECEWISE, entry, aliased, call.grown)
         except Restart as restart:
+            restart.__traceback__ = None
             aliased |= restart.aliased
             if restart.container is not None:
                 reached.add(id(restart.container))
             plain = plain or not (restart.aliased or restart.container is not None)
         finally:
             trace.numbers.closed = True
+            trace.interruption = None
 
 
 class _Call:
