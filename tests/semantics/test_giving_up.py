@@ -1,8 +1,11 @@
 """A body that turns out to be piecewise has done nothing by then: it runs itself, once, with plain values."""
 
+import collections
 import contextlib
+import functools
 import gc
 import io
+import itertools
 import json
 import queue
 import threading
@@ -68,16 +71,16 @@ def what_comes_last(jit):
     calls = queue.SimpleQueue()
 
     @jit
-    def step(x, n):
+    def step(x):
         try:
             try:
-                return x * (2 if is_float(n) else 3)
+                return x * (2 if x.sum() > 0 else 3)
             finally:
                 calls.put("inner")
         finally:
             calls.put("outer")
 
-    return [step(one(), 1), step(one(), 1.5), [calls.get() for _ in range(calls.qsize())]]
+    return [step(one()), step(one()), [calls.get() for _ in range(calls.qsize())]]
 
 
 @CASES.add
@@ -87,16 +90,41 @@ def what_catches_everything(jit):
     @jit
     def step(x, n):
         total = x
-        for _ in range(2):
+        while True:
             try:
-                total = total * (2 if is_float(n) else 3)
-                print(end="")
-            except BaseException as error:
-                caught.put(type(error).__name__)
-                raise
+                try:
+                    total = total * (2 if total.sum() > n else 3)
+                    break
+                except BaseException:
+                    caught.put(1)
+                    continue
+            except BaseException:
+                continue
         return total
 
     return [step(one(), 1), step(one(), 1.5), caught.qsize()]
+
+
+@CASES.add
+def what_is_entered_by_hand(jit):
+    class Quiet:
+        def __enter__(self):
+            self.inner = np.errstate(divide="ignore")
+            self.inner.__enter__()
+
+        def __exit__(self, *error):
+            self.inner.__exit__(*error)
+
+    @jit
+    def step(x):
+        with Quiet():
+            print(end="")
+            return x * 2
+
+    before = np.geterr()["divide"]
+    results = [step(one()), step(one()), np.geterr()["divide"]]
+    np.seterr(divide=before)
+    return results
 
 
 @CASES.add
@@ -225,6 +253,157 @@ def arrays_that_change_before_a_look(jit):
         return state.w * 2
 
     return [[step(tj.ones(2)).tolist(), state.w.tolist(), list(state.seen)] for _ in range(4)]
+
+
+CHANGES = {}
+
+
+def change(function):
+    CHANGES[function.__name__] = function
+    return function
+
+
+@change
+def large_arrays(thing):
+    thing.held[0] += 1
+
+
+@change
+def entries(thing):
+    thing.held["n"] += 1
+
+
+@change
+def members(thing):
+    for each in thing.held:
+        each.n += 1
+
+
+@change
+def arguments(thing):
+    thing.held.args = (*thing.held.args, len(thing.held.args))
+
+
+@change
+def lists(thing):
+    thing.held[0].append(1)
+
+
+@change
+def calls(thing):
+    thing.held()
+
+
+HELD = {
+    "large array": (lambda: np.zeros(20000), large_arrays, lambda held: held[0]),
+    "array of objects": (lambda: np.array([[1], None], dtype=object), lists, list),
+    "library's dict": (lambda: collections.UserDict(n=0), entries, dict),
+    "large dict": (lambda: dict.fromkeys((*range(5000), "n"), 0), entries, lambda held: held["n"]),
+    "large dict of objects": (lambda: {n: [] for n in range(5000)}, lists, lambda held: held[0]),
+    "set": (lambda: {Thing(n=0)}, members, lambda held: [each.n for each in held]),
+    "exception": (lambda: ValueError(1), arguments, lambda held: held.args),
+    "bound iterator": (lambda: itertools.count().__next__, calls, lambda held: held()),
+    "partial iterator": (lambda: functools.partial(next, itertools.count()), calls, lambda held: held()),
+}
+
+
+@pytest.mark.parametrize("where", ["global", "argument"])
+@pytest.mark.parametrize("name", HELD)
+def test_what_cannot_be_taken_back_is_changed_once(name, where):
+    make, change, show = HELD[name]
+    thing = Thing(held=make())
+
+    @tj.jit
+    def by_name(x):
+        change(thing)
+        print(end="")
+        return x * 2
+
+    @tj.jit
+    def given(x, thing):
+        change(thing)
+        print(end="")
+        return x * 2
+
+    plain = Thing(held=make())
+    for _ in range(3):
+        by_name(one()) if where == "global" else given(one(), thing)
+        change(plain)
+    assert repr(show(thing.held)) == repr(show(plain.held))
+
+
+@CASES.add
+def results_that_a_cache_keeps(jit):
+    built = []
+
+    @functools.cache
+    def table():
+        built.append(1)
+        return 2
+
+    @jit
+    def step(x):
+        factor = table()
+        print(end="")
+        return x * factor
+
+    return [step(one()), step(one()), built]
+
+
+@CASES.add
+def arrays_that_others_keep(jit):
+    cache = collections.UserDict()
+
+    @jit
+    def step(x, k):
+        if k not in cache:
+            cache[k] = x * k
+        print(end="")
+        return cache[k]
+
+    return [step(one(), k) for k in (1, 2, 1, 2)]
+
+
+def taken(items):
+    return next(zip(items, range(1), strict=False))[0]
+
+
+def first(items=None):
+    return taken(items)
+
+
+@CASES.add
+def iterators_by_other_ways(jit):
+    thing, items = Thing(a=iter(range(9))), iter(range(9))
+    first.__defaults__, name = (iter(range(9)),), "a"
+
+    @jit
+    def step(x, **more):
+        found = taken(getattr(thing, name)), first(), taken(more["items"])
+        print(end="")
+        return x, found
+
+    return [step(one(), items=items) for _ in range(3)]
+
+
+@CASES.add
+def objects_that_are_finalized(jit):
+    class Open:
+        live = 0
+
+        def __init__(self):
+            Open.live += 1
+
+        def __del__(self):
+            Open.live -= 1
+
+    @jit
+    def step(x):
+        held = Open()
+        print(end="")
+        return x * (2 if held else 3)
+
+    return [step(one()), Open.live, step(one()), Open.live]
 
 
 @pytest.mark.parametrize("name", CASES)

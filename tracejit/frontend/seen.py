@@ -205,6 +205,7 @@ class SeenObject(Seen):
         what = f"{self.path} is a {type(self.value).__qualname__}, whose state a replay cannot check"
         slot.refusal = what, "use it outside and pass the result as an argument"
         visitor.slots[slot.expression] = slot
+        visitor.refuse(slot, inside=True)
 
 
 class SeenClass(Seen):

@@ -17,6 +17,7 @@ from tracejit.frontend.bytecode import HASH, codes, facts, read_at, shown
 from tracejit.frontend.captured import Held
 from tracejit.frontend.content import GONE
 from tracejit.frontend.kinds import PLAIN, has_address, has_hash
+from tracejit.frontend.seen import SeenClass
 from tracejit.frontend.slots import Attribute, Cell, Item, Slot, Whole
 from tracejit.frontend.storage import Storage
 from tracejit.frontend.trace import Restart
@@ -132,6 +133,21 @@ class Surroundings(Visitor):
         if stores and isinstance(slot, Item | Whole):
             return True
         return slot.assignable and (self.dynamic or slot.value is GONE or self._assigned(slot))
+
+    def can_be_taken_back(self) -> bool:
+        """Whether all can that the body may have changed. What is refused and has a name it has not met."""
+        if self.refused:
+            named = {
+                n for c in self.codes for n in (*c.co_names, *c.co_varnames, *c.co_freevars, *c.co_cellvars)
+            }
+            if self.dynamic or not all(name in named for _, name in self.refused):
+                return False
+        return not (
+            any(held.content is None and (held.is_data or self.stores_items) for held in self.held.values())
+            or any(isinstance(slot.value, BaseException) for slot in self.slots.values())
+            or any(isinstance(seen, SeenClass) and hasattr(seen.value, "__del__") for seen in self.seen)
+            or not self.cached.isdisjoint(self.executed)
+        )
 
     def restore_contents(self) -> None:
         """NumPy arrays and bytes hold again what they held before the body ran."""

@@ -3,10 +3,13 @@
 Nothing is computed while a trace is recorded. It notes which numbers the body looked at (guards), which
 random numbers it drew and which NumPy arrays came in. When the body is about to do something that cannot be
 replayed (it looks at an array's value, for example, or calls `print`), the trace *gives up*: the body is
-broken off, all that it did is taken back, and it runs itself, from the start. So until then it has done
-nothing that cannot be taken back, and what it does from then on it does once, with the values themselves.
+broken off, all that it did is taken back, and it runs itself, from the start: with values themselves, not
+with stand-ins for numbers and copies of containers.
 
-What turns out only when the body has run makes the trace *piecewise*: what was recorded is computed.
+That is only done where nothing has happened yet that cannot be taken back, and where nobody would notice: no
+``except``, ``finally`` or ``with`` of the body is in the way (`Trace.can_start_again`). Else, and where the
+reason turns out when the body has run, the trace becomes *piecewise*: what was recorded so far is launched,
+and from there on it is an eager recording, so the body runs once.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from tracejit.frontend.captured import Held
 from tracejit.frontend.eager import EagerRecording
 from tracejit.frontend.location import user_location
 from tracejit.frontend.number import Numbers
-from tracejit.frontend.recording import Number, Recording, Window
+from tracejit.frontend.recording import Number, Recording, Window, in_operation
 from tracejit.frontend.storage import Storage
 from tracejit.ir.graph import Value
 from tracejit.ir.view import View
@@ -58,6 +61,11 @@ class Restart(BaseException):
         self.aliased = aliased or set()
 
 
+def never() -> bool:
+    """What is not watched cannot start again."""
+    return False
+
+
 class GivenUp(BaseException):
     """The body has to run itself, from the start."""
 
@@ -86,6 +94,8 @@ class Trace(EagerRecording):
         self.read_only: dict[Storage, str] = {}  # storages of NumPy arguments -> their path
         self.reasons: list[tuple[str, str | None]] = []  # why it cannot be replayed, and the user's line
         self.interruption: BaseException | None = None  # what broke the body off, which may have caught it
+        self.piecewise = False  # an eager recording from now on
+        self.can_start_again: Callable[[], bool] = never  # see `watch`
         self.transient = False  # for a reason that later calls need not have
         self.vouched = 0  # how many `tj.pure` functions are running
         self.tracing: Any = None  # what `sys.settrace` reports to while the body runs, see `watch`
@@ -93,7 +103,7 @@ class Trace(EagerRecording):
     def alone(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """As in every recording; nothing in it is reported to the watcher."""
         tracing = self.tracing
-        if tracing is None:
+        if tracing is None or self.piecewise:  # another thread can be here, too, once it is piecewise
             return function(*args, **kwargs)
         self.tracing = None
         sys.settrace(None)
@@ -106,11 +116,19 @@ class Trace(EagerRecording):
     # -- numbers ---------------------------------------------------------------------------------------------
 
     def literal(self, number: Any, dtype: np.dtype) -> Value:
-        """A number written in the program: part of the graph."""
+        """A number written in the program: part of the graph, unless the trace runs piecewise."""
+        if self.piecewise:
+            return super().literal(number, dtype)
         return Recording.literal(self, number, dtype)
 
     def draw(self, stream: Any, count: int) -> tuple[Value, Value]:
         """Key and counter for `count` random numbers; replays take them from the stream as it is then."""
+        if self.piecewise:
+            start = stream.advance(count)
+            return (
+                self.number(Number(stream.key, stream.key), UINT64),
+                self.number(Number(start, start), UINT64),
+            )
         index = next((i for i, (s, _) in enumerate(self.draws) if s is stream), len(self.draws))
         if index == len(self.draws):
             self.draws.append((stream, 0))
@@ -151,7 +169,7 @@ class Trace(EagerRecording):
 
         Parts of one storage are recorded again, as views of it. Other storages share memory that Python sees.
         """
-        if not self.windows.get(storage):
+        if not self.piecewise and not self.windows.get(storage):
             others = [s for s in self.windows if self.windows[s] and self.share(s, storage)]
             parts = {self.parents[s] for s in (storage, *others) if s in self.parents}
             if others and parts:
@@ -160,6 +178,8 @@ class Trace(EagerRecording):
                 self.transient = True
                 what = "an argument and another array the body uses share memory"
                 self.give_up(what, remedy="", strict=False)
+        if self.piecewise:
+            return super().window(storage, wanted, write=write)
         return Recording.window(self, storage, wanted, write=write)
 
     def write(self, storage: Storage, wanted: View, new: Value) -> None:
@@ -201,23 +221,30 @@ class Trace(EagerRecording):
         if (text, line) not in self.reasons:
             self.reasons.append((text, line))
 
-    def give_up(self, reason: str, remedy: str, *, line: str | None = None, strict: bool = True) -> NoReturn:
-        """Break the body off, which then runs itself. See `refuse`."""
+    def give_up(self, reason: str, remedy: str, *, line: str | None = None, strict: bool = True) -> None:
+        """Break the body off, which then runs itself; or go on piecewise. See `refuse` and the module."""
         if self.interruption is not None:
             raise self.interruption  # the body has caught it, and goes on
         self.refuse(reason, remedy, line=line, strict=strict)
-        self.interrupt(GivenUp())
+        if not self.piecewise and self.can_start_again():
+            self.interrupt(GivenUp())
+        self.go_on()
 
-    def compute(self) -> None:
-        """The body has run, and cannot be replayed: compute what was recorded."""
-        self.numbers.closed = True
-        self.take_draws()
-        self.marks_storages = True
-        self.flush()
+    def go_on(self) -> None:
+        """Launch what was recorded; from here on this is an eager recording."""
+        if not self.piecewise:
+            self.piecewise = True
+            self.numbers.closed = True
+            self.take_draws()
+            self.marks_storages = True
+            if in_operation():  # a finalizer, or a handler of signals, in the middle of an operator
+                self.due = True
+            else:
+                self.flush()
 
     def release(self, storage: Storage) -> None:
-        """Others can have a storage when this is computed; of any other trace only what is returned."""
-        if self.marks_storages:
+        """Others can have a storage of a piecewise trace; of any other trace only what is returned."""
+        if self.piecewise:
             super().release(storage)
         else:
             Recording.release(self, storage)

@@ -162,7 +162,6 @@ class _Call:
         self.changes: list[tuple[Slot, Any]] | None = None
         self.done = Results(self.arguments)  # what was applied
         self.launched = False
-        self.computes = False  # what was recorded, as it cannot be replayed
         self.grown = False
         self.compiled = True
 
@@ -196,15 +195,17 @@ class _Call:
         trace, executed = self.trace, self.surroundings.executed
         if trace.interruption is not None and trace.interruption is not error:
             raise trace.interruption from None
-        if (trace.numbers.readable or trace.captured) and not trace.numbers.plain:
+        if (trace.numbers.readable or trace.captured) and not trace.numbers.plain and not trace.piecewise:
             named = [(lines, type_names(code)) for code, lines in executed.items()]
             shown = any(names and (not lines or not names.isdisjoint(lines)) for lines, names in named)
             if shown or isinstance(error, TypeError):
                 raise Restart from None
 
     def _break_off(self) -> None:
-        """After an error: what was about to be computed has happened, otherwise nothing has."""
-        if self.computes:
+        """After an error: piecewise code keeps its finished statements; a launch that was made has happened,
+        otherwise nothing has.
+        """
+        if self.trace.piecewise:
             self._compute()
             return
         if not self.launched:
@@ -214,10 +215,12 @@ class _Call:
     def conclude(self, result: Any, *, launch: bool) -> Recorded:
         """Compute what was recorded, and make the entry for later calls."""
         try:
-            try:
-                return self.finish(result, launch=launch)
-            except (Unreplayable, Refused) as error:
-                self.refuse(error)
+            if not self.trace.piecewise:
+                try:
+                    return self.finish(result, launch=launch)
+                except (Unreplayable, Refused) as error:
+                    self.refuse(error)
+                    self.trace.go_on()
             return self.finish_piecewise(result)
         except BaseException:
             self._break_off()
@@ -249,14 +252,14 @@ class _Call:
 
     def _compute(self) -> None:
         """Compute what was recorded; this may be done twice, as an interrupt may come."""
-        self.trace.compute()
+        self.trace.flush()
         self._apply()
 
     def finish_piecewise(self, result: Any) -> Recorded:
         """Compute what a body did that has run, and cannot be replayed."""
-        self.computes = True
         self._compute()
-        return Recorded(self.done.settle(result), self.piecewise_entry(), grown=self.grown)
+        entry = None if self.trace.transient else self.piecewise_entry()
+        return Recorded(self.done.settle(result), entry, grown=self.grown)
 
     def piecewise_entry(self) -> Entry:
         """An entry for calls that take the branches that this one took while it was recorded."""

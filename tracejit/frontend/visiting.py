@@ -73,7 +73,7 @@ class Visitor:
         self.peeked: set[types.CodeType] = set()
         self.peeked_names: set[str] = set()
         self.bytes: dict[int, tuple[bytearray, bytes]] = {}  # what is found, with its content
-        self.refused: list[Slot] = []  # what cannot be checked, and changes when it is used
+        self.refused: list[tuple[Slot, str]] = []  # what cannot be taken back, and its name in code
         self.names: set[str] = set()
         self.stored: set[str] = set()
         self.strings: set[str] = set()
@@ -149,14 +149,14 @@ class Visitor:
         if hasattr(kind, "__next__"):
             what = f"{slot.path} is an iterator ({kind.__name__}), which every call moves on"
             slot.refusal = what, "pass what it yields as an argument"
-            self.refused.append(slot)
+            self.refuse(slot)
         elif kind.__module__.startswith("numpy.random") or not kinds.is_python_class(kind):
             what = f"{slot.path} is a {kind.__module__}.{kind.__name__}, whose state a replay cannot check"
             slot.refusal = what, "use it outside and pass the result as an argument"
             if kind is bytearray:
                 self.bytes.setdefault(id(value), (value, bytes(value)))
             else:
-                self.refused.append(slot)
+                self.refuse(slot)
         else:
             self._object(slot)
 
@@ -350,6 +350,7 @@ class Visitor:
         ):
             what = f"{slot.path} holds {len(items)} objects, too many to check"
             slot.refusal = what, "pass what is used as an argument"
+            self.refuse(slot)
             return
         self.slots[f"content of {variable}"] = Whole(
             value, "content", variable, slot.path, content, variable, deep=whole
@@ -378,8 +379,14 @@ class Visitor:
         if slot.value.dtype.hasobject:
             what = f"{slot.path} is a NumPy array of objects, which a replay cannot check"
             slot.refusal = what, "use it outside and pass the result as an argument"
+            self.refuse(slot)
         elif has_attributes(slot.value):
             self._object(slot)
+
+    def refuse(self, slot: Slot, inside: bool = False) -> None:
+        """Note what cannot be taken back. `inside`: it is found in what code has a name for."""
+        names = slot.path.partition("[")[0].split(".")
+        self.refused.append((slot, names[-2] if inside and len(names) > 1 else names[-1]))
 
     def _keys(self, slot: Slot, keys: list[Any], whole: bool) -> None:
         """Visit keys that are objects: they may hold something. Whoever has one as an argument finds it."""

@@ -32,20 +32,20 @@ import types
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, cast
 
 import numpy as np
 
-from tracejit import engine
+from tracejit import collector, engine
 from tracejit.frontend import random
-from tracejit.frontend.bytecode import read_at
+from tracejit.frontend.bytecode import facts, read_at
 from tracejit.frontend.captured import Watched
 from tracejit.frontend.content import content_of
 from tracejit.frontend.kinds import FIXED, PLAIN, trusted
 from tracejit.frontend.number import NumberProxy
 from tracejit.frontend.purity import REMEDY, impure, impure_library
 from tracejit.frontend.surroundings import Surroundings
-from tracejit.frontend.trace import Restart, Trace
+from tracejit.frontend.trace import Restart, Trace, never
 
 NO_ARRAY_WORK = {
     engine.push.__code__: "tj.engine.push",
@@ -98,6 +98,7 @@ class Watcher:
 
     def start(self) -> None:
         """Watch this thread from now on."""
+        self.trace.can_start_again = self.can_start_again
         sys.setprofile(self.profile)
         if self._traces:
             self.trace.tracing = self.enter if SWITCHES else None
@@ -105,6 +106,7 @@ class Watcher:
 
     def stop(self) -> None:
         """Watch no more."""
+        self.trace.can_start_again = never
         _profile_with(self._profiler)
         if self._traces:
             self.trace.tracing = None
@@ -116,13 +118,14 @@ class Watcher:
         """A function was called or left, unless this rests."""
         if self.handler is not None:
             self.leave_handler(frame, event, argument)
+        elif self.trace.piecewise:
+            self.stop()
+            collector.wake()  # the body may run for long
         elif self.trace.vouched:
             return
         elif event == "call":
             if self.interrupts(frame):  # a debugger has the other events
                 self.handler = frame
-            elif self.trace.interruption is not None and not trusted(frame.f_globals.get("__name__")):
-                self.break_off(frame)
             else:
                 self.called(frame)
         elif event == "c_call":
@@ -168,10 +171,8 @@ class Watcher:
     def note_line(self, frame: FrameType, event: str, argument: Any) -> Any:
         """A line of the user's code is about to run, or an error has come to it."""
         if event == "line":
-            if self.trace.interruption is not None and not leaves_with(frame):
-                self.break_off(frame)
             self.surroundings.executed.setdefault(frame.f_code, set()).add(frame.f_lineno)
-            if self.surroundings.refused:
+            if self.surroundings.refused and not self.trace.piecewise:
                 self.look_for_refused(frame)
         elif event == "exception" and isinstance(argument[1], TypeError | AttributeError):
             numbers = self.trace.numbers
@@ -181,25 +182,15 @@ class Watcher:
 
     def look_for_refused(self, frame: FrameType) -> None:
         """Give up before an iterator is moved on, say: a body that starts again could not move it back."""
-        names = frozenset().union(*read_at(frame.f_code, {frame.f_lineno}))
-        for slot in self.surroundings.refused:
-            name = slot.path.partition("[")[0].rpartition(".")[2]
-            if slot.refusal is not None and (name in names or name in frame.f_code.co_varnames):
-                self.trace.give_up(*slot.refusal, line=f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        code = frame.f_code
+        names = frozenset().union(*read_at(code, {frame.f_lineno})) | facts(code).strings
+        for slot, name in self.surroundings.refused:
+            if slot.refusal is not None and (name in names or name in code.co_varnames):
+                self.trace.give_up(*slot.refusal, line=f"{code.co_filename}:{frame.f_lineno}")
 
-    def break_off(self, frame: FrameType) -> NoReturn:
-        """The body has been broken off: no more of it runs, be it in ``finally`` or where it catches the
-        error. Whoever raises is told of nothing more, so the other events are asked for again.
-        """
-        sys.setprofile(self.profile)
-        if self._traces:
-            sys.settrace(self.enter)
-            above: FrameType | None = frame
-            while above is not None and above.f_code in self.surroundings.executed:
-                above.f_trace = self.note_line
-                above = above.f_back
-        assert self.trace.interruption is not None
-        raise self.trace.interruption
+    def can_start_again(self) -> bool:
+        """Whether the body can be broken off: what it did can be taken back, and nothing of it notices."""
+        return self._traces and self.surroundings.can_be_taken_back() and not _is_caught(sys._getframe())
 
     # -- rest ------------------------------------------------------------------------------------------------
 
@@ -296,10 +287,20 @@ class Watcher:
             self.trace.give_up(what, REMEDY, line=f"{user.f_code.co_filename}:{user.f_lineno}")
 
 
-def leaves_with(frame: FrameType) -> bool:
-    """Whether a ``with`` statement is left by an exception: what was entered has to be left."""
-    code, at = frame.f_code.co_code, frame.f_lasti
-    return dis.opname[code[at + 2]] == "WITH_EXCEPT_START" if 0 <= at < len(code) - 2 else False
+@functools.lru_cache(maxsize=4096)
+def _handled(code: types.CodeType) -> tuple[tuple[int, int], ...]:
+    """Where instructions of `code` lie for which there is an ``except``, ``finally`` or ``with``."""
+    return tuple([(entry.start, entry.end) for entry in cast(Any, dis.Bytecode(code)).exception_entries])
+
+
+def _is_caught(frame: FrameType | None) -> bool:
+    """Whether an error in `frame` comes by such a place before it leaves the body."""
+    while frame is not None and (name := frame.f_globals.get("__name__")) != "tracejit.frontend.tracer":
+        at = frame.f_lasti
+        if WHOSE[name] != OURS and any(start <= at < end for start, end in _handled(frame.f_code)):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _profile_with(profiler: Any) -> None:
