@@ -168,3 +168,9 @@ def test_eager_gradients_of_long_programs_keep_numbers_too():
         steps = [tj.asarray(1e-5 * row) for row in np.eye(5)]
         central = [(float(function(x + h)) - float(function(x - h))) / 2e-5 for h in steps]
         np.testing.assert_allclose(gradient, central, rtol=1e-5, atol=1e-9)
+
+
+def test_a_power_of_zero_has_no_gradient_wherever_its_base_is():
+    x, p = tj.asarray([np.inf, -np.inf, 0.0, 2.0]), tj.asarray([0.0, 0.0, 0.0, 3.0])
+    for gradient in (tj.grad(lambda x: (x**p).sum()), tj.jit(tj.grad(lambda x: (x**p).sum()))):
+        assert gradient(x).tolist() == [0.0, 0.0, 0.0, 12.0]
