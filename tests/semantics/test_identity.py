@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -210,3 +212,24 @@ def test_objects_whose_hash_and_address_nobody_sees_may_change():
     for _ in range(3):
         step(one(), Thing(rate=3.0, is_shown=False))
     assert step.cache_info().traces == traces
+
+
+class Settings:
+    table = None
+
+
+def test_a_captured_array_is_not_kept_until_the_collector_comes():
+    step = tj.jit(lambda x: x * Settings.table)
+
+    def use(n):
+        Settings.table = np.ones(n, np.float32)
+        assert step(tj.ones(n)).tolist() == [1.0] * n
+        array, Settings.table = weakref.ref(Settings.table), None
+        return array
+
+    use(2)
+    gc.disable()
+    try:
+        assert use(3)() is None
+    finally:
+        gc.enable()

@@ -9,7 +9,7 @@ nothing can be put in its place (in a tuple).
 
 from __future__ import annotations
 
-import functools
+import weakref
 from typing import Any
 
 import numpy as np
@@ -33,12 +33,16 @@ class Held:
         self.origin = origin
         self.content = origin.copy() if origin.nbytes <= LIMIT else None
         self.is_watched = self.is_data = False
+        self._view: weakref.ref[Watched] | None = None  # which refers to this: slots keep it alive
 
-    @functools.cached_property
+    @property
     def watched(self) -> Watched:
         """The view that notes how it is used."""
-        view = self.origin.view(Watched)
-        view._held = self
+        view = self._view() if self._view is not None else None
+        if view is None:
+            view = self.origin.view(Watched)
+            view._held = self
+            self._view = weakref.ref(view)
         return view
 
     def changed(self) -> bool:

@@ -97,16 +97,21 @@ def looks_up_plainly(cls: type) -> bool:
     return isinstance(cls.__getattribute__, types.WrapperDescriptorType)
 
 
+def _inherited(cls: type, name: str) -> Any:
+    """What a class or the classes that it inherits from hold under a name; None if nothing."""
+    return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+
+
 def is_found_plainly(cls: type, name: str) -> bool:
     """Whether instances of `cls` show attribute `name` as they hold it. Else `Attributes` finds it."""
-    held = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+    held = _inherited(cls, name)
     is_own = isinstance(held, types.MemberDescriptorType) or not hasattr(type(held), "__set__")
     return is_own and looks_up_plainly(cls)
 
 
 def is_computed(cls: type, name: str) -> bool:
     """Whether code runs when an instance of `cls` is asked for attribute `name` and holds none."""
-    held = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+    held = _inherited(cls, name)
     is_own = isinstance(held, types.MemberDescriptorType | types.FunctionType)
     return hasattr(cls, "__getattr__") or (hasattr(type(held), "__get__") and not is_own)
 

@@ -203,9 +203,8 @@ class SeenObject(Seen):
             visitor.visit(slot)
             return
         what = f"{self.path} is a {type(self.value).__qualname__}, whose state a replay cannot check"
-        slot.refusal = what, "use it outside and pass the result as an argument"
         visitor.slots[slot.expression] = slot
-        visitor.refuse(slot, inside=True)
+        visitor.refuse(slot, what, "use it outside and pass the result as an argument", inside=True)
 
 
 class SeenClass(Seen):

@@ -148,15 +148,15 @@ class Visitor:
         kind = type(value)
         if hasattr(kind, "__next__"):
             what = f"{slot.path} is an iterator ({kind.__name__}), which every call moves on"
-            slot.refusal = what, "pass what it yields as an argument"
-            self.refuse(slot)
+            self.refuse(slot, what, "pass what it yields as an argument")
         elif kind.__module__.startswith("numpy.random") or not kinds.is_python_class(kind):
             what = f"{slot.path} is a {kind.__module__}.{kind.__name__}, whose state a replay cannot check"
-            slot.refusal = what, "use it outside and pass the result as an argument"
-            if kind is bytearray:
+            remedy = "use it outside and pass the result as an argument"
+            if kind is bytearray:  # which is restored
+                slot.refusal = what, remedy
                 self.bytes.setdefault(id(value), (value, bytes(value)))
             else:
-                self.refuse(slot)
+                self.refuse(slot, what, remedy)
         else:
             self._object(slot)
 
@@ -349,8 +349,7 @@ class Visitor:
             not whole and len(items) > ITEMS
         ):
             what = f"{slot.path} holds {len(items)} objects, too many to check"
-            slot.refusal = what, "pass what is used as an argument"
-            self.refuse(slot)
+            self.refuse(slot, what, "pass what is used as an argument")
             return
         self.slots[f"content of {variable}"] = Whole(
             value, "content", variable, slot.path, content, variable, deep=whole
@@ -378,13 +377,13 @@ class Visitor:
         self._bind(slot)
         if slot.value.dtype.hasobject:
             what = f"{slot.path} is a NumPy array of objects, which a replay cannot check"
-            slot.refusal = what, "use it outside and pass the result as an argument"
-            self.refuse(slot)
+            self.refuse(slot, what, "use it outside and pass the result as an argument")
         elif has_attributes(slot.value):
             self._object(slot)
 
-    def refuse(self, slot: Slot, inside: bool = False) -> None:
-        """Note what cannot be taken back. `inside`: it is found in what code has a name for."""
+    def refuse(self, slot: Slot, what: str, remedy: str, *, inside: bool = False) -> None:
+        """Note what can neither be checked nor taken back. `inside`: code has a name for what holds it."""
+        slot.refusal = what, remedy
         names = slot.path.partition("[")[0].split(".")
         self.refused.append((slot, names[-2] if inside and len(names) > 1 else names[-1]))
 
