@@ -150,7 +150,10 @@ THREAD_NUMBER = 224  # static: what the profiler records
 THREAD_TIME = 232  # struct timespec
 THREAD_HOME = 248  # static: the share of a task that it begins with
 THREAD_IDLE = 256  # atomic: AWAKE, SPINNING or ASLEEP; a cache line of its own
-THREAD_BYTES = 320
+THREAD_PROCESSOR = 320  # where it was when it became idle
+THREAD_SYSTEM = 328  # static: a worker's number in the system; 0 for threads that are left where they are
+THREAD_BARRED = 336  # 1 more than the processor that it was taken off, and may use again once it runs; or 0
+THREAD_BYTES = 384
 
 # --- Event of the profiler ----------------------------------------------------------------------------------
 EVENT_LABEL = 0
@@ -182,4 +185,6 @@ ENGINE_EVENT_CAPACITY = 264
 ENGINE_EVENT_COUNT = 272  # events ever recorded
 ENGINE_HOST_COUNT = 280  # Python tasks that may run
 ENGINE_REVERSED = 288  # whether the next task of several chunks is taken from the other end
-ENGINE_BYTES = 320
+ENGINE_PROCESSORS = 320  # a set of them, see `executor_threads.keep_apart`
+PROCESSORS_BYTES = 128
+ENGINE_BYTES = 448

@@ -3,7 +3,7 @@
 There is one lock. A thread with nothing to do gives it up in `idle`: it stands in a list of idle threads,
 spins for a short while, then sleeps on a condition variable of its own, so that whoever has work for it wakes
 exactly this thread. Only C functions that Linux and macOS share are used, on opaque memory that their
-``_init`` functions have set up.
+``_init`` functions have set up; but which processor a thread is on is asked, and changed, on Linux only.
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ from tracejit.kernels.executor_layout import (
     ENGINE_DEMAND,
     ENGINE_DEMAND_SEQUENCE,
     ENGINE_LOCK,
+    ENGINE_PROCESSORS,
     ENGINE_SPIN,
     ENGINE_WAITERS_IDLE,
     ENGINE_WORKERS_IDLE,
+    PROCESSORS_BYTES,
     SPINNING,
+    THREAD_BARRED,
     THREAD_CONDITION,
     THREAD_IDLE,
     THREAD_LIMIT,
     THREAD_LIST,
     THREAD_NEXT,
     THREAD_PREVIOUS,
+    THREAD_PROCESSOR,
+    THREAD_SYSTEM,
     THREAD_TIME,
 )
 from tracejit.kernels.memory import I64, external, load_acquire, pause, store_release
@@ -47,6 +52,9 @@ condition_signal = external("pthread_cond_signal", int32(int64))
 condition_timedwait = external("pthread_cond_timedwait", int32(int64, int64, int64))
 clock_gettime = external("clock_gettime", int32(int64, int64))
 usleep = external("usleep", int32(int64))
+get_processor = external("sched_getcpu", int32())
+get_affinity = external("sched_getaffinity", int32(int64, int64, int64))
+set_affinity = external("sched_setaffinity", int32(int64, int64, int64))
 
 
 @intrinsic
@@ -85,6 +93,70 @@ def now(thread):
     """The monotonic clock in nanoseconds."""
     clock_gettime(MONOTONIC, thread + THREAD_TIME)
     return get(thread, THREAD_TIME) * BILLION + get(thread + THREAD_TIME, 8)
+
+
+def on_linux():
+    """Subroutines (processor, keep_apart, settle) that know of processors."""
+
+    @native
+    def processor():
+        """The number of the processor that the caller runs on."""
+        return int64(get_processor())
+
+    @native
+    def keep_apart(engine, thread):
+        """Take an idle worker that was last on the caller's processor off it; the lock is held.
+
+        Linux may leave a thread that wakes up behind the one that woke it for a tenth of a second, although
+        another processor is idle: a task of two chunks takes twice its time then. Threads of users stay as
+        they are.
+        """
+        here, number = processor(), get(thread, THREAD_SYSTEM)
+        if (number == 0) | (here < 0) | (here != get(thread, THREAD_PROCESSOR)):
+            return
+        allowed, place, others = engine + ENGINE_PROCESSORS, here // 64 * 8, 0
+        if get_affinity(number, PROCESSORS_BYTES, allowed) < 0:
+            return
+        put(allowed, place, get(allowed, place) & ~(1 << here % 64))
+        for word in range(0, PROCESSORS_BYTES, 8):
+            others |= get(allowed, word)
+        if others != 0 and set_affinity(number, PROCESSORS_BYTES, allowed) == 0:
+            put(thread, THREAD_BARRED, here + 1)
+
+    @native
+    def settle(engine, thread):
+        """Let the caller, a worker that runs again, use all processors as before; the lock is held."""
+        barred = get(thread, THREAD_BARRED) - 1
+        if barred < 0:
+            return
+        put(thread, THREAD_BARRED, 0)
+        allowed, place = engine + ENGINE_PROCESSORS, barred // 64 * 8
+        if get_affinity(0, PROCESSORS_BYTES, allowed) >= 0:
+            put(allowed, place, get(allowed, place) | 1 << barred % 64)
+            set_affinity(0, PROCESSORS_BYTES, allowed)
+
+    return processor, keep_apart, settle
+
+
+def elsewhere():
+    """The same where processors are unknown."""
+
+    @native
+    def processor():
+        return -1
+
+    @native
+    def keep_apart(engine, thread):
+        pass
+
+    @native
+    def settle(engine, thread):
+        pass
+
+    return processor, keep_apart, settle
+
+
+processor, keep_apart, settle = on_linux() if sys.platform.startswith("linux") else elsewhere()
 
 
 @native
@@ -138,6 +210,14 @@ def sleep(engine, thread, duration):
 def idle(engine, thread, head, deadline):
     """Stand in the list at `head` until woken or until `deadline`. The lock is held before and after."""
     link(head, thread)
+    put(thread, THREAD_PROCESSOR, processor())
+    stand_by(engine, thread, deadline)
+    settle(engine, thread)
+
+
+@native
+def stand_by(engine, thread, deadline):
+    """What `idle` does while it stands in the list."""
     put(thread, THREAD_IDLE, SPINNING)
     spin = get(engine, ENGINE_SPIN)
     if spin > 0:
@@ -176,6 +256,7 @@ def rouse(engine, spare):
             wanted -= 1
         thread = following
     while wanted > 0 and get(engine, ENGINE_WORKERS_IDLE) != 0:
+        keep_apart(engine, get(engine, ENGINE_WORKERS_IDLE))
         wake(get(engine, ENGINE_WORKERS_IDLE))
         wanted -= 1
 

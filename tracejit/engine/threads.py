@@ -33,6 +33,7 @@ from tracejit.kernels.executor_layout import (
     THREAD_NUMBER,
     THREAD_SCRATCH,
     THREAD_SCRATCH_BYTES,
+    THREAD_SYSTEM,
 )
 
 SLICE = 50_000_000  # nanoseconds between looks at pending signals
@@ -211,6 +212,7 @@ class Workers:
 
 def _work(thread: Thread) -> None:
     adopt(thread)
+    thread.words[THREAD_SYSTEM >> 3] = threading.get_native_id()
     while not native.calls().work(ENGINE.address, thread.address):
         thread.grow()
 
