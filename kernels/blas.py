@@ -41,9 +41,14 @@ PANEL_EXTENT = 512  # packing the other operand again costs about 24 rows' worth
 SPLIT_WORK = 1 << 20  # multiply-adds times 2 below which a product is one unit (about 10 us)
 CHUNK_WORK = 1 << 18  # what one grab of units should be worth, for batches of tiny products
 STEP = 16  # panels end on multiples of the register tile, in rows
-TILE_BYTES = 128  # columns of a register tile, see `is_tiled`
-TILED_ROWS = 5  # with fewer rows most of a tile is wasted, and BLAS is faster
-TILED_STRIDE = 2048  # bytes between rows of B up to which reading it in place is faster than copying it
+TILE_BYTES = 256  # of a row of a register tile, see `tracejit.kernels.gemm_tiles`
+TILE_ROWS = 6  # the most that it has
+VECTOR_BYTES = 64
+TILED = 5  # with fewer rows or columns most of a tile is wasted, and BLAS is faster
+DEPTH = 128  # rows of a sliver of B, see `tracejit.kernels.gemm_packed`: 32 KB
+BLOCK_ROWS = 44 * TILE_ROWS  # of a block of A: at most 280 KB, an eighth to half of common second caches
+PADDING = 64  # bytes between the rows of a copied block, which else lay in few sets of the first cache
+FAR_ROWS = 4096  # bytes between rows of A from which on it is copied: they lie in one set of the first cache
 
 
 class Gemm(enum.IntEnum):
@@ -82,7 +87,9 @@ class Gemm(enum.IntEnum):
     EPILOGUE_BLOCK = 22
     IN_SCRATCH = 23  # 1: C counts bytes from the start of the scratch memory
     ADD = 24  # 1: C += A @ B
-    TILED = 25  # 1: by `tracejit.kernels.gemm_tiles` instead of BLAS, where the machine allows it
+    TILED = 25  # 1: by `tracejit.kernels.gemm_packed` instead of BLAS, where the machine allows it
+    A_COPIED = 26  # 1: blocks of A are copied by that
+    PACKED = 27  # place in the scratch memory for what it copies, see `packing`
 
 
 class Operand(NamedTuple):
@@ -272,17 +279,31 @@ def gemm_slots(layout: GemmLayout, plan: GemmPlan, dtype: str) -> dict[Gemm, int
         Gemm.ROW_PANELS: plan.row_panels,
         Gemm.PANEL_COLUMNS: plan.panel_columns,
         Gemm.COLUMN_PANELS: plan.column_panels,
-        Gemm.TILED: int(letter is not None and is_tiled(layout, plan, {"s": 4, "d": 8}[letter])),
+        Gemm.TILED: int(letter is not None and is_tiled(layout)),
+        Gemm.A_COPIED: int(letter is not None and is_copied(layout, {"s": 4, "d": 8}[letter])),
     }
 
 
-def is_tiled(layout: GemmLayout, plan: GemmPlan, itemsize: int) -> bool:
-    """Whether a product of floats is computed by `tracejit.kernels.gemm_tiles`: panels of whole tiles, and
-    rows of B that are contiguous and close together. GFLOP/s of one thread in float32 against BLAS:
-    32 x 128 @ 128 x 512 114 : 83, half of its rows 111 : 68, 128 x 784 @ 784 x 512 116 : 102, but
-    256 x 256 @ 256 x 4096 53 : 93.
+def is_tiled(layout: GemmLayout) -> bool:
+    """Whether a product of floats is computed by `tracejit.kernels.gemm_packed`, where a machine's registers
+    are large enough.
     """
-    columns = TILE_BYTES // itemsize
-    whole = layout.n % columns == 0 and plan.panel_columns % columns == 0
-    near = not layout.b.transposed and layout.b.leading * itemsize <= TILED_STRIDE
-    return whole and near and layout.m >= TILED_ROWS and min(layout.n, layout.k) > 1
+    return min(layout.m, layout.n) >= TILED and layout.k > 1
+
+
+def is_copied(layout: GemmLayout, itemsize: int) -> bool:
+    """Whether blocks of A are copied first: if its columns are far from each other, or its rows fall into one
+    set of a cache, and there are slivers of B enough.
+    """
+    a, slivers = layout.a, layout.n * itemsize // TILE_BYTES
+    return slivers >= 4 if a.transposed else slivers >= 16 and a.leading * itemsize >= FAR_ROWS
+
+
+def packing(layout: GemmLayout, plan: GemmPlan, itemsize: int) -> int:
+    """Bytes that `tracejit.kernels.gemm_packed` needs: for a sliver of B and a block of A."""
+    if not is_tiled(layout):
+        return 0
+    depth = min(layout.k, DEPTH)
+    rows = min(BLOCK_ROWS, ceil_div(plan.panel_rows, TILE_ROWS) * TILE_ROWS)
+    block = rows * (depth * itemsize + PADDING) if is_copied(layout, itemsize) else 0
+    return depth * TILE_BYTES + block

@@ -1,176 +1,263 @@
-"""Products where nothing is copied: tiles of the result in registers, operands read where they lie.
-
-BLAS first copies its operands into an order of its own, which takes a sixth of the time of a product of few
-rows (32 x 128 @ 128 x 512, a step of a recurrent network), and again in each panel of rows. Here a tile of C
-stays in registers while A is read element by element and B row by row, a piece of a row at a time:
+"""Tiles of a matrix product: a small part of C in vector registers, to which rows of B are added up.
 
     for k in range(depth):
-        for r in range(rows): tile[r, :] += A[r, k] * B[k, j : j + columns]
+        for r in range(rows): tile[r, :] += A[r, k] * B[k, :]
 
-B must be contiguous along its rows, and these close together: with far strides each piece is in another page
-of memory, and BLAS is the faster (`tracejit.kernels.blas.is_tiled` decides).
+A is read element by element, wherever it lies; a row of B, as wide as the tile, is a few vectors. How
+operands come to lie near is the business of `tracejit.kernels.gemm_packed`.
 
-Each element of C is a chain of fused multiply-adds in the order of `k`, whatever tile or panel it lies in,
-cut after every `DEPTH` of them, so the result does not depend on how C is split.
+There are 32 registers of 64 bytes, or tiles are not worth it. A tile takes 24 of them for itself: 6 rows of 4
+vectors. For each multiply-add it loads less than half a vector, fewer than other shapes; 8 rows of 2 vectors
+were 4 % slower, 8 of 3 as fast, with more columns left over.
+
+Tiles are written down in LLVM's language as they should be, and linked in when everything else is optimised:
+the optimiser would find nothing, and take as long as for all the rest of a product. Until then there are
+declarations only.
 """
 
 from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
 
 from llvmlite import ir
 from numba import int64, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tracejit.kernels.blas import TILE_BYTES
+from tracejit.kernels.blas import TILE_BYTES, TILE_ROWS, VECTOR_BYTES
 from tracejit.kernels.code import features
-from tracejit.kernels.target import subroutine
+from tracejit.kernels.memory import I64
 
-DEPTH = 512
-"""Rows of B that are multiplied before the tile is written: they fit the cache, and sums stay short."""
+HEIGHTS = (2, 4, TILE_ROWS)
+"""Rows that tiles have."""
 
-I64 = ir.IntType(64)
-LETTER = {"float": "f32", "double": "f64"}
+ITEMSIZE = {"float": 4, "double": 8}
+"""Bytes of LLVM's types of numbers."""
 
+NAMES = ("tile", "tile_and_copy", "narrow_tile")
 
-def vector_bytes() -> int:
-    """Bytes of this machine's vectors."""
-    return 64 if features().get("avx512f") else 32 if features().get("avx2") else 16
+WORDS = ("a", "a_down", "a_across", "b", "b_down", "copy", "c", "c_down", "rows", "depth", "columns")
+"""The parameters of a tile, all int64; the last one, ``add``, is a boolean."""
 
 
 def are_worth_it() -> bool:
-    """Whether tiles are large enough to pay: those of two rows use a row of B for so few products that BLAS,
-    which keeps it in the first cache, should be faster. Measured with vectors of 64 bytes only.
+    """Whether this machine has registers of 64 bytes. Smaller ones are too few for tiles that pay: they load
+    so much for each multiply-add that BLAS should be faster.
     """
-    return tile_rows() >= 8
+    return bool(features().get("avx512f"))
 
 
-def tile_rows() -> int:
-    """Rows of a tile: it takes half of the vector registers (those of 32 bytes are 16, others 32)."""
-    size = vector_bytes()
-    return (8 if size == 32 else 16) * size // TILE_BYTES
+# ------------------------------------------------------------------------------------------------ in kernels
 
 
-@intrinsic
-def tile(typingctx, a, a_down, a_across, b, b_down, c, c_down, rows, depth, add, dtype):
-    """One tile: addresses, strides in bytes, and whether the product is added to what C holds. `depth` is at
-    least 1. If there are fewer `rows` than a tile has, those left over repeat the last one.
+def _function(name, scalar):
+    """What a tile of numbers of LLVM's type `scalar` is called."""
+    return f"gemm_{name}_{scalar}"
+
+
+def _declare(name):
+    """An intrinsic ``name(block, sliver, target, extents, add, dtype)``.
+
+    block: address in A, strides down and across
+    sliver: address in B, stride down, address for a copy of it
+    target: address in C, stride down
+    extents: rows, depth, columns (of a narrow tile); if a tile has more rows, it repeats the last one
+    add: to what C holds
+
+    Strides are bytes, extents at least 1.
     """
 
-    def codegen(context, builder, signature, args):
-        itemsize = dtype.dtype.bitwidth // 8
-        _Tile(builder, context.get_data_type(dtype.dtype), itemsize).emit(*args[:-1])
-        return context.get_dummy_value()
+    @intrinsic
+    def tile(typingctx, block, sliver, target, extents, add, dtype):
+        def codegen(context, builder, signature, args):
+            words = [word for argument in args[:4] for word in cgutils.unpack_tuple(builder, argument)]
+            kind = ir.FunctionType(ir.VoidType(), [I64] * len(WORDS) + [ir.IntType(1)])
+            full = _function(name, context.get_data_type(dtype.dtype))
+            function = cgutils.get_or_insert_function(builder.module, kind, full)
+            function.attributes.add("nounwind")
+            builder.call(function, [*words, args[4]])
+            return context.get_dummy_value()
 
-    return types.void(*[int64] * 9, types.boolean, dtype), codegen
+        words = [types.UniTuple(int64, count) for count in (3, 3, 2, 3)]
+        return types.void(*words, types.boolean, dtype), codegen
+
+    return tile
+
+
+tile, tile_and_copy, narrow_tile = map(_declare, NAMES)
+"""As many rows as it needs; the most rows, whose rows of B are copied, one after the other, to where further
+tiles read them; the most rows, of one vector or a part of it.
+"""
+
+# ----------------------------------------------------------------------------------------------- definitions
+
+FUNCTIONS = {scalar: frozenset(_function(name, scalar) for name in NAMES) for scalar in ITEMSIZE}
+"""The functions that `definitions` gives, by LLVM's types of numbers."""
+
+
+@functools.cache
+def definitions(scalar: str) -> str:
+    """The tiles of numbers of LLVM's type `scalar`, as LLVM assembly."""
+    vectors = TILE_BYTES // VECTOR_BYTES
+    tallest = _Tile(scalar, TILE_ROWS, vectors, copies=True), _Narrow(scalar, TILE_ROWS, 1)
+    bodies = [_of_any_height(scalar, vectors), *([*tile.begin(), *tile.lines()] for tile in tallest)]
+    parameters = ", ".join([*(f"i64 %{word}" for word in WORDS), "i1 %add"])
+    text = [*_declarations(tallest[0])]
+    for name, body in zip(NAMES, bodies, strict=True):
+        text += [f"define void @{_function(name, scalar)}({parameters}) nounwind {{", *body, "}"]
+    return "\n".join(text)
+
+
+def _declarations(tile: _Tile) -> Iterator[str]:
+    vector, suffix, mask = tile.vector, tile.suffix, f"<{tile.lanes} x i1>"
+    yield "declare i64 @llvm.smin.i64(i64, i64)"
+    yield f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})"
+    yield f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask}, {vector})"
+    yield f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, {mask})"
+
+
+def _of_any_height(scalar: str, vectors: int) -> Iterator[str]:
+    """Tiles of all heights, and the choice of one."""
+    tiles = [_Tile(scalar, height, vectors) for height in HEIGHTS]
+    yield from tiles[0].begin()
+    for tile, taller in zip(tiles, [*tiles[1:], None], strict=True):
+        if taller is not None:
+            h = tile.height
+            yield f"  %enough{h} = icmp sle i64 %rows, {h}"
+            yield f"  br i1 %enough{h}, label %tile{h}, label %taller{h}"
+            yield f"tile{h}:"
+        yield from tile.lines()
+        if taller is not None:
+            yield f"taller{h}:"
 
 
 class _Tile:
-    """The instructions of a tile."""
-
-    def __init__(self, builder, scalar, itemsize):
-        self.builder, self.scalar, self.itemsize = builder, scalar, itemsize
-        self.lanes = vector_bytes() // itemsize
-        self.vector = ir.VectorType(scalar, self.lanes)
-        self.offsets = [I64(offset) for offset in range(0, TILE_BYTES, vector_bytes())]
-        kind = ir.FunctionType(self.vector, [self.vector] * 3)
-        name = f"llvm.fma.v{self.lanes}{LETTER[str(scalar)]}"
-        self.multiply_add = cgutils.get_or_insert_function(builder.module, kind, name)
-
-    def emit(self, a, a_down, a_across, b, b_down, c, c_down, rows, depth, add):
-        """A loop over `depth` that carries the tile; then C."""
-        builder = self.builder
-        left, target = self.row_starts(a, a_down, rows), self.row_starts(c, c_down, rows)
-        before, loop = builder.block, builder.append_basic_block("depth")
-        after = builder.append_basic_block("tile")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        k = builder.phi(I64)
-        sums = [[builder.phi(self.vector) for _ in self.offsets] for _ in left]
-        step, row = builder.mul(k, a_across), builder.add(b, builder.mul(k, b_down))
-        pieces = [self.load(builder.add(row, offset), self.vector) for offset in self.offsets]
-        totals = []
-        for start, old in zip(left, sums, strict=True):
-            factor = self.spread(self.load(builder.add(start, step), self.scalar))
-            pairs = zip(pieces, old, strict=True)
-            totals.append([builder.call(self.multiply_add, [factor, piece, s]) for piece, s in pairs])
-        following = builder.add(k, I64(1))
-        builder.cbranch(builder.icmp_signed("<", following, depth), loop, after)
-        carry = [(k, I64(0), following)]
-        for old, new in zip(sums, totals, strict=True):
-            carry += [(s, self.constant(0.0), t) for s, t in zip(old, new, strict=True)]
-        for carried, start, then in carry:
-            carried.add_incoming(start, before)
-            carried.add_incoming(then, loop)
-        builder.position_at_end(after)
-        self.write(totals, target, add)
-
-    def write(self, totals, target, add):
-        """The tile to C, all of which is read before, so that a row may be written twice. What is not to be
-        added to C is added to -0, which changes nothing.
-        """
-        builder = self.builder
-        places = [
-            [self.at(builder.add(row, offset), self.vector) for offset in self.offsets] for row in target
-        ]
-        old = [[builder.load(place, align=self.itemsize) for place in row] for row in places]
-        for row, values, stored in zip(places, totals, old, strict=True):
-            for place, value, before in zip(row, values, stored, strict=True):
-                more = builder.select(add, before, self.constant(-0.0))
-                builder.store(builder.fadd(value, more), place, align=self.itemsize)
-
-    def row_starts(self, base, down, rows):
-        """Where the rows of a tile begin."""
-        builder, last = self.builder, self.builder.sub(rows, I64(1))
-        numbers = [I64(r) for r in range(tile_rows())]
-        known = [builder.select(builder.icmp_signed("<", n, last), n, last) for n in numbers]
-        return [builder.add(base, builder.mul(down, n)) for n in known]
-
-    def constant(self, number):
-        return ir.Constant(self.vector, [self.scalar(number)] * self.lanes)
-
-    def at(self, address, kind):
-        return self.builder.inttoptr(address, kind.as_pointer())
-
-    def load(self, address, kind):
-        return self.builder.load(self.at(address, kind), align=self.itemsize)
-
-    def spread(self, value):
-        """A vector of one number."""
-        nothing = ir.Constant(self.vector, ir.Undefined)
-        first = self.builder.insert_element(nothing, value, ir.IntType(32)(0))
-        places = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
-        return self.builder.shuffle_vector(first, nothing, places)
-
-
-def make_tiled_product(dtype, itemsize):
-    """``tiled(a, a_down, a_across, b, b_down, c, c_down, rows, columns, depth, add)``: a panel, its strides
-    in elements. `columns` is a multiple of TILE_BYTES / itemsize, `depth` at least 1; `add`: to what C holds.
+    """The instructions of a tile; names have its height as their first number, as a function may have several
+    tiles.
     """
-    most = tile_rows()
 
-    @subroutine
-    def tiled(a, a_down, a_across, b, b_down, c, c_down, rows, columns, depth, add):
-        left_down, across = a_down * itemsize, a_across * itemsize
-        down, target_down, width = b_down * itemsize, c_down * itemsize, columns * itemsize
-        for k in range(0, depth, DEPTH):
-            left, right = a + k * across, b + k * down
-            some, more = min(k + DEPTH, depth) - k, add | (k > 0)
-            for j in range(0, width, TILE_BYTES):
-                for i in range(0, rows, most):
-                    place, target = left + i * left_down, c + i * target_down + j
-                    count = rows - i
-                    tile(
-                        place,
-                        left_down,
-                        across,
-                        right + j,
-                        down,
-                        target,
-                        target_down,
-                        count,
-                        some,
-                        more,
-                        dtype,
-                    )
+    def __init__(self, scalar: str, height: int, vectors: int, *, copies: bool = False) -> None:
+        self.scalar, self.height, self.copies = scalar, height, copies
+        self.itemsize = ITEMSIZE[scalar]
+        self.lanes = VECTOR_BYTES // self.itemsize
+        self.vector, self.suffix = f"<{self.lanes} x {scalar}>", f"v{self.lanes}f{8 * self.itemsize}"
+        self.rows, self.columns = range(height), range(vectors)
+        self.cells = [f"{height}.{r}.{v}" for r in self.rows for v in self.columns]
 
-    return tiled
+    def begin(self) -> Iterator[str]:
+        """The start of a function."""
+        yield "  %last = sub i64 %rows, 1"
+
+    def lines(self) -> Iterator[str]:
+        """A loop over the depth, which carries the tile, in a block that has begun; then C."""
+        yield from self.row_starts()
+        yield from self.loop()
+        yield from self.result()
+
+    def row_starts(self) -> Iterator[str]:
+        """Where the rows of A and C begin. What a tile has more of repeats the last one."""
+        h = self.height
+        yield f"  br label %rows{h}"
+        yield f"rows{h}:"
+        for r in self.rows:
+            yield f"  %n{h}.{r} = call i64 @llvm.smin.i64(i64 {r}, i64 %last)"
+            for operand in "ac":
+                yield f"  %{operand}.down{h}.{r} = mul i64 %n{h}.{r}, %{operand}_down"
+                yield f"  %{operand}{h}.{r} = add i64 %{operand}, %{operand}.down{h}.{r}"
+        yield f"  br label %depth{h}"
+
+    def loop(self) -> Iterator[str]:
+        h, vector = self.height, self.vector
+        yield f"depth{h}:"
+        yield f"  %k{h} = phi i64 [0, %rows{h}], [%next{h}, %depth{h}]"
+        for cell in self.cells:
+            yield f"  %old{cell} = phi {vector} [zeroinitializer, %rows{h}], [%new{cell}, %depth{h}]"
+        yield f"  %across{h} = mul i64 %k{h}, %a_across"
+        yield f"  %down{h} = mul i64 %k{h}, %b_down"
+        yield f"  %row{h} = add i64 %b, %down{h}"
+        for v in self.columns:
+            yield from self.load(f"b{h}.{v}", f"%row{h}", v)
+        if self.copies:
+            yield f"  %place{h} = mul i64 %k{h}, {TILE_BYTES}"
+            yield f"  %copy{h} = add i64 %copy, %place{h}"
+            for v in self.columns:
+                yield from self.store(f"b{h}.{v}", f"%copy{h}", v, "copied")
+        for r in self.rows:
+            x = f"x{h}.{r}"
+            yield f"  %at.{x} = add i64 %a{h}.{r}, %across{h}"
+            yield f"  %to.{x} = inttoptr i64 %at.{x} to ptr"
+            yield f"  %one.{x} = load {self.scalar}, ptr %to.{x}, align {self.itemsize}"
+            yield from self.spread(x, f"{self.scalar} %one.{x}")
+            for v in self.columns:
+                cell = f"{h}.{r}.{v}"
+                factors = f"{vector} %{x}, {vector} %b{h}.{v}, {vector} %old{cell}"
+                yield f"  %new{cell} = call {vector} @llvm.fma.{self.suffix}({factors})"
+        yield f"  %next{h} = add i64 %k{h}, 1"
+        yield f"  %more{h} = icmp slt i64 %next{h}, %depth"
+        yield f"  br i1 %more{h}, label %depth{h}, label %end{h}"
+
+    def result(self) -> Iterator[str]:
+        """The tile to C, which is read before if it is added to, so that a row may be written twice."""
+        h = self.height
+        yield f"end{h}:"
+        yield f"  br i1 %add, label %add{h}, label %put{h}"
+        yield f"add{h}:"
+        places = [(f"%c{h}.{r}", v, f"{h}.{r}.{v}") for r in self.rows for v in self.columns]
+        for row, v, cell in places:
+            yield from self.load(f"before{cell}", row, v)
+        for _, _, cell in places:
+            yield f"  %sum{cell} = fadd {self.vector} %new{cell}, %before{cell}"
+        for row, v, cell in places:
+            yield from self.store(f"sum{cell}", row, v, "added")
+        yield "  ret void"
+        yield f"put{h}:"
+        for row, v, cell in places:
+            yield from self.store(f"new{cell}", row, v, "put")
+        yield "  ret void"
+
+    def address(self, name: str, row: str, v: int) -> Iterator[str]:
+        """``%to.name``: where vector `v` of a row is."""
+        yield f"  %at.{name} = add i64 {row}, {v * VECTOR_BYTES}"
+        yield f"  %to.{name} = inttoptr i64 %at.{name} to ptr"
+
+    def load(self, name: str, row: str, v: int) -> Iterator[str]:
+        """``%name``: vector `v` of a row."""
+        yield from self.address(name, row, v)
+        yield f"  %{name} = load {self.vector}, ptr %to.{name}, align {self.itemsize}"
+
+    def store(self, name: str, row: str, v: int, how: str) -> Iterator[str]:
+        """``%name`` to vector `v` of a row; `how` makes the names needed for it other ones."""
+        yield from self.address(f"{how}.{name}", row, v)
+        yield f"  store {self.vector} %{name}, ptr %to.{how}.{name}, align {self.itemsize}"
+
+    def spread(self, name: str, number: str) -> Iterator[str]:
+        """``%name``: a vector of one number, which is given with its type."""
+        vector, places = f"<{self.lanes} x {number.split()[0]}>", f"<{self.lanes} x i32> zeroinitializer"
+        yield f"  %first.{name} = insertelement {vector} poison, {number}, i64 0"
+        yield f"  %{name} = shufflevector {vector} %first.{name}, {vector} poison, {places}"
+
+
+class _Narrow(_Tile):
+    """A tile of one vector, which reads and writes as many numbers of it as there are columns."""
+
+    def begin(self) -> Iterator[str]:
+        numbers = ", ".join(f"i32 {n}" for n in range(self.lanes))
+        yield from super().begin()
+        yield "  %count = trunc i64 %columns to i32"
+        yield from self.spread("counts", "i32 %count")
+        yield f"  %used = icmp slt <{self.lanes} x i32> <{numbers}>, %counts"
+
+    def load(self, name: str, row: str, v: int) -> Iterator[str]:
+        yield from self.address(name, row, v)
+        arguments = f"ptr %to.{name}, i32 {self.itemsize}, {self.mask}, {self.vector} zeroinitializer"
+        yield f"  %{name} = call {self.vector} @llvm.masked.load.{self.suffix}.p0({arguments})"
+
+    def store(self, name: str, row: str, v: int, how: str) -> Iterator[str]:
+        yield from self.address(f"{how}.{name}", row, v)
+        arguments = f"{self.vector} %{name}, ptr %to.{how}.{name}, i32 {self.itemsize}, {self.mask}"
+        yield f"  call void @llvm.masked.store.{self.suffix}.p0({arguments})"
+
+    @property
+    def mask(self) -> str:
+        return f"<{self.lanes} x i1> %used"

@@ -22,8 +22,9 @@ from numba.extending import intrinsic
 
 from tracejit.kernels.blas import Gemm
 from tracejit.kernels.blocks import Copy, ScatterAdd
-from tracejit.kernels.gemm_tiles import are_worth_it, make_tiled_product
-from tracejit.kernels.memory import call_kernel, pointer, slot
+from tracejit.kernels.gemm_packed import make_packed_product
+from tracejit.kernels.gemm_tiles import are_worth_it
+from tracejit.kernels.memory import call_kernel, copy_bytes, pointer, slot
 from tracejit.kernels.target import subroutine
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # CBLAS_ORDER and CBLAS_TRANSPOSE
@@ -67,18 +68,6 @@ add_gemm = cblas_call("iiiiii1pipi1pi")  # added to what C holds
 call_gemv = cblas_call("iiii1pipi1pi")
 
 
-@intrinsic
-def copy_bytes(typingctx, target, source, count):
-    """Copy `count` bytes between addresses that do not overlap."""
-
-    def codegen(context, builder, signature, args):
-        target, source = (builder.inttoptr(args[i], cgutils.voidptr_t) for i in (0, 1))
-        cgutils.raw_memcpy(builder, target, source, args[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(int64, int64, int64), codegen
-
-
 @subroutine
 def operand(block, matrix, address, outer, inner, itemsize):
     """Address of one operand of product number `matrix`; the last arguments are its slots."""
@@ -88,7 +77,8 @@ def operand(block, matrix, address, outer, inner, itemsize):
 
 
 def make_gemm(product, itemsize):
-    """The ``gemm`` kernel; ``product(block, a, b, c, r0, r1, c0, c1)`` computes a panel of one matrix."""
+    """The ``gemm`` kernel; ``product(block, a, b, c, r0, r1, c0, c1, scratch)`` computes a panel of one
+    matrix."""
 
     def gemm(block, lo, hi, scratch):
         m, n = slot(block, Gemm.M), slot(block, Gemm.N)
@@ -105,7 +95,7 @@ def make_gemm(product, itemsize):
             c = slot(block, Gemm.C) + itemsize * matrix * m * n
             if slot(block, Gemm.IN_SCRATCH) != 0:  # so that this panel begins at that place
                 c = scratch + slot(block, Gemm.C) - itemsize * r0 * n
-            product(block, a, b, c, r0, r1, c0, min(c0 + columns, n))
+            product(block, a, b, c, r0, r1, c0, min(c0 + columns, n), scratch)
             if epilogue != 0:
                 first = matrix * m
                 block_of = block + slot(block, Gemm.EPILOGUE_BLOCK)
@@ -118,11 +108,11 @@ def make_gemm(product, itemsize):
 
 
 @subroutine
-def strides(block, leading, transposed):
-    """(down, across) of an operand in elements, from its slots."""
+def strides(block, leading, transposed, itemsize):
+    """(down, across) of an operand in units of `itemsize`, from its slots."""
     if slot(block, transposed) != 0:
-        return 1, slot(block, leading)
-    return slot(block, leading), 1
+        return itemsize, slot(block, leading) * itemsize
+    return slot(block, leading) * itemsize, itemsize
 
 
 @subroutine
@@ -142,12 +132,12 @@ def make_blas_product(dtype, itemsize):
     """
 
     @subroutine
-    def product(block, a, b, c, r0, r1, c0, c1):
+    def product(block, a, b, c, r0, r1, c0, c1, scratch):
         m, n, k = slot(block, Gemm.M), slot(block, Gemm.N), slot(block, Gemm.K)
         a_leading, b_leading = slot(block, Gemm.A_LEADING), slot(block, Gemm.B_LEADING)
         a_flag, b_flag = PLAIN + slot(block, Gemm.A_TRANSPOSED), PLAIN + slot(block, Gemm.B_TRANSPOSED)
-        a_down, a_across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED)
-        b_down, b_across = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED)
+        a_down, a_across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED, 1)
+        b_down, b_across = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED, 1)
         a, b, c = a + itemsize * r0 * a_down, b + itemsize * c0 * b_across, c + itemsize * (r0 * n + c0)
         rows, columns = r1 - r0, c1 - c0
         add = slot(block, Gemm.ADD) != 0
@@ -180,19 +170,21 @@ def make_float_product(dtype, itemsize):
     by_blas = make_blas_product(dtype, itemsize)
     if not are_worth_it():
         return by_blas
-    tiled = make_tiled_product(dtype, itemsize)
+    packed = make_packed_product(dtype, itemsize)
 
     @subroutine
-    def product(block, a, b, c, r0, r1, c0, c1):
+    def product(block, a, b, c, r0, r1, c0, c1, scratch):
         if slot(block, Gemm.TILED) == 0:
-            by_blas(block, a, b, c, r0, r1, c0, c1)
+            by_blas(block, a, b, c, r0, r1, c0, c1, scratch)
             return
-        n, k, add = slot(block, Gemm.N), slot(block, Gemm.K), slot(block, Gemm.ADD) != 0
-        a_down, a_across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED)
-        b_down = slot(block, Gemm.B_LEADING)
-        left, right = a + itemsize * r0 * a_down, b + itemsize * c0
-        target = c + itemsize * (r0 * n + c0)
-        tiled(left, a_down, a_across, right, b_down, target, n, r1 - r0, c1 - c0, k, add)
+        n, k, add = slot(block, Gemm.N) * itemsize, slot(block, Gemm.K), slot(block, Gemm.ADD) != 0
+        a_down, a_across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED, itemsize)
+        b_down, b_across = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED, itemsize)
+        left, right = (a + r0 * a_down, a_down, a_across), (b + c0 * b_across, b_down, b_across)
+        target = (c + r0 * n + c0 * itemsize, n)
+        extents = (r1 - r0, (c1 - c0) * itemsize, k)
+        copied = slot(block, Gemm.A_COPIED) != 0
+        packed(left, right, target, extents, add, copied, scratch + slot(block, Gemm.PACKED))
 
     return product
 
@@ -217,10 +209,10 @@ def make_loop_product(dtype, itemsize, multiply_add):
         return total
 
     @subroutine
-    def product(block, a, b, c, r0, r1, c0, c1):
+    def product(block, a, b, c, r0, r1, c0, c1, scratch):
         n, k = slot(block, Gemm.N), slot(block, Gemm.K)
-        a_down, a_across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED)
-        b_down, b_across = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED)
+        a_down, a_across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED, 1)
+        b_down, b_across = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED, 1)
         if slot(block, Gemm.ADD) == 0:
             clear(c, n, r0, r1, c0, c1, dtype)
         for p0 in range(0, k, DEPTH):

@@ -177,6 +177,18 @@ def pause(typingctx):
 
 
 @intrinsic
+def copy_bytes(typingctx, target, source, count):
+    """Copy `count` bytes between addresses that do not overlap."""
+
+    def codegen(context, builder, signature, args):
+        target, source = (builder.inttoptr(args[i], cgutils.voidptr_t) for i in (0, 1))
+        cgutils.raw_memcpy(builder, target, source, args[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
 def call_kernel(typingctx, function, block, lo, hi, scratch):
     """Call the kernel at address `function`: ``status = kernel(block, lo, hi, scratch)``."""
     signature = types.int64(*[types.int64] * 5)

@@ -65,7 +65,7 @@ define void @{_line(size)}(i64 %row, i64 %index) alwaysinline {{
 """
 
 
-FUNCTIONS = tuple(name(size) for size in SIZES for name in (_element, _line))
+FUNCTIONS = frozenset(name(size) for size in SIZES for name in (_element, _line))
 """The names of all functions that `DEFINITIONS` define."""
 
 DEFINITIONS = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n" + "".join(map(_definitions, SIZES))

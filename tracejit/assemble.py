@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracejit import ops
+from tracejit.codegen.encode import LINE
 from tracejit.codegen.lower import lower
 from tracejit.codegen.spec import Address, Integer, Lowered, Spec
 from tracejit.errors import OutOfBoundsError, VerificationError, locate
@@ -33,7 +34,7 @@ from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.types import name_of
 from tracejit.ir.view import View
-from tracejit.kernels.blas import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots
+from tracejit.kernels.blas import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, packing
 from tracejit.kernels.blocks import Copy, ScatterAdd, copy_plan, scatter_plan
 from tracejit.kernels.windows import ROLES, window_call
 from tracejit.loader import Recipe
@@ -162,34 +163,36 @@ def _panel(node: Node, lowered: Lowered) -> Job:
     a, b = (operands[product.a], product.a_view), (operands[product.b], product.b_view)
     in_scratch = product.result is None
     c = lowered.scratch if product.result is None else At(operands[product.result])
-    plain, split = _gemm(a, b, c, has_epilogue)
+    plain, split, room = _gemm(a, b, c, has_epilogue)
     name = kernel_name(node)
     dtype = a[0].type.dtype
     gemm = _library("gemm", name_of(dtype))
     if not has_epilogue:
         plain[Gemm.ADD] = product.add
-        return Job(name, (gemm,), _row(plain, Gemm), split.units, split.chunk)
+        return Job(name, (gemm,), _row(plain, Gemm), split.units, split.chunk, room)
+    panel = in_scratch * split.panel_rows * split.panel_columns * dtype.itemsize
+    before = lowered.scratch + -(-panel // LINE) * LINE
     linked: dict[Any, Word] = {
         Gemm.EPILOGUE: Ref(1),
         Gemm.EPILOGUE_BLOCK: Distance(len(Gemm)),
         Gemm.IN_SCRATCH: in_scratch,
+        Gemm.PACKED: before,
     }
     words = (*_row({**plain, **linked}, Gemm), *_words(node, lowered))
-    panel = in_scratch * split.panel_rows * split.panel_columns * dtype.itemsize
-    return Job(name, (gemm, _recipe(name, lowered)), words, split.units, split.chunk, lowered.scratch + panel)
+    return Job(name, (gemm, _recipe(name, lowered)), words, split.units, split.chunk, before + room)
 
 
 def _matmul(node: Node) -> Job:
     a, b = ((v, View.of_shape(v.type.shape)) for v in node.inputs)
-    words, split = _gemm(a, b, At(node.output), False)
+    words, split, room = _gemm(a, b, At(node.output), False)
     gemm = _library("gemm", name_of(node.output.type.dtype))
-    return Job("matmul", (gemm,), _row(words, Gemm), split.units, split.chunk)
+    return Job("matmul", (gemm,), _row(words, Gemm), split.units, split.chunk, room)
 
 
 def _gemm(
     a: tuple[Value, View], b: tuple[Value, View], c: Word, has_epilogue: bool
-) -> tuple[dict[Any, Word], GemmPlan]:
-    """The slots of the product of two views, and its split."""
+) -> tuple[dict[Any, Word], GemmPlan, int]:
+    """The slots of the product of two views, its split, and bytes of scratch memory that it needs besides."""
     (a_value, a_view), (b_value, b_view) = a, b
     dtype = a_value.type.dtype
     layout = gemm_layout(a_view.shape, a_view.strides, b_view.shape, b_view.strides)
@@ -207,8 +210,9 @@ def _gemm(
         Gemm.EPILOGUE_BLOCK: 0,
         Gemm.IN_SCRATCH: 0,
         Gemm.ADD: 0,
+        Gemm.PACKED: 0,
     }
-    return slots, split
+    return slots, split, packing(layout, split, dtype.itemsize) if dtype.kind == "f" else 0
 
 
 def _copy(node: Node) -> Job:

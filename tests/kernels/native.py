@@ -29,14 +29,19 @@ def block_of(slots, values):
     return block
 
 
-def run(kernel, block, ranges, threads=1):
-    """Call the kernel for every (lo, hi) of `ranges`, shared out over threads; all must return 0."""
+def run(kernel, block, ranges, threads=1, room=0):
+    """Call the kernel for every (lo, hi) of `ranges`, shared out over threads; all must return 0. Each thread
+    has `room` bytes of scratch memory, which hold nothing that should be read.
+    """
     function, failures = SIGNATURE(kernel), []
     start = threading.Barrier(threads)
 
     def work(mine):
+        scratch = np.full(room + 64, 255, np.uint8)
+        place = scratch.ctypes.data + -scratch.ctypes.data % 64 if room else 0
         start.wait()
-        failures.extend(status for lo, hi in mine if (status := function(block.ctypes.data, lo, hi, 0)) != 0)
+        for lo, hi in mine:
+            failures.extend(filter(None, [function(block.ctypes.data, lo, hi, place)]))
 
     workers = [threading.Thread(target=work, args=(ranges[i::threads],)) for i in range(threads)]
     for worker in workers:

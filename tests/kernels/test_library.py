@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.native import SIGNATURE, address, block_of, random_ranges, run
-from tracejit.kernels.blas import TILE_BYTES, Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots
+from tracejit.kernels.blas import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots
 from tracejit.kernels.blocks import Copy, ScatterAdd, copy_plan, scatter_plan
 from tracejit.kernels.library import LIBRARY, NUMBERS
 
@@ -46,8 +46,14 @@ def gemm_block(a, b, c, epilogue=0, epilogue_block=0, panel=None, add=0):
         Gemm.EPILOGUE_BLOCK: epilogue_block,
         Gemm.IN_SCRATCH: 0,
         Gemm.ADD: add,
+        Gemm.PACKED: 0,
     }
     return block_of(Gemm, values), plan.units
+
+
+def multiply(block, dtype, ranges, threads=1):
+    """Run a product, with as much scratch memory as any asks for."""
+    run(address("gemm", dtype), block, ranges, threads, room=1 << 20)
 
 
 def product(a, b, dtype):
@@ -75,44 +81,8 @@ def test_gemm_random_shapes_layouts_and_splits(dtype, seed):
     a, b = random_operand(rng, batch, m, k, dtype), random_operand(rng, batch, k, n, dtype)
     c = np.full((batch, m, n), np.nan if dtype in FLOATS else 1, dtype)
     block, units = gemm_block(a, b, c, panel=[int(rng.integers(1, extent + 1)) for extent in (m, n)])
-    run(address("gemm", dtype), block, random_ranges(rng, units))
+    multiply(block, dtype, random_ranges(rng, units))
     assert_product(c, a, b, dtype)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("rows", [5, 7, 8, 9, 15, 16, 31])
-@pytest.mark.parametrize("depth", [2, 37, 512, 1100])
-def test_register_tiles_whatever_the_split(dtype, rows, depth):
-    rng = np.random.default_rng(rows * depth)
-    columns = 3 * TILE_BYTES // np.dtype(dtype).itemsize
-    wide = random_array(rng, (depth, columns + 5), dtype)
-    b = wide[None, :, :columns]
-    upright, lying = random_array(rng, (1, rows, depth), dtype), random_array(rng, (1, depth, rows), dtype)
-    for a in (upright, lying.swapaxes(1, 2)):
-        results = []
-        for panel in [(rows, columns), (4, columns), (rows, columns // 3), (1, columns // 3)]:
-            c = np.full((1, rows, columns), np.nan, dtype)
-            block, units = gemm_block(a, b, c, panel=panel)
-            assert block[Gemm.TILED] == 1
-            run(address("gemm", dtype), block, [(0, units)])
-            results.append(c)
-        assert_product(results[0], a, b, dtype)
-        for other in results[1:]:
-            np.testing.assert_array_equal(other, results[0])
-
-
-def test_register_tiles_need_whole_tiles_and_rows_close_together():
-    a, plenty = np.ones((1, 8, 8), np.float32), np.ones((1, 8, 4096), np.float32)
-    tiled = {}
-    for name, b in {
-        "whole": plenty[:, :, :64].copy(),
-        "odd": plenty[:, :, :50].copy(),
-        "far": plenty[:, :, :64],
-        "transposed": np.ones((1, 64, 8), np.float32).swapaxes(1, 2),
-    }.items():
-        block, _ = gemm_block(a, b, np.empty((1, 8, b.shape[2]), np.float32))
-        tiled[name] = bool(block[Gemm.TILED])
-    assert tiled == {"whole": True, "odd": False, "far": False, "transposed": False}
 
 
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
@@ -125,7 +95,7 @@ def test_gemm_adds_to_what_is_there(dtype, m, n, k):
     before = random_array(rng, (2, m, n), dtype)
     c = before.copy()
     block, units = gemm_block(a, b, c, add=1)
-    run(address("gemm", dtype), block, random_ranges(rng, units))
+    multiply(block, dtype, random_ranges(rng, units))
     if dtype in FLOATS:
         whole = (
             np.concatenate([a, before], axis=2),
@@ -145,7 +115,7 @@ def test_gemm_two_batch_levels_read_in_place(dtype):
     c = np.empty((3, 4, 9, 7), dtype)
     block, units = gemm_block(query, key, c)
     assert block[Gemm.INNER] == 4
-    run(address("gemm", dtype), block, random_ranges(rng, units))
+    multiply(block, dtype, random_ranges(rng, units))
     assert_product(c, query, key, dtype)
 
 
@@ -155,7 +125,7 @@ def test_gemm_degenerate(dtype, m, n, k):
     a, b = np.ones((2, m, k), dtype), np.ones((2, k, n), dtype)
     c = np.full((2, m, n), np.nan if dtype in FLOATS else 1, dtype)
     block, units = gemm_block(a, b, c)
-    run(address("gemm", dtype), block, [(0, units)])
+    multiply(block, dtype, [(0, units)])
     np.testing.assert_array_equal(c, a @ b)
 
 
@@ -167,7 +137,7 @@ def test_gemm_vectors_and_tall_matrices(dtype, m, n, k):
         a, b = random_operand(rng, 1, m, k, dtype), random_operand(rng, 1, k, n, dtype)
         c = np.full((1, m, n), np.nan, dtype)
         block, units = gemm_block(a, b, c)
-        run(address("gemm", dtype), block, [(0, units)])
+        multiply(block, dtype, [(0, units)])
         assert_product(c, a, b, dtype)
 
 
@@ -176,7 +146,7 @@ def test_gemm_special_values_travel():
     b = np.array([[1.0, 2.0, -0.0], [1.0, 10.0, 3.0]], "f")
     c = np.empty((4, 3), "f")
     block, units = gemm_block(a, b, c)
-    run(address("gemm", "float32"), block, [(0, units)])
+    multiply(block, "float32", [(0, units)])
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(c, a @ b)
 
@@ -198,12 +168,12 @@ def test_gemm_bits_do_not_depend_on_ranges_or_threads(dtype, batch, m, n, k):
     a, b = random_array(rng, (batch, m, k), dtype), random_array(rng, (batch, k, n), dtype)
     expected = np.empty((batch, m, n), dtype)
     block, units = gemm_block(a, b, expected)
-    run(address("gemm", dtype), block, [(0, units)])
+    multiply(block, dtype, [(0, units)])
     for threads in (1, 2, 3, 8):
         for _ in range(5):
             c = np.full_like(expected, np.nan)
             block[Gemm.C] = c.ctypes.data
-            run(address("gemm", dtype), block, random_ranges(rng, units), threads)
+            multiply(block, dtype, random_ranges(rng, units), threads)
             assert c.tobytes() == expected.tobytes()
 
 
@@ -223,7 +193,7 @@ def test_gemm_bits_do_not_depend_on_addresses(dtype, m, n, k):
             arrays.append(raw[start : start + value.nbytes].view(dtype).reshape(value.shape))
             arrays[-1][...] = value
         block, units = gemm_block(*arrays)
-        run(address("gemm", dtype), block, [(0, units)])
+        multiply(block, dtype, [(0, units)])
         results.add(arrays[2].tobytes())
     assert len(results) == 1
 
@@ -233,7 +203,7 @@ def test_gemm_many_concurrent_callers():
     a, b = random_array(rng, (64, 48, 64), "f"), random_array(rng, (64, 64, 40), "f")
     c = np.full((64, 48, 40), np.nan, "f")
     block, units = gemm_block(a, b, c)
-    run(address("gemm", "float32"), block, [(i, i + 1) for i in range(units)], threads=64)
+    multiply(block, "float32", [(i, i + 1) for i in range(units)], threads=64)
     assert_product(c, a, b, "float32")
 
 
@@ -270,7 +240,7 @@ def test_gemm_panels_take_turns_in_scratch_memory(dtype):
         return 0
 
     block, units = gemm_block(a, b, expected, panel=(8, 4))
-    run(address("gemm", dtype), block, [(0, units)])
+    multiply(block, dtype, [(0, units)])
     block[Gemm.EPILOGUE] = np.frombuffer(epilogue, np.int64)[0]
     block[Gemm.IN_SCRATCH], block[Gemm.C] = 1, panel[1:].ctypes.data  # `run` passes scratch memory at 0
     run(address("gemm", dtype), block, random_ranges(rng, units))

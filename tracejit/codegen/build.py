@@ -14,17 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import llvmlite.binding as llvm
 from numba import types
 
 from tracejit.codegen.machine import initialize
-from tracejit.kernels import prefetch
+from tracejit.kernels import gemm_tiles, prefetch
 from tracejit.kernels.target import translate
 
 KERNEL = types.int64(types.int64, types.int64, types.int64, types.int64)
 """Signature of every kernel: ``status = kernel(block, lo, hi, scratch)``."""
+
+SOURCES: list[tuple[frozenset[str], Callable[[], str]]] = [
+    (prefetch.FUNCTIONS, lambda: prefetch.DEFINITIONS),
+    *((names, partial(gemm_tiles.definitions, scalar)) for scalar, names in gemm_tiles.FUNCTIONS.items()),
+]
+"""Functions of which the optimiser is to know no more than declarations, and what gives their LLVM IR."""
 
 SPEED = 2
 """LLVM's level of optimisation; 3 duplicates loops and gains nothing."""
@@ -89,17 +96,20 @@ def finish(draft: Draft) -> Built:
     module.verify()
     builder = llvm.create_pass_builder(machine, _tuning())
     builder.getModulePassManager().run(module, builder)
-    _define_prefetches(module, builder)
+    _define(module, builder)
     return Built(machine.emit_object(module), str(module))
 
 
-def _define_prefetches(module: Any, builder: Any) -> None:
-    """Give bodies to what prefetches, if the module does (see `tracejit.kernels.prefetch`)."""
-    if not any(function.name in prefetch.FUNCTIONS for function in module.functions):
+def _define(module: Any, builder: Any) -> None:
+    """Give bodies to functions that the optimiser knew by their declarations only."""
+    wanted = {function.name for function in module.functions if function.is_declaration}
+    missing = [(functions, text) for functions, text in SOURCES if not wanted.isdisjoint(functions)]
+    if not missing:
         return
-    module.link_in(llvm.parse_assembly(prefetch.DEFINITIONS))
-    for name in prefetch.FUNCTIONS:
-        module.get_function(name).linkage = llvm.Linkage.internal
+    for functions, text in missing:
+        module.link_in(llvm.parse_assembly(text()))
+        for name in functions:
+            module.get_function(name).linkage = llvm.Linkage.internal
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
     passes.add_global_dead_code_eliminate_pass()

@@ -28,7 +28,7 @@ from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import REDUCTION
 from tracejit.ir.view import View, contiguous_strides
-from tracejit.kernels.blas import gemm_layout, gemm_plan, is_tiled
+from tracejit.kernels.blas import gemm_layout, is_tiled
 from tracejit.passes.regions import disjoint, same
 
 PIECE = 65536
@@ -185,11 +185,9 @@ def would_be_tiled(node: Node) -> bool:
     if node.output.type.ndim != 2 or node.output.type.dtype.kind != "f":
         return False
     shapes = [v.type.shape for v in node.inputs]
-    itemsize = node.output.type.dtype.itemsize
     layout = gemm_layout(shapes[0], contiguous_strides(shapes[0]), shapes[1], contiguous_strides(shapes[1]))
     assert layout is not None, "contiguous factors can be read in place"
-    plan = gemm_plan(1, layout.m, layout.n, layout.k, itemsize)
-    return layout.m <= FEW_ROWS and is_tiled(layout, plan, itemsize)
+    return layout.m <= FEW_ROWS and is_tiled(layout)
 
 
 def _in_pieces(builder: Builder, node: Node, x: Value, pieces: int) -> Value:

@@ -1,0 +1,145 @@
+"""Products of panels, packed: parts of the operands are copied to where tiles find them in the caches.
+
+A panel of C is computed in blocks of rows and pieces of the depth. For each of these, B is taken one *sliver*
+after the other, as wide as a tile. The first tile that uses it copies it, so that its rows follow one
+another, and it stays in the first cache while the tiles below use it. The block of A stays in the second
+cache (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, ACM TOMS 34, 2008, with the
+parts of the operands exchanged).
+
+    for i, k: a block of A, read where it lies, or copied
+        for j: a sliver of B
+            for each tile: C[i, j] += A[i, k] @ B[k, j]
+
+Each element of C is a chain of fused multiply-adds in the order of `k`, cut into pieces of about equal
+length, whatever tile or panel it lies in. So the result does not depend on how C is split.
+"""
+
+from tracejit.kernels.blas import BLOCK_ROWS, DEPTH, PADDING, TILE_BYTES, TILE_ROWS, VECTOR_BYTES
+from tracejit.kernels.gemm_tiles import narrow_tile, tile, tile_and_copy
+from tracejit.kernels.memory import copy_bytes, pointer
+from tracejit.kernels.target import subroutine
+from tracejit.kernels.tiles import SIDE, transpose_block
+
+
+@subroutine
+def part_of(extent, most, step):
+    """How long parts of about equal length are, at most `most`: a multiple of `step`."""
+    parts = (extent + most - 1) // most
+    return ((extent + parts - 1) // parts + step - 1) // step * step
+
+
+def make_packed_product(dtype, itemsize):
+    """``packed(left, right, target, extents, add, copied, memory)``: a panel.
+
+    left, right: address of the operand, strides down and across
+    target: address of the panel, stride down
+    extents: rows, bytes of a row, depth
+    add: to what C holds
+    copied: whether blocks of A are, too
+    memory: address of room for the copies, see `tracejit.kernels.blas.packing`
+
+    Strides are bytes.
+    """
+    copy_block, copy_sliver = make_block_copy(itemsize), make_sliver_copy(dtype, itemsize)
+    tiles = make_tiles(dtype, itemsize)
+
+    @subroutine
+    def packed(left, right, target, extents, add, copied, memory):
+        (a, a_down, a_across), (b, b_down, b_across), (c, c_down) = left, right, target
+        rows, width, depth = extents
+        height, step = part_of(rows, BLOCK_ROWS, TILE_ROWS), part_of(depth, DEPTH, 1)
+        room = memory + step * TILE_BYTES
+        for i in range(0, rows, height):
+            count = min(height, rows - i)
+            for k in range(0, depth, step):
+                some, more = min(step, depth - k), add | (k > 0)
+                start = a + i * a_down + k * a_across
+                block = (start, TILE_ROWS * a_down, a_down, a_across)
+                if copied:
+                    block = copy_block(room, start, a_down, a_across, count, some)
+                for j in range(0, width, TILE_BYTES):
+                    wide, begin = min(TILE_BYTES, width - j), b + k * b_down + j // itemsize * b_across
+                    sliver = (begin, b_down, memory)
+                    if b_across != itemsize:
+                        copy_sliver(memory, begin, b_across, wide // itemsize, some)
+                        sliver = (memory, TILE_BYTES, memory)
+                    tiles(block, sliver, (c + i * c_down + j, c_down), (count, some, wide), more)
+
+    return packed
+
+
+def make_tiles(dtype, itemsize):
+    """``tiles(block, sliver, target, extents, add)``: the tiles below each other that use one sliver.
+
+    block: address in A, strides from tile to tile, down and across
+    sliver: address in B, stride down, and where the first of several tiles copies it to, if it is whole and
+        not there already
+    target: address in C, stride down
+    extents: rows, depth, bytes of a row
+    """
+
+    @subroutine
+    def tiles(block, sliver, target, extents, add):
+        (a, tile_down, a_down, a_across), (b, b_down, copy) = block, sliver
+        (c, c_down), (rows, depth, width) = target, extents
+        count, first, below = (rows + TILE_ROWS - 1) // TILE_ROWS, 0, TILE_ROWS * c_down
+        if width != TILE_BYTES:
+            for j in range(0, width, VECTOR_BYTES):
+                columns = min(VECTOR_BYTES, width - j) // itemsize
+                for i in range(count):
+                    left, some = (a + i * tile_down, a_down, a_across), (rows - i * TILE_ROWS, depth, columns)
+                    narrow_tile(left, (b + j, b_down, 0), (c + i * below + j, c_down), some, add, dtype)
+            return
+        if (count > 1) & (b != copy):
+            tile_and_copy((a, a_down, a_across), sliver, target, extents, add, dtype)
+            b, b_down, first = copy, TILE_BYTES, 1
+        for i in range(first, count):
+            left, some = (a + i * tile_down, a_down, a_across), (rows - i * TILE_ROWS, depth, 0)
+            tile(left, (b, b_down, 0), (c + i * below, c_down), some, add, dtype)
+
+    return tiles
+
+
+def make_block_copy(itemsize):
+    """``copy_block(target, a, a_down, a_across, rows, depth)``: a block of A, as `tiles` wants it. Contiguous
+    rows stay such; otherwise those of a tile lie side by side.
+    """
+
+    @subroutine
+    def copy_block(target, a, a_down, a_across, rows, depth):
+        if a_across == itemsize:
+            down = depth * itemsize + PADDING
+            for i in range(rows):
+                copy_bytes(target + i * down, a + i * a_down, depth * itemsize)
+            return target, TILE_ROWS * down, down, a_across
+        across = TILE_ROWS * itemsize
+        for k in range(depth):
+            for i in range(0, rows, TILE_ROWS):
+                place, source = target + i * depth * itemsize + k * across, a + i * itemsize + k * a_across
+                if rows - i >= TILE_ROWS:
+                    copy_bytes(place, source, across)
+                else:
+                    copy_bytes(place, source, (rows - i) * itemsize)
+        return target, depth * across, itemsize, across
+
+    return copy_block
+
+
+def make_sliver_copy(dtype, itemsize):
+    """``copy_sliver(target, b, across, columns, depth)``: some columns of B, each one contiguous, `across`
+    bytes from the next, side by side. Whole squares go through registers.
+    """
+    down = TILE_BYTES // itemsize
+
+    @subroutine
+    def copy_sliver(target, b, across, columns, depth):
+        out, x, stride, whole = pointer(target, dtype), pointer(b, dtype), across // itemsize, 0
+        for j in range(0, columns, SIDE):
+            whole = depth - depth % SIDE if columns - j >= SIDE else 0
+            for k in range(0, whole, SIDE):
+                transpose_block(x, j * stride + k, stride, out, k * down + j, down)
+            for q in range(j, min(j + SIDE, columns)):
+                for k in range(whole, depth):
+                    out[k * down + q] = x[k + q * stride]
+
+    return copy_sliver
