@@ -14,7 +14,7 @@ Each element of C is a chain of fused multiply-adds in the order of `k`, cut int
 length, whatever tile or panel it lies in. So the result does not depend on how C is split.
 """
 
-from tracejit.kernels.blas import BLOCK_ROWS, DEPTH, PADDING, TILE_BYTES, TILE_ROWS, VECTOR_BYTES
+from tracejit.kernels.blas import BLOCK_ROWS, DEPTH, PADDING, SPAN_BYTES, TILE_BYTES, TILE_ROWS, VECTOR_BYTES
 from tracejit.kernels.gemm_tiles import narrow_tile, tile, tile_and_copy
 from tracejit.kernels.memory import copy_bytes, pointer
 from tracejit.kernels.target import subroutine
@@ -48,22 +48,25 @@ def make_packed_product(dtype, itemsize):
         (a, a_down, a_across), (b, b_down, b_across), (c, c_down) = left, right, target
         rows, width, depth = extents
         height, step = part_of(rows, BLOCK_ROWS, TILE_ROWS), part_of(depth, DEPTH, 1)
-        room = memory + step * TILE_BYTES
+        span, room = step * (SPAN_BYTES // (DEPTH * itemsize)), memory + step * TILE_BYTES
         for i in range(0, rows, height):
             count = min(height, rows - i)
-            for k in range(0, depth, step):
-                some, more = min(step, depth - k), add | (k > 0)
-                start = a + i * a_down + k * a_across
-                block = (start, TILE_ROWS * a_down, a_down, a_across)
+            for s in range(0, depth, span):
+                last, start = min(s + span, depth), a + i * a_down + s * a_across
+                block, down, across = (start, TILE_ROWS * a_down), a_down, a_across
                 if copied:
-                    block = copy_block(room, start, a_down, a_across, count, some)
+                    block, down, across = copy_block(room, start, a_down, a_across, count, last - s)
+                start, tile_down = block
                 for j in range(0, width, TILE_BYTES):
-                    wide, begin = min(TILE_BYTES, width - j), b + k * b_down + j // itemsize * b_across
-                    sliver = (begin, b_down, memory)
-                    if b_across != itemsize:
-                        copy_sliver(memory, begin, b_across, wide // itemsize, some)
-                        sliver = (memory, TILE_BYTES, memory)
-                    tiles(block, sliver, (c + i * c_down + j, c_down), (count, some, wide), more)
+                    place, wide = (c + i * c_down + j, c_down), min(TILE_BYTES, width - j)
+                    for k in range(s, last, step):
+                        some, begin = min(step, last - k), b + k * b_down + j // itemsize * b_across
+                        sliver = (begin, b_down, memory)
+                        if b_across != itemsize:
+                            copy_sliver(memory, begin, b_across, wide // itemsize, some)
+                            sliver = (memory, TILE_BYTES, memory)
+                        piece = (start + (k - s) * across, tile_down, down, across)
+                        tiles(piece, sliver, place, (count, some, wide), add | (k > 0))
 
     return packed
 
@@ -111,7 +114,7 @@ def make_block_copy(itemsize):
             down = depth * itemsize + PADDING
             for i in range(rows):
                 copy_bytes(target + i * down, a + i * a_down, depth * itemsize)
-            return target, TILE_ROWS * down, down, a_across
+            return (target, TILE_ROWS * down), down, a_across
         across = TILE_ROWS * itemsize
         for k in range(depth):
             for i in range(0, rows, TILE_ROWS):
@@ -120,7 +123,7 @@ def make_block_copy(itemsize):
                     copy_bytes(place, source, across)
                 else:
                     copy_bytes(place, source, (rows - i) * itemsize)
-        return target, depth * across, itemsize, across
+        return (target, depth * across), itemsize, across
 
     return copy_block
 
