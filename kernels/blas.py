@@ -48,7 +48,7 @@ TILED = 5  # with fewer rows or columns most of a tile is wasted, and BLAS is fa
 DEPTH = 128  # rows of a sliver of B, see `tracejit.kernels.gemm_packed`: 32 KB
 BLOCK_ROWS = 44 * TILE_ROWS  # of a block of A
 SPAN_BYTES = 2048  # of a row of a block of A, which so has 560 KB: a quarter to half of common second caches
-PADDING = 64  # bytes between the rows of a copied block, which else lay in few sets of the first cache
+PADDING = 64  # bytes between the lines of a copied block, which else lay in few sets of the first cache
 FAR_ROWS = 4096  # bytes between rows of A from which on it is copied: they lie in one set of the first cache
 
 
@@ -304,6 +304,9 @@ def packing(layout: GemmLayout, plan: GemmPlan, itemsize: int) -> int:
     """Bytes that `tracejit.kernels.gemm_packed` needs: for a sliver of B and a block of A."""
     if not is_tiled(layout):
         return 0
-    depth, span = min(layout.k, DEPTH), min(layout.k * itemsize, SPAN_BYTES)
-    rows = min(BLOCK_ROWS, ceil_div(plan.panel_rows, TILE_ROWS) * TILE_ROWS)
-    return depth * TILE_BYTES + (rows * (span + PADDING) if is_copied(layout, itemsize) else 0)
+    depth, span = min(layout.k, DEPTH), min(layout.k, SPAN_BYTES // itemsize)
+    lines, length = min(BLOCK_ROWS, ceil_div(plan.panel_rows, TILE_ROWS) * TILE_ROWS), span
+    if layout.a.transposed:
+        lines, length = length, lines
+    block = lines * (length * itemsize + PADDING) if is_copied(layout, itemsize) else 0
+    return depth * TILE_BYTES + block

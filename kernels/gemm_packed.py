@@ -40,8 +40,7 @@ def make_packed_product(dtype, itemsize):
 
     Strides are bytes.
     """
-    copy_block, copy_sliver = make_block_copy(itemsize), make_sliver_copy(dtype, itemsize)
-    tiles = make_tiles(dtype, itemsize)
+    copy_sliver, tiles = make_sliver_copy(dtype, itemsize), make_tiles(dtype, itemsize)
 
     @subroutine
     def packed(left, right, target, extents, add, copied, memory):
@@ -53,10 +52,13 @@ def make_packed_product(dtype, itemsize):
             count = min(height, rows - i)
             for s in range(0, depth, span):
                 last, start = min(s + span, depth), a + i * a_down + s * a_across
-                block, down, across = (start, TILE_ROWS * a_down), a_down, a_across
+                down, across = a_down, a_across
+                if copied & (a_across == itemsize):
+                    down = copy_lines(room, start, a_down, count, (last - s) * itemsize)
+                elif copied:
+                    across = copy_lines(room, start, a_across, last - s, count * itemsize)
                 if copied:
-                    block, down, across = copy_block(room, start, a_down, a_across, count, last - s)
-                start, tile_down = block
+                    start = room
                 for j in range(0, width, TILE_BYTES):
                     place, wide = (c + i * c_down + j, c_down), min(TILE_BYTES, width - j)
                     for k in range(s, last, step):
@@ -65,7 +67,7 @@ def make_packed_product(dtype, itemsize):
                         if b_across != itemsize:
                             copy_sliver(memory, begin, b_across, wide // itemsize, some)
                             sliver = (memory, TILE_BYTES, memory)
-                        piece = (start + (k - s) * across, tile_down, down, across)
+                        piece = (start + (k - s) * across, down, across)
                         tiles(piece, sliver, place, (count, some, wide), add | (k > 0))
 
     return packed
@@ -74,7 +76,7 @@ def make_packed_product(dtype, itemsize):
 def make_tiles(dtype, itemsize):
     """``tiles(block, sliver, target, extents, add)``: the tiles below each other that use one sliver.
 
-    block: address in A, strides from tile to tile, down and across
+    block: address in A, strides down and across
     sliver: address in B, stride down, and where the first of several tiles copies it to, if it is whole and
         not there already
     target: address in C, stride down
@@ -83,9 +85,10 @@ def make_tiles(dtype, itemsize):
 
     @subroutine
     def tiles(block, sliver, target, extents, add):
-        (a, tile_down, a_down, a_across), (b, b_down, copy) = block, sliver
+        (a, a_down, a_across), (b, b_down, copy) = block, sliver
         (c, c_down), (rows, depth, width) = target, extents
-        count, first, below = (rows + TILE_ROWS - 1) // TILE_ROWS, 0, TILE_ROWS * c_down
+        count, first = (rows + TILE_ROWS - 1) // TILE_ROWS, 0
+        tile_down, below = TILE_ROWS * a_down, TILE_ROWS * c_down
         if width != TILE_BYTES:
             for j in range(0, width, VECTOR_BYTES):
                 columns = min(VECTOR_BYTES, width - j) // itemsize
@@ -94,7 +97,7 @@ def make_tiles(dtype, itemsize):
                     narrow_tile(left, (b + j, b_down, 0), (c + i * below + j, c_down), some, add, dtype)
             return
         if (count > 1) & (b != copy):
-            tile_and_copy((a, a_down, a_across), sliver, target, extents, add, dtype)
+            tile_and_copy(block, sliver, target, extents, add, dtype)
             b, b_down, first = copy, TILE_BYTES, 1
         for i in range(first, count):
             left, some = (a + i * tile_down, a_down, a_across), (rows - i * TILE_ROWS, depth, 0)
@@ -103,29 +106,13 @@ def make_tiles(dtype, itemsize):
     return tiles
 
 
-def make_block_copy(itemsize):
-    """``copy_block(target, a, a_down, a_across, rows, depth)``: a block of A, as `tiles` wants it. Contiguous
-    rows stay such; otherwise those of a tile lie side by side.
-    """
-
-    @subroutine
-    def copy_block(target, a, a_down, a_across, rows, depth):
-        if a_across == itemsize:
-            down = depth * itemsize + PADDING
-            for i in range(rows):
-                copy_bytes(target + i * down, a + i * a_down, depth * itemsize)
-            return (target, TILE_ROWS * down), down, a_across
-        across = TILE_ROWS * itemsize
-        for k in range(depth):
-            for i in range(0, rows, TILE_ROWS):
-                place, source = target + i * depth * itemsize + k * across, a + i * itemsize + k * a_across
-                if rows - i >= TILE_ROWS:
-                    copy_bytes(place, source, across)
-                else:
-                    copy_bytes(place, source, (rows - i) * itemsize)
-        return (target, depth * across), itemsize, across
-
-    return copy_block
+@subroutine
+def copy_lines(target, source, stride, lines, length):
+    """A block of A, line by line; returns how many bytes lines are apart then."""
+    apart = length + PADDING
+    for line in range(lines):
+        copy_bytes(target + line * apart, source + line * stride, length)
+    return apart
 
 
 def make_sliver_copy(dtype, itemsize):

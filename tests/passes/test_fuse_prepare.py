@@ -50,7 +50,15 @@ def test_pieces_keep_the_meaning(shape, axes):
 
 @pytest.mark.parametrize(
     ("products", "rows", "width", "copies"),
-    [(4, 16, 64, 1), (6, 64, 32, 1), (3, 16, 64, 0), (4, 65, 64, 0), (4, 4, 64, 0), (4, 16, 50, 1), (4, 16, 4, 0)],
+    [
+        (4, 16, 64, 1),
+        (6, 64, 32, 1),
+        (3, 16, 64, 0),
+        (4, 65, 64, 0),
+        (4, 4, 64, 0),
+        (4, 16, 50, 1),
+        (4, 16, 4, 0),
+    ],
 )
 def test_transposed_factors_of_several_small_products_are_copied_once(products, rows, width, copies):
     b = Builder()
