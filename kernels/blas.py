@@ -37,7 +37,8 @@ LARGEST = 2**31 - 1
 """Extents and leading strides are C ints."""
 
 PANEL_BYTES = 1 << 19  # half of a common L2 cache: the panel of C that an epilogue reads again
-PANEL_EXTENT = 512  # packing the other operand again costs about 24 rows' worth of arithmetic: below 5 %
+PANEL_EXTENT = 512  # packing the other operand again costs BLAS about 24 rows' worth of arithmetic: below 5 %
+EPILOGUE_ROWS = 256  # a panel that an epilogue reads again is less: it should not come from far away
 SPLIT_WORK = 1 << 20  # multiply-adds times 2 below which a product is one unit (about 10 us)
 CHUNK_WORK = 1 << 18  # what one grab of units should be worth, for batches of tiny products
 STEP = 16  # panels end on multiples of the register tile, in rows
@@ -233,25 +234,25 @@ def gemm_plan(batch: int, m: int, n: int, k: int, itemsize: int = 4, *, epilogue
     rows, columns = m, n
     if 2 * m * n * max(k, 1) >= SPLIT_WORK:
         if epilogue or m >= n:
-            rows = _panel(batch, m, n * itemsize, STEP)
+            rows = _panel(batch, m, n * itemsize, STEP, EPILOGUE_ROWS if epilogue else PANEL_EXTENT)
         else:
-            columns = _panel(batch, n, m * itemsize, TILE_BYTES // itemsize)
+            columns = _panel(batch, n, m * itemsize, TILE_BYTES // itemsize, PANEL_EXTENT)
     row_panels, column_panels = ceil_div(m, rows), ceil_div(n, columns)
     chunk = max(1, CHUNK_WORK // (2 * rows * columns * max(k, 1)))
     return GemmPlan(rows, row_panels, columns, column_panels, batch * row_panels * column_panels, chunk)
 
 
 def most_panel_bytes(line_bytes: int) -> int:
-    """Bytes that the panels of a large product have at most, if `line_bytes` are those of a row."""
-    return max(PANEL_EXTENT * line_bytes, PANEL_BYTES)
+    """Bytes that panels of a large product with an epilogue have at most; `line_bytes`: those of a row."""
+    return max(EPILOGUE_ROWS * line_bytes, PANEL_BYTES)
 
 
-def _panel(batch: int, extent: int, line_bytes: int, step: int) -> int:
-    """How much of the split side is one panel: its part of C fits the cache, or packing dominates otherwise.
+def _panel(batch: int, extent: int, line_bytes: int, step: int, enough: int) -> int:
+    """How much of the split side is one panel: its part of C fits the cache, or it is `enough`.
 
     Where units are few their number is even, so that two workers balance.
     """
-    panels = ceil_div(extent, max(PANEL_EXTENT, PANEL_BYTES // line_bytes))
+    panels = ceil_div(extent, max(enough, PANEL_BYTES // line_bytes))
     if batch * panels % 2 and batch * panels < 8:
         panels += 1
     return min(extent, ceil_div(ceil_div(extent, panels), step) * step)

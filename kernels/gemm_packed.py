@@ -4,7 +4,7 @@ A panel of C is computed in blocks of rows and pieces of the depth. For each of 
 after the other, as wide as a tile. The first tile that uses it copies it, so that its rows follow one
 another, and it stays in the first cache while the tiles below use it. The block of A stays in the second
 cache (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, ACM TOMS 34, 2008, with the
-parts of the operands exchanged).
+parts of the operands exchanged). Meanwhile the next sliver is asked for, a few rows with each tile.
 
     for i, k: a block of A, read where it lies, or copied
         for j: a sliver of B
@@ -14,9 +14,12 @@ Each element of C is a chain of fused multiply-adds in the order of `k`, cut int
 length, whatever tile or panel it lies in. So the result does not depend on how C is split.
 """
 
+from numba import uint8
+
 from tracejit.kernels.blas import BLOCK_ROWS, DEPTH, PADDING, SPAN_BYTES, TILE_BYTES, TILE_ROWS, VECTOR_BYTES
 from tracejit.kernels.gemm_tiles import narrow_tile, tile, tile_and_copy
-from tracejit.kernels.memory import copy_bytes, pointer
+from tracejit.kernels.memory import LINE, copy_bytes, pointer
+from tracejit.kernels.prefetch import prefetch_line
 from tracejit.kernels.target import subroutine
 from tracejit.kernels.tiles import SIDE, transpose_block
 
@@ -63,28 +66,44 @@ def make_packed_product(dtype, itemsize):
                     place, wide = (c + i * c_down + j, c_down), min(TILE_BYTES, width - j)
                     for k in range(s, last, step):
                         some, begin = min(step, last - k), b + k * b_down + j // itemsize * b_across
-                        sliver = (begin, b_down, memory)
+                        sliver, ahead = (begin, b_down, memory), 0
                         if b_across != itemsize:
                             copy_sliver(memory, begin, b_across, wide // itemsize, some)
                             sliver = (memory, TILE_BYTES, memory)
+                        elif k + step < last:
+                            ahead = begin + step * b_down
+                        elif j + TILE_BYTES < width:
+                            ahead = b + s * b_down + j + TILE_BYTES
                         piece = (start + (k - s) * across, down, across)
-                        tiles(piece, sliver, place, (count, some, wide), add | (k > 0))
+                        tiles(piece, sliver, (ahead, b_down), place, (count, some, wide), add | (k > 0))
 
     return packed
 
 
+@subroutine
+def ask_for(sliver, first, last):
+    """Prefetch some rows of a sliver."""
+    start, down = sliver
+    if start != 0:
+        for k in range(first, last):
+            row = pointer(start + k * down, uint8)
+            for offset in range(0, TILE_BYTES, LINE):
+                prefetch_line(row, offset)
+
+
 def make_tiles(dtype, itemsize):
-    """``tiles(block, sliver, target, extents, add)``: the tiles below each other that use one sliver.
+    """``tiles(block, sliver, ahead, target, extents, add)``: the tiles below each other that use one sliver.
 
     block: address in A, strides down and across
     sliver: address in B, stride down, and where the first of several tiles copies it to, if it is whole and
         not there already
+    ahead: address of the sliver after it, which it asks for (0: none), stride down
     target: address in C, stride down
     extents: rows, depth, bytes of a row
     """
 
     @subroutine
-    def tiles(block, sliver, target, extents, add):
+    def tiles(block, sliver, ahead, target, extents, add):
         (a, a_down, a_across), (b, b_down, copy) = block, sliver
         (c, c_down), (rows, depth, width) = target, extents
         count, first = (rows + TILE_ROWS - 1) // TILE_ROWS, 0
@@ -99,7 +118,9 @@ def make_tiles(dtype, itemsize):
         if (count > 1) & (b != copy):
             tile_and_copy(block, sliver, target, extents, add, dtype)
             b, b_down, first = copy, TILE_BYTES, 1
+        share = (depth + count - 1) // count
         for i in range(first, count):
+            ask_for(ahead, i * share, min((i + 1) * share, depth))
             left, some = (a + i * tile_down, a_down, a_across), (rows - i * TILE_ROWS, depth, 0)
             tile(left, (b, b_down, 0), (c + i * below, c_down), some, add, dtype)
 
