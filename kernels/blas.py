@@ -50,7 +50,7 @@ DEPTH = 128  # rows of a sliver of B, see `tracejit.kernels.gemm_packed`: 32 KB
 BLOCK_ROWS = 44 * TILE_ROWS  # of a block of A
 SPAN_BYTES = 2048  # of a row of a block of A, which so has 560 KB: a quarter to half of common second caches
 PADDING = 64  # bytes between the lines of a copied block, which else lay in few sets of the first cache
-FAR_ROWS = 4096  # bytes between rows of A from which on it is copied: they lie in one set of the first cache
+NEAR_BYTES = 1 << 15  # of an A that is read where it lies: a first cache
 
 
 class Gemm(enum.IntEnum):
@@ -294,11 +294,11 @@ def is_tiled(layout: GemmLayout) -> bool:
 
 
 def is_copied(layout: GemmLayout, itemsize: int) -> bool:
-    """Whether blocks of A are copied first: if its columns are far from each other, or its rows fall into one
-    set of a cache, and there are slivers of B enough.
+    """Whether blocks of A are copied first: if A is more than stays near by itself, and there are slivers of B
+    enough. A copy asks for long lines; tiles would begin many short ones, of which few may have a place in a
+    cache side by side.
     """
-    a, slivers = layout.a, layout.n * itemsize // TILE_BYTES
-    return slivers >= 4 if a.transposed else slivers >= 16 and a.leading * itemsize >= FAR_ROWS
+    return layout.n * itemsize >= 4 * TILE_BYTES and layout.m * layout.k * itemsize > NEAR_BYTES
 
 
 def packing(layout: GemmLayout, plan: GemmPlan, itemsize: int) -> int:

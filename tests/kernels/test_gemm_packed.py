@@ -15,7 +15,8 @@ from tests.kernels.test_library import FLOATS, assert_product, gemm_block, rando
 from tracejit.kernels.blas import (
     BLOCK_ROWS,
     DEPTH,
-    FAR_ROWS,
+    NEAR_BYTES,
+    SPAN_BYTES,
     TILE_BYTES,
     TILE_ROWS,
     Gemm,
@@ -137,17 +138,21 @@ def test_special_values_stay_in_their_rows_and_columns(dtype, at):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_far_rows_of_the_first_factor_are_copied(dtype):
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_large_first_factor_is_copied_and_a_small_one_is_not(dtype, transposed):
     rng = np.random.default_rng(1)
     itemsize = np.dtype(dtype).itemsize
-    n, k = 16 * TILE_BYTES // itemsize, 3 * DEPTH + 1
-    wide = random_array(rng, (BLOCK_ROWS + 9, FAR_ROWS // itemsize), dtype)
-    a, b = wide[:, :k], random_array(rng, (k, n), dtype)
-    far, close = (np.empty((len(a), n), dtype) for _ in range(2))
-    assert multiply(a, b, far)[Gemm.A_COPIED] == 1
-    assert multiply(a.copy(), b, close)[Gemm.A_COPIED] == 0
-    np.testing.assert_array_equal(far, close)
-    assert_product(far, a, b, dtype)
+    n, k = 4 * TILE_BYTES // itemsize, SPAN_BYTES // itemsize + 3
+    few = NEAR_BYTES // (k * itemsize)
+    a, b = random_array(rng, (BLOCK_ROWS + 9, k), dtype), random_array(rng, (k, n), dtype)
+    a = np.asfortranarray(a) if transposed else a
+    all_rows, few_rows = (np.empty((rows, n), dtype) for rows in (len(a), few))
+    assert multiply(a, b, all_rows)[Gemm.A_COPIED] == 1
+    assert multiply(a[:few], b, few_rows)[Gemm.A_COPIED] == 0
+    assert multiply(a, b[:, : n - 1], np.empty((len(a), n - 1), dtype))[Gemm.A_COPIED] == 0
+    if are_worth_it():
+        np.testing.assert_array_equal(all_rows[:few], few_rows)
+    assert_product(all_rows, a, b, dtype)
 
 
 def test_few_rows_or_columns_are_left_to_blas():
