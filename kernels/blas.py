@@ -294,9 +294,9 @@ def is_tiled(layout: GemmLayout) -> bool:
 
 
 def is_copied(layout: GemmLayout, itemsize: int) -> bool:
-    """Whether blocks of A are copied first: if A is more than stays near by itself, and there are slivers of B
-    enough. A copy asks for long lines; tiles would begin many short ones, of which few may have a place in a
-    cache side by side.
+    """Whether blocks of A are copied first: if A is more than stays near by itself, and there are slivers of
+    B enough. A copy asks for long lines; tiles would begin many short ones, of which few may have a place in
+    a cache side by side.
     """
     return layout.n * itemsize >= 4 * TILE_BYTES and layout.m * layout.k * itemsize > NEAR_BYTES
 

@@ -75,14 +75,21 @@ def make_packed_product(dtype, itemsize):
                         elif j + TILE_BYTES < width:
                             ahead = b + s * b_down + j + TILE_BYTES
                         piece = (start + (k - s) * across, down, across)
-                        tiles(piece, sliver, (ahead, b_down), place, (count, some, wide), add | (k > 0))
+                        tiles(
+                            piece,
+                            sliver,
+                            (ahead, b_down),
+                            place,
+                            (count, some, wide),
+                            (add | (k > 0), k == s),
+                        )
 
     return packed
 
 
 @subroutine
 def ask_for(sliver, first, last):
-    """Prefetch some rows of a sliver."""
+    """Prefetch some rows of a sliver, or of a tile of C."""
     start, down = sliver
     if start != 0:
         for k in range(first, last):
@@ -92,7 +99,7 @@ def ask_for(sliver, first, last):
 
 
 def make_tiles(dtype, itemsize):
-    """``tiles(block, sliver, ahead, target, extents, add)``: the tiles below each other that use one sliver.
+    """``tiles(block, sliver, ahead, target, extents, state)``: the tiles below each other for one sliver.
 
     block: address in A, strides down and across
     sliver: address in B, stride down, and where the first of several tiles copies it to, if it is whole and
@@ -100,12 +107,13 @@ def make_tiles(dtype, itemsize):
     ahead: address of the sliver after it, which it asks for (0: none), stride down
     target: address in C, stride down
     extents: rows, depth, bytes of a row
+    state: whether C holds something to add to, and whether it lies far away
     """
 
     @subroutine
-    def tiles(block, sliver, ahead, target, extents, add):
+    def tiles(block, sliver, ahead, target, extents, state):
         (a, a_down, a_across), (b, b_down, copy) = block, sliver
-        (c, c_down), (rows, depth, width) = target, extents
+        (c, c_down), (rows, depth, width), (add, is_far) = target, extents, state
         count, first = (rows + TILE_ROWS - 1) // TILE_ROWS, 0
         tile_down, below = TILE_ROWS * a_down, TILE_ROWS * c_down
         if width != TILE_BYTES:
@@ -121,6 +129,8 @@ def make_tiles(dtype, itemsize):
         share = (depth + count - 1) // count
         for i in range(first, count):
             ask_for(ahead, i * share, min((i + 1) * share, depth))
+            if is_far:
+                ask_for((c + (i + 1) * below, c_down), 0, min(TILE_ROWS, rows - (i + 1) * TILE_ROWS))
             left, some = (a + i * tile_down, a_down, a_across), (rows - i * TILE_ROWS, depth, 0)
             tile(left, (b, b_down, 0), (c + i * below, c_down), some, add, dtype)
 
