@@ -13,11 +13,11 @@ to:
 Lines come as far as the second cache: the first one is too small for several rows and those to come.
 
 LLVM makes no vectors of a loop that calls `llvm.prefetch`, and one call for each element would be too many.
-So `prefetch` calls functions that it knows by their declarations only: they touch no memory, cannot be left
-out (nobody promises that they return), and have variants for vectors, one call of which stands for a line of
-the caches. The variants ask for the line; the functions themselves do nothing, as in a loop that has not
-become vectors. `DEFINITIONS` say so, and are linked in when loops are vectors already, by
-`tracejit.codegen.build`. Other loops ask for one line after the other (`prefetch_line`).
+So `prefetch` calls functions that it knows by their declarations only (`tracejit.kernels.later`): they touch
+no memory, cannot be left out (nobody promises that they return), and have variants for vectors, one call of
+which stands for a line of the caches. The variants ask for the line; the functions themselves do nothing, as
+in a loop that has not become vectors. `DEFINITIONS` say so. Other loops ask for one line after the other
+(`prefetch_line`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from tracejit.kernels.later import BYTES, declare, give_variants
 from tracejit.kernels.memory import I64
 
 SIZES = (1, 2, 4, 8)
@@ -36,13 +37,11 @@ VECTORS = (2, 4, 8, 16, 32, 64)
 
 READ, SECOND_CACHE, DATA = 0, 2, 1  # in the words of `llvm.prefetch`
 
-BYTES = ir.IntType(8).as_pointer()
-
-KIND = ir.FunctionType(ir.VoidType(), [I64, I64])
-"""The address of a row, which does not change along a loop, and the index of an element in it."""
-
 
 def _element(size):
+    """The function. Its parameters are the address of a row, which does not change along a loop, and the
+    index of an element in it.
+    """
     return f"prefetch_element_{size}"
 
 
@@ -75,26 +74,10 @@ def _declare(module, size):
     """The function for elements of `size` bytes."""
     found = module.globals.get(_element(size))
     if found is None:
-        _declare_lines(module)
-        found = _function(module, _element(size))
-        variants = ",".join(f"_ZGV_LLVM_N{n}ul_{found.name}({_line(size)})" for n in VECTORS)
-        set.add(found.attributes, f'"vector-function-abi-variant"="{variants}"')
+        found = declare(module, _element(size), ir.VoidType(), [I64, I64])
+        line = declare(module, _line(size), ir.VoidType(), [I64, I64])
+        give_variants(found, {f"N{n}ul": line for n in VECTORS})
     return found
-
-
-def _declare_lines(module):
-    """The variants, which LLVM is not to forget before somebody calls them."""
-    if "llvm.compiler.used" not in module.globals:
-        lines = [_function(module, _line(size)).bitcast(BYTES) for size in SIZES]
-        kind = ir.ArrayType(BYTES, len(lines))
-        kept = ir.GlobalVariable(module, kind, "llvm.compiler.used")
-        kept.linkage, kept.section, kept.initializer = "appending", "llvm.metadata", kind(lines)
-
-
-def _function(module, name):
-    function = ir.Function(module, KIND, name)
-    set.update(function.attributes, ("nounwind", "memory(none)"))  # llvmlite knows the first one only
-    return function
 
 
 @intrinsic

@@ -21,7 +21,7 @@ import llvmlite.binding as llvm
 from numba import types
 
 from tracejit.codegen.machine import initialize
-from tracejit.kernels import gemm_tiles, prefetch
+from tracejit.kernels import gemm_tiles, prefetch, quotient
 from tracejit.kernels.target import translate
 
 KERNEL = types.int64(types.int64, types.int64, types.int64, types.int64)
@@ -29,7 +29,11 @@ KERNEL = types.int64(types.int64, types.int64, types.int64, types.int64)
 
 SOURCES: list[tuple[frozenset[str], Callable[[], str]]] = [
     (prefetch.FUNCTIONS, lambda: prefetch.DEFINITIONS),
-    *((names, partial(gemm_tiles.definitions, scalar)) for scalar, names in gemm_tiles.FUNCTIONS.items()),
+    *(
+        (names, partial(module.definitions, scalar))
+        for module in (gemm_tiles, quotient)
+        for scalar, names in module.FUNCTIONS.items()
+    ),
 ]
 """Functions of which the optimiser is to know no more than declarations, and what gives their LLVM IR."""
 

@@ -291,11 +291,27 @@ class _Kernel(Source):
 
     def bare_loop(self, inside: list[Step], first: str, last: str) -> None:
         """The steps `inside` for each index along the lane."""
+        moving = {step.result for step in inside}
+        divided = [
+            s for s in inside if s.function == "divide" and s.kind == "apply" and s.args[1] not in moving
+        ]
+        for step in divided:
+            number = self.type(step.dtype)
+            self.line(f"r{step.result} = {self.function('divide', step.dtype)}({number}(1), v{step.args[1]})")
         with self.block(f"for i{self.spec.lane} in {self.independent()}({first}, {last}):"):
             self.in_lane = True
             for step in inside:
-                self.row_step(step)
+                if step in divided:
+                    self.divide(step)
+                else:
+                    self.row_step(step)
             self.in_lane = False
+
+    def divide(self, step: Step) -> None:
+        """Divide by what does not change along the loop, whose reciprocal is known."""
+        quotient = self.use("quotient", "tracejit.kernels.quotient")
+        x, y = step.args
+        self.line(f"v{step.result} = {quotient}(v{x}, v{y}, r{step.result})")
 
     def row_step(self, step: Step) -> None:
         """One step, with the accumulators and scratch rows of the CPU."""
