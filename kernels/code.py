@@ -19,6 +19,12 @@ def features() -> dict[str, bool]:
     return dict(llvm.get_host_cpu_features())
 
 
+@functools.cache
+def processor() -> str:
+    """LLVM's name for the processor of this machine."""
+    return str(llvm.get_host_cpu_name())
+
+
 class Library(codegen.CodeLibrary):
     """The LLVM IR of a function, and the libraries of the functions it calls.
 

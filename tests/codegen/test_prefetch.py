@@ -20,6 +20,7 @@ from tracejit.codegen.lower import lower
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
+from tracejit.kernels import prefetch as instruction
 from tracejit.kernels.memory import pointer, slot
 from tracejit.kernels.prefetch import prefetch
 from tracejit.kernels.ranges import independent
@@ -84,6 +85,24 @@ def test_vectors_ask_for_a_line_or_their_part_of_it(dtype):
     assert "call void @prefetch" not in built.llvm_ir
 
 
+@pytest.mark.parametrize(
+    ("name", "has_vbmi2", "asks"),
+    [
+        ("znver4", True, True),
+        ("znver2", False, True),
+        ("sapphirerapids", True, False),
+        ("haswell", False, True),
+    ],
+)
+def test_the_only_row_written_is_asked_for_where_that_pays(name, has_vbmi2, asks, monkeypatch):
+    monkeypatch.setattr(instruction, "processor", lambda: name)
+    monkeypatch.setattr(instruction, "features", lambda: {"avx512vbmi2": has_vbmi2})
+    texts = {kind: instruction._definition(kind, 4) for kind in instruction.KINDS}
+    assert {kind for kind, text in texts.items() if "call void @llvm.prefetch" in text} == (
+        {"any", "written"} if asks else {"any"}
+    )
+
+
 def test_results_are_those_of_the_loop_without():
     for dtype in (uint8, float32, float64):
         built = build_object([Entry("kernel", make_kernel(dtype))])
@@ -118,7 +137,7 @@ def test_a_loop_without_vectors_asks_for_nothing():
 def test_rows_ask_for_the_next_row_and_for_where_this_one_goes(everything_is_far):
     (node,) = CASES["softmax"](50, 300)
     (read,), (written,) = accessed(node, "load"), accessed(node, "store")
-    assert asked(node) == [set(), {(read, "rows", 1), (written, "rows", 0)}, set()]
+    assert asked(node) == [set(), {(read, "rows", 1), (written, "written", 0)}, set()]
 
 
 def test_rows_share_their_prefetches_out_and_leave_repeated_operands(everything_is_far):
@@ -129,7 +148,7 @@ def test_rows_share_their_prefetches_out_and_leave_repeated_operands(everything_
     together = set().union(*first)
     assert last == set()
     assert sum(map(len, first)) == len(together) == 2
-    assert (written, "rows", 0) in together
+    assert (written, "written", 0) in together
 
 
 def test_what_caches_hold_is_not_asked_for(monkeypatch):
@@ -227,6 +246,6 @@ def test_cuda_leaves_it_to_other_threads(everything_is_far):
 def test_the_source_can_be_compiled_by_itself(everything_is_far):
     (node,) = CASES["softmax"](50, 300)
     source = emit(lower(node).spec)
-    assert "prefetch(x1, p0, i1)" in source
+    assert "prefetch_written(x1, p0, i1)" in source
     assert "prefetch(x0, p0 + s0_0, i1)" in source
     assert vector_width(build_object([Entry("kernel", load_source(source))]).llvm_ir) > 1

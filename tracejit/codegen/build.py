@@ -28,7 +28,7 @@ KERNEL = types.int64(types.int64, types.int64, types.int64, types.int64)
 """Signature of every kernel: ``status = kernel(block, lo, hi, scratch)``."""
 
 SOURCES: list[tuple[frozenset[str], Callable[[], str]]] = [
-    (prefetch.FUNCTIONS, lambda: prefetch.DEFINITIONS),
+    (prefetch.FUNCTIONS, prefetch.definitions),
     *(
         (names, partial(module.definitions, scalar))
         for module in (gemm_tiles, quotient)

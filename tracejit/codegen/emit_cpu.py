@@ -354,7 +354,8 @@ class _Kernel(Source):
             stride = f"s{layout}_{around}"
             further = stride if step.position == 1 else f"{stride} * {step.position}"
         place = " + ".join(filter(None, [self.bases[layout], further if step.position else ""]))
-        prefetch = self.use("prefetch", "tracejit.kernels.prefetch")
+        name = "prefetch_written" if step.function == "written" else "prefetch"
+        prefetch = self.use(name, "tracejit.kernels.prefetch")
         self.line(f"{prefetch}(x{step.access.pointer}, {place or 0}, i{spec.lane})")
 
     def scratch_row(self, row: int) -> str:

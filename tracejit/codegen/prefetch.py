@@ -3,7 +3,8 @@
 `tracejit.kernels.prefetch` says how, docs/performance.md what it gains. Every kind of kernel asks for
 something else:
 
-- ROWS, several loops over a row: for what the next row reads, and for what this one will be written to.
+- ROWS, several loops over a row: for what the next row reads, and for what this one will be written to (if
+  that is all, only on some machines: "written").
 - COLUMNS: for lines that come some lines later.
 - a sweep: for the first of the next row's reads, which is the one that no cache has seen.
 - MAP: for the same one page later, if it computes enough in between; else memory has no time for more.
@@ -28,11 +29,14 @@ Moves = Callable[[Access], bool]
 def rows_ahead(sections: Sequence[Section], moves: Moves) -> list[Section]:
     """Loops over one row after the other: the longer ones take more of the prefetches, the last one none."""
     loops = [n for n, section in enumerate(sections) if section.level == "full"]
+    read = {access for n in loops for access, _ in _accesses(sections[n], "load") if moves(access)}
     wanted: dict[Access, tuple[Step, int]] = {}
-    for kind, rows in ("store", 0), ("load", 1):
-        for n in loops:
-            for access, dtype in _accesses(sections[n], kind):
-                wanted[access] = _prefetch(access, dtype, rows), n if kind == "store" else loops[-1]
+    for n in loops:
+        for access, dtype in _accesses(sections[n], "store"):
+            wanted[access] = _prefetch(access, dtype, 0, "rows" if len(read) > 1 else "written"), n
+    for n in loops:
+        for access, dtype in _accesses(sections[n], "load"):
+            wanted[access] = _prefetch(access, dtype, 1), loops[-1]
     prefetches: dict[int, list[Step]] = {n: [] for n in loops[:-1]}
     for access, (step, before) in wanted.items():
         room = {n: len(sections[n].steps) / (len(prefetches[n]) + 1) for n in prefetches if n < before}

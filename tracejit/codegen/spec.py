@@ -76,7 +76,8 @@ class Step(NamedTuple):
     bound), match (args: value, extreme, index; position of its bound), recall/keep (position of the scratch
     row), fold (function; args: value), finish (position of the fold), scan (args: value), store (access,
     args: value), stream (access, args: value; position of its stage), ring (access, args: value),
-    prefetch (access; function and position: how many "rows" or "elements" further).
+    prefetch (access; function and position: how many "rows" or "elements" further; "written" is the same
+    row, see `tracejit.kernels.prefetch`).
     """
 
     kind: str
