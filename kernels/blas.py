@@ -3,7 +3,8 @@
 OpenBLAS comes as the package `scipy-openblas32`, a private copy that is set to one thread: parallelism is the
 engine's, by panels, and the OpenBLAS inside the user's NumPy is left alone. It is built for at most 64
 concurrent callers, so the engine must not run more than 64 workers that call it. The results of a product
-depend on how it is split (packing changes the order of additions), so `gemm_plan` sees the shape alone.
+depend on how it is split (packing changes the order of additions), so `gemm_plan` sees the shape alone. Where
+registers are large enough, `tracejit.kernels.gemm_packed` computes most products instead, split the same way.
 
 `gemm_layout` says how BLAS can read two strided operands where they lie, `gemm_plan` how the product falls
 into units; `gemm_slots` puts both into the argument block of the kernel ``gemm`` of

@@ -126,3 +126,18 @@ def test_who_has_nowhere_else_to_go_stays(native, on_first):
     native["keep_apart"](other.engine.address, other.record.address)
     assert other.may_use() == {on_first}
     assert other.record.words[THREAD_BARRED >> 3] == 0
+
+
+def test_systems_that_do_not_say_where_threads_are():
+    """What stands in for all this there compiles, and does nothing."""
+    processor, stay, do_nothing = executor_threads.elsewhere()
+
+    def probe(engine, thread):
+        stay(engine, thread)
+        do_nothing(engine, thread)
+        return processor()
+
+    signature = types.int64(types.int64, types.int64)
+    address = compiled("elsewhere", [Entry("probe", probe, signature)])["probe"]
+    kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    assert kind(address)(0, 0) == -1

@@ -12,6 +12,9 @@ import pytest
 
 from tests.kernels.native import SIGNATURE, address, random_ranges, run
 from tests.kernels.test_library import FLOATS, assert_product, gemm_block, random_array
+from tracejit.codegen.build import Entry, build_object
+from tracejit.codegen.link import link
+from tracejit.kernels import library
 from tracejit.kernels.blas import (
     BLOCK_ROWS,
     DEPTH,
@@ -160,6 +163,21 @@ def test_few_rows_or_columns_are_left_to_blas():
     for m, n, k in [(5, 5, 2), (4, 50, 9), (50, 4, 9), (50, 50, 1)]:
         tiled[m, n, k] = is_tiled(gemm_layout((m, k), (k, 1), (k, n), (n, 1)))
     assert tiled == {(5, 5, 2): True, (4, 50, 9): False, (50, 4, 9): False, (50, 50, 1): False}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_machines_with_small_registers_leave_all_to_blas(dtype, monkeypatch):
+    monkeypatch.setattr(library, "are_worth_it", lambda: False)
+    built = build_object([Entry("kernel", library.make("gemm", dtype))])
+    assert "gemm_" not in built.llvm_ir
+    kernel = SIGNATURE(link(f"blas {dtype}", built.object_code, ["kernel"])["kernel"])
+    rng = np.random.default_rng(2)
+    for m, n, k in [(70, 90, 33), (7, 64, 300), (1, 9, 4), (9, 1, 4), (3, 3, 0)]:
+        a, b = random_array(rng, (1, m, k), dtype), random_array(rng, (1, k, n), dtype)
+        c = np.full((1, m, n), np.nan, dtype)
+        block, units = gemm_block(a, b, c)
+        assert kernel(block.ctypes.data, 0, units, 0) == 0
+        assert_product(c, a, b, dtype)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -7,6 +7,7 @@ from numba import float32, float64
 from tests.kernels.native import SIGNATURE
 from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.link import link
+from tracejit.kernels import quotient as quotients
 from tracejit.kernels.memory import number_slot, pointer_slot, slot
 from tracejit.kernels.quotient import BOUNDS, quotient
 from tracejit.kernels.ranges import independent
@@ -131,3 +132,13 @@ def test_special_numbers_among_usual_ones(divided, dtype, count):
             x[rng.integers(0, count)] = special
             assert_quotients(divided, x, y)
         assert_quotients(divided, np.resize(np.array(specials, dtype), count), y)
+
+
+@pytest.mark.parametrize(
+    ("features", "multiplies"), [({}, True), ({"fma": True}, True), ({"fma": False}, False)]
+)
+def test_processors_without_fused_multiply_add_divide(features, multiplies, monkeypatch):
+    monkeypatch.setattr(quotients, "features", lambda: features)
+    text = "\n".join(quotients._variant("float", 8))
+    assert ("call <8 x float> @llvm.fma" in text) == multiplies
+    assert "fdiv <8 x float>" in text
