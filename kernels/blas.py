@@ -261,7 +261,7 @@ def _panel(batch: int, extent: int, line_bytes: int, step: int, enough: int) -> 
 
 def gemm_slots(layout: GemmLayout, plan: GemmPlan, dtype: str) -> dict[Gemm, int]:
     """The values of the slots that layout, plan and dtype (a NumPy name) decide."""
-    letter = {"float32": "s", "float64": "d"}.get(dtype)
+    letter, itemsize = {"float32": ("s", 4), "float64": ("d", 8)}.get(dtype, ("", 0))
     a, b = layout.a, layout.b
     return {
         Gemm.ENTRY: entry_points()[letter + "gemm"] if letter else 0,
@@ -282,16 +282,16 @@ def gemm_slots(layout: GemmLayout, plan: GemmPlan, dtype: str) -> dict[Gemm, int
         Gemm.ROW_PANELS: plan.row_panels,
         Gemm.PANEL_COLUMNS: plan.panel_columns,
         Gemm.COLUMN_PANELS: plan.column_panels,
-        Gemm.TILED: int(letter is not None and is_tiled(layout)),
-        Gemm.A_COPIED: int(letter is not None and is_copied(layout, {"s": 4, "d": 8}[letter])),
+        Gemm.TILED: int(letter != "" and is_tiled(layout.m, layout.n, layout.k)),
+        Gemm.A_COPIED: int(is_copied(layout, itemsize)),
     }
 
 
-def is_tiled(layout: GemmLayout) -> bool:
-    """Whether a product of floats is computed by `tracejit.kernels.gemm_packed`, where a machine's registers
-    are large enough.
+def is_tiled(m: int, n: int, k: int) -> bool:
+    """Whether a product (m, k) @ (k, n) of floats is computed by `tracejit.kernels.gemm_packed`, where a
+    machine's registers are large enough.
     """
-    return min(layout.m, layout.n) >= TILED and layout.k > 1
+    return min(m, n) >= TILED and k > 1
 
 
 def is_copied(layout: GemmLayout, itemsize: int) -> bool:
@@ -304,7 +304,7 @@ def is_copied(layout: GemmLayout, itemsize: int) -> bool:
 
 def packing(layout: GemmLayout, plan: GemmPlan, itemsize: int) -> int:
     """Bytes that `tracejit.kernels.gemm_packed` needs: for a sliver of B and a block of A."""
-    if not is_tiled(layout):
+    if not is_tiled(layout.m, layout.n, layout.k):
         return 0
     depth, span = min(layout.k, DEPTH), min(layout.k, SPAN_BYTES // itemsize)
     lines, length = min(BLOCK_ROWS, ceil_div(plan.panel_rows, TILE_ROWS) * TILE_ROWS), span

@@ -77,8 +77,7 @@ def operand(block, matrix, address, outer, inner, itemsize):
 
 
 def make_gemm(product, itemsize):
-    """The ``gemm`` kernel; ``product(block, a, b, c, r0, r1, c0, c1, scratch)`` computes a panel of one
-    matrix."""
+    """The ``gemm`` kernel; ``product(block, a, b, c, r0, r1, c0, c1, scratch)`` computes a panel."""
 
     def gemm(block, lo, hi, scratch):
         m, n = slot(block, Gemm.M), slot(block, Gemm.N)

@@ -45,8 +45,8 @@ BOUNDS = {"float": ((-60, 60), (-40, 40)), "double": ((-500, 500), (-300, 300))}
 then, and remainders are exact.
 """
 
-
 CORRECTIONS = {"float": 1, "double": 2}
+"""How many there are."""
 
 
 def _one(scalar):

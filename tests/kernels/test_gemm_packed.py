@@ -159,9 +159,7 @@ def test_a_large_first_factor_is_copied_and_a_small_one_is_not(dtype, transposed
 
 
 def test_few_rows_or_columns_are_left_to_blas():
-    tiled = {}
-    for m, n, k in [(5, 5, 2), (4, 50, 9), (50, 4, 9), (50, 50, 1)]:
-        tiled[m, n, k] = is_tiled(gemm_layout((m, k), (k, 1), (k, n), (n, 1)))
+    tiled = {shape: is_tiled(*shape) for shape in [(5, 5, 2), (4, 50, 9), (50, 4, 9), (50, 50, 1)]}
     assert tiled == {(5, 5, 2): True, (4, 50, 9): False, (50, 4, 9): False, (50, 50, 1): False}
 
 

@@ -179,8 +179,9 @@ class Store:
 
     # The folder
 
-    def _file(self, key: str, suffix: str = ".kernel") -> pathlib.Path:
-        return self.path / (key + suffix)
+    def _file(self, key: str, suffix: str = ".kernel") -> str:
+        """The name of a file: every load needs three, and three paths are half of what it does in Python."""
+        return f"{self.path}{os.sep}{key}{suffix}"
 
     def _keys(self) -> list[str]:
         """Keys of all files, good or bad."""
@@ -226,7 +227,7 @@ class Store:
                 file.write(data)
             os.replace(partial, self._file(key))
         except BaseException:
-            partial.unlink(missing_ok=True)
+            pathlib.Path(partial).unlink(missing_ok=True)
             raise
 
     def _count_use(self, key: str) -> None:
@@ -239,7 +240,7 @@ class Store:
 
     def _remove(self, key: str) -> None:
         for suffix in (".kernel", ".hits"):
-            self._file(key, suffix).unlink(missing_ok=True)
+            pathlib.Path(self._file(key, suffix)).unlink(missing_ok=True)
 
     def _evict(self) -> None:
         """Remove the least recently used entries above the limit, and what dead processes left behind."""

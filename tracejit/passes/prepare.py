@@ -27,8 +27,8 @@ from collections import Counter
 from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import REDUCTION
-from tracejit.ir.view import View, contiguous_strides
-from tracejit.kernels.blas import gemm_layout, is_tiled
+from tracejit.ir.view import View
+from tracejit.kernels.blas import is_tiled
 from tracejit.passes.regions import disjoint, same
 
 PIECE = 65536
@@ -184,10 +184,8 @@ def would_be_tiled(node: Node) -> bool:
     """Whether a product of few rows would read its second factor in place, were that contiguous."""
     if node.output.type.ndim != 2 or node.output.type.dtype.kind != "f":
         return False
-    shapes = [v.type.shape for v in node.inputs]
-    layout = gemm_layout(shapes[0], contiguous_strides(shapes[0]), shapes[1], contiguous_strides(shapes[1]))
-    assert layout is not None, "contiguous factors can be read in place"
-    return layout.m <= FEW_ROWS and is_tiled(layout)
+    (m, k), (_, n) = (v.type.shape for v in node.inputs)
+    return m <= FEW_ROWS and is_tiled(m, n, k)
 
 
 def _in_pieces(builder: Builder, node: Node, x: Value, pieces: int) -> Value:
