@@ -29,6 +29,11 @@ from tracejit.passes.sweep import Sweep, without_edges
 SHARED = 8
 """Chunks that a task should have: it falls into so many shares, of which each thread has its own."""
 
+MANY, LONGER = 256, 16
+"""A kernel that goes over rows takes up to LONGER times as many at once where MANY chunks are left: the loops
+of one row run while those of the row before wait for memory, and the last row of a chunk has none after it.
+"""
+
 COLUMN_TILE = 1024
 """Most columns of a unit that reduces over rows: its accumulators stay in the first cache."""
 
@@ -162,7 +167,8 @@ def split_rows(program: Program, side: int) -> Split:
     domain = program.domain
     units = math.prod(domain.kept) * max(1, domain.pieces)
     length = ceil_div(math.prod(domain.reduced), max(1, domain.pieces))
-    return units, at_once(units, elements_per_unit(program) // max(1, length)), {}
+    wanted = max(1, elements_per_unit(program) // max(1, length))
+    return units, max(at_once(units, wanted), min(LONGER * wanted, units // MANY)), {}
 
 
 def column_tile(program: Program) -> int:
