@@ -68,30 +68,45 @@ class Kernel(NamedTuple):
 
 
 class Promise:
-    """A kernel that one thread makes, for all that ask for it."""
+    """A kernel that one thread makes, for all that ask for it.
+
+    A handler of signals may raise between any two steps of this, in the thread that makes the kernel or in
+    one that waits; all others must go on. (`threading.Event` would keep its lock for good.)
+    """
 
     def __init__(self) -> None:
-        self._kept = threading.Event()
         self._kernel: Kernel | None = None
         self._error: BaseException | None = None
+        self._waiting: list[queue.SimpleQueue[None]] = []
 
     def keep(self, kernel: Kernel) -> None:
         """The kernel is there."""
         self._kernel = kernel
-        self._kept.set()
+        self.wake()
 
     def fail(self, error: BaseException) -> None:
         """There will be no kernel: whoever waits raises `error`."""
         self._error = error
-        self._kept.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """Let all go on that wait; once more does no harm."""
+        for waiting in list(self._waiting):
+            waiting.put(None)
 
     def done(self) -> bool:
         """Whether it has been kept or has failed."""
-        return self._kept.is_set()
+        return self._kernel is not None or self._error is not None
 
     def result(self) -> Kernel:
         """The kernel, when it is there."""
-        self._kept.wait()
+        if not self.done():
+            import queue  # not needed where all kernels are in the store
+
+            waiting: queue.SimpleQueue[None] = queue.SimpleQueue()
+            self._waiting.append(waiting)
+            if not self.done():  # else nobody may know of `waiting`
+                waiting.get()
         if self._kernel is None:
             assert self._error is not None
             raise self._error
@@ -156,8 +171,9 @@ def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
             for recipe in recipes:
                 promise = _kernels.get(recipe.structure)
                 if promise is None:
-                    promise = _kernels[recipe.structure] = Promise()
-                    mine.append((recipe, promise))
+                    promise = Promise()
+                    mine.append((recipe, promise))  # first: if this is broken off, nobody asks for it
+                    _kernels[recipe.structure] = promise
                 promises.append(promise)
         if mine:
             _fulfil(mine)
@@ -165,6 +181,7 @@ def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
         for recipe, promise in mine:
             if not promise.done():
                 _break(recipe, promise, error)
+            promise.wake()
         raise
     kernels = [promise.result() for promise in promises]
     first = {promise: recipe for recipe, promise in mine}
