@@ -9,6 +9,10 @@ block of results into scratch memory, and
 
 moves it, whole lines at a time; a line that the block shares with its neighbours is stored as usual. What has
 been streamed may be seen late by other processors: a kernel calls `settle` before it returns.
+
+    stream_rows(x, first, stride, stage, width, rows, count)    # x[first + r * stride + i] = stage[...]
+
+does so with several rows.
 """
 
 from __future__ import annotations
@@ -79,3 +83,24 @@ def stream(target, first, stage, count):
         stream_line(target, first + i, stage, i)
     for i in range(whole, count):
         target[first + i] = stage[i]
+
+
+@subroutine
+def stream_rows(target, first, stride, stage, width, rows, count):
+    """Move several rows of results; see the module."""
+    items = items_in_line(target)
+    whole = count // items * items
+    for r in range(rows):
+        place, row = first + r * stride, r * width
+        if whole == count and items_to_line(target, place) == 0:
+            for i in range(0, count, items):
+                stream_line(target, place + i, stage, row + i)
+        else:
+            head = min(count, items_to_line(target, place))
+            end = head + (count - head) // items * items
+            for i in range(head):
+                target[place + i] = stage[row + i]
+            for i in range(head, end, items):
+                stream_line(target, place + i, stage, row + i)
+            for i in range(end, count):
+                target[place + i] = stage[row + i]

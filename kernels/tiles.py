@@ -84,6 +84,13 @@ def prefetch_run(x, first, count):
 
 
 @subroutine
+def prefetch_rows(x, first, stride, rows, count):
+    """Ask for `rows` runs of `count` elements that lie `stride` apart."""
+    for r in range(rows):
+        prefetch_run(x, first + r * stride, count)
+
+
+@subroutine
 def transpose_tile(x, first, stride, tile, width, rows, columns, further):
     """Copy a tile of `rows` x `columns` elements; see the module. A tile that begins at `further` is asked
     for meanwhile, unless that is negative.

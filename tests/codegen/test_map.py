@@ -6,7 +6,7 @@ import pytest
 from tests.codegen import bodies, runner
 from tests.codegen.cases import CASES, kernels
 from tracejit import ops
-from tracejit.codegen.lower import lower
+from tracejit.codegen.lower import at_once, lower
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
@@ -91,3 +91,10 @@ def test_addition_is_not_contracted():
     x, y, z = (b.input(ArrayType((1000,), F4)) for _ in range(3))
     (node,) = kernels(b.graph([b.emit(ops.add, b.emit(ops.multiply, x, y), z)]))
     runner.check(node, [rng.normal(size=1000).astype(F4) for _ in range(3)])
+
+
+def test_many_units_are_taken_more_at_once():
+    assert [at_once(units, 4) for units in (1, 8, 40, 1024, 2048, 4096, 16384, 1 << 20)] == [
+        *(1, 1, 4, 4, 8, 16, 64, 64),
+    ]
+    assert at_once(10_000, 0) == 1

@@ -1,5 +1,7 @@
 """Results that go around the caches: the same bits as the evaluator's, wherever lines begin and end."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from tracejit import ops
 from tracejit.codegen import encode
 from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.emit import emit, load_source
+from tracejit.codegen.emit_map import BAND
 from tracejit.codegen.lower import lower
 from tracejit.ir.graph import Builder, Effect
 from tracejit.ir.types import ArrayType
@@ -71,8 +74,49 @@ def test_far_tiles_ask_for_those_to_come():
     source = emit(lower(node).spec)
     assert "place = tile_place((unit + 2) % (column_tiles * row_tiles), row_tiles, column_tiles)" in source
     assert ", next0 + next1 * s1_1)" in source  # across
-    assert "prefetch_run(x0, p0 + (next0 - a0) * s0_0 + next1, b1 - a1)" in source  # along
+    along = "prefetch_rows(x0, (next0 + band - a0) * s0_0 + next1, s0_0, stop - band, b1 - a1)"
+    assert along in source
     runner.check(node, list(arguments(node)), rng=np.random.default_rng(5))
+
+
+def test_rows_of_a_far_tile_are_streamed_together():
+    assert BAND * encode.TILE <= encode.BLOCK  # of a stage
+    (node,) = CASES["symmetric"](300)
+    source = emit(lower(node).spec)
+    assert "stream_rows(x1, band * s0_0 + a1, s0_0, stage0, columns, stop - band, b1 - a1)" in source
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
+@pytest.mark.parametrize("rows", [8, 16, 63, 64, 65, 81])
+def test_rows_of_far_tiles_wherever_their_lines_begin(rows, dtype):
+    """Several results, one of another dtype; rows begin anywhere in a line."""
+    rng = np.random.default_rng(rows)
+    b = Builder()
+    x, y = (b.input(ArrayType(shape, np.dtype(dtype))) for shape in ((rows, 77), (77, rows)))
+    turned = b.emit(ops.view, y, view=View.of_shape((77, rows)).permute((1, 0)))
+    results = [b.emit(ops.multiply, x, turned), b.emit(ops.less, x, turned)]
+    node = runner.fused_node(b.graph(results))
+    assert lower(node).spec.stages == (dtype, "bool")
+    runner.check(node, [bodies.random_array(rng, v.type) for v in node.inputs], rng=rng)
+
+
+@pytest.mark.parametrize("columns", [7, 1024, 2048, 5000])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm"])
+def test_rows_are_stored_along_with_the_next_one_computed(name, columns):
+    """The last loop of a row is part of the second one of the next row. Sums do not depend on where a row
+    stands in a chunk.
+    """
+    (node,) = CASES[name](7, columns)
+    values = [np.tile(v[:1], (7, 1)) if np.ndim(v) == 2 else v for v in arguments(node)]
+    source = emit(lower(node).spec)
+    _, after = source.split("            if unit == lo:\n")
+    both, _ = after.split("        elif unit > lo:\n")
+    (loop,) = re.findall(r"( +)for i1 in independent\(.*\):\n((?:\1    .*\n)+)", both)
+    assert "stage0[i1 - start] = " in loop[1]
+    assert "add_reassoc" in loop[1]
+    (result,), _ = runner.run(node, values, rng=np.random.default_rng(columns))
+    np.testing.assert_array_equal(result, result[:1].repeat(7, axis=0))
+    runner.check(node, list(arguments(node)), rng=np.random.default_rng(columns), exact=False)
 
 
 def test_memory_that_is_read_too_is_stored_as_usual():

@@ -3,7 +3,7 @@
 Rules that keep the innermost loop fast: it is a bare ``for i in independent(a, b)``, as a round writes
 nothing that another one reads (buffers are disjoint, or the same and indexed alike); everything that does not
 change along it stands before it; there is one pointer for each buffer; sums of floats run in blocks of
-`ROW_BLOCK` elements, whose additions may be reordered, and the blocks add up in float64 (float32) or with
+`SUM_BLOCK` elements, whose additions may be reordered, and the blocks add up in float64 (float32) or with
 compensation (float64).
 """
 
@@ -12,8 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracejit.codegen.emit_sweep import store_in_ring
-from tracejit.codegen.spec import BLOCK, ROW_BLOCK, Section, Step
+from tracejit.codegen.spec import BLOCK, Section, Step
 from tracejit.codegen.text import COMBINE, REORDERED, Source, identity, moving_results
+
+SUM_BLOCK = 2048
+"""Elements of a block of a sum: 32 for each lane of the four vectors that a processor with AVX-512 adds to.
+The end of a block, where the lanes come together, takes as long as 250 elements; longer ones are less exact.
+"""
 
 Placed = tuple[dict[int, str], Step]
 """A step, and for each layout the variable that holds its place outside the lane."""
@@ -38,21 +43,16 @@ class Loops(Source):
         return self.use("independent", "tracejit.kernels.ranges")
 
     def lane_loop(self, section: Section, first: str, last: str, before: Sequence[Placed] = ()) -> None:
-        """The innermost loop over the steps `before` and those of `section`, what does not change along it
-        before it; in blocks if it adds floats or streams.
+        """The innermost loop over the steps `before`, of the row before, and those of `section`, what does
+        not change along it before it; in blocks if it adds floats or streams.
         """
-        placed = [*before, *((self.bases, step) for step in section.steps)]
-        moving = moving_results(self.spec, [step for _, step in placed])
-        inside = [(bases, s) for bases, s in placed if s.result in moving or s.result < 0]
-        for bases, step in placed:
-            if (bases, step) not in inside:
-                self.step_at(bases, step)
+        inside = self.hoist([*before, *((self.bases, step) for step in section.steps)])
         sums = [s for _, s in inside if self.is_blocked(s)]
         streams = [(bases, s) for bases, s in inside if s.kind == "stream"]
         if not sums and not streams:
             self.bare_loop(inside, first, last)
             return
-        size = ROW_BLOCK if self.spec.orientation == "rows" else BLOCK
+        size = BLOCK if streams else SUM_BLOCK
         with self.block(f"for start in range({first}, {last}, {size}):"):
             for step in sums:
                 self.line(f"b{step.position} = {identity('sum', self.use_type(step.dtype))}")
@@ -60,8 +60,23 @@ class Loops(Source):
             self.bare_loop(inside, "start", "stop")
             for step in sums:
                 self.add_block(step)
+            early = [placed for placed in streams if placed in before and section.steps]
             for bases, step in streams:
-                self.stream(bases, step)
+                if (bases, step) not in early:
+                    self.stream(bases, step)
+            if early:
+                with self.block("if unit > lo:"):
+                    for bases, step in early:
+                        self.stream(bases, step)
+
+    def hoist(self, placed: Sequence[Placed]) -> list[Placed]:
+        """What is left of steps in a loop along the lane; those that do not change along it are written."""
+        moving = moving_results(self.spec, [step for _, step in placed])
+        inside = [(bases, s) for bases, s in placed if s.result in moving or s.result < 0]
+        for bases, step in placed:
+            if (bases, step) not in inside:
+                self.step_at(bases, step)
+        return inside
 
     def bare_loop(self, inside: Sequence[Placed], first: str, last: str) -> None:
         """The steps `inside` for each index along the lane."""

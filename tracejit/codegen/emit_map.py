@@ -18,6 +18,9 @@ from tracejit.codegen.cpu_loops import Loops
 from tracejit.codegen.emit_sweep import emit_sweep
 from tracejit.codegen.spec import Section
 
+BAND = 16
+"""Rows of a far tile whose results are streamed at a time."""
+
 TILES_AHEAD = 2
 """Which of the next far tiles is asked for: not the mirror image, which comes next and is there already."""
 
@@ -38,12 +41,44 @@ def emit_map(kernel: Loops) -> None:
         place_tile(kernel)
         kernel.unravel("unit // (column_tiles * row_tiles)", range(last - 1))
         transpose_tiles(kernel)
+        if is_far(kernel):
+            emit_far_tile(kernel, section)
+            return
         with kernel.block(f"for i{last - 1} in range(a{last - 1}, b{last - 1}):"):
             kernel.set_bases([section], range(last))
             if spec.tiles:
                 kernel.line(f"line = (i{last - 1} - a{last - 1}) * columns - a{last}")
-            prefetch_rows(kernel, section)
             kernel.lane_loop(section, f"a{last}", f"b{last}")
+
+
+def emit_far_tile(kernel: Loops, section: Section) -> None:
+    """The rows of a tile, whose results are streamed several rows at a time: rows are short, and what stands
+    between their loops takes as long as these.
+    """
+    down, last = kernel.spec.lane - 1, kernel.spec.lane
+    with kernel.block(f"for band in range(a{down}, b{down}, {BAND}):"):
+        kernel.line(f"stop = min(band + {BAND}, b{down})")
+        prefetch_rows(kernel, section)
+        with kernel.block(f"for i{down} in range(band, stop):"):
+            kernel.set_bases([section], range(last))
+            kernel.line(f"line = (i{down} - a{down}) * columns - a{last}")
+            kernel.line(f"start = a{last} - (i{down} - band) * columns")
+            inside = kernel.hoist([(kernel.bases, step) for step in section.steps])
+            kernel.bare_loop(inside, f"a{last}", f"b{last}")
+        stream = kernel.use("stream_rows", "tracejit.kernels.stream")
+        for step in section.steps:
+            if step.kind == "stream" and step.access is not None:
+                first, stride = place_in_tile(kernel, step.access.layout, "band", f"a{last}")
+                target = f"x{step.access.pointer}, {first}, {stride}, stage{step.position}"
+                kernel.line(f"{stream}({target}, columns, stop - band, b{last} - a{last})")
+
+
+def place_in_tile(kernel: Loops, layout: int, row: str, column: str) -> tuple[str, str]:
+    """Where an element of a layout that goes along the lane lies, and how far its rows are apart."""
+    down = kernel.spec.lane - 1
+    outer = [f"i{d} * s{layout}_{d}" for d in range(down)]
+    stride = f"s{layout}_{down}"
+    return " + ".join([*outer, f"{row} * {stride}", column]), stride
 
 
 def is_far(kernel: Loops) -> bool:
@@ -76,15 +111,15 @@ def far_tile(kernel: Loops, unit: str) -> tuple[str, str]:
 
 
 def prefetch_rows(kernel: Loops, section: Section) -> None:
-    """Ask for a row of a far tile to come."""
-    last = kernel.spec.lane
+    """Ask for some rows of a tile to come."""
+    down, last = kernel.spec.lane - 1, kernel.spec.lane
     loads = [s.access for s in section.steps if s.kind == "load" and s.access is not None]
-    for access in dict.fromkeys(loads) if is_far(kernel) else ():
+    for access in dict.fromkeys(loads):
         if kernel.spec.layouts[access.layout].lane == "one":
-            down = f"(next{last - 1} - a{last - 1}) * s{access.layout}_{last - 1}"
-            place = f"{kernel.bases[access.layout]} + {down} + next{last}"
-            prefetch = kernel.use("prefetch_run", "tracejit.kernels.tiles")
-            kernel.line(f"{prefetch}(x{access.pointer}, {place}, b{last} - a{last})")
+            row = f"(next{down} + band - a{down})"
+            first, stride = place_in_tile(kernel, access.layout, row, f"next{last}")
+            prefetch = kernel.use("prefetch_rows", "tracejit.kernels.tiles")
+            kernel.line(f"{prefetch}(x{access.pointer}, {first}, {stride}, stop - band, b{last} - a{last})")
 
 
 def transpose_tiles(kernel: Loops) -> None:

@@ -18,6 +18,8 @@ If the last loop needs no more of scratch memory than the first one leaves, it r
             ...
         if unit < hi:                                      # the other loops of row `unit`
             ...
+
+or, if it streams, as part of the second loop.
 """
 
 from __future__ import annotations
@@ -58,45 +60,69 @@ def overlaps(spec: Spec) -> bool:
 
 def emit_overlapping_rows(kernel: Loops) -> None:
     """Each row's last loop after the first one of the next row: what follows a loop that adds up waits for
-    its end, and a processor has something to do meanwhile. What is streamed is computed along with the second
-    loop: memory takes lines slowly, and there is more to do meanwhile.
+    its end, and a processor has something to do meanwhile.
     """
     *head, last = kernel.spec.sections
     second = [n for n, section in enumerate(kernel.spec.sections) if section.level == "full"][1]
     values = values_before(kernel.spec, last)
-    for value, dtype in values.values():
-        kernel.line(f"v{value} = {'False' if dtype == 'bool' else kernel.type(dtype) + '(0)'}")
+    for value, dtype in values.values():  # 1: something may be divided by it before the first row ends
+        kernel.line(f"v{value} = {'False' if dtype == 'bool' else kernel.type(dtype) + '(1)'}")
     places = [n for n in layouts_of([last]) if any(d < kernel.spec.lane for d in kernel.spec.moving(n))]
     for layout in places:
         kernel.line(f"before{layout} = {kernel.type('int64')}(0)")
+    along = second < len(head) and goes_along(last, head[second])
     with kernel.block("for unit in range(lo, hi + 1):"):
         with kernel.block("if unit < hi:"):
             begin_row(kernel)
             for section in head[:second]:
                 row_section(kernel, section)
-        there = kernel.bases | {layout: f"before{layout}" for layout in places}
-        before = [(there, step) for step in reading(last.steps, values)]
-        along = second < len(head) and goes_along(last, head[second])
-        if along:
-            with kernel.block("if lo < unit < hi:"):
-                reduce_rows(kernel, head[second], before)
-            with kernel.block("elif unit < hi:"):
-                reduce_rows(kernel, head[second])
+            there = kernel.bases | {layout: f"before{layout}" for layout in places}
+            before = [(there, step) for step in reading(last.steps, values)]
+            if along:
+                emit_both_loops(kernel, head[second], before, places)
+                finish_row(kernel, head[second + 1 :], values, places)
         with kernel.block("elif unit > lo:" if along else "if unit > lo:"):
             reduce_rows(kernel, Section(last.level, ()), before)
-        with kernel.block("if unit < hi:"):
-            for section in head[second + along :]:
-                row_section(kernel, section)
-            for number, (value, _) in values.items():
-                kernel.line(f"v{value} = v{number}")
-            for layout in places:
-                kernel.line(f"before{layout} = {kernel.bases[layout]}")
+        if not along:
+            with kernel.block("if unit < hi:"):
+                finish_row(kernel, head[second:], values, places)
+
+
+def finish_row(
+    kernel: Loops,
+    sections: Sequence[Section],
+    values: Mapping[int, tuple[int, str]],
+    places: Sequence[int],
+) -> None:
+    """The rest of a row but for its last loop, and what that will need of it."""
+    for section in sections:
+        row_section(kernel, section)
+    for number, (value, _) in values.items():
+        kernel.line(f"v{value} = v{number}")
+    for layout in places:
+        kernel.line(f"before{layout} = {kernel.bases[layout]}")
 
 
 def goes_along(last: Section, second: Section) -> bool:
-    """Whether the last loop of a row becomes one with the second loop of the next row."""
-    streams = any(step.kind == "stream" for step in last.steps)
-    return streams and {step.kind for step in second.steps} <= FINAL | {"keep", "fold", "prefetch"}
+    """Whether the last loop of a row, whose results are streamed, becomes one with the second loop of the
+    next row: memory takes lines slowly, and there is more to do meanwhile.
+    """
+    results = {step.kind for step in last.steps} & {"store", "stream"}
+    return results == {"stream"} and {step.kind for step in second.steps} <= FINAL | {
+        "keep",
+        "fold",
+        "prefetch",
+    }
+
+
+def emit_both_loops(kernel: Loops, section: Section, before: Sequence[Placed], places: Sequence[int]) -> None:
+    """A loop of this row and the last one of the row before. Sums must not depend on where a row stands in a
+    chunk, so the first row has the same loop: it computes something from its own memory, and streams nothing.
+    """
+    with kernel.block("if unit == lo:"):
+        for layout in places:
+            kernel.line(f"before{layout} = {kernel.bases[layout]}")
+    reduce_rows(kernel, section, before)
 
 
 def values_before(spec: Spec, last: Section) -> dict[int, tuple[int, str]]:

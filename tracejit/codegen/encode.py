@@ -17,7 +17,6 @@ import numpy as np
 from tracejit.codegen import prefetch
 from tracejit.codegen.spec import (
     BLOCK,
-    ROW_BLOCK,
     Access,
     Address,
     Integer,
@@ -161,8 +160,7 @@ class Encoder:
         length = math.prod(self.domain.reduced)
         areas = [(f"row{n}_at", length, dtype) for n, dtype in enumerate(rows)]
         areas += [(f"tile{n}_at", self.side**2, self.pointer_types[a.pointer]) for a, n in self.tiles.items()]
-        block = ROW_BLOCK if self.plan.orientation is Orientation.ROWS else BLOCK
-        areas += [(f"stage{n}_at", block, dtype) for n, dtype in enumerate(self.stages)]
+        areas += [(f"stage{n}_at", BLOCK, dtype) for n, dtype in enumerate(self.stages)]
         if self.sweep is not None:
             size = self.sweep.ring * (self.sweep.run or math.prod(self.domain.kept[1:]))
             areas.append(("ring_at", size, name_of(updating(self.program).term.dtype)))

@@ -30,8 +30,9 @@ SHARED = 8
 """Chunks that a task should have: it falls into so many shares, of which each thread has its own."""
 
 MANY, LONGER = 256, 16
-"""A kernel that goes over rows takes up to LONGER times as many at once where MANY chunks are left: the loops
-of one row run while those of the row before wait for memory, and the last row of a chunk has none after it.
+"""Up to LONGER times as many units as are worth it are taken at once where MANY chunks are left: in a kernel
+over rows the last row of a chunk has no next one whose loops run meanwhile, and what is streamed must arrive
+before a chunk ends.
 """
 
 COLUMN_TILE = 1024
@@ -127,9 +128,9 @@ def ceil_div(total: int, size: int) -> int:
 
 def at_once(units: int, wanted: int) -> int:
     """How many units to take at once: as many as are worth it, or down to a quarter of that where there would
-    hardly be chunks enough for all threads.
+    hardly be chunks enough for all threads, and more where there are plenty.
     """
-    return max(1, min(wanted, max(units // SHARED, wanted // 4)))
+    return max(1, min(wanted, max(units // SHARED, wanted // 4)), min(LONGER * wanted, units // MANY))
 
 
 def split_map(program: Program, side: int) -> Split:
@@ -147,7 +148,8 @@ def split_map(program: Program, side: int) -> Split:
         rows = max(1, budget // max(columns, 1))
     if len(kept) == 1:
         tile = max(1, columns if program.matmul is not None else budget)
-        return ceil_div(kept[0], tile), 1, {"tile": tile}
+        units = ceil_div(kept[0], tile)
+        return units, at_once(units, 1), {"tile": tile}
     rows, columns = max(1, min(rows, kept[-2])), max(1, columns)
     row_tiles, column_tiles = ceil_div(kept[-2], rows), ceil_div(kept[-1], columns)
     slots = {"rows": rows, "row_tiles": row_tiles, "columns": columns, "column_tiles": column_tiles}
@@ -167,8 +169,7 @@ def split_rows(program: Program, side: int) -> Split:
     domain = program.domain
     units = math.prod(domain.kept) * max(1, domain.pieces)
     length = ceil_div(math.prod(domain.reduced), max(1, domain.pieces))
-    wanted = max(1, elements_per_unit(program) // max(1, length))
-    return units, max(at_once(units, wanted), min(LONGER * wanted, units // MANY)), {}
+    return units, at_once(units, elements_per_unit(program) // max(1, length)), {}
 
 
 def column_tile(program: Program) -> int:

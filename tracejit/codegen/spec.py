@@ -29,12 +29,6 @@ from tracejit.ir.view import View
 BLOCK = 1024
 """Elements along the lane that a kernel takes at a time where it streams."""
 
-ROW_BLOCK = 2048
-"""The same of a ROWS kernel, which adds up the floats of a block before it adds them to a sum: 32 for each
-lane of the four vectors that a processor with AVX-512 adds to. The end of a block, where the lanes come
-together, takes as long as 250 elements; longer ones are less exact.
-"""
-
 
 class Address(NamedTuple):
     """A slot: address of operand number `operand`, plus `byte_offset`."""
