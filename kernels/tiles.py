@@ -103,10 +103,11 @@ def transpose_tile(x, first, stride, tile, width, rows, columns, further):
                 prefetch_run(x, further + k * stride, rows)
         for r in range(0, whole_rows, SIDE):
             transpose_block(x, first + r + c * stride, stride, tile, r * width + c, width)
-    for c in range(columns):
-        done = whole_rows if c < whole_columns else 0
-        for r in range(done, rows):
-            tile[r * width + c] = x[first + r + c * stride]
+    if whole_rows < rows or whole_columns < columns:
+        for c in range(columns):
+            done = whole_rows if c < whole_columns else 0
+            for r in range(done, rows):
+                tile[r * width + c] = x[first + r + c * stride]
 
 
 def _root(n):
