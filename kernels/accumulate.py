@@ -1,7 +1,7 @@
 """What generated kernels need around the scalar functions: accumulators, and indices.
 
-Written over lanes like the scalar functions (see `tracejit.kernels.lane`). `add_reassoc` and
-`multiply_reassoc` alone carry flags: LLVM may reorder these additions and so use vectors; nan and
+Written over lanes like the scalar functions (see `tracejit.kernels.lane`). `add_reassoc`, `multiply_reassoc`
+and `multiply_add_reassoc` alone carry flags: LLVM may reorder these additions and so use vectors; nan and
 infinities keep their meaning.
 
     total = add_reassoc(total, x)                       # inside a block
@@ -11,6 +11,8 @@ infinities keep their meaning.
     best = maximum(best, rank_float32(x))               # uint32: floats in order, nan above all
     largest = float_of_rank_float32(best)               # as `maximum` of floats gives it, and faster
 """
+
+from llvmlite import ir
 
 from tracejit.kernels.intrinsics import bitcast, bits, floating, select
 from tracejit.kernels.lane import WIDTH, Lane, compiled, dtype_of
@@ -28,6 +30,19 @@ def _reordered(instruction, meaning):
 
     function.__name__ = f"{instruction}_reordered"
     return compiled(function)
+
+
+def _multiply_add_reordered(x, y, total):
+    """``x * y + total``, whose additions LLVM may reorder; the product is rounded only where a processor
+    cannot do otherwise.
+    """
+    if not isinstance(x, Lane):
+        return x * y + total
+    kind, module = x.value.type, x.builder.module
+    name = f"llvm.fmuladd.f{WIDTH[x.dtype]}"
+    function = module.globals.get(name) or ir.Function(module, ir.FunctionType(kind, [kind] * 3), name)
+    factors = [x.value, x.lift(y).value, x.lift(total).value]
+    return x.like(x.builder.call(function, factors, fastmath=FLAGS))
 
 
 def _sum_error(total, x):
@@ -92,6 +107,7 @@ float_of_rank_float32 = compiled(_float_of_rank, "float32")
 float_of_rank_float64 = compiled(_float_of_rank, "float64")
 add_reassoc = _reordered("fadd", lambda x, y: x + y)
 multiply_reassoc = _reordered("fmul", lambda x, y: x * y)
+multiply_add_reassoc = compiled(_multiply_add_reordered)
 sum_error = compiled(_sum_error)
 compensated = compiled(_compensated)
 wrapped_index = compiled(_wrapped_index)

@@ -275,3 +275,45 @@ def test_extremes_of_special_values(op, dtype):
     np.testing.assert_array_equal(
         np.signbit(result[zeros]), (~has_plus if op is ops.max else has_minus)[zeros]
     )
+
+
+@pytest.mark.parametrize("dtype", [F4, F8], ids=str)
+@pytest.mark.parametrize("op", [ops.square, ops.multiply], ids=lambda op: op.name)
+@pytest.mark.parametrize("n", [1, 15, 64, 1000, 5000])
+def test_sums_of_products_add_them_in_one_instruction(n, op, dtype):
+    """No product is rounded by itself, so that differences of large ones are as exact as sums."""
+    rng = np.random.default_rng(n)
+    b = Builder()
+    x, y = (b.input(ArrayType((3, n), dtype)) for _ in range(2))
+    product = b.emit(op, x) if op is ops.square else b.emit(op, x, y)
+    node = only_kernel(b.graph([b.emit(ops.sum, product, axes=(1,))]))
+    source = emit(lower(node).spec)
+    assert "= multiply_add_reassoc(" in source
+    assert "= multiply(" not in source
+    assert "= square(" not in source
+    arrays = [rng.standard_normal(v.type.shape).astype(dtype) for v in node.inputs]
+    runner.check(node, arrays, rng=rng, exact=False, tolerance=1e-6)
+
+
+def test_a_product_that_is_needed_elsewhere_is_rounded():
+    b = Builder()
+    x = b.input(ArrayType((3, 100), F4))
+    product = b.emit(ops.square, x)
+    total = b.emit(ops.sum, product, axes=(1,))
+    node = only_kernel(b.graph([product, b.emit(ops.subtract, product, spread(b, total, (1,), (3, 100)))]))
+    assert "multiply_add_reassoc" not in emit(lower(node).spec)
+    array = random_array(np.random.default_rng(4), x.type)
+    runner.check(node, [array], rng=np.random.default_rng(4), exact=False)
+
+
+def test_what_overflows_or_is_no_number_in_a_sum_of_products():
+    b = Builder()
+    x, y = (b.input(ArrayType((5, 40), F4)) for _ in range(2))
+    node = only_kernel(b.graph([b.emit(ops.sum, b.emit(ops.multiply, x, y), axes=(1,))]))
+    first, second = np.ones((2, 5, 40), np.float32)
+    first[0, 3], second[0, 3] = 1e30, 1e30
+    first[1, 3], second[1, 3] = np.inf, 0
+    first[2, 3], second[2, 3] = np.inf, -1
+    first[3, 3] = np.nan
+    (result,), _ = runner.run(node, [first, second])
+    np.testing.assert_array_equal(result, [np.inf, np.nan, -np.inf, np.nan, 40])

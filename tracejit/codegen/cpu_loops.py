@@ -9,6 +9,7 @@ compensation (float64).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from tracejit.codegen.emit_sweep import store_in_ring
@@ -84,6 +85,7 @@ class Loops(Source):
         divided = [
             s for _, s in inside if s.function == "divide" and s.kind == "apply" and s.args[1] not in moving
         ]
+        products = self.summed_products([step for _, step in inside])
         for step in divided:
             number = self.type(step.dtype)
             self.line(f"r{step.result} = {self.function('divide', step.dtype)}({number}(1), v{step.args[1]})")
@@ -92,9 +94,30 @@ class Loops(Source):
             for bases, step in inside:
                 if step in divided:
                     self.divide(step)
-                else:
+                elif self.is_blocked(step) and step.args[0] in products:
+                    self.add_product(step, products[step.args[0]])
+                elif step.result not in products:
                     self.step_at(bases, step)
             self.in_lane = False
+
+    def summed_products(self, steps: Sequence[Step]) -> dict[int, Step]:
+        """The products, by the numbers of their values, that go into one sum each and nowhere else."""
+        readers = Counter(a for step in steps for a in step.args)
+        made = {step.result: step for step in steps if step.kind == "apply"}
+        summed = {step.args[0]: step.dtype for step in steps if self.is_blocked(step)}
+        return {
+            value: made[value]
+            for value, dtype in summed.items()
+            if value in made
+            and (made[value].function, made[value].dtype) in (("multiply", dtype), ("square", dtype))
+            and readers[value] == 1
+        }
+
+    def add_product(self, fold: Step, product: Step) -> None:
+        """Add a product to the sum of its block, in one instruction where there is one."""
+        x, y = product.args[0], product.args[-1]
+        block = f"b{fold.position}"
+        self.line(f"{block} = {self.accumulate('multiply_add_reassoc')}(v{x}, v{y}, {block})")
 
     def step_at(self, bases: dict[int, str], step: Step) -> None:
         """One step where layouts have the places `bases`."""
