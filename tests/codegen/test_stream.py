@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.codegen import bodies, runner
-from tests.codegen.cases import CASES, arguments, kernels
+from tests.codegen.cases import CASES, arguments, kernels, spread
 from tracejit import ops
 from tracejit.codegen import encode
 from tracejit.codegen.build import Entry, build_object
@@ -117,6 +117,22 @@ def test_rows_are_stored_along_with_the_next_one_computed(name, columns):
     (result,), _ = runner.run(node, values, rng=np.random.default_rng(columns))
     np.testing.assert_array_equal(result, result[:1].repeat(7, axis=0))
     runner.check(node, list(arguments(node)), rng=np.random.default_rng(columns), exact=False)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_the_first_row_of_a_chunk_divides_what_lies_in_scratch_memory(dtype):
+    """It has no row before it: whatever it divides there, by zero too, goes nowhere."""
+    rng = np.random.default_rng(2)
+    b = Builder()
+    shape = 6, 300
+    x = b.input(ArrayType(shape, np.dtype(dtype)))
+    top = spread(b, b.emit(ops.max, x, axes=(1,)), (1,), shape)
+    e = b.emit(ops.floor_divide, top, x)
+    total = spread(b, b.emit(ops.sum, e, axes=(1,)), (1,), shape)
+    (node,) = kernels(b.graph([b.emit(ops.floor_divide, total, b.emit(ops.subtract, e, top))]))
+    assert "if unit == lo:" in emit(lower(node).spec)
+    array = rng.integers(-3, 3, shape).astype(dtype)
+    runner.check(node, [array], rng=rng)
 
 
 def test_memory_that_is_read_too_is_stored_as_usual():

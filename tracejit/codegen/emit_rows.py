@@ -108,11 +108,8 @@ def goes_along(last: Section, second: Section) -> bool:
     next row: memory takes lines slowly, and there is more to do meanwhile.
     """
     results = {step.kind for step in last.steps} & {"store", "stream"}
-    return results == {"stream"} and {step.kind for step in second.steps} <= FINAL | {
-        "keep",
-        "fold",
-        "prefetch",
-    }
+    kinds = {step.kind for step in second.steps}
+    return results == {"stream"} and kinds <= FINAL | {"keep", "fold", "prefetch"}
 
 
 def emit_both_loops(kernel: Loops, section: Section, before: Sequence[Placed], places: Sequence[int]) -> None:

@@ -15,18 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracejit.codegen import prefetch
-from tracejit.codegen.spec import (
-    BLOCK,
-    Access,
-    Address,
-    Integer,
-    Layout,
-    Number,
-    Section,
-    Slot,
-    Spec,
-    Step,
-)
+from tracejit.codegen.spec import BLOCK, Access, Address, Integer, Layout, Number, Section, Slot, Spec, Step
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.types import name_of
 from tracejit.ir.view import View
