@@ -5,7 +5,7 @@ a kernel that moves more than the last cache holds are gone before anybody reads
 lines is a third of its traffic for nothing, and they push out what it still needs. Such a kernel computes a
 block of results into scratch memory, and
 
-    stream(x, first, stage, count)          # x[first + i] = stage[i]
+    stream(x, first, stage, begin, count)   # x[first + i] = stage[begin + i]
 
 moves it, whole lines at a time; a line that the block shares with its neighbours is stored as usual. What has
 been streamed may be seen late by other processors: a kernel calls `settle` before it returns.
@@ -72,35 +72,21 @@ def settle(typingctx):
 
 
 @subroutine
-def stream(target, first, stage, count):
+def stream(target, first, stage, begin, count):
     """Move a block of results; see the module."""
     items = items_in_line(target)
     head = min(count, items_to_line(target, first))
     whole = head + (count - head) // items * items
     for i in range(head):
-        target[first + i] = stage[i]
+        target[first + i] = stage[begin + i]
     for i in range(head, whole, items):
-        stream_line(target, first + i, stage, i)
+        stream_line(target, first + i, stage, begin + i)
     for i in range(whole, count):
-        target[first + i] = stage[i]
+        target[first + i] = stage[begin + i]
 
 
 @subroutine
 def stream_rows(target, first, stride, stage, width, rows, count):
     """Move several rows of results; see the module."""
-    items = items_in_line(target)
-    whole = count // items * items
     for r in range(rows):
-        place, row = first + r * stride, r * width
-        if whole == count and items_to_line(target, place) == 0:
-            for i in range(0, count, items):
-                stream_line(target, place + i, stage, row + i)
-        else:
-            head = min(count, items_to_line(target, place))
-            end = head + (count - head) // items * items
-            for i in range(head):
-                target[place + i] = stage[row + i]
-            for i in range(head, end, items):
-                stream_line(target, place + i, stage, row + i)
-            for i in range(end, count):
-                target[place + i] = stage[row + i]
+        stream(target, first + r * stride, stage, r * width, count)

@@ -161,7 +161,7 @@ class Loops(Source):
         assert step.access is not None
         stream, base = self.use("stream", "tracejit.kernels.stream"), bases[step.access.layout]
         first = f"{base} + start" if base else "start"
-        self.line(f"{stream}(x{step.access.pointer}, {first}, stage{step.position}, stop - start)")
+        self.line(f"{stream}(x{step.access.pointer}, {first}, stage{step.position}, 0, stop - start)")
 
     def prefetch(self, step: Step) -> None:
         """Ask for what lies some rows, or elements, further."""
