@@ -1,17 +1,14 @@
 """What a replay does after its checks: bind, launch, write back, wait where it must.
 
-A call happens wholly or not at all, whenever an interrupt (Ctrl-C) comes. All that will be written back is
-computed before the launch, so what follows it may be done twice; `started` tells whether it was made:
+All that will be written back is computed before the launch:
 
     r3 = n1 + 1
-    started = []
-    try:
-        launch(pack(...), (s0, t2, ), started)
-        v0.t = r3
-    except BaseException:
-        if started:
-            v0.t = r3
-        raise
+    launch(pack(...), (s0, t2, ))
+    v0.t = r3
+
+The launch is one call into native code, so arrays are written wholly or not at all, whenever an interrupt
+(Ctrl-C) comes. Rebindings are as atomic as Python's own statements. A launch that may fail is waited for
+before anything is written back.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from tracejit.frontend.bytecode import facts
 from tracejit.frontend.captured import Held
 from tracejit.frontend.kinds import IDENTITY
 from tracejit.frontend.recording import Number, Window
-from tracejit.frontend.replay import Source, disjoint, release
+from tracejit.frontend.replay import disjoint, release
 from tracejit.frontend.results import Results
 from tracejit.frontend.slots import Whole
 from tracejit.frontend.storage import interned
@@ -56,8 +53,7 @@ def emit(
     _check_distinct(names, arguments, surroundings, results)
     source.names.update(
         wait=engine.wait, release=release,
-        launch=check.launcher(schedule, graph), pack=schedule.pack.pack, succeeded=engine.succeeded,
-        FINISHED=engine.FINISHED,
+        launch=check.launcher(schedule, graph), pack=schedule.pack.pack,
     )  # fmt: skip
     actions += [f"if {name}.recording is not None: release({name})" for name in names]
     actions += [f"{name} = {expression}" for name, expression in arguments.copies]
@@ -66,64 +62,23 @@ def emit(
         actions.append(f"{name} = Storage({kind}, {source.constant(shelf)}.take())")
     actions += results.values
     values, variables, keep = _bindings(trace, arguments, results)
-    packed, held = f"pack({', '.join(values + variables)})", "".join(f"{k}, " for k in keep)
-    fallible: list[str] = []  # what the launch writes, if it may fail and is then not to be written back
-    if results.lines and can_fail(graph):
-        written = sorted({arguments.arrays[w.storage][0] for w in trace.written()})
-        fallible = [*results.names.values(), *written]
+    written = sorted({arguments.arrays[w.storage][0] for w in trace.written()})
+    is_awaited = bool(results.lines) and can_fail(graph)
+    if is_awaited:
         actions.append(f"wait({_variables(written)})")  # older failures are not this call's
-    after = _write_back(results.lines, fallible, names)
-    take, give_back = _draws(trace, source)
-    if not after and not take:
-        actions.append(f"launch({packed}, ({held}))")
-        return
-    actions += [f"counter{index} = None" for index in range(len(take))]
-    actions += ["started = []", "try:", *_indented(take)]
-    actions += [f"    launch({packed}, ({held}), started)", *_indented(after), "except BaseException:"]
-    actions += ["    if started:", *_indented(_indented(_again(after) or ["pass"]))]
-    actions += [*(["    else:"] if take else []), *_indented(_indented(give_back)), "    raise"]
-    if names:
-        actions.append(f"if shared: wait({_variables(names)}, exclusive=True)")
-    if fallible:
-        actions.append(f"if FINISHED not in started: wait({_variables(fallible)})")
-
-
-def _draws(trace: Trace, source: Source) -> tuple[list[str], list[str]]:
-    """Statements that take random numbers from their streams, and that give them back."""
-    take, give_back = [], []
     for index, (stream, total) in enumerate(trace.draws):
         held = source.constant(stream)
-        take.append(f"key{index} = {held}.key; counter{index} = {held}.advance({total})")
-        give_back.append(f"if counter{index} is not None: {held}.give_back(counter{index}, {total})")
-    return take, give_back
-
-
-def _write_back(lines: list[str], fallible: list[str], names: list[str]) -> list[str]:
-    """What follows a launch: write back, and wait for memory that Python can see."""
-    after = list(lines)
-    if fallible:
-        after = [f"if FINISHED in started or succeeded({_variables(fallible)}):", *_indented(lines)]
+        actions.append(f"key{index} = {held}.key; counter{index} = {held}.advance({total})")
+    actions.append(f"launch(pack({', '.join(values + variables)}), ({''.join(f'{k}, ' for k in keep)}))")
+    if is_awaited:
+        actions.append(f"wait({_variables([*results.names.values(), *written])})")
+    actions += results.lines
     if names:
-        after.append(f"if shared: succeeded({_variables(names)}, exclusive=True)")
-    return after
+        actions.append(f"if shared: wait({_variables(names)}, exclusive=True)")
 
 
 def _variables(names: Iterable[str]) -> str:
     return ", ".join(f"{name}.variable" for name in names)
-
-
-def _again(lines: list[str]) -> list[str]:
-    """Statements of `_write_back` for the second time: what was to be deleted may be gone."""
-    again = []
-    for line in lines:
-        indent = line[: len(line) - len(line.lstrip())]
-        gone = [f"{indent}try: {line.lstrip()}", f"{indent}except MISFITS: pass"]
-        again += gone if line.lstrip().startswith("del ") else [line]
-    return again
-
-
-def _indented(lines: Iterable[str]) -> list[str]:
-    return [f"    {line}" for line in lines]
 
 
 def _check_distinct(

@@ -36,10 +36,6 @@ called with anything but a string.
 """
 _LISTS = _DYNAMIC - {"__slots__", "__setattr__", "__delattr__"}
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
-HASH = "hash()"
-_HASHERS = frozenset({"hash", "id", "set", "frozenset"})
-_WRITERS = frozenset({"str", "repr", "ascii", "format"})
-_FORMATS = frozenset({"FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"})
 _LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 
 
@@ -218,16 +214,6 @@ def loads(code: types.CodeType, name: str) -> bool:
     )
 
 
-@functools.lru_cache(maxsize=4096)
-def type_names(code: types.CodeType) -> frozenset[int]:
-    """Lines where `code` looks up an attribute of ``type(...)``: its name, say."""
-    return frozenset(
-        each.positions.lineno or 0
-        for each, is_named, is_own in _types(code)
-        if is_named and not is_own and each.positions is not None
-    )
-
-
 def _compares(code: types.CodeType) -> bool:
     """Whether `code` compares two values of which none is a constant."""
     before = ""
@@ -240,57 +226,13 @@ def _compares(code: types.CodeType) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _reads(code: types.CodeType) -> dict[int, tuple[frozenset[str], frozenset[str]]]:
-    """By line: variables (not local ones) and attributes that `code` itself reads or writes."""
-    found: dict[int, tuple[set[str], set[str]]] = {}
-    for instruction in instructions(code):
-        line = instruction.positions.lineno if instruction.positions is not None else None
-        variables, attributes = found.setdefault(line or 0, (set(), set()))
-        if instruction.opname in _MENTIONS:
-            variables.add(instruction.argval)
-        elif instruction.opname in _ATTRIBUTES or instruction.opname in _STORES | {"IMPORT_FROM"}:
-            attributes.add(instruction.argval)
-    return {line: (frozenset(a), frozenset(b)) for line, (a, b) in found.items()}
-
-
-def read_at(code: types.CodeType, lines: set[int]) -> tuple[frozenset[str], frozenset[str]]:
-    """Variables and attributes that `code` itself mentions on these lines; without lines, on all of them."""
-    reads = [read for line, read in _reads(code).items() if line in lines or not lines or line == 0]
-    return frozenset().union(*(v for v, _ in reads)), frozenset().union(*(a for _, a in reads))
-
-
-@functools.lru_cache(maxsize=4096)
-def shown(code: types.CodeType) -> dict[int, frozenset[str]]:
-    """By line: names of what `code` itself writes as text (``f"{a.o}"``, ``str(o)``, ``"%s" % o``), and
-    `HASH` where it asks for a hash or an id, or makes a set: its order is that of hashes.
+def own(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """Variables (not local ones) and attributes that `code` itself reads or writes, without the functions
+    defined in it.
     """
-    found = [i for i in instructions(code) if i.opname not in ("PUSH_NULL", "CACHE", "PRECALL", "NOP")]
-    shows: dict[int, set[str]] = {}
-    for index, each in enumerate(found):
-        names: set[str] = set()
-        if each.opname in _FORMATS:
-            names = _formatted(found, index - 1)
-        elif each.opname in _LOADS and each.argval in _WRITERS:
-            rest = itertools.islice(found, index + 1, None)
-            names = {i.argval for i in itertools.takewhile(lambda i: i.opname in _LOADS | _LOCAL_LOADS, rest)}
-        elif each.opname in _GLOBAL_LOADS and each.argval in _HASHERS:
-            is_empty = found[index + 1].opname == "CALL" and not found[index + 1].argval  # ``set()``
-            names = set() if is_empty else {HASH}
-        elif each.opname in ("SET_ADD", "SET_UPDATE") or (each.opname == "BUILD_SET" and each.argval):
-            names = {HASH}
-        if names:
-            line = each.positions.lineno if each.positions is not None else None
-            shows.setdefault(line or 0, set()).update(names)
-    return {line: frozenset(names) for line, names in shows.items()}
-
-
-def _formatted(found: list[dis.Instruction], last: int) -> set[str]:
-    """The name of what is formatted, or of the container of which it is an item; `last` comes before."""
-    if found[last].opname in _CONSTANTS:  # it says how
-        last -= 1
-    if found[last].opname == "BINARY_SUBSCR":
-        last -= 2
-    return {found[last].argval} if found[last].opname in _LOADS | _LOCAL_LOADS else set()
+    variables = frozenset(i.argval for i in instructions(code) if i.opname in _MENTIONS)
+    attributes = {i.argval for i in instructions(code) if i.opname in _ATTRIBUTES | _STORES | {"IMPORT_FROM"}}
+    return variables, frozenset(attributes)
 
 
 def strings_in(constants: tuple[object, ...]) -> list[str]:

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
+from tracejit.frontend.recording import thread
+
 LIMIT = 1 << 16
 """Bytes up to which an array used as data is guarded by content."""
 
@@ -29,8 +31,8 @@ class Held:
     it used it as data.
     """
 
-    def __init__(self, origin: np.ndarray):
-        self.origin = origin
+    def __init__(self, origin: np.ndarray, path: str):
+        self.origin, self.path = origin, path
         self.content = origin.copy() if origin.nbytes <= LIMIT else None
         self.is_watched = self.is_data = False
         self._view: weakref.ref[Watched] | None = None  # which refers to this: slots keep it alive
@@ -44,6 +46,17 @@ class Held:
             view._held = self
             self._view = weakref.ref(view)
         return view
+
+    def use_as_data(self) -> None:
+        """The body uses it in another way than as an operand: its content has to be checked by replays."""
+        self.is_data = True
+        if self.content is None and thread.trace is not None:
+            thread.trace.give_up(*self.too_large(self.path))
+
+    def too_large(self, path: str) -> tuple[str, str]:
+        """Why it cannot be checked, and what to do."""
+        what = f"{path}, a NumPy array of {self.origin.nbytes:,} bytes, is data (up to {LIMIT:,} are checked)"
+        return what, "make it an NDArray once, with tj.asarray"
 
     def changed(self) -> bool:
         """Whether the body changed the content."""
@@ -79,11 +92,11 @@ class Watched(np.ndarray):
 
     def __getattribute__(self, name: str) -> Any:
         if name not in _QUIET:
-            np.ndarray.__getattribute__(self, "_held").is_data = True
+            np.ndarray.__getattribute__(self, "_held").use_as_data()
         return np.ndarray.__getattribute__(self, name)
 
     def _data(self) -> np.ndarray:
-        self._held.is_data = True
+        self._held.use_as_data()
         return self.view(np.ndarray)
 
     def __getitem__(self, index: Any) -> Any:
@@ -92,7 +105,7 @@ class Watched(np.ndarray):
             view = found.view(Watched)
             view._held = self._held
             return view
-        self._held.is_data = True
+        self._held.use_as_data()
         return found
 
     def __plain(self) -> np.ndarray:

@@ -28,33 +28,23 @@ from tracejit.ops import astype, less, where
 from tracejit.ops import copy as copy_op
 from tracejit.ops import full as full_op
 
-OPERANDS: set[type] = {NumberProxy, bool, int, float}
-"""Types of operands without code of the user's, not counting subclasses. `NDArray` is added where it is
-defined."""
-
 _INTEGER = (int, NumberProxy)
 """Types of operands that may be integers too large for a dtype."""
 
 
 def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
     """Record `op` on promoted and broadcast operands, and wrap its results; or compute it at once."""
-    trace = thread.trace
-    if trace is not None:
-        for x in operands:
-            if type(x) not in OPERANDS and not isinstance(x, ArrayCore):
-                return _apply(op, [as_operand(op.name, x) for x in operands], attrs)
-        return trace.alone(_apply, op, operands, attrs)
-    if not attrs and len(operands) <= 2:
+    if thread.trace is None and not attrs and len(operands) <= 2:
         computed = at_once.binary(op, *operands) if len(operands) == 2 else at_once.unary(op, *operands)
         if computed is not None:
             return computed
-    return _apply(op, [as_operand(op.name, x) for x in operands], attrs)
-
-
-def _apply(op: Op, given: Sequence[Operand], attrs: dict[str, Any]) -> Any:
+    given: list[Any] = []
     arrays: list[ArrayCore] = []
     kinds: list[Any] = []
-    for x in given:
+    for x in operands:
+        if not isinstance(x, ArrayCore):
+            x = as_operand(op.name, x)
+        given.append(x)
         if isinstance(x, ArrayCore):
             arrays.append(x)
             kinds.append(x._storage.type.dtype)
@@ -90,13 +80,10 @@ def _compare_mixed(op: Op, x1: Any, x2: Any) -> Any:
 
 def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
     """Record `op` on arrays as they are: no promotion, no broadcasting."""
-    if thread.trace is not None:
-        return thread.trace.alone(_emit, op, operands, attrs)
-    computed = at_once.evaluate(op, operands, attrs)
-    return _emit(op, operands, attrs) if computed is None else computed
-
-
-def _emit(op: Op, operands: Sequence[ArrayCore | Value], attrs: dict[str, Any]) -> Any:
+    if thread.trace is None:
+        computed = at_once.evaluate(op, operands, attrs)
+        if computed is not None:
+            return computed
     with lock:
         recording = eager.current()
         values = read_all(
@@ -157,14 +144,7 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
     """
     if at_once.write(target, value):
         return
-    value, trace = as_operand(name, value), thread.trace
-    if trace is not None:
-        trace.alone(_write, target, value, name, casts)
-    else:
-        _write(target, value, name, casts)
-
-
-def _write(target: ArrayCore, value: Operand, name: str, casts: bool) -> None:
+    value = as_operand(name, value)
     dtype = target.dtype
     if type(value) in _INTEGER and not promotion.fits(value, dtype):
         raise promotion.too_wide(name, value, dtype)
@@ -211,16 +191,7 @@ def _write(target: ArrayCore, value: Operand, name: str, casts: bool) -> None:
 
 def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
     """Store ``function(target, other)`` into the elements of `target`; no other thread comes in between."""
-    if type(other) not in OPERANDS:
-        other = as_operand(name, other)
-    trace = thread.trace
-    if trace is not None:
-        trace.alone(_in_place, name, function, target, other)
-    else:
-        _in_place(name, function, target, other)
-
-
-def _in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
+    other = as_operand(name, other)
     with lock:
         thread.updates += 1
         try:

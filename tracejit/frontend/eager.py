@@ -81,7 +81,6 @@ class EagerRecording(KeptRecording):
 
     def __init__(self, held: Mapping[int, engine.Variable] = NOTHING_HELD) -> None:
         self.held = held
-        self.parents: dict[Storage, Storage] = {}  # window storage -> the storage it is a part of
         self.due = False
         self.unfinished: list[engine.Variable] = []
         super().__init__()
@@ -109,17 +108,6 @@ class EagerRecording(KeptRecording):
         if self.due and self.marks_storages and not in_operation():
             self.flush()
             self.due = False
-
-    def share(self, one: Storage, other: Storage) -> bool:
-        """Whether two storages lie on the same memory: parts of one, or both visible to Python there."""
-        if one is other:
-            return False
-        if self.parents.get(one, one) is self.parents.get(other, other):
-            return True
-        if not (one.shared and other.shared):
-            return False
-        ends = one.address + one.type.nbytes, other.address + other.type.nbytes
-        return ends[0] > other.address and ends[1] > one.address
 
     def release(self, storage: Storage) -> None:
         """Launch, so that others can use `storage`. A gradient goes on to follow it, unless they write it."""

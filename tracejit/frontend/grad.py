@@ -73,7 +73,7 @@ def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
     """
     leaves, structure = trees.flatten(args)
     with taping(), _recorded() as tape:
-        wrt = tape.recording.alone(_starts, tape.recording, leaves)
+        wrt = _starts(tape.recording, leaves)
         result = function(*args)
         value, aux = result if has_aux else (result, None)
         outputs, out_structure = trees.flatten(value)
@@ -96,7 +96,7 @@ def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
             for seed, end in zip(seeds, ends, strict=True):
                 if seed.type != end.type:
                     raise ShapeError(f"vjp: a cotangent of {seed.type} for a value of {end.type}")
-            results = here.alone(_backward, here, nodes, ends, seeds, wrt, leaves)
+            results = _backward(here, nodes, ends, seeds, wrt, leaves)
         here.end_operation()
         return trees.unflatten(structure, results)
 
@@ -123,7 +123,7 @@ def value_and_grad(
         wanted = _arguments(function, positions, args)
         leaves, structure = trees.flatten(wanted)
         with taping(), _recorded() as tape:
-            wrt = tape.recording.alone(_starts, tape.recording, leaves)
+            wrt = _starts(tape.recording, leaves)
             if not any(wrt):
                 raise locate(
                     DTypeError("grad: no floating array among the arguments to differentiate"),
@@ -132,7 +132,7 @@ def value_and_grad(
             result = function(*args, **kwargs)
             loss, aux = result if has_aux else (result, None)
             with lock:
-                grads = tape.recording.alone(_gradients, tape, loss, wrt, leaves)
+                grads = _gradients(tape, loss, wrt, leaves)
             tape.recording.end_operation()
         tree = trees.unflatten(structure, grads)
         tree = tree[0] if single else tree

@@ -14,16 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.frontend.bytecode import HASH, facts, loads, mention
-from tracejit.frontend.caches import plain_kept
-from tracejit.frontend.captured import LIMIT, read_part
+from tracejit.frontend.bytecode import facts, loads, mention
+from tracejit.frontend.captured import read_part
 from tracejit.frontend.content import GONE, Attributes, content_of, is_plain, looks_up_plainly, same_items
-from tracejit.frontend.kinds import FUNCTIONS, IDENTITY, PLAIN, has_address, has_hash, is_tree
+from tracejit.frontend.kinds import IDENTITY, PLAIN
 from tracejit.frontend.ndarray import NDArray
-from tracejit.frontend.purity import REMEDY, impure, opens, runs_library_code
+from tracejit.frontend.purity import REMEDY, impure, opens
 from tracejit.frontend.replay import Source
 from tracejit.frontend.seen import QUIET, Seen, SeenClass, SeenFunction, SeenModule
-from tracejit.frontend.slots import Attribute, Cell, ClassItem, Global, Slot, Whole
+from tracejit.frontend.slots import Attribute, Cell, Global, Slot, Whole
 from tracejit.frontend.surroundings import Surroundings
 
 INNER = frozenset(
@@ -51,9 +50,7 @@ class Guards:
         self.surroundings, self.source, self.described = surroundings, source, described
         self.bound: set[str] = set()  # variables that are bound by now
         self.attributes: set[str] = set()  # names of attributes that were read
-        self.shown: set[str] = set()  # see `Surroundings.names_shown`
         self.arrays: list[Slot] = []
-        self._variables: dict[types.CodeType, set[str]] = {}
 
     def _found(self, slot: Slot) -> bool:
         """Whether what holds the slot is bound."""
@@ -68,11 +65,7 @@ class Guards:
     def emit(self) -> None:
         """Check everything but arrays, which are collected in `arrays`."""
         surroundings = self.surroundings
-        self.attributes, self.shown = surroundings.attributes_read(), surroundings.names_shown()
-        for variable, path, value in surroundings.arguments.objects:
-            if self.shows(value, path):
-                self.source.require(f"{variable} is {self.source.constant(value)}")
-                self.described[path] = object.__repr__(value)
+        self.attributes = surroundings.attributes_read()
         left = [slot for slot in surroundings.slots.values() if self._was_read(slot)]
         found = [slot for slot in left if self._found(slot)]
         while found:  # the same object may be held by code that was not executed, too, and found there first
@@ -85,7 +78,7 @@ class Guards:
             found = [slot for slot in left if self._found(slot)]
         handed = {name for code in surroundings.executed for name in facts(code).handed}
         for holder, names, code in surroundings.shadows:
-            missing = names & self._read(code)
+            missing = names & surroundings.variables_read(code)
             for name in missing & handed & vars(builtins).keys():
                 self._refuse_impure(vars(builtins)[name], name)
             if missing:
@@ -94,9 +87,10 @@ class Guards:
             name = min(inner)
             what = f"the body looks into functions ({name}), which a replay cannot follow"
             raise Refused(what, "use what is found there by its own name", mention(surroundings.codes, name))
+        if any("__class__" in facts(code).stored for code in surroundings.executed):
+            what = "the body gives an object another class"
+            raise Refused(what, "make another object", mention(surroundings.codes, "__class__"))
         self._check_quiet()
-        for cached in surroundings.caches:
-            self._check_cache(cached)
         uses = {use for code in surroundings.executed for use in facts(code).uses}
         for seen in surroundings.seen:
             known = not seen.variable.startswith("h") or seen.variable in self.bound
@@ -110,14 +104,6 @@ class Guards:
                 self.source.require(f"{self._namespace(seen)}.keys().isdisjoint({absent})")
             if isinstance(seen, SeenClass) and known and len(order := seen.value.__mro__) > 2:
                 self.source.require(f"{seen.variable}.__mro__ == {self.source.constant(order)}")
-
-    def _check_cache(self, cached: Any) -> None:
-        """What `functools.lru_cache` keeps for a function is still there."""
-        source, kept = self.source, plain_kept(cached)
-        source.require(f"{source.constant(cached)}.cache_info().currsize >= {cached.cache_info().currsize}")
-        if kept:
-            source.names["plain_kept"] = plain_kept
-            source.require(f"{source.constant(kept)} <= plain_kept({source.constant(cached)})")
 
     def _namespace(self, seen: Seen) -> str:
         """The expression for what an object holds by name."""
@@ -150,30 +136,7 @@ class Guards:
         return surroundings.stored | surroundings.strings | {asked for base, asked in uses if base == name}
 
     def _was_read(self, slot: Slot) -> bool:
-        """Whether what ran can have read the slot: a variable, by its code; an attribute, by its name."""
-        surroundings = self.surroundings
-        if id(slot.holder) in surroundings.logs:
-            return False
-        if slot.codes:
-            if not isinstance(slot, Global | Cell):
-                return not slot.codes.isdisjoint(surroundings.executed)
-            return any(slot.key in self._read(code) for code in slot.codes)
-        if not isinstance(slot, Attribute | ClassItem) or surroundings.dynamic or is_tree(slot.holder):
-            return True
-        if runs_library_code(type(slot.holder)) and not isinstance(
-            slot.holder, (type, types.ModuleType, *FUNCTIONS)
-        ):
-            return True
-        if slot.key.startswith("__") and isinstance(slot.value, types.FunctionType):
-            return slot.value.__code__ in surroundings.executed  # called by an operator, not by its name
-        return slot.key in self.attributes
-
-    def _read(self, code: types.CodeType) -> set[str]:
-        """`Surroundings.variables_read`: the body has run, so nothing comes to it."""
-        found = self._variables.get(code)
-        if found is None:
-            found = self._variables[code] = self.surroundings.variables_read(code)
-        return found
+        return self.surroundings.was_read(slot, self.attributes)
 
     def flags(self) -> list[str]:
         """Checks of the globals that are flags, for calls that run piecewise as long as these stay."""
@@ -247,16 +210,8 @@ class Guards:
             source.require(f"{expression} is {source.constant(value)}")
         elif isinstance(value, np.ndarray):
             self._check_numpy(slot, value, expression)
-        elif self.shows(value, slot.path):
-            source.require(f"{expression} is {source.constant(value)}")
-            self.described[slot.path] = object.__repr__(value)
         else:
             source.require(f"type({expression}) is {source.constant(type(value))}")
-
-    def shows(self, value: Any, path: str) -> bool:
-        """Whether the body can have seen which object `value` is, by its hash or its address."""
-        name = path.rpartition(".")[2].partition("[")[0]
-        return (HASH in self.shown and has_hash(value)) or (name in self.shown and has_address(value))
 
     def _check_whole(self, slot: Whole) -> None:
         source, held, inside = self.source, slot.holder, slot.expression
@@ -284,11 +239,7 @@ class Guards:
         self.described[slot.path] = text
         if not held.is_data:
             return
-        if held.content is None:
-            what = (
-                f"{slot.path}, a NumPy array of {array.nbytes:,} bytes, is data (up to {LIMIT:,} are checked)"
-            )
-            raise Refused(what, "make it an NDArray once, with tj.asarray", self._line_of(slot))
+        assert held.content is not None, "the recording was given up when the array was used as data"
         if held.changed():
             what = f"the body changes the NumPy array {slot.path}"
             raise Refused(what, "make it an NDArray, with tj.asarray", self._line_of(slot))

@@ -35,9 +35,6 @@ from tracejit.frontend.storage import Storage
 from tracejit.frontend.tracer import PIECEWISE, Entry
 from tracejit.ir.graph import Graph
 
-GROWTH = 3
-"""How often a function is recorded again because it changed the keys or length of a container."""
-
 
 class CacheInfo(NamedTuple):
     """Counts of one traced function."""
@@ -64,7 +61,6 @@ class Jitted(Transparent):
         self._lock = threading.RLock()
         self._traces = 0
         self._dropped = 0
-        self._grown = 0  # calls that changed a container in a way that they may not do again
         self._replayed_before = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -89,18 +85,16 @@ class Jitted(Transparent):
         return run_piecewise(self.__wrapped__, args, kwargs)
 
     def _run_piecewise(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the body; now and then, record it again: a flag that only some code reads may have changed."""
+        """Run the body, or record it again, after twice as many calls every time: state that is made when it
+        is first needed is there by now, and a flag that only some code reads may have changed.
+        """
         entry.pieces += 1
-        if entry.pieces < entry.patience:
+        if entry.pieces < entry.interval:
             return run_piecewise(self.__wrapped__, args, kwargs)
         entry.pieces = 0
         with self._lock:
-            known = set(map(id, self._entries))
-            result = self._record_now(args, kwargs)
-            for each in self._entries:
-                if id(each) not in known and each.patience > 1:
-                    each.patience = max(each.patience, 2 * entry.patience)
             self._entries = [e for e in self._entries if e is not entry]
+            result = self._record_now(args, kwargs, interval=2 * entry.interval)
         return run_piecewise(self.__wrapped__, args, kwargs) if result is PIECEWISE else result
 
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], known: list[Entry]) -> Any:
@@ -119,16 +113,14 @@ class Jitted(Transparent):
                     return result
         return run_piecewise(self.__wrapped__, args, kwargs)
 
-    def _record_now(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _record_now(self, args: tuple[Any, ...], kwargs: dict[str, Any], interval: int = 1) -> Any:
         recorded = tracer.record(self.__wrapped__, args, kwargs, set(self._whole), strict=self._strict)
         self._traces += 1
         for storage in recorded.aliased:
             self._whole.add(storage)
         entry = recorded.entry
         if entry is not None:
-            if recorded.grown and self._grown < GROWTH:  # state that is made when it is first needed, say
-                self._grown += 1
-                entry.patience = 1
+            entry.interval = interval
             self._add(entry)
         return recorded.result
 

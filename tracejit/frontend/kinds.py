@@ -63,18 +63,6 @@ BASES: tuple[type, ...] = (
 )
 
 
-def has_hash(value: Any) -> bool:
-    """Whether the hash of `value` tells which object it is."""
-    kind: Any = type(value)
-    return kind.__hash__ is object.__hash__
-
-
-def has_address(value: Any) -> bool:
-    """Whether `value`, written as text, shows its address."""
-    kind: Any = type(value)
-    return kind.__repr__ is object.__repr__
-
-
 def is_record(cls: type) -> bool:
     """Whether instances of `cls` only hold attributes, though it is a class of Python's library."""
     return cls is types.SimpleNamespace or (cls.__module__, cls.__name__) == ("argparse", "Namespace")
@@ -89,10 +77,10 @@ class Transparent:
     """A callable of this package that runs the function `__wrapped__`, whose surroundings count."""
 
 
-FUNCTIONS = (types.FunctionType, functools.partial, functools._lru_cache_wrapper, Transparent)
+FUNCTIONS = (types.FunctionType, functools.partial, Transparent)
 """Functions to which somebody may have given attributes."""
 
-IDENTITY = (types.FunctionType, functools._lru_cache_wrapper, Transparent, types.ModuleType, type, *FIXED)
+IDENTITY = (types.FunctionType, Transparent, types.ModuleType, type, *FIXED)
 """Values of which a replay checks that they are the very same objects."""
 
 

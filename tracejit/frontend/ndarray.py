@@ -17,16 +17,14 @@ from tracejit import ops
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend import at_once, dispatch, indexing, interop, promotion
 from tracejit.frontend.array import ArrayCore
-from tracejit.frontend.dispatch import OPERANDS
 from tracejit.frontend.functions import elementwise, linear, manipulation, movement, reductions
 from tracejit.frontend.location import user_location
 from tracejit.frontend.recording import thread
-from tracejit.frontend.unwatched import KNOWN
 from tracejit.ir.op import Op
 
 
 def _takes(x: Any) -> bool:
-    return type(x) in OPERANDS or isinstance(x, (ArrayCore, np.ndarray, np.generic, bool, int, float))
+    return isinstance(x, (ArrayCore, np.ndarray, np.generic, bool, int, float))
 
 
 def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
@@ -217,7 +215,3 @@ class NDArray(ArrayCore):
     def fill(self, value: Any) -> None:
         """Set every element to `value`."""
         dispatch.write(self, value, "fill", casts=True)
-
-
-OPERANDS.add(NDArray)
-KNOWN.add(NDArray)

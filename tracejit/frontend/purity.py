@@ -19,7 +19,7 @@ def _names(*lines: str) -> frozenset[str]:
 
 
 PURE_BUILTINS = _names(
-    "abs all any ascii bin callable chr delattr dir divmod format getattr hasattr hash hex isinstance",
+    "abs all any ascii bin callable chr delattr dir divmod format getattr hasattr hex isinstance",
     "issubclass iter len locals max min oct ord pow repr round setattr sorted sum vars __build_class__",
 )
 PURE_MODULES = _names(

@@ -114,7 +114,7 @@ def _bits(shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Any:
     """Random bits of `dtype` (uint32 or uint64), one position for each element."""
     with lock:
         recording = eager.current()
-        bits = recording.alone(_draw, recording, math.prod(shape), dtype, device)
+        bits = _draw(recording, math.prod(shape), dtype, device)
     recording.end_operation()
     return bits.reshape(shape)
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -102,6 +102,7 @@ class Recording(Builder):
     def __init__(self) -> None:
         super().__init__()
         self.tapes: list[Any] = []  # gradients being taken; told before nodes are forgotten
+        self.parents: dict[Storage, Storage] = {}  # window storage -> the storage it is a part of
         self.reset()
 
     def reset(self) -> None:
@@ -116,10 +117,6 @@ class Recording(Builder):
         self.scalars: dict[tuple[Any, ...], Value] = {}
         self.structure: list[Hashable] = []  # inputs and nodes, with values by their numbers: see `key`
         self.bytes = 0
-
-    def alone(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call something that calls no code of the user's; a trace does not watch it."""
-        return function(*args, **kwargs)
 
     # -- values ----------------------------------------------------------------------------------------------
 
@@ -288,6 +285,17 @@ class Recording(Builder):
         else:
             window.value = value
 
+    def share(self, one: Storage, other: Storage) -> bool:
+        """Whether two storages lie on the same memory: parts of one, or both visible to Python there."""
+        if one is other:
+            return False
+        if self.parents.get(one, one) is self.parents.get(other, other):
+            return True
+        if not (one.shared and other.shared):
+            return False
+        ends = one.address + one.type.nbytes, other.address + other.type.nbytes
+        return ends[0] > other.address and ends[1] > one.address
+
     def end_operation(self) -> None:
         """An operator has been recorded, and its results are held. Called after `lock` was given back."""
 
@@ -352,6 +360,7 @@ class Thread(threading.local):
     def __init__(self) -> None:
         self.eager: Any = None  # the thread's `eager.EagerRecording`, made on first use
         self.trace: Any = None  # the `trace.Trace` being recorded
+        self.watcher: Any = None  # the `watch.Watcher` that is told what the body calls
         self.tapes = 0
         self.updates = 0  # how many in-place operators are being recorded: they read when they are launched
         self.plain = 0  # how many things make jitted functions run their bodies: gradients, a Python task

@@ -20,7 +20,7 @@ from tracejit.frontend.kinds import IDENTITY, PLAIN, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.purity import impure, opens, runs_library_code
 from tracejit.frontend.replay import Source
-from tracejit.frontend.slots import Attribute, ClassItem, OfClass, Slot
+from tracejit.frontend.slots import Attribute, ClassItem, Slot
 
 if TYPE_CHECKING:
     from tracejit.frontend.visiting import Visitor
@@ -182,10 +182,8 @@ class SeenObject(Seen):
         for name in sorted(names):
             found = held.get(name)
             if name == "__class__":
-                if name in visitor.stored:
-                    expression = f"{self.variable}.__class__"
-                    visitor.visit(OfClass(self.value, name, expression, f"{self.path}.__class__", cls))
-            elif found is GONE and held.is_slot(name):
+                continue
+            if found is GONE and held.is_slot(name):
                 expression = self.expression(name, visitor.source)
                 empty = Attribute(self.value, name, expression, f"{self.path}.{name}", GONE)
                 visitor.slots.setdefault(expression, empty)
@@ -204,7 +202,7 @@ class SeenObject(Seen):
             return
         what = f"{self.path} is a {type(self.value).__qualname__}, whose state a replay cannot check"
         visitor.slots[slot.expression] = slot
-        visitor.refuse(slot, what, "use it outside and pass the result as an argument", inside=True)
+        visitor.refuse(slot, what, "use it outside and pass the result as an argument")
 
 
 class SeenClass(Seen):

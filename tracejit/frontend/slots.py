@@ -86,18 +86,6 @@ class Attribute(Slot):
             setattr(self.holder, self.key, value)
 
 
-class OfClass(Slot):
-    """The class of an object."""
-
-    assignable = True
-
-    def read(self) -> Any:
-        return type(self.holder)
-
-    def put(self, value: Any) -> None:
-        object.__setattr__(self.holder, "__class__", value)
-
-
 class ClassItem(Slot):
     """What a class itself holds under a name, where that is a descriptor: attributes show something else."""
 

@@ -8,17 +8,18 @@ thread changed meanwhile is left alone.
 from __future__ import annotations
 
 import types
-from typing import Any
+from collections.abc import Set
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tracejit.frontend.arguments import Arguments
-from tracejit.frontend.bytecode import HASH, codes, facts, read_at, shown
+from tracejit.frontend.bytecode import codes, facts, mention, own
 from tracejit.frontend.captured import Held
 from tracejit.frontend.content import GONE
-from tracejit.frontend.kinds import PLAIN, has_address, has_hash
-from tracejit.frontend.seen import SeenClass
-from tracejit.frontend.slots import Attribute, Cell, Item, Slot, Whole
+from tracejit.frontend.kinds import FUNCTIONS, PLAIN, is_tree
+from tracejit.frontend.purity import runs_library_code
+from tracejit.frontend.slots import Attribute, Cell, ClassItem, Global, Item, Slot, Whole
 from tracejit.frontend.storage import Storage
 from tracejit.frontend.trace import Restart
 from tracejit.frontend.visiting import Visitor
@@ -28,7 +29,7 @@ from tracejit.ir.types import DTYPES
 class Surroundings(Visitor):
     """What a function can reach, and what it did to that.
 
-    executed: code that ran, and its lines (empty: all of them).
+    executed: code that ran.
     held:     by identity: NumPy arrays of which the body gets watched views.
     met:      storages of arguments that are also found by name, and of which the body gets windows.
     logs:     ids of containers that only callbacks write.
@@ -40,7 +41,7 @@ class Surroundings(Visitor):
         super().__init__(function, arguments.source, arguments.trace.numbers, arguments.rebuilt)
         self.arguments = arguments
         self.met: set[Storage] = set()
-        self.executed: dict[types.CodeType, set[int]] = {}
+        self.executed: set[types.CodeType] = set()
         self.held: dict[int, Held] = {}
         self.logs: set[int] = set()
         self.touched: set[int] = set()
@@ -51,10 +52,6 @@ class Surroundings(Visitor):
         self.install()
         if self.met and any(facts(each).compares for each in self.entered):
             raise Restart(aliased=self.met)
-        names = {name for each in codes(code) for found in shown(each).values() for name in found}
-        for _rebuilt, original, _variable in self.arguments.containers.values() if names else ():
-            if (has_hash(original) and HASH in names) or (has_address(original) and names != {HASH}):
-                raise Restart(original)
         return known
 
     def install(self) -> None:
@@ -81,10 +78,12 @@ class Surroundings(Visitor):
         array = slot.value
         held = self.held.get(id(array))
         if held is None:
-            held = self.held[id(array)] = Held(array)
+            held = self.held[id(array)] = Held(array, slot.path)
             known = type(array) is np.ndarray and array.dtype in DTYPES
             held.is_watched = known and id(array) not in self.arguments.reached and not self.numbers.plain
             held.is_data = not held.is_watched
+            if held.is_data and held.content is None:
+                self.refuse(slot, *held.too_large(slot.path))
         if held.is_watched:
             if not slot.assignable:
                 raise Restart(array)
@@ -134,28 +133,10 @@ class Surroundings(Visitor):
             return True
         return slot.assignable and (self.dynamic or slot.value is GONE or self._assigned(slot))
 
-    def can_be_taken_back(self) -> bool:
-        """Whether all can that the body may have changed. What is refused and has a name it has not met."""
-        if self.refused:
-            named = {
-                n for c in self.codes for n in (*c.co_names, *c.co_varnames, *c.co_freevars, *c.co_cellvars)
-            }
-            if self.dynamic or not all(name in named for _, name in self.refused):
-                return False
-        return not (
-            any(held.content is None and (held.is_data or self.stores_items) for held in self.held.values())
-            or any(isinstance(slot.value, BaseException) for slot in self.slots.values())
-            or any(isinstance(seen, SeenClass) and hasattr(seen.value, "__del__") for seen in self.seen)
-            or not self.cached.isdisjoint(self.executed)
-        )
-
     def restore_contents(self) -> None:
-        """NumPy arrays and bytes hold again what they held before the body ran."""
+        """NumPy arrays hold again what they held before the body ran."""
         for held in self.held.values():
             held.restore()
-        for value, content in self.bytes.values():
-            if value != content:
-                value[:] = content
 
     def note_logs(self, callbacks: list[Any]) -> None:
         """Objects into which callbacks write (``losses.append``), if the body uses them for nothing else."""
@@ -169,26 +150,54 @@ class Surroundings(Visitor):
 
     def variables_read(self, code: types.CodeType) -> set[str]:
         """Globals and cells that this code, or functions defined in it, read while the body ran."""
-        inside = [each for each in codes(code) if each in self.executed]
-        return {name for each in inside for name in read_at(each, self.executed[each])[0]}
-
-    def names_shown(self) -> set[str]:
-        """Names of what was written as text while the body ran, and `HASH` if hashes count."""
-        found = [(lines, shown(code)) for code, lines in self.executed.items()]
-        return {
-            name
-            for lines, shows in found
-            for line in shows
-            if not lines or line in lines
-            for name in shows[line]
-        }
+        return {name for each in codes(code) if each in self.executed for name in own(each)[0]}
 
     def attributes_read(self) -> set[str]:
         """Names of attributes that were read or written while the body ran; strings may be such names."""
         found = set(self.getters)
-        for code, lines in self.executed.items():
-            found |= read_at(code, lines)[1] | facts(code).strings
+        for code in self.executed:
+            found |= own(code)[1] | facts(code).strings
         return found
+
+    # -- what was read ---------------------------------------------------------------------------------------
+
+    def was_read(self, slot: Slot, attributes: Set[str]) -> bool:
+        """Whether what ran can have read the slot: a variable, by its code; an attribute, by its name, which
+        is then among the `attributes` read.
+        """
+        if id(slot.holder) in self.logs:
+            return False
+        if slot.codes:
+            if not isinstance(slot, Global | Cell):
+                return not slot.codes.isdisjoint(self.executed)
+            return any(slot.key in self.variables_read(code) for code in slot.codes)
+        if not isinstance(slot, Attribute | ClassItem) or self.dynamic or is_tree(slot.holder):
+            return True
+        if runs_library_code(type(slot.holder)) and not isinstance(
+            slot.holder, (type, types.ModuleType, *FUNCTIONS)
+        ):
+            return True
+        if slot.key.startswith("__") and isinstance(slot.value, types.FunctionType):
+            return slot.value.__code__ in self.executed  # called by an operator, not by its name
+        return slot.key in attributes
+
+    def refusal(self) -> Refusal | None:
+        """Why the code that is about to run cannot be replayed, if it names something that is refused."""
+        if not self.refused:
+            return None
+        attributes = self.attributes_read()
+        for slot in self.refused:
+            if slot.refusal is not None and self.was_read(slot, attributes):
+                return Refusal(*slot.refusal, mention(self.codes, str(slot.key)))
+        return None
+
+
+class Refusal(NamedTuple):
+    """Why a replay cannot check something, what to do about it, and the line that mentions it."""
+
+    reason: str
+    remedy: str
+    line: str | None
 
 
 def _same_plain(before: Any, after: Any) -> bool:

@@ -23,14 +23,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracejit import collector, compile
+from tracejit import collector, compile, engine
 from tracejit.frontend import actions, commit, trees
 from tracejit.frontend.arguments import Arguments, parameter_names, shared_storages, shows_keywords
-from tracejit.frontend.bytecode import type_names
 from tracejit.frontend.content import GONE, Attributes, is_stored_plainly
 from tracejit.frontend.guards import Guards, Refused, root_of
 from tracejit.frontend.ndarray import NDArray
-from tracejit.frontend.recording import thread
+from tracejit.frontend.recording import Place, thread
 from tracejit.frontend.replay import Source, release
 from tracejit.frontend.results import Results, Unreplayable
 from tracejit.frontend.slots import Attribute, Slot, Whole
@@ -79,8 +78,8 @@ class Entry:
     text: str = ""
     replays: int = 0
     used: int = 0  # when it served last
-    pieces: int = 0  # how many calls ran piecewise
-    patience: int = 8  # how many may, before one is recorded again: the reason may be gone
+    pieces: int = 0  # how many calls ran piecewise since one was recorded
+    interval: int = 1  # how many may, before one is recorded again: the reason may be gone
     timing: Timing | None = None
 
 
@@ -91,7 +90,6 @@ class Recorded(NamedTuple):
     result: Any
     entry: Entry | None
     aliased: Set[Storage] = frozenset()
-    grown: bool = False  # the body changed a container in a way that it may not do again
 
 
 @collector.at_rest()
@@ -121,8 +119,7 @@ def record(
             return call.conclude(result, launch=launch)._replace(aliased=aliased)
         except GivenUp as end:
             end.__traceback__ = None  # which holds all that the body had
-            entry = None if trace.transient else call.piecewise_entry()
-            return Recorded(PIECEWISE, entry, aliased, call.grown)
+            return Recorded(PIECEWISE, call.piecewise_entry(), aliased)
         except Restart as restart:
             restart.__traceback__ = None
             aliased |= restart.aliased
@@ -162,7 +159,6 @@ class _Call:
         self.changes: list[tuple[Slot, Any]] | None = None
         self.done = Results(self.arguments)  # what was applied
         self.launched = False
-        self.grown = False
         self.compiled = True
 
     def run_body(self) -> Any:
@@ -189,25 +185,18 @@ class _Call:
         return result
 
     def _check_caught(self, error: Exception | None) -> None:
-        """Raise what broke the body off if the body caught it; start again if stand-ins were seen for what
-        they are: by code that asks for the name of their type, or a library that does not take them.
+        """Raise what aborted the body if the body caught it; start again if stand-ins were seen for what they
+        are, by a library that does not take them.
         """
-        trace, executed = self.trace, self.surroundings.executed
+        trace = self.trace
         if trace.interruption is not None and trace.interruption is not error:
             raise trace.interruption from None
-        if (trace.numbers.readable or trace.captured) and not trace.numbers.plain and not trace.piecewise:
-            named = [(lines, type_names(code)) for code, lines in executed.items()]
-            shown = any(names and (not lines or not names.isdisjoint(lines)) for lines, names in named)
-            if shown or isinstance(error, TypeError):
-                raise Restart from None
+        has_stand_ins = (trace.numbers.readable or trace.captured) and not trace.numbers.plain
+        if has_stand_ins and isinstance(error, TypeError):
+            raise Restart from None
 
     def _break_off(self) -> None:
-        """After an error: piecewise code keeps its finished statements; a launch that was made has happened,
-        otherwise nothing has.
-        """
-        if self.trace.piecewise:
-            self._compute()
-            return
+        """After an error: a launch that was made has happened, otherwise nothing has."""
         if not self.launched:
             self.surroundings.restore_contents()
         self.trace.reset()
@@ -215,13 +204,13 @@ class _Call:
     def conclude(self, result: Any, *, launch: bool) -> Recorded:
         """Compute what was recorded, and make the entry for later calls."""
         try:
-            if not self.trace.piecewise:
-                try:
-                    return self.finish(result, launch=launch)
-                except (Unreplayable, Refused) as error:
-                    self.refuse(error)
-                    self.trace.go_on()
-            return self.finish_piecewise(result)
+            try:
+                return self.finish(result, launch=launch)
+            except (Unreplayable, Refused) as error:
+                remedy, line = "return arrays, numbers and containers of them", None
+                if isinstance(error, Refused):
+                    remedy, line = error.remedy, error.line
+                self.trace.give_up(str(error), remedy, line=line or _line_of(self.function))
         except BaseException:
             self._break_off()
             raise
@@ -242,24 +231,6 @@ class _Call:
                 slot.put(results.settle(now))
 
     # -- piecewise -------------------------------------------------------------------------------------------
-
-    def refuse(self, error: Unreplayable | Refused) -> None:
-        """The body ran, but cannot be replayed: its recording is computed now, unless that is an error."""
-        remedy, line = "return arrays, numbers and containers of them", _line_of(self.function)
-        if isinstance(error, Refused):
-            remedy, line = error.remedy, error.line or line
-        self.trace.refuse(str(error), remedy, line=line)
-
-    def _compute(self) -> None:
-        """Compute what was recorded; this may be done twice, as an interrupt may come."""
-        self.trace.flush()
-        self._apply()
-
-    def finish_piecewise(self, result: Any) -> Recorded:
-        """Compute what a body did that has run, and cannot be replayed."""
-        self._compute()
-        entry = None if self.trace.transient else self.piecewise_entry()
-        return Recorded(self.done.settle(result), entry, grown=self.grown)
 
     def piecewise_entry(self) -> Entry:
         """An entry for calls that take the branches that this one took while it was recorded."""
@@ -309,9 +280,12 @@ class _Call:
         source.names["entry"], source.names["CLOCK"] = entry, CLOCK
         release_callbacks(graph, entry)
         if launch:  # now, so that it is computed while Python compiles the replay function
-            fallible = bool(results.lines) and actions.can_fail(graph)
-            commit.launch(trace, graph, schedule, list(results.outputs), self._apply, fallible=fallible)
+            awaited = bool(results.lines) and actions.can_fail(graph)
+            commit.launch(trace, graph, schedule, list(results.outputs), awaited=awaited)
             self.launched = True
+            self._apply()
+            shared = [b.storage.variable for b in trace.bound if isinstance(b, Place) and b.storage.shared]
+            engine.wait(*shared, exclusive=True)
         entry.replay, entry.text = source.function(trace.name), source.text
         if not launch:
             self.surroundings.restore_contents()
@@ -402,9 +376,7 @@ class _Call:
             if isinstance(slot, Whole):
                 for leaf in trees.leaves(now):
                     if isinstance(leaf, NDArray) and leaf._storage.pending is not None:
-                        self.grown = True
                         raise Unreplayable(f"an array made at {leaf._storage.made_at} is kept in {slot.path}")
-                self.grown = True
                 raise Unreplayable(f"the body changes the keys, length or content of {slot.path}")
             if not self.surroundings.is_ours(slot):
                 raise Unreplayable(f"{slot.path} changed while the body was recorded")

@@ -19,7 +19,6 @@ from typing import Any, cast
 
 from tracejit.errors import ArgumentError
 from tracejit.frontend.content import Attributes, base_of, content_of, factory_of, fill
-from tracejit.frontend.unwatched import unwatched
 
 
 class Structure:
@@ -131,7 +130,6 @@ def step(kind: type, key: Any) -> str:
     return f".{key}"
 
 
-@unwatched
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
     """Leaves in order, and the structure that `unflatten` needs."""
     leaves: list[Any] = []
@@ -165,7 +163,6 @@ def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
     return build(structure.kind, structure.keys, children, structure.factory)
 
 
-@unwatched
 def leaves_with_paths(tree: Any, root: str = "") -> list[tuple[str, Any]]:
     """Every leaf with its path."""
     found: list[tuple[str, Any]] = []

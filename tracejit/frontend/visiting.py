@@ -32,7 +32,6 @@ import numpy as np
 
 from tracejit.frontend import captured, kinds
 from tracejit.frontend.bytecode import codes, facts, formatted, strings_in
-from tracejit.frontend.caches import kept_by
 from tracejit.frontend.content import GONE, Items, content_of, factory_of, is_plain
 from tracejit.frontend.kinds import FIXED, IDENTITY, PLAIN, has_attributes, is_added, is_outside, trusted
 from tracejit.frontend.ndarray import NDArray
@@ -44,7 +43,7 @@ from tracejit.frontend.trace import Restart
 
 MANY = 8  # plain items; longer tables are guarded as a whole
 STORED = 64  # the same, where code stores some of them
-PEEKS = 300  # functions looked into before they are called; results of a cache
+PEEKS = 300  # functions looked into before they are called
 ITEMS = 4096  # other items; containers with more cannot be checked
 CHANGES = frozenset(
     {"append", "appendleft", "extend", "insert", "pop", "popleft", "remove", "clear", "reverse", "sort"}
@@ -65,15 +64,12 @@ class Visitor:
         self.fresh: list[Slot] = []  # found just now: the body has not run since
         self.codes: set[types.CodeType] = set()  # code whose names were visited, and code inside it
         self.entered: set[types.CodeType] = set()
-        self.cached: set[Any] = set()  # code of functions whose results `functools.lru_cache` keeps
-        self.caches: list[Any] = []  # these functions
         self.key_kinds: set[type] = set()  # types of keys that are told apart by identity, maybe
         self.getters: set[str] = set()  # names of attributes that `operator.attrgetter` and such look up
         self.functions: dict[types.CodeType, list[tuple[Any, str]]] = {}  # found by name: function, variable
         self.peeked: set[types.CodeType] = set()
         self.peeked_names: set[str] = set()
-        self.bytes: dict[int, tuple[bytearray, bytes]] = {}  # what is found, with its content
-        self.refused: list[tuple[Slot, str]] = []  # what cannot be taken back, and its name in code
+        self.refused: list[Slot] = []  # what a replay cannot check
         self.names: set[str] = set()
         self.stored: set[str] = set()
         self.strings: set[str] = set()
@@ -151,12 +147,7 @@ class Visitor:
             self.refuse(slot, what, "pass what it yields as an argument")
         elif kind.__module__.startswith("numpy.random") or not kinds.is_python_class(kind):
             what = f"{slot.path} is a {kind.__module__}.{kind.__name__}, whose state a replay cannot check"
-            remedy = "use it outside and pass the result as an argument"
-            if kind is bytearray:  # which is restored
-                slot.refusal = what, remedy
-                self.bytes.setdefault(id(value), (value, bytes(value)))
-            else:
-                self.refuse(slot, what, remedy)
+            self.refuse(slot, what, "use it outside and pass the result as an argument")
         else:
             self._object(slot)
 
@@ -272,6 +263,7 @@ class Visitor:
             refusal = (f"{path} gives other numbers on every call", "use tj.random")
             random = Slot(None, "random", holder, path, np.random, guarded=False, code=code, refusal=refusal)
             self.slots[f"{path} in code {id(code)}"] = random
+            self.refused.append(random)
 
     def _imports(self, imports: frozenset[tuple[int, str]], namespace: dict[str, Any]) -> None:
         """Visit modules that code imports, as far as they are loaded."""
@@ -297,23 +289,12 @@ class Visitor:
 
     def _wrapped(self, slot: Slot) -> None:
         self.seen.append(SeenFunction(slot.value, self._bind(slot), slot.path))
-        if isinstance(slot.value, functools._lru_cache_wrapper):
-            self.cached.add(getattr(slot.value.__wrapped__, "__code__", None))
-            self.caches.append(slot.value)
-            results = kept_by(slot.value)
-            if len(results) > PEEKS:
-                what = f"{slot.path} keeps {len(results)} objects, too many to check"
-                slot.refusal = what, "pass what is used as an argument"
-                results = []
-            for kept in results:
-                constant = self.source.constant(kept)
-                self.visit(Slot(None, "kept", constant, f"{slot.path}()", kept, guarded=False))
         self._part(slot, slot.value.__wrapped__, ".__wrapped__", "")
 
     def _module(self, slot: Slot) -> None:
         module = slot.value
         if module.__name__.startswith("numpy.random"):
-            slot.refusal = f"{slot.path} gives other numbers on every call", "use tj.random"
+            self.refuse(slot, f"{slot.path} gives other numbers on every call", "use tj.random")
         else:
             self.seen.append(SeenModule(module, self._bind(slot), slot.path))
 
@@ -381,11 +362,14 @@ class Visitor:
         elif has_attributes(slot.value):
             self._object(slot)
 
-    def refuse(self, slot: Slot, what: str, remedy: str, *, inside: bool = False) -> None:
-        """Note what can neither be checked nor taken back. `inside`: code has a name for what holds it."""
+    def refuse(self, slot: Slot, what: str, remedy: str) -> None:
+        """Note what a replay cannot check, nor a recording take back."""
         slot.refusal = what, remedy
-        names = slot.path.partition("[")[0].split(".")
-        self.refused.append((slot, names[-2] if inside and len(names) > 1 else names[-1]))
+        self.refused.append(slot)
+
+    def _cache(self, slot: Slot) -> None:
+        what = f"{slot.path} keeps results (functools.lru_cache), which a replay cannot check"
+        self.refuse(slot, what, "call it outside and pass the result as an argument")
 
     def _keys(self, slot: Slot, keys: list[Any], whole: bool) -> None:
         """Visit keys that are objects: they may hold something. Whoever has one as an argument finds it."""
@@ -408,7 +392,8 @@ class Visitor:
         (type, _class),
         ((dict, list, tuple, set, frozenset, collections.deque), _container),
         (np.ndarray, _ndarray),
-        ((functools._lru_cache_wrapper, kinds.Transparent), _wrapped),
+        (functools._lru_cache_wrapper, _cache),
+        (kinds.Transparent, _wrapped),
     ]
 
     def variable_of(self, value: Any) -> str | None:

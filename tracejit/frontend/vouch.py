@@ -34,7 +34,7 @@ class Pure:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         trace = thread.trace
-        if trace is None or trace.piecewise:
+        if trace is None:
             return self._function(*args, **kwargs)
         args, kwargs = trees.map(plain, (args, kwargs))
         trace.vouched += 1
@@ -112,7 +112,7 @@ def callback(function: Callable[..., object], *args: Any) -> None:
         raise locate(
             ArgumentError(f"callback: expected a function, got {type(function).__name__}"), user_location()
         )
-    if trace is None or trace.piecewise:
+    if trace is None:
         engine.wait(CALLBACK_ORDER)
         function(*(a.numpy() if isinstance(a, ArrayCore) else plain(a) for a in args))
         return

@@ -1,51 +1,44 @@
 """Watching the body while it is recorded: calls that a replay would silently leave out.
 
 A replay does not run the body, so whatever the body does besides array work must be known to have no effect
-and always the same result. While recording, `sys.setprofile` reports every call: builtins and methods of
-builtin types known to be pure pass; any other C function (``time.time``, ``print``, ``next``) makes the trace
-piecewise, and so does a function of Python's library outside the modules known to be pure (``random.gauss``,
-``logging.info``). Python functions that the surroundings did not find by name are followed now.
+and always the same result. Two events tell what it does:
 
-The lines that run are noted, too: names on other lines need no guards. What is inside a function vouched for
-with `tj.pure` is not watched.
+- a Python function starts. Code of the user's is new surroundings: what it names is visited before it runs.
+  A function of Python's library called by code of the user's must be one that is known to be pure.
+- code of the user's calls a C function, which must be known to be pure: ``time.time`` and ``print`` are not.
 
-What this package does is not watched either, as reports of its calls would take five times as long as its
-work. The watcher *rests* from the moment code of ours is entered until it is left, as `sys.settrace` reports.
-In between only calls of Python functions are reported, so code of the user's that ours calls (a loss
-function, an operator of a class, a callback, a generator) wakes it:
+What is not known to be pure aborts the recording before the call is made, and the body runs itself from its
+start (see `trace`). What runs inside this package, or in a function vouched for with `tj.pure`, is not
+watched.
 
-    tj.grad(loss)(w)     called: rest     loss(w) called: wake     w * w called: rest, left: wake     ...
-
-So it is awake whenever code of the user's runs. Handlers of signals are no part of the body, and not watched.
-Sections of a trace that call nobody else (`Trace.alone`) do without reports altogether.
+`sys.monitoring` reports the events on Python 3.12 and later: starts of functions everywhere, but no second
+time for code of this package, and calls in code of the user's only. `sys.setprofile` reports them on 3.11,
+with those of this package among them, which the hook drops by the identity of their code.
 """
 
 from __future__ import annotations
 
 import builtins
 import collections
-import dis
-import functools
 import inspect
 import sys
+import threading
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from tracejit import collector, engine
+from tracejit import engine
+from tracejit.errors import ReplayError
 from tracejit.frontend import random
-from tracejit.frontend.bytecode import facts, read_at
-from tracejit.frontend.captured import Watched
-from tracejit.frontend.content import content_of
-from tracejit.frontend.kinds import FIXED, PLAIN, trusted
-from tracejit.frontend.number import NumberProxy
+from tracejit.frontend.kinds import trusted
 from tracejit.frontend.purity import REMEDY, impure, impure_library
+from tracejit.frontend.recording import thread
 from tracejit.frontend.surroundings import Surroundings
-from tracejit.frontend.trace import Restart, Trace, never
+from tracejit.frontend.trace import Restart, Trace
 
 NO_ARRAY_WORK = {
     engine.push.__code__: "tj.engine.push",
@@ -59,186 +52,67 @@ CHANGERS = frozenset({"_heapq", "_bisect", "_operator"})
 LOOKS_INTO = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "frombuffer", "fromiter"})
 """NumPy functions that hand a captured array's content to Python without asking the array."""
 
-SWITCHES = sys.version_info < (3, 12)
-"""Whether the watcher rests. From Python 3.12 on, each switch would make all code be instrumented anew."""
-
 USERS, OURS, LIBRARY = 0, 1, 2
 
 
-class _Whose(dict[Any, int]):
+class _Owner(dict[Any, int]):
     """By a module's name: whose code it is. Asked at every call, so answers are kept."""
 
     def __missing__(self, module: str | None) -> int:
-        whose = USERS
+        owner = USERS
         if trusted(module):
-            whose = OURS if str(module).partition(".")[0] == "tracejit" else LIBRARY
-        self[module] = whose
-        return whose
+            owner = OURS if str(module).partition(".")[0] == "tracejit" else LIBRARY
+        self[module] = owner
+        return owner
 
 
-WHOSE = _Whose()
+OWNER = _Owner()
 
 
 class Watcher:
-    """Tells a trace and its surroundings what the body calls. Callbacks of the interpreter are methods with
-    its arguments: a frame, an event, and what the event is about.
+    """Tells a trace and its surroundings what the body calls.
 
-    rests:   whether code of this package runs, so that calls into C need not be reported.
-    handler: the frame of a handler of signals that interrupted the body, of which it is no part.
+    known: ids of code of which no start matters any more: this package's, and the user's that has been
+           entered. Code of the user's is kept alive by the surroundings, this package's by its modules.
+    users: ids of code of the user's that has been entered.
     """
 
     def __init__(self, trace: Trace, surroundings: Surroundings) -> None:
         self.trace, self.surroundings = trace, surroundings
-        self.rests = False
-        self.handler: FrameType | None = None
-        self._handlers: set[Any] | None = None  # code of the handlers of signals there are
-        self._profiler = sys.getprofile()
-        # Else a debugger or coverage needs the events: all lines count as executed, and nothing rests.
-        self._traces = sys.gettrace() is None
+        self.known: set[int] = set()
+        self.users: set[int] = set()
 
-    def start(self) -> None:
-        """Watch this thread from now on."""
-        self.trace.can_start_again = self.can_start_again
-        sys.setprofile(self.profile)
-        if self._traces:
-            self.trace.tracing = self.enter if SWITCHES else None
-            sys.settrace(self.enter)
-
-    def stop(self) -> None:
-        """Watch no more."""
-        self.trace.can_start_again = never
-        _profile_with(self._profiler)
-        if self._traces:
-            self.trace.tracing = None
-            sys.settrace(None)
-
-    # -- events ----------------------------------------------------------------------------------------------
-
-    def profile(self, frame: FrameType, event: str, argument: Any) -> None:
-        """A function was called or left, unless this rests."""
-        if self.handler is not None:
-            self.leave_handler(frame, event, argument)
-        elif self.trace.piecewise:
-            self.stop()
-            collector.wake()  # the body may run for long
-        elif self.trace.vouched:
-            return
-        elif event == "call":
-            if self.interrupts(frame):  # a debugger has the other events
-                self.handler = frame
-            else:
-                self.called(frame)
-        elif event == "c_call":
-            self.called_c(frame, argument)
-        elif event == "return" and frame.f_code in self.surroundings.cached:
-            self.check_cached([argument])
-            if not isinstance(argument, (*PLAIN, *FIXED, type)):
-                self.later("functools.lru_cache keeps what this call made")
-
-    def enter(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """A Python function was called; gives what is told of its lines, or of its end."""
-        whose = WHOSE[frame.f_globals.get("__name__")]
-        if (whose and self.rests) or self.handler is not None or self.trace.vouched:
-            return None
-        if whose != OURS and self.interrupts(frame):
-            self.handler = frame
-            return self.leave_handler
-        if whose == OURS:
-            return self.rest(frame)
-        self.wake()
-        return self.note_line if not whose else None
-
-    def interrupts(self, frame: FrameType) -> bool:
-        """Whether a handler of signals was called, as Python calls it: with the signal and the frame in which
-        it came. What happens there is no work of the body's.
-        """
-        code = frame.f_code
-        if code in self.surroundings.executed or frame.f_back is None:
+    def started(self, frame: FrameType) -> bool:
+        """A Python function starts; whether this code need never be reported again to any watcher."""
+        code, namespace = frame.f_code, frame.f_globals
+        owner = OWNER[namespace.get("__name__")]
+        if owner == OURS and code not in NO_ARRAY_WORK:
+            self.known.add(id(code))
+            return True
+        if self.trace.vouched or id(code) in self.known:
             return False
-        if self._handlers is None:
-            self._handlers = _handlers()
-        if code not in self._handlers:
-            return False
-        given = _given(frame)  # who asks for it sets the variables of closures back to what they were
-        return len(given) >= 2 and given[-1] is frame.f_back
-
-    def leave_handler(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """Something happened while a handler of signals runs."""
-        if event == "return" and frame is self.handler:
-            self.handler = None
-        return self.leave_handler
-
-    def note_line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """A line of the user's code is about to run, or an error has come to it."""
-        if event == "line":
-            self.surroundings.executed.setdefault(frame.f_code, set()).add(frame.f_lineno)
-            if self.surroundings.refused and not self.trace.piecewise:
-                self.look_for_refused(frame)
-        elif event == "exception" and isinstance(argument[1], TypeError | AttributeError):
-            numbers = self.trace.numbers
-            if not (numbers.plain or numbers.closed) and NumberProxy.__name__ in str(argument[1].args):
-                self.trace.interrupt(Restart())  # the body may show it to somebody
-        return self.note_line
-
-    def look_for_refused(self, frame: FrameType) -> None:
-        """Give up before an iterator is moved on, say: a body that starts again could not move it back."""
-        code = frame.f_code
-        names = frozenset().union(*read_at(code, {frame.f_lineno})) | facts(code).strings
-        for slot, name in self.surroundings.refused:
-            if slot.refusal is not None and (name in names or name in code.co_varnames):
-                self.trace.give_up(*slot.refusal, line=f"{code.co_filename}:{frame.f_lineno}")
-
-    def can_start_again(self) -> bool:
-        """Whether the body can be broken off: what it did can be taken back, and nothing of it notices."""
-        return self._traces and self.surroundings.can_be_taken_back() and not _is_caught(sys._getframe())
-
-    # -- rest ------------------------------------------------------------------------------------------------
-
-    def rest(self, frame: FrameType) -> Any:
-        """Code of this package was called: report only Python functions, until `frame` is left."""
-        if not SWITCHES or frame.f_code in NO_ARRAY_WORK:
-            return None
-        self.rests = True
-        sys.setprofile(None)
-        frame.f_trace_lines = False
-        return self.leave
-
-    def leave(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """Something happened in the frame that is this package's door."""
-        if event == "return":
-            self.wake()
-        return self.leave
-
-    def wake(self) -> None:
-        """Report everything again."""
-        if self.rests:
-            self.rests = False
-            sys.setprofile(self.profile)
-
-    # -- calls -----------------------------------------------------------------------------------------------
-
-    def called(self, frame: FrameType) -> None:
-        """A Python function was called."""
-        code, surroundings = frame.f_code, self.surroundings
-        if code in surroundings.cached and not code.co_freevars:  # see `interrupts`
-            self.check_cached(_given(frame))
-        if code in surroundings.executed:
-            return
-        if trusted(frame.f_globals.get("__name__")):
+        if owner == USERS:
+            self._enter(frame)
+        else:
             caller = frame.f_back
-            if caller is not None and not trusted(caller.f_globals.get("__name__")):
-                if code.co_name == "_find_and_load":
-                    self.later("the body loads a module")
-                    return
-                self._give_up(NO_ARRAY_WORK.get(code) or impure_library(frame), caller)
-                surroundings.touched.update(id(x) for x in _given(frame) if isinstance(x, CONTAINERS))
-            return
+            if caller is not None and id(caller.f_code) in self.users:
+                self._library(frame, caller)
+        return False
+
+    def _enter(self, frame: FrameType) -> None:
+        """A function of the user's starts for the first time."""
+        code, surroundings = frame.f_code, self.surroundings
+        surroundings.executed.add(code)  # keeps it alive, and its id its own
+        self.known.add(id(code))
+        self.users.add(id(code))
         try:
             known = surroundings.enter(code, frame.f_globals)
         except Restart as restart:
             self.trace.interrupt(restart)
-        surroundings.executed[code] = set()
         self.trace.captured = list(surroundings.held.values())
+        refusal = surroundings.refusal()
+        if refusal is not None:
+            self.trace.give_up(refusal.reason, refusal.remedy, line=refusal.line)
         if not known and not _made_by_dataclass(code):
             self.trace.give_up(
                 f"{code.co_qualname} is a closure that was not found by name, so what it captured cannot be "
@@ -246,70 +120,39 @@ class Watcher:
                 "call it by a global or local name of the traced function",
             )
 
-    def later(self, reason: str) -> None:
-        """What the body uses can be found by later calls only: this one is not replayed."""
-        self.trace.transient = True
-        self.trace.give_up(reason, remedy="", strict=False)
+    def _library(self, frame: FrameType, caller: FrameType) -> None:
+        """Code of the user's calls a function of Python's library, or one that is no array work."""
+        code = frame.f_code
+        if code.co_name == "_find_and_load":
+            self.trace.give_up("the body loads a module", "import it outside of the function", later=True)
+        self._refuse(NO_ARRAY_WORK.get(code) or impure_library(frame), caller)
+        self.surroundings.touched.update(id(x) for x in _given(frame) if isinstance(x, CONTAINERS))
 
-    def check_cached(self, values: Iterable[Any]) -> None:
-        """What `functools.lru_cache` keeps must hold no stand-ins: they are of this call only."""
-        if not self.trace.numbers.plain and any(map(_holds_stand_in, values)):
-            self.trace.interrupt(Restart())
-
-    def called_c(self, frame: FrameType, function: Any) -> None:
-        """A C function was called."""
-        if trusted(frame.f_globals.get("__name__")):
+    def calls(self, frame: FrameType, function: Any) -> None:
+        """Code of the user's is about to call a C function."""
+        if self.trace.vouched:
             return
         name = impure(function)
         if name is not None:
-            self._give_up(name, frame)
-            return
+            self._refuse(name, frame)
         if function is builtins.__build_class__:
             self.trace.makes_classes = True
             if not self.trace.numbers.plain:
                 self.trace.interrupt(Restart())  # a class keeps what is in it, also stand-ins
-        owner = getattr(function, "__self__", None)
+        owner = function.__self__
         if isinstance(owner, CONTAINERS):
             self.surroundings.touched.add(id(owner))
-        elif getattr(function, "__module__", None) in CHANGERS or (
-            isinstance(function, types.MethodDescriptorType | types.WrapperDescriptorType)
-            and issubclass(function.__objclass__, CONTAINERS)
-        ):
+        elif getattr(function, "__module__", None) in CHANGERS:
             self.surroundings.touches = True
         elif getattr(function, "__name__", "") in LOOKS_INTO and getattr(np, function.__name__) is function:
             for held in self.surroundings.held.values():
-                held.is_data = True
+                held.use_as_data()
 
-    def _give_up(self, name: str | None, user: FrameType) -> None:
+    def _refuse(self, name: str | None, user: FrameType) -> None:
         """Give up because of a call from a frame of the user's."""
         if name is not None:
             what = f"{name}() may have an effect or give another result on every call"
             self.trace.give_up(what, REMEDY, line=f"{user.f_code.co_filename}:{user.f_lineno}")
-
-
-@functools.lru_cache(maxsize=4096)
-def _handled(code: types.CodeType) -> tuple[tuple[int, int], ...]:
-    """Where instructions of `code` lie for which there is an ``except``, ``finally`` or ``with``."""
-    return tuple([(entry.start, entry.end) for entry in cast(Any, dis.Bytecode(code)).exception_entries])
-
-
-def _is_caught(frame: FrameType | None) -> bool:
-    """Whether an error in `frame` comes by such a place before it leaves the body."""
-    while frame is not None and (name := frame.f_globals.get("__name__")) != "tracejit.frontend.tracer":
-        at = frame.f_lasti
-        if WHOSE[name] != OURS and any(start <= at < end for start, end in _handled(frame.f_code)):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _profile_with(profiler: Any) -> None:
-    """Set the profiler that was at work before: a function, None, or an object with a profiler in C."""
-    if profiler is None or callable(profiler):
-        sys.setprofile(profiler)
-    else:
-        sys.setprofile(None)
-        profiler.enable()  # cProfile, before Python 3.12
 
 
 def _given(frame: FrameType) -> list[Any]:
@@ -322,39 +165,6 @@ def _given(frame: FrameType) -> list[Any]:
     return given
 
 
-def _holds_stand_in(value: Any) -> bool:
-    """Whether `value` stands for a number or NumPy array, or is a container of what does."""
-    pending, seen = [value], {id(value)}
-    for part in pending:
-        if type(part) in (NumberProxy, Watched):
-            return True
-        if not isinstance(part, (*CONTAINERS, tuple, frozenset)):
-            continue
-        held = content_of(part)
-        for each in (*held, *held.values()) if isinstance(held, dict) else held:
-            if id(each) not in seen:  # a container may hold itself
-                seen.add(id(each))
-                pending.append(each)
-    return False
-
-
-def _handlers() -> set[Any]:
-    """The code of all handlers of signals. A body that sets another one is not replayed."""
-    signal = sys.modules.get("_signal")  # asks without making enumerations, as `signal` does
-    return set() if signal is None else {_code_of(signal.getsignal(n)) for n in range(1, signal.NSIG)}
-
-
-def _code_of(handler: Any) -> Any:
-    """The code of a handler of signals; None if it is none written in Python."""
-    if handler is None or isinstance(handler, int):
-        return None
-    while isinstance(handler, functools.partial):
-        handler = handler.func
-    if not isinstance(handler, types.FunctionType | types.MethodType):
-        handler = inspect.getattr_static(type(handler), "__call__", None)
-    return getattr(handler, "__code__", None)
-
-
 def _made_by_dataclass(code: types.CodeType) -> bool:
     """Whether a closure was written by `dataclasses`: what it captured are constants, bound once."""
     return code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.<locals>.")
@@ -362,10 +172,119 @@ def _made_by_dataclass(code: types.CodeType) -> bool:
 
 @contextmanager
 def watching(trace: Trace, surroundings: Surroundings) -> Iterator[None]:
-    """Report calls of this thread to the trace while its body runs."""
+    """Report the calls of this thread to a watcher while the body runs."""
     watcher = Watcher(trace, surroundings)
+    stop = _watch(watcher)
     try:
-        watcher.start()
         yield
     finally:
-        watcher.stop()
+        stop()
+
+
+if sys.version_info >= (3, 12):
+    _EVENTS = sys.monitoring.events
+    _switch = threading.Lock()
+    _tools: list[int] = []  # the number by which the interpreter knows this package, once there is one
+    _watchers: set[Watcher] = set()  # on all threads; events are reported while there is any
+    _reporting: list[types.CodeType] = []  # code of users whose calls are reported
+
+    def _watch(watcher: Watcher) -> Callable[[], None]:
+        """Report to the watcher what this thread does; gives what ends that."""
+        with _switch:
+            tool = _tools[0] if _tools else _claim()
+            _watchers.add(watcher)
+            sys.monitoring.set_events(tool, _EVENTS.PY_START)
+        outer, thread.watcher = thread.watcher, watcher
+
+        def stop() -> None:
+            thread.watcher = outer
+            with _switch:
+                _watchers.discard(watcher)
+                if not _watchers:
+                    sys.monitoring.set_events(tool, 0)
+                    while _reporting:
+                        sys.monitoring.set_local_events(tool, _reporting.pop(), 0)
+
+        return stop
+
+    def _claim() -> int:
+        """Take a number that no other tool has."""
+        free = [number for number in (4, 3, 5, 1, 2, 0) if sys.monitoring.get_tool(number) is None]
+        if not free:
+            raise ReplayError(
+                "jit: debuggers and profilers have taken all tools of sys.monitoring, so calls of the body "
+                "cannot be watched; stop one of them, or set TRACEJIT_JIT=0 to debug"
+            )
+        sys.monitoring.use_tool_id(free[0], "tracejit")
+        sys.monitoring.register_callback(free[0], _EVENTS.PY_START, _on_start)
+        sys.monitoring.register_callback(free[0], _EVENTS.CALL, _on_call)
+        _tools.append(free[0])
+        return free[0]
+
+    def _on_start(code: types.CodeType, _offset: int) -> Any:
+        watcher = thread.watcher
+        if watcher is None:
+            return None
+        if watcher.started(sys._getframe(1)):
+            return sys.monitoring.DISABLE
+        if id(code) in watcher.users and code not in _reporting:
+            with _switch:
+                _reporting.append(code)
+                sys.monitoring.set_local_events(_tools[0], code, _EVENTS.CALL)
+        return None
+
+    def _on_call(code: types.CodeType, _offset: int, function: Any, first: Any) -> None:
+        watcher = thread.watcher
+        if watcher is None or id(code) not in watcher.users:
+            return
+        if type(function) is types.MethodDescriptorType:
+            if not isinstance(first, function.__objclass__):
+                return  # the call raises
+            function = function.__get__(first)
+        if type(function) is types.BuiltinFunctionType:
+            watcher.calls(sys._getframe(1), function)
+
+else:
+
+    def _watch(watcher: Watcher) -> Callable[[], None]:
+        """Report to the watcher what this thread does; gives what ends that."""
+        profiler, known, users = sys.getprofile(), watcher.known, watcher.users
+
+        def hook(frame: FrameType, event: str, function: Any) -> None:
+            try:
+                if event == "call":
+                    if id(frame.f_code) not in known:
+                        watcher.started(frame)
+                elif event == "c_call" and id(frame.f_code) in users:
+                    watcher.calls(frame, function)
+            except BaseException:
+                _stay(frame)  # CPython drops a hook that raises
+                raise
+
+        def _stay(frame: FrameType | None) -> None:
+            """Set the hook again as soon as the error has reached the body: it may have a handler."""
+            if sys.gettrace() is None:  # else a debugger or coverage has the events
+                while frame is not None and OWNER[frame.f_globals.get("__name__")] != OURS:
+                    frame.f_trace = again
+                    frame = frame.f_back
+                sys.settrace(again)
+
+        def again(_frame: FrameType, _event: str, _argument: Any) -> None:
+            sys.settrace(None)
+            sys.setprofile(hook)
+
+        def stop() -> None:
+            if sys.gettrace() is again:
+                sys.settrace(None)
+            _profile_with(profiler)
+
+        sys.setprofile(hook)
+        return stop
+
+    def _profile_with(profiler: Any) -> None:
+        """Set the profiler that was at work before: a function, None, or an object with a profiler in C."""
+        if profiler is None or callable(profiler):
+            sys.setprofile(profiler)
+        else:
+            sys.setprofile(None)
+            profiler.enable()  # cProfile

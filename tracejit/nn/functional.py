@@ -20,7 +20,6 @@ from tracejit.frontend.functions import elementwise, reductions
 from tracejit.frontend.functions.ranges import positions
 from tracejit.frontend.location import user_location
 from tracejit.frontend.ndarray import NDArray
-from tracejit.frontend.unwatched import unwatched
 
 sigmoid = elementwise.sigmoid
 tanh = elementwise.tanh
@@ -32,7 +31,6 @@ def _floating(name: str, x: Any) -> Any:
     return dispatch.cast(array, promotion.floating(array.dtype))
 
 
-@unwatched
 def relu(x: Any, /) -> NDArray:
     """The positive part: x where it is above 0, else 0; nan stays nan. The gradient at 0 is 0.
 
@@ -44,7 +42,6 @@ def relu(x: Any, /) -> NDArray:
     return dispatch.apply(ops.where, array <= 0, 0, array)
 
 
-@unwatched
 def gelu(x: Any, /, *, approximate: str = "none") -> NDArray:
     """x times the probability that a normal variable is below x; ``approximate="tanh"`` is a little faster.
 
@@ -73,7 +70,6 @@ def _shifted(name: str, x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
     return array - highest, axes
 
 
-@unwatched
 def softmax(x: Any, /, axis: int | Sequence[int] | None = -1) -> NDArray:
     """exp(x), divided by its sum over `axis`, without overflow.
 
@@ -86,7 +82,6 @@ def softmax(x: Any, /, axis: int | Sequence[int] | None = -1) -> NDArray:
     return powers / reductions.sum(powers, axes, keepdims=True)
 
 
-@unwatched
 def log_softmax(x: Any, /, axis: int | Sequence[int] | None = -1) -> NDArray:
     """The logarithm of `softmax`, accurate where that is small.
 
@@ -99,7 +94,6 @@ def log_softmax(x: Any, /, axis: int | Sequence[int] | None = -1) -> NDArray:
     return shifted - dispatch.apply(ops.log, reductions.sum(powers, axes, keepdims=True))
 
 
-@unwatched
 def logsumexp(x: Any, /, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> NDArray:
     """log(sum(exp(x))) over `axis` (all by default), without overflow; -inf where all elements are -inf.
 
@@ -131,7 +125,6 @@ def _hits(labels: Any, classes: int, axis: int) -> Any:
     return positions(shape, axis, labels.device) == wide
 
 
-@unwatched
 def one_hot(labels: Any, num_classes: int, /, *, dtype: Any = None, axis: int = -1) -> NDArray:
     """A new dimension of extent `num_classes` with 1 at each label and 0 elsewhere (float32 by default).
 
@@ -150,7 +143,6 @@ def one_hot(labels: Any, num_classes: int, /, *, dtype: Any = None, axis: int = 
     )
 
 
-@unwatched
 def cross_entropy(logits: Any, labels: Any, /, *, axis: int = -1, reduction: str = "mean") -> NDArray:
     """Minus the log-probability that softmax(logits) gives to the labels; averaged over all rows by default.
 
@@ -208,7 +200,6 @@ def _label_losses(scores: Any, labels: Any, axis: int) -> Any:
     return dispatch.apply(ops.log, total) - at_label
 
 
-@unwatched
 def dropout(x: Any, rate: Any, /) -> NDArray:
     """Each element set to 0 with probability `rate`, the others divided by 1 - rate; for training only.
 

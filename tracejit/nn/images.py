@@ -20,7 +20,6 @@ from tracejit.frontend.functions import reductions
 from tracejit.frontend.functions.manipulation import reshape
 from tracejit.frontend.location import user_location
 from tracejit.frontend.ndarray import NDArray
-from tracejit.frontend.unwatched import unwatched
 
 Pair = tuple[int, int]
 
@@ -70,7 +69,6 @@ def _by_channel(name: str, what: str, x: Any, images: Any) -> Any:
     return ArrayCore.new(x._storage, view)
 
 
-@unwatched
 def conv2d(
     x: Any,
     weight: Any,
@@ -137,7 +135,6 @@ def _pool(op: Any, name: str, x: Any, window: Any, stride: Any, padding: Any) ->
     )
 
 
-@unwatched
 def max_pool2d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) -> NDArray:
     """The largest element of every window of images; `stride` is the window by default, so that they tile.
 
@@ -152,7 +149,6 @@ def max_pool2d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) 
     return _pool(ops.max_pool, "nn.max_pool2d", x, window, stride, padding)
 
 
-@unwatched
 def avg_pool2d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) -> NDArray:
     """The mean of every window of images; `stride` is the window by default, so that they tile.
 
@@ -166,7 +162,6 @@ def avg_pool2d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) 
     return _pool(ops.average_pool, "nn.avg_pool2d", x, window, stride, padding)
 
 
-@unwatched
 def batch_norm(
     x: Any,
     running_mean: Any = None,
@@ -238,7 +233,6 @@ def _move(name: str, running: Any, now: Any, momentum: Any) -> None:
     running += (dispatch.emit(ops.stop_gradient, reshape(now, (now.size,))) - running) * momentum
 
 
-@unwatched
 def local_response_norm(
     x: Any, size: Any, /, *, alpha: Any = 1e-4, beta: Any = 0.75, k: Any = 1.0
 ) -> NDArray:

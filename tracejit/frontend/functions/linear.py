@@ -14,7 +14,6 @@ from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.axes import axis_list, integer
 from tracejit.frontend.functions.manipulation import moveaxis, permute_dims, ravel, reshape
 from tracejit.frontend.location import user_location
-from tracejit.frontend.unwatched import unwatched
 
 if TYPE_CHECKING:
     from tracejit.frontend.ndarray import NDArray
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 INT64 = np.dtype("int64")
 
 
-@unwatched
 def matmul(x1: Any, x2: Any, /) -> NDArray:
     """Matrix product over the last two dimensions; leading ones broadcast, vectors are rows or columns.
 
@@ -70,7 +68,6 @@ def matmul(x1: Any, x2: Any, /) -> NDArray:
     return ArrayCore.new(result._storage, view)
 
 
-@unwatched
 def dot(x1: Any, x2: Any, /) -> NDArray:
     """NumPy's dot: a product with a number, or sums over x1's last and x2's last but one dimension.
 
@@ -86,7 +83,6 @@ def dot(x1: Any, x2: Any, /) -> NDArray:
     return tensordot(a, b, axes=((-1,), (-2,)))
 
 
-@unwatched
 def outer(x1: Any, x2: Any, /) -> NDArray:
     """All products of an element of `x1` with one of `x2`, both flattened: shape (x1.size, x2.size).
 
@@ -99,7 +95,6 @@ def outer(x1: Any, x2: Any, /) -> NDArray:
     return dispatch.apply(ops.multiply, ArrayCore.new(a._storage, a._view.expand(1)), b)
 
 
-@unwatched
 def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> NDArray:
     """Sum of products over pairs of axes: the last n of `x1` with the first n of `x2`, or two lists of axes.
 
@@ -146,7 +141,6 @@ def _contracted(a: Any, b: Any, axes: Any) -> tuple[tuple[int, ...], tuple[int, 
     )
 
 
-@unwatched
 def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> NDArray:
     """Inner products of the vectors along an axis; all other dimensions broadcast.
 

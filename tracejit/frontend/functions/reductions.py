@@ -18,7 +18,6 @@ from tracejit.frontend import dispatch, promotion
 from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.axes import normalize_axes, normalize_axis
 from tracejit.frontend.location import user_location
-from tracejit.frontend.unwatched import unwatched
 from tracejit.ir.op import Op
 
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ def _count(x: Any, axes: tuple[int, ...]) -> int:
     return math.prod(x.shape[a] for a in axes)
 
 
-@unwatched
 def sum(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> NDArray:
     """Sum over axes; of nothing it is 0.
 
@@ -79,7 +77,6 @@ def sum(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) 
     return _reduce(ops.sum, _wide("sum", array, dtype), axes, keepdims)
 
 
-@unwatched
 def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> NDArray:
     """Product over axes; of nothing it is 1. Dtypes as for `sum`.
 
@@ -92,7 +89,6 @@ def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False)
     return _reduce(ops.prod, _wide("prod", array, dtype), axes, keepdims)
 
 
-@unwatched
 def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Largest element over axes; nan if one is nan. Raises ShapeError where there are no elements.
 
@@ -104,7 +100,6 @@ def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     return _reduce(ops.max, array, normalize_axes("max", axis, array.ndim), keepdims)
 
 
-@unwatched
 def min(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Smallest element over axes; nan if one is nan. Raises ShapeError where there are no elements.
 
@@ -117,7 +112,6 @@ def min(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     return _reduce(ops.min, array, normalize_axes("min", axis, array.ndim), keepdims)
 
 
-@unwatched
 def any(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Whether an element is true (not 0) over axes; of nothing it is False.
 
@@ -129,7 +123,6 @@ def any(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     return _reduce(ops.any, dispatch.cast(array, BOOL), normalize_axes("any", axis, array.ndim), keepdims)
 
 
-@unwatched
 def all(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Whether every element is true (not 0) over axes; of nothing it is True.
 
@@ -141,7 +134,6 @@ def all(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     return _reduce(ops.all, dispatch.cast(array, BOOL), normalize_axes("all", axis, array.ndim), keepdims)
 
 
-@unwatched
 def mean(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> NDArray:
     """Arithmetic mean over axes; of nothing it is nan. Integers and bools give float64.
 
@@ -154,7 +146,6 @@ def mean(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False)
     return _reduce(ops.sum, _real("mean", array, dtype), axes, keepdims) / _count(array, axes)
 
 
-@unwatched
 def var(
     x: Any,
     axis: Any = None,
@@ -175,7 +166,6 @@ def var(
     return _variance("var", x, axis, dtype, correction, ddof, keepdims)
 
 
-@unwatched
 def std(
     x: Any,
     axis: Any = None,
@@ -218,7 +208,6 @@ def _position(op: Op, x: Any, axis: Any, keepdims: bool) -> Any:
     return _restore(result, (position,)) if keepdims else result
 
 
-@unwatched
 def argmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Position (int64) of the first largest element, or of the first nan, along an axis or of all elements.
 
@@ -229,7 +218,6 @@ def argmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     return _position(ops.argmax, x, axis, keepdims)
 
 
-@unwatched
 def argmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Position (int64) of the first smallest element, or of the first nan, along an axis or of all elements.
 
@@ -240,7 +228,6 @@ def argmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     return _position(ops.argmin, x, axis, keepdims)
 
 
-@unwatched
 def cumulative_sum(
     x: Any, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> NDArray:
@@ -269,7 +256,6 @@ def cumulative_sum(
     return grown
 
 
-@unwatched
 def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """How many elements over axes are not 0 (int64).
 
