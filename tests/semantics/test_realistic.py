@@ -501,7 +501,6 @@ def test_what_ordinary_bodies_do_in_python():
     options = types.SimpleNamespace(depth=2, names=["a", "b", "c"], table={"gain": 1.5})
     registry = {"relu": lambda x: tj.maximum(x, 0.0), "tanh": tj.tanh}
 
-    @functools.lru_cache
     def width(n):
         return max(n, 2) * 2
 

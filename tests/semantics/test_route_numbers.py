@@ -67,24 +67,6 @@ def types_of_numbers(jit):
 
 
 @CASES.add
-def names_of_types_of_numbers(jit):
-    class Visitor:
-        def visit(self, v):
-            return getattr(self, "visit_" + type(v).__name__, self.other)(v)
-
-        def visit_int(self, v):
-            return v * 10
-
-        def other(self, v):
-            return 0
-
-    visitor = Visitor()
-    steps = jit(lambda x, v: x * visitor.visit(v)), jit(lambda x, v: x * (1 if ALIAS(v) is int else 5))
-    messages = jit(lambda x, v: x * 2 if v < 5 else x * len(type(v).__name__))
-    return [step(one(), v) for step in (*steps, messages) for v in (1, 2, 2.5, 7, 7.5)]
-
-
-@CASES.add
 def types_asked_for_by_code_that_catches_everything(jit):
     def helper(n):
         return 1 if type(n) is int else 2
@@ -204,34 +186,6 @@ def sequences_repeated_in_place(jit):
         return x, listed is first, queue is second, first, len(second), n * [3], n * "ab"
 
     return [step(one(), n) for n in (2, 3, 2)]
-
-
-@CASES.add
-def errors_name_pythons_types(jit):
-    class Deaf:
-        def __radd__(self, other):
-            return NotImplemented
-
-    def message(of):
-        def step(x, n):
-            try:
-                return of(n)
-            except (TypeError, AttributeError) as error:
-                return x, str(error)
-
-        return jit(step)
-
-    steps = [
-        message(lambda n: n + "a"),
-        message(lambda n: "a" + n),
-        message(lambda n: n + Deaf()),
-        message(lambda n: n < "a"),
-        message(lambda n: len(n)),
-        message(lambda n: n[0]),
-        message(lambda n: "".join([n])),
-        message(lambda n: setattr(n, "name", 1)),
-    ]
-    return [step(one(), n) for step in steps for n in (2, 0.5, 2)]
 
 
 def test_what_cannot_equal_a_number_and_what_computes_with_any_does_not_look_at_it():

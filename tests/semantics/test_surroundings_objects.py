@@ -335,20 +335,6 @@ def test_numbers_that_a_cache_keeps_are_those_of_no_call():
     assert [type(part) for part in (both((2, 1))[0], both((2, 1))[1]["sum"])] == [int, int]
 
 
-def test_a_cached_function_without_numbers_leaves_them_run_time_inputs():
-    @functools.cache
-    def mode():
-        return "fast"
-
-    @tj.jit
-    def step(x, rate):
-        return x * rate if mode() == "fast" else x
-
-    for rate in (0.5, 0.25, 0.125):
-        assert step(tj.ones(1), rate).tolist() == [rate]
-    assert step.cache_info().traces == 1
-
-
 CHANGES = {
     "a method of Python's library": lambda c: c["votes"].update("ab"),
     "a function of Python's library": lambda c: collections.Counter.update(c["votes"], "b"),

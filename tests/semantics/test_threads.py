@@ -311,23 +311,6 @@ def note_in_tally(number, frame):
     TALLY.note(number, frame)
 
 
-@pytest.mark.parametrize("handler", [TALLY.note, note_in_tally, lambda *given: TALLY.note(*given), Heir()])
-def test_what_a_handler_of_signals_does_is_not_the_bodys(handler):
-    """It may call anything, and what it changes stays changed."""
-
-    @tj.jit
-    def step(x):
-        for i in range(20):
-            x = x + i
-        return x.sum()
-
-    with alarms(handler):
-        for n in range(1, 60):
-            assert step(tj.zeros(n)).item() == n * 190
-    TALLY.check()
-    assert "piecewise" not in step.explain()
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where nobody may raise
 def test_a_handler_of_signals_that_raises_leaves_the_watch_in_order():
     @tj.jit

@@ -9,7 +9,6 @@ import random
 import sys
 import threading
 import time
-import types
 
 import numpy as np
 import pytest
@@ -17,9 +16,6 @@ import pytest
 import tracejit as tj
 from tracejit.errors import ReplayError
 from tracejit.frontend import watch
-from tracejit.frontend.kinds import trusted
-from tracejit.frontend.recording import thread
-from tracejit.frontend.trace import Trace
 
 MARKS = (time.time, time.monotonic, time.process_time, os.getpid, os.getppid, threading.get_ident)
 SCALE = 1.0
@@ -173,17 +169,17 @@ class Tree:
     """
 
     def __init__(self, seed):
-        self.random = random.Random(seed)
-        self.plan = self.grow(4)
+        self.plan = self.grow(random.Random(seed), 4)
         self.called = []
 
-    def grow(self, depth):
+    def grow(self, source, depth):
         kinds = (
             ["mark", "array"] if depth == 0 else ["mark", "array", "map", "grad", "user", "catch", "yield"]
         )
-        count = self.random.randint(1, 4)
-        return [(self.random.choice(kinds), self.random.randrange(6), self.grow(depth - 1) if depth else [])
-                for _ in range(count)]  # fmt: skip
+        return [
+            (source.choice(kinds), source.randrange(6), self.grow(source, depth - 1) if depth else [])
+            for _ in range(source.randint(1, 4))
+        ]
 
     def run(self, x, steps):
         for kind, number, inside in steps:
@@ -240,97 +236,6 @@ def test_every_call_of_a_random_body_is_seen(seed, monkeypatch):
     tj.jit(lambda x: tree.run(x, tree.plan))(tj.ones(2))
     assert seen == tree.called
     assert sys.getprofile() is None
-
-
-def refuse(frame, event, argument):
-    """Report of a call where a trace is alone."""
-    module = frame.f_globals.get("__name__")
-    assert trusted(module), f"{frame.f_code.co_qualname} of {module} ran where the trace is alone"
-
-
-def alone(self, function, *args, **kwargs):
-    """`Trace.alone`, in which code of the user's raises."""
-    tracing, self.tracing = self.tracing, None
-    if tracing is None:
-        return function(*args, **kwargs)
-    sys.settrace(refuse)
-    try:
-        return function(*args, **kwargs)
-    finally:
-        sys.settrace(tracing)
-        self.tracing = tracing
-
-
-@pytest.fixture
-def checked(monkeypatch):
-    """While a trace is alone, code of the user's raises."""
-    ours = types.FunctionType(alone.__code__, {"__name__": "tracejit.tests", "sys": sys, "refuse": refuse})
-    monkeypatch.setattr(Trace, "alone", ours)
-
-
-@pytest.mark.parametrize("what", BODIES)
-def test_nobody_runs_where_a_trace_is_alone(what, checked):
-    test_a_clock_is_seen(what)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_nobody_runs_where_the_trace_of_a_random_body_is_alone(seed, checked, monkeypatch):
-    test_every_call_of_a_random_body_is_seen(seed, monkeypatch)
-
-
-@pytest.mark.skipif(not watch.SWITCHES, reason="the watcher does not rest")
-def test_the_check_above_finds_users(checked):
-    namespace = {"__name__": "tracejit.frontend.inner", "thread": thread, "clocked": clocked}
-    exec("def alone(x): thread.trace.alone(clocked, x)", namespace)
-    alone = namespace["alone"]
-
-    @tj.jit
-    def step(x):
-        alone(x)
-        return x
-
-    if sys.gettrace() is None:
-        with pytest.raises(AssertionError, match="clocked"):
-            step(tj.ones(1))
-
-
-COMPOSED = {
-    "matmul": lambda x: x @ x.T,
-    "tensordot": lambda x: tj.tensordot(x, x, axes=((1,), (1,))),
-    "sum": lambda x: tj.sum(x, (0, 1), keepdims=True),
-    "std": lambda x: x.std(axis=-1, correction=1),
-    "argmax": lambda x: tj.argmax(x, keepdims=True),
-    "cumulative_sum": lambda x: tj.cumulative_sum(x, 1, include_initial=True),
-    "relu": lambda x: tj.nn.relu(x),
-    "gelu": lambda x: tj.nn.gelu(x, approximate="tanh"),
-    "softmax": lambda x: tj.nn.softmax(x, axis=(0, 1)),
-    "logsumexp": lambda x: tj.nn.logsumexp(x),
-    "cross_entropy": lambda x: tj.nn.cross_entropy(x, tj.arange(3), reduction="sum"),
-    "dropout": lambda x: tj.nn.dropout(x, 0.5),
-    "conv2d": lambda x: tj.nn.conv2d(x.reshape(1, 1, 3, 3), tj.ones((4, 1, 2, 2)), padding=1),
-    "avg_pool2d": lambda x: tj.nn.avg_pool2d(x.reshape(1, 1, 3, 3), 2, stride=1),
-    "flatten": lambda x: tj.tree.flatten({"a": [x, (1, None)], "b": {"c": x + 1}})[0][-1],
-    "leaves_with_paths": lambda x: tj.tree.leaves_with_paths({"a": [x]})[0][1] * 2,
-}
-
-
-@pytest.mark.parametrize("name", COMPOSED)
-def test_functions_of_ours_are_not_reported(name, checked, monkeypatch):
-    """What one composes runs where the trace is alone, with nobody else's code there."""
-    alone, ran = Trace.alone, []
-
-    def note(self, function, *args, **kwargs):
-        ran.append(getattr(function, "__name__", ""))
-        return alone(self, function, *args, **kwargs)
-
-    x = tj.asarray(np.arange(9, dtype=np.float32).reshape(3, 3))
-    tj.random.seed(3)
-    expected = COMPOSED[name](x)
-    ours = types.FunctionType(note.__code__, {"__name__": "tracejit.tests"}, closure=note.__closure__)
-    monkeypatch.setattr(Trace, "alone", ours)
-    tj.random.seed(3)
-    np.testing.assert_allclose(tj.jit(strict=True)(COMPOSED[name])(x).numpy(), expected.numpy(), rtol=1e-6)
-    assert name in ran
 
 
 def test_a_container_that_holds_itself_is_watched():

@@ -14,6 +14,7 @@ import dis
 import functools
 import itertools
 import re
+import sys
 import types
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -51,7 +52,8 @@ class Facts(NamedTuple):
                 name; (name, "") where something else is done with it.
     stores_items: whether ``x[...] = ...``, ``del x[...]`` or an in-place operator occurs.
     imports:    (level, module) of what is imported.
-    handed:     names of globals and attributes of which the value is taken, not only called.
+    handed:     names of globals and attributes of which the value is taken: it is not only called, or
+                searched for an attribute.
     opened:     names from which attributes may be read whose names do not occur.
     lists:      whether it may be asked which attributes there are, or for any one of them.
     dynamic:    whether attributes may be reached whose names do not occur.
@@ -112,6 +114,9 @@ def facts(code: types.CodeType) -> Facts:
                 stored.add(name)
         imports.update(_imports(instructions(each)))
         before: str | None = None
+        taken: str | None = None
+        is_called = False  # whether what is loaded now will be called: before Python 3.13 NULL comes first
+        last = ""
         for instruction in instructions(each):
             name, operand = instruction.opname, instruction.argval
             if name == "IMPORT_FROM":
@@ -121,8 +126,14 @@ def facts(code: types.CodeType) -> Facts:
             if operand == "__dict__" and before is not None:
                 opened.add(before)
             is_attribute = name in _ATTRIBUTES
-            if (name in _VARIABLES or name == "LOAD_ATTR") and "NULL" not in instruction.argrepr:
-                handed.add(operand)
+            if taken is not None and not is_attribute and name != "PUSH_NULL":
+                handed.add(taken)
+            is_load = name in _VARIABLES or name == "LOAD_ATTR"
+            follows = is_attribute or last == "PUSH_NULL"  # the NULL of a call that is to come
+            is_called = "NULL" in instruction.argrepr or (is_load and is_called and follows)
+            taken = operand if is_load and not is_called else None
+            is_called |= name == "PUSH_NULL" and sys.version_info < (3, 13)
+            last = name
             if before is not None and name not in ("PRECALL", "CACHE"):
                 uses.add((before, operand if is_attribute else ""))
             if name in _GLOBAL_LOADS:

@@ -25,12 +25,6 @@ from tracejit.frontend.seen import QUIET, Seen, SeenClass, SeenFunction, SeenMod
 from tracejit.frontend.slots import Attribute, Cell, Global, Slot, Whole
 from tracejit.frontend.surroundings import Surroundings
 
-INNER = frozenset(
-    {"__globals__", "__closure__", "cell_contents", "__code__", "__defaults__", "__kwdefaults__", "__bases__"}
-    | {"f_globals", "f_locals", "f_builtins", "getclosurevars"}
-)
-"""Attributes by which functions, frames and classes show what lies behind them."""
-
 EMPTY = types.CellType()
 """Equal to what captured variables lie in as long as they hold nothing."""
 
@@ -83,13 +77,6 @@ class Guards:
                 self._refuse_impure(vars(builtins)[name], name)
             if missing:
                 self.source.require(f"{holder}.keys().isdisjoint({self.source.constant(frozenset(missing))})")
-        if inner := self.attributes & INNER:
-            name = min(inner)
-            what = f"the body looks into functions ({name}), which a replay cannot follow"
-            raise Refused(what, "use what is found there by its own name", mention(surroundings.codes, name))
-        if any("__class__" in facts(code).stored for code in surroundings.executed):
-            what = "the body gives an object another class"
-            raise Refused(what, "make another object", mention(surroundings.codes, "__class__"))
         self._check_quiet()
         uses = {use for code in surroundings.executed for use in facts(code).uses}
         for seen in surroundings.seen:
@@ -148,7 +135,7 @@ class Guards:
 
     def _is_handed(self, slot: Slot) -> bool:
         """Whether library code may call what a slot holds: nobody reports what C code calls."""
-        if type(slot) is Slot:
+        if type(slot) is Slot and not isinstance(slot.holder, types.ModuleType):
             return not slot.codes
         return any(slot.key in facts(code).handed for code in self.surroundings.executed)
 

@@ -25,6 +25,12 @@ from tracejit.frontend.trace import Restart
 from tracejit.frontend.visiting import Visitor
 from tracejit.ir.types import DTYPES
 
+INNER = frozenset(
+    {"__globals__", "__closure__", "cell_contents", "__code__", "__defaults__", "__kwdefaults__", "__bases__"}
+    | {"f_globals", "f_locals", "f_builtins", "getclosurevars"}
+)
+"""Attributes by which functions, frames and classes show what lies behind them."""
+
 
 class Surroundings(Visitor):
     """What a function can reach, and what it did to that.
@@ -165,7 +171,7 @@ class Surroundings(Visitor):
         """Whether what ran can have read the slot: a variable, by its code; an attribute, by its name, which
         is then among the `attributes` read.
         """
-        if id(slot.holder) in self.logs:
+        if id(slot.holder) in self.logs or self._is_untouched(slot):
             return False
         if slot.codes:
             if not isinstance(slot, Global | Cell):
@@ -181,11 +187,26 @@ class Surroundings(Visitor):
             return slot.value.__code__ in self.executed  # called by an operator, not by its name
         return slot.key in attributes
 
+    def _is_untouched(self, slot: Slot) -> bool:
+        """Whether a slot belongs to a container of which what ran names methods only, and called none:
+        ``losses.append(...)`` in a branch that was not taken.
+        """
+        holder = slot.holder
+        if not isinstance(slot, Whole | Item) or isinstance(slot, Global):
+            return False
+        if self.touches or id(holder) in self.touched:
+            return False
+        names = {s.key for s in self.slots.values() if s.value is holder}
+        uses = {attribute for code in self.executed for name, attribute in facts(code).uses if name in names}
+        return bool(uses) and all(attribute and hasattr(holder, attribute) for attribute in uses)
+
     def refusal(self) -> Refusal | None:
         """Why the code that is about to run cannot be replayed, if it names something that is refused."""
-        if not self.refused:
-            return None
         attributes = self.attributes_read()
+        if inner := attributes & INNER or self.stored & {"__class__"}:
+            name = min(inner)
+            what = f"the body uses {name}, which a replay cannot follow"
+            return Refusal(what, "use what is found there by its own name", mention(self.codes, name))
         for slot in self.refused:
             if slot.refusal is not None and self.was_read(slot, attributes):
                 return Refusal(*slot.refusal, mention(self.codes, str(slot.key)))

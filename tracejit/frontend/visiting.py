@@ -299,6 +299,9 @@ class Visitor:
             self.seen.append(SeenModule(module, self._bind(slot), slot.path))
 
     def _class(self, slot: Slot) -> None:
+        if slot.codes and hasattr(slot.value, "__del__"):
+            what = f"{slot.path} has a finalizer (__del__), which would run for the recording, too"
+            self.refuse(slot, what, "make its objects outside of the function")
         if not trusted(slot.value.__module__):
             self.seen.append(SeenClass(slot.value, self._bind(slot), slot.path))
 

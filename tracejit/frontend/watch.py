@@ -258,28 +258,38 @@ else:
                 elif event == "c_call" and id(frame.f_code) in users:
                     watcher.calls(frame, function)
             except BaseException:
-                _stay(frame)  # CPython drops a hook that raises
+                _Again.watch(frame)  # CPython drops a hook that raises
                 raise
 
-        def _stay(frame: FrameType | None) -> None:
-            """Set the hook again as soon as the error has reached the body: it may have a handler."""
-            if sys.gettrace() is None:  # else a debugger or coverage has the events
-                while frame is not None and OWNER[frame.f_globals.get("__name__")] != OURS:
-                    frame.f_trace = again
-                    frame = frame.f_back
-                sys.settrace(again)
-
-        def again(_frame: FrameType, _event: str, _argument: Any) -> None:
-            sys.settrace(None)
-            sys.setprofile(hook)
-
         def stop() -> None:
-            if sys.gettrace() is again:
+            if isinstance(sys.gettrace(), _Again):
                 sys.settrace(None)
             _profile_with(profiler)
 
         sys.setprofile(hook)
         return stop
+
+    class _Again:
+        """Sets a hook again as soon as the error that it raised has come to the body: that may have a
+        handler.
+        """
+
+        def __init__(self, hook: Any) -> None:
+            self.hook = hook
+
+        def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+            sys.settrace(None)
+            sys.setprofile(self.hook)
+
+        @classmethod
+        def watch(cls, frame: FrameType | None) -> None:
+            """Called by a hook that is about to raise in `frame`."""
+            if sys.gettrace() is None:  # else a debugger or coverage has the events
+                again = cls(sys.getprofile())
+                while frame is not None and OWNER[frame.f_globals.get("__name__")] != OURS:
+                    frame.f_trace = again
+                    frame = frame.f_back
+                sys.settrace(again)
 
     def _profile_with(profiler: Any) -> None:
         """Set the profiler that was at work before: a function, None, or an object with a profiler in C."""
