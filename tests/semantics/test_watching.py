@@ -6,6 +6,7 @@ import cProfile
 import os
 import pstats
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -284,3 +285,25 @@ def test_a_profile_function_is_set_again_after_a_recording():
         assert sys.getprofile() is profile
     finally:
         sys.setprofile(None)
+
+
+PENDING = """
+import tracejit as tj
+
+class Layer:
+    w = tj.random.normal(shape=(3, 2))
+
+@tj.jit(strict=True)
+def step(x):
+    return (x @ Layer.w).sum()
+
+step(tj.ones((4, 3)))
+step(tj.ones((4, 3)))
+assert step.cache_info().replays == 1
+"""
+
+
+def test_compiling_pending_eager_code_is_no_part_of_the_body(tmp_path):
+    """In a new process with an empty store: the body is the first to look at what eager code has recorded."""
+    environment = {**os.environ, "TRACEJIT_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", PENDING], env=environment, check=True)

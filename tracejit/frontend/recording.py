@@ -23,6 +23,7 @@ it (`Recording.end_operation`).
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import weakref
 from collections.abc import Hashable, Iterator
@@ -341,7 +342,51 @@ def number_type(dtype: np.dtype) -> ArrayType:
     return ArrayType((), dtype, HOST)
 
 
-lock = threading.RLock()
+class Thread(threading.local):
+    """What one thread has open."""
+
+    def __init__(self) -> None:
+        self.eager: Any = None  # the thread's `eager.EagerRecording`, made on first use
+        self.trace: Any = None  # the `trace.Trace` being recorded
+        self.watcher: Any = None  # the `watch.Watcher` that is told what the body calls
+        self.hook: Any = None  # what reports to it on Python 3.11
+        self.quiet = 0  # how many operators are being recorded, one in the other, while there is a hook
+        self.tapes = 0
+        self.updates = 0  # how many in-place operators are being recorded: they read when they are launched
+        self.plain = 0  # how many things make jitted functions run their bodies: gradients, a Python task
+
+
+thread = Thread()
+
+
+class _QuietLock:
+    """Python 3.11: while an operator is recorded, nothing is reported to the watcher of the thread's trace.
+    Reports of our own calls would take several times as long as the work.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.acquire, self.release = self._lock.acquire, self._lock.release
+
+    def __enter__(self) -> None:
+        self.acquire()
+        if thread.hook is not None:
+            thread.quiet += 1
+            if thread.quiet == 1:
+                sys.setprofile(None)
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+        if thread.hook is not None:
+            thread.quiet -= 1
+            if thread.quiet == 0:
+                sys.setprofile(thread.hook)
+
+    def _is_owned(self) -> bool:
+        return self._lock._is_owned()  # type: ignore[attr-defined]
+
+
+lock: Any = threading.RLock() if sys.version_info >= (3, 12) else _QuietLock()
 _condition = threading.Condition(lock)
 
 
@@ -352,21 +397,6 @@ def in_operation() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-class Thread(threading.local):
-    """What one thread has open."""
-
-    def __init__(self) -> None:
-        self.eager: Any = None  # the thread's `eager.EagerRecording`, made on first use
-        self.trace: Any = None  # the `trace.Trace` being recorded
-        self.watcher: Any = None  # the `watch.Watcher` that is told what the body calls
-        self.tapes = 0
-        self.updates = 0  # how many in-place operators are being recorded: they read when they are launched
-        self.plain = 0  # how many things make jitted functions run their bodies: gradients, a Python task
-
-
-thread = Thread()
 
 
 @contextmanager

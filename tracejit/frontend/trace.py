@@ -22,7 +22,7 @@ from tracejit.errors import ReadOnlyError, ReplayError, locate
 from tracejit.frontend.captured import Held
 from tracejit.frontend.location import user_location
 from tracejit.frontend.number import Numbers
-from tracejit.frontend.recording import Number, Recording, Window
+from tracejit.frontend.recording import Number, Recording, Window, thread
 from tracejit.frontend.storage import Storage
 from tracejit.ir.graph import Value
 from tracejit.ir.view import View
@@ -131,6 +131,16 @@ class Trace(Recording):
                 what = "an argument and another array the body uses share memory"
                 self.give_up(what, remedy="", later=True)
         return super().window(storage, wanted, write=write)
+
+    def _mark(self, storage: Storage) -> None:
+        """As in every recording; a launch of pending eager code, and its compilation, are no part of the
+        body.
+        """
+        watcher, thread.watcher = thread.watcher, None
+        try:
+            super()._mark(storage)
+        finally:
+            thread.watcher = watcher
 
     def write(self, storage: Storage, wanted: View, new: Value) -> None:
         """As in every recording; NumPy arguments were copied in, so a write to one would be lost."""

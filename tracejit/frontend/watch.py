@@ -262,10 +262,12 @@ else:
                 raise
 
         def stop() -> None:
+            thread.hook = outer
             if isinstance(sys.gettrace(), _Again):
                 sys.settrace(None)
             _profile_with(profiler)
 
+        outer, thread.hook = thread.hook, hook
         sys.setprofile(hook)
         return stop
 
