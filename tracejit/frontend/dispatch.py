@@ -245,7 +245,11 @@ def value_of(recording: Recording, operand: Operand, dtype: np.dtype, shape: tup
 
 def as_operand(name: str, x: Any) -> Operand:
     """`x` as an operand: NDArrays, numbers and proxies stay, NumPy arrays and scalars are brought in."""
-    if isinstance(x, ArrayCore) or type(x) is NumberProxy or isinstance(x, (bool, int, float)):
+    if isinstance(x, ArrayCore) or type(x) in (NumberProxy, bool, int, float):
+        return x
+    if isinstance(x, (bool, int, float)) and not isinstance(x, np.generic):
+        return int(x) if isinstance(x, int) else float(x)  # of a class of the user's
+    if isinstance(x, np.float64):
         return x
     if isinstance(x, (np.ndarray, np.generic)):
         return ArrayCore.from_numpy(np.asarray(x))
