@@ -22,6 +22,7 @@ OUTPUT = ROOT / "build" / "benchmarks"
 OTHERS = [name for name in PEERS if name != OURS]
 TIMED = [name for name, workload in WORKLOADS.items() if workload.kind != "memory"]
 BANDWIDTH_ROUNDS = 9
+FIRST_CALLS = 7
 FILE_WIDTH = 180
 """Columns of tables that go into a file or a pipe, where nobody knows a width."""
 
@@ -32,6 +33,7 @@ def sections(run: Run, peers: Iterable[str]) -> dict[str, Callable[[], dict[str,
     return {
         "cold": lambda: cold.measure(run),
         "engine": lambda: run.module("engine", run.threads),
+        "recording": lambda: run.module("recording", run.threads, 1 if run.quick else FIRST_CALLS),
         "memory": lambda: memory.measure(run, peers),
         "bandwidth": lambda: run.module("bandwidth", run.threads, rounds),
     }

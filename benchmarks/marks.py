@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.cold import STEP
 from benchmarks.memory import FORWARD, NETS, TRAINING, forward_of
+from benchmarks.recording import BODIES
 from benchmarks.workload import OURS
 from benchmarks.workloads import WORKLOADS
 
@@ -106,6 +107,10 @@ def _bandwidths(found: Findings) -> Labelled:
     return [(name, value / triad) for name, value in found["bandwidth"].items() if name != "triad"]
 
 
+def _recorded(found: Findings) -> Labelled:
+    return [(body, dig(found, "recording", body, "record")) for body in BODIES]
+
+
 def _planned(names: Iterable[str]) -> Callable[[Findings], Labelled]:
     def values(found: Findings) -> Iterator[tuple[str, float | None]]:
         for name in names:
@@ -148,6 +153,7 @@ MARKS = [
     Mark("new batch size, kernels compiled", 0, _at(STEP, "cold", "new batch", "compiled"), "kernels"),
     Mark("replay, 12 arrays and 2 numbers, Python", 10, _at("", "engine", "python"), "us"),
     Mark("replay, 12 arrays and 2 numbers, whole call", 15, _at("", "engine", "replay"), "us"),
+    Mark("recording, for each operation", 20, _recorded, "us"),
     Mark("native task in a chain of 1,000", 150, _at("", "engine", "chain"), "ns"),
     Mark("two independent branches on two workers", 1.85, _at("", "engine", "branches"), "x", at_least=True),
     Mark("push of a Python task", 5, _at("", "engine", "push"), "us"),

@@ -4,7 +4,7 @@ Findings are plain data:
 
     {"date", "machine", "versions", "settings",
      "workloads": {name: {"kind", "best", "ratios": {side: ...}, "sides": {side: ...}}},
-     "cold": {...}, "engine": {...}, "memory": {...}, "bandwidth": {...}}
+     "cold": {...}, "engine": {...}, "recording": {...}, "memory": {...}, "bandwidth": {...}}
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ def section_rows(findings: Any, prefix: str = "") -> list[list[str]]:
 SECTIONS = {
     "cold": "Cold starts, seconds",
     "engine": "Engine (chain ns, push, replay and python us, branches times as fast)",
+    "recording": "First calls (record: us per operation; passes, assembly: us per node)",
     "memory": "Memory, bytes",
     "bandwidth": "Bandwidth on 256 MB, bytes per second",
 }

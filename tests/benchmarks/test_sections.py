@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks import memory
+import tracejit as tj
+from benchmarks import memory, recording
 from benchmarks.harness import Run, SideFailed
 from benchmarks.workload import OURS
 
@@ -17,6 +18,24 @@ def test_engine(run):
     found = run.module("engine", 1)
     assert set(found) == {"chain", "branches", "push", "replay", "python"}
     assert all(value > 0 for value in found.values())
+
+
+def test_recording(run):
+    found = run.module("recording", 1, 1)
+    assert set(found) == set(recording.BODIES)
+    for stages in found.values():
+        assert set(stages) == {"record", "passes", "assembly"}
+        assert all(value > 0 for value in stages.values())
+
+
+@pytest.mark.parametrize("name", recording.BODIES)
+def test_bodies_do_as_many_operations_as_they_say(name, monkeypatch):
+    monkeypatch.setattr(recording, "DEEP", 3)
+    monkeypatch.setattr(recording, "WIDE", 4)
+    monkeypatch.setattr(recording, "ROUNDS", 5)
+    body = recording.BODIES[name]()
+    nodes = tj.jit(body.function).graph(*body.arguments).nodes
+    assert sum(not node.output.type.on_host for node in nodes) == body.operations
 
 
 def test_memory_of_a_forward_pass(run, monkeypatch):
