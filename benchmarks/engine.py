@@ -30,8 +30,8 @@ from benchmarks.peers import pin
 from tracejit import engine
 from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.link import link
-from tracejit.kernels.executor_layout import FINISHED
-from tracejit.kernels.memory import load, store
+from tracejit.kernels.compiler.memory import load, store
+from tracejit.kernels.executor.layout import FINISHED
 
 CHAIN = 1000
 SPINS = 1_000_000  # about 2 ms

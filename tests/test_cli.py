@@ -15,7 +15,7 @@ from tracejit.config import config
 TARGET = ("x86_64-unknown-linux-gnu", "znver4", "+avx512f,+avx512vl")
 SOURCE = """
 from numba import float32, int64
-from tracejit.kernels.memory import load, pointer
+from tracejit.kernels.compiler.memory import load, pointer
 
 def kernel(block, lo, hi, scratch):
     x = pointer(load(block, int64), float32)

@@ -306,7 +306,7 @@ def schedule_key(graph: Graph) -> Hashable:
 
 def _part(attribute: str) -> Recipe:
     """Entry points of the executor that are compiled together."""
-    module = "tracejit.kernels.executor"
+    module = "tracejit.kernels.executor.entry_points"
     return Recipe(
         "executor",
         ("executor", attribute),

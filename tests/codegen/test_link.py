@@ -11,7 +11,7 @@ import pytest
 from tracejit.codegen import link as link_module
 from tracejit.codegen import machine, orc
 from tracejit.codegen.build import Entry, build_object
-from tracejit.kernels.library import LIBRARY
+from tracejit.kernels.library.table import LIBRARY
 
 
 @pytest.fixture(scope="module")

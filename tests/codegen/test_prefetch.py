@@ -20,11 +20,11 @@ from tracejit.codegen.lower import lower
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
-from tracejit.kernels import prefetch as instruction
-from tracejit.kernels.memory import pointer, slot
-from tracejit.kernels.prefetch import prefetch
-from tracejit.kernels.ranges import independent
+from tracejit.kernels.compiler.memory import pointer, slot
+from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.scalar import exp
+from tracejit.kernels.streams import prefetch as instruction
+from tracejit.kernels.streams.prefetch import prefetch
 from tracejit.passes import sweep as sweep_module
 
 pytestmark = pytest.mark.usefixtures("nothing_known")

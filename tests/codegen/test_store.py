@@ -17,7 +17,7 @@ from tracejit.codegen.build import build_object
 from tracejit.codegen.entry import DIGEST, MAGIC
 from tracejit.codegen.link import host
 from tracejit.codegen.store import Entry, Store, key
-from tracejit.kernels.library import LIBRARY
+from tracejit.kernels.library.table import LIBRARY
 
 TARGET = ("x86_64-unknown-linux-gnu", "znver4", "+avx512f")
 
@@ -68,7 +68,7 @@ import ctypes, pathlib, sys
 import numpy as np
 from tracejit.codegen.link import host, link
 from tracejit.codegen.store import Store, key
-from tracejit.kernels.blocks import ScatterAdd, scatter_plan
+from tracejit.kernels.library.plan import ScatterAdd, scatter_plan
 found = Store(pathlib.Path({str(store.path)!r})).get(key("scatter_add int32", host()))
 address = link(found.name, found.object_code, ["kernel"])["kernel"]
 x, index, out = np.arange(5, dtype="i4"), np.array([2, 0, 2, 2, 1]), np.empty(3, "i4")

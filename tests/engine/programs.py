@@ -14,7 +14,7 @@ from numba.types import int64
 from tracejit import engine
 from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.link import link
-from tracejit.kernels.memory import load, pointer, store
+from tracejit.kernels.compiler.memory import load, pointer, store
 
 
 def nothing(block, low, high, scratch):

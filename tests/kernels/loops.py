@@ -10,7 +10,7 @@ from numba import types
 
 from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.link import link
-from tracejit.kernels.memory import load, pointer
+from tracejit.kernels.compiler.memory import load, pointer
 from tracejit.kernels.scalar import FUNCTIONS
 
 CALL = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)

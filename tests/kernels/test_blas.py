@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from tracejit.kernels.blas import (
+from tracejit.kernels.gemm.plan import (
     EPILOGUE_ROWS,
     LARGEST,
     PANEL_EXTENT,
@@ -47,7 +47,8 @@ def test_entry_points_multiply():
 
 def test_host_side_needs_no_numba_and_keeps_symbols_private():
     program = (
-        "import ctypes, sys; from tracejit.kernels import blas, blocks; blas.entry_points();"
+        "import ctypes, sys; import tracejit.kernels.library.plan;"
+        "from tracejit.kernels.gemm import plan; plan.entry_points();"
         "assert 'numba' not in sys.modules and 'scipy_openblas32' not in sys.modules;"
         "assert not hasattr(ctypes.CDLL(None), 'scipy_cblas_sgemm')"
     )

@@ -14,8 +14,7 @@ from tests.kernels.native import SIGNATURE, address, random_ranges, run
 from tests.kernels.test_library import FLOATS, assert_product, gemm_block, random_array
 from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.link import link
-from tracejit.kernels import library
-from tracejit.kernels.blas import (
+from tracejit.kernels.gemm.plan import (
     BLOCK_ROWS,
     DEPTH,
     NEAR_BYTES,
@@ -28,7 +27,8 @@ from tracejit.kernels.blas import (
     is_tiled,
     packing,
 )
-from tracejit.kernels.gemm_tiles import are_worth_it
+from tracejit.kernels.gemm.tiles import are_worth_it
+from tracejit.kernels.library import table as library
 
 PAGE = mmap.PAGESIZE
 NONE, ALL = 0, mmap.PROT_READ | mmap.PROT_WRITE

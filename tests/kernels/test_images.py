@@ -9,10 +9,10 @@ from tests.kernels.native import SIGNATURE, random_ranges
 from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.link import link
 from tracejit.ir.op import OPS
-from tracejit.kernels import windows
-from tracejit.kernels.images import IMAGES
-from tracejit.kernels.window_blocks import Convolution, Pool
-from tracejit.kernels.windows import ROLES, window_call
+from tracejit.kernels.images import windows
+from tracejit.kernels.images.table import IMAGES
+from tracejit.kernels.images.window_blocks import Convolution, Pool
+from tracejit.kernels.images.windows import ROLES, window_call
 
 FLOATS = ["float32", "float64"]
 CONVOLUTIONS = [name for name in ROLES if name.startswith("conv2d")]

@@ -1,4 +1,4 @@
-"""Type inference of kernels (`tracejit.kernels.inference`), against Numba's own."""
+"""Type inference of kernels (`tracejit.kernels.compiler.inference`), against Numba's own."""
 
 import pytest
 from llvmlite.binding import ffi
@@ -7,11 +7,11 @@ from numba.core.errors import TypingError
 from numba.core.typed_passes import type_inference_stage
 
 from tracejit.codegen import build
-from tracejit.kernels import inference, target
-from tracejit.kernels.executor import QUEUES, THREADS
-from tracejit.kernels.library import LIBRARY
-from tracejit.kernels.memory import number_slot, pointer_slot
-from tracejit.kernels.ranges import independent
+from tracejit.kernels.compiler import inference, target
+from tracejit.kernels.compiler.memory import number_slot, pointer_slot
+from tracejit.kernels.compiler.ranges import independent
+from tracejit.kernels.executor.entry_points import QUEUES, THREADS
+from tracejit.kernels.library.table import LIBRARY
 
 
 def straight(a, b):

@@ -1,4 +1,4 @@
-"""What kernels may say (`tracejit.kernels.language`, `ranges`, `target`), against Python itself."""
+"""What kernels may say (`tracejit.kernels.compiler.typing`, `ranges`, `target`), against Python itself."""
 
 import ctypes
 import inspect
@@ -11,8 +11,8 @@ from numba.core.errors import TypingError, UnsupportedError
 from tests.kernels.loops import CALL
 from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.link import link
-from tracejit.kernels.memory import number_slot, pointer_slot, slot
-from tracejit.kernels.target import subroutine, translate
+from tracejit.kernels.compiler.memory import number_slot, pointer_slot, slot
+from tracejit.kernels.compiler.target import subroutine, translate
 
 I64 = np.iinfo(np.int64)
 INTEGERS = [0, 1, -1, 2, 3, -3, 7, -7, 64, -1000, 12345678901234, -(2**62), 2**62]

@@ -1,5 +1,5 @@
-"""Which loops get two vectors at a time or go over independent rounds (`tracejit.kernels.loops`), and that
-their results stay the same.
+"""Which loops get two vectors at a time or go over independent rounds (`tracejit.kernels.compiler.loops`),
+and that their results stay the same.
 """
 
 import re
@@ -10,10 +10,10 @@ from numba import float32, int64
 from tests.kernels.loops import CALL
 from tracejit.codegen.build import Entry, build_object, draft
 from tracejit.codegen.link import link
-from tracejit.kernels.accumulate import add_reassoc
-from tracejit.kernels.memory import pointer, slot
-from tracejit.kernels.ranges import independent
+from tracejit.kernels.compiler.memory import pointer, slot
+from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.scalar import add, divide, multiply
+from tracejit.kernels.scalar.accumulate import add_reassoc
 
 HINT = re.compile(r"br label [^\n]*!llvm\.loop")
 

@@ -7,11 +7,11 @@ from numba import float32, float64
 from tests.kernels.native import SIGNATURE
 from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.link import link
-from tracejit.kernels import quotient as quotients
-from tracejit.kernels.memory import number_slot, pointer_slot, slot
-from tracejit.kernels.quotient import BOUNDS, quotient
-from tracejit.kernels.ranges import independent
+from tracejit.kernels.compiler.memory import number_slot, pointer_slot, slot
+from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.scalar import divide
+from tracejit.kernels.streams import quotient as quotients
+from tracejit.kernels.streams.quotient import BOUNDS, quotient
 
 PRECISION = {"float32": 24, "float64": 53}
 LLVM = {"float32": "float", "float64": "double"}

@@ -13,7 +13,7 @@ from tests.kernels.loops import CALL, Loops, same
 from tests.kernels.test_scalar_transcendental import PAIRS, SINGLE
 from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.link import link
-from tracejit.kernels.memory import load, pointer
+from tracejit.kernels.compiler.memory import load, pointer
 from tracejit.kernels.scalar import maximum, minimum
 
 UNARY = [

@@ -9,8 +9,8 @@ from numba.types import int64
 from tests.kernels import native
 from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.link import link
-from tracejit.kernels.memory import load, pointer
-from tracejit.kernels.tiles import GROUP, column_of, row_of, tile_place
+from tracejit.kernels.compiler.memory import load, pointer
+from tracejit.kernels.streams.transpose import GROUP, column_of, row_of, tile_place
 
 
 def walk(block, low, high, scratch):

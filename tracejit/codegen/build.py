@@ -21,8 +21,9 @@ import llvmlite.binding as llvm
 from numba import types
 
 from tracejit.codegen.machine import initialize
-from tracejit.kernels import gemm_tiles, prefetch, quotient
-from tracejit.kernels.target import translate
+from tracejit.kernels.compiler.target import translate
+from tracejit.kernels.gemm import tiles as gemm_tiles
+from tracejit.kernels.streams import prefetch, quotient
 
 KERNEL = types.int64(types.int64, types.int64, types.int64, types.int64)
 """Signature of every kernel: ``status = kernel(block, lo, hi, scratch)``."""

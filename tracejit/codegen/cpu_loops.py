@@ -41,7 +41,7 @@ class Loops(Source):
 
     def independent(self) -> str:
         """The range of a loop whose rounds share nothing in memory."""
-        return self.use("independent", "tracejit.kernels.ranges")
+        return self.use("independent", "tracejit.kernels.compiler.ranges")
 
     def lane_loop(self, section: Section, first: str, last: str, before: Sequence[Placed] = ()) -> None:
         """The innermost loop over the steps `before`, of the row before, and those of `section`, what does
@@ -127,7 +127,7 @@ class Loops(Source):
 
     def divide(self, step: Step) -> None:
         """Divide by what does not change along the loop, whose reciprocal is known."""
-        quotient = self.use("quotient", "tracejit.kernels.quotient")
+        quotient = self.use("quotient", "tracejit.kernels.streams.quotient")
         x, y = step.args
         self.line(f"v{step.result} = {quotient}(v{x}, v{y}, r{step.result})")
 
@@ -159,7 +159,7 @@ class Loops(Source):
     def stream(self, bases: dict[int, str], step: Step) -> None:
         """Move a block of results from its stage to memory."""
         assert step.access is not None
-        stream, base = self.use("stream", "tracejit.kernels.stream"), bases[step.access.layout]
+        stream, base = self.use("stream", "tracejit.kernels.streams.stream"), bases[step.access.layout]
         first = f"{base} + start" if base else "start"
         self.line(f"{stream}(x{step.access.pointer}, {first}, stage{step.position}, 0, stop - start)")
 
@@ -173,7 +173,7 @@ class Loops(Source):
             further = stride if step.position == 1 else f"{stride} * {step.position}"
         place = " + ".join(filter(None, [self.bases[layout], further if step.position else ""]))
         name = "prefetch_written" if step.function == "written" else "prefetch"
-        prefetch = self.use(name, "tracejit.kernels.prefetch")
+        prefetch = self.use(name, "tracejit.kernels.streams.prefetch")
         self.line(f"{prefetch}(x{step.access.pointer}, {place or 0}, i{spec.lane})")
 
     def scratch_row(self, row: int) -> str:

@@ -53,7 +53,7 @@ def emit_cuda(spec: Spec) -> str:
         kernel.line("unit += cuda.gridDim.x")
     if fails:
         with kernel.block("if status != 0:"):
-            kernel.line(f"{kernel.use('store', 'tracejit.kernels.memory')}(failure, status)")
+            kernel.line(f"{kernel.use('store', 'tracejit.kernels.compiler.memory')}(failure, status)")
     return kernel.finish(["def kernel(block, lo, hi, scratch, failure):"])
 
 

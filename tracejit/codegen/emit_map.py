@@ -65,7 +65,7 @@ def emit_far_tile(kernel: Loops, section: Section) -> None:
             kernel.line(f"start = a{last} - (i{down} - band) * columns")
             inside = kernel.hoist([(kernel.bases, step) for step in section.steps])
             kernel.bare_loop(inside, f"a{last}", f"b{last}")
-        stream = kernel.use("stream_rows", "tracejit.kernels.stream")
+        stream = kernel.use("stream_rows", "tracejit.kernels.streams.stream")
         for step in section.steps:
             if step.kind == "stream" and step.access is not None:
                 first, stride = place_in_tile(kernel, step.access.layout, "band", f"a{last}")
@@ -104,7 +104,8 @@ def place_tile(kernel: Loops) -> None:
 def far_tile(kernel: Loops, unit: str) -> tuple[str, str]:
     """Row and column of the tile of a unit where no cache holds what is transposed."""
     place, row, column = (
-        kernel.use(name, "tracejit.kernels.tiles") for name in ("tile_place", "row_of", "column_of")
+        kernel.use(name, "tracejit.kernels.streams.transpose")
+        for name in ("tile_place", "row_of", "column_of")
     )
     kernel.line(f"place = {place}({unit} % (column_tiles * row_tiles), row_tiles, column_tiles)")
     return f"{row}(place)", f"{column}(place)"
@@ -118,7 +119,7 @@ def prefetch_rows(kernel: Loops, section: Section) -> None:
         if kernel.spec.layouts[access.layout].lane == "one":
             row = f"(next{down} + band - a{down})"
             first, stride = place_in_tile(kernel, access.layout, row, f"next{last}")
-            prefetch = kernel.use("prefetch_rows", "tracejit.kernels.tiles")
+            prefetch = kernel.use("prefetch_rows", "tracejit.kernels.streams.transpose")
             kernel.line(f"{prefetch}(x{access.pointer}, {first}, {stride}, stop - band, b{last} - a{last})")
 
 
@@ -132,6 +133,6 @@ def transpose_tiles(kernel: Loops) -> None:
             for start in ("a", "next")
         )
         size = f"columns, b{last - 1} - a{last - 1}, b{last} - a{last}"
-        transpose = kernel.use("transpose_tile", "tracejit.kernels.tiles")
+        transpose = kernel.use("transpose_tile", "tracejit.kernels.streams.transpose")
         source = f"x{access.pointer}, {first}, s{access.layout}_{last}"
         kernel.line(f"{transpose}({source}, tile{n}, {size}, {further if is_far(kernel) else -1})")

@@ -36,7 +36,7 @@ from contextlib import ExitStack, contextmanager
 from tracejit.codegen.spec import Access, Section
 from tracejit.codegen.text import Source
 
-MODULE = "tracejit.kernels.sweep"
+MODULE = "tracejit.kernels.streams.sweep"
 
 LaneLoop = Callable[[Section, str, str], None]
 """Writes the innermost loop over a section, between two bounds."""

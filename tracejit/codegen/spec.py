@@ -15,7 +15,7 @@ Unit and block conventions:
   one kept index (and piece). COLUMNS: a unit is a tile of the last kept dimension (and piece). SWEEP: a MAP
   kernel that updates what it reads; a unit is a band of rows (`tracejit.passes.sweep`).
 - A STREAM step is a store whose results pass through a block in scratch, its stage, on their way around the
-  caches (`tracejit.kernels.stream`).
+  caches (`tracejit.kernels.streams.stream`).
 - scratch: `Lowered.scratch` bytes that belong to the worker while it runs a unit. The panel of a product that
   only its epilogue needs lies behind them: its rows are those of the units [lo, hi) of the call.
 """
@@ -77,7 +77,7 @@ class Step(NamedTuple):
     row), fold (function; args: value), finish (position of the fold), scan (args: value), store (access,
     args: value), stream (access, args: value; position of its stage), ring (access, args: value),
     prefetch (access; function and position: how many "rows" or "elements" further; "written" is the same
-    row, see `tracejit.kernels.prefetch`).
+    row, see `tracejit.kernels.streams.prefetch`).
     """
 
     kind: str

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
-from tracejit.kernels.blas import most_panel_bytes
+from tracejit.kernels.gemm.plan import most_panel_bytes
 from tracejit.passes.domain import LOAD, SCAN, Program
 from tracejit.passes.free import FreeNodes
 from tracejit.passes.phases import Schedule, check_updates, in_place, schedule

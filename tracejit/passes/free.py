@@ -18,7 +18,7 @@ from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXPENSIVE, ORDERED
 from tracejit.ir.view import View
-from tracejit.kernels.blas import gemm_layout
+from tracejit.kernels.gemm.plan import gemm_layout
 from tracejit.passes.layout import is_fold
 from tracejit.passes.masks import lasting
 

@@ -16,7 +16,7 @@ from collections import Counter
 
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
-from tracejit.kernels.windows import ROLES
+from tracejit.kernels.images.windows import ROLES
 
 KEEPING = 2
 """How many products read a value that lives until the backward pass."""

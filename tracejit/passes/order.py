@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from tracejit import ops
 from tracejit.ir.graph import Node
 from tracejit.ir.op import Trait
-from tracejit.kernels.windows import ROLES, multiply_adds
+from tracejit.kernels.images.windows import ROLES, multiply_adds
 
 TRANSCENDENTAL_COST = 10
 """Cost of a transcendental function of one element, in units of 0.1 ns (see `engine.Task.cost`)."""

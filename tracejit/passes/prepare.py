@@ -28,7 +28,7 @@ from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import REDUCTION
 from tracejit.ir.view import View
-from tracejit.kernels.blas import is_tiled
+from tracejit.kernels.gemm.plan import is_tiled
 from tracejit.passes.regions import disjoint, same
 
 PIECE = 65536

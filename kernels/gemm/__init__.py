@@ -1,0 +1,1 @@
+"""Matrix products: plan, register tiles, packing."""
