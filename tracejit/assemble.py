@@ -39,8 +39,8 @@ from tracejit.kernels.images.windows import ROLES, window_call
 from tracejit.kernels.library.plan import Copy, ScatterAdd, copy_plan, scatter_plan
 from tracejit.loader import Recipe
 from tracejit.ops.structure import CALLBACKS
-from tracejit.passes.memory import can_fail
-from tracejit.passes.plan import PlannedTask
+from tracejit.passes.memory.aliases import can_fail
+from tracejit.passes.memory.plan import PlannedTask
 
 
 class At(NamedTuple):

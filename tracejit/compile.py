@@ -30,10 +30,10 @@ from tracejit.ir.structure import structure
 from tracejit.ir.types import CPU
 from tracejit.loader import Kernel, Recipe, load
 from tracejit.passes.driver import check, optimize
-from tracejit.passes.fuse import Missed
-from tracejit.passes.legalize import legalize
-from tracejit.passes.memory import can_fail
-from tracejit.passes.plan import Kind, MemoryPlan, Place, naive_bytes, plan
+from tracejit.passes.fusion.fuse import Missed
+from tracejit.passes.memory.aliases import can_fail
+from tracejit.passes.memory.legalize import legalize
+from tracejit.passes.memory.plan import Kind, MemoryPlan, Place, naive_bytes, plan
 from tracejit.schedule import KernelInfo, Packer, Schedule
 
 Aliases = Sequence[Sequence[int]]

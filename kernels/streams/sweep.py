@@ -1,6 +1,6 @@
 """Where the rows of a sweep go when no later row reads what stands in their place.
 
-A sweep (see `tracejit.passes.sweep`) goes through bands of rows. The last `up` rows of a band and the first
+A sweep (see `tracejit.loopnest.sweep`) goes through bands of rows. The last `up` rows of a band and the first
 `down` rows of the next one are still read from the other side of the cut between them: they go to the
 *edges*, ``up + down`` rows for each cut.
 

@@ -14,7 +14,7 @@ from tracejit.codegen.lower import lower
 from tracejit.codegen.spec import Address, Integer
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Node, Value
-from tracejit.passes.memory import overwrites
+from tracejit.passes.memory.aliases import overwrites
 
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 

@@ -16,7 +16,7 @@ from tracejit import ops
 from tracejit.codegen.emit import emit, load_source
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.kernels.compiler import memory
-from tracejit.passes.fuse import fuse
+from tracejit.passes.fusion.fuse import fuse
 
 
 class Pointer:

@@ -25,7 +25,7 @@ from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.scalar import exp
 from tracejit.kernels.streams import prefetch as instruction
 from tracejit.kernels.streams.prefetch import prefetch
-from tracejit.passes import sweep as sweep_module
+from tracejit.loopnest import sweep as sweep_module
 
 pytestmark = pytest.mark.usefixtures("nothing_known")
 

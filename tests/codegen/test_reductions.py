@@ -14,7 +14,7 @@ from tracejit.codegen.lower import lower
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import DTYPES, HOST, ArrayType
 from tracejit.ir.view import View
-from tracejit.passes import prepare
+from tracejit.passes.fusion import prepare
 
 REDUCTIONS = [ops.sum, ops.prod, ops.max, ops.min, ops.any, ops.all]
 F4, F8 = np.dtype("float32"), np.dtype("float64")

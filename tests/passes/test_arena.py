@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tracejit.passes.arena import ALIGNMENT, Arena
+from tracejit.passes.memory.arena import ALIGNMENT, Arena
 
 
 @pytest.mark.parametrize("seed", range(100))

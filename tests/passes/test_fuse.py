@@ -18,12 +18,12 @@ from tracejit.ir.types import CPU, HOST, ArrayType
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
 from tracejit.passes.driver import optimize
-from tracejit.passes.fuse import NODES, OPERANDS, Missed, fuse
-from tracejit.passes.legalize import legalize
-from tracejit.passes.memory import overwrites
-from tracejit.passes.plan import plan
+from tracejit.passes.fusion.fuse import NODES, OPERANDS, Missed, fuse
+from tracejit.passes.memory.aliases import overwrites
+from tracejit.passes.memory.legalize import legalize
+from tracejit.passes.memory.plan import plan
 
-fuse_module = importlib.import_module("tracejit.passes.fuse")
+fuse_module = importlib.import_module("tracejit.passes.fusion.fuse")
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 F4, I8 = np.dtype("float32"), np.dtype("int64")
 X = ArrayType((6, 8), F4)

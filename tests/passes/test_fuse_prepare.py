@@ -10,7 +10,7 @@ from tracejit.ir.types import CPU, ArrayType
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
 from tracejit.passes.dce import dce
-from tracejit.passes.prepare import UNITS, pieces_of, prepare
+from tracejit.passes.fusion.prepare import UNITS, pieces_of, prepare
 
 F4 = np.dtype("float32")
 

@@ -11,7 +11,7 @@ from tracejit.ir.types import ArrayType
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
 from tracejit.passes.driver import optimize
-from tracejit.passes.masks import remask
+from tracejit.passes.remask import remask
 
 BOUNDS = [0.0, -0.0, 1.0, -2.5, float("inf"), float("-inf"), float("nan")]
 TURNED = View.of_shape((8, 8)).permute((1, 0))

@@ -12,12 +12,12 @@ from tests.passes.test_plan import multilayer, wrapped
 from tracejit import ops
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import ArrayType
-from tracejit.passes import pack, plan
 from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
-from tracejit.passes.fuse import fuse
-from tracejit.passes.legalize import legalize
-from tracejit.passes.order import earliest, in_order_of_start, reordered
+from tracejit.passes.fusion.fuse import fuse
+from tracejit.passes.memory import pack, plan
+from tracejit.passes.memory.legalize import legalize
+from tracejit.passes.memory.timing import earliest, in_order_of_start, reordered
 from tracejit.passes.simplify import simplify
 
 

@@ -19,10 +19,10 @@ from tracejit.ir.verify import verify
 from tracejit.ir.view import View
 from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
-from tracejit.passes.fuse import fuse
-from tracejit.passes.legalize import legalize
-from tracejit.passes.memory import can_fail
-from tracejit.passes.plan import Kind, MemoryPlan, naive_bytes, plan
+from tracejit.passes.fusion.fuse import fuse
+from tracejit.passes.memory.aliases import can_fail
+from tracejit.passes.memory.legalize import legalize
+from tracejit.passes.memory.plan import Kind, MemoryPlan, naive_bytes, plan
 from tracejit.passes.simplify import simplify
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"

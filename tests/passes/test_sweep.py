@@ -16,12 +16,12 @@ from tracejit.ir.printer import print_graph
 from tracejit.ir.types import ArrayType, Device
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
-from tracejit.passes import sweep as sweep_module
-from tracejit.passes.fuse import fuse
-from tracejit.passes.legalize import legalize
-from tracejit.passes.memory import overwrites
-from tracejit.passes.plan import plan
-from tracejit.passes.sweep import Sweep, rows_read
+from tracejit.loopnest import sweep as sweep_module
+from tracejit.loopnest.sweep import Sweep, rows_read
+from tracejit.passes.fusion.fuse import fuse
+from tracejit.passes.memory.aliases import overwrites
+from tracejit.passes.memory.legalize import legalize
+from tracejit.passes.memory.plan import plan
 
 pytestmark = pytest.mark.usefixtures("nothing_known")
 

@@ -1,4 +1,4 @@
-"""The loops of a sweep (see `tracejit.passes.sweep`): rows in order, their results through a ring.
+"""The loops of a sweep (see `tracejit.loopnest.sweep`): rows in order, their results through a ring.
 
     for unit in range(lo, hi):                             # a band of rows
         a0 = unit * band

@@ -20,11 +20,11 @@ from tracejit.codegen.spec import Integer, Lowered, Product
 from tracejit.errors import VerificationError
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.view import View
-from tracejit.passes.bodies import analyse
-from tracejit.passes.domain import GATHER, LOAD, REDUCE, SCAN, Program, Store, elements_per_unit, row_tile
-from tracejit.passes.phases import COLUMNS, MAP, ROWS, schedule
-from tracejit.passes.prepare import FAR
-from tracejit.passes.sweep import Sweep, without_edges
+from tracejit.loopnest.program import GATHER, LOAD, REDUCE, SCAN, Program, Store, elements_per_unit, row_tile
+from tracejit.loopnest.schedule import COLUMNS, MAP, ROWS, schedule
+from tracejit.loopnest.sweep import Sweep, without_edges
+from tracejit.passes.fusion.bodies import analyse
+from tracejit.passes.fusion.prepare import FAR
 
 SHARED = 8
 """Chunks that a task should have: it falls into so many shares, of which each thread has its own."""

@@ -21,8 +21,8 @@ from tracejit.ir.printer import print_graph
 from tracejit.ir.verify import verify
 from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
-from tracejit.passes.fuse import Missed, fuse
-from tracejit.passes.masks import remask
+from tracejit.passes.fusion.fuse import Missed, fuse
+from tracejit.passes.remask import remask
 from tracejit.passes.simplify import simplify
 
 Pass = Callable[[Graph], Graph]

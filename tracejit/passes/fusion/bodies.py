@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.kernels.gemm.plan import most_panel_bytes
-from tracejit.passes.domain import LOAD, SCAN, Program
-from tracejit.passes.free import FreeNodes
-from tracejit.passes.phases import Schedule, check_updates, in_place, schedule
-from tracejit.passes.sweep import Sweep, with_edges
-from tracejit.passes.trace import trace
+from tracejit.loopnest.build import trace
+from tracejit.loopnest.program import LOAD, SCAN, Program
+from tracejit.loopnest.schedule import Schedule, check_updates, in_place, schedule
+from tracejit.loopnest.sweep import Sweep, with_edges
+from tracejit.passes.fusion.free import FreeNodes
 
 SCRATCH_PANEL = 1 << 21
 """Most bytes of a panel of a product that lies in scratch memory: every worker has that much for itself."""

@@ -19,7 +19,7 @@ from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import REDUCTION
 from tracejit.ir.view import View, contiguous_strides
-from tracejit.passes.domain import Domain
+from tracejit.loopnest.program import Domain
 
 ALONG_AXIS = {"argmax": "max", "argmin": "min", "cumulative_sum": "sum"}
 """Operators that run along an axis without being reductions of the registry, and what they accumulate."""

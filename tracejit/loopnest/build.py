@@ -25,7 +25,8 @@ from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import ELEMENTWISE, EXPENSIVE, REDUCTION, Op
 from tracejit.ir.view import View, contiguous_strides
-from tracejit.passes.domain import (
+from tracejit.loopnest.layout import ALONG_AXIS, Layout, is_fold, layouts, reduced_axes
+from tracejit.loopnest.program import (
     APPLY,
     CHECK,
     FULL,
@@ -49,8 +50,7 @@ from tracejit.passes.domain import (
     piece_length,
     row_tile,
 )
-from tracejit.passes.layout import ALONG_AXIS, Layout, is_fold, layouts, reduced_axes
-from tracejit.passes.regions import disjoint
+from tracejit.loopnest.regions import disjoint
 
 INT64 = np.dtype("int64")
 

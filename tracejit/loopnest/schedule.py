@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.view import View
-from tracejit.passes.domain import (
+from tracejit.loopnest.program import (
     FULL,
     HOST,
     INDEX,
@@ -35,8 +35,8 @@ from tracejit.passes.domain import (
     Term,
     Unfusable,
 )
-from tracejit.passes.regions import disjoint
-from tracejit.passes.sweep import Sweep, find_sweep
+from tracejit.loopnest.regions import disjoint
+from tracejit.loopnest.sweep import Sweep, find_sweep
 
 KEEP_BYTES = 1 << 21
 """Rows kept in scratch may take this many bytes; longer ones are computed again."""

@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tracejit.ir.graph import Node, Value
-from tracejit.passes.arena import Arena
-from tracejit.passes.memory import Span, is_whole, may_share
-from tracejit.passes.order import direct
+from tracejit.passes.memory.aliases import Span, is_whole, may_share
+from tracejit.passes.memory.arena import Arena
+from tracejit.passes.memory.timing import direct
 
 LARGE = 1 << 16
 """Bytes of a buffer that is worth an edge in the schedule."""

@@ -32,9 +32,9 @@ from tracejit import ops
 from tracejit.errors import VerificationError
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
-from tracejit.passes.memory import Span, alias_groups, can_fail, is_task, is_whole, roots
-from tracejit.passes.order import cost, direct, earliest, in_order_of_start, reordered
-from tracejit.passes.pack import LARGE, Packed, pack
+from tracejit.passes.memory.aliases import Span, alias_groups, can_fail, is_task, is_whole, roots
+from tracejit.passes.memory.pack import LARGE, Packed, pack
+from tracejit.passes.memory.timing import cost, direct, earliest, in_order_of_start, reordered
 
 SAVING = 16
 """What part of the arena another order of the tasks has to save."""

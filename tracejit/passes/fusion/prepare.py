@@ -29,7 +29,7 @@ from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import REDUCTION
 from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import is_tiled
-from tracejit.passes.regions import disjoint, same
+from tracejit.loopnest.regions import disjoint, same
 
 PIECE = 65536
 """Elements that one piece should have at least: some 10 us of work."""

@@ -31,7 +31,7 @@ from typing import NamedTuple
 from tracejit import ops
 from tracejit.ir.graph import Builder, Graph, Value
 from tracejit.ir.view import View
-from tracejit.passes.domain import Kind, Program, Store, Term, elements_per_unit
+from tracejit.loopnest.program import Kind, Program, Store, Term, elements_per_unit
 
 RING_BYTES = 1 << 21
 """Rows that wait may take this many bytes of scratch memory. More than a processor's second cache holds still

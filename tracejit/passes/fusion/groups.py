@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tracejit.ir.graph import Node, Value
-from tracejit.passes.domain import Domain
-from tracejit.passes.layout import Rows
+from tracejit.loopnest.layout import Rows
+from tracejit.loopnest.program import Domain
 
 
 @dataclass(eq=False, repr=False, slots=True)

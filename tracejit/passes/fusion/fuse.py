@@ -28,14 +28,14 @@ from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, REDUCTION
 from tracejit.ir.structure import structure
 from tracejit.ir.view import View
-from tracejit.passes.bodies import Analysis, analyse, attributes, computed, gather, is_ordered
+from tracejit.loopnest.layout import Rows, is_fold, keeps_order, rows_of
+from tracejit.loopnest.program import Domain, Program, Unfusable
+from tracejit.loopnest.sweep import put_edges
 from tracejit.passes.dce import dce
-from tracejit.passes.domain import Domain, Program, Unfusable
-from tracejit.passes.free import FreeNodes, in_kernel
-from tracejit.passes.groups import Group, Partition
-from tracejit.passes.layout import Rows, is_fold, keeps_order, rows_of
-from tracejit.passes.prepare import prepare
-from tracejit.passes.sweep import put_edges
+from tracejit.passes.fusion.bodies import Analysis, analyse, attributes, computed, gather, is_ordered
+from tracejit.passes.fusion.free import FreeNodes, in_kernel
+from tracejit.passes.fusion.groups import Group, Partition
+from tracejit.passes.fusion.prepare import prepare
 
 NODES = 64
 """Most operators in a kernel: more take long to compile and spill registers."""

@@ -32,7 +32,7 @@ from tracejit import ops
 from tracejit.ir.graph import Effect, Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.types import CPU
-from tracejit.passes.memory import (
+from tracejit.passes.memory.aliases import (
     Span,
     alias_groups,
     can_fail,

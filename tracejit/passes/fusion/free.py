@@ -19,8 +19,8 @@ from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXPENSIVE, ORDERED
 from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import gemm_layout
-from tracejit.passes.layout import is_fold
-from tracejit.passes.masks import lasting
+from tracejit.loopnest.layout import is_fold
+from tracejit.passes.remask import lasting
 
 FREE = frozenset({ops.view, ops.full, ops.iota})
 MOVES = frozenset({ops.update, ops.gather, ops.matmul})

@@ -10,7 +10,7 @@ a short list of `Term`s, each an element of something for every index of the dom
 - `REDUCE` and `SCAN` over the reduced dimensions, `MATCH` (a step of argmax).
 
 Terms are in order of definition, and a term's level is the highest among what it depends on. `trace`
-makes programs, `merge` writes them over as few dimensions as possible, `phases` says when each term is
+makes programs, `merge` writes them over as few dimensions as possible, `schedule` says when each term is
 computed.
 """
 
