@@ -28,8 +28,8 @@ from numba import int64
 import tracejit as tj
 from benchmarks.peers import pin
 from tracejit import engine
-from tracejit.codegen.build import Entry, build_object
-from tracejit.codegen.link import link
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import load, store
 from tracejit.kernels.executor.layout import FINISHED
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tracejit import loader
+from tracejit.codegen.objects import loader
 from tracejit.config import config
 
 SOURCE = """

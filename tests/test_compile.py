@@ -16,10 +16,11 @@ from tests.counting import calls
 from tests.golden import check_golden
 from tests.graphs import F4, F8, I4, I8, outcome, random_graph, random_inputs
 from tests.launching import launch, start
-from tracejit import compile, engine, loader, ops
+from tracejit import compile, engine, ops
 from tracejit.assemble import At, Job, failure
 from tracejit.codegen.emit import emit
 from tracejit.codegen.lower import lower
+from tracejit.codegen.objects import loader
 from tracejit.compile import compile_graph, run_reference, schedule_key
 from tracejit.config import config
 from tracejit.errors import DeviceError, OutOfBoundsError

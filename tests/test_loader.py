@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tracejit.loader import Kernel, Promise
+from tracejit.codegen.objects.loader import Kernel, Promise
 
 KERNEL = Kernel("k", "key", "", "compiled", 0.0, 4, {"kernel": 1})
 PATIENCE = 20  # seconds

@@ -27,6 +27,7 @@ import numpy as np
 from tracejit import ops
 from tracejit.codegen.encode import LINE
 from tracejit.codegen.lower import lower
+from tracejit.codegen.objects.loader import Recipe
 from tracejit.codegen.spec import Address, Integer, Lowered, Spec
 from tracejit.errors import OutOfBoundsError, VerificationError, locate
 from tracejit.ir.evaluate import evaluate_node
@@ -37,7 +38,6 @@ from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, packing
 from tracejit.kernels.images.windows import ROLES, window_call
 from tracejit.kernels.library.plan import Copy, ScatterAdd, copy_plan, scatter_plan
-from tracejit.loader import Recipe
 from tracejit.ops.structure import CALLBACKS
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask

@@ -4,8 +4,9 @@
           --assemble--> recipes and argument blocks --load--> addresses --> Program (the engine's) in a
           `Schedule`
 
-Nothing here imports Numba: kernels come from the store, and `tracejit.loader` has the lazy gate for when
-one must be compiled. The engine's own executor comes the same way; importing this module installs it.
+Nothing here imports Numba: kernels come from the store, and `tracejit.codegen.objects.loader` has the lazy
+gate for when one must be compiled. The engine's own executor comes the same way; importing this module
+installs it.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -20,7 +21,8 @@ import numpy as np
 
 from tracejit import collector, engine
 from tracejit.assemble import At, Distance, Job, Ref, Word, failure, job, locations
-from tracejit.codegen.link import anticipate
+from tracejit.codegen.objects.link import anticipate
+from tracejit.codegen.objects.loader import Kernel, Recipe, load
 from tracejit.engine import native
 from tracejit.errors import DeviceError, VerificationError
 from tracejit.ir.evaluate import evaluate, evaluate_node
@@ -28,7 +30,6 @@ from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
 from tracejit.ir.types import CPU
-from tracejit.loader import Kernel, Recipe, load
 from tracejit.passes.driver import check, optimize
 from tracejit.passes.fusion.fuse import Missed
 from tracejit.passes.memory.aliases import can_fail

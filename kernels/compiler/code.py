@@ -1,6 +1,6 @@
 """LLVM IR of kernels and subroutines as Numba's front end gives it, and how they call one another.
 
-Nothing is optimised, linked or loaded here: a `Library` collects texts, for `tracejit.codegen.build`.
+Nothing is optimised, linked or loaded here: a `Library` collects texts, for `tracejit.codegen.objects.build`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Library(codegen.CodeLibrary):
         return self.text
 
     def get_function(self, name: str) -> Any:
-        raise NotImplementedError("kernels are linked by tracejit.codegen.link")
+        raise NotImplementedError("kernels are linked by tracejit.codegen.objects.link")
 
     get_asm_str = get_function
 
@@ -91,7 +91,7 @@ class Code(codegen.Codegen):
         return module
 
     def _add_module(self, module: Any) -> None:
-        raise NotImplementedError("kernels are linked by tracejit.codegen.link")
+        raise NotImplementedError("kernels are linked by tracejit.codegen.objects.link")
 
 
 class Convention(callconv.BaseCallConv):

@@ -3,7 +3,7 @@
 Numba's CPU target knows all of Python's containers and of NumPy, runs 27 passes over each function,
 optimises each one twice and links it into the process. All of this costs time in every cold start, and a
 kernel needs none of it: its code is bytecode, integers, loads, stores and calls of intrinsics, and its
-functions are optimised once, together (`tracejit.codegen.build`). So this target has its own
+functions are optimised once, together (`tracejit.codegen.objects.build`). So this target has its own
 
 - typing rules (`tracejit.kernels.compiler.typing`),
 - passes: bytecode to Numba's IR, type inference, lowering; no rewriting, no inlining, no parallel loops,

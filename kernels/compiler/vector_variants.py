@@ -2,7 +2,7 @@
 
 LLVM makes no vectors of a loop with a branch, or with a call of something that it cannot spread over vectors.
 It does so for a function without side effects of which it knows that it has variants for vectors, by their
-declarations (its vector function ABI). What these do, `tracejit.codegen.build` links in afterwards.
+declarations (its vector function ABI). What these do, `tracejit.codegen.objects.build` links in afterwards.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 
 from tracejit import ops
-from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.emit import emit, load_source
-from tracejit.codegen.link import link
 from tracejit.codegen.lower import lower
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
 from tracejit.codegen.spec import Address, Integer
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Node, Value

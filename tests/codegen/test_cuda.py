@@ -10,7 +10,7 @@ import pytest
 
 from tests.codegen.cases import CASES
 from tracejit.codegen.emit import emit, load_source
-from tracejit.codegen.launch_cuda import THREADS, launch
+from tracejit.codegen.gpu.launch import THREADS, launch
 from tracejit.codegen.lower import lower
 
 HAS_CUDA = importlib.util.find_spec("numba_cuda") is not None

@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from tracejit.codegen import link as link_module
-from tracejit.codegen import machine, orc
-from tracejit.codegen.build import Entry, build_object
+from tracejit.codegen.objects import link as link_module
+from tracejit.codegen.objects import machine, orc
+from tracejit.codegen.objects.build import Entry, build_object
 from tracejit.kernels.library.table import LIBRARY
 
 
@@ -93,7 +93,7 @@ def test_where_no_thread_can_be_started_nothing_comes_early(monkeypatch, object_
 def test_what_is_wrong_with_the_library_is_raised_when_it_is_needed(tmp_path):
     program = """
 import pathlib, sys, threading
-from tracejit.codegen import link
+from tracejit.codegen.objects import link
 broken = pathlib.Path(sys.argv[1])
 broken.write_bytes(b"no library")
 link.library_of_llvmlite = lambda: broken

@@ -12,11 +12,11 @@ from tests.codegen import bodies, runner
 from tests.codegen.cases import CASES, arguments, kernels
 from tracejit import ops
 from tracejit.codegen import encode
-from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.emit import emit, load_source
-from tracejit.codegen.link import link
-from tracejit.codegen.listing import vector_width
 from tracejit.codegen.lower import lower
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
+from tracejit.codegen.objects.listing import vector_width
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View

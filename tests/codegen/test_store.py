@@ -11,12 +11,12 @@ import time
 import pytest
 
 from tests.counting import calls
-from tracejit.codegen import entry as entry_module
-from tracejit.codegen.build import Entry as KernelEntry
-from tracejit.codegen.build import build_object
-from tracejit.codegen.entry import DIGEST, MAGIC
-from tracejit.codegen.link import host
-from tracejit.codegen.store import Entry, Store, key
+from tracejit.codegen.objects import entry as entry_module
+from tracejit.codegen.objects.build import Entry as KernelEntry
+from tracejit.codegen.objects.build import build_object
+from tracejit.codegen.objects.entry import DIGEST, MAGIC
+from tracejit.codegen.objects.link import host
+from tracejit.codegen.objects.store import Entry, Store, key
 from tracejit.kernels.library.table import LIBRARY
 
 TARGET = ("x86_64-unknown-linux-gnu", "znver4", "+avx512f")
@@ -51,7 +51,7 @@ def test_what_is_put_comes_back_in_another_process_too(store):
     assert abs(found.created - time.time()) < 60
     assert (store.hits, store.misses, store.problem) == (1, {}, None)
     program = (
-        "import sys, pathlib; from tracejit.codegen.store import Store, key;"
+        "import sys, pathlib; from tracejit.codegen.objects.store import Store, key;"
         f"e = Store(pathlib.Path({str(store.path)!r})).get(key('add', {TARGET!r}));"
         f"assert e.object_code == bytes.fromhex({entry.object_code.hex()!r});"
         "assert 'numba' not in sys.modules and 'llvmlite' not in sys.modules"
@@ -66,8 +66,8 @@ def test_stored_object_code_runs_without_numba(store):
     program = f"""
 import ctypes, pathlib, sys
 import numpy as np
-from tracejit.codegen.link import host, link
-from tracejit.codegen.store import Store, key
+from tracejit.codegen.objects.link import host, link
+from tracejit.codegen.objects.store import Store, key
 from tracejit.kernels.library.plan import ScatterAdd, scatter_plan
 found = Store(pathlib.Path({str(store.path)!r})).get(key("scatter_add int32", host()))
 address = link(found.name, found.object_code, ["kernel"])["kernel"]
@@ -116,7 +116,7 @@ def test_keys_depend_on_structure_target_versions_and_sources(monkeypatch):
 
 def test_sources_digest_covers_kernels_and_codegen(monkeypatch):
     read, before = pathlib.Path.read_bytes, entry_module.sources_digest()
-    for name in ("memory.py", "build.py"):
+    for name in ("memory.py", "build.py", "text.py", "columns.py"):
         monkeypatch.setattr(
             pathlib.Path,
             "read_bytes",
@@ -218,7 +218,7 @@ def test_a_disk_that_cannot_be_written_degrades_to_memory_with_one_warning(path)
 def test_a_full_disk_degrades_to_memory_and_leaves_nothing_behind(tmp_path):
     program = f"""
 import pathlib, resource, warnings
-from tracejit.codegen.store import Entry, Store, key
+from tracejit.codegen.objects.store import Entry, Store, key
 store = Store(pathlib.Path({str(tmp_path / "store")!r}))
 resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
 with warnings.catch_warnings(record=True) as caught:
@@ -316,7 +316,7 @@ def test_why_names_what_changed(store, monkeypatch):
 def test_processes_and_threads_may_use_one_folder_at_once(store):
     program = f"""
 import os, pathlib, random, sys, threading
-from tracejit.codegen.store import Entry, Store, key
+from tracejit.codegen.objects.store import Entry, Store, key
 store = Store(pathlib.Path({str(store.path)!r}), limit=40 * 2000)
 def work(seed):
     rng = random.Random(seed)

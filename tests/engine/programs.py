@@ -12,8 +12,8 @@ import tempfile
 from numba.types import int64
 
 from tracejit import engine
-from tracejit.codegen.build import Entry, build_object
-from tracejit.codegen.link import link
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import load, pointer, store
 
 

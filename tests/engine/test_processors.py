@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tests.engine.programs import compiled
-from tracejit.codegen.build import Entry
+from tracejit.codegen.objects.build import Entry
 from tracejit.engine.native import Record
 from tracejit.kernels.executor.layout import (
     ENGINE_BYTES,

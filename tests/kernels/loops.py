@@ -8,8 +8,8 @@ import mpmath
 import numpy as np
 from numba import types
 
-from tracejit.codegen.build import Entry, build_object
-from tracejit.codegen.link import link
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import load, pointer
 from tracejit.kernels.scalar import FUNCTIONS
 

@@ -6,8 +6,8 @@ import threading
 
 import numpy as np
 
-from tracejit.codegen.build import Entry, build_object
-from tracejit.codegen.link import link
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
 from tracejit.kernels.library.table import LIBRARY
 
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)

@@ -12,8 +12,8 @@ import pytest
 
 from tests.kernels.native import SIGNATURE, address, random_ranges, run
 from tests.kernels.test_library import FLOATS, assert_product, gemm_block, random_array
-from tracejit.codegen.build import Entry, build_object
-from tracejit.codegen.link import link
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
 from tracejit.kernels.gemm.plan import (
     BLOCK_ROWS,
     DEPTH,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.kernels.native import SIGNATURE, random_ranges
-from tracejit.codegen.build import Entry, build_object
-from tracejit.codegen.link import link
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
 from tracejit.ir.op import OPS
 from tracejit.kernels.images import windows
 from tracejit.kernels.images.table import IMAGES

@@ -6,7 +6,7 @@ from numba import float64, int64
 from numba.core.errors import TypingError
 from numba.core.typed_passes import type_inference_stage
 
-from tracejit.codegen import build
+from tracejit.codegen.objects import build
 from tracejit.kernels.compiler import inference, target
 from tracejit.kernels.compiler.memory import number_slot, pointer_slot
 from tracejit.kernels.compiler.ranges import independent

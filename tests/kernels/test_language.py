@@ -9,8 +9,8 @@ from numba import float32, float64, int64, types
 from numba.core.errors import TypingError, UnsupportedError
 
 from tests.kernels.loops import CALL
-from tracejit.codegen.build import Entry, build_object
-from tracejit.codegen.link import link
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import number_slot, pointer_slot, slot
 from tracejit.kernels.compiler.target import subroutine, translate
 

@@ -8,8 +8,8 @@ import numpy as np
 from numba import float32, int64
 
 from tests.kernels.loops import CALL
-from tracejit.codegen.build import Entry, build_object, draft
-from tracejit.codegen.link import link
+from tracejit.codegen.objects.build import Entry, build_object, draft
+from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.scalar import add, divide, multiply

@@ -5,8 +5,8 @@ import pytest
 from numba import float32, float64
 
 from tests.kernels.native import SIGNATURE
-from tracejit.codegen.build import Entry, build_object
-from tracejit.codegen.link import link
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import number_slot, pointer_slot, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.scalar import divide

@@ -11,8 +11,8 @@ from numba import float32, int64
 
 from tests.kernels.loops import CALL, Loops, same
 from tests.kernels.test_scalar_transcendental import PAIRS, SINGLE
-from tracejit.codegen.build import Entry, build_object
-from tracejit.codegen.link import link
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import load, pointer
 from tracejit.kernels.scalar import maximum, minimum
 

@@ -1,6 +1,6 @@
 """Kernels for CUDA: the same units, each taken by one or more blocks of threads.
 
-    kernel[(bx, by), (tx, ty)](block, lo, hi, scratch, failure)     # `launch_cuda.launch` chooses the numbers
+    kernel[(bx, by), (tx, ty)](block, lo, hi, scratch, failure)     # `launch.launch` chooses the numbers
 
 `block`, `scratch` and `failure` are addresses in device memory; tx and ty are powers of two, tx * ty is at
 most `THREADS`. The bx blocks along x stride over the units in [lo, hi). Inside a unit
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tracejit.codegen.launch_cuda import AT_ONCE, THREADS
+from tracejit.codegen.gpu.launch import AT_ONCE, THREADS
 from tracejit.codegen.spec import Section, Spec, Step
 from tracejit.codegen.text import COMBINE, Source, memory_type, renumbered
 from tracejit.errors import DeviceError

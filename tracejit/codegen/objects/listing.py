@@ -12,9 +12,9 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from tracejit.codegen import build
-from tracejit.codegen.entry import Entry
-from tracejit.codegen.machine import initialize
+from tracejit.codegen.objects import build
+from tracejit.codegen.objects.entry import Entry
+from tracejit.codegen.objects.machine import initialize
 from tracejit.errors import ArgumentError
 
 VECTOR = re.compile(r"<(\d+) x (?:float|double|i(?:8|16|32|64))>")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tracejit.codegen.emit_sweep import store_in_ring
+from tracejit.codegen.cpu.sweep import store_in_ring
 from tracejit.codegen.spec import BLOCK, Section, Step
 from tracejit.codegen.text import COMBINE, REORDERED, Source, identity, moving_results
 

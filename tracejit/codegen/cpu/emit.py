@@ -1,14 +1,14 @@
 """Kernels for the CPU: plain loops over typed pointers, which LLVM turns into vectors.
 
-One module for each orientation writes the loops over units; `tracejit.codegen.cpu_loops` has what they share.
+One module for each orientation writes the loops over units; `tracejit.codegen.cpu.loops` has what they share.
 """
 
 from __future__ import annotations
 
-from tracejit.codegen.cpu_loops import Loops
-from tracejit.codegen.emit_columns import emit_columns
-from tracejit.codegen.emit_map import emit_map
-from tracejit.codegen.emit_rows import emit_rows
+from tracejit.codegen.cpu.columns import emit_columns
+from tracejit.codegen.cpu.loops import Loops
+from tracejit.codegen.cpu.map import emit_map
+from tracejit.codegen.cpu.rows import emit_rows
 from tracejit.codegen.spec import Spec
 
 

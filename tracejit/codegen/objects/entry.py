@@ -14,7 +14,7 @@ b'object'
 >>> decode(key("mul f32", ("x86_64", "znver4")), encode(k, Entry("add", "", b"object", (), 0.1)))
 Traceback (most recent call last):
 ...
-tracejit.codegen.entry.DamagedEntryError: foreign: written under another key
+tracejit.codegen.objects.entry.DamagedEntryError: foreign: written under another key
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -81,12 +81,13 @@ def _digest(*parts: bytes) -> str:
 
 @functools.cache
 def sources_digest() -> str:
-    """Digest of the sources that turn a structure into object code: `kernels/` and this package."""
+    """Digest of the sources that turn a structure into object code: `kernels/` and `codegen/`."""
     spec = importlib.util.find_spec("tracejit.kernels")
     assert spec is not None
     assert spec.submodule_search_locations is not None
     parts: list[bytes] = []
-    for folder in (spec.submodule_search_locations[0], os.path.dirname(__file__)):
+    codegen = os.path.dirname(os.path.dirname(__file__))
+    for folder in (spec.submodule_search_locations[0], codegen):
         found = [os.path.join(where, name) for where, _, names in os.walk(folder) for name in names]
         for file in sorted(name for name in found if name.endswith(".py")):
             parts += (file.removeprefix(folder).encode(), pathlib.Path(file).read_bytes())

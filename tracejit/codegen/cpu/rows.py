@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tracejit.codegen.cpu_loops import Loops, Placed
+from tracejit.codegen.cpu.loops import Loops, Placed
 from tracejit.codegen.spec import Section, Spec, Step
 from tracejit.codegen.text import layouts_of
 

@@ -1,7 +1,7 @@
 """The machine that LLVM compiles for, and its linker, through llvmlite's own Python modules.
 
 Whatever compiles imports these modules anyway, with Numba. A process that only loads kernels does without
-them: see `tracejit.codegen.link`, which comes here for versions of llvmlite that it does not know.
+them: see `tracejit.codegen.objects.link`, which comes here for versions of llvmlite that it does not know.
 
     built = initialize().emit_object(module)
     link("add.1", built, ["kernel"])     # {"kernel": address}
@@ -19,7 +19,7 @@ _LINKED: list[Any] = []  # a linked library lives as long as the process: its ad
 
 
 def host() -> tuple[str, str, str]:
-    """As `tracejit.codegen.link.host`."""
+    """As `tracejit.codegen.objects.link.host`."""
     return (
         llvm.get_process_triple(),
         llvm.get_host_cpu_name(),
@@ -54,7 +54,7 @@ def _compiler() -> Any:
 
 
 def link(name: str, object_code: bytes, symbols: Sequence[str]) -> dict[str, int]:
-    """As `tracejit.codegen.link.link`; `name` is that of a new library."""
+    """As `tracejit.codegen.objects.link.link`; `name` is that of a new library."""
     library = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
     for symbol in symbols:
         library.export_symbol(symbol)

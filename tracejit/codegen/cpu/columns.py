@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracejit.codegen.cpu_loops import Loops, Placed
+from tracejit.codegen.cpu.loops import Loops, Placed
 from tracejit.codegen.spec import Section
 from tracejit.codegen.text import layouts_of, lines_at_once, moving_results, renumbered
 

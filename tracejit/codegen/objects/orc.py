@@ -85,7 +85,7 @@ class Linker:
         return self._text(text)
 
     def host(self) -> tuple[str, str, str]:
-        """As `tracejit.codegen.link.host`."""
+        """As `tracejit.codegen.objects.link.host`."""
         features = {
             feature[1:]: feature for feature in self._said("GetHostCPUFeatures").split(",") if feature
         }
@@ -93,7 +93,7 @@ class Linker:
         return self._said("GetProcessTriple"), self._said("GetHostCPUName"), flat
 
     def link(self, name: str, object_code: bytes, symbols: Sequence[str]) -> dict[str, int]:
-        """As `tracejit.codegen.link.link`; `name` is that of a new library."""
+        """As `tracejit.codegen.objects.link.link`; `name` is that of a new library."""
         parts = (Element * 2)(Element(OBJECT_CODE, object_code, len(object_code)), Element(LIBRARY, b"", 0))
         found = (Symbol * len(symbols))(*[Symbol(symbol.encode()) for symbol in symbols])
         message = c_char_p()

@@ -23,8 +23,8 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from tracejit.codegen.entry import environment, version
-from tracejit.codegen.orc import KNOWN, Linker, library_of_llvmlite
+from tracejit.codegen.objects.entry import environment, version
+from tracejit.codegen.objects.orc import KNOWN, Linker, library_of_llvmlite
 
 _SERIAL = itertools.count()
 _LOCK = threading.RLock()
@@ -42,7 +42,7 @@ def _library() -> pathlib.Path | None:
 def _linker() -> Any:
     """What has the functions `host` and `link`; there is one in a process."""
     path = _library()
-    return importlib.import_module("tracejit.codegen.machine") if path is None else Linker(path)
+    return importlib.import_module("tracejit.codegen.objects.machine") if path is None else Linker(path)
 
 
 def anticipate() -> None:

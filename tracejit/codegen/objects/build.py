@@ -1,11 +1,11 @@
 """Numba functions to object code with plain C entry points.
 
-Imports Numba, so nothing but the lazy gate in `tracejit.loader` may import this module.
+Imports Numba, so nothing but the lazy gate in `tracejit.codegen.objects.loader` may import this module.
 
 Two halves, so that one can run beside the other: `draft` runs Numba's front end (Python, one function after
 the other), `finish` is LLVM's work. All functions of a draft, and the subroutines they call, become one
 module, which is optimised once and from which only the functions themselves can be seen, by their names as C
-functions. `tracejit.codegen.link` turns the object into addresses.
+functions. `tracejit.codegen.objects.link` turns the object into addresses.
 
     built = finish(draft([Entry("kernel", function)]))        # or build_object([...])
 """
@@ -20,7 +20,7 @@ from typing import Any
 import llvmlite.binding as llvm
 from numba import types
 
-from tracejit.codegen.machine import initialize
+from tracejit.codegen.objects.machine import initialize
 from tracejit.kernels.compiler.target import translate
 from tracejit.kernels.gemm import tiles as gemm_tiles
 from tracejit.kernels.streams import prefetch, quotient

@@ -9,13 +9,13 @@
                 ...
 
 A kernel over one dimension takes all its units in one loop; a sweep has loops of its own
-(`tracejit.codegen.emit_sweep`).
+(`tracejit.codegen.cpu.sweep`).
 """
 
 from __future__ import annotations
 
-from tracejit.codegen.cpu_loops import Loops
-from tracejit.codegen.emit_sweep import emit_sweep
+from tracejit.codegen.cpu.loops import Loops
+from tracejit.codegen.cpu.sweep import emit_sweep
 from tracejit.codegen.spec import Section
 
 BAND = 16

@@ -1,6 +1,6 @@
 """How many blocks of threads a kernel for CUDA is launched with: any numbers are right, these are fast.
 
-    (bx, by), (tx, ty) = launch(lowered, processors=132)     # see `tracejit.codegen.emit_cuda`
+    (bx, by), (tx, ty) = launch(lowered, processors=132)     # see `tracejit.codegen.gpu.emit`
 
 The numbers depend on shapes and the device only, so results are the same bits from launch to launch.
 """

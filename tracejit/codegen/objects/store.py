@@ -1,8 +1,8 @@
 """The kernel store: object code on disk, so that a second process loads what a first one compiled.
 
-Needs no Numba. One entry (see `tracejit.codegen.entry`) is one file named by its key and never changed once
-written, ``<key>.kernel``. Beside it ``<key>.hits`` has one byte for each time the entry was loaded, and its
-mtime says when that was last.
+Needs no Numba. One entry (see `tracejit.codegen.objects.entry`) is one file named by its key and never
+changed once written, ``<key>.kernel``. Beside it ``<key>.hits`` has one byte for each time the entry was
+loaded, and its mtime says when that was last.
 
 What always holds:
 
@@ -33,7 +33,7 @@ import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tracejit.codegen.entry import DIGEST, DamagedEntryError, Entry, decode, encode, environment, key
+from tracejit.codegen.objects.entry import DIGEST, DamagedEntryError, Entry, decode, encode, environment, key
 
 __all__ = ["DamagedEntryError", "Entry", "Stats", "Store", "key"]
 

@@ -5,9 +5,9 @@ about. `load` turns recipes into `Kernel`s. What always holds:
 
 - A structure is compiled once, however many threads ask for it: the first one makes a promise, the others
   wait for it. A compile that fails leaves nothing behind, so the next request tries again.
-- LLVM is loaded with the first kernel (see `tracejit.codegen.link`). Numba and llvmlite are imported only
-  when something must be compiled, by `_heavy`, the lazy gate of the package: a second process that finds its
-  kernels in the store never pays for them.
+- LLVM is loaded with the first kernel (see `tracejit.codegen.objects.link`). Numba and llvmlite are imported
+  only when something must be compiled, by `_heavy`, the lazy gate of the package: a second process that finds
+  its kernels in the store never pays for them.
 - Of several kernels, LLVM works on one while Numba's front end, which is Python, works on the next.
 
     (kernel, origin), = load([Recipe("add", spec, lambda: emit(spec))])
@@ -26,9 +26,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracejit import collector
-from tracejit.codegen import link
-from tracejit.codegen.entry import Entry, key
-from tracejit.codegen.store import Store
+from tracejit.codegen.objects import link
+from tracejit.codegen.objects.entry import Entry, key
+from tracejit.codegen.objects.store import Store
 from tracejit.config import config
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ def _finish_all(drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None]) -> No
 def _drafted(recipe: Recipe) -> Drafted:
     """Numba's part."""
     start = time.perf_counter()
-    build, source = _heavy("tracejit.codegen.build"), recipe.source()
+    build, source = _heavy("tracejit.codegen.objects.build"), recipe.source()
     draft = build.draft(_functions(recipe, source, build.Entry))
     return Drafted(recipe, source, draft, time.perf_counter() - start)
 
@@ -300,7 +300,7 @@ def _functions(recipe: Recipe, source: str, entry: Callable[..., Any]) -> list[A
 def _finished(drafted: Drafted) -> Kernel:
     """LLVM's part; the result goes into the store."""
     start = time.perf_counter()
-    listing = _heavy("tracejit.codegen.listing")
+    listing = _heavy("tracejit.codegen.objects.listing")
     built = listing.build.finish(drafted.draft)
     entry = Entry(
         name=drafted.recipe.name,
