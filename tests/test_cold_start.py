@@ -55,7 +55,7 @@ def test_blas_starts_no_threads_of_its_own(wanted):
     """Each of them would spin for a tenth of a second."""
     program = """
 import os
-from tracejit.kernels.gemm.plan import entry_points
+from tracejit.kernels.gemm.blas import entry_points
 before = len(os.listdir("/proc/self/task"))
 assert entry_points()["sgemm"]
 print(len(os.listdir("/proc/self/task")) - before, os.environ.get("OPENBLAS_NUM_THREADS"))

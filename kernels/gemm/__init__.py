@@ -1,1 +1,1 @@
-"""Matrix products: plan, register tiles, packing."""
+"""Matrix products: BLAS and its calls, plans, register tiles, packing, the kernel."""

@@ -1,10 +1,8 @@
-"""Matrix products through BLAS: entry points, argument block and the split into panels. Needs no Numba.
+"""Matrix products: argument block, operands as BLAS reads them, and the split into panels. Needs no Numba.
 
-OpenBLAS comes as the package `scipy-openblas32`, a private copy that is set to one thread: parallelism is the
-engine's, by panels, and the OpenBLAS inside the user's NumPy is left alone. It is built for at most 64
-concurrent callers, so the engine must not run more than 64 workers that call it. The results of a product
-depend on how it is split (packing changes the order of additions), so `gemm_plan` sees the shape alone. Where
-registers are large enough, `tracejit.kernels.gemm.packed` computes most products instead, split the same way.
+The results of a product depend on how it is split (packing changes the order of additions), so `gemm_plan`
+sees the shape alone. Where registers are large enough, `tracejit.kernels.gemm.packed` computes most products
+instead of BLAS, split the same way.
 
 `gemm_layout` says how BLAS can read two strided operands where they lie, `gemm_plan` how the product falls
 into units; `gemm_slots` puts both into the argument block of the kernel ``gemm`` of
@@ -19,20 +17,12 @@ GemmPlan(panel_rows=64, row_panels=2, panel_columns=512, column_panels=1, units=
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
-import contextlib
-import ctypes
 import enum
-import functools
-import importlib.util
-import os
-import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from tracejit.kernels.library.plan import ceil_div
-
-CALLERS = 64
-"""How many threads may be inside OpenBLAS at once: the size of its table of buffers."""
+from tracejit.kernels.gemm.blas import entry_points
+from tracejit.kernels.split import ceil_div
 
 LARGEST = 2**31 - 1
 """Extents and leading strides are C ints."""
@@ -68,7 +58,7 @@ class Gemm(enum.IntEnum):
     A = 0
     B = 1
     C = 2
-    ENTRY = 3  # address of the BLAS function `?gemm`, see `entry_points`; unused by integer products
+    ENTRY = 3  # address of the BLAS function `?gemm`, see `blas`; unused by integer products
     VECTOR_ENTRY = 4  # address of `?gemv`, for M = 1 or N = 1
     M = 5
     N = 6
@@ -130,41 +120,6 @@ class GemmPlan(NamedTuple):
     column_panels: int
     units: int
     chunk: int
-
-
-@functools.cache
-def entry_points() -> dict[str, int]:
-    """Addresses of ``sgemm``, ``dgemm``, ``sgemv`` and ``dgemv`` (their C interfaces).
-
-    The library is opened by path, not through its package, whose import would make its symbols global and so
-    capture the calls of a SciPy loaded later.
-    """
-    package = importlib.util.find_spec("scipy_openblas32")
-    if package is None or package.origin is None:
-        raise ImportError("tracejit needs the package scipy-openblas32 for matrix products: pip install it")
-    (path,) = (pathlib.Path(package.origin).parent / "lib").glob("libscipy_openblas.*")
-    with _one_thread():
-        library = ctypes.CDLL(str(path))
-    library.scipy_openblas_set_num_threads(1)
-    names = ["sgemm", "dgemm", "sgemv", "dgemv"]
-    functions = {name: getattr(library, f"scipy_cblas_{name}") for name in names}
-    return {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in functions.items()}
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let a library that is opened start no threads: it would start one for each further processor, and each
-    of them would spin for a tenth of a second.
-    """
-    before = os.environ.get("OPENBLAS_NUM_THREADS")
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["OPENBLAS_NUM_THREADS"]
-        else:
-            os.environ["OPENBLAS_NUM_THREADS"] = before
 
 
 def matrix_layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, bool] | None:

@@ -15,9 +15,9 @@ from numba import int64
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.gemm.calls import PLAIN, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm
+from tracejit.kernels.images.places import inside
 from tracejit.kernels.images.window_blocks import Convolution as C
-from tracejit.kernels.images.window_blocks import inside
-from tracejit.kernels.library.table import PLAIN, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm
 
 
 @subroutine

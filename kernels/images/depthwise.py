@@ -13,8 +13,8 @@ from numba import int64
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.images.places import clear, inside
 from tracejit.kernels.images.window_blocks import Convolution as C
-from tracejit.kernels.images.window_blocks import clear, inside
 
 
 @subroutine

@@ -19,8 +19,8 @@ from tracejit.kernels.compiler.lane import compiled
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.images.places import clear, inside
 from tracejit.kernels.images.window_blocks import Pool as P
-from tracejit.kernels.images.window_blocks import clear, inside
 
 
 def follows(best, x):

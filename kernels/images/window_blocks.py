@@ -1,15 +1,12 @@
-"""The slots of the argument blocks of kernels that slide windows over images, and which places of a window
-see the image. The content of blocks is made by `tracejit.kernels.images.windows`, which does not need the
-names.
+"""The slots of the argument blocks of kernels that slide windows over images. Needs no Numba.
 
+The content of blocks is made by `tracejit.kernels.images.windows`, which does not need the names.
 The last slots are the addresses of the operands, inputs first: FIRST, SECOND and, where there is one, THIRD.
 """
 
 from __future__ import annotations
 
 import enum
-
-from tracejit.kernels.compiler.target import subroutine
 
 
 class Convolution(enum.IntEnum):
@@ -68,17 +65,3 @@ class Pool(enum.IntEnum):
     FIRST = 12
     SECOND = 13
     THIRD = 14
-
-
-@subroutine
-def inside(first, stride, places, extent):
-    """The range of places whose element, ``first + place * stride``, lies in an image of `extent`."""
-    start = min(max(-(first // stride), 0), places)
-    return start, max(min((extent - 1 - first) // stride + 1, places), start)
-
-
-@subroutine
-def clear(out, count, value):
-    """`value` into `count` elements."""
-    for p in range(count):
-        out[p] = value

@@ -30,8 +30,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tracejit.kernels.gemm.plan import entry_points
-from tracejit.kernels.library.plan import ceil_div
+from tracejit.kernels.gemm.blas import entry_points
+from tracejit.kernels.split import ceil_div
 
 Shape = Sequence[int]
 

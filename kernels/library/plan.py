@@ -14,6 +14,8 @@ ScatterPlan(rows=30000, row_parts=1, columns=96, column_parts=8, units=8, chunk=
 import enum
 from typing import NamedTuple
 
+from tracejit.kernels.split import ceil_div
+
 COPY_BYTES = 1 << 18  # one unit of a copy: about 10 us
 SCATTER_WORK = 1 << 15  # elements added below which a scatter is not split
 SCATTER_PARTS = 8
@@ -66,11 +68,6 @@ class ScatterPlan(NamedTuple):
     column_parts: int
     units: int
     chunk: int
-
-
-def ceil_div(total: int, size: int) -> int:
-    """How many pieces of `size` cover `total`."""
-    return -(-total // size)
 
 
 def copy_plan(nbytes: int) -> CopyPlan:

@@ -7,13 +7,13 @@ import sys
 import numpy as np
 import pytest
 
+from tracejit.kernels.gemm.blas import entry_points
 from tracejit.kernels.gemm.plan import (
     EPILOGUE_ROWS,
     LARGEST,
     PANEL_EXTENT,
     GemmLayout,
     Operand,
-    entry_points,
     gemm_layout,
     gemm_plan,
     matrix_layout,
@@ -48,7 +48,7 @@ def test_entry_points_multiply():
 def test_host_side_needs_no_numba_and_keeps_symbols_private():
     program = (
         "import ctypes, sys; import tracejit.kernels.library.plan;"
-        "from tracejit.kernels.gemm import plan; plan.entry_points();"
+        "from tracejit.kernels.gemm import blas, plan; blas.entry_points();"
         "assert 'numba' not in sys.modules and 'scipy_openblas32' not in sys.modules;"
         "assert not hasattr(ctypes.CDLL(None), 'scipy_cblas_sgemm')"
     )

@@ -11,11 +11,11 @@ from tracejit.ir.graph import Builder
 from tracejit.ir.structure import copied
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
+from tracejit.loopnest.analysis import computed
 from tracejit.loopnest.build import _Tracer
 from tracejit.loopnest.layout import layouts
 from tracejit.passes.driver import optimize
 from tracejit.passes.fusion import fuse as fusion
-from tracejit.passes.fusion.bodies import computed
 
 pytestmark = pytest.mark.usefixtures("nothing_known")
 

@@ -30,6 +30,9 @@ from tracejit.ir.op import Trait
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 
+FAR = 32 << 20
+"""Bytes of an array that no cache holds."""
+
 
 class Unfusable(TracejitError, ValueError):
     """These nodes cannot be one kernel; the message says why."""

@@ -28,11 +28,12 @@ from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, REDUCTION
 from tracejit.ir.structure import structure
 from tracejit.ir.view import View
+from tracejit.loopnest.analysis import Analysis, analyse, computed, is_ordered
 from tracejit.loopnest.layout import Rows, is_fold, keeps_order, rows_of
 from tracejit.loopnest.program import Domain, Program, Unfusable
 from tracejit.loopnest.sweep import put_edges
 from tracejit.passes.dce import dce
-from tracejit.passes.fusion.bodies import Analysis, analyse, attributes, computed, gather, is_ordered
+from tracejit.passes.fusion.bodies import attributes, gather
 from tracejit.passes.fusion.free import FreeNodes, in_kernel
 from tracejit.passes.fusion.groups import Group, Partition
 from tracejit.passes.fusion.prepare import prepare

@@ -29,6 +29,7 @@ from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import REDUCTION
 from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import is_tiled
+from tracejit.loopnest.program import FAR
 from tracejit.loopnest.regions import disjoint, same
 
 PIECE = 65536
@@ -40,13 +41,10 @@ UNITS = 64
 COLUMNS = 128
 """Kept elements along the last dimension that one unit takes at a time."""
 
-FAR = 32 << 20
-"""Bytes of an array that no cache holds. Reductions over its rows fall into pieces in any case: a unit then
-goes through whole rows, which memory gives 10 to 20 % faster than narrow tiles of them.
-"""
-
 FAR_PIECES = 16
-"""How many pieces these are, at most."""
+"""How many pieces reductions over the rows of an array fall into, at most, if no cache holds it (`FAR`): a
+unit then goes through whole rows, which memory gives 10 to 20 % faster than narrow tiles of them.
+"""
 
 SHARERS, FEW_ROWS = 4, 64
 """How many products must share a transposed factor, and how many rows they have at most, for it to be worth a
