@@ -30,7 +30,7 @@ from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
 from tracejit.ir.types import CPU
-from tracejit.passes.driver import check, optimize
+from tracejit.passes.driver import check, clean, form_kernels
 from tracejit.passes.fusion.fuse import Missed
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.legalize import legalize
@@ -60,14 +60,14 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
     _check_devices(graph)
     times: dict[str, float] = {}
     missed: list[Missed] = []
-    clean = optimize(graph, "dce", times)
-    fused = optimize(clean, times=times, start_after="dce", missed=missed)
+    needed = clean(graph, times)
+    fused = form_kernels(needed, times, missed)
     with _timed(times, "legalize"):
         legal = legalize(fused, aliases)
     check("legalize", legal)
     with _timed(times, "plan"):
         memory = plan(legal, aliases)
-    return Planned(memory, naive_bytes(clean), len(graph.nodes), tuple(missed), times)
+    return Planned(memory, naive_bytes(needed), len(graph.nodes), tuple(missed), times)
 
 
 @collector.at_rest()

@@ -14,7 +14,7 @@ from tracejit.ir.view import View
 from tracejit.loopnest.analysis import computed
 from tracejit.loopnest.build import _Tracer
 from tracejit.loopnest.layout import layouts
-from tracejit.passes.driver import optimize
+from tracejit.passes.driver import clean
 from tracejit.passes.fusion import fuse as fusion
 
 pytestmark = pytest.mark.usefixtures("nothing_known")
@@ -67,7 +67,7 @@ FUNCTIONS = [
 
 
 def graph_of(function, shape, axis):
-    return optimize(tj.jit(lambda x: function(x, axis)).graph(tj.spec(shape, tj.float32)), "dce")
+    return clean(tj.jit(lambda x: function(x, axis)).graph(tj.spec(shape, tj.float32)))
 
 
 def sizes(domain):
@@ -118,7 +118,7 @@ def test_reductions_that_no_epilogue_can_take_are_refused_at_once(shape, axis, m
         return z.sum(axis=axis), abs(z).mT.sum(axis=axis), (y * tj.tanh(w.sum())).mean(axis=axis)
 
     graph = tj.jit(products).graph(tj.spec((*shape[:2], 4), tj.float32), tj.spec((4, shape[2]), tj.float32))
-    graph, missed, analysed = optimize(graph, "dce"), [], []
+    graph, missed, analysed = clean(graph), [], []
     text = str(fusion.fuse(graph, missed))
     monkeypatch.setattr(fusion, "keeps_order", lambda fold: True)
     assert text == str(fusion.fuse(graph, analysed))
@@ -137,7 +137,7 @@ def test_what_does_not_change_is_analysed_once(monkeypatch, nothing_known):
 
     def graph(batch):
         specs = [tj.spec(s, tj.float32) for s in ((batch, 6), (6, 5), (5,), (5,))]
-        return optimize(tj.jit(step).graph(*specs), "dce")
+        return clean(tj.jit(step).graph(*specs))
 
     graphs, asked = [graph(batch) for batch in (7, 9, 7)], []
     nothing_known()
@@ -161,7 +161,7 @@ def test_the_steps_of_a_loop_share_analyses_however_few_are_kept(monkeypatch, no
             x = softmax(tj.tanh(x @ w).T, 1)
         return x
 
-    graph = optimize(tj.jit(loop).graph(tj.ones((5, 5)), tj.ones((5, 5))), "dce")
+    graph = clean(tj.jit(loop).graph(tj.ones((5, 5)), tj.ones((5, 5))))
     asked, analyse, counts = [], fusion.analyse, []
     monkeypatch.setattr(fusion, "analyse", lambda *given: asked.append(given) or analyse(*given))
     for kept in (256, 0):

@@ -17,7 +17,7 @@ from tracejit.ir.printer import print_graph
 from tracejit.ir.types import CPU, HOST, ArrayType
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
-from tracejit.passes.driver import optimize
+from tracejit.passes.driver import clean
 from tracejit.passes.fusion.fuse import NODES, OPERANDS, Missed, fuse
 from tracejit.passes.memory.aliases import overwrites
 from tracejit.passes.memory.legalize import legalize
@@ -83,12 +83,12 @@ def attention(batch=2, length=12, width=8, heads=2):
 
     spec = tj.spec
     graph = step.graph(spec((batch, length, width)), spec((4, width, width)), spec((width,)))
-    return optimize(graph, "dce")
+    return clean(graph)
 
 
 GRAPHS = {
-    "mlp": lambda: optimize(mlp_step()[0], "dce"),
-    "lstm": lambda: optimize(lstm_step()[0], "dce"),
+    "mlp": lambda: clean(mlp_step()[0]),
+    "lstm": lambda: clean(lstm_step()[0]),
     "attention": attention,
     **{f"random {seed}": functools.partial(random_graph, seed, nodes=40) for seed in range(200)},
 }
