@@ -13,7 +13,7 @@ installs it.
 
 import struct
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -25,10 +25,9 @@ from tracejit.codegen.objects.link import anticipate
 from tracejit.codegen.objects.loader import Kernel, Recipe, load
 from tracejit.engine import native
 from tracejit.errors import DeviceError, VerificationError
-from tracejit.ir.evaluate import evaluate, evaluate_node
+from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
-from tracejit.ir.structure import structure
 from tracejit.ir.types import CPU
 from tracejit.passes.driver import check, clean, form_kernels
 from tracejit.passes.fusion.fuse import Missed
@@ -83,11 +82,6 @@ def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
         loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])[len(executor) :]
     with _timed(times, "assemble"):
         return _schedule(planned, jobs, loaded)
-
-
-def run_reference(graph: Graph, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Outputs and effects' values by the NumPy evaluator, for `TRACEJIT_CHECK`."""
-    return evaluate(graph, arrays)
 
 
 @contextmanager
@@ -292,14 +286,6 @@ def _ordered_launch(program: engine.Program) -> Callable[..., None]:
         program.launch(packed[:half] + bytes(8) + packed[half:] + variable, (keep, CALLBACK_ORDER), started)
 
     return launch
-
-
-# ------------------------------------------------------------------------------------------------- structure
-
-
-def schedule_key(graph: Graph) -> Hashable:
-    """Equal for graphs that may share a schedule: same operators, attributes, wiring and input types."""
-    return structure(graph)
 
 
 # -------------------------------------------------------------------------------------------------- executor

@@ -151,17 +151,6 @@ def atomic_add(typingctx, address, amount):
 
 
 @intrinsic
-def compare_exchange(typingctx, address, expected, desired):
-    """Set the int64 at `address` to `desired` if it is `expected`; whether it was."""
-
-    def codegen(context, builder, signature, args):
-        pair = builder.cmpxchg(_slot(builder, args[0]), args[1], args[2], "acq_rel", "acquire")
-        return builder.zext(builder.extract_value(pair, 1), context.get_value_type(types.boolean))
-
-    return types.boolean(types.int64, types.int64, types.int64), codegen
-
-
-@intrinsic
 def pause(typingctx):
     """Tell the processor that this is a spin loop (x86 `pause`; nothing elsewhere)."""
 
