@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.graphs import F4, assert_same, outcome, random_graph, random_inputs
+from tests.passes.memory.test_plan import multilayer, wrapped
 from tests.passes.models import mlp_step
 from tests.passes.simulate import run_plan
-from tests.passes.test_plan import multilayer, wrapped
 from tracejit import ops
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import ArrayType

@@ -10,7 +10,7 @@ import pytest
 from numba import float32, int64
 
 from tests.kernels.loops import CALL, Loops, same
-from tests.kernels.test_scalar_transcendental import PAIRS, SINGLE
+from tests.kernels.scalar.test_transcendental import PAIRS, SINGLE
 from tracejit.codegen.objects.build import Entry, build_object
 from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import load, pointer

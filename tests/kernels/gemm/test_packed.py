@@ -10,8 +10,8 @@ import mmap
 import numpy as np
 import pytest
 
+from tests.kernels.library.test_library import FLOATS, assert_product, gemm_block, random_array
 from tests.kernels.native import SIGNATURE, address, random_ranges, run
-from tests.kernels.test_library import FLOATS, assert_product, gemm_block, random_array
 from tracejit.codegen.objects.build import Entry, build_object
 from tracejit.codegen.objects.link import link
 from tracejit.kernels.gemm.plan import (
