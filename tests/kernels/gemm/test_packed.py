@@ -14,6 +14,7 @@ from tests.kernels.library.test_library import FLOATS, assert_product, gemm_bloc
 from tests.kernels.native import SIGNATURE, address, random_ranges, run
 from tracejit.codegen.objects.build import Entry, build_object
 from tracejit.codegen.objects.link import link
+from tracejit.kernels.gemm import products
 from tracejit.kernels.gemm.plan import (
     BLOCK_ROWS,
     DEPTH,
@@ -28,7 +29,7 @@ from tracejit.kernels.gemm.plan import (
     packing,
 )
 from tracejit.kernels.gemm.tiles import are_worth_it
-from tracejit.kernels.library import table as library
+from tracejit.kernels.library.table import make
 
 PAGE = mmap.PAGESIZE
 NONE, ALL = 0, mmap.PROT_READ | mmap.PROT_WRITE
@@ -165,8 +166,8 @@ def test_few_rows_or_columns_are_left_to_blas():
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_machines_with_small_registers_leave_all_to_blas(dtype, monkeypatch):
-    monkeypatch.setattr(library, "are_worth_it", lambda: False)
-    built = build_object([Entry("kernel", library.make("gemm", dtype))])
+    monkeypatch.setattr(products, "are_worth_it", lambda: False)
+    built = build_object([Entry("kernel", make("gemm", dtype))])
     assert "gemm_" not in built.llvm_ir
     kernel = SIGNATURE(link(f"blas {dtype}", built.object_code, ["kernel"])["kernel"])
     rng = np.random.default_rng(2)
