@@ -48,54 +48,47 @@ def planes(block, lo, hi):
     return lo * part, min(hi * part, total)
 
 
-def make_conv2d(dtype, itemsize):
-    """The convolution."""
+@subroutine
+def add_to_places(places, line, factor, across, start, stop):
+    """Add the elements of a row of an image, times `factor`, to the places that see them."""
+    for q in independent(start, stop):
+        places[q] = places[q] + factor * line[q * across]
 
-    def depthwise_conv2d(block, lo, hi, scratch):
+
+@subroutine
+def add_to_image(places, line, factor, across, start, stop):
+    """The adjoint: add the places, times `factor`, to the elements of the row that they see."""
+    for q in independent(start, stop):
+        line[q * across] = line[q * across] + factor * places[q]
+
+
+def make_linear(add, dtype, itemsize):
+    """A kernel that adds, for each position of the window, rows of places and of images to one another: both
+    the convolution and the gradient with respect to the images. `add`: which of them to which.
+    """
+    to_places = add is add_to_places
+    x_slot, y_slot = (C.FIRST, C.THIRD) if to_places else (C.THIRD, C.FIRST)
+
+    def linear(block, lo, hi, scratch):
         groups, places, across = slot(block, C.GROUPS), slot(block, C.OUT_WIDTH), slot(block, C.STRIDE_ACROSS)
         down = slot(block, C.STRIDE_DOWN) * slot(block, C.WIDTH)
         area, out_area, window = sizes(block)
+        size = out_area if to_places else area
         first, last = planes(block, lo, hi)
         for n in range(first, last):
             w = pointer(slot(block, C.SECOND) + itemsize * (n % groups * window), dtype)
-            clear(pointer(slot(block, C.THIRD) + itemsize * n * out_area, dtype), out_area, dtype(0))
+            clear(pointer(slot(block, C.THIRD) + itemsize * n * size, dtype), size, dtype(0))
             for k in range(window):
                 offset, top, bottom, start, stop = seen(block, k)
                 factor = w[k]
                 for r in range(top, bottom):
-                    out = pointer(slot(block, C.THIRD) + itemsize * (n * out_area + r * places), dtype)
+                    y = pointer(slot(block, y_slot) + itemsize * (n * out_area + r * places), dtype)
                     row = n * area + offset + r * down
-                    line = pointer(slot(block, C.FIRST) + itemsize * row, dtype)
-                    for q in independent(start, stop):
-                        out[q] = out[q] + factor * line[q * across]
+                    line = pointer(slot(block, x_slot) + itemsize * row, dtype)
+                    add(y, line, factor, across, start, stop)
         return int64(0)
 
-    return depthwise_conv2d
-
-
-def make_input_gradient(dtype, itemsize):
-    """The gradient with respect to the images."""
-
-    def depthwise_conv2d_input_gradient(block, lo, hi, scratch):
-        groups, places, across = slot(block, C.GROUPS), slot(block, C.OUT_WIDTH), slot(block, C.STRIDE_ACROSS)
-        down = slot(block, C.STRIDE_DOWN) * slot(block, C.WIDTH)
-        area, out_area, window = sizes(block)
-        first, last = planes(block, lo, hi)
-        for n in range(first, last):
-            w = pointer(slot(block, C.SECOND) + itemsize * (n % groups * window), dtype)
-            clear(pointer(slot(block, C.THIRD) + itemsize * n * area, dtype), area, dtype(0))
-            for k in range(window):
-                offset, top, bottom, start, stop = seen(block, k)
-                factor = w[k]
-                for r in range(top, bottom):
-                    y = pointer(slot(block, C.FIRST) + itemsize * (n * out_area + r * places), dtype)
-                    row = n * area + offset + r * down
-                    line = pointer(slot(block, C.THIRD) + itemsize * row, dtype)
-                    for q in independent(start, stop):
-                        line[q * across] = line[q * across] + factor * y[q]
-        return int64(0)
-
-    return depthwise_conv2d_input_gradient
+    return linear
 
 
 def make_weight_gradient(dtype, itemsize):
@@ -131,5 +124,8 @@ def make_weight_gradient(dtype, itemsize):
 
 def make_depthwise(dtype, itemsize):
     """The three kernels by name."""
-    makers = (make_conv2d, make_input_gradient, make_weight_gradient)
-    return {kernel.__name__: kernel for kernel in (make(dtype, itemsize) for make in makers)}
+    return {
+        "depthwise_conv2d": make_linear(add_to_places, dtype, itemsize),
+        "depthwise_conv2d_input_gradient": make_linear(add_to_image, dtype, itemsize),
+        "depthwise_conv2d_weight_gradient": make_weight_gradient(dtype, itemsize),
+    }

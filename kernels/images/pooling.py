@@ -90,24 +90,41 @@ def planes(block, lo, hi):
     return lo * together, min(hi * together, total), area, places
 
 
-@cache
-def make_largest(dtype, itemsize):
-    """largest(block, n, r, out): the largest elements of all windows of row `r` of plane `n`."""
+def make_row_of_windows(add, image_slot, dtype, itemsize):
+    """add_row(block, n, r, places, count): `add` for all positions in the windows of row `r` of plane `n`."""
 
     @subroutine
-    def largest(block, n, r, out):
+    def add_row(block, n, r, places, count):
         out_width, across = slot(block, P.OUT_WIDTH), slot(block, P.STRIDE_ACROSS)
         area, width = slot(block, P.HEIGHT) * slot(block, P.WIDTH), slot(block, P.WIDTH)
-        clear(out, out_width, -dtype(math.inf))
         top, i0, i1 = under(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
         for i in range(i0, i1):
             for j in range(slot(block, P.WINDOW_WIDTH)):
                 left = j - slot(block, P.LEFT)
                 start, stop = inside(left, across, out_width, width)
                 row = n * area + (top + i) * width + left
-                line = pointer(slot(block, P.FIRST) + itemsize * row, dtype)
-                for q in independent(start, stop):
-                    out[q] = larger(out[q], line[q * across])
+                line = pointer(slot(block, image_slot) + itemsize * row, dtype)
+                add(places, line, count, across, start, stop)
+
+    return add_row
+
+
+@subroutine
+def raise_places(places, line, count, across, start, stop):
+    """The larger of what the places hold and the elements of a row of an image that they see."""
+    for q in independent(start, stop):
+        places[q] = larger(places[q], line[q * across])
+
+
+@cache
+def make_largest(dtype, itemsize):
+    """largest(block, n, r, out): the largest elements of all windows of row `r` of plane `n`."""
+    raise_row = make_row_of_windows(raise_places, P.FIRST, dtype, itemsize)
+
+    @subroutine
+    def largest(block, n, r, out):
+        clear(out, slot(block, P.OUT_WIDTH), -dtype(math.inf))
+        raise_row(block, n, r, out, dtype(0))
 
     return largest
 
@@ -178,26 +195,33 @@ def make_max_pool_select(dtype, itemsize):
     return max_pool_select
 
 
+@subroutine
+def add_to_places(places, line, count, across, start, stop):
+    """Add the elements of a row of an image to the places that see them."""
+    for q in independent(start, stop):
+        places[q] = places[q] + line[q * across]
+
+
+@subroutine
+def add_to_image(places, line, count, across, start, stop):
+    """The adjoint: add the places, divided by `count`, to the elements of the row that they see."""
+    for q in independent(start, stop):
+        line[q * across] = line[q * across] + quotient(places[q], count)
+
+
 def make_average_pool(dtype, itemsize):
     """The mean of each window."""
+    add_row = make_row_of_windows(add_to_places, P.FIRST, dtype, itemsize)
 
     def average_pool(block, lo, hi, scratch):
-        first, last, area, places = planes(block, lo, hi)
-        out_width, across = slot(block, P.OUT_WIDTH), slot(block, P.STRIDE_ACROSS)
+        first, last, _, places = planes(block, lo, hi)
+        out_width = slot(block, P.OUT_WIDTH)
         count = dtype(slot(block, P.WINDOW_HEIGHT) * slot(block, P.WINDOW_WIDTH))
         for n in range(first, last):
             for r in range(slot(block, P.OUT_HEIGHT)):
                 out = pointer(slot(block, P.SECOND) + itemsize * (n * places + r * out_width), dtype)
                 clear(out, out_width, dtype(0))
-                top, i0, i1 = under(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
-                for i in range(i0, i1):
-                    for j in range(slot(block, P.WINDOW_WIDTH)):
-                        left = j - slot(block, P.LEFT)
-                        start, stop = inside(left, across, out_width, slot(block, P.WIDTH))
-                        row = n * area + (top + i) * slot(block, P.WIDTH) + left
-                        line = pointer(slot(block, P.FIRST) + itemsize * row, dtype)
-                        for q in independent(start, stop):
-                            out[q] = out[q] + line[q * across]
+                add_row(block, n, r, out, count)
                 for q in range(out_width):
                     out[q] = quotient(out[q], count)
         return int64(0)
@@ -207,24 +231,17 @@ def make_average_pool(dtype, itemsize):
 
 def make_average_pool_gradient(dtype, itemsize):
     """The gradient of the mean."""
+    add_row = make_row_of_windows(add_to_image, P.SECOND, dtype, itemsize)
 
     def average_pool_gradient(block, lo, hi, scratch):
         first, last, area, places = planes(block, lo, hi)
-        out_width, across = slot(block, P.OUT_WIDTH), slot(block, P.STRIDE_ACROSS)
+        out_width = slot(block, P.OUT_WIDTH)
         count = dtype(slot(block, P.WINDOW_HEIGHT) * slot(block, P.WINDOW_WIDTH))
         for n in range(first, last):
             clear(pointer(slot(block, P.SECOND) + itemsize * n * area, dtype), area, dtype(0))
             for r in range(slot(block, P.OUT_HEIGHT)):
                 y = pointer(slot(block, P.FIRST) + itemsize * (n * places + r * out_width), dtype)
-                top, i0, i1 = under(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
-                for i in range(i0, i1):
-                    for j in range(slot(block, P.WINDOW_WIDTH)):
-                        left = j - slot(block, P.LEFT)
-                        start, stop = inside(left, across, out_width, slot(block, P.WIDTH))
-                        row = n * area + (top + i) * slot(block, P.WIDTH) + left
-                        line = pointer(slot(block, P.SECOND) + itemsize * row, dtype)
-                        for q in independent(start, stop):
-                            line[q * across] = line[q * across] + quotient(y[q], count)
+                add_row(block, n, r, y, count)
         return int64(0)
 
     return average_pool_gradient
