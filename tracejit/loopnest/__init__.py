@@ -10,12 +10,13 @@ kernel from the same answer. So it lies below both, and knows of operators and v
   and which dimension the innermost loop walks.
 - a `Sweep` (`sweep`), if the kernel updates an array that it reads at shifted places.
 
-`regions` answers questions about the elements that two views of one array mean.
+`analysis.analyse` gives all three. `regions` answers questions about the elements that two views of one array
+mean.
 
-    softmax of x: float32[64,100]           domain: kept (64,), reduced (100,)
-      %0 load x        at 0+[64,100]:[100,1]     FULL    section 0 full
-      %1 reduce max    of %0                     KEPT    ends section 0
-      %2 apply exp     of %0 - %1                FULL    section 1 full, kept for section 2
-      %3 reduce sum    of %2                     KEPT    ends section 1
-      %4 apply divide  of %2, %3                 FULL    section 2 full, stored to the output
+    softmax of x: float32[64,100]       domain: kept (64,), reduced (100,)
+      load x at 0+[64,100]:[100,1]      FULL    first loop, and again in the second one
+      reduce max of x                   KEPT    folded in the first loop
+      apply subtract, apply exp         FULL    second loop; exp is kept in scratch memory
+      reduce sum of exp                 KEPT    folded in the second loop
+      apply divide                      FULL    third loop, stored to the output
 """
