@@ -172,3 +172,19 @@ def test_a_sum_of_bytes_takes_no_memory_for_the_cast(monkeypatch):
     assert int(total) == 1 << 16
     assert float(half) == 1
     assert max(sizes) < 1 << 16
+
+
+def test_results_beside_an_array_without_memory_are_computed_together(small_memory, monkeypatch):
+    launched, run = [], eager.run
+
+    def note(graph, *args, **kwargs):
+        launched.append(graph)
+        return run(graph, *args, **kwargs)
+
+    monkeypatch.setattr(eager, "run", note)
+    x = tj.asarray(np.arange(4.0))
+    kept, big = [x + n for n in range(5)], oversized()
+    total = big.sum()
+    assert [k.tolist() for k in kept] == [[n, n + 1, n + 2, n + 3] for n in range(5)]
+    assert float(total) == 1 << 20
+    assert len(launched) <= 4  # the whole, the rest, the array alone, and what was pending before

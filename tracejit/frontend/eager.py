@@ -173,6 +173,7 @@ class EagerRecording(KeptRecording):
                 places += self.keep(outputs, written)
             started: list[int] = []
             windows: dict[Storage, list[Window]] = {}
+            launches: list[_Launch] = []
             try:
                 if places or written or any(Trait.ORDERED in node.op.traits for node in self.nodes):
                     key = self.key(outputs)  # type: ignore[arg-type]
@@ -183,10 +184,12 @@ class EagerRecording(KeptRecording):
                         launches = _apart(parts.by_failure(graph), graph, key, self.bound, places)
                     else:
                         launches = [_Launch(graph, key, self.bound, places)]
+                    launches[0].begun = started
                     self._run(launches, started)
                 self._forget(before, windows)
             except BaseException:
                 if started:
+                    self._run(launches, started)  # after an interrupt, the rest
                     self._forget(before, windows)
                 else:
                     _take_back(places, outputs, self)
@@ -213,20 +216,17 @@ class EagerRecording(KeptRecording):
             except Exception as error:
                 if not begun:
                     if len(this.graph.outputs) + len(this.graph.effects) > 1:
-                        whole = this.graph
-                        singly = _apart(parts.by_result(whole), whole, this.key, this.bound, this.places)
-                        launches[:1] = singly
+                        launches[:1] = this.smaller()
                         continue
                     error = this.fail(error)
-                    started += (1,)
                 if not isinstance(error, MemoryError):
                     trouble = trouble or error
             except BaseException as interrupt:
                 if not begun and not started:
                     raise
                 trouble = interrupt
-            if begun or isinstance(trouble, Exception) or this.failed:
-                started += begun
+            if begun or this.failed:
+                started += begun or (1,)
                 launches.pop(0)
         if trouble is not None:
             for failure in _untold:
@@ -262,6 +262,18 @@ class _Launch:
         self.begun: list[int] = []
         self.failed = False
 
+    def smaller(self) -> list[_Launch]:
+        """The same in several launches: without the results that have no memory, or each result alone."""
+        lost = [i for i, storage in enumerate(self.places) if not _has_memory(storage)]
+        found = parts.by_result(self.graph)
+        if lost and len(lost) < len(found):
+            rest = parts.Part(frozenset((len(self.places),)))
+            for part in found:
+                if not (part.outputs and part.outputs[0] in lost):
+                    rest.join(part)
+            found = [rest, *(part for part in found if part.outputs and part.outputs[0] in lost)]
+        return _apart(found, self.graph, self.key, self.bound, self.places)
+
     def fail(self, error: Exception) -> Exception:
         """Nothing can be launched: whoever looks at its results gets the error, which is returned."""
         self.failed = True
@@ -280,6 +292,16 @@ class _Launch:
         return error
 
 
+def _has_memory(storage: Storage) -> bool:
+    """Whether there is memory for a storage; if so, it has it now."""
+    try:
+        if storage.variable is None:
+            storage.materialise()
+    except MemoryError:
+        return False
+    return True
+
+
 def _apart(
     found: list[parts.Part], graph: Graph, key: Hashable, bound: list[Place | Number], places: list[Storage]
 ) -> list[_Launch]:
@@ -293,8 +315,8 @@ def _apart(
             storage = Storage(value.type)
             part_places.append(storage)
             where.setdefault(value, Place(storage, 0, value.type.size))
-        # which parts there are follows from the graph, so the key of the whole names them
-        launches.append(_Launch(piece.graph, (key, len(found), number), part_bound, part_places))
+        name = key, number, tuple(part.causes for part in found)  # the key of the whole names its parts
+        launches.append(_Launch(piece.graph, name, part_bound, part_places))
     return launches
 
 
