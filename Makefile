@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TREE := build/tree
 FUZZ ?= 10000
-TINY := $(wildcard tests/ir) tests/passes tests/codegen/test_store.py tests/test_cli.py tests/test_repository.py
+TINY := tests/ir tests/loopnest tests/passes tests/codegen/objects/test_store.py tests/test_cli.py tests/test_repository.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test tiny lint types fuzz bench docs clean

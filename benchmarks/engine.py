@@ -28,10 +28,10 @@ from numba import int64
 import tracejit as tj
 from benchmarks.peers import pin
 from tracejit import engine
-from tracejit.codegen.build import Entry, build_object
-from tracejit.codegen.link import link
-from tracejit.kernels.executor_layout import FINISHED
-from tracejit.kernels.memory import load, store
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
+from tracejit.kernels.compiler.memory import load, store
+from tracejit.kernels.executor.layout import FINISHED
 
 CHAIN = 1000
 SPINS = 1_000_000  # about 2 ms

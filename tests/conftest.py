@@ -22,7 +22,7 @@ def nothing_known():
     """No analysis of an earlier test is remembered: for tests that change constants, or count analyses. Call
     it to forget those of this test.
     """
-    from tracejit.passes import fuse
+    from tracejit.passes.fusion import fuse
 
     def forget():
         fuse._PROGRAMS.clear()

@@ -8,14 +8,14 @@ import sys
 import pytest
 
 from tracejit import cli
-from tracejit.codegen.listing import vector_width
-from tracejit.codegen.store import Entry, Store, key
+from tracejit.codegen.objects.listing import vector_width
+from tracejit.codegen.objects.store import Entry, Store, key
 from tracejit.config import config
 
 TARGET = ("x86_64-unknown-linux-gnu", "znver4", "+avx512f,+avx512vl")
 SOURCE = """
 from numba import float32, int64
-from tracejit.kernels.memory import load, pointer
+from tracejit.kernels.compiler.memory import load, pointer
 
 def kernel(block, lo, hi, scratch):
     x = pointer(load(block, int64), float32)
@@ -146,7 +146,7 @@ def test_a_source_that_lacks_its_symbol_is_an_error(store, run):
 def test_warm_calls_the_function_and_counts(store, run, tmp_path):
     program = tmp_path / "ahead_of_time.py"
     program.write_text(
-        "from tracejit.codegen.store import Entry, Store, key\n"
+        "from tracejit.codegen.objects.store import Entry, Store, key\n"
         "from tracejit.config import config\n"
         "def warm():\n"
         "    store = Store(config.store)\n"

@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from tracejit import loader
+from tracejit.codegen.objects import loader
 from tracejit.config import config
 
 SOURCE = """
 from numba import int64
-from tracejit.kernels.memory import slot
+from tracejit.kernels.compiler.memory import slot
 
 def kernel(block, lo, hi, scratch):
     return lo + {number}
@@ -55,7 +55,7 @@ def test_blas_starts_no_threads_of_its_own(wanted):
     """Each of them would spin for a tenth of a second."""
     program = """
 import os
-from tracejit.kernels.blas import entry_points
+from tracejit.kernels.gemm.blas import entry_points
 before = len(os.listdir("/proc/self/task"))
 assert entry_points()["sgemm"]
 print(len(os.listdir("/proc/self/task")) - before, os.environ.get("OPENBLAS_NUM_THREADS"))

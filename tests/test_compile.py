@@ -12,15 +12,15 @@ import time
 import numpy as np
 import pytest
 
-from tests.counting import calls
 from tests.golden import check_golden
 from tests.graphs import F4, F8, I4, I8, outcome, random_graph, random_inputs
 from tests.launching import launch, start
-from tracejit import compile, engine, loader, ops
+from tracejit import compile, engine, ops
 from tracejit.assemble import At, Job, failure
 from tracejit.codegen.emit import emit
 from tracejit.codegen.lower import lower
-from tracejit.compile import compile_graph, run_reference, schedule_key
+from tracejit.codegen.objects import loader
+from tracejit.compile import compile_graph
 from tracejit.config import config
 from tracejit.errors import DeviceError, OutOfBoundsError
 from tracejit.ir.graph import Builder, Effect, Graph, Value, constant_of
@@ -148,13 +148,6 @@ def test_other_devices_are_refused():
     x = b.input(ArrayType((3,), F4, Device("gpu")))
     with pytest.raises(DeviceError, match="gpu:0"):
         compile_graph(b.graph([x]))
-
-
-def test_reference():
-    graph = elementwise()
-    arrays = random_inputs(graph, 0)
-    (total,), (new,) = run_reference(graph, arrays)
-    np.testing.assert_array_equal(total, new.sum(1))
 
 
 # -- products, scatters, a training step --------------------------------------------------------------------
@@ -472,56 +465,6 @@ def test_a_second_process_does_not_import_numba(empty_store):
         assert result.returncode == 0, result.stderr
         said.append(result.stdout.strip())
     assert said == ["['compiled'] True", "['loaded'] False"]
-
-
-# -- structure ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_equal_graphs_have_equal_keys(seed):
-    assert schedule_key(random_graph(seed)) == schedule_key(random_graph(seed))
-    assert hash(schedule_key(random_graph(seed))) == hash(schedule_key(random_graph(seed)))
-
-
-def test_different_graphs_have_different_keys():
-    keys = {schedule_key(random_graph(seed)) for seed in range(200)}
-    assert len(keys) == 200
-
-
-def variant(number=0.0, *, swap=False, op=ops.subtract, shape=(3,), effect=False, twice=False, dtype=F4):
-    b = Builder()
-    x, y = b.input(ArrayType(shape, dtype)), b.input(ArrayType(shape, dtype))
-    z = b.emit(op, *((y, x) if swap else (x, y)), location=str(time.perf_counter_ns()))
-    z = b.emit(ops.add, z, b.emit(ops.constant, **constant_of(number, dtype)))
-    return b.graph([z, z] if twice else [z], [Effect(x, z)] if effect else [])
-
-
-def test_what_the_key_sees():
-    variants = [
-        *(variant(n) for n in (0.0, -0.0, 1.0, float("nan"))),
-        *(variant(shape=s) for s in ((4,), (3, 1))),
-        *(variant(**{name: True}) for name in ("swap", "effect", "twice")),
-        variant(op=ops.multiply),
-        variant(dtype=F8),
-    ]
-    assert len({schedule_key(g) for g in variants}) == len(variants)
-    assert schedule_key(variant()) == schedule_key(variant())
-    assert schedule_key(variant(float("nan"))) == schedule_key(variant(float("nan")))
-
-
-def test_the_key_costs_a_few_calls_for_each_node():
-    costs = []
-    for size in (64, 128):
-        b = Builder()
-        value: Value = b.input(X)
-        for n in range(32):
-            value = b.emit(ops.negative, b.emit(ops.multiply, value, value) if n % 2 else value)
-        for _ in range(size - len(b.nodes)):
-            value = b.emit(ops.view, value, view=View.of_shape((40, 60)).slice_axis(0, None, None, -1))
-        graph = b.graph([value])
-        assert len(graph.nodes) == size
-        costs.append(calls(lambda graph=graph: hash(schedule_key(graph))))
-    assert costs[1] - costs[0] <= 64 * 8
 
 
 def test_nobody_looks_for_garbage_while_a_graph_is_compiled(monkeypatch):

@@ -27,6 +27,7 @@ import numpy as np
 from tracejit import ops
 from tracejit.codegen.encode import LINE
 from tracejit.codegen.lower import lower
+from tracejit.codegen.objects.loader import Recipe
 from tracejit.codegen.spec import Address, Integer, Lowered, Spec
 from tracejit.errors import OutOfBoundsError, VerificationError, locate
 from tracejit.ir.evaluate import evaluate_node
@@ -34,13 +35,12 @@ from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.types import name_of
 from tracejit.ir.view import View
-from tracejit.kernels.blas import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, packing
-from tracejit.kernels.blocks import Copy, ScatterAdd, copy_plan, scatter_plan
-from tracejit.kernels.windows import ROLES, window_call
-from tracejit.loader import Recipe
+from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, packing
+from tracejit.kernels.images.windows import ROLES, window_call
+from tracejit.kernels.library.plan import Copy, ScatterAdd, copy_plan, scatter_plan
 from tracejit.ops.structure import CALLBACKS
-from tracejit.passes.memory import can_fail
-from tracejit.passes.plan import PlannedTask
+from tracejit.passes.memory.aliases import can_fail
+from tracejit.passes.memory.plan import PlannedTask
 
 
 class At(NamedTuple):
@@ -149,7 +149,8 @@ def kernel_name(node: Node) -> str:
 
 def _library(name: str, dtype: str, table: str = "LIBRARY") -> Recipe:
     source = (
-        f'from tracejit.kernels.{table.lower()} import {table}\n\nkernel = {table}["{name}", "{dtype}"]\n'
+        f"from tracejit.kernels.{table.lower()}.table import {table}\n\n"
+        f'kernel = {table}["{name}", "{dtype}"]\n'
     )
     return Recipe(name if name == "copy" else f"{name} {dtype}", ("library", name, dtype), lambda: source)
 

@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
-from tracejit.codegen.entry import Entry, structure_of
-from tracejit.codegen.store import Store
+from tracejit.codegen.objects.entry import Entry, structure_of
+from tracejit.codegen.objects.store import Store
 from tracejit.config import config
 from tracejit.errors import ArgumentError, TracejitError
 
@@ -114,7 +114,7 @@ def _show(store: Store, console: Console, options: argparse.Namespace) -> int:
         _listing(console, entry.source, "python")
     elif options.form is not None:
         # `listing` loads Numba, which no other command needs; compile.py has its gate for the same reason.
-        listing = importlib.import_module("tracejit.codegen.listing")
+        listing = importlib.import_module("tracejit.codegen.objects.listing")
         if options.form == "llvm":
             _listing(console, listing.llvm_ir(entry), "llvm")
         else:

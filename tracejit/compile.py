@@ -4,15 +4,16 @@
           --assemble--> recipes and argument blocks --load--> addresses --> Program (the engine's) in a
           `Schedule`
 
-Nothing here imports Numba: kernels come from the store, and `tracejit.loader` has the lazy gate for when
-one must be compiled. The engine's own executor comes the same way; importing this module installs it.
+Nothing here imports Numba: kernels come from the store, and `tracejit.codegen.objects.loader` has the lazy
+gate for when one must be compiled. The engine's own executor comes the same way; importing this module
+installs it.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import struct
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -20,20 +21,19 @@ import numpy as np
 
 from tracejit import collector, engine
 from tracejit.assemble import At, Distance, Job, Ref, Word, failure, job, locations
-from tracejit.codegen.link import anticipate
+from tracejit.codegen.objects.link import anticipate
+from tracejit.codegen.objects.loader import Kernel, Recipe, load
 from tracejit.engine import native
 from tracejit.errors import DeviceError, VerificationError
-from tracejit.ir.evaluate import evaluate, evaluate_node
+from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
-from tracejit.ir.structure import structure
 from tracejit.ir.types import CPU
-from tracejit.loader import Kernel, Recipe, load
-from tracejit.passes.driver import check, optimize
-from tracejit.passes.fuse import Missed
-from tracejit.passes.legalize import legalize
-from tracejit.passes.memory import can_fail
-from tracejit.passes.plan import Kind, MemoryPlan, Place, naive_bytes, plan
+from tracejit.passes.driver import check, clean, form_kernels
+from tracejit.passes.fusion.fuse import Missed
+from tracejit.passes.memory.aliases import can_fail
+from tracejit.passes.memory.legalize import legalize
+from tracejit.passes.memory.plan import Kind, MemoryPlan, Place, naive_bytes, plan
 from tracejit.schedule import KernelInfo, Packer, Schedule
 
 Aliases = Sequence[Sequence[int]]
@@ -59,14 +59,14 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
     _check_devices(graph)
     times: dict[str, float] = {}
     missed: list[Missed] = []
-    clean = optimize(graph, "dce", times)
-    fused = optimize(clean, times=times, start_after="dce", missed=missed)
+    needed = clean(graph, times)
+    fused = form_kernels(needed, times, missed)
     with _timed(times, "legalize"):
         legal = legalize(fused, aliases)
     check("legalize", legal)
     with _timed(times, "plan"):
         memory = plan(legal, aliases)
-    return Planned(memory, naive_bytes(clean), len(graph.nodes), tuple(missed), times)
+    return Planned(memory, naive_bytes(needed), len(graph.nodes), tuple(missed), times)
 
 
 @collector.at_rest()
@@ -82,11 +82,6 @@ def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
         loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])[len(executor) :]
     with _timed(times, "assemble"):
         return _schedule(planned, jobs, loaded)
-
-
-def run_reference(graph: Graph, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Outputs and effects' values by the NumPy evaluator, for `TRACEJIT_CHECK`."""
-    return evaluate(graph, arrays)
 
 
 @contextmanager
@@ -293,20 +288,12 @@ def _ordered_launch(program: engine.Program) -> Callable[..., None]:
     return launch
 
 
-# ------------------------------------------------------------------------------------------------- structure
-
-
-def schedule_key(graph: Graph) -> Hashable:
-    """Equal for graphs that may share a schedule: same operators, attributes, wiring and input types."""
-    return structure(graph)
-
-
 # -------------------------------------------------------------------------------------------------- executor
 
 
 def _part(attribute: str) -> Recipe:
     """Entry points of the executor that are compiled together."""
-    module = "tracejit.kernels.executor"
+    module = "tracejit.kernels.executor.entry_points"
     return Recipe(
         "executor",
         ("executor", attribute),

@@ -38,6 +38,10 @@ class ArgumentError(TracejitError, TypeError):
     """An argument has the wrong type or a value the operator does not take."""
 
 
+class AllocationError(TracejitError, MemoryError):
+    """There is no memory for an array."""
+
+
 class ReadOnlyError(TracejitError, ValueError):
     """A write to something that cannot be written, e.g. a broadcast view."""
 

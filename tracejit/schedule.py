@@ -21,8 +21,8 @@ from tracejit.errors import ArgumentError
 from tracejit.ir.graph import Graph
 from tracejit.ir.printer import Names
 from tracejit.ir.types import ArrayType, name_of
-from tracejit.passes.fuse import Missed
-from tracejit.passes.plan import MemoryPlan
+from tracejit.passes.fusion.fuse import Missed
+from tracejit.passes.memory.plan import MemoryPlan
 
 _CODES = {
     "bool": "?7x",

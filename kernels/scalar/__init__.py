@@ -17,16 +17,16 @@ the correctly rounded result in float32 and 4 in float64, and exact on special v
 exact. All are branch-free, so loops over them vectorise.
 
 A new one is a function with the decorator `scalar` in the module where it belongs, written over lanes (see
-`tracejit.kernels.lane` and the words in `tracejit.kernels.intrinsics`).
+`tracejit.kernels.compiler.lane` and the words in `tracejit.kernels.compiler.intrinsics`).
 """
 
-from tracejit.kernels import philox
 from tracejit.kernels.scalar import (
     arithmetic,
     casts,
     exponential,
     inverse,
     logarithm,
+    philox,
     power,
     special,
     trigonometric,

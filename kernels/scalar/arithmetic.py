@@ -4,8 +4,8 @@ Integers wrap in their own width. On bools `add` and `maximum` are "or", `multip
 "and". Integer division by zero gives 0, and the most negative integer divided by -1 wraps, as in NumPy.
 """
 
-from tracejit.kernels import intrinsics as lanes
-from tracejit.kernels.intrinsics import (
+from tracejit.kernels.compiler import intrinsics as lanes
+from tracejit.kernels.compiler.intrinsics import (
     bits,
     convert,
     copysign,
@@ -18,7 +18,7 @@ from tracejit.kernels.intrinsics import (
     select,
     smaller,
 )
-from tracejit.kernels.lane import WIDTH, dtype_of, is_float
+from tracejit.kernels.compiler.lane import WIDTH, dtype_of, is_float
 from tracejit.kernels.scalar.declare import scalar
 
 scalar()(copysign)

@@ -4,8 +4,8 @@ To bool: whether the value is not zero (NaN is true). Integers wrap. Floats trun
 leaves what does not fit to the processor, here it saturates and NaN gives 0, on every machine.
 """
 
-from tracejit.kernels.intrinsics import convert, select
-from tracejit.kernels.lane import WIDTH, dtype_of, is_float
+from tracejit.kernels.compiler.intrinsics import convert, select
+from tracejit.kernels.compiler.lane import WIDTH, dtype_of, is_float
 from tracejit.kernels.scalar.declare import scalar
 
 

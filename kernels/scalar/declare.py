@@ -4,7 +4,7 @@
 lanes; what kernels call is the compiled form in `FUNCTIONS`.
 """
 
-from tracejit.kernels.lane import compiled
+from tracejit.kernels.compiler.lane import compiled
 
 FUNCTIONS = {}
 """Every scalar function by name, as kernels call it."""

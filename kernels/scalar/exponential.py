@@ -5,7 +5,7 @@ with `fma` so that the subtraction is exact); then ``e**x = 2**n (1 + r + r**2 Q
 polynomial Q.
 """
 
-from tracejit.kernels.intrinsics import copysign, fma, magnitude, select
+from tracejit.kernels.compiler.intrinsics import copysign, fma, magnitude, select
 from tracejit.kernels.scalar.declare import scalar
 from tracejit.kernels.scalar.parts import (
     clamped,

@@ -1,6 +1,6 @@
 """Inverse trigonometric and inverse hyperbolic functions."""
 
-from tracejit.kernels.intrinsics import bits, copysign, fill, fma, magnitude, select, sqrt
+from tracejit.kernels.compiler.intrinsics import bits, copysign, fill, fma, magnitude, select, sqrt
 from tracejit.kernels.scalar.declare import scalar
 from tracejit.kernels.scalar.logarithm import log1p
 from tracejit.kernels.scalar.parts import in_double, is_double, polynomial

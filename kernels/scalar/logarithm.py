@@ -5,8 +5,8 @@ In float32 it is a polynomial in ``f = m - 1``; in float64 the series of the inv
 in ``s = f / (2 + f)``, which costs a division and saves a dozen terms (the arrangement of Sun's fdlibm).
 """
 
-from tracejit.kernels.intrinsics import convert, copysign, fill, fma, select
-from tracejit.kernels.lane import dtype_of
+from tracejit.kernels.compiler.intrinsics import convert, copysign, fill, fma, select
+from tracejit.kernels.compiler.lane import dtype_of
 from tracejit.kernels.scalar.declare import scalar
 from tracejit.kernels.scalar.parts import is_double, of, polynomial, power_of_two, split, two_sum
 

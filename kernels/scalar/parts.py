@@ -5,8 +5,8 @@ Constants that depend on the precision are in `FORMATS`; `of(x)` is that of a la
 
 from dataclasses import dataclass
 
-from tracejit.kernels.intrinsics import bits, can_scale, convert, fill, floating, fma, ldexp, select
-from tracejit.kernels.lane import dtype_of
+from tracejit.kernels.compiler.intrinsics import bits, can_scale, convert, fill, floating, fma, ldexp, select
+from tracejit.kernels.compiler.lane import dtype_of
 
 
 @dataclass(frozen=True)

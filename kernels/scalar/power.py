@@ -5,8 +5,8 @@ the exponent's size: so in float32 everything is done in float64, and in float64
 with y have two parts.
 """
 
-from tracejit.kernels import intrinsics as lanes
-from tracejit.kernels.intrinsics import (
+from tracejit.kernels.compiler import intrinsics as lanes
+from tracejit.kernels.compiler.intrinsics import (
     bits,
     convert,
     fill,
@@ -18,7 +18,7 @@ from tracejit.kernels.intrinsics import (
     smaller,
     sqrt,
 )
-from tracejit.kernels.lane import WIDTH, dtype_of, is_float
+from tracejit.kernels.compiler.lane import WIDTH, dtype_of, is_float
 from tracejit.kernels.scalar.declare import scalar
 from tracejit.kernels.scalar.exponential import exp2_reduced, exp_negative, exp_reduced
 from tracejit.kernels.scalar.logarithm import log1p

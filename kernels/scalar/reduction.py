@@ -8,7 +8,7 @@ is a window into the digits of 2/pi, 192 bits wide, and the product an integer o
 
 import functools
 
-from tracejit.kernels.intrinsics import bits, convert, fill, fma, lookup, product_high, select
+from tracejit.kernels.compiler.intrinsics import bits, convert, fill, fma, lookup, product_high, select
 from tracejit.kernels.scalar.parts import fast_two_sum, nearest_multiple, two_product, two_sum
 
 BOUND = 2.0**30

@@ -2,7 +2,7 @@
 float32 the logarithm has base 2, as a power of 2 is the shorter to compute.
 """
 
-from tracejit.kernels.intrinsics import copysign, fma, magnitude, select
+from tracejit.kernels.compiler.intrinsics import copysign, fma, magnitude, select
 from tracejit.kernels.scalar.declare import scalar
 from tracejit.kernels.scalar.exponential import exp2_reduced, exp_reduced, reduced
 from tracejit.kernels.scalar.parts import is_double, nearest_multiple, polynomial, power_of_two

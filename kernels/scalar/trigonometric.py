@@ -4,8 +4,8 @@ In float32 the angle is reduced in float64. Arguments beyond the reach of the qu
 of line, in float64.
 """
 
-from tracejit.kernels.intrinsics import bits, convert, fma, magnitude, select
-from tracejit.kernels.outline import except_beyond
+from tracejit.kernels.compiler.intrinsics import bits, convert, fma, magnitude, select
+from tracejit.kernels.compiler.outline import except_beyond
 from tracejit.kernels.scalar.declare import scalar
 from tracejit.kernels.scalar.parts import in_double, is_double, polynomial
 from tracejit.kernels.scalar.reduction import BOUND, reduced, reduced_far

@@ -6,7 +6,7 @@ from tracejit import ops
 from tracejit.ir.graph import Builder, Effect
 from tracejit.ir.types import CPU, HOST, ArrayType
 from tracejit.ir.view import View
-from tracejit.passes.fuse import fuse
+from tracejit.passes.fusion.fuse import fuse
 
 F4, I8 = np.dtype("float32"), np.dtype("int64")
 NUMBER = ArrayType((), F4, HOST)

@@ -7,14 +7,14 @@ import itertools
 import numpy as np
 
 from tracejit import ops
-from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.emit import emit, load_source
-from tracejit.codegen.link import link
 from tracejit.codegen.lower import lower
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
 from tracejit.codegen.spec import Address, Integer
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Node, Value
-from tracejit.passes.memory import overwrites
+from tracejit.passes.memory.aliases import overwrites
 
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 

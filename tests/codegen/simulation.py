@@ -1,7 +1,7 @@
 """Runs CUDA kernels on numba-cuda's simulator and compares them with the evaluator; a program of its own.
 
 The simulator interprets kernels as Python, where an address cannot be loaded from: the functions of
-`tracejit.kernels.memory` are replaced by functions on ctypes memory.
+`tracejit.kernels.compiler.memory` are replaced by functions on ctypes memory.
 """
 
 import ctypes
@@ -15,8 +15,8 @@ from tests.graphs import random_graph, random_inputs
 from tracejit import ops
 from tracejit.codegen.emit import emit, load_source
 from tracejit.ir.evaluate import evaluate_node
-from tracejit.kernels import memory
-from tracejit.passes.fuse import fuse
+from tracejit.kernels.compiler import memory
+from tracejit.passes.fusion.fuse import fuse
 
 
 class Pointer:

@@ -9,9 +9,9 @@ import pytest
 from tests.codegen import runner
 from tests.codegen.cases import CASES, arguments
 from tests.golden import check_golden
-from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.emit import emit, load_source
 from tracejit.codegen.lower import lower
+from tracejit.codegen.objects.build import Entry, build_object
 from tracejit.errors import DeviceError
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"

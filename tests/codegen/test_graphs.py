@@ -7,7 +7,7 @@ from tests.codegen import runner
 from tests.graphs import random_graph, random_inputs
 from tracejit import ops
 from tracejit.ir.evaluate import evaluate_node
-from tracejit.passes.fuse import fuse
+from tracejit.passes.fusion.fuse import fuse
 
 
 @pytest.mark.parametrize("seed", range(60))

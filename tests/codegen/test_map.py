@@ -6,7 +6,8 @@ import pytest
 from tests.codegen import bodies, runner
 from tests.codegen.cases import CASES, kernels
 from tracejit import ops
-from tracejit.codegen.lower import at_once, lower
+from tracejit.codegen.lower import lower
+from tracejit.codegen.units import at_once
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View

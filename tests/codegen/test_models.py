@@ -8,7 +8,7 @@ from tests.passes.models import lstm_step, mlp_step
 from tracejit import ops
 from tracejit.codegen.lower import lower
 from tracejit.ir.evaluate import evaluate_node
-from tracejit.passes.fuse import fuse
+from tracejit.passes.fusion.fuse import fuse
 
 
 def some_arrays(graph, rng):

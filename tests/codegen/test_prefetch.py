@@ -12,20 +12,20 @@ from tests.codegen import bodies, runner
 from tests.codegen.cases import CASES, arguments, kernels
 from tracejit import ops
 from tracejit.codegen import encode
-from tracejit.codegen.build import Entry, build_object
 from tracejit.codegen.emit import emit, load_source
-from tracejit.codegen.link import link
-from tracejit.codegen.listing import vector_width
 from tracejit.codegen.lower import lower
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
+from tracejit.codegen.objects.listing import vector_width
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
-from tracejit.kernels import prefetch as instruction
-from tracejit.kernels.memory import pointer, slot
-from tracejit.kernels.prefetch import prefetch
-from tracejit.kernels.ranges import independent
+from tracejit.kernels.compiler.memory import pointer, slot
+from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.scalar import exp
-from tracejit.passes import sweep as sweep_module
+from tracejit.kernels.streams import prefetch as instruction
+from tracejit.kernels.streams.prefetch import prefetch
+from tracejit.loopnest import sweep as sweep_module
 
 pytestmark = pytest.mark.usefixtures("nothing_known")
 

@@ -7,14 +7,13 @@ from tests.codegen import runner
 from tests.codegen.bodies import random_array
 from tests.codegen.cases import kernels, spread
 from tracejit import ops
-from tracejit.codegen import encode
-from tracejit.codegen import lower as lower_module
+from tracejit.codegen import encode, units
 from tracejit.codegen.emit import emit
 from tracejit.codegen.lower import lower
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import DTYPES, HOST, ArrayType
 from tracejit.ir.view import View
-from tracejit.passes import prepare
+from tracejit.passes.fusion import prepare
 
 REDUCTIONS = [ops.sum, ops.prod, ops.max, ops.min, ops.any, ops.all]
 F4, F8 = np.dtype("float32"), np.dtype("float64")
@@ -190,7 +189,7 @@ def test_a_bias_gradient_updates_in_place():
 @pytest.mark.parametrize("shape", [(96, 5000), (32, 3, 400), (31, 2000), (64, 20000)])
 def test_far_rows_are_taken_whole_and_in_pieces(shape, monkeypatch):
     monkeypatch.setattr(prepare, "FAR", 1000)
-    monkeypatch.setattr(lower_module, "FAR", 1000)
+    monkeypatch.setattr(units, "FAR", 1000)
     rng = np.random.default_rng(4)
     b = Builder()
     x = b.input(ArrayType(shape, F4))
@@ -201,7 +200,7 @@ def test_far_rows_are_taken_whole_and_in_pieces(shape, monkeypatch):
     width = int(np.prod(shape[1:]))
     if shape[0] % 2 == 0:
         slots = [dict(zip(lower(n).spec.slot_names(), lower(n).slots, strict=True)) for n in columns[:2]]
-        tiles = {min(width, lower_module.WIDE_TILE // (1 + (len(columns) == 1)))}
+        tiles = {min(width, units.WIDE_TILE // (1 + (len(columns) == 1)))}
         assert {s["columns"].value for s in slots} == tiles
         assert all(lower(n).spec.pieces for n in columns[:2])
     array = rng.standard_normal(shape).astype(F4)

@@ -9,10 +9,10 @@ from tests.codegen import bodies, runner
 from tests.codegen.cases import CASES, arguments, kernels, spread
 from tracejit import ops
 from tracejit.codegen import encode
-from tracejit.codegen.build import Entry, build_object
+from tracejit.codegen.cpu.map import BAND
 from tracejit.codegen.emit import emit, load_source
-from tracejit.codegen.emit_map import BAND
 from tracejit.codegen.lower import lower
+from tracejit.codegen.objects.build import Entry, build_object
 from tracejit.ir.graph import Builder, Effect
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View

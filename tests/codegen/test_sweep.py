@@ -19,7 +19,7 @@ from tracejit.config import config
 from tracejit.errors import DeviceError, VerificationError
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Graph, Node
-from tracejit.passes import sweep as sweep_module
+from tracejit.loopnest import sweep as sweep_module
 
 pytestmark = pytest.mark.usefixtures("nothing_known")
 

@@ -4,9 +4,9 @@ import pytest
 
 from tests.engine.programs import compiled
 from tracejit import engine
-from tracejit.codegen.build import Entry
+from tracejit.codegen.objects.build import Entry
 from tracejit.engine import native
-from tracejit.kernels.executor import QUEUES, THREADS
+from tracejit.kernels.executor.entry_points import QUEUES, THREADS
 
 
 def load_executor():

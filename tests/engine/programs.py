@@ -12,9 +12,9 @@ import tempfile
 from numba.types import int64
 
 from tracejit import engine
-from tracejit.codegen.build import Entry, build_object
-from tracejit.codegen.link import link
-from tracejit.kernels.memory import load, pointer, store
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
+from tracejit.kernels.compiler.memory import load, pointer, store
 
 
 def nothing(block, low, high, scratch):

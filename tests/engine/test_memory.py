@@ -9,7 +9,7 @@ import pytest
 from tracejit.engine import Pool, variable, wait
 from tracejit.engine.memory import COLOUR, COLOURS, FAR, HUGE, size_class
 from tracejit.errors import ArgumentError
-from tracejit.kernels.executor_layout import VARIABLE_FAILURE, VARIABLE_HEAD, VARIABLE_POISON
+from tracejit.kernels.executor.layout import VARIABLE_FAILURE, VARIABLE_HEAD, VARIABLE_POISON
 
 
 def test_buffers_are_aligned_and_do_not_overlap():

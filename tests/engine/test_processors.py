@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from tests.engine.programs import compiled
-from tracejit.codegen.build import Entry
+from tracejit.codegen.objects.build import Entry
 from tracejit.engine.native import Record
-from tracejit.kernels.executor_layout import (
+from tracejit.kernels.executor.layout import (
     ENGINE_BYTES,
     THREAD_BARRED,
     THREAD_BYTES,
@@ -23,7 +23,7 @@ if not sys.platform.startswith("linux"):
 
 from numba import types
 
-from tracejit.kernels import executor_threads
+from tracejit.kernels.executor import threads as executor_threads
 
 HERE = sorted(os.sched_getaffinity(0))
 

@@ -30,7 +30,7 @@ from tracejit.engine import (
 )
 from tracejit.engine.launches import IN_FLIGHT
 from tracejit.errors import ArgumentError, EngineError
-from tracejit.kernels.executor_layout import NEEDS_SCRATCH, THREAD_SCRATCH_BYTES
+from tracejit.kernels.executor.layout import NEEDS_SCRATCH, THREAD_SCRATCH_BYTES
 
 BIG = 1 << 30
 

@@ -263,3 +263,17 @@ def assigned(xp, number):
 def test_assignment_casts_as_numpy_does(run, number):
     for ours, numpys in zip(run(lambda: assigned(tj, number)), assigned(np, number), strict=True):
         np.testing.assert_array_equal(ours, numpys)
+
+
+def test_an_empty_ellipsis_separates_integer_arrays(run):
+    array = np.arange(24).reshape(2, 3, 4)
+    for index in (
+        (slice(None), [0, 1], ..., [1, 0]),
+        (slice(None), 1, ..., [1, 0]),
+        (slice(None), [0, 1], [1, 0], ...),
+        (slice(None), ..., [0, 1], [1, 0]),
+        ([0, 1], ..., [1, 0]),
+    ):
+        got = run(lambda x, index=index: x[index], tj.asarray(array))
+        assert got.shape == array[index].shape
+        np.testing.assert_array_equal(got, array[index])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit import loader
+from tracejit.codegen.objects import loader
 
 
 def step(w, x, rate):

@@ -25,10 +25,10 @@ from tracejit.config import config
 from tracejit.frontend import check, eager
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph
-from tracejit.passes import sweep
+from tracejit.loopnest import sweep
 from tracejit.passes.driver import optimize
-from tracejit.passes.legalize import legalize
-from tracejit.passes.plan import plan
+from tracejit.passes.memory.legalize import legalize
+from tracejit.passes.memory.plan import plan
 from tracejit.schedule import Packer
 
 TOLERANCE = 512

@@ -21,9 +21,9 @@ from numba.cuda.core import config
 from tests.codegen import runner
 from tests.kernels.loops import TYPES
 from tracejit.codegen.emit import emit, load_source
-from tracejit.codegen.launch_cuda import launch
+from tracejit.codegen.gpu.launch import launch
 from tracejit.codegen.spec import Address
-from tracejit.kernels.memory import pointer_slot
+from tracejit.kernels.compiler.memory import pointer_slot
 from tracejit.kernels.scalar import FUNCTIONS
 
 if not cuda.is_available():

@@ -11,7 +11,7 @@ from tracejit import ops
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import ArrayType
-from tracejit.passes.fuse import fuse
+from tracejit.passes.fusion.fuse import fuse
 
 F4 = np.dtype("float32")
 AGAIN = {

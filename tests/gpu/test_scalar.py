@@ -8,8 +8,8 @@ import pytest
 from tests.gpu import device
 from tests.kernels import test_philox, test_scalar_exact, test_scalar_transcendental
 from tests.kernels.loops import Loops, same
-from tests.kernels.test_scalar_cuda import cases
-from tests.kernels.test_scalar_exact import pairs, values
+from tests.kernels.scalar.test_cuda import cases
+from tests.kernels.scalar.test_exact import pairs, values
 
 OF_DECLARATIONS = ("test_lookup_names", "test_nothing_is_promoted")  # nothing runs in these
 globals().update(

@@ -8,9 +8,9 @@ import mpmath
 import numpy as np
 from numba import types
 
-from tracejit.codegen.build import Entry, build_object
-from tracejit.codegen.link import link
-from tracejit.kernels.memory import load, pointer
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
+from tracejit.kernels.compiler.memory import load, pointer
 from tracejit.kernels.scalar import FUNCTIONS
 
 CALL = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)

@@ -6,9 +6,9 @@ import threading
 
 import numpy as np
 
-from tracejit.codegen.build import Entry, build_object
-from tracejit.codegen.link import link
-from tracejit.kernels.library import LIBRARY
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
+from tracejit.kernels.library.table import LIBRARY
 
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 

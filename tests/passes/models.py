@@ -6,7 +6,7 @@ from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Value
 from tracejit.ir.types import HOST, ArrayType
 from tracejit.ops.symbolic import Sym, building
-from tracejit.passes.driver import optimize
+from tracejit.passes.driver import clean
 from tracejit.passes.gradient import gradient
 
 F4, I8 = np.dtype("float32"), np.dtype("int64")
@@ -77,7 +77,7 @@ def mlp_step(batch=128, width=(784, 512, 10), rate=True):
             effects.append(Effect(model.names["v" + name], moved.value))
             effects.append(Effect(model.names[name], stepped.value))
     graph = model.builder.graph([loss.value], effects)
-    return optimize(graph, "dce"), model.names
+    return clean(graph), model.names
 
 
 def _zero(model):
@@ -103,4 +103,4 @@ def lstm_step(steps=8, batch=4, inputs=6, hidden=5):
         loss = model.call(ops.square, state).sum((0, 1))
         found = model.gradients(loss, ["w", "u", "b"])
     graph = model.builder.graph([loss.value, *(f.value for f in found)])
-    return optimize(graph, "dce"), model.names
+    return clean(graph), model.names

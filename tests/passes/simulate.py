@@ -14,8 +14,8 @@ import numpy as np
 from tracejit import ops
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Value
-from tracejit.passes.memory import may_share, overwrites
-from tracejit.passes.plan import Kind, MemoryPlan, Place
+from tracejit.passes.memory.aliases import may_share, overwrites
+from tracejit.passes.memory.plan import Kind, MemoryPlan, Place
 
 
 def run_plan(

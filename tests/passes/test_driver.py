@@ -5,11 +5,11 @@ import pytest
 from tests.graphs import F4, assert_same_meaning, random_graph
 from tracejit import ops
 from tracejit.config import config
-from tracejit.errors import ArgumentError, VerificationError
+from tracejit.errors import VerificationError
 from tracejit.ir.graph import Builder, Graph
 from tracejit.ir.types import ArrayType
 from tracejit.passes import driver
-from tracejit.passes.driver import optimize
+from tracejit.passes.driver import clean, form_kernels, optimize
 
 
 def names(graph: Graph) -> list[str]:
@@ -24,12 +24,17 @@ def doubled() -> Graph:
     return b.graph([b.emit(ops.multiply, b.emit(ops.add, x, x), b.emit(ops.copy, b.emit(ops.add, x, x)))])
 
 
-def test_passes_run_in_order_up_to_the_one_named():
-    assert names(optimize(doubled(), "simplify")) == ["exp", "add", "add", "multiply"]
-    assert names(optimize(doubled(), "cse")) == ["exp", "add", "multiply"]
-    assert names(optimize(doubled(), "dce")) == ["add", "multiply"]
+def test_passes_run_in_order(monkeypatch, capsys):
+    monkeypatch.setattr(config, "dump", frozenset({"simplify", "cse", "dce", "remask", "fuse"}))
+    times: dict[str, float] = {}
+    needed = clean(doubled(), times)
+    assert names(needed) == ["add", "multiply"]
+    assert list(times) == ["simplify", "cse", "dce"]
+    assert names(form_kernels(needed, times)) == ["fused"]
+    assert list(times) == ["simplify", "cse", "dce", "remask", "fuse"]
+    printed = [line for line in capsys.readouterr().err.splitlines() if line.startswith("#")]
+    assert printed == [f"# after {name}" for name in times]
     assert names(optimize(doubled())) == ["fused"]
-    assert names(optimize(doubled(), start_after="dce")) != names(doubled())
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -38,15 +43,10 @@ def test_all_passes_keep_the_meaning(seed):
     assert_same_meaning(optimize(graph), graph, seed)
 
 
-def test_unknown_passes_are_named():
-    with pytest.raises(ArgumentError, match="no pass 'dse'; the passes are simplify, cse, dce, remask, fuse"):
-        optimize(doubled(), "dse")
-
-
 def test_a_pass_can_be_left_out(monkeypatch):
     monkeypatch.setattr(config, "disable", frozenset({"cse"}))
     times: dict[str, float] = {}
-    assert names(optimize(doubled(), "dce", times)) == ["add", "add", "multiply"]
+    assert names(clean(doubled(), times)) == ["add", "add", "multiply"]
     assert times.keys() == {"simplify", "dce"}
     assert all(seconds > 0 for seconds in times.values())
 
@@ -73,9 +73,9 @@ def test_a_wrong_pass_is_found(monkeypatch, wanted):
         return Graph(graph.inputs, graph.nodes[1:], graph.outputs, graph.effects)
 
     monkeypatch.setattr(config, "verify", wanted)
-    monkeypatch.setattr(driver, "PASSES", {"wrong": wrong})
+    monkeypatch.setattr(driver, "CLEANING", {"wrong": wrong})
     if wanted:
         with pytest.raises(VerificationError, match="before its definition"):
-            optimize(graph)
+            clean(graph)
     else:
-        assert names(optimize(graph)) == ["sin"]
+        assert names(clean(graph)) == ["sin"]

@@ -14,8 +14,8 @@ from tracejit.ir.op import OPS
 from tracejit.ir.types import CPU, HOST, ArrayType
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
+from tracejit.loopnest.regions import disjoint, inverse, same
 from tracejit.passes.dce import dce
-from tracejit.passes.regions import disjoint, inverse, same
 from tracejit.passes.simplify import simplify
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"

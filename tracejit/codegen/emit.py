@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tracejit.codegen.emit_cpu import emit_cpu
-from tracejit.codegen.emit_cuda import emit_cuda
+from tracejit.codegen.cpu.emit import emit_cpu
+from tracejit.codegen.gpu.emit import emit_cuda
 from tracejit.codegen.spec import Spec
 from tracejit.errors import DeviceError
 

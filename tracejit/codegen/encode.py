@@ -19,10 +19,10 @@ from tracejit.codegen.spec import BLOCK, Access, Address, Integer, Layout, Numbe
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.types import name_of
 from tracejit.ir.view import View
-from tracejit.passes import phases
-from tracejit.passes.domain import Domain, Kind, Level, Program, Store, Term, piece_length
-from tracejit.passes.phases import Orientation, Schedule
-from tracejit.passes.sweep import Sweep, updating
+from tracejit.loopnest import schedule as phases
+from tracejit.loopnest.program import Domain, Kind, Level, Program, Store, Term, piece_length
+from tracejit.loopnest.schedule import Orientation, Schedule
+from tracejit.loopnest.sweep import Sweep, updating
 
 LINE = 64  # bytes: scratch rows start on cache lines
 

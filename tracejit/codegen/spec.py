@@ -13,9 +13,9 @@ Unit and block conventions:
 - Operands are numbered like the fused node's: its inputs, then its outputs.
 - MAP kernels: a unit is a tile, `rows` x `columns` elements, of the last two dimensions. ROWS: a unit is
   one kept index (and piece). COLUMNS: a unit is a tile of the last kept dimension (and piece). SWEEP: a MAP
-  kernel that updates what it reads; a unit is a band of rows (`tracejit.passes.sweep`).
+  kernel that updates what it reads; a unit is a band of rows (`tracejit.loopnest.sweep`).
 - A STREAM step is a store whose results pass through a block in scratch, its stage, on their way around the
-  caches (`tracejit.kernels.stream`).
+  caches (`tracejit.kernels.streams.stream`).
 - scratch: `Lowered.scratch` bytes that belong to the worker while it runs a unit. The panel of a product that
   only its epilogue needs lies behind them: its rows are those of the units [lo, hi) of the call.
 """
@@ -77,7 +77,7 @@ class Step(NamedTuple):
     row), fold (function; args: value), finish (position of the fold), scan (args: value), store (access,
     args: value), stream (access, args: value; position of its stage), ring (access, args: value),
     prefetch (access; function and position: how many "rows" or "elements" further; "written" is the same
-    row, see `tracejit.kernels.prefetch`).
+    row, see `tracejit.kernels.streams.prefetch`).
     """
 
     kind: str
@@ -104,13 +104,14 @@ class Section(NamedTuple):
 class Spec(NamedTuple):
     """The structure of a kernel.
 
-    orientation: "map", "rows" or "columns": which loop is innermost (`tracejit.passes.phases.Orientation`).
-    kept, reduced: numbers of dimensions. pieces: the first reduced dimension is cut into ranges, one per
-    unit. pointers: dtypes. numbers: dtypes of host values. offsets, bounds, strides: how many slots INDEX,
-    CHECK and MATCH, and GATHER steps use. rows: dtypes of scratch rows. stages: dtypes of what STREAM
-    steps write. lines: how many of them a COLUMNS kernel may read side by side. panel: the pointer that leads
-    to the panel of a product in scratch memory, or -1. sweep: whether its one RING step is stored row by row,
-    when no later row reads what stands there; along: in the same loop that computes the last row that does.
+    orientation: "map", "rows" or "columns": which loop is innermost
+    (`tracejit.loopnest.schedule.Orientation`). kept, reduced: numbers of dimensions. pieces: the first
+    reduced dimension is cut into ranges, one per unit. pointers: dtypes. numbers: dtypes of host values.
+    offsets, bounds, strides: how many slots INDEX, CHECK and MATCH, and GATHER steps use. rows: dtypes of
+    scratch rows. stages: dtypes of what STREAM steps write. lines: how many of them a COLUMNS kernel may read
+    side by side. panel: the pointer that leads to the panel of a product in scratch memory, or -1. sweep:
+    whether its one RING step is stored row by row, when no later row reads what stands there; along: in the
+    same loop that computes the last row that does.
     """
 
     orientation: str

@@ -23,7 +23,7 @@ COMBINE = {
 """The scalar function that adds one element to each kind of reduction."""
 
 REORDERED = {"sum": "add_reassoc", "prod": "multiply_reassoc"}
-"""For floats: the same, in any order (see `tracejit.kernels.accumulate`)."""
+"""For floats: the same, in any order (see `tracejit.kernels.scalar.accumulate`)."""
 
 
 def identity(function: str, dtype: str) -> str:
@@ -75,12 +75,12 @@ class Source:
         return self.use(kernel + suffix, "tracejit.kernels.scalar")
 
     def memory(self, name: str) -> str:
-        """A function of `tracejit.kernels.memory`."""
-        return self.use(name, "tracejit.kernels.memory")
+        """A function of `tracejit.kernels.compiler.memory`."""
+        return self.use(name, "tracejit.kernels.compiler.memory")
 
     def accumulate(self, name: str) -> str:
-        """A function of `tracejit.kernels.accumulate`."""
-        return self.use(name, "tracejit.kernels.accumulate")
+        """A function of `tracejit.kernels.scalar.accumulate`."""
+        return self.use(name, "tracejit.kernels.scalar.accumulate")
 
     def line(self, text: str) -> None:
         self.lines.append(INDENT * self.depth + text)

@@ -20,7 +20,7 @@ from tracejit.engine.machine import processors
 from tracejit.engine.native import ENGINE, LOCK
 from tracejit.engine.threads import Thread, workers
 from tracejit.errors import EngineError, locate
-from tracejit.kernels.executor_layout import (
+from tracejit.kernels.executor.layout import (
     ENGINE_HOST_READY,
     INSTANCE_SEQUENCE,
     INSTANCE_TASKS,

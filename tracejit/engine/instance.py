@@ -17,7 +17,7 @@ import numpy as np
 from tracejit.engine.memory import Arena, pool
 from tracejit.engine.native import ENGINE, Record
 from tracejit.engine.task import ARENA, Task
-from tracejit.kernels import executor_layout as layout
+from tracejit.kernels.executor import layout
 
 LABEL = 1 << 24  # a profiler label is the number of the program times this, plus the index of the task
 

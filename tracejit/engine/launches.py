@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from tracejit.engine import failures, native
 from tracejit.engine.native import ENGINE, Record
-from tracejit.kernels.executor_layout import (
+from tracejit.kernels.executor.layout import (
     ENGINE_FINISHED,
     INSTANCE_ERROR,
     INSTANCE_FAILED_TASK,

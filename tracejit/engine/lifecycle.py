@@ -20,7 +20,7 @@ from tracejit.engine.hosts import RUNNING, hosts, settle
 from tracejit.engine.launches import reap
 from tracejit.engine.native import ENGINE, LOCK
 from tracejit.engine.threads import SLICE, workers
-from tracejit.kernels.executor_layout import AGAIN, ALL, ENGINE_OLDEST
+from tracejit.kernels.executor.layout import AGAIN, ALL, ENGINE_OLDEST
 
 PATIENCE = 5.0  # seconds
 

@@ -31,7 +31,7 @@ from tracejit.engine.machine import populate
 from tracejit.engine.native import LOCK
 from tracejit.engine.variable import Variable, new_place
 from tracejit.errors import ArgumentError
-from tracejit.kernels.executor_layout import VARIABLE_FAILURE, VARIABLE_HEAD, VARIABLE_POISON
+from tracejit.kernels.executor.layout import VARIABLE_FAILURE, VARIABLE_HEAD, VARIABLE_POISON
 
 ALIGNMENT = 64
 PAGES = 1 << 16  # bytes from which on the pages of a new block are provided at once, if they are not huge

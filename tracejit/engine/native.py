@@ -1,10 +1,11 @@
 """The way to the native executor: its records in memory and its entry points.
 
-The executor (`tracejit.kernels.executor`) is machine code that somebody else compiles or finds in the kernel
-store: `install` takes a function that returns the addresses, and it is called when the first program is made.
-Calls that never block for long keep the GIL, which saves handing it over (up to 5 ms when another thread
-wants it); the others release it. A thread that holds the executor's lock never wants the GIL, so both kinds
-may wait for the lock. What every replay calls are builtin functions of Python, the others go through ctypes.
+The executor (`tracejit.kernels.executor.entry_points`) is machine code that somebody else compiles or finds
+in the kernel store: `install` takes a function that returns the addresses, and it is called when the first
+program is made. Calls that never block for long keep the GIL, which saves handing it over (up to 5 ms when
+another thread wants it); the others release it. A thread that holds the executor's lock never wants the GIL,
+so both kinds may wait for the lock. What every replay calls are builtin functions of Python, the others go
+through ctypes.
 
     install(loader)               # once, by tracejit.compile
     calls().launch(instance, packed, thread, started)
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracejit.errors import EngineError
-from tracejit.kernels.executor_layout import ENGINE_BYTES
+from tracejit.kernels.executor.layout import ENGINE_BYTES
 
 LINE = 64  # bytes of a cache line
 
@@ -40,7 +41,7 @@ class Record:
 
 
 class Calls(NamedTuple):
-    """The executor's entry points (see `tracejit.kernels.executor`)."""
+    """The executor's entry points (see `tracejit.kernels.executor.entry_points`)."""
 
     launch: Callable[[int, bytes, int, list[int]], int]
     wait: Callable[[int, int, int, int, int], int]
@@ -130,7 +131,7 @@ _methods: list[_Method] = []  # builtin functions refer to them
 
 
 def builtin(addresses: Mapping[str, int], name: str) -> Callable[..., Any]:
-    """An entry point that takes Python's objects (see `tracejit.kernels.python`) as a builtin function."""
+    """An entry point that takes Python's objects (see `kernels.executor.python`) as a builtin function."""
     kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_Method), ctypes.c_void_p, ctypes.c_void_p)
     make = kind(("PyCFunction_NewEx", ctypes.pythonapi))
     _methods.append(_Method(name.encode(), addresses[f"engine_{name}"], _METH_FASTCALL, None))

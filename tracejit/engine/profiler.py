@@ -21,7 +21,7 @@ from tracejit.engine import native
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.engine.threads import THREADS, current
 from tracejit.errors import EngineError
-from tracejit.kernels.executor_layout import (
+from tracejit.kernels.executor.layout import (
     ENGINE_EVENT_CAPACITY,
     ENGINE_EVENT_COUNT,
     ENGINE_EVENTS,

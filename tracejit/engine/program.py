@@ -36,7 +36,7 @@ from tracejit.engine.launches import IN_FLIGHT, note_failure, reap
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.engine.task import ARENA, FRESH, NUMBER, OVERWRITE, READ, WRITE, Task
 from tracejit.errors import ArgumentError, EngineError, locate
-from tracejit.kernels.executor_layout import (
+from tracejit.kernels.executor.layout import (
     ENGINE_FINISHED,
     FAILED,
     FINISHED,

@@ -22,7 +22,7 @@ from tracejit.engine.program import Program
 from tracejit.engine.task import FRESH, READ, Task
 from tracejit.engine.variable import Variable
 from tracejit.errors import ArgumentError, DeviceError
-from tracejit.kernels.executor_layout import INSTANCE_BYTES, TASK_PRIORITY
+from tracejit.kernels.executor.layout import INSTANCE_BYTES, TASK_PRIORITY
 
 _PRIORITY = (INSTANCE_BYTES + TASK_PRIORITY) // 8
 

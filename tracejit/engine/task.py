@@ -5,7 +5,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tracejit.kernels import executor_layout as layout
+from tracejit.kernels.executor import layout
 
 # Modes of arguments.
 NUMBER = layout.NUMBER  # a value; has no variable

@@ -20,7 +20,7 @@ from tracejit.engine import native
 from tracejit.engine.machine import ORDERED, spare_processors, spin_time
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.errors import ArgumentError
-from tracejit.kernels.executor_layout import (
+from tracejit.kernels.executor.layout import (
     AGAIN,
     ALL,
     ENGINE_OLDEST,

@@ -26,7 +26,7 @@ from tracejit.engine.launches import find_failure, note_running, reap
 from tracejit.engine.machine import ORDERED
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.errors import EngineError
-from tracejit.kernels.executor_layout import (
+from tracejit.kernels.executor.layout import (
     ALL,
     UNUSED,
     VARIABLE_BYTES,

@@ -95,6 +95,11 @@ class ArrayCore:
     @staticmethod
     def from_numpy(array: np.ndarray) -> Any:
         """A new array with a copy of `array`'s elements (taken before this returns)."""
+        if type(array) is not np.ndarray and hasattr(array, "filled"):
+            raise locate(
+                ArgumentError("asarray: a masked array would lose its mask; use .filled(...) or .data"),
+                user_location(),
+            )
         dtype = array.dtype.newbyteorder("=")
         if dtype not in DTYPES:
             raise locate(
@@ -149,6 +154,8 @@ class ArrayCore:
     def _ready(self, what: str) -> None:
         """Make the content available in memory: flush what it depends on, and wait for it."""
         self._launched(what)
+        if self._storage.failure is not None:
+            self._storage.tell_failure()
         if not self._storage.untouched:
             engine.wait(self._own_variable())
 

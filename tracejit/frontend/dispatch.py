@@ -28,8 +28,12 @@ from tracejit.ops import astype, less, where
 from tracejit.ops import copy as copy_op
 from tracejit.ops import full as full_op
 
-_INTEGER = (int, NumberProxy)
-"""Types of operands that may be integers too large for a dtype."""
+
+def _check_number(name: str, x: Operand, dtype: np.dtype) -> None:
+    """Raise if `x` is a number that `dtype` cannot hold. Of traced ones it looks, for integers."""
+    is_number = not isinstance(x, ArrayCore) and (dtype.kind in "iu" or type(x) is not NumberProxy)
+    if is_number and not promotion.fits(x, dtype):
+        raise promotion.too_wide(name, x, dtype)
 
 
 def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
@@ -55,8 +59,8 @@ def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
     dtypes = promotion.promoted(op, tuple(kinds))
     shape = common_shape(op.name, arrays)
     for x, dtype in zip(given, dtypes, strict=True):
-        if type(x) in _INTEGER and not promotion.fits(x, dtype):
-            if promotion.is_comparison(op):
+        if type(x) is not float and not isinstance(x, ArrayCore) and not promotion.fits(x, dtype):
+            if promotion.is_comparison(op) and dtype.kind in "iu":
                 truth = op.evaluate(*(y if y is x else 0 for y in given))
                 return full(bool(truth), shape, np.dtype(bool), device_of(given))
             raise promotion.too_wide(op.name, x, dtype)
@@ -97,19 +101,21 @@ def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
     return result
 
 
-def full(value: Operand, shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Any:
+def full(value: Operand, shape: tuple[int, ...], dtype: np.dtype, device: Device, name: str = "full") -> Any:
     """A new array filled with a number, or a 0-d or broadcastable array."""
-    value = as_operand("full", value)
-    if type(value) in _INTEGER and not promotion.fits(value, dtype):
-        raise promotion.too_wide("full", value, dtype)
+    value = as_operand(name, value)
+    _check_number(name, value, dtype)
     computed = at_once.full(value, shape, dtype, device)
     if computed is not None:
         return computed
     with lock:
         recording = eager.current()
-        content = value_of(recording, value, dtype, shape)
+        kind = _dtype_of_number(value, dtype)
+        content = value_of(recording, value, kind, shape)
         if content.type.on_host:
             content = recording.emit(full_op, content, shape=shape, device=device)
+            if kind != dtype:
+                content = recording.emit(astype, content, dtype=dtype)
         elif isinstance(value, ArrayCore):
             content = recording.emit(copy_op, content)
         result = wrap(recording, content)
@@ -122,7 +128,14 @@ def as_array(name: str, x: Any) -> Any:
     operand = as_operand(name, x)
     if isinstance(operand, ArrayCore):
         return operand
-    return full(operand, (), promotion.common_dtype(name, (operand,)), ArrayCore.default_device)
+    return full(operand, (), promotion.common_dtype(name, (operand,)), ArrayCore.default_device, name)
+
+
+def _dtype_of_number(x: Operand, wanted: np.dtype) -> np.dtype:
+    """The dtype in which an operand is recorded that is to become `wanted`: a float number that is truncated
+    has to be cast after it became an array."""
+    truncated = wanted.kind != "f" and not isinstance(x, ArrayCore) and isinstance(x, float)
+    return np.dtype("float64") if truncated else wanted
 
 
 def cast(x: Any, dtype: np.dtype) -> Any:
@@ -146,8 +159,7 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
         return
     value = as_operand(name, value)
     dtype = target.dtype
-    if type(value) in _INTEGER and not promotion.fits(value, dtype):
-        raise promotion.too_wide(name, value, dtype)
+    _check_number(name, value, dtype)
     kind = promotion.kind_of(value)
     source = promotion.common(name, (kind, dtype)) if isinstance(kind, type) else kind
     if not casts and not np.can_cast(source, dtype, "same_kind"):
@@ -174,11 +186,11 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
         )
     with lock:
         recording = eager.current(cut=casts)  # an in-place operator is not cut in two
-        truncated = kind is float and dtype.kind != "f"  # a number has to be cast after it became an array
-        new = value_of(recording, value, np.dtype("float64") if truncated else dtype, target.shape)
+        exact = _dtype_of_number(value, dtype)
+        new = value_of(recording, value, exact, target.shape)
         if new.type.on_host:
             new = recording.emit(full_op, new, shape=target.shape, device=target.device)
-        if truncated:
+        if exact != dtype:
             new = recording.emit(astype, new, dtype=dtype)
         try:
             if target._storage.pending is None or target._storage.recording is not recording:
@@ -252,7 +264,7 @@ def as_operand(name: str, x: Any) -> Operand:
     if isinstance(x, np.float64):
         return x
     if isinstance(x, (np.ndarray, np.generic)):
-        return ArrayCore.from_numpy(np.asarray(x))
+        return ArrayCore.from_numpy(x if isinstance(x, np.ndarray) else np.asarray(x))
     if hasattr(x, "__dlpack__"):
         return ArrayCore.from_numpy(np.from_dlpack(x))
     raise locate(

@@ -10,25 +10,27 @@ Numbers in eager code are run-time inputs, so `x * 0.1` and `x * 0.2` share one 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from tracejit import compile, engine
-from tracejit.errors import TracejitError
-from tracejit.frontend import check
+from tracejit.errors import AllocationError, TracejitError, locate
+from tracejit.frontend import check, parts
 from tracejit.frontend.kept import KeptRecording
+from tracejit.frontend.location import user_location
 from tracejit.frontend.recording import Number, Overlap, Place, Window, in_operation, lock, thread
-from tracejit.frontend.storage import Storage, memory_at
+from tracejit.frontend.storage import Failure, Storage, memory_at
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.structure import copied
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
+from tracejit.ops import astype
 
 NODE_LIMIT = 64
 BYTE_LIMIT = 256 << 20
@@ -39,6 +41,9 @@ NOTHING_HELD: Mapping[int, engine.Variable] = {}
 
 _schedules: OrderedDict[Any, Any] = OrderedDict()
 _schedules_lock = threading.Lock()
+
+_untold: deque[Failure] = deque(maxlen=256)
+"""Why arrays could not be computed, oldest first; `wait_all` raises what nobody has been told."""
 
 
 class _NumPy:
@@ -119,8 +124,15 @@ class EagerRecording(KeptRecording):
 
     def cut(self) -> None:
         """Launch if the recording has reached its fixed size. Called between operators, never inside one."""
-        if len(self.nodes) >= NODE_LIMIT or self.bytes >= BYTE_LIMIT:
+        if len(self.nodes) >= NODE_LIMIT or (self.bytes >= BYTE_LIMIT and not self._has_just_cast()):
             self.launch()
+
+    def _has_just_cast(self) -> bool:
+        """Whether the recording is full only since the statement at work cast an array: ``x.sum()`` of bytes
+        does, and who reads the cast next needs no memory for it."""
+        last = self.nodes[-1]
+        size = last.outputs[0].type.nbytes
+        return last.op is astype and self.bytes - size < BYTE_LIMIT and last.location == user_location()
 
     def flush(self) -> None:
         """Launch what was recorded, and wait for what Python can see of it. Never called with `lock`."""
@@ -149,23 +161,65 @@ class EagerRecording(KeptRecording):
                 places += self.keep(outputs, written)
             started: list[int] = []
             windows: dict[Storage, list[Window]] = {}
+            launches: list[_Launch] = []
             try:
                 if places or written or any(Trait.ORDERED in node.op.traits for node in self.nodes):
                     key = self.key(outputs)  # type: ignore[arg-type]
                     graph = self.finish(outputs)  # type: ignore[arg-type]
-                    seen = run(graph, self.bound, places, key=key, held=self.held, started=started)
-                    started += (1,)
-                    self.unfinished += seen
-                    self.due |= bool(seen)
+                    if len(outputs) + len(graph.effects) > 1 and any(
+                        Trait.CAN_FAIL in node.op.traits for node in graph.nodes
+                    ):
+                        launches = _apart(parts.by_failure(graph), graph, key, self.bound, places)
+                    else:
+                        launches = [_Launch(graph, key, self.bound, places)]
+                    launches[0].begun = started
+                    self._run(launches, started)
                 self._forget(before, windows)
-            except BaseException as error:
+            except BaseException:
                 if started:
+                    self._run(launches, started)  # after an interrupt, the rest
                     self._forget(before, windows)
-                elif isinstance(error, Exception):
-                    self._abandon(places, error)
                 else:
                     _take_back(places, outputs, self)
                 raise
+
+    def _run(self, launches: list[_Launch], started: list[int]) -> None:
+        """Make these launches; what cannot be launched fails, without the others.
+
+        Raises what is no want of memory, or an interrupt, at the end. An interrupt before the first launch
+        comes at once, and nothing has happened.
+        """
+        trouble: BaseException | None = None
+        while launches:
+            this = launches[0]
+            begun: list[int] = this.begun
+            try:
+                if not begun:
+                    seen = run(
+                        this.graph, this.bound, this.places, key=this.key, held=self.held, started=begun
+                    )
+                    begun += (1,)
+                    self.unfinished += seen
+                    self.due |= bool(seen)
+            except Exception as error:
+                if not begun:
+                    if len(this.graph.outputs) + len(this.graph.effects) > 1:
+                        launches[:1] = this.smaller()
+                        continue
+                    error = this.fail(error)
+                if not isinstance(error, MemoryError):
+                    trouble = trouble or error
+            except BaseException as interrupt:
+                if not begun and not started:
+                    raise
+                trouble = interrupt
+            if begun or this.failed:
+                started += begun or (1,)
+                launches.pop(0)
+        if trouble is not None:
+            for failure in _untold:
+                failure.told |= failure.error is trouble
+            raise trouble
 
     def _forget(self, before: dict[Storage, int], windows: dict[Storage, list[Window]]) -> None:
         """After a launch: begin anew, with the `windows` that gradients follow. May be done twice."""
@@ -180,23 +234,78 @@ class EagerRecording(KeptRecording):
                 storage.recording = self
             self.windows[storage] = kept_windows
 
-    def _abandon(self, places: list[Storage], error: BaseException) -> None:
-        """Nothing of this recording was computed: forget it; whoever looks at its arrays gets the error."""
 
-        def fail() -> None:
-            raise error
+class _Launch:
+    """A graph that is to be launched: what it reads and the storages it makes.
 
-        for storage in places:
-            if storage.variable is None:
-                storage.materialise()
-        if places:
-            engine.push(fail, writes=[s.variable for s in places], name="a recording that failed")
-            with suppress(TracejitError):
-                engine.wait(places[0].variable)  # the caller of the flush gets the error now: it is told
-        for storage in self.windows:
-            if storage.recording is self:
-                storage.recording = None
-        self.reset()
+    begun: not empty once it was launched; failed: whether it cannot be.
+    """
+
+    __slots__ = ("begun", "bound", "failed", "graph", "key", "places")
+
+    def __init__(
+        self, graph: Graph, key: Hashable, bound: list[Place | Number], places: list[Storage]
+    ) -> None:
+        self.graph, self.key, self.bound, self.places = graph, key, bound, places
+        self.begun: list[int] = []
+        self.failed = False
+
+    def smaller(self) -> list[_Launch]:
+        """The same in several launches: without the results that have no memory, or each result alone."""
+        lost = [i for i, storage in enumerate(self.places) if not _has_memory(storage)]
+        found = parts.by_result(self.graph)
+        if lost and len(lost) < len(found):
+            rest = parts.Part(frozenset((len(self.places),)))
+            for part in found:
+                if not (part.outputs and part.outputs[0] in lost):
+                    rest.join(part)
+            found = [rest, *(part for part in found if part.outputs and part.outputs[0] in lost)]
+        return _apart(found, self.graph, self.key, self.bound, self.places)
+
+    def fail(self, error: Exception) -> Exception:
+        """Nothing can be launched: whoever looks at its results gets the error, which is returned."""
+        self.failed = True
+        location = next((node.location for node in reversed(self.graph.nodes)), None)
+        if isinstance(error, MemoryError) and not isinstance(error, TracejitError):
+            types = ", ".join(str(v.type) for v in self.graph.results())
+            error = locate(AllocationError(f"there is no memory to compute {types}"), location)
+        for storage in self.places:
+            if storage.failure is None:
+                _untold.append(storage.fail(error))
+        windows = dict(zip(self.graph.inputs, self.bound, strict=True))
+        written = [windows[effect.target] for effect in self.graph.effects]
+        for storage in dict.fromkeys(place.storage for place in written if isinstance(place, Place)):
+            storage.failure = Failure(error)  # it keeps its content
+            _untold.append(storage.failure)
+        return error
+
+
+def _has_memory(storage: Storage) -> bool:
+    """Whether there is memory for a storage; if so, it has it now."""
+    try:
+        if storage.variable is None:
+            storage.materialise()
+    except MemoryError:
+        return False
+    return True
+
+
+def _apart(
+    found: list[parts.Part], graph: Graph, key: Hashable, bound: list[Place | Number], places: list[Storage]
+) -> list[_Launch]:
+    """Parts of a graph as launches."""
+    where: dict[Value, Place | Number] = dict(zip(graph.inputs, bound, strict=True))
+    launches = []
+    for number, piece in enumerate(parts.cut(graph, found)):
+        part_bound = [where[value] for value in piece.graph.inputs]
+        part_places = [places[i] for i in piece.outputs]
+        for value in piece.shared:
+            storage = Storage(value.type)
+            part_places.append(storage)
+            where.setdefault(value, Place(storage, 0, value.type.size))
+        name = key, number, tuple(part.causes for part in found)  # the key of the whole names its parts
+        launches.append(_Launch(piece.graph, name, part_bound, part_places))
+    return launches
 
 
 def _take_back(places: list[Storage], values: list[Any], recording: EagerRecording) -> None:
@@ -238,6 +347,10 @@ def wait_all() -> None:
     """
     flush()
     engine.wait_all()
+    while _untold:
+        failure = _untold.popleft()
+        if not failure.told:
+            raise failure.tell()
 
 
 @contextmanager
@@ -288,7 +401,8 @@ def run(
     caller waits for these, once it does not hold `lock`.
     """
     for storage in places:
-        storage.materialise()
+        if storage.variable is None:  # else an interrupt came in an earlier attempt
+            storage.materialise()
     used = [b.storage for b in bound if isinstance(b, Place)] + places
     seen = [held.get(s.variable.address, s.variable) for s in used if s.shared]
     if schedule is None:

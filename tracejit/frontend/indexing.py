@@ -122,7 +122,7 @@ def getitem(x: ArrayCore, index: Any) -> Any:
         view = ArrayCore.concrete(x._storage, view_of(x, parts))
         return dispatch.emit(copy, view) if not view.shape and _has_integers_only(index) else view
     parts = _masks_to_integers(x, parts)
-    return _gather(x, parts)
+    return _gather(x, parts, _is_split(index))
 
 
 def setitem(x: ArrayCore, index: Any, value: Any) -> None:
@@ -208,10 +208,18 @@ def _masks_to_integers(x: ArrayCore, parts: list[Any]) -> list[Any]:
     return out
 
 
-def _gather(x: ArrayCore, parts: list[Any]) -> Any:
-    """Integer-array indexing as one gather along a merged dimension."""
+def _is_split(index: Any) -> bool:
+    """Whether an ellipsis of any extent stands between integer arrays or integers: these are not adjacent."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
+    by_value = [i for i, p in enumerate(parts) if not (p is None or p is Ellipsis or isinstance(p, slice))]
+    return bool(by_value) and by_value[0] < at < by_value[-1]
+
+
+def _gather(x: ArrayCore, parts: list[Any], split: bool) -> Any:
+    """Integer-array indexing as one gather along a merged dimension; `split`: see `_is_split`."""
     arrays = [i for i, p in enumerate(parts) if not (p is None or isinstance(p, slice))]
-    adjacent = arrays == list(range(arrays[0], arrays[-1] + 1))
+    adjacent = not split and arrays == list(range(arrays[0], arrays[-1] + 1))
     basic = [p if i not in arrays else slice(None) for i, p in enumerate(parts)]
     seen = ArrayCore.concrete(x._storage, view_of(x, basic))
     indices = [index_array(parts[i]) for i in arrays]

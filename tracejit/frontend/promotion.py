@@ -131,10 +131,15 @@ def floating(dtype: np.dtype) -> np.dtype:
 # -- numbers and signs that have no common dtype ------------------------------------------------------------
 
 
-def fits(number: int, dtype: np.dtype) -> bool:
-    """Whether a dtype can hold an integer."""
+def fits(number: Any, dtype: np.dtype) -> bool:
+    """Whether a dtype can hold an integer, or the whole part of a float."""
+    if dtype.kind == "f":  # integers beyond float64 are an error in Python, others become infinite
+        return not isinstance(number, int) or bool(-LARGEST <= number <= LARGEST)
     low, high = _bounds(dtype)
-    return dtype.kind not in "iu" or bool(low <= number <= high)
+    return dtype.kind not in "iu" or bool(low - 1 < number < high + 1)
+
+
+LARGEST = int(np.finfo("float64").max)
 
 
 @functools.cache
@@ -146,9 +151,12 @@ def _bounds(dtype: np.dtype) -> tuple[int, int]:
     return int(bounds.min), int(bounds.max)
 
 
-def too_wide(name: str, number: int, dtype: np.dtype) -> TracejitError:
+def too_wide(name: str, number: Any, dtype: np.dtype) -> TracejitError:
     """The error for a number that does not fit."""
-    message = f"{name}: the number {number} does not fit into {dtype}; cast the array to a wider dtype"
+    shown = "of more than 1000 bits" if isinstance(number, int) and abs(number) >> 1000 else str(number)
+    message = f"{name}: the number {shown} does not fit into {dtype}"
+    if isinstance(number, int):
+        message += "; cast the array to a wider dtype"
     return locate(DTypeError(message), user_location())
 
 

@@ -189,6 +189,8 @@ class Recording(Builder):
     # -- storages --------------------------------------------------------------------------------------------
 
     def _mark(self, storage: Storage) -> None:
+        if storage.failure is not None and storage.buffer is None:
+            storage.tell_failure()
         holder = storage.recording
         if holder is not self and holder is not None:
             holder.release(storage)

@@ -8,6 +8,9 @@ States of a storage:
 - *materialised*: a buffer and an engine variable, mostly one object. `recording` is the eager recording that
                   has touched it and is not flushed yet (then its newest content may be a value there), or
                   None.
+- *failed*:       computing it failed, e.g. for want of memory, and it has none; who asks for its address or
+                  its variable gets the error `failure`. A materialised storage with a `failure` is one that
+                  could not be written: it has its old content, and the next look tells.
 
 A storage that NumPy computed (`Storage.on`) is materialised too, but takes its address and its variable only
 when somebody first asks for them: most small results are used by NumPy again, or dropped, before that. Until
@@ -27,6 +30,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit import engine
+from tracejit.engine.failures import renew
+from tracejit.errors import AllocationError, locate
+from tracejit.frontend.location import user_location
 from tracejit.ir.types import CPU, ArrayType
 from tracejit.ir.view import View
 
@@ -37,6 +43,21 @@ if TYPE_CHECKING:
 memory_lock = threading.RLock()
 """Held while NumPy computes on storages that no launch has used, and to give one of these its variable. Who
 holds it waits for nothing."""
+
+
+class Failure:
+    """Why a storage holds nothing, and whether somebody has been told."""
+
+    __slots__ = ("error", "told")
+
+    def __init__(self, error: Exception):
+        self.error, self.told = error, False
+
+    def tell(self) -> BaseException:
+        """The error, for raising."""
+        self.told = True
+        return renew(self.error)
+
 
 _types: dict[tuple[tuple[int, ...], np.dtype], ArrayType] = {}
 TYPES = 4096  # how many of them are kept
@@ -50,6 +71,7 @@ class Storage:
         "_elements",
         "address",
         "buffer",
+        "failure",
         "made_at",
         "pending",
         "recording",
@@ -70,6 +92,7 @@ class Storage:
         self.pending: Value | None = None
         self.shared = False
         self.made_at: str | None = None
+        self.failure: Failure | None = None
         self.untouched = False
         self._elements: np.ndarray | None = None
 
@@ -86,7 +109,7 @@ class Storage:
         storage = Storage.__new__(Storage)
         storage.type = type_of(array)
         storage.buffer = array
-        storage.recording = storage.pending = storage.made_at = storage._elements = None
+        storage.recording = storage.pending = storage.made_at = storage._elements = storage.failure = None
         storage.shared = False
         storage.untouched = True
         return storage
@@ -95,6 +118,8 @@ class Storage:
         """The address and the variable of a storage that has not been asked for them before."""
         if name not in ("address", "variable"):
             raise AttributeError(f"'Storage' object has no attribute {name!r}")
+        if self.failure is not None:
+            raise self.failure.tell()
         address, variable = self.buffer.ctypes.data, engine.Variable()
         with memory_lock:
             if self.untouched:
@@ -104,9 +129,30 @@ class Storage:
 
     def materialise(self) -> None:
         """Give a pending storage its memory and its engine variable."""
-        self.buffer = self.variable = engine.pool.allocate(self.type.nbytes)
+        try:
+            self.buffer = self.variable = engine.pool.allocate(self.type.nbytes)
+        except (MemoryError, OverflowError, ValueError):  # NumPy's, by how much is asked for
+            message = f"there is no memory for an array of {self.type}, {self.type.nbytes} bytes"
+            raise locate(AllocationError(message), self.made_at or user_location()) from None
         self.address = self.buffer.memory
         self.pending = self.recording = None
+
+    def fail(self, error: Exception) -> Failure:
+        """Note that a pending storage cannot be computed."""
+        self.failure = Failure(error)
+        self.pending = self.recording = self.buffer = None
+        del self.variable, self.address
+        return self.failure
+
+    def tell_failure(self) -> None:
+        """Raise why this storage has no content, or, once, why it has not been written."""
+        failure = self.failure
+        if failure is not None:
+            if self.buffer is None:
+                raise failure.tell()
+            self.failure = None
+            if not failure.told:
+                raise failure.tell()
 
     def memory(self) -> np.ndarray:
         """The memory as a writable NumPy array of the base shape. Callers have waited for the variable."""

@@ -1,7 +1,8 @@
 """Elementwise arithmetic, comparison, bits and classification, one declaration each.
 
-A gradient of None means that the derivative is zero wherever it exists (`floor`, `sign`). Conventions are
-JAX's: `abs` gives 0 at 0, `maximum` and `minimum` split ties evenly. `EXACT` operators equal NumPy bit for
+A gradient of None means that the derivative is zero wherever it exists (`floor`, `sign`). Where it does not
+exist, `abs` gives 0 at 0, as in PyTorch (JAX gives 1), and `maximum` and `minimum` split ties evenly, as in
+JAX. `EXACT` operators equal NumPy bit for
 bit, `floor_divide` and `remainder` by NumPy's own definition through fmod; `maximum` and `minimum` are not
 among them, as NumPy leaves the sign of a zero open.
 """

@@ -47,7 +47,8 @@ def _converted(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
         fits = (x >= float(limits.min)) & (x < 2.0 ** (limits.bits - (dtype.kind == "i")))
         if not fits.all():
             whole = np.where(fits, x, 0).astype(dtype)
-            nearest = np.where(x > 0, limits.max, np.where(x < 0, limits.min, 0)).astype(dtype)
+            least, zero, greatest = (dtype.type(n) for n in (limits.min, 0, limits.max))
+            nearest = np.where(x > 0, greatest, np.where(x < 0, least, zero))
             return np.where(fits, whole, nearest)
     return x.astype(dtype)
 

@@ -12,50 +12,45 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tracejit.config import config
-from tracejit.errors import ArgumentError
 from tracejit.ir.graph import Graph
 from tracejit.ir.printer import print_graph
 from tracejit.ir.verify import verify
 from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
-from tracejit.passes.fuse import Missed, fuse
-from tracejit.passes.masks import remask
+from tracejit.passes.fusion.fuse import Missed, fuse
+from tracejit.passes.remask import remask
 from tracejit.passes.simplify import simplify
 
 Pass = Callable[[Graph], Graph]
 
-PASSES: dict[str, Pass] = {"simplify": simplify, "cse": cse, "dce": dce, "remask": remask, "fuse": fuse}
-"""The passes, in the order in which they run."""
+CLEANING: dict[str, Pass] = {"simplify": simplify, "cse": cse, "dce": dce}
+"""The passes, in their order, after which a graph has the operators that its results need, and no others."""
 
 
-def optimize(
-    graph: Graph,
-    stop_after: str | None = None,
-    times: dict[str, float] | None = None,
-    *,
-    start_after: str | None = None,
-    missed: list[Missed] | None = None,
+def optimize(graph: Graph) -> Graph:
+    """Run all passes on a recording: `form_kernels` after `clean`."""
+    return form_kernels(clean(graph))
+
+
+def clean(graph: Graph, times: dict[str, float] | None = None) -> Graph:
+    """Leave the operators that the results need. Seconds for each pass are added to `times`."""
+    check("record", graph)
+    return _run(CLEANING, graph, times)
+
+
+def form_kernels(
+    graph: Graph, times: dict[str, float] | None = None, missed: list[Missed] | None = None
 ) -> Graph:
-    """Run the passes after `start_after`, up to and including `stop_after` (None: the first, the last).
+    """Make the kernels of a clean graph. Fusions that could not be made are appended to `missed`."""
+    return _run({"remask": remask, "fuse": functools.partial(fuse, missed=missed)}, graph, times)
 
-    Seconds for each are added to `times`, fusions that could not be made are appended to `missed`.
-    """
-    for name in (start_after, stop_after):
-        if name is not None and name not in PASSES:
-            raise ArgumentError(f"optimize: there is no pass {name!r}; the passes are {', '.join(PASSES)}")
-    names = list(PASSES)
-    if start_after is None:
-        check("record", graph)
-    else:
-        names = names[names.index(start_after) + 1 :]
-    for name in names:
-        transform = functools.partial(fuse, missed=missed) if name == "fuse" else PASSES[name]
+
+def _run(passes: Mapping[str, Pass], graph: Graph, times: dict[str, float] | None) -> Graph:
+    for name, transform in passes.items():
         graph = run_pass(name, transform, graph, times)
-        if name == stop_after:
-            break
     return graph
 
 

@@ -30,7 +30,7 @@ from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXACT, REDUCTION, Op
 from tracejit.ir.view import View
-from tracejit.passes.regions import disjoint, inverse, same
+from tracejit.loopnest.regions import disjoint, inverse, same
 
 Rule = Callable[..., Value | None]
 _RULES: dict[Op, list[Rule]] = defaultdict(list)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit import ops
-from tracejit.errors import ArgumentError, ShapeError, locate
+from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
 from tracejit.frontend import dispatch, promotion
 from tracejit.frontend.array import ArrayCore
 from tracejit.frontend.axes import as_device, new_shape
@@ -50,7 +50,8 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
     NDArray([[1, 2],
              [3, 4]], dtype=int64)
     """
-    array = _gather(obj)
+    asked = None if dtype is None else promotion.supported("asarray", dtype)
+    array = _gather(obj, asked)
     if copy is False and array is not obj:
         raise locate(
             ArgumentError(
@@ -75,24 +76,53 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
     return made.copy() if copy and made is obj else made
 
 
-def _gather(obj: Any) -> Any:
-    """`obj` as an array of the dtype its data suggest."""
+def _gather(obj: Any, dtype: np.dtype | None) -> Any:
+    """`obj` as an array of the dtype its data suggest; Python's numbers have `dtype` if that is given."""
+    if _is_plain_number(obj) and dtype is not None:
+        return dispatch.full(obj, (), dtype, ArrayCore.default_device, "asarray")
     if is_number(obj) or isinstance(obj, ArrayCore | np.ndarray | np.generic | bool):
         return dispatch.as_array("asarray", obj)
     if hasattr(obj, "__dlpack__"):
         return dispatch.as_array("asarray", obj)
     if isinstance(obj, list | tuple) and _holds_recorded(obj):
-        items = [_gather(item) for item in obj]
-        if not _holds_arrays(obj) and any(item.dtype.kind == "f" for item in items):
-            items = [dispatch.cast(item, FLOAT32) for item in items]
-        return _stack(items)
+        wanted = dtype or _suggested(obj)
+        return _stack([dispatch.cast(_gather(item, wanted), wanted) for item in obj])
+    return ArrayCore.from_numpy(_from_lists(obj, dtype))
+
+
+def _from_lists(obj: Any, dtype: np.dtype | None) -> np.ndarray:
+    """Nested lists without arrays of ours as a NumPy array."""
+    numbers_only = isinstance(obj, list | tuple) and not _holds_arrays(obj)
     try:
-        array = np.asarray(obj)
-    except ValueError as error:
-        raise locate(ShapeError(f"asarray: {error}"), user_location()) from None
-    if array.dtype == FLOAT64 and not _holds_arrays(obj):
-        array = array.astype(FLOAT32)
-    return ArrayCore.from_numpy(array)
+        array = np.asarray(obj, dtype if numbers_only else None)
+    except (ValueError, OverflowError) as error:
+        message = f"asarray: {error}"
+        is_ragged = isinstance(error, ValueError) and "NaN" not in message
+        raise locate((ShapeError if is_ragged else DTypeError)(message), user_location()) from None
+    if array.dtype.hasobject:
+        what = "numbers beyond 64 bits" if numbers_only else f"{type(obj).__name__} data"
+        raise locate(
+            ArgumentError(f"asarray: expected numbers, arrays or nested lists of these, got {what}"),
+            user_location(),
+        )
+    if dtype is None and array.dtype == FLOAT64 and not _holds_arrays(obj):
+        return array.astype(FLOAT32)
+    return array
+
+
+def _is_plain_number(obj: Any) -> bool:
+    """Whether `obj` is a number of Python's, or a proxy for one."""
+    return (is_number(obj) or isinstance(obj, bool)) and not isinstance(obj, np.generic)
+
+
+def _suggested(obj: Any) -> np.dtype:
+    """The dtype of an array of nested lists which hold arrays or traced numbers."""
+    if isinstance(obj, list | tuple):
+        kinds = tuple(map(_suggested, obj)) or (FLOAT32,)
+        if not _holds_arrays(obj) and any(kind.kind == "f" for kind in kinds):
+            return FLOAT32
+        return promotion.common("asarray", kinds)
+    return promotion.common_dtype("asarray", (dispatch.as_operand("asarray", obj),))
 
 
 def _holds_recorded(obj: Any) -> bool:
@@ -110,19 +140,17 @@ def _holds_arrays(obj: Any) -> bool:
 
 
 def _stack(items: Sequence[Any]) -> Any:
-    """Arrays of one shape along a new first dimension, in their common dtype."""
+    """Arrays of one shape and dtype along a new first dimension."""
     first = items[0]
     if any(item.shape != first.shape for item in items):
         shapes = ", ".join(str(item.shape) for item in items)
         raise locate(
             ShapeError(f"asarray: the items of a list have different shapes: {shapes}"), user_location()
         )
-    dtype = promotion.common_dtype("asarray", items)
+    dtype = first.dtype
     result = empty((len(items), *first.shape), dtype=dtype, device=first.device)
     for index, item in enumerate(items):
-        dispatch.write(
-            ArrayCore.new(result._storage, result._view.select(0, index)), dispatch.cast(item, dtype)
-        )
+        dispatch.write(ArrayCore.new(result._storage, result._view.select(0, index)), item)
     return result
 
 
@@ -161,14 +189,19 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
     >>> tj.full(2, 7)
     NDArray([7, 7], dtype=int64)
     """
-    value = dispatch.as_operand("full", fill_value)
-    wanted = chosen_dtype("full", dtype, promotion.common_dtype("full", (value,)))
-    extents = new_shape("full", shape)
-    if isinstance(value, ArrayCore) and dispatch.broadcast_shape("full", [value.shape, extents]) != extents:
+    return _filled("full", shape, fill_value, dtype, device)
+
+
+def _filled(name: str, shape: Any, fill_value: Any, dtype: Any, device: Any) -> NDArray:
+    """What `full` does, for the function called `name`."""
+    value = dispatch.as_operand(name, fill_value)
+    wanted = chosen_dtype(name, dtype, promotion.common_dtype(name, (value,)))
+    extents = new_shape(name, shape)
+    if isinstance(value, ArrayCore) and dispatch.broadcast_shape(name, [value.shape, extents]) != extents:
         raise locate(
-            ShapeError(f"full: a value of shape {value.shape} does not fit {extents}"), user_location()
+            ShapeError(f"{name}: a value of shape {value.shape} does not fit {extents}"), user_location()
         )
-    return dispatch.full(value, extents, wanted, chosen_device("full", device))
+    return dispatch.full(value, extents, wanted, chosen_device(name, device), name)
 
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
@@ -178,7 +211,7 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     >>> tj.zeros(2)
     NDArray([0., 0.], dtype=float32)
     """
-    return full(shape, 0, dtype=chosen_dtype("zeros", dtype, FLOAT32), device=device)
+    return _filled("zeros", shape, 0, chosen_dtype("zeros", dtype, FLOAT32), device)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
@@ -188,7 +221,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     >>> tj.ones(2, dtype=tj.int32)
     NDArray([1, 1], dtype=int32)
     """
-    return full(shape, 1, dtype=chosen_dtype("ones", dtype, FLOAT32), device=device)
+    return _filled("ones", shape, 1, chosen_dtype("ones", dtype, FLOAT32), device)
 
 
 def full_like(

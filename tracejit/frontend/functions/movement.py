@@ -31,7 +31,10 @@ def _sequence(name: str, arrays: Any) -> list[Any]:
         arrays = unstack(arrays)
     if not isinstance(arrays, tuple | list) or not arrays:
         raise locate(ArgumentError(f"{name}: expected a non-empty list of arrays"), user_location())
-    return [dispatch.as_array(name, x) for x in arrays]
+    given = [dispatch.as_operand(name, x) for x in arrays]
+    common = promotion.common(name, tuple(promotion.common_dtype(name, (x,)) for x in given))
+    place = dispatch.device_of(given)
+    return [x if isinstance(x, ArrayCore) else dispatch.full(x, (), common, place, name) for x in given]
 
 
 def _joined(arrays: list[Any], axis: int, dtype: Any) -> Any:

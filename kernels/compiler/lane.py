@@ -1,0 +1,254 @@
+"""Lanes: typed values under construction, over which scalar functions are written.
+
+A scalar function such as `exp` is a plain Python function over *lanes*. A lane is one typed value: when a
+kernel is compiled it is a `Lane`, an LLVM value under construction, and running the function emits its
+instructions straight into the kernel; on CUDA's simulator, and wherever else plain Python calls the
+function, it is a NumPy scalar (or array). So every function is written once, for CPU, CUDA and the
+simulator, with Python's operators and the words of `tracejit.kernels.compiler.intrinsics`:
+
+    def softsign(x):
+        return x / (1.0 + magnitude(x))
+
+    FUNCTION = compiled(softsign)               # a Numba kernel can call this
+
+What always holds:
+
+- No promotion and no implicit conversion: both operands of an operator have one dtype; a Python number
+  takes the dtype of the lane beside it. Integers wrap, `>>` repeats the sign of signed integers.
+- No exceptions and no fast-math flags: each operator is exactly the IEEE operation.
+- No branches, so that LLVM's loop vectoriser can take any function whole (for a rare and costly case there is
+  `tracejit.kernels.compiler.outline`).
+
+Numba's front end never sees the inside, so a function costs about a millisecond to compile into a kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.extending import intrinsic
+
+WIDTH = {
+    "bool": 1,
+    **{f"int{n}": n for n in (8, 16, 32, 64)},
+    **{f"uint{n}": n for n in (8, 16, 32, 64)},
+    "float32": 32,
+    "float64": 64,
+}
+"""Bits of each dtype, as lanes hold them (a bool is one bit)."""
+
+LLVM_TYPE = {
+    "float32": ir.FloatType(),
+    "float64": ir.DoubleType(),
+    **{name: ir.IntType(bits) for name, bits in WIDTH.items() if not name.startswith("float")},
+}
+
+
+class Lane:
+    """One typed LLVM value under construction, with Python's operators."""
+
+    __slots__ = ("builder", "dtype", "value")
+
+    def __init__(self, builder: ir.IRBuilder, value: Any, dtype: str):
+        self.builder, self.value, self.dtype = builder, value, dtype
+
+    def __repr__(self) -> str:
+        return f"<Lane {self.dtype}>"
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype.startswith("float")
+
+    @property
+    def is_signed(self) -> bool:
+        return self.dtype.startswith("int")
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.builder.module.triple.startswith("nvptx")
+
+    def like(self, value: Any, dtype: str | None = None) -> Lane:
+        """Another lane of the same kernel."""
+        return Lane(self.builder, value, dtype or self.dtype)
+
+    def lift(self, other: Any) -> Lane:
+        """`other` as a lane of this one's dtype; only Python numbers adapt."""
+        if isinstance(other, Lane):
+            if other.dtype != self.dtype:
+                raise TypeError(f"operands of different dtypes: {self.dtype} and {other.dtype}")
+            return other
+        return self.like(ir.Constant(LLVM_TYPE[self.dtype], other))
+
+    def call(self, name: str, *others: Any) -> Lane:
+        """LLVM's intrinsic ``llvm.<name>`` on lanes of this dtype, with a result of this dtype."""
+        return self.external(f"llvm.{name}.{'f' if self.is_float else 'i'}{WIDTH[self.dtype]}", *others)
+
+    def external(self, name: str, *others: Any) -> Lane:
+        """A function from outside the kernel, on lanes of this dtype, with a result of this dtype."""
+        arguments = [self.value, *(self.lift(o).value for o in others)]
+        kind, module = LLVM_TYPE[self.dtype], self.builder.module
+        function = module.globals.get(name)
+        if function is None:
+            function = ir.Function(module, ir.FunctionType(kind, [kind] * len(arguments)), name)
+        return self.like(self.builder.call(function, arguments))
+
+    def _binary(self, other: Any, floating: str | None, signed: str, unsigned: str | None = None) -> Lane:
+        name = floating if self.is_float else signed if self.is_signed else unsigned or signed
+        if name is None:
+            raise TypeError(f"not defined for {self.dtype}")
+        return self.like(getattr(self.builder, name)(self.value, self.lift(other).value))
+
+    def _compare(self, other: Any, sign: str) -> Lane:
+        right = self.lift(other).value
+        if self.is_float:
+            compare = self.builder.fcmp_unordered if sign == "!=" else self.builder.fcmp_ordered
+        else:
+            compare = self.builder.icmp_signed if self.is_signed else self.builder.icmp_unsigned
+        return self.like(compare(sign, self.value, right), "bool")
+
+    def __add__(self, other: Any) -> Lane:
+        return self._binary(other, "fadd", "add")
+
+    def __sub__(self, other: Any) -> Lane:
+        return self._binary(other, "fsub", "sub")
+
+    def __mul__(self, other: Any) -> Lane:
+        if self.is_float and self.on_gpu:  # NVVM would round ``a * b + c`` only once
+            return self.external(f"llvm.nvvm.mul.rn.{'f' if self.dtype == 'float32' else 'd'}", other)
+        return self._binary(other, "fmul", "mul")
+
+    def __truediv__(self, other: Any) -> Lane:
+        if not self.is_float:
+            raise TypeError(f"/ is not defined for {self.dtype}")
+        return self._binary(other, "fdiv", "fdiv")
+
+    def __radd__(self, other: Any) -> Lane:
+        return self.lift(other) + self
+
+    def __rsub__(self, other: Any) -> Lane:
+        return self.lift(other) - self
+
+    def __rmul__(self, other: Any) -> Lane:
+        return self.lift(other) * self
+
+    def __rtruediv__(self, other: Any) -> Lane:
+        return self.lift(other) / self
+
+    def __neg__(self) -> Lane:
+        if not self.is_float:
+            return self.lift(0) - self
+        if self.on_gpu:  # NVVM's dialect has no fneg
+            return self.lift(-0.0) - self
+        return self.like(self.builder.fneg(self.value))
+
+    def __and__(self, other: Any) -> Lane:
+        return self._binary(other, None, "and_")
+
+    def __or__(self, other: Any) -> Lane:
+        return self._binary(other, None, "or_")
+
+    def __xor__(self, other: Any) -> Lane:
+        return self._binary(other, None, "xor")
+
+    def __invert__(self) -> Lane:
+        return self ^ (1 if self.dtype == "bool" else -1)
+
+    def __lshift__(self, other: Any) -> Lane:
+        return self._binary(other, None, "shl")
+
+    def __rshift__(self, other: Any) -> Lane:
+        return self._binary(other, None, "ashr", "lshr")
+
+    def __lt__(self, other: Any) -> Lane:
+        return self._compare(other, "<")
+
+    def __le__(self, other: Any) -> Lane:
+        return self._compare(other, "<=")
+
+    def __gt__(self, other: Any) -> Lane:
+        return self._compare(other, ">")
+
+    def __ge__(self, other: Any) -> Lane:
+        return self._compare(other, ">=")
+
+    def __eq__(self, other):
+        return self._compare(other, "==")
+
+    def __ne__(self, other):
+        return self._compare(other, "!=")
+
+
+def dtype_of(x: Any) -> str:
+    """The name of a lane's dtype."""
+    return x.dtype if isinstance(x, Lane) else np.dtype(x.dtype).name
+
+
+def is_float(x: Any) -> bool:
+    """Whether `x` is float32 or float64."""
+    return dtype_of(x).startswith("float")
+
+
+def word(meaning: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare a word: `meaning` on NumPy values, what the decorated function emits on lanes."""
+
+    def declare(emit: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(emit)
+        def either(*arguments: Any) -> Any:
+            lane = next((a for a in arguments if isinstance(a, Lane)), None)
+            return meaning(*arguments) if lane is None else emit(*arguments)
+
+        return either
+
+    return declare
+
+
+def _type_named(name: str, arguments: Sequence[Any]) -> Any:
+    return next(
+        (a for a in arguments if str(a) == name), getattr(types, "boolean" if name == "bool" else name)
+    )
+
+
+def compiled(function: Callable[..., Any], returns: str | None = None) -> Callable[..., Any]:
+    """`function`, over lanes, as something a Numba kernel can call (on CUDA's simulator: plain Python can).
+
+    The result has the dtype `returns`, or that of the last argument.
+    """
+
+    @functools.wraps(function)
+    def meaning(*arguments: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*arguments)
+
+    if config.ENABLE_CUDASIM:
+        return meaning
+
+    def signature_of(arguments: Sequence[Any]) -> Any:
+        names = [str(a) for a in arguments]
+        if unknown := [name for name in names if name not in WIDTH]:
+            raise TypeError(f"{function.__name__}: {unknown[0]} is not a dtype of lanes")
+        result = returns or names[-1]
+
+        def emit(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[Any]) -> Any:
+            lanes = [Lane(builder, value, name) for value, name in zip(values, names, strict=True)]
+            lane = function(*lanes)
+            if lane.dtype != result:
+                raise TypeError(f"{function.__name__}{tuple(names)} gives {lane.dtype}, not {result}")
+            return lane.value
+
+        return _type_named(result, arguments)(*arguments), emit
+
+    arity = len(inspect.signature(function).parameters)
+    typed: Callable[..., Any] = {
+        1: lambda typingctx, a: signature_of((a,)),
+        2: lambda typingctx, a, b: signature_of((a, b)),
+        3: lambda typingctx, a, b, c: signature_of((a, b, c)),
+    }[arity]
+    typed.__name__ = typed.__qualname__ = function.__name__
+    typed.__doc__ = function.__doc__
+    return intrinsic(typed)

@@ -1,0 +1,194 @@
+"""Typed access to raw memory, atomics and calls by address: the intrinsics under every kernel and the
+executor.
+
+Addresses are plain ``int64``. Dtypes are passed as Numba types and are compile-time constants.
+
+    block = ...                            # the address of an argument block: a row of 8-byte slots
+    n = slot(block, 0)                     # an integer
+    c = number_slot(block, 1, float32)
+    x = pointer_slot(block, 2, float32)    # the same as pointer(load(block + 16, int64), float32)
+    x[i] = x[j] + c                        # typed pointers index without checks and let LLVM vectorise
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+I64 = ir.IntType(64)
+LINE = 64  # bytes of a line of the caches
+
+
+def _dtype(argument):
+    """The Numba type that a type argument such as `float32` stands for."""
+    if isinstance(argument, types.NumberClass):
+        return argument.dtype
+    raise TypeError(f"expected a Numba number type, got {argument}")
+
+
+@intrinsic
+def pointer(typingctx, address, dtype):
+    """`address` as a typed pointer that can be indexed."""
+    result = types.CPointer(_dtype(dtype))
+
+    def codegen(context, builder, signature, args):
+        return builder.inttoptr(args[0], context.get_value_type(result))
+
+    return result(types.int64, dtype), codegen
+
+
+def _slot_address(context, builder, signature, args):
+    """The address of slot ``args[1]`` of the block at ``args[0]``; slots may be members of an IntEnum."""
+    index = context.cast(builder, args[1], signature.args[1], types.int64)
+    known = isinstance(index, ir.Constant)
+    return builder.add(args[0], I64(8 * index.constant) if known else builder.shl(index, I64(3)))
+
+
+@intrinsic
+def slot(typingctx, block, index):
+    """The integer in a slot of an argument block."""
+
+    def codegen(context, builder, signature, args):
+        return builder.load(_slot(builder, _slot_address(context, builder, signature, args)))
+
+    return types.int64(types.int64, index), codegen
+
+
+@intrinsic
+def number_slot(typingctx, block, index, dtype):
+    """The number in a slot of an argument block."""
+    element = _dtype(dtype)
+
+    def codegen(context, builder, signature, args):
+        address = _slot_address(context, builder, signature, args)
+        place = builder.inttoptr(address, context.get_data_type(element).as_pointer())
+        return context.unpack_value(builder, element, place)
+
+    return element(types.int64, index, dtype), codegen
+
+
+@intrinsic
+def pointer_slot(typingctx, block, index, dtype):
+    """The address in a slot of an argument block, as a typed pointer."""
+    result = types.CPointer(_dtype(dtype))
+
+    def codegen(context, builder, signature, args):
+        address = builder.load(_slot(builder, _slot_address(context, builder, signature, args)))
+        return builder.inttoptr(address, context.get_value_type(result))
+
+    return result(types.int64, index, dtype), codegen
+
+
+@intrinsic
+def items_in_line(typingctx, pointer):
+    """How many elements of a typed pointer are a line of the caches."""
+
+    def codegen(context, builder, signature, args):
+        return I64(LINE // context.get_abi_sizeof(args[0].type.pointee))
+
+    return types.int64(pointer), codegen
+
+
+@intrinsic
+def load(typingctx, address, dtype):
+    """The element of type `dtype` at `address`."""
+    element = _dtype(dtype)
+
+    def codegen(context, builder, signature, args):
+        slot = builder.inttoptr(args[0], context.get_data_type(element).as_pointer())
+        return context.unpack_value(builder, element, slot)
+
+    return element(types.int64, dtype), codegen
+
+
+@intrinsic
+def store(typingctx, address, value):
+    """Write `value` at `address`."""
+
+    def codegen(context, builder, signature, args):
+        slot = builder.inttoptr(args[0], context.get_data_type(value).as_pointer())
+        context.pack_value(builder, value, args[1], slot)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, value), codegen
+
+
+def _slot(builder, address):
+    return builder.inttoptr(address, I64.as_pointer())
+
+
+@intrinsic
+def load_acquire(typingctx, address):
+    """Atomic load of an int64; sees all that was written before the `store_release` it reads from."""
+
+    def codegen(context, builder, signature, args):
+        return builder.load_atomic(_slot(builder, args[0]), "acquire", 8)
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def store_release(typingctx, address, value):
+    """Atomic store of an int64; publishes all earlier writes of this thread."""
+
+    def codegen(context, builder, signature, args):
+        builder.store_atomic(args[1], _slot(builder, args[0]), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def atomic_add(typingctx, address, amount):
+    """Add to an int64 (acquire and release) and return the value before."""
+
+    def codegen(context, builder, signature, args):
+        return builder.atomic_rmw("add", _slot(builder, args[0]), args[1], "acq_rel")
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def pause(typingctx):
+    """Tell the processor that this is a spin loop (x86 `pause`; nothing elsewhere)."""
+
+    def codegen(context, builder, signature, args):
+        if builder.module.triple.startswith("x86_64"):
+            hint = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"
+            )
+            builder.call(hint, [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
+def copy_bytes(typingctx, target, source, count):
+    """Copy `count` bytes between addresses that do not overlap."""
+
+    def codegen(context, builder, signature, args):
+        target, source = (builder.inttoptr(args[i], cgutils.voidptr_t) for i in (0, 1))
+        cgutils.raw_memcpy(builder, target, source, args[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def call_kernel(typingctx, function, block, lo, hi, scratch):
+    """Call the kernel at address `function`: ``status = kernel(block, lo, hi, scratch)``."""
+    signature = types.int64(*[types.int64] * 5)
+
+    def codegen(context, builder, signature, args):
+        kind = ir.FunctionType(I64, [I64] * 4)
+        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
+
+    return signature, codegen
+
+
+def external(name, signature):
+    """A C function of the process, called by name: ``external("pthread_self", int64())``."""
+    return types.ExternalFunction(name, signature)

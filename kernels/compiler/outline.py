@@ -1,0 +1,98 @@
+"""Rare cases out of line, in loops that vectorise nevertheless.
+
+A branch would keep LLVM's loop vectoriser from taking a loop; computing a costly rare case for every element
+would make the loop slow. `except_beyond` calls a function instead, and tells LLVM (through its vector
+function ABI) that vectors of operands have a variant of it: one that tests all elements at once, and computes
+the rare case, one element after the other, only if there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from tracejit.kernels.compiler.intrinsics import magnitude, select
+from tracejit.kernels.compiler.lane import LLVM_TYPE, WIDTH, Lane, word
+
+VECTOR_BITS = (128, 256, 512)
+
+
+class _Attributes(ir.values.FunctionAttributes):
+    """Attributes of a function, also those that llvmlite does not know."""
+
+    def add(self, name: str) -> None:
+        set.add(self, name)
+
+
+def _numpy_except_beyond(x: Any, bound: float, usual: Any, rare: Callable[[Any], Any]) -> Any:
+    far = ~(magnitude(x) < bound)
+    return select(far, rare(select(far, x, x.dtype.type(np.inf))), usual)
+
+
+@word(_numpy_except_beyond)
+def except_beyond(x: Any, bound: float, usual: Any, rare: Callable[[Any], Any]) -> Any:
+    """`usual`, but ``rare(x)`` where ``|x| >= bound`` or x is NaN."""
+    if x.on_gpu:
+        return _branch(x, bound, usual, rare)
+    module, name = x.builder.module, f"tracejit.{rare.__name__}.{x.dtype}"
+    function = module.globals.get(name)
+    if function is None:
+        function = _declare(module, name, LLVM_TYPE[x.dtype])
+        _define_scalar(function, x.dtype, bound, rare)
+        variants = [_vector_variant(function, x.dtype, bound, n // WIDTH[x.dtype]) for n in VECTOR_BITS]
+        function.attributes.add(f'"vector-function-abi-variant"="{",".join(variants)}"')
+    return x.like(x.builder.call(function, [x.value, usual.value]))
+
+
+def _branch(x: Lane, bound: float, usual: Lane, rare: Callable[[Any], Any]) -> Lane:
+    """The same as a plain branch, where nothing is vectorised."""
+    builder = x.builder
+    far, before = ~(magnitude(x) < bound), builder.block
+    with builder.if_then(far.value, likely=False):
+        value, after = rare(x).value, builder.block
+    joined = builder.phi(LLVM_TYPE[x.dtype])
+    joined.add_incoming(usual.value, before)
+    joined.add_incoming(value, after)
+    return x.like(joined)
+
+
+def _declare(module: ir.Module, name: str, kind: Any) -> ir.Function:
+    """A function (x, usual) without side effects; weak, so that it is kept although no call is seen."""
+    function = ir.Function(module, ir.FunctionType(kind, [kind, kind]), name)
+    function.linkage = "weak_odr"
+    function.attributes = _Attributes(["noinline", "nounwind", "willreturn", "memory(none)"])
+    return function
+
+
+def _define_scalar(function: ir.Function, dtype: str, bound: float, rare: Callable[[Any], Any]) -> None:
+    builder = ir.IRBuilder(function.append_basic_block())
+    x, usual = (Lane(builder, argument, dtype) for argument in function.args)
+    with builder.if_then((magnitude(x) < bound).value):
+        builder.ret(usual.value)
+    builder.ret(rare(x).value)
+
+
+def _vector_variant(scalar: ir.Function, dtype: str, bound: float, count: int) -> str:
+    """Define the variant for vectors of `count` elements; its name as the vector function ABI writes it."""
+    width = WIDTH[dtype]
+    vector, integers = ir.VectorType(LLVM_TYPE[dtype], count), ir.VectorType(ir.IntType(width), count)
+    name = f"{scalar.name}.{count}"
+    function = _declare(scalar.module, name, vector)
+    builder = ir.IRBuilder(function.append_basic_block())
+    x, result = function.args
+    limit = int(np.array(bound, dtype).view(f"i{width // 8}"))  # magnitudes compare like their bits
+    unsigned = ir.Constant(integers, [2 ** (width - 1) - 1] * count)
+    size = builder.and_(builder.bitcast(x, integers), unsigned)
+    far = builder.icmp_signed(">=", size, ir.Constant(integers, [limit] * count))
+    mask = ir.IntType(count)
+    none = builder.icmp_unsigned("==", builder.bitcast(far, mask), ir.Constant(mask, 0))
+    with builder.if_then(none, likely=True):
+        builder.ret(result)
+    for position in (ir.Constant(ir.IntType(32), n) for n in range(count)):
+        operands = [builder.extract_element(argument, position) for argument in function.args]
+        result = builder.insert_element(result, builder.call(scalar, operands), position)
+    builder.ret(result)
+    return f"_ZGV_LLVM_N{count}vv_{scalar.name}({name})"

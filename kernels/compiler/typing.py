@@ -1,0 +1,183 @@
+"""What kernels may say, for Numba: the typing rules of their operators.
+
+Kernels are loops over integers around scalar functions, so the rules are those of lanes: the operands of an
+operator have one type. Numba's own rules stand behind them (an int8 compared with a literal, say); its rules
+for arrays, strings, dates and containers, each of which it would try at every ``+``, are left out, and so are
+functions that it implements in Python (`numba.extending.overload`) and would have to compile: ``min`` and
+``max`` of two integers are single instructions here.
+
+A `Selection` and `LOWERING` are what `tracejit.kernels.compiler.target` installs into its contexts.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterator
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils, imputils
+from numba.core.typing import builtins, enumdecl, templates
+
+from tracejit.kernels.compiler import ranges
+from tracejit.kernels.compiler.memory import pause
+
+ARITHMETIC = (
+    *("add", "sub", "mul", "and_", "or_", "xor", "neg"),
+    *("iadd", "isub", "imul", "iand", "ior", "ixor"),
+)
+DIVISION = ("floordiv", "mod")
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+MACHINE = frozenset({types.int64, types.uint64, types.float32, types.float64})
+"""Types on which operators work without a conversion."""
+
+INTRINSIC = type(pause)
+"""What `numba.extending.intrinsic` makes."""
+
+RULES = templates.Registry()
+CLASSES = {}
+"""Python's classes that kernels call, with their types: Numba would load its containers to find these."""
+LOWERING = imputils.Registry("tracejit kernels")
+
+
+class OneType(templates.AbstractTemplate):
+    """Operands and result have one type."""
+
+    def generic(self, args, kws):
+        first, *others = map(types.unliteral, args)
+        if first in MACHINE and all(other == first for other in others):
+            return templates.signature(first, first, *others)
+        return None
+
+
+class Division(templates.AbstractTemplate):
+    """Quotient or remainder of two int64."""
+
+    def generic(self, args, kws):
+        if [types.unliteral(a) for a in args] == [types.int64] * 2:
+            return templates.signature(types.int64, types.int64, types.int64)
+        return None
+
+    def get_impl_key(self, sig):
+        return Division, self.key
+
+
+class Comparison(templates.AbstractTemplate):
+    """Operands of one type give a bool."""
+
+    def generic(self, args, kws):
+        left, right = map(types.unliteral, args)
+        return templates.signature(types.boolean, left, right) if left == right and left in MACHINE else None
+
+
+class Extremum(templates.AbstractTemplate):
+    """The smaller or larger of two int64."""
+
+    def generic(self, args, kws):
+        if [types.unliteral(a) for a in args] == [types.int64] * 2:
+            return templates.signature(types.int64, types.int64, types.int64)
+        return None
+
+
+class Membership(templates.AbstractTemplate):
+    """Whether an int64 is one of a tuple of them."""
+
+    def generic(self, args, kws):
+        members, value = map(types.unliteral, args)
+        if isinstance(members, types.UniTuple) and types.unliteral(members.dtype) == value == types.int64:
+            return templates.signature(types.boolean, members, value)
+        return None
+
+
+def _declare() -> None:
+    for rule, names in ((OneType, ARITHMETIC), (Division, DIVISION), (Comparison, COMPARISONS)):
+        for name in names:
+            RULES.register_global(getattr(operator, name))(rule)
+    for name in DIVISION:
+        LOWERING.lower((Division, getattr(operator, name)), types.int64, types.int64)(_divide(name))
+    for function, sign in ((min, "<"), (max, ">")):
+        RULES.register_global(function)(Extremum)
+        LOWERING.lower(function, types.int64, types.int64)(_select(sign))
+    RULES.register_global(operator.contains)(Membership)
+    LOWERING.lower(operator.contains, types.UniTuple, types.int64)(_is_member)
+    ranges.declare(RULES, LOWERING)
+    CLASSES.update((value, kind) for value, kind in RULES.globals if isinstance(value, type))
+
+
+def _divide(name):
+    """Rounded down, as in Python, and 0 by 0, without branches."""
+
+    def lower(context, builder, signature, args):
+        dividend, divisor = args
+        zero, one = (ir.Constant(divisor.type, n) for n in (0, 1))
+        by_zero = builder.icmp_signed("==", divisor, zero)
+        safe = builder.select(by_zero, one, divisor)
+        remainder = builder.srem(dividend, safe)
+        inexact = builder.icmp_signed("!=", remainder, zero)
+        down = builder.and_(inexact, builder.icmp_signed("<", builder.xor(remainder, safe), zero))
+        if name == "mod":
+            return builder.add(remainder, builder.select(down, safe, zero))
+        quotient = builder.sub(builder.sdiv(dividend, safe), builder.zext(down, divisor.type))
+        return builder.select(by_zero, zero, quotient)
+
+    return lower
+
+
+def _select(sign):
+    def lower(context, builder, signature, args):
+        return builder.select(builder.icmp_signed(sign, *args), *args)
+
+    return lower
+
+
+def _is_member(context, builder, signature, args):
+    members = cgutils.unpack_tuple(builder, args[0])
+    return functools.reduce(builder.or_, (builder.icmp_signed("==", m, args[1]) for m in members))
+
+
+_declare()
+
+
+def _is_needed(template) -> bool:
+    """Whether this is a rule of Numba's core language, or an intrinsic."""
+    return isinstance(template.key, INTRINSIC) or any(
+        base.__module__ == builtins.__name__ for base in template.__mro__
+    )
+
+
+def extent(registry, loader: type[templates.BaseRegistryLoader]) -> int:
+    """How much has been declared in a registry; `loader` is the one for its kind."""
+    return sum(len(getattr(registry, name)) for name in loader.registry_items)
+
+
+class Selection:
+    """The rules above and the needed ones of Numba's, in a registry that grows as functions are declared."""
+
+    def __init__(self) -> None:
+        self.registry = templates.Registry()
+        self._builtin = templates.RegistryLoader(templates.builtin_registry)
+        self._seen = -1
+        self.registry.globals.extend(RULES.globals)
+        self.registry.attributes.extend(enumdecl.registry.attributes)  # slots of blocks are IntEnums
+
+    def update(self) -> bool:
+        """Take in what was declared since the last time; whether there was anything."""
+        size = extent(templates.builtin_registry, templates.RegistryLoader)
+        if size == self._seen:
+            return False
+        self._seen = size
+        for template in filter(_is_needed, self._builtin.new_registrations("functions")):
+            self.registry.register(template)
+        for template in filter(_is_needed, self._builtin.new_registrations("attributes")):
+            self.registry.register_attr(template)
+        for value, kind in self._globals():
+            self.registry.register_global(value, kind)
+        return True
+
+    def _globals(self) -> Iterator[tuple[object, types.Type]]:
+        for value, kind in self._builtin.new_registrations("globals"):
+            if not isinstance(kind, types.Function):
+                yield value, kind
+            elif needed := [template for template in kind.templates if _is_needed(template)]:
+                yield value, types.Function(needed)

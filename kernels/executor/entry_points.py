@@ -1,0 +1,319 @@
+"""The native executor: runs launches of tasks, compiled by Numba like any kernel.
+
+Records are laid out in `layout`; this module has the entry points that Python calls (`QUEUES`,
+`THREADS`). The life of a launch: `launch` patches the argument blocks and enrols on all variables under the
+lock. If every variable is free and the launch is small, it runs right there. Otherwise tasks whose requests
+are granted and whose predecessors are done stand in a heap of ready tasks; threads (`work`, `wait`) pick one
+under the lock, run chunks of it without the lock, and under the lock again mark it done, which makes others
+ready. Python tasks wait in a heap of their own, from which host threads take them (`take_host`) and end them
+(`complete`).
+
+Everything else than this is guarded by the one lock: TASK_CLAIMED, from which threads draw the chunks of a
+task, THREAD_IDLE, on which an idle thread spins, and ENGINE_PAUSED and THREAD_STOP, read between chunks.
+
+    lock; task = pick(); unlock; status = run_chunks(task); lock; leave(task)  # every thread, again and again
+"""
+
+from __future__ import annotations
+
+from numba.types import int64, void
+
+from tracejit.kernels.compiler.memory import store_release
+from tracejit.kernels.executor.launch import launch
+from tracejit.kernels.executor.layout import (
+    AGAIN,
+    AWAKE,
+    ENGINE_ACTIVE,
+    ENGINE_FINISHED,
+    ENGINE_HOST_COUNT,
+    ENGINE_HOST_READY,
+    ENGINE_HOSTS_IDLE,
+    ENGINE_LOCK,
+    ENGINE_PAUSED,
+    ENGINE_WAITERS_IDLE,
+    ENGINE_WORKERS_IDLE,
+    INSTANCE_ERROR,
+    NEEDS_SCRATCH,
+    NEVER,
+    TASK_INSTANCE,
+    THREAD_CONDITION,
+    THREAD_DEADLINE,
+    THREAD_IDLE,
+    THREAD_LIMIT,
+    THREAD_OBJECT,
+    THREAD_STOP,
+    VARIABLE_FAILURE,
+    VARIABLE_POISON,
+)
+from tracejit.kernels.executor.python import (
+    BUILTIN,
+    RAISED,
+    argument,
+    bad_arguments,
+    content,
+    error_occurred,
+    integer,
+    noted,
+    object_of,
+    release_gil,
+    take_gil,
+)
+from tracejit.kernels.executor.queues import (
+    fail,
+    finish_task,
+    heap_pop,
+)
+from tracejit.kernels.executor.run import (
+    execute,
+    pass_on,
+    pick,
+)
+from tracejit.kernels.executor.threads import (
+    condition_init,
+    get,
+    idle,
+    lock,
+    mutex_init,
+    now,
+    put,
+    rouse,
+    unlock,
+    usleep,
+    wake,
+    wake_all,
+)
+from tracejit.kernels.executor.wait import (
+    begin_wait,
+    wait,
+)
+
+PAUSE_POLL = 50  # microseconds between looks at what still runs
+
+# --- Working ------------------------------------------------------------------------------------------------
+
+
+def work(engine, thread):
+    """The life of a worker. Returns 1 when it shall stop, 0 when it needs more scratch memory."""
+    put(thread, THREAD_LIMIT, NEVER)
+    put(thread, THREAD_DEADLINE, NEVER)
+    lock(engine)
+    while get(thread, THREAD_STOP) == 0:
+        task = pick(engine, thread)
+        if task < 0:
+            unlock(engine)
+            return 0
+        if task == 0:
+            idle(engine, thread, engine + ENGINE_WORKERS_IDLE, NEVER)
+        else:
+            execute(engine, thread, task)
+            rouse(engine, 1)
+    pass_on(engine)
+    unlock(engine)
+    return 1
+
+
+def help_out(engine, thread):
+    """Run native tasks until none is ready. Returns 1, or 0 when the thread needs more scratch memory."""
+    put(thread, THREAD_LIMIT, NEVER)
+    put(thread, THREAD_DEADLINE, NEVER)
+    lock(engine)
+    task = pick(engine, thread)
+    while task > 0:
+        execute(engine, thread, task)
+        rouse(engine, 1)
+        task = pick(engine, thread)
+    unlock(engine)
+    return int64(task == 0)
+
+
+# --- Failures -----------------------------------------------------------------------------------------------
+
+
+def observe(engine, variable):
+    """The failure that a wait for `variable` raises, or 0. One that kept the content is told once."""
+    lock(engine)
+    failure = get(variable, VARIABLE_FAILURE)
+    put(variable, VARIABLE_FAILURE, 0)
+    if failure == 0:
+        failure = get(variable, VARIABLE_POISON)
+    unlock(engine)
+    return failure
+
+
+# --- Builtin functions of Python: what is on every replay's way ---------------------------------------------
+
+
+def launch_builtin(module, arguments, count):
+    """``launch(instance, packed, thread, started)``: `packed` is a bytes object; the code is appended to the
+    list `started`, unless nothing happened.
+    """
+    if count != 4:
+        return bad_arguments()
+    instance, packed, thread = integer(arguments, 0), content(arguments, 1), integer(arguments, 2)
+    if error_occurred() != 0:
+        return RAISED
+    code = launch(instance, packed, thread)
+    if code == NEEDS_SCRATCH:
+        return object_of(code)
+    return noted(object_of(code), argument(arguments, 3))
+
+
+def wait_builtin(module, arguments, count):
+    """``wait(engine, thread, kind, place, duration)``: note what to wait for, unless `kind` is AGAIN; then
+    wait for it without the GIL, unless it has come already. Returns what `wait` does.
+    """
+    if count != 5:
+        return bad_arguments()
+    engine, thread, kind = integer(arguments, 0), integer(arguments, 1), integer(arguments, 2)
+    place, duration = integer(arguments, 3), integer(arguments, 4)
+    if error_occurred() != 0:
+        return RAISED
+    code = 0
+    if kind != AGAIN:
+        code = begin_wait(engine, thread, kind, place)
+    if code == 0 and duration > 0:
+        state = release_gil()
+        code = wait(engine, thread, duration)
+        take_gil(state)
+    return object_of(code)
+
+
+def take_finished_builtin(module, arguments, count):
+    """``take_finished(engine, lists)``: the list of instances that have finished since the last call, as the
+    address of the first one, which is appended to `lists`.
+    """
+    if count != 2:
+        return bad_arguments()
+    engine = integer(arguments, 0)
+    if error_occurred() != 0:
+        return RAISED
+    lock(engine)
+    first = get(engine, ENGINE_FINISHED)
+    put(engine, ENGINE_FINISHED, 0)
+    unlock(engine)
+    return noted(object_of(first), argument(arguments, 1))
+
+
+# --- Python tasks -------------------------------------------------------------------------------------------
+
+
+def take_host(engine, thread, duration):
+    """The next Python task, and its instance in THREAD_OBJECT. Waits at most `duration` nanoseconds.
+
+    Returns 0 if none came in time, if the thread shall stop, or if a task was skipped.
+    """
+    deadline = now(thread) + duration
+    task = 0
+    lock(engine)
+    while task == 0:
+        if get(engine, ENGINE_HOST_READY) != 0 and get(engine, ENGINE_PAUSED) == 0:
+            task = heap_pop(engine + ENGINE_HOST_READY)
+            put(engine, ENGINE_HOST_COUNT, get(engine, ENGINE_HOST_COUNT) - 1)
+            put(thread, THREAD_OBJECT, get(task, TASK_INSTANCE))
+            if get(get(task, TASK_INSTANCE), INSTANCE_ERROR) != 0:
+                finish_task(task)
+                task = 0
+                break  # so that the caller sees to what this made ready
+        elif get(thread, THREAD_STOP) != 0 or now(thread) >= deadline:
+            break
+        else:
+            rouse(engine, 0)
+            idle(engine, thread, engine + ENGINE_HOSTS_IDLE, deadline)
+    rouse(engine, 0)
+    unlock(engine)
+    return task
+
+
+def complete(engine, task, status):
+    """End a Python task; a nonzero `status` fails its launch."""
+    lock(engine)
+    if status != 0:
+        fail(get(task, TASK_INSTANCE), task, status)
+    finish_task(task)
+    rouse(engine, 0)
+    unlock(engine)
+
+
+# --- Life of the engine -------------------------------------------------------------------------------------
+
+
+def initialize(engine):
+    mutex_init(engine + ENGINE_LOCK, 0)
+
+
+def initialize_thread(thread):
+    condition_init(thread + THREAD_CONDITION, 0)
+
+
+def stop_thread(engine, thread):
+    """Make a worker return after its current chunk, or a host thread after its current task."""
+    lock(engine)
+    store_release(thread + THREAD_STOP, 1)  # pairs with load_acquire in `run_chunks`
+    if get(thread, THREAD_IDLE) != AWAKE:
+        wake(thread)
+    unlock(engine)
+
+
+def quiesce(engine):
+    """Let no thread take a task, and wait until none is inside a native one.
+
+    From here to `resume`, only threads that hold the GIL change the queues: a process may fork.
+    """
+    lock(engine)
+    store_release(engine + ENGINE_PAUSED, 1)  # pairs with load_acquire in `run_chunks`
+    while get(engine, ENGINE_ACTIVE) != 0:
+        unlock(engine)
+        usleep(PAUSE_POLL)
+        lock(engine)
+    unlock(engine)
+
+
+def resume(engine):
+    """Undo `quiesce`."""
+    lock(engine)
+    store_release(engine + ENGINE_PAUSED, 0)  # pairs with load_acquire in `run_chunks`
+    wake_all(engine + ENGINE_WORKERS_IDLE)
+    wake_all(engine + ENGINE_WAITERS_IDLE)
+    wake_all(engine + ENGINE_HOSTS_IDLE)
+    unlock(engine)
+
+
+def resume_child(engine):
+    """Undo `quiesce` in a forked child, where the calling thread is the only one.
+
+    Idle threads of the parent may have held the lock, to put themselves into lists or take themselves out.
+    """
+    mutex_init(engine + ENGINE_LOCK, 0)
+    put(engine, ENGINE_WORKERS_IDLE, 0)
+    put(engine, ENGINE_WAITERS_IDLE, 0)
+    put(engine, ENGINE_HOSTS_IDLE, 0)
+    put(engine, ENGINE_PAUSED, 0)
+
+
+def _signature(result, arity):
+    return result(*[int64] * arity)
+
+
+QUEUES = [
+    ("engine_launch", launch_builtin, BUILTIN),
+    ("engine_take_host", take_host, _signature(int64, 3)),
+    ("engine_complete", complete, _signature(void, 3)),
+    ("engine_observe", observe, _signature(int64, 2)),
+]
+"""Name, function and signature of the entry points that give and take tasks. They and the others are two
+objects, so that LLVM works on the first while Numba translates the second.
+"""
+
+THREADS = [
+    ("engine_work", work, _signature(int64, 2)),
+    ("engine_wait", wait_builtin, BUILTIN),
+    ("engine_help", help_out, _signature(int64, 2)),
+    ("engine_take_finished", take_finished_builtin, BUILTIN),
+    ("engine_initialize", initialize, _signature(void, 1)),
+    ("engine_initialize_thread", initialize_thread, _signature(void, 1)),
+    ("engine_stop_thread", stop_thread, _signature(void, 2)),
+    ("engine_quiesce", quiesce, _signature(void, 1)),
+    ("engine_resume", resume, _signature(void, 1)),
+    ("engine_resume_child", resume_child, _signature(void, 1)),
+]
+"""The same of the entry points for threads that run tasks, and for the life of the engine."""

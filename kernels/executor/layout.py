@@ -1,0 +1,190 @@
+"""Layouts of the executor's native records: byte offsets of int64 words. Imports nothing; Python uses it too.
+
+All records live in memory owned by Python, start on a cache line and are zeroed once. An address of 0 means
+"none". Who may touch a word, where nothing else is said: anybody who holds the engine's lock. *static* words
+are written by Python before the first launch and never again; *atomic* words are touched outside the lock,
+see the lines that do it.
+
+    Variable   a first-in first-out queue of requests; the granted prefix is one writer or a run of readers
+    Request    one argument's place in a variable's queue, for one launch
+    Task       a kernel over a range of units, or a Python callable, in one launch
+    Instance   one launch in flight: its tasks, requests and argument blocks
+    Thread     a worker, or a Python thread that waits and helps
+    Engine     the lock and all the queues
+"""
+
+from __future__ import annotations
+
+NEVER = (1 << 63) - 1  # a deadline or a limit that is never reached
+
+# Access bits of an argument. Two arguments with one variable are one request with both arguments' bits.
+NUMBER = 0
+READS = 1  # needs the content; a launch that reads a poisoned variable fails
+WRITES = 2  # exclusive
+POISONS = 4  # a failed launch leaves garbage behind
+
+# Lanes of a task.
+NATIVE = 0
+HOST = 1
+
+# What `launch` returns.
+FINISHED = 0
+QUEUED = 1
+FAILED = 2
+NEEDS_SCRATCH = 3
+
+# What a thread can wait for (THREAD_KIND).
+WRITTEN = 0  # all writes of a variable that were enrolled when the wait began
+UNUSED = 1  # nothing enrolled on a variable
+LAUNCH = 2  # one launch
+ALL = 3  # all launches that were enrolled when the wait began
+AGAIN = -1  # what it has waited for already
+
+# States of THREAD_IDLE.
+AWAKE = 0
+SPINNING = 1
+ASLEEP = 2
+
+# --- Variable: one cache line -------------------------------------------------------------------------------
+VARIABLE_HEAD = 0  # oldest request
+VARIABLE_TAIL = 8  # newest request
+VARIABLE_PUSHED = 16  # writers ever enrolled
+VARIABLE_DONE = 24  # writers ever released
+VARIABLE_POISON = 32  # sequence of the launch whose failure left garbage here, or 0
+VARIABLE_FAILURE = 40  # sequence of a failed launch that kept the content; a wait clears it
+VARIABLE_OWNER = 48  # during an enrolment: the request of the same launch, to find aliases
+VARIABLE_WAITERS = 56  # threads inside `wait` for this variable
+VARIABLE_BYTES = 64
+
+# --- Request: two cache lines -------------------------------------------------------------------------------
+REQUEST_ACCESS = 0  # static: access bits of the argument
+REQUEST_USERS = 8  # static: address of the indices of the tasks that use the argument
+REQUEST_USER_COUNT = 16  # static
+REQUEST_INSTANCE = 24  # static
+REQUEST_VARIABLE = 32
+REQUEST_ROOT = 40  # the request that stands in the queue: itself, or the alias met first; 0 orders nothing
+REQUEST_ALIAS = 48  # next request with the same root
+REQUEST_BITS = 56  # root: access bits of all aliases
+REQUEST_LEFT = 64  # root: uses by tasks that have not finished
+REQUEST_GRANTED = 72  # root
+REQUEST_NEXT = 80  # root: neighbours in the variable's queue
+REQUEST_PREVIOUS = 88
+REQUEST_BYTES = 128
+
+# --- Task: four cache lines ---------------------------------------------------------------------------------
+TASK_FUNCTION = 0  # static: address of the kernel, 0 in the host lane
+TASK_BLOCK = 8  # static: address of its argument block
+TASK_UNITS = 16  # static
+TASK_CHUNK = 24  # static: units per call of the kernel
+TASK_CHUNKS = 32  # static: number of such calls
+TASK_SUCCESSORS = 40  # static: address of the indices of the tasks that come after
+TASK_SUCCESSOR_COUNT = 48  # static
+TASK_USES = 56  # static: address of the indices of the arguments it needs
+TASK_USE_COUNT = 64  # static
+TASK_BEFORE = 72  # static: number of tasks that come before
+TASK_PRIORITY = 80  # static during a launch
+TASK_LANE = 88  # static
+TASK_INSTANCE = 96  # static
+TASK_LABEL = 104  # static: what the profiler records
+TASK_REVERSED = 112  # whether its chunks are taken from the other end
+TASK_UNMET = 128  # tasks and grants still missing
+TASK_ACTIVE = 136  # threads inside it
+TASK_STATUS = 144  # smallest nonzero status of its chunks
+TASK_LISTED = 152  # whether it stands in the list of started tasks
+TASK_CHILD = 160  # heap links
+TASK_SIBLING = 168
+TASK_PREVIOUS = 176  # links in the list of started tasks
+TASK_NEXT = 184
+TASK_CLAIMED = 192  # atomic: chunks handed out of each share; a cache line of its own
+TASK_BYTES = 256
+
+SHARES = 8
+"""A task's chunks fall into this many shares of neighbours, some of them empty if there are fewer chunks. A
+thread first takes the chunks of its home, one after the other: where two threads take turns at neighbouring
+chunks, each processor fetches ahead what the other one writes; and so a thread finds in its caches what it
+wrote in the task before, be it the rows of a product or of a map.
+"""
+
+RUNS = 8
+"""Every other task of several chunks is taken from the other end, so that a thread begins with what it has in
+its second cache: its shares in the other order, and in each of them at most this many runs of neighbours,
+which stay in order, as processors fetch ahead from one chunk into the next.
+"""
+
+# --- Instance -----------------------------------------------------------------------------------------------
+INSTANCE_ENGINE = 0  # static
+INSTANCE_TASKS = 8  # static: address of the first task
+INSTANCE_TASK_COUNT = 16  # static
+INSTANCE_REQUESTS = 24  # static: address of the first request
+INSTANCE_ARGUMENT_COUNT = 32  # static
+INSTANCE_BLOCK = 40  # static: address of slot 0 of the argument blocks
+INSTANCE_PATCHES = 48  # static: address of (slot, argument, addend) triples
+INSTANCE_PATCH_COUNT = 56  # static
+INSTANCE_SCRATCH = 64  # static: bytes of scratch memory that its kernels need
+INSTANCE_SMALL = 72  # static: may run inside `launch`
+INSTANCE_SEQUENCE = 128  # number of this launch; also the name of its failure
+INSTANCE_LEFT = 136  # tasks that have not finished
+INSTANCE_ERROR = 144  # 0, its own sequence, or the sequence of the failure that poisoned an input
+INSTANCE_FAILED_TASK = 152  # index
+INSTANCE_STATUS = 160  # of the failed task
+INSTANCE_NEWER = 168  # neighbours among the launches in flight
+INSTANCE_OLDER = 176
+INSTANCE_NEXT_FINISHED = 184
+INSTANCE_BYTES = 192
+
+# --- Thread -------------------------------------------------------------------------------------------------
+THREAD_CONDITION = 0  # pthread_cond_t, opaque
+THREAD_LIST = 128  # the list of idle threads it stands in (address of the list's head)
+THREAD_NEXT = 136  # neighbours there
+THREAD_PREVIOUS = 144
+THREAD_STOP = 152  # atomic: the thread shall return to Python
+THREAD_LIMIT = 160  # it takes no task of a later launch than this
+THREAD_DEADLINE = 168  # when it leaves a long task (its own word)
+THREAD_KIND = 176  # what it waits for
+THREAD_OBJECT = 184
+THREAD_TARGET = 192
+THREAD_SCRATCH = 200  # its own words: scratch memory, replaced by Python when too small
+THREAD_SCRATCH_BYTES = 208
+THREAD_NEED = 216  # bytes it lacked
+THREAD_NUMBER = 224  # static: what the profiler records
+THREAD_TIME = 232  # struct timespec
+THREAD_HOME = 248  # static: the share of a task that it begins with
+THREAD_IDLE = 256  # atomic: AWAKE, SPINNING or ASLEEP; a cache line of its own
+THREAD_PROCESSOR = 320  # where it was when it became idle
+THREAD_SYSTEM = 328  # static: a worker's number in the system; 0 for threads that are left where they are
+THREAD_BARRED = 336  # 1 more than the processor that it was taken off, and may use again once it runs; or 0
+THREAD_BYTES = 384
+
+# --- Event of the profiler ----------------------------------------------------------------------------------
+EVENT_LABEL = 0
+EVENT_THREAD = 8
+EVENT_START = 16  # monotonic clock, nanoseconds
+EVENT_END = 24
+EVENT_BYTES = 32
+
+# --- Engine -------------------------------------------------------------------------------------------------
+ENGINE_LOCK = 0  # pthread_mutex_t, opaque
+ENGINE_SEQUENCE = 128  # launches ever enrolled
+ENGINE_READY = 136  # heap of native tasks that may run
+ENGINE_HOST_READY = 144  # heap of Python tasks that may run
+ENGINE_STARTED = 152  # list of running tasks with chunks left
+ENGINE_DEMAND = 160  # chunks made ready since threads were last woken
+ENGINE_DEMAND_SEQUENCE = 168  # the newest launch among them
+ENGINE_WORKERS_IDLE = 176  # list of threads
+ENGINE_WAITERS_IDLE = 184  # list of threads
+ENGINE_HOSTS_IDLE = 192  # list of threads
+ENGINE_OLDEST = 200  # launches in flight
+ENGINE_NEWEST = 208
+ENGINE_FINISHED = 216  # finished instances that Python has not seen yet
+ENGINE_PAUSED = 224  # atomic: no thread takes a task, or continues a native one
+ENGINE_ACTIVE = 232  # threads inside native tasks
+ENGINE_WORKERS = 240  # number of running workers; without any, a thread that waits takes any task
+ENGINE_SPIN = 248  # nanoseconds
+ENGINE_EVENTS = 256  # ring of events, or 0
+ENGINE_EVENT_CAPACITY = 264
+ENGINE_EVENT_COUNT = 272  # events ever recorded
+ENGINE_HOST_COUNT = 280  # Python tasks that may run
+ENGINE_REVERSED = 288  # whether the next task of several chunks is taken from the other end
+ENGINE_PROCESSORS = 320  # a set of them, see `threads.keep_apart`
+PROCESSORS_BYTES = 128
+ENGINE_BYTES = 448

@@ -1,0 +1,390 @@
+"""The queues: variables grant requests, granted requests make tasks ready, threads pick ready tasks.
+
+Every function here runs under the engine's lock.
+
+A launch enrols on all its variables at once (`enrol`), so two launches that share several variables meet them
+in the same order and cannot deadlock. A request is granted when all requests before it are readers and it is
+one too, or when it is the first. It is released by the last task that uses it, which grants what follows.
+"""
+
+from __future__ import annotations
+
+from tracejit.kernels.executor.layout import (
+    ENGINE_DEMAND,
+    ENGINE_DEMAND_SEQUENCE,
+    ENGINE_FINISHED,
+    ENGINE_HOST_COUNT,
+    ENGINE_HOST_READY,
+    ENGINE_HOSTS_IDLE,
+    ENGINE_NEWEST,
+    ENGINE_OLDEST,
+    ENGINE_READY,
+    ENGINE_STARTED,
+    ENGINE_WAITERS_IDLE,
+    HOST,
+    INSTANCE_ARGUMENT_COUNT,
+    INSTANCE_ENGINE,
+    INSTANCE_ERROR,
+    INSTANCE_FAILED_TASK,
+    INSTANCE_LEFT,
+    INSTANCE_NEWER,
+    INSTANCE_NEXT_FINISHED,
+    INSTANCE_OLDER,
+    INSTANCE_REQUESTS,
+    INSTANCE_SEQUENCE,
+    INSTANCE_STATUS,
+    INSTANCE_TASKS,
+    LAUNCH,
+    POISONS,
+    READS,
+    REQUEST_ACCESS,
+    REQUEST_ALIAS,
+    REQUEST_BITS,
+    REQUEST_BYTES,
+    REQUEST_GRANTED,
+    REQUEST_INSTANCE,
+    REQUEST_LEFT,
+    REQUEST_NEXT,
+    REQUEST_PREVIOUS,
+    REQUEST_ROOT,
+    REQUEST_USER_COUNT,
+    REQUEST_USERS,
+    REQUEST_VARIABLE,
+    TASK_BYTES,
+    TASK_CHILD,
+    TASK_CHUNKS,
+    TASK_INSTANCE,
+    TASK_LANE,
+    TASK_LISTED,
+    TASK_NEXT,
+    TASK_PREVIOUS,
+    TASK_PRIORITY,
+    TASK_SIBLING,
+    TASK_SUCCESSOR_COUNT,
+    TASK_SUCCESSORS,
+    TASK_UNMET,
+    TASK_USE_COUNT,
+    TASK_USES,
+    THREAD_KIND,
+    THREAD_NEXT,
+    THREAD_OBJECT,
+    THREAD_TARGET,
+    UNUSED,
+    VARIABLE_DONE,
+    VARIABLE_FAILURE,
+    VARIABLE_HEAD,
+    VARIABLE_OWNER,
+    VARIABLE_POISON,
+    VARIABLE_PUSHED,
+    VARIABLE_TAIL,
+    VARIABLE_WAITERS,
+    WRITES,
+    WRITTEN,
+)
+from tracejit.kernels.executor.threads import get, native, put, wake
+
+# --- Heaps of ready tasks: pairing heaps (Fredman, Sedgewick, Sleator, Tarjan 1986) -------------------------
+
+
+@native
+def before(a, b):
+    """Whether task `a` runs before `b`: higher priority, then older launch, then order in the launch."""
+    first, second = get(a, TASK_PRIORITY), get(b, TASK_PRIORITY)
+    if first != second:
+        return first > second
+    first = get(get(a, TASK_INSTANCE), INSTANCE_SEQUENCE)
+    second = get(get(b, TASK_INSTANCE), INSTANCE_SEQUENCE)
+    if first != second:
+        return first < second
+    return a < b
+
+
+@native
+def meld(a, b):
+    """Join two heaps (one may be empty); the loser becomes the first child of the winner."""
+    if a == 0:
+        return b
+    if b == 0:
+        return a
+    if before(b, a):
+        a, b = b, a
+    put(b, TASK_SIBLING, get(a, TASK_CHILD))
+    put(a, TASK_CHILD, b)
+    return a
+
+
+@native
+def heap_push(heap, task):
+    put(task, TASK_CHILD, 0)
+    put(task, TASK_SIBLING, 0)
+    put(heap, 0, meld(get(heap, 0), task))
+
+
+@native
+def heap_pop(heap):
+    """Take the first task out of a heap that is not empty."""
+    top = get(heap, 0)
+    child = get(top, TASK_CHILD)
+    pairs = 0  # a list through TASK_SIBLING
+    while child != 0:
+        partner = get(child, TASK_SIBLING)
+        following = 0
+        if partner != 0:
+            following = get(partner, TASK_SIBLING)
+        joined = meld(child, partner)
+        put(joined, TASK_SIBLING, pairs)
+        pairs = joined
+        child = following
+    rest = 0
+    while pairs != 0:
+        following = get(pairs, TASK_SIBLING)
+        rest = meld(pairs, rest)
+        pairs = following
+    if rest != 0:
+        put(rest, TASK_SIBLING, 0)
+    put(heap, 0, rest)
+    return top
+
+
+@native
+def enqueue(engine, task):
+    """`task` may run. Tasks of a failed launch are only skipped, which native threads do for both lanes."""
+    instance = get(task, TASK_INSTANCE)
+    if get(task, TASK_LANE) == HOST and get(instance, INSTANCE_ERROR) == 0:
+        heap_push(engine + ENGINE_HOST_READY, task)
+        put(engine, ENGINE_HOST_COUNT, get(engine, ENGINE_HOST_COUNT) + 1)
+        if get(engine, ENGINE_HOSTS_IDLE) != 0:
+            wake(get(engine, ENGINE_HOSTS_IDLE))
+        return
+    heap_push(engine + ENGINE_READY, task)
+    put(engine, ENGINE_DEMAND, get(engine, ENGINE_DEMAND) + max(1, get(task, TASK_CHUNKS)))
+    sequence = max(get(engine, ENGINE_DEMAND_SEQUENCE), get(instance, INSTANCE_SEQUENCE))
+    put(engine, ENGINE_DEMAND_SEQUENCE, sequence)
+
+
+# --- Started tasks with chunks left: a list, because tasks leave it from the middle -------------------------
+
+
+@native
+def list_started(engine, task):
+    first = get(engine, ENGINE_STARTED)
+    put(task, TASK_LISTED, 1)
+    put(task, TASK_PREVIOUS, 0)
+    put(task, TASK_NEXT, first)
+    if first != 0:
+        put(first, TASK_PREVIOUS, task)
+    put(engine, ENGINE_STARTED, task)
+
+
+@native
+def unlist_started(engine, task):
+    following, previous = get(task, TASK_NEXT), get(task, TASK_PREVIOUS)
+    put(task, TASK_LISTED, 0)
+    if following != 0:
+        put(following, TASK_PREVIOUS, previous)
+    if previous != 0:
+        put(previous, TASK_NEXT, following)
+    else:
+        put(engine, ENGINE_STARTED, following)
+
+
+# --- Variables ----------------------------------------------------------------------------------------------
+
+
+@native
+def append_request(request):
+    """Put a root request at the end of its variable's queue; grant it if nothing stands in the way."""
+    variable, bits = get(request, REQUEST_VARIABLE), get(request, REQUEST_BITS)
+    tail = get(variable, VARIABLE_TAIL)
+    put(variable, VARIABLE_OWNER, 0)
+    put(variable, VARIABLE_TAIL, request)
+    put(request, REQUEST_PREVIOUS, tail)
+    put(request, REQUEST_NEXT, 0)
+    granted = 1
+    if tail == 0:
+        put(variable, VARIABLE_HEAD, request)
+    else:
+        put(tail, REQUEST_NEXT, request)
+        if bits & WRITES or get(tail, REQUEST_BITS) & WRITES or get(tail, REQUEST_GRANTED) == 0:
+            granted = 0
+    if bits & WRITES:
+        put(variable, VARIABLE_PUSHED, get(variable, VARIABLE_PUSHED) + 1)
+    put(request, REQUEST_GRANTED, granted)
+    if granted:
+        inherit_poison(request)
+    return granted
+
+
+@native
+def inherit_poison(request):
+    """A granted request that reads garbage fails its launch, under the name of the first failure."""
+    instance = get(request, REQUEST_INSTANCE)
+    poison = get(get(request, REQUEST_VARIABLE), VARIABLE_POISON)
+    if poison != 0 and get(request, REQUEST_BITS) & READS and get(instance, INSTANCE_ERROR) == 0:
+        put(instance, INSTANCE_ERROR, poison)
+
+
+@native
+def enrol(instance, variables):
+    """Enrol on all variables of a launch (`variables`: their addresses in argument order).
+
+    Returns whether every request was granted. An alias joins the request of the argument met first.
+    """
+    start, count = get(instance, INSTANCE_REQUESTS), get(instance, INSTANCE_ARGUMENT_COUNT)
+    for i in range(count):
+        request, variable = start + i * REQUEST_BYTES, get(variables, 8 * i)
+        users, bits = get(request, REQUEST_USER_COUNT), get(request, REQUEST_ACCESS)
+        put(request, REQUEST_ROOT, 0)
+        if users == 0 or variable == 0:
+            continue
+        root = get(variable, VARIABLE_OWNER)
+        if root == 0:
+            put(variable, VARIABLE_OWNER, request)
+            put(request, REQUEST_VARIABLE, variable)
+            put(request, REQUEST_ROOT, request)
+            put(request, REQUEST_ALIAS, 0)
+            put(request, REQUEST_BITS, bits)
+            put(request, REQUEST_LEFT, users)
+        else:
+            put(request, REQUEST_ROOT, root)
+            put(request, REQUEST_ALIAS, get(root, REQUEST_ALIAS))
+            put(root, REQUEST_ALIAS, request)
+            put(root, REQUEST_BITS, get(root, REQUEST_BITS) | bits)
+            put(root, REQUEST_LEFT, get(root, REQUEST_LEFT) + users)
+    free = 1
+    for i in range(count):
+        request = start + i * REQUEST_BYTES
+        if get(request, REQUEST_ROOT) == request:
+            free &= append_request(request)
+    return free
+
+
+@native
+def grant(engine, request):
+    """Grant a root request that had to wait: its tasks, under all its aliases, miss one thing less."""
+    put(request, REQUEST_GRANTED, 1)
+    inherit_poison(request)
+    tasks = get(get(request, REQUEST_INSTANCE), INSTANCE_TASKS)
+    while request != 0:
+        users = get(request, REQUEST_USERS)
+        for i in range(get(request, REQUEST_USER_COUNT)):
+            meet(engine, tasks + get(users, 8 * i) * TASK_BYTES)
+        request = get(request, REQUEST_ALIAS)
+
+
+@native
+def meet(engine, task):
+    """One of the things that `task` waits for has come."""
+    unmet = get(task, TASK_UNMET) - 1
+    put(task, TASK_UNMET, unmet)
+    if unmet == 0:
+        enqueue(engine, task)
+
+
+@native
+def release(engine, request):
+    """Take a root request out of its queue, leave the launch's failure behind, grant what follows."""
+    variable, bits = get(request, REQUEST_VARIABLE), get(request, REQUEST_BITS)
+    error = get(get(request, REQUEST_INSTANCE), INSTANCE_ERROR)
+    following, previous = get(request, REQUEST_NEXT), get(request, REQUEST_PREVIOUS)
+    if previous == 0:
+        put(variable, VARIABLE_HEAD, following)
+    else:
+        put(previous, REQUEST_NEXT, following)
+    if following == 0:
+        put(variable, VARIABLE_TAIL, previous)
+    else:
+        put(following, REQUEST_PREVIOUS, previous)
+    if bits & WRITES:
+        put(variable, VARIABLE_DONE, get(variable, VARIABLE_DONE) + 1)
+        if error == 0 or bits & POISONS:
+            put(variable, VARIABLE_POISON, error)
+        else:
+            put(variable, VARIABLE_FAILURE, error)
+    if get(variable, VARIABLE_WAITERS) > 0:
+        notify(engine)
+    while previous == 0 and following != 0 and get(following, REQUEST_GRANTED) == 0:
+        grant(engine, following)
+        if get(following, REQUEST_BITS) & WRITES:
+            return
+        following = get(following, REQUEST_NEXT)
+        if following != 0 and get(following, REQUEST_BITS) & WRITES:
+            return
+
+
+# --- Launches and tasks that end ----------------------------------------------------------------------------
+
+
+@native
+def satisfied(engine, thread):
+    """Whether what `thread` waits for has come."""
+    kind, place, target = get(thread, THREAD_KIND), get(thread, THREAD_OBJECT), get(thread, THREAD_TARGET)
+    if kind == WRITTEN:
+        return get(place, VARIABLE_DONE) >= target
+    if kind == UNUSED:
+        return get(place, VARIABLE_HEAD) == 0
+    if kind == LAUNCH:
+        return get(place, INSTANCE_SEQUENCE) != target or get(place, INSTANCE_LEFT) == 0
+    oldest = get(engine, ENGINE_OLDEST)  # kind is ALL
+    return oldest == 0 or get(oldest, INSTANCE_SEQUENCE) > target
+
+
+@native
+def notify(engine):
+    """Wake the threads whose wait is over."""
+    thread = get(engine, ENGINE_WAITERS_IDLE)
+    while thread != 0:
+        following = get(thread, THREAD_NEXT)
+        if satisfied(engine, thread):
+            wake(thread)
+        thread = following
+
+
+@native
+def fail(instance, task, status):
+    """Note the launch's first failure: its other tasks are skipped."""
+    if get(instance, INSTANCE_ERROR) == 0:
+        put(instance, INSTANCE_ERROR, get(instance, INSTANCE_SEQUENCE))
+        put(instance, INSTANCE_FAILED_TASK, (task - get(instance, INSTANCE_TASKS)) // TASK_BYTES)
+        put(instance, INSTANCE_STATUS, status)
+
+
+@native
+def finish_task(task):
+    """`task` has ended: release what it used last, make its successors ready."""
+    instance = get(task, TASK_INSTANCE)
+    engine, requests = get(instance, INSTANCE_ENGINE), get(instance, INSTANCE_REQUESTS)
+    uses = get(task, TASK_USES)
+    for i in range(get(task, TASK_USE_COUNT)):
+        root = get(requests + get(uses, 8 * i) * REQUEST_BYTES, REQUEST_ROOT)
+        if root != 0:
+            left = get(root, REQUEST_LEFT) - 1
+            put(root, REQUEST_LEFT, left)
+            if left == 0:
+                release(engine, root)
+    tasks, successors = get(instance, INSTANCE_TASKS), get(task, TASK_SUCCESSORS)
+    for i in range(get(task, TASK_SUCCESSOR_COUNT)):
+        meet(engine, tasks + get(successors, 8 * i) * TASK_BYTES)
+    left = get(instance, INSTANCE_LEFT) - 1
+    put(instance, INSTANCE_LEFT, left)
+    if left == 0:
+        finish_launch(instance)
+        put(instance, INSTANCE_NEXT_FINISHED, get(engine, ENGINE_FINISHED))
+        put(engine, ENGINE_FINISHED, instance)
+
+
+@native
+def finish_launch(instance):
+    """Take a launch out of those in flight."""
+    engine = get(instance, INSTANCE_ENGINE)
+    newer, older = get(instance, INSTANCE_NEWER), get(instance, INSTANCE_OLDER)
+    put(instance, INSTANCE_LEFT, 0)
+    if newer == 0:
+        put(engine, ENGINE_NEWEST, older)
+    else:
+        put(newer, INSTANCE_OLDER, older)
+    if older == 0:
+        put(engine, ENGINE_OLDEST, newer)
+    else:
+        put(older, INSTANCE_NEWER, newer)
+    notify(engine)

@@ -1,0 +1,267 @@
+"""The executor's lock, clock and idle threads.
+
+There is one lock. A thread with nothing to do gives it up in `idle`: it stands in a list of idle threads,
+spins for a short while, then sleeps on a condition variable of its own, so that whoever has work for it wakes
+exactly this thread. Only C functions that Linux and macOS share are used, on opaque memory that their
+``_init`` functions have set up; but which processor a thread is on is asked, and changed, on Linux only.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from numba.extending import intrinsic
+from numba.types import int32, int64, void
+
+from tracejit.kernels.compiler.memory import I64, external, load_acquire, pause, store_release
+from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.executor.layout import (
+    ASLEEP,
+    AWAKE,
+    ENGINE_DEMAND,
+    ENGINE_DEMAND_SEQUENCE,
+    ENGINE_LOCK,
+    ENGINE_PROCESSORS,
+    ENGINE_SPIN,
+    ENGINE_WAITERS_IDLE,
+    ENGINE_WORKERS_IDLE,
+    PROCESSORS_BYTES,
+    SPINNING,
+    THREAD_BARRED,
+    THREAD_CONDITION,
+    THREAD_IDLE,
+    THREAD_LIMIT,
+    THREAD_LIST,
+    THREAD_NEXT,
+    THREAD_PREVIOUS,
+    THREAD_PROCESSOR,
+    THREAD_SYSTEM,
+    THREAD_TIME,
+)
+
+BILLION = 1_000_000_000
+REALTIME = 0  # the clock of pthread_cond_timedwait
+MONOTONIC = 6 if sys.platform == "darwin" else 1  # the clock of time.monotonic_ns
+LONGEST_SLEEP = 3600 * BILLION
+
+mutex_init = external("pthread_mutex_init", int32(int64, int64))
+mutex_lock = external("pthread_mutex_lock", int32(int64))
+mutex_unlock = external("pthread_mutex_unlock", int32(int64))
+condition_init = external("pthread_cond_init", int32(int64, int64))
+condition_signal = external("pthread_cond_signal", int32(int64))
+condition_timedwait = external("pthread_cond_timedwait", int32(int64, int64, int64))
+clock_gettime = external("clock_gettime", int32(int64, int64))
+usleep = external("usleep", int32(int64))
+get_processor = external("sched_getcpu", int32())
+get_affinity = external("sched_getaffinity", int32(int64, int64, int64))
+set_affinity = external("sched_setaffinity", int32(int64, int64, int64))
+
+
+@intrinsic
+def get(typingctx, record, offset):
+    """The word at `offset` of a record."""
+
+    def codegen(context, builder, signature, args):
+        return builder.load(builder.inttoptr(builder.add(*args), I64.as_pointer()))
+
+    return int64(int64, int64), codegen
+
+
+@intrinsic
+def put(typingctx, record, offset, value):
+    """Write the word at `offset` of a record."""
+
+    def codegen(context, builder, signature, args):
+        builder.store(args[2], builder.inttoptr(builder.add(args[0], args[1]), I64.as_pointer()))
+        return context.get_dummy_value()
+
+    return void(int64, int64, int64), codegen
+
+
+@native
+def lock(engine):
+    mutex_lock(engine + ENGINE_LOCK)
+
+
+@native
+def unlock(engine):
+    mutex_unlock(engine + ENGINE_LOCK)
+
+
+@native
+def now(thread):
+    """The monotonic clock in nanoseconds."""
+    clock_gettime(MONOTONIC, thread + THREAD_TIME)
+    return get(thread, THREAD_TIME) * BILLION + get(thread + THREAD_TIME, 8)
+
+
+def on_linux():
+    """Subroutines (processor, keep_apart, settle) that know of processors."""
+
+    @native
+    def processor():
+        """The number of the processor that the caller runs on."""
+        return int64(get_processor())
+
+    @native
+    def keep_apart(engine, thread):
+        """Take an idle worker that was last on the caller's processor off it; the lock is held.
+
+        Linux may leave a thread that wakes up behind the one that woke it for a tenth of a second, although
+        another processor is idle: a task of two chunks takes twice its time then. Threads of users stay as
+        they are.
+        """
+        here, number = processor(), get(thread, THREAD_SYSTEM)
+        if (number == 0) | (here < 0) | (here != get(thread, THREAD_PROCESSOR)):
+            return
+        allowed, place, others = engine + ENGINE_PROCESSORS, here // 64 * 8, 0
+        if get_affinity(number, PROCESSORS_BYTES, allowed) < 0:
+            return
+        put(allowed, place, get(allowed, place) & ~(1 << here % 64))
+        for word in range(0, PROCESSORS_BYTES, 8):
+            others |= get(allowed, word)
+        if others != 0 and set_affinity(number, PROCESSORS_BYTES, allowed) == 0:
+            put(thread, THREAD_BARRED, here + 1)
+
+    @native
+    def settle(engine, thread):
+        """Let the caller, a worker that runs again, use all processors as before; the lock is held."""
+        barred = get(thread, THREAD_BARRED) - 1
+        if barred < 0:
+            return
+        put(thread, THREAD_BARRED, 0)
+        allowed, place = engine + ENGINE_PROCESSORS, barred // 64 * 8
+        if get_affinity(0, PROCESSORS_BYTES, allowed) >= 0:
+            put(allowed, place, get(allowed, place) | 1 << barred % 64)
+            set_affinity(0, PROCESSORS_BYTES, allowed)
+
+    return processor, keep_apart, settle
+
+
+def elsewhere():
+    """The same where processors are unknown."""
+
+    @native
+    def processor():
+        return -1
+
+    @native
+    def keep_apart(engine, thread):
+        pass
+
+    @native
+    def settle(engine, thread):
+        pass
+
+    return processor, keep_apart, settle
+
+
+processor, keep_apart, settle = on_linux() if sys.platform.startswith("linux") else elsewhere()
+
+
+@native
+def link(head, thread):
+    """Put `thread` first in the list of idle threads at `head`: the one that was busy last is woken first."""
+    first = get(head, 0)
+    put(thread, THREAD_LIST, head)
+    put(thread, THREAD_NEXT, first)
+    put(thread, THREAD_PREVIOUS, 0)
+    if first != 0:
+        put(first, THREAD_PREVIOUS, thread)
+    put(head, 0, thread)
+
+
+@native
+def unlink(thread):
+    following, previous = get(thread, THREAD_NEXT), get(thread, THREAD_PREVIOUS)
+    if following != 0:
+        put(following, THREAD_PREVIOUS, previous)
+    if previous != 0:
+        put(previous, THREAD_NEXT, following)
+    else:
+        put(get(thread, THREAD_LIST), 0, following)
+
+
+@native
+def wake(thread):
+    """Make an idle thread return from `idle`. The caller holds the lock."""
+    asleep = get(thread, THREAD_IDLE) == ASLEEP
+    unlink(thread)
+    store_release(thread + THREAD_IDLE, AWAKE)  # pairs with load_acquire in `idle`
+    if asleep:
+        condition_signal(thread + THREAD_CONDITION)
+
+
+@native
+def sleep(engine, thread, duration):
+    """Wait on the thread's condition for at most `duration` nanoseconds; may return early.
+
+    POSIX measures this by the wall clock: if somebody turns it back, a wait for a signal is not affected,
+    only the moment at which an unsuccessful one gives up.
+    """
+    clock_gettime(REALTIME, thread + THREAD_TIME)
+    end = get(thread + THREAD_TIME, 8) + min(duration, LONGEST_SLEEP)
+    put(thread, THREAD_TIME, get(thread, THREAD_TIME) + end // BILLION)
+    put(thread + THREAD_TIME, 8, end % BILLION)
+    condition_timedwait(thread + THREAD_CONDITION, engine + ENGINE_LOCK, thread + THREAD_TIME)
+
+
+@native
+def idle(engine, thread, head, deadline):
+    """Stand in the list at `head` until woken or until `deadline`. The lock is held before and after."""
+    link(head, thread)
+    put(thread, THREAD_PROCESSOR, processor())
+    stand_by(engine, thread, deadline)
+    settle(engine, thread)
+
+
+@native
+def stand_by(engine, thread, deadline):
+    """What `idle` does while it stands in the list."""
+    put(thread, THREAD_IDLE, SPINNING)
+    spin = get(engine, ENGINE_SPIN)
+    if spin > 0:
+        unlock(engine)
+        limit = min(now(thread) + spin, deadline)
+        while load_acquire(thread + THREAD_IDLE) == SPINNING and now(thread) < limit:  # pairs with `wake`
+            pause()
+        lock(engine)
+        if get(thread, THREAD_IDLE) == AWAKE:
+            return
+    put(thread, THREAD_IDLE, ASLEEP)
+    while get(thread, THREAD_IDLE) == ASLEEP:
+        left = deadline - now(thread)
+        if left <= 0:
+            unlink(thread)
+            put(thread, THREAD_IDLE, AWAKE)
+        else:
+            sleep(engine, thread, left)
+
+
+@native
+def rouse(engine, spare):
+    """Wake as many idle threads as chunks became ready, less the `spare` ones that the caller takes itself.
+
+    Threads that wait for a result come first: they have to wake up anyway, and their caches are warm.
+    """
+    wanted = get(engine, ENGINE_DEMAND) - spare
+    sequence = get(engine, ENGINE_DEMAND_SEQUENCE)
+    put(engine, ENGINE_DEMAND, 0)
+    put(engine, ENGINE_DEMAND_SEQUENCE, 0)
+    thread = get(engine, ENGINE_WAITERS_IDLE)
+    while wanted > 0 and thread != 0:
+        following = get(thread, THREAD_NEXT)
+        if get(thread, THREAD_LIMIT) >= sequence:
+            wake(thread)
+            wanted -= 1
+        thread = following
+    while wanted > 0 and get(engine, ENGINE_WORKERS_IDLE) != 0:
+        keep_apart(engine, get(engine, ENGINE_WORKERS_IDLE))
+        wake(get(engine, ENGINE_WORKERS_IDLE))
+        wanted -= 1
+
+
+@native
+def wake_all(head):
+    while get(head, 0) != 0:
+        wake(get(head, 0))

@@ -1,0 +1,1 @@
+"""Matrix products: BLAS and its calls, plans, register tiles, packing, the kernel."""

@@ -1,0 +1,52 @@
+"""OpenBLAS: its entry points as addresses. Needs no Numba.
+
+OpenBLAS comes as the package `scipy-openblas32`, a private copy that is set to one thread: parallelism is the
+engine's, by panels, and the OpenBLAS inside the user's NumPy is left alone. It is built for at most 64
+concurrent callers, the size of its table of buffers, so the engine must not run more than 64 workers that
+call it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib.util
+import os
+import pathlib
+from collections.abc import Iterator
+
+
+@functools.cache
+def entry_points() -> dict[str, int]:
+    """Addresses of ``sgemm``, ``dgemm``, ``sgemv`` and ``dgemv`` (their C interfaces).
+
+    The library is opened by path, not through its package, whose import would make its symbols global and so
+    capture the calls of a SciPy loaded later.
+    """
+    package = importlib.util.find_spec("scipy_openblas32")
+    if package is None or package.origin is None:
+        raise ImportError("tracejit needs the package scipy-openblas32 for matrix products: pip install it")
+    (path,) = (pathlib.Path(package.origin).parent / "lib").glob("libscipy_openblas.*")
+    with _one_thread():
+        library = ctypes.CDLL(str(path))
+    library.scipy_openblas_set_num_threads(1)
+    names = ["sgemm", "dgemm", "sgemv", "dgemv"]
+    functions = {name: getattr(library, f"scipy_cblas_{name}") for name in names}
+    return {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in functions.items()}
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let a library that is opened start no threads: it would start one for each further processor, and each
+    of them would spin for a tenth of a second.
+    """
+    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["OPENBLAS_NUM_THREADS"]
+        else:
+            os.environ["OPENBLAS_NUM_THREADS"] = before

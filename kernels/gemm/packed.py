@@ -1,0 +1,174 @@
+"""Products of panels, packed: parts of the operands are copied to where tiles find them in the caches.
+
+A panel of C is computed in blocks of rows and pieces of the depth. For each of these, B is taken one *sliver*
+after the other, as wide as a tile. The first tile that uses it copies it, so that its rows follow one
+another, and it stays in the first cache while the tiles below use it. The block of A stays in the second
+cache (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, ACM TOMS 34, 2008, with the
+parts of the operands exchanged). Meanwhile the next sliver is asked for, a few rows with each tile.
+
+    for i, k: a block of A, read where it lies, or copied
+        for j: a sliver of B
+            for each tile: C[i, j] += A[i, k] @ B[k, j]
+
+Each element of C is a chain of fused multiply-adds in the order of `k`, cut into pieces of about equal
+length, whatever tile or panel it lies in. So the result does not depend on how C is split.
+"""
+
+from numba import uint8
+
+from tracejit.kernels.compiler.memory import LINE, copy_bytes, pointer
+from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.gemm.plan import (
+    BLOCK_ROWS,
+    DEPTH,
+    PADDING,
+    SPAN_BYTES,
+    TILE_BYTES,
+    TILE_ROWS,
+    VECTOR_BYTES,
+)
+from tracejit.kernels.gemm.tiles import narrow_tile, tile, tile_and_copy
+from tracejit.kernels.streams.prefetch import prefetch_line
+from tracejit.kernels.streams.transpose import SIDE, transpose_block
+
+
+@subroutine
+def part_of(extent, most, step):
+    """How long parts of about equal length are, at most `most`: a multiple of `step`."""
+    parts = (extent + most - 1) // most
+    return ((extent + parts - 1) // parts + step - 1) // step * step
+
+
+def make_packed_product(dtype, itemsize):
+    """``packed(left, right, target, extents, add, copied, memory)``: a panel.
+
+    left, right: address of the operand, strides down and across
+    target: address of the panel, stride down
+    extents: rows, bytes of a row, depth
+    add: to what C holds
+    copied: whether blocks of A are, too
+    memory: address of room for the copies, see `tracejit.kernels.gemm.plan.packing`
+
+    Strides are bytes.
+    """
+    copy_sliver, tiles = make_sliver_copy(dtype, itemsize), make_tiles(dtype, itemsize)
+
+    @subroutine
+    def packed(left, right, target, extents, add, copied, memory):
+        (a, a_down, a_across), (b, b_down, b_across), (c, c_down) = left, right, target
+        rows, width, depth = extents
+        height, step = part_of(rows, BLOCK_ROWS, TILE_ROWS), part_of(depth, DEPTH, 1)
+        span, room = step * (SPAN_BYTES // (DEPTH * itemsize)), memory + step * TILE_BYTES
+        for i in range(0, rows, height):
+            count = min(height, rows - i)
+            for s in range(0, depth, span):
+                last, start = min(s + span, depth), a + i * a_down + s * a_across
+                down, across = a_down, a_across
+                if copied & (a_across == itemsize):
+                    down = copy_lines(room, start, a_down, count, (last - s) * itemsize)
+                elif copied:
+                    across = copy_lines(room, start, a_across, last - s, count * itemsize)
+                if copied:
+                    start = room
+                for j in range(0, width, TILE_BYTES):
+                    place, wide = (c + i * c_down + j, c_down), min(TILE_BYTES, width - j)
+                    for k in range(s, last, step):
+                        some, begin = min(step, last - k), b + k * b_down + j // itemsize * b_across
+                        sliver, ahead = (begin, b_down, memory), 0
+                        if b_across != itemsize:
+                            copy_sliver(memory, begin, b_across, wide // itemsize, some)
+                            sliver = (memory, TILE_BYTES, memory)
+                        elif k + step < last:
+                            ahead = begin + step * b_down
+                        elif j + TILE_BYTES < width:
+                            ahead = b + s * b_down + j + TILE_BYTES
+                        piece = (start + (k - s) * across, down, across)
+                        tiles(
+                            piece,
+                            sliver,
+                            (ahead, b_down),
+                            place,
+                            (count, some, wide),
+                            (add | (k > 0), k == s),
+                        )
+
+    return packed
+
+
+@subroutine
+def ask_for(sliver, first, last):
+    """Prefetch some rows of a sliver, or of a tile of C."""
+    start, down = sliver
+    if start != 0:
+        for k in range(first, last):
+            row = pointer(start + k * down, uint8)
+            for offset in range(0, TILE_BYTES, LINE):
+                prefetch_line(row, offset)
+
+
+def make_tiles(dtype, itemsize):
+    """``tiles(block, sliver, ahead, target, extents, state)``: the tiles below each other for one sliver.
+
+    block: address in A, strides down and across
+    sliver: address in B, stride down, and where the first of several tiles copies it to, if it is whole and
+        not there already
+    ahead: address of the sliver after it, which it asks for (0: none), stride down
+    target: address in C, stride down
+    extents: rows, depth, bytes of a row
+    state: whether C holds something to add to, and whether it lies far away
+    """
+
+    @subroutine
+    def tiles(block, sliver, ahead, target, extents, state):
+        (a, a_down, a_across), (b, b_down, copy) = block, sliver
+        (c, c_down), (rows, depth, width), (add, is_far) = target, extents, state
+        count, first = (rows + TILE_ROWS - 1) // TILE_ROWS, 0
+        tile_down, below = TILE_ROWS * a_down, TILE_ROWS * c_down
+        if width != TILE_BYTES:
+            for j in range(0, width, VECTOR_BYTES):
+                columns = min(VECTOR_BYTES, width - j) // itemsize
+                for i in range(count):
+                    left, some = (a + i * tile_down, a_down, a_across), (rows - i * TILE_ROWS, depth, columns)
+                    narrow_tile(left, (b + j, b_down, 0), (c + i * below + j, c_down), some, add, dtype)
+            return
+        if (count > 1) & (b != copy):
+            tile_and_copy(block, sliver, target, extents, add, dtype)
+            b, b_down, first = copy, TILE_BYTES, 1
+        share = (depth + count - 1) // count
+        for i in range(first, count):
+            ask_for(ahead, i * share, min((i + 1) * share, depth))
+            if is_far:
+                ask_for((c + (i + 1) * below, c_down), 0, min(TILE_ROWS, rows - (i + 1) * TILE_ROWS))
+            left, some = (a + i * tile_down, a_down, a_across), (rows - i * TILE_ROWS, depth, 0)
+            tile(left, (b, b_down, 0), (c + i * below, c_down), some, add, dtype)
+
+    return tiles
+
+
+@subroutine
+def copy_lines(target, source, stride, lines, length):
+    """A block of A, line by line; returns how many bytes lines are apart then."""
+    apart = length + PADDING
+    for line in range(lines):
+        copy_bytes(target + line * apart, source + line * stride, length)
+    return apart
+
+
+def make_sliver_copy(dtype, itemsize):
+    """``copy_sliver(target, b, across, columns, depth)``: some columns of B, each one contiguous, `across`
+    bytes from the next, side by side. Whole squares go through registers.
+    """
+    down = TILE_BYTES // itemsize
+
+    @subroutine
+    def copy_sliver(target, b, across, columns, depth):
+        out, x, stride, whole = pointer(target, dtype), pointer(b, dtype), across // itemsize, 0
+        for j in range(0, columns, SIDE):
+            whole = depth - depth % SIDE if columns - j >= SIDE else 0
+            for k in range(0, whole, SIDE):
+                transpose_block(x, j * stride + k, stride, out, k * down + j, down)
+            for q in range(j, min(j + SIDE, columns)):
+                for k in range(whole, depth):
+                    out[k * down + q] = x[k + q * stride]
+
+    return copy_sliver

@@ -1,0 +1,184 @@
+"""The kernel of matrix products, over products of a panel: by BLAS, in register tiles, or by loops.
+
+    gemm = make_gemm(make_float_product(float32, 4), 4)    # status = gemm(block, lo, hi, scratch)
+
+The slots of its block are `tracejit.kernels.gemm.plan.Gemm`.
+"""
+
+from __future__ import annotations
+
+from numba import int64
+
+from tracejit.kernels.compiler.memory import call_kernel, pointer, slot
+from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.gemm.calls import PLAIN, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm, call_gemv
+from tracejit.kernels.gemm.packed import make_packed_product
+from tracejit.kernels.gemm.plan import Gemm
+from tracejit.kernels.gemm.tiles import are_worth_it
+
+DEPTH, WIDTH = 64, 1024  # block of B that an integer product keeps in the cache
+
+
+@subroutine
+def operand(block, matrix, address, outer, inner, itemsize):
+    """Address of one operand of product number `matrix`; the last arguments are its slots."""
+    extent = slot(block, Gemm.INNER)
+    element = matrix // extent * slot(block, outer) + matrix % extent * slot(block, inner)
+    return slot(block, address) + itemsize * element
+
+
+def make_gemm(product, itemsize):
+    """The ``gemm`` kernel; ``product(block, a, b, c, r0, r1, c0, c1, scratch)`` computes a panel."""
+
+    def gemm(block, lo, hi, scratch):
+        m, n = slot(block, Gemm.M), slot(block, Gemm.N)
+        rows, columns = slot(block, Gemm.PANEL_ROWS), slot(block, Gemm.PANEL_COLUMNS)
+        row_panels, column_panels = slot(block, Gemm.ROW_PANELS), slot(block, Gemm.COLUMN_PANELS)
+        epilogue = slot(block, Gemm.EPILOGUE)
+        for unit in range(lo, hi):
+            matrix = unit // (row_panels * column_panels)
+            r0 = unit // column_panels % row_panels * rows
+            r1 = min(r0 + rows, m)
+            c0 = unit % column_panels * columns
+            a = operand(block, matrix, Gemm.A, Gemm.A_OUTER, Gemm.A_INNER, itemsize)
+            b = operand(block, matrix, Gemm.B, Gemm.B_OUTER, Gemm.B_INNER, itemsize)
+            c = slot(block, Gemm.C) + itemsize * matrix * m * n
+            if slot(block, Gemm.IN_SCRATCH) != 0:  # so that this panel begins at that place
+                c = scratch + slot(block, Gemm.C) - itemsize * r0 * n
+            product(block, a, b, c, r0, r1, c0, min(c0 + columns, n), scratch)
+            if epilogue != 0:
+                first = matrix * m
+                block_of = block + slot(block, Gemm.EPILOGUE_BLOCK)
+                status = call_kernel(epilogue, block_of, first + r0, first + r1, scratch)
+                if status != 0:
+                    return status
+        return int64(0)
+
+    return gemm
+
+
+@subroutine
+def strides(block, leading, transposed, itemsize):
+    """(down, across) of an operand in units of `itemsize`, from its slots."""
+    if slot(block, transposed) != 0:
+        return itemsize, slot(block, leading) * itemsize
+    return slot(block, leading) * itemsize, itemsize
+
+
+@subroutine
+def clear(c, n, r0, r1, c0, c1, dtype):
+    """Zero a panel of the matrix at `c`."""
+    out = pointer(c, dtype)
+    for i in range(r0, r1):
+        for j in range(c0, c1):
+            out[i * n + j] = dtype(0)
+
+
+def make_blas_product(dtype, itemsize):
+    """A panel of one product by BLAS.
+
+    A single row or column goes to ``gemv``, ten times faster than ``gemm`` there. It adds to zeros: versions
+    of OpenBLAS have differed on whether ``beta = 0`` reads the result.
+    """
+
+    @subroutine
+    def product(block, a, b, c, r0, r1, c0, c1, scratch):
+        m, n, k = slot(block, Gemm.M), slot(block, Gemm.N), slot(block, Gemm.K)
+        a_leading, b_leading = slot(block, Gemm.A_LEADING), slot(block, Gemm.B_LEADING)
+        a_flag, b_flag = PLAIN + slot(block, Gemm.A_TRANSPOSED), PLAIN + slot(block, Gemm.B_TRANSPOSED)
+        a_down, a_across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED, 1)
+        b_down, b_across = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED, 1)
+        a, b, c = a + itemsize * r0 * a_down, b + itemsize * c0 * b_across, c + itemsize * (r0 * n + c0)
+        rows, columns = r1 - r0, c1 - c0
+        add = slot(block, Gemm.ADD) != 0
+        if (k == 0 or m == 1 or n == 1) and not add:
+            clear(c, n, 0, rows, 0, columns, dtype)
+        if k == 0:
+            return
+        entry, vector_entry = slot(block, Gemm.ENTRY), slot(block, Gemm.VECTOR_ENTRY)
+        if n == 1:
+            down, across = (rows, k) if a_flag == PLAIN else (k, rows)
+            call_gemv(vector_entry, (ROW_MAJOR, a_flag, down, across, a, a_leading, b, b_down, c, 1), dtype)
+        elif m == 1:
+            down, across = (k, columns) if b_flag == PLAIN else (columns, k)
+            flag = PLAIN + TRANSPOSED - b_flag
+            call_gemv(vector_entry, (ROW_MAJOR, flag, down, across, b, b_leading, a, a_across, c, 1), dtype)
+        else:
+            call = (ROW_MAJOR, a_flag, b_flag, rows, columns, k, a, a_leading, b, b_leading, c, n)
+            if add:
+                add_gemm(entry, call, dtype)
+            else:
+                call_gemm(entry, call, dtype)
+
+    return product
+
+
+def make_float_product(dtype, itemsize):
+    """A panel of one product in register tiles if the block says so, else by BLAS, as on all machines whose
+    registers are too small for tiles that pay.
+    """
+    by_blas = make_blas_product(dtype, itemsize)
+    if not are_worth_it():
+        return by_blas
+    packed = make_packed_product(dtype, itemsize)
+
+    @subroutine
+    def product(block, a, b, c, r0, r1, c0, c1, scratch):
+        if slot(block, Gemm.TILED) == 0:
+            by_blas(block, a, b, c, r0, r1, c0, c1, scratch)
+            return
+        n, k, add = slot(block, Gemm.N) * itemsize, slot(block, Gemm.K), slot(block, Gemm.ADD) != 0
+        a_down, a_across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED, itemsize)
+        b_down, b_across = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED, itemsize)
+        left, right = (a + r0 * a_down, a_down, a_across), (b + c0 * b_across, b_down, b_across)
+        target = (c + r0 * n + c0 * itemsize, n)
+        extents = (r1 - r0, (c1 - c0) * itemsize, k)
+        copied = slot(block, Gemm.A_COPIED) != 0
+        packed(left, right, target, extents, add, copied, scratch + slot(block, Gemm.PACKED))
+
+    return product
+
+
+def make_loop_product(dtype, itemsize, multiply_add):
+    """A panel of one product of integers by loops, blocked so that a part of B stays in the cache.
+
+    Along rows of B the inner loop adds a multiple of a row to a row of C; where B is transposed it is a dot
+    product of two contiguous pieces. Integers wrap, so that any order of additions gives the same bits.
+    """
+
+    @subroutine
+    def axpy(out, x, row, width):
+        for j in range(width):
+            out[j] = multiply_add(out[j], x, row[j])
+
+    @subroutine
+    def dot(start, x, step, y, depth):
+        total = start
+        for p in range(depth):
+            total = multiply_add(total, x[p * step], y[p])
+        return total
+
+    @subroutine
+    def product(block, a, b, c, r0, r1, c0, c1, scratch):
+        n, k = slot(block, Gemm.N), slot(block, Gemm.K)
+        a_down, a_across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED, 1)
+        b_down, b_across = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED, 1)
+        if slot(block, Gemm.ADD) == 0:
+            clear(c, n, r0, r1, c0, c1, dtype)
+        for p0 in range(0, k, DEPTH):
+            depth = min(p0 + DEPTH, k) - p0
+            for j0 in range(c0, c1, WIDTH):
+                width = min(j0 + WIDTH, c1) - j0
+                for i in range(r0, r1):
+                    out = pointer(c + itemsize * (i * n + j0), dtype)
+                    left = pointer(a + itemsize * (i * a_down + p0 * a_across), dtype)
+                    if b_down == 1:
+                        for j in range(width):
+                            column = pointer(b + itemsize * (p0 + (j0 + j) * b_across), dtype)
+                            out[j] = dot(out[j], left, a_across, column, depth)
+                    else:
+                        for p in range(depth):
+                            row = pointer(b + itemsize * ((p0 + p) * b_down + j0), dtype)
+                            axpy(out, left[p * a_across], row, width)
+
+    return product

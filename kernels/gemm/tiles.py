@@ -1,0 +1,263 @@
+"""Tiles of a matrix product: a small part of C in vector registers, to which rows of B are added up.
+
+    for k in range(depth):
+        for r in range(rows): tile[r, :] += A[r, k] * B[k, :]
+
+A is read element by element, wherever it lies; a row of B, as wide as the tile, is a few vectors. How
+operands come to lie near is the business of `tracejit.kernels.gemm.packed`.
+
+There are 32 registers of 64 bytes, or tiles are not worth it. A tile takes 24 of them for itself: 6 rows of 4
+vectors. For each multiply-add it loads less than half a vector, fewer than other shapes; 8 rows of 2 vectors
+were 4 % slower, 8 of 3 as fast, with more columns left over.
+
+Tiles are written down in LLVM's language as they should be, and linked in when everything else is optimised:
+the optimiser would find nothing, and take as long as for all the rest of a product. Until then there are
+declarations only.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from llvmlite import ir
+from numba import int64, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from tracejit.kernels.compiler.code import features
+from tracejit.kernels.compiler.memory import I64
+from tracejit.kernels.gemm.plan import TILE_BYTES, TILE_ROWS, VECTOR_BYTES
+
+HEIGHTS = (2, 4, TILE_ROWS)
+"""Rows that tiles have."""
+
+ITEMSIZE = {"float": 4, "double": 8}
+"""Bytes of LLVM's types of numbers."""
+
+NAMES = ("tile", "tile_and_copy", "narrow_tile")
+
+WORDS = ("a", "a_down", "a_across", "b", "b_down", "copy", "c", "c_down", "rows", "depth", "columns")
+"""The parameters of a tile, all int64; the last one, ``add``, is a boolean."""
+
+
+def are_worth_it() -> bool:
+    """Whether this machine has registers of 64 bytes. Smaller ones are too few for tiles that pay: they load
+    so much for each multiply-add that BLAS should be faster.
+    """
+    return bool(features().get("avx512f"))
+
+
+# ------------------------------------------------------------------------------------------------ in kernels
+
+
+def _function(name, scalar):
+    """What a tile of numbers of LLVM's type `scalar` is called."""
+    return f"gemm_{name}_{scalar}"
+
+
+def _declare(name):
+    """An intrinsic ``name(block, sliver, target, extents, add, dtype)``.
+
+    block: address in A, strides down and across
+    sliver: address in B, stride down, address for a copy of it
+    target: address in C, stride down
+    extents: rows, depth, columns (of a narrow tile); if a tile has more rows, it repeats the last one
+    add: to what C holds
+
+    Strides are bytes, extents at least 1.
+    """
+
+    @intrinsic
+    def tile(typingctx, block, sliver, target, extents, add, dtype):
+        def codegen(context, builder, signature, args):
+            words = [word for argument in args[:4] for word in cgutils.unpack_tuple(builder, argument)]
+            kind = ir.FunctionType(ir.VoidType(), [I64] * len(WORDS) + [ir.IntType(1)])
+            full = _function(name, context.get_data_type(dtype.dtype))
+            function = cgutils.get_or_insert_function(builder.module, kind, full)
+            function.attributes.add("nounwind")
+            builder.call(function, [*words, args[4]])
+            return context.get_dummy_value()
+
+        words = [types.UniTuple(int64, count) for count in (3, 3, 2, 3)]
+        return types.void(*words, types.boolean, dtype), codegen
+
+    return tile
+
+
+tile, tile_and_copy, narrow_tile = map(_declare, NAMES)
+"""As many rows as it needs; the most rows, whose rows of B are copied, one after the other, to where further
+tiles read them; the most rows, of one vector or a part of it.
+"""
+
+# ----------------------------------------------------------------------------------------------- definitions
+
+FUNCTIONS = {scalar: frozenset(_function(name, scalar) for name in NAMES) for scalar in ITEMSIZE}
+"""The functions that `definitions` gives, by LLVM's types of numbers."""
+
+
+@functools.cache
+def definitions(scalar: str) -> str:
+    """The tiles of numbers of LLVM's type `scalar`, as LLVM assembly."""
+    vectors = TILE_BYTES // VECTOR_BYTES
+    tallest = _Tile(scalar, TILE_ROWS, vectors, copies=True), _Narrow(scalar, TILE_ROWS, 1)
+    bodies = [_of_any_height(scalar, vectors), *([*tile.begin(), *tile.lines()] for tile in tallest)]
+    parameters = ", ".join([*(f"i64 %{word}" for word in WORDS), "i1 %add"])
+    text = [*_declarations(tallest[0])]
+    for name, body in zip(NAMES, bodies, strict=True):
+        text += [f"define void @{_function(name, scalar)}({parameters}) nounwind {{", *body, "}"]
+    return "\n".join(text)
+
+
+def _declarations(tile: _Tile) -> Iterator[str]:
+    vector, suffix, mask = tile.vector, tile.suffix, f"<{tile.lanes} x i1>"
+    yield "declare i64 @llvm.smin.i64(i64, i64)"
+    yield f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})"
+    yield f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask}, {vector})"
+    yield f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, {mask})"
+
+
+def _of_any_height(scalar: str, vectors: int) -> Iterator[str]:
+    """Tiles of all heights, and the choice of one."""
+    tiles = [_Tile(scalar, height, vectors) for height in HEIGHTS]
+    yield from tiles[0].begin()
+    for tile, taller in zip(tiles, [*tiles[1:], None], strict=True):
+        if taller is not None:
+            h = tile.height
+            yield f"  %enough{h} = icmp sle i64 %rows, {h}"
+            yield f"  br i1 %enough{h}, label %tile{h}, label %taller{h}"
+            yield f"tile{h}:"
+        yield from tile.lines()
+        if taller is not None:
+            yield f"taller{h}:"
+
+
+class _Tile:
+    """The instructions of a tile; names have its height as their first number, as a function may have several
+    tiles.
+    """
+
+    def __init__(self, scalar: str, height: int, vectors: int, *, copies: bool = False) -> None:
+        self.scalar, self.height, self.copies = scalar, height, copies
+        self.itemsize = ITEMSIZE[scalar]
+        self.lanes = VECTOR_BYTES // self.itemsize
+        self.vector, self.suffix = f"<{self.lanes} x {scalar}>", f"v{self.lanes}f{8 * self.itemsize}"
+        self.rows, self.columns = range(height), range(vectors)
+        self.cells = [f"{height}.{r}.{v}" for r in self.rows for v in self.columns]
+
+    def begin(self) -> Iterator[str]:
+        """The start of a function."""
+        yield "  %last = sub i64 %rows, 1"
+
+    def lines(self) -> Iterator[str]:
+        """A loop over the depth, which carries the tile, in a block that has begun; then C."""
+        yield from self.row_starts()
+        yield from self.loop()
+        yield from self.result()
+
+    def row_starts(self) -> Iterator[str]:
+        """Where the rows of A and C begin. What a tile has more of repeats the last one."""
+        h = self.height
+        yield f"  br label %rows{h}"
+        yield f"rows{h}:"
+        for r in self.rows:
+            yield f"  %n{h}.{r} = call i64 @llvm.smin.i64(i64 {r}, i64 %last)"
+            for operand in "ac":
+                yield f"  %{operand}.down{h}.{r} = mul i64 %n{h}.{r}, %{operand}_down"
+                yield f"  %{operand}{h}.{r} = add i64 %{operand}, %{operand}.down{h}.{r}"
+        yield f"  br label %depth{h}"
+
+    def loop(self) -> Iterator[str]:
+        h, vector = self.height, self.vector
+        yield f"depth{h}:"
+        yield f"  %k{h} = phi i64 [0, %rows{h}], [%next{h}, %depth{h}]"
+        for cell in self.cells:
+            yield f"  %old{cell} = phi {vector} [zeroinitializer, %rows{h}], [%new{cell}, %depth{h}]"
+        yield f"  %across{h} = mul i64 %k{h}, %a_across"
+        yield f"  %down{h} = mul i64 %k{h}, %b_down"
+        yield f"  %row{h} = add i64 %b, %down{h}"
+        for v in self.columns:
+            yield from self.load(f"b{h}.{v}", f"%row{h}", v)
+        if self.copies:
+            yield f"  %place{h} = mul i64 %k{h}, {TILE_BYTES}"
+            yield f"  %copy{h} = add i64 %copy, %place{h}"
+            for v in self.columns:
+                yield from self.store(f"b{h}.{v}", f"%copy{h}", v, "copied")
+        for r in self.rows:
+            x = f"x{h}.{r}"
+            yield f"  %at.{x} = add i64 %a{h}.{r}, %across{h}"
+            yield f"  %to.{x} = inttoptr i64 %at.{x} to ptr"
+            yield f"  %one.{x} = load {self.scalar}, ptr %to.{x}, align {self.itemsize}"
+            yield from self.spread(x, f"{self.scalar} %one.{x}")
+            for v in self.columns:
+                cell = f"{h}.{r}.{v}"
+                factors = f"{vector} %{x}, {vector} %b{h}.{v}, {vector} %old{cell}"
+                yield f"  %new{cell} = call {vector} @llvm.fma.{self.suffix}({factors})"
+        yield f"  %next{h} = add i64 %k{h}, 1"
+        yield f"  %more{h} = icmp slt i64 %next{h}, %depth"
+        yield f"  br i1 %more{h}, label %depth{h}, label %end{h}"
+
+    def result(self) -> Iterator[str]:
+        """The tile to C, which is read before if it is added to, so that a row may be written twice."""
+        h = self.height
+        yield f"end{h}:"
+        yield f"  br i1 %add, label %add{h}, label %put{h}"
+        yield f"add{h}:"
+        places = [(f"%c{h}.{r}", v, f"{h}.{r}.{v}") for r in self.rows for v in self.columns]
+        for row, v, cell in places:
+            yield from self.load(f"before{cell}", row, v)
+        for _, _, cell in places:
+            yield f"  %sum{cell} = fadd {self.vector} %new{cell}, %before{cell}"
+        for row, v, cell in places:
+            yield from self.store(f"sum{cell}", row, v, "added")
+        yield "  ret void"
+        yield f"put{h}:"
+        for row, v, cell in places:
+            yield from self.store(f"new{cell}", row, v, "put")
+        yield "  ret void"
+
+    def address(self, name: str, row: str, v: int) -> Iterator[str]:
+        """``%to.name``: where vector `v` of a row is."""
+        yield f"  %at.{name} = add i64 {row}, {v * VECTOR_BYTES}"
+        yield f"  %to.{name} = inttoptr i64 %at.{name} to ptr"
+
+    def load(self, name: str, row: str, v: int) -> Iterator[str]:
+        """``%name``: vector `v` of a row."""
+        yield from self.address(name, row, v)
+        yield f"  %{name} = load {self.vector}, ptr %to.{name}, align {self.itemsize}"
+
+    def store(self, name: str, row: str, v: int, how: str) -> Iterator[str]:
+        """``%name`` to vector `v` of a row; `how` makes the names needed for it other ones."""
+        yield from self.address(f"{how}.{name}", row, v)
+        yield f"  store {self.vector} %{name}, ptr %to.{how}.{name}, align {self.itemsize}"
+
+    def spread(self, name: str, number: str) -> Iterator[str]:
+        """``%name``: a vector of one number, which is given with its type."""
+        vector, places = f"<{self.lanes} x {number.split()[0]}>", f"<{self.lanes} x i32> zeroinitializer"
+        yield f"  %first.{name} = insertelement {vector} poison, {number}, i64 0"
+        yield f"  %{name} = shufflevector {vector} %first.{name}, {vector} poison, {places}"
+
+
+class _Narrow(_Tile):
+    """A tile of one vector, which reads and writes as many numbers of it as there are columns."""
+
+    def begin(self) -> Iterator[str]:
+        numbers = ", ".join(f"i32 {n}" for n in range(self.lanes))
+        yield from super().begin()
+        yield "  %count = trunc i64 %columns to i32"
+        yield from self.spread("counts", "i32 %count")
+        yield f"  %used = icmp slt <{self.lanes} x i32> <{numbers}>, %counts"
+
+    def load(self, name: str, row: str, v: int) -> Iterator[str]:
+        yield from self.address(name, row, v)
+        arguments = f"ptr %to.{name}, i32 {self.itemsize}, {self.mask}, {self.vector} zeroinitializer"
+        yield f"  %{name} = call {self.vector} @llvm.masked.load.{self.suffix}.p0({arguments})"
+
+    def store(self, name: str, row: str, v: int, how: str) -> Iterator[str]:
+        yield from self.address(f"{how}.{name}", row, v)
+        arguments = f"{self.vector} %{name}, ptr %to.{how}.{name}, i32 {self.itemsize}, {self.mask}"
+        yield f"  call void @llvm.masked.store.{self.suffix}.p0({arguments})"
+
+    @property
+    def mask(self) -> str:
+        return f"<{self.lanes} x i1> %used"

@@ -1,0 +1,1 @@
+"""Kernels that slide windows over images: convolution, pooling, and their plans."""

@@ -1,0 +1,262 @@
+"""Convolution and its gradients by BLAS, over columns gathered in panels.
+
+The argument block and what a unit is are in `tracejit.kernels.images.windows`. `make_convolutions` gives the
+kernels by operator name, as Python functions for Numba. Much shortened:
+
+    for unit in range(lo, hi):
+        gather(block, image, scratch, ...)              # columns of a panel
+        call_gemm(weights, scratch, result)
+"""
+
+from functools import cache
+
+from numba import int64
+
+from tracejit.kernels.compiler.memory import pointer, slot
+from tracejit.kernels.compiler.ranges import independent
+from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.gemm.calls import PLAIN, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm
+from tracejit.kernels.images.places import inside
+from tracejit.kernels.images.window_blocks import Convolution as C
+
+
+@subroutine
+def plane_sizes(block):
+    """(elements of an image's channel, places, depth)."""
+    window = slot(block, C.WINDOW_HEIGHT) * slot(block, C.WINDOW_WIDTH)
+    return (
+        slot(block, C.HEIGHT) * slot(block, C.WIDTH),
+        slot(block, C.OUT_HEIGHT) * slot(block, C.OUT_WIDTH),
+        slot(block, C.CHANNELS) * window,
+    )
+
+
+@subroutine
+def images_of(block, unit):
+    """(group, first and last image) of a unit that has no panels or parts any more."""
+    groups, together = slot(block, C.GROUPS), slot(block, C.TOGETHER)
+    first = unit // groups * together
+    return unit % groups, first, min(first + together, slot(block, C.IMAGES))
+
+
+@subroutine
+def rows_of(block, panel):
+    """First and last row of the places of a panel."""
+    first = panel * slot(block, C.ROWS)
+    return first, min(first + slot(block, C.ROWS), slot(block, C.OUT_HEIGHT))
+
+
+@subroutine
+def line_of_columns(block, k):
+    """What row `k` of the columns sees of an image: (the element that belongs to the first place of a row, if
+    the image's row were 0; the image's row of the first row of places; the first and last place of a row that
+    lie in the image).
+    """
+    height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
+    window_height, window_width = slot(block, C.WINDOW_HEIGHT), slot(block, C.WINDOW_WIDTH)
+    i, j = k // window_width % window_height, k % window_width
+    above = i * slot(block, C.DILATION_DOWN) - slot(block, C.TOP)
+    left = j * slot(block, C.DILATION_ACROSS) - slot(block, C.LEFT)
+    start, stop = inside(left, slot(block, C.STRIDE_ACROSS), places, width)
+    plane = k // (window_height * window_width) * height * width
+    return plane + left, above, start, stop
+
+
+@cache
+def make_columns(dtype, itemsize):
+    """(gather, scatter): columns from an image, and their adjoint, added to an image.
+
+    Both take rows `k0` to `k1` of the columns of a panel, the rows `r0` to `r1` of places; `x` is the address
+    of the first channel of the group. Rows of columns are `leading` elements apart.
+    """
+
+    @subroutine
+    def gather(block, x, columns, leading, k0, k1, r0, r1):
+        zero = dtype(0)
+        height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
+        down, across = slot(block, C.STRIDE_DOWN), slot(block, C.STRIDE_ACROSS)
+        for k in range(k0, k1):
+            first, above, start, stop = line_of_columns(block, k)
+            for r in range(r0, r1):
+                out = pointer(columns + itemsize * ((k - k0) * leading + (r - r0) * places), dtype)
+                row = r * down + above
+                if 0 <= row < height:
+                    line = pointer(x + itemsize * (first + row * width), dtype)
+                    for q in range(start):
+                        out[q] = zero
+                    if across == 1:
+                        for q in independent(start, stop):
+                            out[q] = line[q]
+                    else:
+                        for q in independent(start, stop):
+                            out[q] = line[q * across]
+                    for q in range(stop, places):
+                        out[q] = zero
+                else:
+                    for q in range(places):
+                        out[q] = zero
+
+    @subroutine
+    def scatter(block, x, columns, leading, k0, k1, r0, r1):
+        height, width, places = slot(block, C.HEIGHT), slot(block, C.WIDTH), slot(block, C.OUT_WIDTH)
+        down, across = slot(block, C.STRIDE_DOWN), slot(block, C.STRIDE_ACROSS)
+        for k in range(k0, k1):
+            first, above, start, stop = line_of_columns(block, k)
+            for r in range(r0, r1):
+                column = pointer(columns + itemsize * ((k - k0) * leading + (r - r0) * places), dtype)
+                row = r * down + above
+                if 0 <= row < height:
+                    line = pointer(x + itemsize * (first + row * width), dtype)
+                    if across == 1:
+                        for q in independent(start, stop):
+                            line[q] = line[q] + column[q]
+                    else:
+                        for q in independent(start, stop):
+                            line[q * across] = line[q * across] + column[q]
+
+    return gather, scatter
+
+
+@cache
+def make_rows(dtype, itemsize):
+    """(clear, copy): zeros at an address, and rows of `count` elements from one address to another."""
+
+    @subroutine
+    def clear(address, count):
+        out = pointer(address, dtype)
+        for p in range(count):
+            out[p] = dtype(0)
+
+    @subroutine
+    def copy(target, target_leading, source, source_leading, rows, count):
+        for r in range(rows):
+            out = pointer(target + itemsize * r * target_leading, dtype)
+            line = pointer(source + itemsize * r * source_leading, dtype)
+            for p in independent(0, count):
+                out[p] = line[p]
+
+    return clear, copy
+
+
+def make_conv2d(dtype, itemsize):
+    """The convolution."""
+    gather, _ = make_columns(dtype, itemsize)
+    _, copy = make_rows(dtype, itemsize)
+
+    def conv2d(block, lo, hi, scratch):
+        groups, panels = slot(block, C.GROUPS), slot(block, C.PANELS)
+        channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
+        area, out_area, depth = plane_sizes(block)
+        entry = slot(block, C.ENTRY)
+        for unit in range(lo, hi):
+            group, first, last = images_of(block, unit // panels)
+            r0, r1 = rows_of(block, unit % panels)
+            x = slot(block, C.FIRST) + itemsize * (first * groups + group) * channels * area
+            w = slot(block, C.SECOND) + itemsize * group * filters * depth
+            y = slot(block, C.THIRD) + itemsize * (
+                (first * groups + group) * filters * out_area + r0 * places
+            )
+            count = (r1 - r0) * places
+            width = (last - first) * count
+            shape = (ROW_MAJOR, PLAIN, PLAIN, filters, width, depth, w, depth)
+            if slot(block, C.TOGETHER) == 1 and slot(block, C.DIRECT) != 0:
+                call_gemm(entry, (*shape, x + itemsize * r0 * places, area, y, out_area), dtype)
+                continue
+            for n in range(last - first):
+                image = x + itemsize * n * groups * channels * area
+                gather(block, image, scratch + itemsize * n * count, width, 0, depth, r0, r1)
+            if slot(block, C.TOGETHER) == 1:
+                call_gemm(entry, (*shape, scratch, width, y, out_area), dtype)
+                continue
+            product = scratch + itemsize * depth * width
+            call_gemm(entry, (*shape, scratch, width, product, width), dtype)
+            for n in range(last - first):
+                image = y + itemsize * n * groups * filters * out_area
+                copy(image, out_area, product + itemsize * n * count, width, filters, count)
+        return int64(0)
+
+    return conv2d
+
+
+def make_input_gradient(dtype, itemsize):
+    """The gradient with respect to the images."""
+    _, scatter = make_columns(dtype, itemsize)
+    clear, copy = make_rows(dtype, itemsize)
+
+    def conv2d_input_gradient(block, lo, hi, scratch):
+        groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
+        channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
+        area, out_area, depth = plane_sizes(block)
+        window, entry = depth // channels, slot(block, C.ENTRY)
+        for unit in range(lo, hi):
+            group, first, last = images_of(block, unit // parts)
+            c0 = unit % parts * part
+            size = min(c0 + part, channels) - c0
+            y = slot(block, C.FIRST) + itemsize * (first * groups + group) * filters * out_area
+            w = slot(block, C.SECOND) + itemsize * (group * filters * depth + c0 * window)
+            x = slot(block, C.THIRD) + itemsize * ((first * groups + group) * channels + c0) * area
+            if slot(block, C.TOGETHER) == 1 and slot(block, C.DIRECT) != 0:
+                shape = (ROW_MAJOR, TRANSPOSED, PLAIN, size, area, filters)
+                call_gemm(entry, (*shape, w, depth, y, area, x, area), dtype)
+                continue
+            for n in range(last - first):
+                clear(x + itemsize * n * groups * channels * area, size * area)
+            for panel in range(slot(block, C.PANELS)):
+                r0, r1 = rows_of(block, panel)
+                count = (r1 - r0) * places
+                width = (last - first) * count
+                shape = (ROW_MAJOR, TRANSPOSED, PLAIN, size * window, width, filters)
+                seen, leading = y + itemsize * r0 * places, out_area
+                if slot(block, C.TOGETHER) != 1:
+                    seen, leading = scratch + itemsize * size * window * width, width
+                    for n in range(last - first):
+                        image = y + itemsize * n * groups * filters * out_area
+                        copy(seen + itemsize * n * count, width, image, out_area, filters, count)
+                call_gemm(entry, (*shape, w, depth, seen, leading, scratch, width), dtype)
+                for n in range(last - first):
+                    image = x + itemsize * n * groups * channels * area
+                    columns = scratch + itemsize * n * count
+                    scatter(block, image, columns, width, 0, size * window, r0, r1)
+        return int64(0)
+
+    return conv2d_input_gradient
+
+
+def make_weight_gradient(dtype, itemsize):
+    """The gradient with respect to the weights."""
+    gather, _ = make_columns(dtype, itemsize)
+    clear, _ = make_rows(dtype, itemsize)
+
+    def conv2d_weight_gradient(block, lo, hi, scratch):
+        groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
+        channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
+        area, out_area, depth = plane_sizes(block)
+        panels = slot(block, C.PANELS)
+        for unit in range(lo, hi):
+            group, k0 = unit // parts, unit % parts * part
+            k1 = min(k0 + part, depth)
+            w = slot(block, C.THIRD) + itemsize * (group * filters * depth + k0)
+            for f in range(filters):
+                clear(w + itemsize * f * depth, k1 - k0)
+            for step in range(slot(block, C.IMAGES) * panels):
+                image = step // panels * groups + group
+                r0, r1 = rows_of(block, step % panels)
+                x = slot(block, C.FIRST) + itemsize * image * channels * area
+                y = slot(block, C.SECOND) + itemsize * (image * filters * out_area + r0 * places)
+                width = (r1 - r0) * places
+                shape = (ROW_MAJOR, PLAIN, TRANSPOSED, filters, k1 - k0, width)
+                if slot(block, C.DIRECT) != 0:
+                    columns = x + itemsize * (k0 * area + r0 * places)
+                    add_gemm(slot(block, C.ENTRY), (*shape, y, out_area, columns, area, w, depth), dtype)
+                else:
+                    gather(block, x, scratch, width, k0, k1, r0, r1)
+                    add_gemm(slot(block, C.ENTRY), (*shape, y, out_area, scratch, width, w, depth), dtype)
+        return int64(0)
+
+    return conv2d_weight_gradient
+
+
+def make_convolutions(dtype, itemsize):
+    """The three convolutions by name."""
+    makers = (make_conv2d, make_input_gradient, make_weight_gradient)
+    return {kernel.__name__: kernel for kernel in (make(dtype, itemsize) for make in makers)}

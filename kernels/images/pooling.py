@@ -1,0 +1,259 @@
+"""Pooling: the largest element or the mean of windows, row by row of results, and what gradients need.
+
+The argument block and what a unit is are in `tracejit.kernels.images.windows`. `make_pools` gives the kernels
+by operator name, as Python functions for Numba. A position in the window is taken for a whole row of windows
+at once, so that loops become vectors:
+
+    for i, j in window:
+        for q in row:
+            out[q] = larger(out[q], line[q * stride + j])
+"""
+
+import math
+from functools import cache
+
+from numba import int64
+
+from tracejit.kernels.compiler.intrinsics import select
+from tracejit.kernels.compiler.lane import compiled
+from tracejit.kernels.compiler.memory import pointer, slot
+from tracejit.kernels.compiler.ranges import independent
+from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.images.places import clear, inside
+from tracejit.kernels.images.window_blocks import Pool as P
+
+
+def follows(best, x):
+    """Whether `x` takes the place of `best`, the largest so far: a nan does, and none takes its place."""
+    return (best == best) & ~(x <= best)
+
+
+@compiled
+def larger(best, x):
+    """The larger of two floats; the first of equal ones, the first nan if there is one."""
+    return select(follows(best, x), x, best)
+
+
+exceeds = compiled(follows, "bool")
+
+
+def is_best(x, best):
+    """Whether `x` is the largest element of its window, which `best` is; two nans are as good."""
+    return (x == best) | (x != x)
+
+
+@compiled
+def taken(x, best, rest):
+    """What an element of a window gets of `rest`: all of it, if it is the largest."""
+    return select(is_best(x, best), rest, 0.0)
+
+
+@compiled
+def left_over(x, best, rest):
+    """What it leaves for the elements after it."""
+    return select(is_best(x, best), 0.0, rest)
+
+
+@compiled
+def quotient(x, y):
+    """x / y of floats."""
+    return x / y
+
+
+@subroutine
+def under(block, place, stride, low, window, extent):
+    """(first element under a window, first and last position in the window that lie in the image)."""
+    first = place * slot(block, stride) - slot(block, low)
+    return first, max(-first, 0), min(slot(block, window), slot(block, extent) - first)
+
+
+@subroutine
+def winner(block, plane, r, q):
+    """The position in a plane of the first largest element (or nan) under the window at (r, q)."""
+    top, i0, i1 = under(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
+    left, j0, j1 = under(block, q, P.STRIDE_ACROSS, P.LEFT, P.WINDOW_WIDTH, P.WIDTH)
+    width = slot(block, P.WIDTH)
+    best = (top + i0) * width + left + j0
+    for i in range(i0, i1):
+        for j in range(j0, j1):
+            p = (top + i) * width + left + j
+            best = p if exceeds(plane[best], plane[p]) else best
+    return best
+
+
+@subroutine
+def planes(block, lo, hi):
+    """The planes of units `lo` to `hi`, the elements of one, and its places."""
+    together, total = slot(block, P.UNIT_PLANES), slot(block, P.PLANES)
+    area = slot(block, P.HEIGHT) * slot(block, P.WIDTH)
+    places = slot(block, P.OUT_HEIGHT) * slot(block, P.OUT_WIDTH)
+    return lo * together, min(hi * together, total), area, places
+
+
+def make_row_of_windows(add, image_slot, dtype, itemsize):
+    """add_row(block, n, r, places, count): `add` for all positions in the windows of row `r` of plane `n`."""
+
+    @subroutine
+    def add_row(block, n, r, places, count):
+        out_width, across = slot(block, P.OUT_WIDTH), slot(block, P.STRIDE_ACROSS)
+        area, width = slot(block, P.HEIGHT) * slot(block, P.WIDTH), slot(block, P.WIDTH)
+        top, i0, i1 = under(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
+        for i in range(i0, i1):
+            for j in range(slot(block, P.WINDOW_WIDTH)):
+                left = j - slot(block, P.LEFT)
+                start, stop = inside(left, across, out_width, width)
+                row = n * area + (top + i) * width + left
+                line = pointer(slot(block, image_slot) + itemsize * row, dtype)
+                add(places, line, count, across, start, stop)
+
+    return add_row
+
+
+@subroutine
+def raise_places(places, line, count, across, start, stop):
+    """The larger of what the places hold and the elements of a row of an image that they see."""
+    for q in independent(start, stop):
+        places[q] = larger(places[q], line[q * across])
+
+
+@cache
+def make_largest(dtype, itemsize):
+    """largest(block, n, r, out): the largest elements of all windows of row `r` of plane `n`."""
+    raise_row = make_row_of_windows(raise_places, P.FIRST, dtype, itemsize)
+
+    @subroutine
+    def largest(block, n, r, out):
+        clear(out, slot(block, P.OUT_WIDTH), -dtype(math.inf))
+        raise_row(block, n, r, out, dtype(0))
+
+    return largest
+
+
+def make_max_pool(dtype, itemsize):
+    """The largest element of each window."""
+    largest = make_largest(dtype, itemsize)
+
+    def max_pool(block, lo, hi, scratch):
+        first, last, _, places = planes(block, lo, hi)
+        out_width = slot(block, P.OUT_WIDTH)
+        for n in range(first, last):
+            for r in range(slot(block, P.OUT_HEIGHT)):
+                row = n * places + r * out_width
+                largest(block, n, r, pointer(slot(block, P.SECOND) + itemsize * row, dtype))
+        return int64(0)
+
+    return max_pool
+
+
+def make_max_pool_gradient(dtype, itemsize):
+    """What the largest elements get of the gradient of their windows."""
+    largest = make_largest(dtype, itemsize)
+
+    def max_pool_gradient(block, lo, hi, scratch):
+        first, last, area, places = planes(block, lo, hi)
+        out_width, across = slot(block, P.OUT_WIDTH), slot(block, P.STRIDE_ACROSS)
+        best, rest = pointer(scratch, dtype), pointer(scratch + itemsize * out_width, dtype)
+        for n in range(first, last):
+            clear(pointer(slot(block, P.THIRD) + itemsize * n * area, dtype), area, dtype(0))
+            for r in range(slot(block, P.OUT_HEIGHT)):
+                largest(block, n, r, best)
+                y = pointer(slot(block, P.SECOND) + itemsize * (n * places + r * out_width), dtype)
+                for q in independent(0, out_width):  # what no element of the window has got yet
+                    rest[q] = y[q]
+                top, i0, i1 = under(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
+                for i in range(i0, i1):
+                    for j in range(slot(block, P.WINDOW_WIDTH)):
+                        left = j - slot(block, P.LEFT)
+                        start, stop = inside(left, across, out_width, slot(block, P.WIDTH))
+                        row = itemsize * (n * area + (top + i) * slot(block, P.WIDTH) + left)
+                        x = pointer(slot(block, P.FIRST) + row, dtype)
+                        out = pointer(slot(block, P.THIRD) + row, dtype)
+                        for q in independent(start, stop):
+                            p = q * across
+                            out[p] = out[p] + taken(x[p], best[q], rest[q])
+                            rest[q] = left_over(x[p], best[q], rest[q])
+        return int64(0)
+
+    return max_pool_gradient
+
+
+def make_max_pool_select(dtype, itemsize):
+    """The elements of a second image that lie where the largest of the first one do."""
+
+    def max_pool_select(block, lo, hi, scratch):
+        first, last, area, places = planes(block, lo, hi)
+        out_width = slot(block, P.OUT_WIDTH)
+        for n in range(first, last):
+            x = pointer(slot(block, P.FIRST) + itemsize * n * area, dtype)
+            z = pointer(slot(block, P.SECOND) + itemsize * n * area, dtype)
+            out = pointer(slot(block, P.THIRD) + itemsize * n * places, dtype)
+            for r in range(slot(block, P.OUT_HEIGHT)):
+                for q in range(out_width):
+                    out[r * out_width + q] = z[winner(block, x, r, q)]
+        return int64(0)
+
+    return max_pool_select
+
+
+@subroutine
+def add_to_places(places, line, count, across, start, stop):
+    """Add the elements of a row of an image to the places that see them."""
+    for q in independent(start, stop):
+        places[q] = places[q] + line[q * across]
+
+
+@subroutine
+def add_to_image(places, line, count, across, start, stop):
+    """The adjoint: add the places, divided by `count`, to the elements of the row that they see."""
+    for q in independent(start, stop):
+        line[q * across] = line[q * across] + quotient(places[q], count)
+
+
+def make_average_pool(dtype, itemsize):
+    """The mean of each window."""
+    add_row = make_row_of_windows(add_to_places, P.FIRST, dtype, itemsize)
+
+    def average_pool(block, lo, hi, scratch):
+        first, last, _, places = planes(block, lo, hi)
+        out_width = slot(block, P.OUT_WIDTH)
+        count = dtype(slot(block, P.WINDOW_HEIGHT) * slot(block, P.WINDOW_WIDTH))
+        for n in range(first, last):
+            for r in range(slot(block, P.OUT_HEIGHT)):
+                out = pointer(slot(block, P.SECOND) + itemsize * (n * places + r * out_width), dtype)
+                clear(out, out_width, dtype(0))
+                add_row(block, n, r, out, count)
+                for q in range(out_width):
+                    out[q] = quotient(out[q], count)
+        return int64(0)
+
+    return average_pool
+
+
+def make_average_pool_gradient(dtype, itemsize):
+    """The gradient of the mean."""
+    add_row = make_row_of_windows(add_to_image, P.SECOND, dtype, itemsize)
+
+    def average_pool_gradient(block, lo, hi, scratch):
+        first, last, area, places = planes(block, lo, hi)
+        out_width = slot(block, P.OUT_WIDTH)
+        count = dtype(slot(block, P.WINDOW_HEIGHT) * slot(block, P.WINDOW_WIDTH))
+        for n in range(first, last):
+            clear(pointer(slot(block, P.SECOND) + itemsize * n * area, dtype), area, dtype(0))
+            for r in range(slot(block, P.OUT_HEIGHT)):
+                y = pointer(slot(block, P.FIRST) + itemsize * (n * places + r * out_width), dtype)
+                add_row(block, n, r, y, count)
+        return int64(0)
+
+    return average_pool_gradient
+
+
+def make_pools(dtype, itemsize):
+    """The pooling kernels by name."""
+    makers = (
+        make_max_pool,
+        make_max_pool_gradient,
+        make_max_pool_select,
+        make_average_pool,
+        make_average_pool_gradient,
+    )
+    return {kernel.__name__: kernel for kernel in (make(dtype, itemsize) for make in makers)}

@@ -1,0 +1,30 @@
+"""The table of kernels that slide windows over images.
+
+    IMAGES["conv2d", "float32"]        # a Python function for Numba: status = kernel(block, lo, hi, scratch)
+
+Their interface is that of the kernels of `tracejit.kernels.library.table`, their blocks are in
+`tracejit.kernels.images.windows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numba import from_dtype
+
+from tracejit.kernels.images.convolution import make_convolutions
+from tracejit.kernels.images.depthwise import make_depthwise
+from tracejit.kernels.images.pooling import make_pools
+
+
+def _make(dtype: str) -> dict[tuple[str, str], Callable[[int, int, int, int], int]]:
+    """The kernels for `dtype`, a NumPy name."""
+    scalar, itemsize = from_dtype(np.dtype(dtype)), np.dtype(dtype).itemsize
+    makers = (make_convolutions, make_depthwise, make_pools)
+    kernels = {name: kernel for make in makers for name, kernel in make(scalar, itemsize).items()}
+    return {(name, dtype): kernel for name, kernel in kernels.items()}
+
+
+IMAGES = _make("float32") | _make("float64")
+"""All kernels over images by operator and dtype; these names stand in the keys of the kernel store."""

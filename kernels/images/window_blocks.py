@@ -1,0 +1,67 @@
+"""The slots of the argument blocks of kernels that slide windows over images. Needs no Numba.
+
+The content of blocks is made by `tracejit.kernels.images.windows`, which does not need the names.
+The last slots are the addresses of the operands, inputs first: FIRST, SECOND and, where there is one, THIRD.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Convolution(enum.IntEnum):
+    """Slots of the three convolutions; channels and filters are those of one group.
+
+    FIRST, SECOND, THIRD are x, w, y of ``conv2d``; y, w, x of ``conv2d_input_gradient``; x, y, w of
+    ``conv2d_weight_gradient``. PART: how many channels, or rows of columns, a unit of the gradients has.
+    """
+
+    ENTRY = 0  # address of `?gemm`
+    IMAGES = 1
+    GROUPS = 2
+    CHANNELS = 3
+    FILTERS = 4
+    HEIGHT = 5
+    WIDTH = 6
+    WINDOW_HEIGHT = 7
+    WINDOW_WIDTH = 8
+    STRIDE_DOWN = 9
+    STRIDE_ACROSS = 10
+    TOP = 11  # padding
+    LEFT = 12
+    DILATION_DOWN = 13
+    DILATION_ACROSS = 14
+    OUT_HEIGHT = 15
+    OUT_WIDTH = 16
+    DIRECT = 17
+    ROWS = 18  # of places, in a panel
+    PANELS = 19
+    PART = 20
+    PARTS = 21
+    TOGETHER = 22  # images in a unit
+    FIRST = 23
+    SECOND = 24
+    THIRD = 25
+
+
+class Pool(enum.IntEnum):
+    """Slots of pooling, over PLANES images of one channel; unit = UNIT_PLANES of them.
+
+    FIRST is x (of ``average_pool_gradient`` y), then come y or z where there is one, and the result.
+    """
+
+    PLANES = 0
+    UNIT_PLANES = 1
+    HEIGHT = 2
+    WIDTH = 3
+    WINDOW_HEIGHT = 4
+    WINDOW_WIDTH = 5
+    STRIDE_DOWN = 6
+    STRIDE_ACROSS = 7
+    TOP = 8
+    LEFT = 9
+    OUT_HEIGHT = 10
+    OUT_WIDTH = 11
+    FIRST = 12
+    SECOND = 13
+    THIRD = 14

@@ -1,0 +1,231 @@
+"""Which kernel slides windows over images, its argument block, and how its work falls into units. Needs no
+Numba.
+
+`window_call` gives, for shapes alone, the content of a block (see `tracejit.kernels.images.window_blocks`) up
+to the addresses of the operands; these, inputs first, follow.
+
+A convolution is a matrix product per image: weights (filters, depth) by *columns* (depth, places), where
+depth is channels * window and a column holds the elements under the window at one place. Columns are gathered
+for a panel of rows of places into the worker's scratch memory, right before BLAS reads them (Chellapilla,
+Puri and Simard, 2006, by panels). Where the window is one element and the stride 1, an image is its own
+columns (DIRECT = 1). Where images are small, several are one product (TOGETHER). Groups of one channel and
+one filter have kernels of their own (see `tracejit.kernels.images.depthwise`).
+
+    conv2d                  unit = (images, group, panel): gather columns, multiply
+    conv2d_input_gradient   unit = (images, group, part of the channels): multiply, add columns to places
+    conv2d_weight_gradient  unit = (group, part of the depth): all images in order, gather, multiply, add
+
+Units write different elements, and what they add they add in a fixed order, so results are the same for any
+number of workers.
+
+>>> attrs = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
+>>> call = window_call("conv2d", [(8, 3, 32, 32), (16, 3, 3, 3), (8, 16, 32, 32)], attrs, "float32")
+>>> call.units, call.chunk, call.scratch == 27 * 4 * 16 * 32      # two panels of 16 rows for each image
+(16, 2, True)
+"""
+
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tracejit.kernels.gemm.blas import entry_points
+from tracejit.kernels.split import ceil_div
+
+Shape = Sequence[int]
+
+Split = tuple[tuple[int, int, int, int, int], int, int]
+"""Slots from ROWS to TOGETHER: rows of places in a panel, panels, channels (or rows of columns) in a part,
+parts, images in a unit; then units, and bytes of scratch memory.
+"""
+
+COLUMNS = 256  # places in a panel: packing the other operand again costs then below 10 %
+COLUMN_BYTES = 1 << 19  # columns that fit half of a common L2 cache
+UNITS = 16  # wanted of a call with enough work, so that workers balance
+SPLIT_COLUMNS = 64  # places below which a panel is not split for that
+DEPTHS = 256  # most rows of columns in a part of a weight's gradient
+LEAST_DEPTHS = 96  # fewer make BLAS slow (36: 60, 64: 70, 128: 78 of 95 GFLOP/s), but there are two parts
+LEAST_CHANNELS = 16  # in a part of an input's gradient
+CHUNK_WORK = 1 << 19  # multiply-adds that one grab of units should be worth
+PLANE_WORK = 1 << 15  # elements of windows in a unit that goes through planes: some 10 us
+
+
+ENTRIES = {"float32": ("sgemm", 4), "float64": ("dgemm", 8)}
+"""The BLAS function for a dtype, and bytes of an element."""
+
+
+class Call(NamedTuple):
+    """Name of the kernel; the slots of its block before the operands; units, how many to take at once; bytes
+    of scratch memory.
+    """
+
+    kernel: str
+    words: tuple[int, ...]
+    units: int
+    chunk: int
+    scratch: int
+
+
+class Sizes(NamedTuple):
+    """What a split of a convolution depends on; `row_bytes` are those of one column element for a row of
+    places.
+    """
+
+    images: int
+    groups: int
+    channels: int
+    filters: int
+    window: int
+    out_height: int
+    out_width: int
+    row_bytes: int
+    direct: bool
+
+
+def convolution_call(
+    name: str,
+    x: Shape,
+    w: Shape,
+    y: Shape,
+    stride: Shape,
+    low: Shape,
+    dilation: Shape,
+    groups: int,
+    dtype: str,
+) -> Call:
+    """The call of one of the three convolutions between shapes `x`, `w` and `y`; `low`: padding before."""
+    entry, itemsize = ENTRIES[dtype]
+    direct = w[2] * w[3] == 1 and tuple(stride) == (1, 1) and x[2:] == y[2:] and not any(low)
+    sizes = Sizes(x[0], groups, w[1], w[0] // groups, w[2] * w[3], y[2], y[3], y[3] * itemsize, direct)
+    depthwise = sizes.channels == sizes.filters == 1
+    slots, units, scratch = _depthwise(name, sizes) if depthwise else _SPLITS[name](sizes)
+    work = ceil_div(x[0] * w[0] * w[1] * w[2] * w[3] * y[2] * y[3], max(units, 1))
+    words = (
+        *(entry_points()[entry], x[0], groups, sizes.channels, sizes.filters),
+        *(*x[2:], *w[2:], *stride, *low, *dilation),
+        *(*y[2:], int(direct), *slots),
+    )
+    kernel = f"depthwise_{name}" if depthwise else name
+    return Call(kernel, words, units, max(1, CHUNK_WORK // max(work, 1)), scratch)
+
+
+def _panels(sizes: Sizes, depth: int, tasks: int) -> tuple[int, int]:
+    """Rows of places in a panel whose columns have `depth` rows, and how many panels there are.
+
+    `tasks` is how many units there are besides panels; with few of them panels are smaller.
+    """
+    least = ceil_div(COLUMNS, sizes.out_width)
+    rows = sizes.out_height if sizes.direct else max(least, COLUMN_BYTES // (depth * sizes.row_bytes))
+    if tasks:
+        fewer = ceil_div(sizes.out_height * tasks, UNITS)
+        rows = min(rows, max(fewer, ceil_div(SPLIT_COLUMNS, sizes.out_width)))
+    panels = ceil_div(sizes.out_height, min(rows, sizes.out_height))
+    rows = ceil_div(sizes.out_height, panels)
+    return rows, ceil_div(sizes.out_height, rows)
+
+
+def _together(sizes: Sizes, panels: int, parts: int) -> int:
+    """How many small images are one product: as many as give it enough columns and leave enough units.
+
+    BLAS packs the weights again for each product; for 49 places (7 x 7) that takes a quarter of the time.
+    """
+    if panels > 1:
+        return 1
+    wanted = ceil_div(COLUMNS, sizes.out_height * sizes.out_width)
+    return max(1, min(wanted, sizes.images * sizes.groups * parts // UNITS))
+
+
+def _forward(sizes: Sizes) -> Split:
+    depth = sizes.channels * sizes.window
+    rows, panels = _panels(sizes, depth, max(sizes.images * sizes.groups, 1))
+    together = _together(sizes, panels, 1)
+    lines = depth + sizes.filters if together > 1 else 0 if sizes.direct else depth
+    units = ceil_div(sizes.images, together) * sizes.groups * panels
+    return (rows, panels, depth, 1, together), units, lines * together * rows * sizes.row_bytes
+
+
+def _input_gradient(sizes: Sizes) -> Split:
+    """Parts of the channels; their panels come one after the other, as places share elements of x."""
+    wanted = ceil_div(UNITS, max(sizes.images * sizes.groups, 1))
+    least = ceil_div(COLUMNS, sizes.out_width) * sizes.row_bytes * sizes.window
+    most = sizes.channels if sizes.direct else max(LEAST_CHANNELS, 2 * COLUMN_BYTES // least)
+    part = min(sizes.channels, most, max(LEAST_CHANNELS, ceil_div(sizes.channels, wanted)))
+    parts = ceil_div(sizes.channels, part)
+    rows, panels = _panels(sizes, part * sizes.window, 0)
+    together = _together(sizes, panels, parts)
+    lines = part * sizes.window + (sizes.filters if together > 1 else 0)
+    scratch = 0 if sizes.direct and together == 1 else lines * together * rows * sizes.row_bytes
+    units = ceil_div(sizes.images, together) * sizes.groups * parts
+    return (rows, panels, part, parts, together), units, scratch
+
+
+def _weight_gradient(sizes: Sizes) -> Split:
+    """Parts of the depth, so that no unit gathers what another one has gathered."""
+    depth = sizes.channels * sizes.window
+    parts = max(ceil_div(depth, DEPTHS), ceil_div(UNITS, sizes.groups))
+    parts = min(parts, max(ceil_div(depth, LEAST_DEPTHS), ceil_div(2, sizes.groups)), depth)
+    part = ceil_div(depth, parts)
+    parts = ceil_div(depth, part)
+    rows, panels = _panels(sizes, part, 0)
+    scratch = 0 if sizes.direct else part * rows * sizes.row_bytes
+    return (rows, panels, part, parts, 1), sizes.groups * parts, scratch
+
+
+def _depthwise(name: str, sizes: Sizes) -> Split:
+    """Groups of one channel and one filter: some planes, or for a weight's gradient one group."""
+    if name == "conv2d_weight_gradient":
+        return (sizes.out_height, 1, 1, 1, 1), sizes.groups, sizes.window * sizes.row_bytes
+    planes, work = sizes.images * sizes.groups, sizes.window * sizes.out_height * sizes.out_width
+    part = max(1, PLANE_WORK // work)
+    return (sizes.out_height, 1, part, 1, 1), ceil_div(planes, part), 0
+
+
+_SPLITS = {
+    "conv2d": _forward,
+    "conv2d_input_gradient": _input_gradient,
+    "conv2d_weight_gradient": _weight_gradient,
+}
+
+
+def pool_call(name: str, x: Shape, y: Shape, window: Shape, stride: Shape, low: Shape, dtype: str) -> Call:
+    """The call of a pooling operator between images `x` and their windows `y`; scratch holds two rows of y.
+
+    >>> pool_call("max_pool", (2, 64, 8, 8), (2, 64, 4, 4), (2, 2), (2, 2), (0, 0), "float32").units
+    1
+    """
+    planes = x[0] * x[1]
+    work = max(y[2] * y[3] * window[0] * window[1], x[2] * x[3])
+    together = max(1, PLANE_WORK // work)
+    words = (planes, together, *x[2:], *window, *stride, *low, *y[2:])
+    return Call(name, words, ceil_div(planes, together), 1, 2 * y[3] * ENTRIES[dtype][1])
+
+
+ROLES = {
+    "conv2d": "xwy",
+    "conv2d_input_gradient": "ywx",
+    "conv2d_weight_gradient": "xyw",
+    "max_pool": "xy",
+    "max_pool_gradient": "xyx",
+    "max_pool_select": "xxy",
+    "average_pool": "xy",
+    "average_pool_gradient": "yx",
+}
+"""By operator, what has the shape of images (x), of a weight (w), of windows (y); the result is last."""
+
+
+def window_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+    """The call of the operator `name` with these attributes; `shapes`: operands, then the result."""
+    of = dict(zip(ROLES[name], shapes, strict=True))
+    low = [before for before, _ in attrs["padding"]]
+    if name not in _SPLITS:
+        return pool_call(name, of["x"], of["y"], attrs["window"], attrs["stride"], low, dtype)
+    steps = (attrs["stride"], low, attrs["dilation"], attrs["groups"])
+    return convolution_call(name, of["x"], of["w"], of["y"], *steps, dtype)
+
+
+def multiply_adds(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any]) -> int:
+    """How many multiplications and additions the operator takes, or elements of windows it looks at."""
+    of = dict(zip(ROLES[name], shapes, strict=True))
+    window = of["w"][1:] if "w" in of else attrs["window"]
+    return math.prod(of["y"]) * math.prod(window)

@@ -1,0 +1,116 @@
+"""Library kernels: fixed sources with the interface of generated ones.
+
+`LIBRARY` maps (name, dtype) to a Python function for Numba to compile; name and dtype are stable and stand in
+the keys of the kernel store. The blocks are documented where their slots are named:
+`tracejit.kernels.gemm.plan.Gemm`, `tracejit.kernels.library.plan.ScatterAdd`,
+`tracejit.kernels.library.plan.Copy`.
+
+    block = np.zeros(len(Copy), np.int64)
+    block[Copy.SOURCE], block[Copy.TARGET] = source.ctypes.data, target.ctypes.data
+    block[Copy.BYTES], block[Copy.UNIT_BYTES] = source.nbytes, 1 << 18
+    kernel(block.ctypes.data, 0, units, 0)       # `kernel`: LIBRARY["copy", "uint8"], compiled
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numba import boolean, float32, float64, from_dtype, int64, uint8
+
+from tracejit.kernels.compiler.memory import copy_bytes, pointer, slot
+from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.gemm.products import make_float_product, make_gemm, make_loop_product
+from tracejit.kernels.library.plan import Copy, ScatterAdd
+
+
+def make_scatter_add(dtype, itemsize, add):
+    """The ``scatter_add`` kernel; ``add(x, y)`` gives the sum in `dtype`."""
+
+    def scatter_add(block, lo, hi, scratch):
+        count, inner = slot(block, ScatterAdd.COUNT), slot(block, ScatterAdd.INNER)
+        extent = slot(block, ScatterAdd.EXTENT)
+        rows, columns = slot(block, ScatterAdd.ROWS), slot(block, ScatterAdd.COLUMNS)
+        row_parts, column_parts = slot(block, ScatterAdd.ROW_PARTS), slot(block, ScatterAdd.COLUMN_PARTS)
+        index = pointer(slot(block, ScatterAdd.INDEX), int64)
+        for unit in range(lo, hi):
+            r0 = unit // column_parts % row_parts * rows
+            r1 = min(r0 + rows, extent)
+            c0 = unit % column_parts * columns
+            width = min(c0 + columns, inner) - c0
+            outer = unit // (row_parts * column_parts)
+            target = slot(block, ScatterAdd.OUT) + itemsize * (outer * extent * inner + c0)
+            source = slot(block, ScatterAdd.X) + itemsize * (outer * count * inner + c0)
+            for r in range(r0, r1):
+                out = pointer(target + itemsize * r * inner, dtype)
+                for c in range(width):
+                    out[c] = dtype(0)
+            for p in range(count):
+                r = index[p]
+                if r0 <= r < r1:
+                    out = pointer(target + itemsize * r * inner, dtype)
+                    x = pointer(source + itemsize * p * inner, dtype)
+                    for c in range(width):
+                        out[c] = add(out[c], x[c])
+        return int64(0)
+
+    return scatter_add
+
+
+def copy(block, lo, hi, scratch):
+    """Copy the bytes of units `lo` to `hi`."""
+    unit = slot(block, Copy.UNIT_BYTES)
+    start, end = lo * unit, min(hi * unit, slot(block, Copy.BYTES))
+    if start < end:
+        copy_bytes(slot(block, Copy.TARGET) + start, slot(block, Copy.SOURCE) + start, end - start)
+    return int64(0)
+
+
+def arithmetic(dtype):
+    """(add, multiply_add) of `dtype`: integers wrap; booleans (bytes 0 or 1) have `or` and `and`."""
+    if dtype == boolean:
+
+        @subroutine
+        def add(x, y):
+            return uint8(x | y)
+
+        @subroutine
+        def multiply_add(z, x, y):
+            return uint8(z | (x & y))
+
+    else:
+
+        @subroutine
+        def add(x, y):
+            return dtype(x + y)
+
+        @subroutine
+        def multiply_add(z, x, y):
+            return dtype(z + x * y)
+
+    return add, multiply_add
+
+
+def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
+    """The kernel named `kernel` for `dtype`, a NumPy name, as a Python function that Numba can compile."""
+    if kernel == "copy":
+        return copy
+    scalar = from_dtype(np.dtype(dtype))
+    itemsize = np.dtype(dtype).itemsize
+    add, multiply_add = arithmetic(scalar)
+    stored = uint8 if scalar == boolean else scalar
+    if kernel == "scatter_add":
+        return make_scatter_add(stored, itemsize, add)
+    if scalar in (float32, float64):
+        return make_gemm(make_float_product(stored, itemsize), itemsize)
+    return make_gemm(make_loop_product(stored, itemsize, multiply_add), itemsize)
+
+
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+NUMBERS = ["bool", *INTEGERS, "float32", "float64"]
+
+LIBRARY: dict[tuple[str, str], Callable[[int, int, int, int], int]] = {
+    ("copy", "uint8"): make("copy", "uint8"),
+    **{(name, dtype): make(name, dtype) for name in ("gemm", "scatter_add") for dtype in NUMBERS},
+}
+"""All library kernels by name and dtype; ``copy`` moves bytes and has one entry."""

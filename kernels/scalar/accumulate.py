@@ -1,0 +1,116 @@
+"""What generated kernels need around the scalar functions: accumulators, and indices.
+
+Written over lanes like the scalar functions (see `tracejit.kernels.compiler.lane`). `add_reassoc`,
+`multiply_reassoc` and `multiply_add_reassoc` alone carry flags: LLVM may reorder these additions and so use
+vectors; nan and infinities keep their meaning.
+
+    total = add_reassoc(total, x)                       # inside a block
+    error = error + sum_error(total, block)             # what the addition on the next line rounds off
+    total = total + block
+
+    best = maximum(best, rank_float32(x))               # uint32: floats in order, nan above all
+    largest = float_of_rank_float32(best)               # as `maximum` of floats gives it, and faster
+"""
+
+from llvmlite import ir
+
+from tracejit.kernels.compiler.intrinsics import bitcast, bits, floating, select
+from tracejit.kernels.compiler.lane import WIDTH, Lane, compiled, dtype_of
+
+FLAGS = ("reassoc", "nsz")
+
+
+def _reordered(instruction, meaning):
+    """A float operation that LLVM may reorder."""
+
+    def function(x, y):
+        if not isinstance(x, Lane):
+            return meaning(x, y)
+        return x.like(getattr(x.builder, instruction)(x.value, x.lift(y).value, flags=FLAGS))
+
+    function.__name__ = f"{instruction}_reordered"
+    return compiled(function)
+
+
+def _multiply_add_reordered(x, y, total):
+    """``x * y + total``, whose additions LLVM may reorder; the product is rounded only where a processor
+    cannot do otherwise.
+    """
+    if not isinstance(x, Lane):
+        return x * y + total
+    kind, module = x.value.type, x.builder.module
+    name = f"llvm.fmuladd.f{WIDTH[x.dtype]}"
+    function = module.globals.get(name) or ir.Function(module, ir.FunctionType(kind, [kind] * 3), name)
+    factors = [x.value, x.lift(y).value, x.lift(total).value]
+    return x.like(x.builder.call(function, factors, fastmath=FLAGS))
+
+
+def _sum_error(total, x):
+    """What ``total + x`` rounds off, exactly (Knuth's two-sum)."""
+    rounded = total + x
+    part = rounded - total
+    return (total - (rounded - part)) + (x - part)
+
+
+def _compensated(total, error):
+    """The sum and its error together; after an overflow the error is nan and does not count."""
+    return select(error == error, total + error, total)
+
+
+def _wrapped_index(index, extent):
+    """A negative index counted from the end; 0 for one out of range, so that memory is safe until the
+    kernel fails.
+    """
+    wrapped = select(index < 0, index + extent, index)
+    return select((wrapped >= 0) & (wrapped < extent), wrapped, 0)
+
+
+def _out_of_range(index, extent):
+    """Whether an index, negative ones counted from the end, misses its axis."""
+    return (index >= extent) | (index < 0 - extent)
+
+
+def _first_failure(status, failed, position):
+    """The status of a kernel: 1 + `position` where it failed first."""
+    return select(failed & (status == 0), position + 1, status)
+
+
+def _is_extreme(value, extreme):
+    """Whether argmax or argmin may stand here: at the extreme, or at a nan."""
+    return (value == extreme) | (value != value)
+
+
+def _in_order(i):
+    """The bits of a float as an integer in the same order, and back."""
+    width = WIDTH[dtype_of(i)]
+    return i ^ ((i >> (width - 1)) & (2 ** (width - 1) - 1))
+
+
+def _lowest(width):
+    """Minus infinity among these integers, as an unsigned one."""
+    return {32: 0x807FFFFF, 64: 0x800FFFFFFFFFFFFF}[width]
+
+
+def _rank(x):
+    """The place of a float among all, from 0 for minus infinity; nan of either sign is above infinity."""
+    width = WIDTH[dtype_of(x)]
+    return bitcast(_in_order(bits(x)), f"uint{width}") - _lowest(width)
+
+
+def _float_of_rank(rank):
+    width = WIDTH[dtype_of(rank)]
+    return floating(_in_order(bitcast(rank + _lowest(width), f"int{width}")))
+
+
+rank_float32, rank_float64 = compiled(_rank, "uint32"), compiled(_rank, "uint64")
+float_of_rank_float32 = compiled(_float_of_rank, "float32")
+float_of_rank_float64 = compiled(_float_of_rank, "float64")
+add_reassoc = _reordered("fadd", lambda x, y: x + y)
+multiply_reassoc = _reordered("fmul", lambda x, y: x * y)
+multiply_add_reassoc = compiled(_multiply_add_reordered)
+sum_error = compiled(_sum_error)
+compensated = compiled(_compensated)
+wrapped_index = compiled(_wrapped_index)
+out_of_range = compiled(_out_of_range, "bool")
+first_failure = compiled(_first_failure)
+is_extreme = compiled(_is_extreme, "bool")

@@ -1,0 +1,92 @@
+"""Stores that go around the caches.
+
+A plain store first reads the line it writes, and keeps it: right for what is read again soon. The results of
+a kernel that moves more than the last cache holds are gone before anybody reads them, so reading those
+lines is a third of its traffic for nothing, and they push out what it still needs. Such a kernel computes a
+block of results into scratch memory, and
+
+    stream(x, first, stage, begin, count)   # x[first + i] = stage[begin + i]
+
+moves it, whole lines at a time; a line that the block shares with its neighbours is stored as usual. What has
+been streamed may be seen late by other processors: a kernel calls `settle` before it returns.
+
+    stream_rows(x, first, stride, stage, width, rows, count)    # x[first + r * stride + i] = stage[...]
+
+does so with several rows.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from tracejit.kernels.compiler.memory import I64, LINE, items_in_line
+from tracejit.kernels.compiler.target import subroutine
+
+
+@intrinsic
+def items_to_line(typingctx, target, first):
+    """How many elements before the first line that begins at or after element `first`."""
+
+    def codegen(context, builder, signature, args):
+        size = context.get_abi_sizeof(args[0].type.pointee)
+        address = builder.ptrtoint(builder.gep(args[0], [args[1]]), I64)
+        return builder.udiv(builder.and_(builder.neg(address), I64(LINE - 1)), I64(size))
+
+    return types.int64(target, types.int64), codegen
+
+
+@intrinsic
+def stream_line(typingctx, target, place, stage, start):
+    """Store a line of elements from ``stage[start]`` on at ``target[place]``, where a line begins."""
+
+    def codegen(context, builder, signature, args):
+        element = args[0].type.pointee
+        size = context.get_abi_sizeof(element)
+        line = ir.VectorType(element, LINE // size).as_pointer()
+        goal, source = (builder.bitcast(builder.gep(args[n], [args[n + 1]]), line) for n in (0, 2))
+        store = builder.store(builder.load(source, align=size), goal, align=LINE)
+        mark = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
+        store.set_metadata("nontemporal", mark)
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, stage, types.int64), codegen
+
+
+@intrinsic
+def settle(typingctx):
+    """Streamed stores before this are seen before stores after it (elsewhere than on x86 all stores that are
+    not marked otherwise are unordered, and the executor's lock orders these as well).
+    """
+
+    def codegen(context, builder, signature, args):
+        if builder.module.triple.startswith("x86_64"):
+            kind = ir.FunctionType(ir.VoidType(), [])
+            name = "llvm.x86.sse.sfence"
+            fence = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+            builder.call(fence, [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@subroutine
+def stream(target, first, stage, begin, count):
+    """Move a block of results; see the module."""
+    items = items_in_line(target)
+    head = min(count, items_to_line(target, first))
+    whole = head + (count - head) // items * items
+    for i in range(head):
+        target[first + i] = stage[begin + i]
+    for i in range(head, whole, items):
+        stream_line(target, first + i, stage, begin + i)
+    for i in range(whole, count):
+        target[first + i] = stage[begin + i]
+
+
+@subroutine
+def stream_rows(target, first, stride, stage, width, rows, count):
+    """Move several rows of results; see the module."""
+    for r in range(rows):
+        stream(target, first + r * stride, stage, r * width, count)

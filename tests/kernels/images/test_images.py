@@ -1,0 +1,191 @@
+"""Kernels over images against NumPy's meaning, in every split, by any number of threads, to the same bits."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from tests.kernels.native import SIGNATURE, random_ranges
+from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.link import link
+from tracejit.ir.op import OPS
+from tracejit.kernels.images import windows
+from tracejit.kernels.images.table import IMAGES
+from tracejit.kernels.images.window_blocks import Convolution, Pool
+from tracejit.kernels.images.windows import ROLES, window_call
+
+FLOATS = ["float32", "float64"]
+CONVOLUTIONS = [name for name in ROLES if name.startswith("conv2d")]
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    """All kernels, compiled together, as functions that release Python's lock."""
+    entries = [Entry(f"{name}_{dtype}", kernel) for (name, dtype), kernel in IMAGES.items()]
+    built = build_object(entries)
+    found = link("images", built.object_code, [entry.name for entry in entries])
+    return {key: SIGNATURE(found["_".join(key)]) for key in IMAGES}
+
+
+def attributes(name, rng):
+    """Random attributes, and extents of images and weights that fit them."""
+    window, stride, dilation = (tuple(map(int, rng.integers(1, 4, 2))) for _ in range(3))
+    padding = tuple(tuple(int(rng.integers(0, n)) for _ in range(2)) for n in window)
+    attrs = {"stride": stride, "padding": padding}
+    if name in CONVOLUTIONS:
+        attrs |= {"dilation": dilation, "groups": int(rng.choice([1, 1, 2, 3]))}
+    else:
+        attrs["window"], dilation = window, (1, 1)
+    extents = [int((n - 1) * d + 1 + rng.integers(0, 30)) for n, d in zip(window, dilation, strict=True)]
+    return attrs, extents, window
+
+
+def operands(name, rng, dtype):
+    """(operands, attributes) of the operator `name`."""
+    attrs, extents, window = attributes(name, rng)
+    batch, channels, filters = (int(n) for n in rng.integers(1, 6, 3))
+    if rng.random() < 0.3:
+        channels = filters = 1
+    groups = attrs.get("groups", 1)
+    x = rng.normal(size=(batch, channels * groups, *extents)).astype(dtype)
+    w = rng.normal(size=(filters * groups, channels, *window)).astype(dtype)
+    if name not in CONVOLUTIONS:
+        x = np.round(x)
+        y = rng.normal(size=OPS["max_pool"].evaluate(x, **attrs).shape).astype(dtype)
+        extra = {"extents": tuple(extents)} if name == "average_pool_gradient" else {}
+        of = {"x": x, "y": y}
+    else:
+        y = rng.normal(size=OPS["conv2d"].evaluate(x, w, **attrs).shape).astype(dtype)
+        extra = {"extents": tuple(extents)} if name == "conv2d_input_gradient" else {}
+        extra |= {"window": window} if name == "conv2d_weight_gradient" else {}
+        of = {"x": x, "w": w, "y": y}
+    return [of[role] for role in ROLES[name][:-1]], attrs | extra
+
+
+def run(kernels, name, arrays, attrs, result, ranges=None, threads=1):
+    """Call a kernel by ranges of units, each thread with scratch memory of its own."""
+    dtype = str(result.dtype)
+    call = window_call(name, [a.shape for a in (*arrays, result)], attrs, dtype)
+    kernel = kernels[call.kernel, dtype]
+    assert all(a.flags.c_contiguous for a in arrays)
+    block = np.array([*call.words, *(a.ctypes.data for a in (*arrays, result))], np.int64)
+    assert len(block) <= len(Convolution if name in CONVOLUTIONS else Pool)
+    ranges = [(0, call.units)] if ranges is None else ranges(call.units)
+
+    def work(mine):
+        scratch = np.full(call.scratch + 8, 255, np.uint8)
+        for lo, hi in mine:
+            assert kernel(block.ctypes.data, lo, hi, scratch.ctypes.data) == 0
+        assert (scratch[call.scratch :] == 255).all()
+
+    workers = [threading.Thread(target=work, args=(ranges[i::threads],)) for i in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return result
+
+
+def test_there_is_a_kernel_for_every_role():
+    names = [*ROLES, *(f"depthwise_{name}" for name in CONVOLUTIONS)]
+    assert set(IMAGES) == {(name, dtype) for name in names for dtype in FLOATS}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", ROLES)
+@pytest.mark.parametrize("seed", range(12))
+def test_kernel_equals_numpy(kernels, name, dtype, seed, monkeypatch):
+    rng = np.random.default_rng([seed, len(name)])
+    if seed % 3 == 2:  # several images in a product
+        monkeypatch.setattr(windows, "UNITS", 1)
+    if seed % 2:  # small panels and parts, also of small images
+        monkeypatch.setattr(windows, "COLUMNS", 8)
+        monkeypatch.setattr(windows, "COLUMN_BYTES", 64)
+        monkeypatch.setattr(windows, "LEAST_DEPTHS", 2)
+        monkeypatch.setattr(windows, "LEAST_CHANNELS", 1)
+        monkeypatch.setattr(windows, "PLANE_WORK", 100)
+    arrays, attrs = operands(name, rng, dtype)
+    expected = OPS[name].evaluate(*arrays, **attrs)
+    result = np.full(expected.shape, np.nan, dtype)
+    run(kernels, name, arrays, attrs, result, lambda units: random_ranges(rng, units))
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(result, expected, rtol=0, atol=200 * np.finfo(dtype).eps * max(scale, 1))
+
+
+def test_a_window_of_one_element_reads_images_in_place(kernels):
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(3, 4, 6, 7)), rng.normal(size=(5, 4, 1, 1))
+    attrs = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (2, 3), "groups": 1}
+    y = np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0])
+    call = window_call("conv2d", [x.shape, w.shape, y.shape], attrs, "float64")
+    assert call.words[Convolution.DIRECT] == 1
+    assert call.scratch == 0
+    cases = [
+        ("conv2d", [x, w], {}, y),
+        ("conv2d_input_gradient", [y, w], {"extents": (6, 7)}, np.einsum("nohw,oc->nchw", y, w[:, :, 0, 0])),
+        ("conv2d_weight_gradient", [x, y], {"window": (1, 1)}, np.einsum("nohw,nchw->oc", y, x)),
+    ]
+    for name, arrays, extra, expected in cases:
+        shape = w.shape if name == "conv2d_weight_gradient" else expected.shape
+        result = run(kernels, name, arrays, attrs | extra, np.full(shape, np.nan))
+        np.testing.assert_allclose(result, expected.reshape(shape), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("groups", [2, 12])
+@pytest.mark.parametrize("name", ROLES)
+def test_bits_do_not_depend_on_threads_or_ranges(kernels, name, groups, dtype):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(5, 12, 40, 30)).astype(dtype)
+    pairs = {"stride": (1, 2), "padding": ((1, 0), (1, 1))}
+    attrs = pairs | ({"dilation": (1, 1), "groups": groups} if name in CONVOLUTIONS else {"window": (3, 3)})
+    w = rng.normal(size=(24 if groups == 2 else 12, 12 // groups, 3, 3)).astype(dtype)
+    if name in CONVOLUTIONS:
+        y = np.ascontiguousarray(OPS["conv2d"].evaluate(x, w, **attrs))
+    else:
+        y = OPS["max_pool"].evaluate(x, **attrs)
+    of = {"x": x, "w": w, "y": y}
+    expected = run(
+        kernels,
+        name,
+        [of[r] for r in ROLES[name][:-1]],
+        attrs,
+        np.empty_like(of[ROLES[name][-1]]),
+    )
+    for threads in (1, 2, 3, 8):
+        result = np.full_like(expected, np.nan)
+        arrays = [of[r] for r in ROLES[name][:-1]]
+        run(kernels, name, arrays, attrs, result, lambda n: random_ranges(rng, n), threads)
+        assert result.tobytes() == expected.tobytes()
+
+
+def test_small_images_are_multiplied_together(kernels, monkeypatch):
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(windows, "UNITS", 4)
+    attrs = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 2}
+    x, w = rng.normal(size=(11, 8, 7, 7)), rng.normal(size=(6, 4, 3, 3))
+    y = np.ascontiguousarray(OPS["conv2d"].evaluate(x, w, **attrs))
+    back = OPS["conv2d_input_gradient"].evaluate(y, w, extents=(7, 7), **attrs)
+    for name, arrays, expected in (("conv2d", [x, w], y), ("conv2d_input_gradient", [y, w], back)):
+        call = window_call(name, [a.shape for a in (*arrays, expected)], attrs, "float64")
+        assert call.words[Convolution.TOGETHER] == 5  # so the last unit has one image only
+        assert call.units == 6
+        result = run(kernels, name, arrays, attrs, np.full(expected.shape, np.nan))
+        np.testing.assert_allclose(result, expected, rtol=0, atol=1e-12)
+
+
+def test_work_is_shared_out():
+    attrs = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
+
+    def units(name, batch, channels, filters, extent):
+        shapes = {
+            "x": (batch, channels, extent, extent),
+            "w": (filters, channels, 3, 3),
+            "y": (batch, filters, extent, extent),
+        }
+        return window_call(name, [shapes[r] for r in ROLES[name]], attrs, "float32").units
+
+    for name in CONVOLUTIONS:
+        assert units(name, 1, 64, 64, 56) >= 4
+        assert units(name, 64, 512, 512, 7) >= 16
+        assert units("conv2d", 0, 3, 3, 7) == 0

@@ -1,0 +1,1 @@
+"""Kernels for the CPU: the loops around steps, for each orientation."""

@@ -1,0 +1,110 @@
+"""The loops of a COLUMNS kernel: tiles of the last kept dimension, the reduced dimensions around their loop.
+
+    for unit in range(lo, hi):
+        a0 = ...                                           # a tile
+        for i0 in independent(a0, b0):
+            t0[i0] = float64(0)
+        for i1 in range(0, n1):                            # one line after the other, or several at a time
+            q0 = i1 * s0_1
+            for i0 in independent(a0, b0):
+                ...
+                t0[i0] = add(t0[i0], float64(v0))
+        for i0 in independent(a0, b0):
+            ...
+
+Accumulators of a tile lie in scratch memory.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracejit.codegen.cpu.loops import Loops, Placed
+from tracejit.codegen.spec import Section
+from tracejit.codegen.text import layouts_of, lines_at_once, moving_results, renumbered
+
+
+def emit_columns(kernel: Loops) -> None:
+    """A tile of the last kept dimension, its accumulators in scratch; the reduced dimensions run outside."""
+    spec = kernel.spec
+    last = spec.lane
+    with kernel.block("for unit in range(lo, hi):"):
+        kernel.line(f"tile = {kernel.piece('unit')}")
+        kernel.line(f"a{last} = tile % column_tiles * columns")
+        kernel.line(f"b{last} = min(a{last} + columns, n{last})")
+        kernel.unravel("tile // column_tiles", range(last))
+        tile_pointers(kernel, f"a{last}")
+        kernel.set_bases(spec.sections, range(last))
+        for section in spec.sections:
+            if section.level == "kept":
+                kernel.lane_loop(section, f"a{last}", f"b{last}")
+            else:
+                reduce_columns(kernel, section)
+
+
+def tile_pointers(kernel: Loops, first: str) -> None:
+    """Scratch rows and accumulators of a tile, shifted so that the index itself reaches them."""
+    names = [(f"row{n}", dtype) for n, dtype in enumerate(kernel.spec.rows)]
+    names += [(f"t{n}", dtype) for n, dtype in enumerate(kernel.spec.accumulators)]
+    for name, dtype in names:
+        kernel.pointer(name, f"scratch + {name}_at - {first} * {np.dtype(dtype).itemsize}", dtype)
+
+
+def reduce_columns(kernel: Loops, section: Section) -> None:
+    """Loops over the reduced dimensions around the loop over the tile."""
+    spec = kernel.spec
+    lane = spec.lane
+    accumulators = kernel.accumulators(section)
+    if accumulators:
+        with kernel.block(f"for i{lane} in {kernel.independent()}(a{lane}, b{lane}):"):
+            for step in accumulators:
+                start = kernel.identity(step)
+                kernel.write(f"t{step.position}[i{lane}]", start, spec.accumulators[step.position])
+    before, depth = dict(kernel.bases), kernel.depth
+    dims = range(spec.kept, spec.kept + spec.reduced)
+    for d in dims[:-1]:
+        first, last = kernel.bounds(d)
+        kernel.line(f"for i{d} in range({first}, {last}):")
+        kernel.depth += 1
+    first, last = kernel.bounds(dims[-1])
+    lines = lines_at_once(section, spec.lines)
+    if lines > 1:
+        with kernel.block(f"for i{dims[-1]} in range({first}, {last} - {lines - 1}, {lines}):"):
+            several_lines(kernel, section, dims, lines)
+        kernel.bases = dict(before)
+        first = f"{last} - {last if first == '0' else f'({last} - {first})'} % {lines}"
+    with kernel.block(f"for i{dims[-1]} in range({first}, {last}):"):
+        kernel.set_bases([section], dims, "q")
+        kernel.lane_loop(section, f"a{lane}", f"b{lane}")
+    kernel.bases, kernel.depth = before, depth
+
+
+def several_lines(kernel: Loops, section: Section, dims: range, lines: int) -> None:
+    """The steps of `section` for `lines` neighbouring indices of the innermost reduced dimension: lines
+    are read side by side, then added up one after the other.
+    """
+    count = 1 + max(step.result for step in section.steps)
+    reads: list[Placed] = []
+    folds: list[Placed] = []
+    for line in range(lines):
+        if line == 0:
+            kernel.set_bases([section], dims, "q")
+        else:
+            next_line(kernel, section, dims[-1], line)
+        for step in renumbered(section.steps, line * count):
+            (folds if step.kind == "fold" else reads).append((dict(kernel.bases), step))
+    moving = moving_results(kernel.spec, [step for _, step in reads])
+    for bases, step in reads:
+        if step.result not in moving:
+            kernel.step_at(bases, step)
+    inside = [(bases, step) for bases, step in reads if step.result in moving]
+    inside += sorted(folds, key=lambda fold: fold[1].position)
+    kernel.bare_loop(inside, f"a{kernel.spec.lane}", f"b{kernel.spec.lane}")
+
+
+def next_line(kernel: Loops, section: Section, d: int, line: int) -> None:
+    """Variables for the places of all layouts of `section`, one further along `d`."""
+    for layout in layouts_of([section]):
+        if d in kernel.spec.moving(layout):
+            before, kernel.bases[layout] = kernel.bases[layout], f"q{layout}_{line}"
+            kernel.line(f"{kernel.bases[layout]} = {before} + s{layout}_{d}")

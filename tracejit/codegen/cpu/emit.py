@@ -1,0 +1,32 @@
+"""Kernels for the CPU: plain loops over typed pointers, which LLVM turns into vectors.
+
+One module for each orientation writes the loops over units; `tracejit.codegen.cpu.loops` has what they share.
+"""
+
+from __future__ import annotations
+
+from tracejit.codegen.cpu.columns import emit_columns
+from tracejit.codegen.cpu.loops import Loops
+from tracejit.codegen.cpu.map import emit_map
+from tracejit.codegen.cpu.rows import emit_rows
+from tracejit.codegen.spec import Spec
+
+
+def emit_cpu(spec: Spec) -> str:
+    """The source of ``kernel(block, lo, hi, scratch) -> status``."""
+    kernel = Loops(spec)
+    kernel.depth = 1
+    kernel.load_slots(skip=("_bytes",))
+    kernel.scratch_pointers()
+    for step in spec.prologue:
+        kernel.step(step)
+    if any(s.kind == "check" for section in spec.sections for s in section.steps):
+        kernel.line(f"status = {kernel.type('int64')}(0)")
+        result = "status"
+    else:
+        result = f"{kernel.type('int64')}(0)"
+    {"map": emit_map, "rows": emit_rows, "columns": emit_columns}[spec.orientation](kernel)
+    if spec.stages:
+        kernel.line(f"{kernel.use('settle', 'tracejit.kernels.streams.stream')}()")
+    kernel.line(f"return {result}")
+    return kernel.finish(["def kernel(block, lo, hi, scratch):"])

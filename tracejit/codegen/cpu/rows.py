@@ -1,0 +1,183 @@
+"""The loops of a ROWS kernel: one kept index after the other, the reduced dimensions inside.
+
+    for unit in range(lo, hi):
+        t0 = ...                                           # a loop for each section
+        for i1 in independent(0, n1):
+            ...
+            t0 = maximum(t0, v0)
+        v1 = ...                                           # what is done once for a row
+        for i1 in independent(0, n1):
+            ...
+
+If the last loop needs no more of scratch memory than the first one leaves, it runs one row later:
+
+    for unit in range(lo, hi + 1):
+        if unit < hi:                                      # the first loop of row `unit`
+            ...
+        if unit > lo:                                      # the last loop of the row before
+            ...
+        if unit < hi:                                      # the other loops of row `unit`
+            ...
+
+or, if it streams, as part of the second loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tracejit.codegen.cpu.loops import Loops, Placed
+from tracejit.codegen.spec import Section, Spec, Step
+from tracejit.codegen.text import layouts_of
+
+FINAL = {"load", "index", "apply", "recall", "store", "stream"}
+"""Kinds of steps of a loop that only finishes a row: it adds nothing up and cannot fail."""
+
+
+def emit_rows(kernel: Loops) -> None:
+    """One kept index after the other; loops over the reduced dimensions inside."""
+    if overlaps(kernel.spec):
+        emit_overlapping_rows(kernel)
+        return
+    with kernel.block("for unit in range(lo, hi):"):
+        begin_row(kernel)
+        for section in kernel.spec.sections:
+            row_section(kernel, section)
+
+
+def overlaps(spec: Spec) -> bool:
+    """Whether the last loop of a row, which stores what earlier ones have found out, may run after the first
+    one of the next row: they share no row in scratch memory.
+    """
+    loops = [section for section in spec.sections if section.level == "full"]
+    last = spec.sections[-1]
+    if not spec.kept or spec.reduced != 1 or spec.pieces or len(loops) < 2 or loops[-1] is not last:
+        return False
+    kept = {step.position for step in loops[0].steps if step.kind == "keep"}
+    recalled = {step.position for step in last.steps if step.kind == "recall"}
+    return not kept & recalled and {step.kind for step in last.steps} <= FINAL
+
+
+def emit_overlapping_rows(kernel: Loops) -> None:
+    """Each row's last loop after the first one of the next row: what follows a loop that adds up waits for
+    its end, and a processor has something to do meanwhile.
+    """
+    *head, last = kernel.spec.sections
+    second = [n for n, section in enumerate(kernel.spec.sections) if section.level == "full"][1]
+    values = values_before(kernel.spec, last)
+    for value, dtype in values.values():  # 1: something may be divided by it before the first row ends
+        kernel.line(f"v{value} = {'False' if dtype == 'bool' else kernel.type(dtype) + '(1)'}")
+    places = [n for n in layouts_of([last]) if any(d < kernel.spec.lane for d in kernel.spec.moving(n))]
+    for layout in places:
+        kernel.line(f"before{layout} = {kernel.type('int64')}(0)")
+    along = second < len(head) and goes_along(last, head[second])
+    with kernel.block("for unit in range(lo, hi + 1):"):
+        with kernel.block("if unit < hi:"):
+            begin_row(kernel)
+            for section in head[:second]:
+                row_section(kernel, section)
+            there = kernel.bases | {layout: f"before{layout}" for layout in places}
+            before = [(there, step) for step in reading(last.steps, values)]
+            if along:
+                emit_both_loops(kernel, head[second], before, places)
+                finish_row(kernel, head[second + 1 :], values, places)
+        with kernel.block("elif unit > lo:" if along else "if unit > lo:"):
+            reduce_rows(kernel, Section(last.level, ()), before)
+        if not along:
+            with kernel.block("if unit < hi:"):
+                finish_row(kernel, head[second:], values, places)
+
+
+def finish_row(
+    kernel: Loops,
+    sections: Sequence[Section],
+    values: Mapping[int, tuple[int, str]],
+    places: Sequence[int],
+) -> None:
+    """The rest of a row but for its last loop, and what that will need of it."""
+    for section in sections:
+        row_section(kernel, section)
+    for number, (value, _) in values.items():
+        kernel.line(f"v{value} = v{number}")
+    for layout in places:
+        kernel.line(f"before{layout} = {kernel.bases[layout]}")
+
+
+def goes_along(last: Section, second: Section) -> bool:
+    """Whether the last loop of a row, whose results are streamed, becomes one with the second loop of the
+    next row: memory takes lines slowly, and there is more to do meanwhile.
+    """
+    results = {step.kind for step in last.steps} & {"store", "stream"}
+    kinds = {step.kind for step in second.steps}
+    return results == {"stream"} and kinds <= FINAL | {"keep", "fold", "prefetch"}
+
+
+def emit_both_loops(kernel: Loops, section: Section, before: Sequence[Placed], places: Sequence[int]) -> None:
+    """A loop of this row and the last one of the row before. Sums must not depend on where a row stands in a
+    chunk, so the first row has the same loop: it computes something from its own memory, and streams nothing.
+    """
+    with kernel.block("if unit == lo:"):
+        for layout in places:
+            kernel.line(f"before{layout} = {kernel.bases[layout]}")
+    reduce_rows(kernel, section, before)
+
+
+def values_before(spec: Spec, last: Section) -> dict[int, tuple[int, str]]:
+    """For each value of a row that its last section reads: another number, under which it outlives the row,
+    and its dtype.
+    """
+    made = {step.result: step.dtype for section in spec.sections[:-1] for step in section.steps}
+    count = 1 + max(
+        step.result for steps in (spec.prologue, *(s.steps for s in spec.sections)) for step in steps
+    )
+    read = dict.fromkeys(a for step in last.steps for a in step.args if a in made)
+    return {number: (count + number, made[number]) for number in read}
+
+
+def reading(steps: Sequence[Step], values: Mapping[int, tuple[int, str]]) -> tuple[Step, ...]:
+    """`steps` on the values of the row before."""
+    return tuple(s.replace(args=tuple(values[a][0] if a in values else a for a in s.args)) for s in steps)
+
+
+def begin_row(kernel: Loops) -> None:
+    """The indices of a unit of a ROWS kernel, and where its row lies."""
+    kept = range(kernel.spec.kept)
+    kernel.unravel(kernel.piece("unit"), kept)
+    kernel.set_bases(kernel.spec.sections, kept)
+
+
+def row_section(kernel: Loops, section: Section) -> None:
+    """What is done once for each row, or a loop over it."""
+    if section.level == "full":
+        reduce_rows(kernel, section)
+        return
+    for step in section.steps:
+        kernel.row_step(step)
+
+
+def reduce_rows(kernel: Loops, section: Section, before: Sequence[Placed] = ()) -> None:
+    """A loop over all reduced dimensions whose accumulators are variables; its rounds begin with the steps
+    `before`.
+    """
+    spec = kernel.spec
+    for step in kernel.accumulators(section):
+        ranked = kernel.is_ranked(step)
+        start = f"{kernel.type(step.dtype.replace('float', 'uint'))}(0)" if ranked else kernel.identity(step)
+        kernel.line(f"t{step.position} = {start}")
+        if kernel.is_blocked(step) and step.dtype == "float64":
+            kernel.line(f"e{step.position} = {kernel.type('float64')}(0)")
+    outer = range(spec.kept, spec.lane)
+    bases, depth = dict(kernel.bases), kernel.depth
+    for d in outer:
+        first, last = kernel.bounds(d)
+        kernel.line(f"for i{d} in range({first}, {last}):")
+        kernel.depth += 1
+    if outer:
+        kernel.set_bases([section], outer, "q")
+        line = f"i{outer[0]}"
+        for d in [*outer[1:], spec.lane]:
+            line = f"({line}) * n{d}" + (f" + i{d}" if d != spec.lane else "")
+        if any(s.kind in ("keep", "recall") for s in section.steps):
+            kernel.line(f"line = {line}")
+    kernel.lane_loop(section, *kernel.bounds(spec.lane), before)
+    kernel.bases, kernel.depth = bases, depth

@@ -1,0 +1,356 @@
+"""Kernels for CUDA: the same units, each taken by one or more blocks of threads.
+
+    kernel[(bx, by), (tx, ty)](block, lo, hi, scratch, failure)     # `launch.launch` chooses the numbers
+
+`block`, `scratch` and `failure` are addresses in device memory; tx and ty are powers of two, tx * ty is at
+most `THREADS`. The bx blocks along x stride over the units in [lo, hi). Inside a unit
+
+- MAP: threads along x stride over the last dimension, those along y (ty = 1 if there is no other dimension)
+  over the one before it; the `by` blocks share a unit. Operands that lie across the last dimension are read
+  as they lie: what a warp leaves of a line in the cache, the next lines of the tile use.
+- ROWS: the threads of a block (ty = by = 1) stride over the row; their accumulators are combined through
+  shared memory. What depends on the row alone every thread computes and the first one stores.
+- COLUMNS: each thread along x has columns of its own, whose lines the threads along y share; the `by` blocks
+  share a unit's columns. Accumulators are combined along y.
+
+A running sum is left to the first thread. A thread takes several elements at a time: it reads all of them
+before it writes, so that many reads are under way. ``scratch`` has `Lowered.scratch` bytes for each of the
+bx blocks, then the panel of a product, if there is one. A kernel that fails sets the int64 at `failure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tracejit.codegen.gpu.launch import AT_ONCE, THREADS
+from tracejit.codegen.spec import Section, Spec, Step
+from tracejit.codegen.text import COMBINE, Source, memory_type, renumbered
+from tracejit.errors import DeviceError
+
+MOST_STEPS = 24
+"""How many steps are few."""
+
+
+def emit_cuda(spec: Spec) -> str:
+    """The source of the kernel for numba-cuda."""
+    if spec.sweep:
+        raise DeviceError("a sweep goes through rows in order, which only the CPU's kernels do")
+    kernel = _Kernel(spec)
+    kernel.use("cuda", "numba")
+    kernel.depth = 1
+    stages = tuple(f"stage{n}_at" for n in range(len(spec.stages)))
+    kernel.load_slots(skip=stages if spec.orientation == "rows" else ("_at", "_bytes"))
+    for step in spec.prologue:
+        kernel.step(step)
+    kernel.name_threads()
+    kernel.share()
+    fails = any(s.kind == "check" for section in spec.sections for s in section.steps)
+    if fails:
+        kernel.line(f"status = {kernel.type('int64')}(0)")
+    kernel.line("unit = lo + cuda.blockIdx.x")
+    with kernel.block("while unit < hi:"):
+        {"map": emit_map, "rows": emit_rows, "columns": emit_columns}[spec.orientation](kernel)
+        kernel.line("unit += cuda.gridDim.x")
+    if fails:
+        with kernel.block("if status != 0:"):
+            kernel.line(f"{kernel.use('store', 'tracejit.kernels.compiler.memory')}(failure, status)")
+    return kernel.finish(["def kernel(block, lo, hi, scratch, failure):"])
+
+
+def emit_map(kernel: _Kernel) -> None:
+    """Threads stride over the elements of a tile."""
+    spec = kernel.spec
+    (section,) = spec.sections
+    last = spec.lane
+    if spec.kept == 1:
+        kernel.set_bases([section], range(0))
+        kernel.strided(section, "unit * tile", f"min((unit + 1) * tile, n{last})")
+        return
+    kernel.line(f"a{last} = unit % column_tiles * columns")
+    kernel.line(f"b{last} = min(a{last} + columns, n{last})")
+    kernel.line(f"a{last - 1} = unit // column_tiles % row_tiles * rows")
+    kernel.line(f"b{last - 1} = min(a{last - 1} + rows, n{last - 1})")
+    kernel.unravel("unit // (column_tiles * row_tiles)", range(last - 1))
+    kernel.line(f"i{last - 1} = a{last - 1} + line")
+    with kernel.block(f"while i{last - 1} < b{last - 1}:"):
+        kernel.set_bases([section], range(last))
+        kernel.strided(section, f"a{last}", f"b{last}")
+        kernel.line(f"i{last - 1} += lines")
+
+
+def emit_rows(kernel: _Kernel) -> None:
+    """The threads of a block share a row."""
+    spec = kernel.spec
+    kernel.unravel(kernel.piece("unit"), range(spec.kept))
+    kernel.set_bases(spec.sections, range(spec.kept))
+    for n, dtype in enumerate(spec.rows):
+        kernel.pointer(f"row{n}", f"scratch + cuda.blockIdx.x * scratch_bytes + row{n}_at", dtype)
+    for section in spec.sections:
+        if section.level == "full":
+            kernel.reduce_row(section)
+        else:
+            kernel.once(section, "thread == 0")
+
+
+def emit_columns(kernel: _Kernel) -> None:
+    """Threads along x have columns of their own, whose accumulators are variables. All threads of a block go
+    through the loop together; those that stand behind the last column do what the last one does, and store
+    nothing.
+    """
+    spec = kernel.spec
+    last = spec.lane
+    kernel.line(f"tile = {kernel.piece('unit')}")
+    kernel.line(f"a{last} = tile % column_tiles * columns")
+    kernel.line(f"b{last} = min(a{last} + columns, n{last})")
+    kernel.unravel("tile // column_tiles", range(last))
+    kernel.set_bases(spec.sections, range(last))
+    kernel.line(f"a{last} += cuda.blockIdx.y * threads")
+    with kernel.block(f"while a{last} < b{last}:"):
+        kernel.line(f"inside = a{last} + thread < b{last}")
+        kernel.line(f"i{last} = min(a{last} + thread, b{last} - 1)")
+        kernel.in_lane = True
+        for section in spec.sections:
+            if section.level == "full":
+                kernel.reduce_column(section)
+            else:
+                kernel.once(section, "inside and line == 0")
+        kernel.in_lane = False
+        kernel.line(f"a{last} += cuda.gridDim.y * threads")
+
+
+WRITES = ("keep", "store", "stream")
+"""Steps that write to memory, in loops."""
+
+
+class _Kernel(Source):
+    """The text of a CUDA kernel."""
+
+    def name_threads(self) -> None:
+        """Which of the threads along each direction this is; in a MAP kernel, of all that share a unit."""
+        spec = self.spec
+        thread, threads = "cuda.threadIdx.x", "cuda.blockDim.x"
+        line, lines = "cuda.threadIdx.y", "cuda.blockDim.y"
+        if spec.orientation == "map" and spec.kept == 1:
+            thread, threads = f"cuda.blockIdx.y * {threads} + {thread}", f"cuda.gridDim.y * {threads}"
+        elif spec.orientation == "map":
+            line, lines = f"cuda.blockIdx.y * {lines} + {line}", f"cuda.gridDim.y * {lines}"
+        names = {"thread": thread, "threads": threads}
+        if spec.orientation == "columns" or (spec.orientation == "map" and spec.kept > 1):
+            names |= {"line": line, "lines": lines}
+        for name, value in names.items():
+            self.line(f"{name} = {self.type('int64')}({value})")
+
+    def panel_place(self, position: int) -> str:
+        """The panel of a product lies behind the scratch memory of all blocks."""
+        return f"scratch + cuda.gridDim.x * {self.memory('slot')}(block, {position})"
+
+    # ---- loops
+
+    def strided(self, section: Section, first: str, last: str) -> None:
+        """The loop of the threads along x over the lane."""
+        index = f"i{self.spec.lane}"
+        self.loop(section, first, last, "thread", lambda place: self.line(f"{index} = {place}"))
+
+    def loop(self, section: Section, first: str, last: str, thread: str, move: Callable[[str], None]) -> None:
+        """A loop over [first, last) of all that count as `thread`; `move` writes the lines that bring the
+        indices to a place.
+        """
+        number = len(section.steps)
+        count = AT_ONCE if number <= MOST_STEPS else 2 if number <= 2 * MOST_STEPS else 1
+        self.line(f"at = {thread if first == '0' else f'{first} + {thread}'}")
+        if not last.isidentifier():
+            self.line(f"stop = {last}")
+            last = "stop"
+        self.in_lane = True
+        if count > 1:
+            with self.block(f"while at + {count - 1} * {thread}s < {last}:"):
+                self.at_once(section, count, thread, move)
+                self.line(f"at += {count} * {thread}s")
+        with self.block(f"while at < {last}:"):
+            move("at")
+            self.steps(section.steps)
+            self.line(f"at += {thread}s")
+        self.in_lane = self.spec.orientation == "columns"
+
+    def at_once(self, section: Section, count: int, thread: str, move: Callable[[str], None]) -> None:
+        """The steps of `section` for `count` elements: everything is read before anything is written, so that
+        many reads are under way.
+        """
+        results = [s.result for part in self.spec.sections for s in part.steps]
+        shifted = [renumbered(section.steps, n * (1 + max(results))) for n in range(count)]
+        for writes in (False, True):
+            for n, steps in enumerate(shifted):
+                chosen = [step for step in steps if (step.kind in WRITES) == writes]
+                if chosen:
+                    move(f"at + {n} * {thread}s" if n else "at")
+                    self.steps(chosen)
+
+    def steps(self, steps: Sequence[Step]) -> None:
+        """The lines of `steps`."""
+        for step in steps:
+            self.one(step)
+
+    def once(self, section: Section, chosen: str) -> None:
+        """Steps that depend on kept indices only: all threads compute, one stores what others may read."""
+        stores = [step for step in section.steps if step.kind in ("store", "stream")]
+        others = [step for step in section.steps if step not in stores]
+        self.steps(others)
+        if stores:
+            if any(step.access is not None for step in others):
+                self.line("cuda.syncthreads()")
+            with self.block(f"if {chosen}:"):
+                for step in stores:
+                    self.step(step.replace(kind="store"))
+            if section is not self.spec.sections[-1]:
+                self.line("cuda.syncthreads()")
+
+    def one(self, step: Step) -> None:
+        """One step, with accumulators and columns' scratch rows in variables."""
+        value = f"v{step.args[0]}" if step.args else ""
+        total = f"t{step.position}"
+        in_columns = self.spec.orientation == "columns"
+        match step.kind:
+            case "keep" if in_columns:
+                self.line(f"row{step.position} = {value}")
+            case "keep":
+                self.write(self.row_element(step.position), value, step.dtype)
+            case "recall" if in_columns:
+                self.line(f"v{step.result} = row{step.position}")
+            case "recall":
+                self.read(step, self.row_element(step.position))
+            case "tile":
+                assert step.access is not None
+                self.read(step, self.element(step.access))
+            case "fold" | "scan":
+                self.accumulate_step(step, total, value)
+            case "finish":
+                same = self.spec.accumulators[step.position] == step.dtype
+                self.line(f"v{step.result} = {total if same else f'{self.type(step.dtype)}({total})'}")
+            case "store" | "stream" if in_columns:
+                with self.block("if inside:"):
+                    self.step(step.replace(kind="store"))
+            case "stream":
+                self.step(step.replace(kind="store"))
+            case "prefetch":
+                pass  # other threads compute while one waits for memory
+            case _:
+                self.step(step)
+
+    def row_element(self, row: int) -> str:
+        """The element of a scratch row for the current reduced index."""
+        linear = f"i{self.spec.kept}"
+        for d in range(self.spec.kept + 1, self.spec.lane + 1):
+            linear = f"({linear}) * n{d} + i{d}"
+        return f"row{row}[{linear}]"
+
+    # ---- reductions
+
+    def start(self, section: Section) -> list[Step]:
+        """Start the accumulators of `section`; return their steps."""
+        steps = self.accumulators(section)
+        for step in steps:
+            self.line(f"t{step.position} = {self.identity(step)}")
+            if self.is_compensated(step):
+                self.line(f"e{step.position} = {self.type('float64')}(0)")
+        return steps
+
+    def is_compensated(self, step: Step) -> bool:
+        """Whether what additions round off is added up too."""
+        return step.kind == "fold" and step.function == "sum" and step.dtype == "float64"
+
+    def accumulate_step(self, step: Step, total: str, value: str) -> None:
+        """Add `value` to an accumulator."""
+        dtype = self.spec.accumulators[step.position]
+        value = value if dtype == step.dtype else f"{self.type(dtype)}({value})"
+        if self.is_compensated(step):
+            error = f"{self.accumulate('sum_error')}({total}, {value})"
+            self.line(f"e{step.position} = e{step.position} + {error}")
+        self.line(f"{total} = {self.function(COMBINE[step.function], dtype)}({total}, {value})")
+        if step.kind == "scan":
+            self.line(f"v{step.result} = {total}")
+
+    def reduce_row(self, section: Section) -> None:
+        """The threads' loop over the reduced dimensions, then the combination of their accumulators."""
+        spec = self.spec
+        steps = self.start(section)
+        before, depth = dict(self.bases), self.depth
+        for d in range(spec.kept, spec.lane):
+            first, last = self.bounds(d)
+            self.line(f"for i{d} in range({first}, {last}):")
+            self.depth += 1
+        self.set_bases([section], range(spec.kept, spec.lane), "q")
+        first, last = self.bounds(spec.lane)
+        if any(step.kind == "scan" for step in steps):
+            with self.block("if thread == 0:"), self.block(f"for i{spec.lane} in range({first}, {last}):"):
+                self.in_lane = True
+                self.steps(section.steps)
+                self.in_lane = False
+        else:
+            self.strided(section, first, last)
+        self.bases, self.depth = before, depth
+        self.combine_threads(steps, "thread", "thread")
+        self.wait_for_scans()
+
+    def reduce_column(self, section: Section) -> None:
+        """The loops over the reduced dimensions of a column, whose innermost one the lines share."""
+        spec = self.spec
+        steps = self.start(section)
+        dims = range(spec.kept, spec.kept + spec.reduced)
+        before, depth = dict(self.bases), self.depth
+        for d in dims[:-1]:
+            first, last = self.bounds(d)
+            self.line(f"for i{d} in range({first}, {last}):")
+            self.depth += 1
+        first, last = self.bounds(dims[-1])
+
+        def move(place: str) -> None:
+            self.bases = dict(before)
+            self.line(f"i{dims[-1]} = {place}")
+            self.set_bases([section], dims, "q")
+
+        if any(step.kind == "scan" for step in steps):
+            with self.block("if line == 0:"), self.block(f"for i{dims[-1]} in range({first}, {last}):"):
+                move(f"i{dims[-1]}")
+                self.steps(section.steps)
+        else:
+            self.loop(section, first, last, "line", move)
+        self.bases, self.depth = before, depth
+        self.line("cell = line * threads + thread")
+        self.combine_threads(steps, "line", "cell")
+        self.wait_for_scans()
+
+    # ---- shared memory
+
+    def share(self) -> None:
+        """Shared memory for the accumulators of a block's threads, one array for each dtype."""
+        for dtype in dict.fromkeys(map(memory_type, self.spec.accumulators)):
+            self.line(f"shared_{dtype} = cuda.shared.array({THREADS}, {self.type(dtype)})")
+
+    def wait_for_scans(self) -> None:
+        """In kernels with running sums other threads read what the first one wrote, and the reverse."""
+        if any(step.kind == "scan" for section in self.spec.sections for step in section.steps):
+            self.line("cuda.syncthreads()")
+
+    def combine_threads(self, steps: Sequence[Step], member: str, place: str) -> None:
+        """Combine the accumulators of all threads that differ in `member`, in a tree; every one gets the
+        result. `place`: of a thread's accumulator in shared memory.
+        """
+        distance, first = ("step", "0") if member == "thread" else ("step * threads", "thread")
+        for step in steps:
+            if step.kind == "fold":
+                dtype = self.spec.accumulators[step.position]
+                shared, total = f"shared_{memory_type(dtype)}", f"t{step.position}"
+                combine, is_true = self.function(COMBINE[step.function], dtype), " != 0" * (dtype == "bool")
+                if self.is_compensated(step):
+                    self.line(f"{total} = {self.accumulate('compensated')}({total}, e{step.position})")
+                self.write(f"{shared}[{place}]", total, dtype)
+                self.line("cuda.syncthreads()")
+                self.line(f"step = {member}s // 2")
+                with self.block("while step > 0:"):
+                    with self.block(f"if {member} < step:"):
+                        both = f"{shared}[{place}]{is_true}, {shared}[{place} + {distance}]{is_true}"
+                        self.write(f"{shared}[{place}]", f"{combine}({both})", dtype)
+                    self.line("cuda.syncthreads()")
+                    self.line("step = step // 2")
+                self.line(f"{total} = {shared}[{first}]{is_true}")
+                self.line("cuda.syncthreads()")

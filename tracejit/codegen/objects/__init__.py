@@ -1,0 +1,1 @@
+"""From source to addresses: compilation, linking, and the kernel store."""

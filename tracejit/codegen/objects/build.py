@@ -1,0 +1,132 @@
+"""Numba functions to object code with plain C entry points.
+
+Imports Numba, so nothing but the lazy gate in `tracejit.codegen.objects.loader` may import this module.
+
+Two halves, so that one can run beside the other: `draft` runs Numba's front end (Python, one function after
+the other), `finish` is LLVM's work. All functions of a draft, and the subroutines they call, become one
+module, which is optimised once and from which only the functions themselves can be seen, by their names as C
+functions. `tracejit.codegen.objects.link` turns the object into addresses.
+
+    built = finish(draft([Entry("kernel", function)]))        # or build_object([...])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import llvmlite.binding as llvm
+from numba import types
+
+from tracejit.codegen.objects.machine import initialize
+from tracejit.kernels.compiler.target import translate
+from tracejit.kernels.gemm import tiles as gemm_tiles
+from tracejit.kernels.streams import prefetch, quotient
+
+KERNEL = types.int64(types.int64, types.int64, types.int64, types.int64)
+"""Signature of every kernel: ``status = kernel(block, lo, hi, scratch)``."""
+
+SOURCES: list[tuple[frozenset[str], Callable[[], str]]] = [
+    (prefetch.FUNCTIONS, prefetch.definitions),
+    *(
+        (names, partial(module.definitions, scalar))
+        for module in (gemm_tiles, quotient)
+        for scalar, names in module.FUNCTIONS.items()
+    ),
+]
+"""Functions of which the optimiser is to know no more than declarations, and what gives their LLVM IR."""
+
+SPEED = 2
+"""LLVM's level of optimisation; 3 duplicates loops and gains nothing."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One function to compile: its C name, the Python function and its Numba signature (int64 and void
+    only)."""
+
+    name: str
+    function: Callable[..., Any]
+    signature: Any = KERNEL
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Functions as LLVM IR before it is optimised: the names to export, the texts of modules, and the names
+    of all other functions in them.
+    """
+
+    names: tuple[str, ...]
+    modules: tuple[str, ...]
+    hidden: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a compilation gives: object code for the host, and the optimised LLVM IR it came from."""
+
+    object_code: bytes
+    llvm_ir: str
+
+
+def build_object(entries: Sequence[Entry]) -> Built:
+    """Compile `entries` into one object file for this machine."""
+    return finish(draft(entries))
+
+
+def draft(entries: Sequence[Entry]) -> Draft:
+    """Numba's part of a compilation."""
+    libraries: dict[Any, None] = {}
+    for entry in entries:
+        libraries.update(dict.fromkeys(translate(entry.function, entry.signature, entry.name)))
+    names = [entry.name for entry in entries]
+    defined = [name for library in libraries for name in library.defined]
+    return Draft(
+        names=tuple(names),
+        modules=tuple(library.text for library in libraries),
+        hidden=tuple(name for name in defined if name not in names),
+    )
+
+
+def finish(draft: Draft) -> Built:
+    """LLVM's part of a compilation: few calls, as each may have to wait for Python's lock."""
+    machine = initialize()
+    module, *others = map(llvm.parse_assembly, draft.modules)
+    for other in others:
+        module.link_in(other)
+    for name in draft.hidden:
+        module.get_function(name).linkage = llvm.Linkage.internal
+    module.verify()
+    builder = llvm.create_pass_builder(machine, _tuning())
+    builder.getModulePassManager().run(module, builder)
+    _define(module, builder)
+    return Built(machine.emit_object(module), str(module))
+
+
+def _define(module: Any, builder: Any) -> None:
+    """Give bodies to functions that the optimiser knew by their declarations only."""
+    wanted = {function.name for function in module.functions if function.is_declaration}
+    missing = [(functions, text) for functions, text in SOURCES if not wanted.isdisjoint(functions)]
+    if not missing:
+        return
+    for functions, text in missing:
+        module.link_in(llvm.parse_assembly(text()))
+        for name in functions:
+            module.get_function(name).linkage = llvm.Linkage.internal
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, builder)
+
+
+def _tuning() -> Any:
+    """Settings of LLVM's optimiser: loops become vectors, straight code does not. The vectoriser itself
+    works on several vectors at a time; unrolling would double the time to compile for the sake of remainders.
+    """
+    tuning = llvm.create_pipeline_tuning_options(SPEED)
+    tuning.loop_vectorization = True
+    tuning.slp_vectorization = False
+    tuning.loop_unrolling = False
+    return tuning

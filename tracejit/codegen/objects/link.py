@@ -1,0 +1,110 @@
+"""Object code to addresses, through LLVM's linker, without Numba.
+
+The linker is that of llvmlite's library, called directly where its functions are known (`orc`), which saves
+the import of llvmlite, and through llvmlite elsewhere (`machine`). Whoever knows that a kernel will be loaded
+soon says so (`anticipate`): the system then loads the library beside what Python does until that.
+
+>>> link("empty", b"", [])
+Traceback (most recent call last):
+...
+ValueError: no object code for 'empty'
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib
+import itertools
+import os
+import pathlib
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from tracejit.codegen.objects.entry import environment, version
+from tracejit.codegen.objects.orc import KNOWN, Linker, library_of_llvmlite
+
+_SERIAL = itertools.count()
+_LOCK = threading.RLock()
+_STARTING = threading.Lock()
+_coming: threading.Thread | None = None  # loads the library
+
+
+@functools.cache
+def _library() -> pathlib.Path | None:
+    """The library whose functions are known; None if there is none."""
+    return library_of_llvmlite() if version("llvmlite").startswith(KNOWN) else None
+
+
+@functools.cache
+def _linker() -> Any:
+    """What has the functions `host` and `link`; there is one in a process."""
+    path = _library()
+    return importlib.import_module("tracejit.codegen.objects.machine") if path is None else Linker(path)
+
+
+def anticipate() -> None:
+    """A kernel will be loaded soon: begin to load LLVM, and to read what keys of the store are made of. Most
+    of that is done by the system and by LLVM, without Python's lock.
+    """
+    global _coming
+    if _coming is None:
+        with _STARTING:
+            if _coming is None and (path := _library()) is not None:
+                thread = threading.Thread(target=_come, args=(path,), name="tracejit loader")
+                with contextlib.suppress(RuntimeError):  # no more threads: then all is done when it is needed
+                    thread.start()
+                    _coming = thread
+
+
+def _come(path: pathlib.Path) -> None:
+    _open(path)
+    with contextlib.suppress(Exception), _LOCK:  # whoever needs it does it again, and raises what is wrong
+        environment(_host())
+
+
+def _open(path: pathlib.Path) -> None:
+    opened = ctypes.CDLL(None).dlopen  # `ctypes.CDLL(path)` would keep Python's lock
+    opened.argtypes, opened.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    opened(os.fsencode(path), os.RTLD_NOW)
+
+
+def hold() -> None:
+    """Wait until nothing is being loaded or linked, and let nothing begin: a fork must not come between."""
+    with _STARTING:
+        coming = _coming
+    if coming is not None:
+        coming.join()
+    _LOCK.acquire()
+
+
+def let_go() -> None:
+    """After `hold`."""
+    _LOCK.release()
+
+
+@functools.cache
+def _host() -> tuple[str, str, str]:
+    triple, cpu, features = _linker().host()
+    return triple, cpu, features
+
+
+def host() -> tuple[str, str, str]:
+    """Triple, processor name and feature string of this machine: part of every store key."""
+    with _LOCK:
+        return _host()
+
+
+def link(name: str, object_code: bytes, symbols: Iterable[str]) -> dict[str, int]:
+    """Load an object into the process and return the addresses of `symbols`.
+
+    Undefined symbols are looked up in the process (the C library). What is linked stays: its addresses are in
+    use.
+    """
+    if not object_code:
+        raise ValueError(f"no object code for {name!r}")
+    with _LOCK:
+        addresses: dict[str, int] = _linker().link(f"{name}.{next(_SERIAL)}", object_code, list(symbols))
+    return addresses

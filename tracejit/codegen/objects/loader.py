@@ -1,0 +1,331 @@
+"""Kernels as addresses: from memory, from the kernel store, or from the compiler.
+
+A `Recipe` says what a kernel is (its structure, whose text the store's key hashes) and how its source comes
+about. `load` turns recipes into `Kernel`s. What always holds:
+
+- A structure is compiled once, however many threads ask for it: the first one makes a promise, the others
+  wait for it. A compile that fails leaves nothing behind, so the next request tries again.
+- LLVM is loaded with the first kernel (see `tracejit.codegen.objects.link`). Numba and llvmlite are imported
+  only when something must be compiled, by `_heavy`, the lazy gate of the package: a second process that finds
+  its kernels in the store never pays for them.
+- Of several kernels, LLVM works on one while Numba's front end, which is Python, works on the next.
+
+    (kernel, origin), = load([Recipe("add", spec, lambda: emit(spec))])
+    kernel.addresses["kernel"], origin       # "compiled", "loaded" (from the store) or "memory"
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tracejit import collector
+from tracejit.codegen.objects import link
+from tracejit.codegen.objects.entry import Entry, key
+from tracejit.codegen.objects.store import Store
+from tracejit.config import config
+
+if TYPE_CHECKING:
+    import queue
+
+SLOW = 1.0
+"""Seconds after which a compile says that it runs."""
+
+INTERVAL = 2e-4
+"""Seconds after which, during a compile, a thread gives Python's lock to another one that waits for it."""
+
+
+class Recipe(NamedTuple):
+    """What a kernel is. `source` gives executable Python that defines the functions `symbols`.
+
+    Equal `structure`s are one kernel; ``repr(structure)`` is canonical. `entries` is for functions with
+    another signature than a kernel's: a module and an attribute, a list of (name, function, signature).
+    """
+
+    name: str
+    structure: Hashable
+    source: Callable[[], str]
+    symbols: tuple[str, ...] = ("kernel",)
+    entries: tuple[str, str] | None = None
+
+
+class Kernel(NamedTuple):
+    """Machine code in this process. `seconds`: to compile it; `width`: elements in its widest vector."""
+
+    name: str
+    key: str
+    source: str
+    origin: str
+    seconds: float
+    width: int
+    addresses: Mapping[str, int]
+
+
+class Promise:
+    """A kernel that one thread makes, for all that ask for it.
+
+    A handler of signals may raise between any two steps of this, in the thread that makes the kernel or in
+    one that waits; all others must go on. (`threading.Event` would keep its lock for good.)
+    """
+
+    def __init__(self) -> None:
+        self._kernel: Kernel | None = None
+        self._error: BaseException | None = None
+        self._waiting: list[queue.SimpleQueue[None]] = []
+
+    def keep(self, kernel: Kernel) -> None:
+        """The kernel is there."""
+        self._kernel = kernel
+        self.wake()
+
+    def fail(self, error: BaseException) -> None:
+        """There will be no kernel: whoever waits raises `error`."""
+        self._error = error
+        self.wake()
+
+    def wake(self) -> None:
+        """Let all go on that wait; once more does no harm."""
+        for waiting in list(self._waiting):
+            waiting.put(None)
+
+    def done(self) -> bool:
+        """Whether it has been kept or has failed."""
+        return self._kernel is not None or self._error is not None
+
+    def result(self) -> Kernel:
+        """The kernel, when it is there."""
+        if not self.done():
+            import queue  # not needed where all kernels are in the store
+
+            waiting: queue.SimpleQueue[None] = queue.SimpleQueue()
+            self._waiting.append(waiting)
+            if not self.done():  # else nobody may know of `waiting`
+                waiting.get()
+        if self._kernel is None:
+            assert self._error is not None
+            raise self._error
+        return self._kernel
+
+
+Promised = tuple[Recipe, Promise]
+
+_lock = threading.Lock()
+_kernels: dict[Hashable, Promise] = {}
+_store: Store | None = None
+_compiling = threading.RLock()  # held while Numba and LLVM are at work
+
+
+def store() -> Store:
+    """The process's kernel store, at `config.store`."""
+    global _store
+    with _lock:
+        if _store is None or _store.path != config.store:
+            _store = Store(config.store, config.store_limit)
+        return _store
+
+
+def forget() -> None:
+    """Forget the kernels in memory, so that they are looked up in the store again; addresses stay valid."""
+    with _lock:
+        _kernels.clear()
+
+
+def _start_anew_after_fork() -> None:
+    """In a forked child, the threads that promised kernels or held the lock are gone."""
+    global _lock
+    _after_fork()
+    _lock = threading.Lock()
+    for structure, promise in list(_kernels.items()):
+        if not promise.done():
+            del _kernels[structure]
+
+
+def _before_fork() -> None:
+    """A child must not inherit locks of Numba, LLVM or the system's loader that a thread of the parent
+    holds.
+    """
+    _compiling.acquire()
+    link.hold()
+
+
+def _after_fork() -> None:
+    link.let_go()
+    _compiling.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_start_anew_after_fork)
+
+
+def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
+    """The kernels of `recipes`, and where each came from this time."""
+    mine: list[Promised] = []
+    promises = []
+    try:
+        with _lock:
+            for recipe in recipes:
+                promise = _kernels.get(recipe.structure)
+                if promise is None:
+                    promise = Promise()
+                    mine.append((recipe, promise))  # first: if this is broken off, nobody asks for it
+                    _kernels[recipe.structure] = promise
+                promises.append(promise)
+        if mine:
+            _fulfil(mine)
+    except BaseException as error:  # an interrupt, too
+        for recipe, promise in mine:
+            if not promise.done():
+                _break(recipe, promise, error)
+            promise.wake()
+        raise
+    kernels = [promise.result() for promise in promises]
+    first = {promise: recipe for recipe, promise in mine}
+    origins = []
+    for promise, kernel in zip(promises, kernels, strict=True):
+        origins.append("memory" if first.pop(promise, None) is None else kernel.origin)
+    return list(zip(kernels, origins, strict=True))
+
+
+def _fulfil(promised: Sequence[Promised]) -> None:
+    """Load or compile what this thread has promised to all that ask."""
+    missing = []
+    for recipe, promise in promised:
+        entry = store().get(_key(recipe))
+        if entry is None:
+            missing.append((recipe, promise))
+        else:
+            promise.keep(_linked(entry, "loaded"))
+    if missing:
+        with _compiling, _announced(len(missing)), _in_a_hurry():
+            _compile(missing)
+
+
+def _break(recipe: Recipe, promise: Promise, error: BaseException) -> None:
+    """The next request tries again."""
+    with _lock:
+        _kernels.pop(recipe.structure, None)
+    promise.fail(error)
+
+
+def _key(recipe: Recipe) -> str:
+    return key(repr(recipe.structure), link.host())
+
+
+def _linked(entry: Entry, origin: str) -> Kernel:
+    addresses = link.link(entry.name, entry.object_code, entry.metadata["symbols"])
+    width = entry.metadata["width"]
+    return Kernel(entry.name, entry.key, entry.source, origin, entry.seconds, width, addresses)
+
+
+def _heavy(module: str) -> Any:
+    """Import a module that needs Numba or llvmlite: the gate."""
+    return importlib.import_module(module)
+
+
+# ------------------------------------------------------------------------------------------------ compilation
+
+
+class Drafted(NamedTuple):
+    """A kernel between Numba and LLVM."""
+
+    recipe: Recipe
+    source: str
+    draft: Any
+    seconds: float
+
+
+def _compile(missing: Sequence[Promised]) -> None:
+    """Compile: Numba's part in this thread, LLVM's in another, a kernel behind."""
+    import queue  # not needed where all kernels are in the store
+
+    drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None] = queue.SimpleQueue()
+    finisher = threading.Thread(target=_finish_all, args=(drafts,), name="tracejit compiler", daemon=True)
+    finisher.start()
+    try:
+        for recipe, promise in missing:
+            drafts.put((promise, _drafted(recipe)))
+        collector.collect_young()  # it would go through all that Numba has left as soon as its rest ends
+    finally:
+        drafts.put(None)
+        finisher.join()
+
+
+@contextmanager
+def _in_a_hurry() -> Iterator[None]:
+    """Settings of the interpreter for a compile. LLVM's thread needs Python's lock between LLVM's functions,
+    and would wait for 5 ms each time.
+    """
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(INTERVAL)
+    try:
+        with collector.at_rest():
+            yield
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def _finish_all(drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None]) -> None:
+    """The life of the thread for LLVM's part."""
+    while (item := drafts.get()) is not None:
+        promise, drafted = item
+        try:
+            promise.keep(_finished(drafted))
+        except BaseException as error:
+            _break(drafted.recipe, promise, error)
+
+
+def _drafted(recipe: Recipe) -> Drafted:
+    """Numba's part."""
+    start = time.perf_counter()
+    build, source = _heavy("tracejit.codegen.objects.build"), recipe.source()
+    draft = build.draft(_functions(recipe, source, build.Entry))
+    return Drafted(recipe, source, draft, time.perf_counter() - start)
+
+
+def _functions(recipe: Recipe, source: str, entry: Callable[..., Any]) -> list[Any]:
+    """The functions to compile."""
+    if recipe.entries is not None:
+        module, attribute = recipe.entries
+        return [entry(*item) for item in getattr(_heavy(module), attribute)]
+    namespace: dict[str, Any] = {}
+    exec(compile(source, f"<kernel {recipe.name}>", "exec"), namespace)
+    return [entry(symbol, namespace[symbol]) for symbol in recipe.symbols]
+
+
+def _finished(drafted: Drafted) -> Kernel:
+    """LLVM's part; the result goes into the store."""
+    start = time.perf_counter()
+    listing = _heavy("tracejit.codegen.objects.listing")
+    built = listing.build.finish(drafted.draft)
+    entry = Entry(
+        name=drafted.recipe.name,
+        source=drafted.source,
+        object_code=built.object_code,
+        target=link.host(),
+        seconds=drafted.seconds + time.perf_counter() - start,
+        metadata={"symbols": list(drafted.draft.names), "width": listing.vector_width(built.llvm_ir)},
+        key=_key(drafted.recipe),
+    )
+    store().put(entry.key, entry)
+    return _linked(entry, "compiled")
+
+
+@contextmanager
+def _announced(count: int) -> Iterator[None]:
+    """Say that kernels are compiled if it takes long and somebody watches."""
+    if not (config.verbose or sys.stderr.isatty()):
+        yield
+        return
+    text = f"tracejit: compiling {count} kernel{'s' * (count != 1)} ..."
+    timer = threading.Timer(SLOW, print, [text], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

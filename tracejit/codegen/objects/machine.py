@@ -1,0 +1,63 @@
+"""The machine that LLVM compiles for, and its linker, through llvmlite's own Python modules.
+
+Whatever compiles imports these modules anyway, with Numba. A process that only loads kernels does without
+them: see `tracejit.codegen.objects.link`, which comes here for versions of llvmlite that it does not know.
+
+    built = initialize().emit_object(module)
+    link("add.1", built, ["kernel"])     # {"kernel": address}
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+
+_LINKED: list[Any] = []  # a linked library lives as long as the process: its addresses are in use
+
+
+def host() -> tuple[str, str, str]:
+    """As `tracejit.codegen.objects.link.host`."""
+    return (
+        llvm.get_process_triple(),
+        llvm.get_host_cpu_name(),
+        llvm.get_host_cpu_features().flatten(),
+    )
+
+
+@functools.cache
+def initialize() -> llvm.TargetMachine:
+    """The target machine for this host; position-independent, so that objects can be stored."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    triple, cpu, features = host()
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=cpu, features=features + width(features), opt=3, reloc="pic", codemodel="default"
+    )
+
+
+def width(features: str) -> str:
+    """What to add to a processor's features so that LLVM takes vectors of 64 bytes where there are some.
+
+    For Intel's it prefers 32, as the first of them ran slower with 64. Those that have AVX512-VBMI2, Ice Lake
+    and later, do not.
+    """
+    return ",-prefer-256-bit" if "+avx512vbmi2" in features.split(",") else ""
+
+
+@functools.cache
+def _compiler() -> Any:
+    initialize()
+    return llvm.create_lljit_compiler()
+
+
+def link(name: str, object_code: bytes, symbols: Sequence[str]) -> dict[str, int]:
+    """As `tracejit.codegen.objects.link.link`; `name` is that of a new library."""
+    library = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
+    for symbol in symbols:
+        library.export_symbol(symbol)
+    tracker = library.link(_compiler(), name)
+    _LINKED.append(tracker)
+    return {symbol: tracker[symbol] for symbol in symbols}

@@ -1,0 +1,281 @@
+"""The kernel store: object code on disk, so that a second process loads what a first one compiled.
+
+Needs no Numba. One entry (see `tracejit.codegen.objects.entry`) is one file named by its key and never
+changed once written, ``<key>.kernel``. Beside it ``<key>.hits`` has one byte for each time the entry was
+loaded, and its mtime says when that was last.
+
+What always holds:
+
+- Object code is executed only from a private folder (ours, not writable by others), from such a file, whose
+  checksum and key are right. Anything else is removed and is a miss, with its reason in `misses`.
+- Files appear by rename, so readers in other processes see a whole entry or none. Two that compile the same
+  kernel at the same time both write it; either file is good.
+- Where the disk cannot be written, entries stay in memory, and one warning says so.
+
+>>> import tempfile
+>>> store = Store(pathlib.Path(tempfile.mkdtemp()))
+>>> store.put(key("add f32", ("host",)), Entry("add", "def kernel(): ...", b"\\x7fELF", ("host",), 0.1))
+>>> store.get(key("add f32", ("host",))).name
+'add'
+>>> store.get(key("mul f32", ("host",))), list(store.misses.values())
+(None, ['absent'])
+"""
+
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
+
+import errno
+import os
+import pathlib
+import stat
+import threading
+import time
+import warnings
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tracejit.codegen.objects.entry import DIGEST, DamagedEntryError, Entry, decode, encode, environment, key
+
+__all__ = ["DamagedEntryError", "Entry", "Stats", "Store", "key"]
+
+ABANDONED = 3600.0  # seconds after which another process's unfinished file is taken for dead
+
+
+class Stats(NamedTuple):
+    """What the store holds, and what this process had from it."""
+
+    path: pathlib.Path
+    entries: int
+    nbytes: int
+    limit: int
+    hits: int
+    misses: Mapping[str, str]
+    problem: str | None
+
+
+def _exposure(status: os.stat_result) -> str | None:
+    """Why what `status` describes could have been written by someone else, or None."""
+    if status.st_uid != os.geteuid():
+        return "it belongs to another user"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "others may write to it (chmod go-w)"
+    return None
+
+
+def _difference(there: Mapping[str, str]) -> str:
+    """What changed from the environment `there` to ours, for people; the target is not known here."""
+    here = environment(())
+    changed = [name for name in here if name != "target" and here[name] != there.get(name)]
+    text = ["sources changed" if n == "sources" else f"{n} {there.get(n)} is now {here[n]}" for n in changed]
+    return ", ".join(text) or "another machine"
+
+
+class Store:
+    """A folder of compiled kernels, shared by the processes of one user; see the module's text.
+
+    hits:    how many entries this process loaded.
+    misses:  key to reason, for every key that was asked for and not found.
+    problem: why the folder is not used, or not written; None if all is well.
+    """
+
+    def __init__(self, path: pathlib.Path, limit: int = 1 << 30) -> None:
+        self.path = path
+        self.limit = limit
+        self.hits = 0
+        self.misses: dict[str, str] = {}
+        self.problem: str | None = None
+        self._memory: dict[str, Entry] = {}
+        self._lock = threading.Lock()
+
+    # Reading
+
+    def get(self, key: str) -> Entry | None:
+        """The entry of `key`, checked, or None; the reason of a miss stands in `misses`."""
+        entry, reason = self._memory.get(key), "absent"
+        if entry is None:
+            try:
+                entry = self._read(key)
+                self._count_use(key)
+            except DamagedEntryError as error:
+                self._remove(key)
+                reason = str(error)
+            except FileNotFoundError:
+                pass  # absent
+            except OSError as error:
+                self._report(error)
+                reason = f"unreadable: {error}"
+        with self._lock:
+            if entry is None:
+                self.misses[key] = reason
+            else:
+                self.hits += 1
+                self.misses.pop(key, None)
+        return entry
+
+    def why(self, key: str) -> str | None:
+        """Why `key` was not found, as far as the store can tell; None if it was not missed.
+
+        Where the same kernel is there for another environment the answer names the difference.
+        """
+        reason = self.misses.get(key)
+        if reason != "absent":
+            return reason
+        half = DIGEST // 2
+        for other in self.entries():
+            if other.key[:half] == key[:half] and other.key != key:
+                return f"compiled for another environment: {_difference(other.environment)}"
+        return "never compiled"
+
+    def entries(self) -> list[Entry]:
+        """All good entries, most recently used first."""
+        found = []
+        for name in self._keys():
+            try:
+                found.append(self._read(name))
+            except (DamagedEntryError, FileNotFoundError):
+                continue  # `verify` and `get` report these
+            except OSError as error:
+                self._report(error)
+        found += self._memory.values()
+        return sorted(found, key=lambda entry: (-entry.last_used, entry.key))
+
+    def stats(self) -> Stats:
+        """What there is, and what this process had from it."""
+        entries = self.entries()
+        nbytes = sum(entry.nbytes for entry in entries)
+        return Stats(self.path, len(entries), nbytes, self.limit, self.hits, dict(self.misses), self.problem)
+
+    # Writing
+
+    def put(self, key: str, entry: Entry) -> None:
+        """Keep `entry` under `key`; in memory only, with one warning, where the disk does not take it."""
+        data = encode(key, entry)
+        try:
+            self._write(key, data)
+            self._evict()
+        except OSError as error:
+            self._report(error)
+            with self._lock:
+                self._memory[key] = decode(key, data)
+
+    def verify(self) -> dict[str, str]:
+        """Check every entry; the damaged and foreign ones are removed and returned with the reason."""
+        bad = {}
+        for name in self._keys():
+            try:
+                self._read(name)
+            except DamagedEntryError as error:
+                bad[name] = str(error)
+                self._remove(name)
+        return bad
+
+    def clear(self) -> int:
+        """Remove all entries and return how many; nothing else in the folder is touched."""
+        names = self._keys()
+        for name in names:
+            self._remove(name)
+        count = len(names) + len(self._memory)
+        self._memory.clear()
+        return count
+
+    # The folder
+
+    def _file(self, key: str, suffix: str = ".kernel") -> str:
+        """The name of a file: every load needs three, and three paths are half of what it does in Python."""
+        return f"{self.path}{os.sep}{key}{suffix}"
+
+    def _keys(self) -> list[str]:
+        """Keys of all files, good or bad."""
+        try:
+            return sorted(name[:-7] for name in os.listdir(self.path) if name.endswith(".kernel"))
+        except FileNotFoundError:
+            return []  # nothing was stored yet
+        except OSError as error:
+            self._report(error)
+            return []
+
+    def _check_folder(self) -> None:
+        if exposure := _exposure(os.stat(self.path)):
+            raise PermissionError(f"the folder is not private: {exposure}")
+
+    def _read(self, key: str) -> Entry:
+        """The entry in the file of `key`, checked, with its uses."""
+        try:
+            handle = os.open(self._file(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise DamagedEntryError("foreign: a symbolic link") from None
+            raise
+        with open(handle, "rb") as file:
+            self._check_folder()
+            if exposure := _exposure(os.fstat(handle)):
+                raise DamagedEntryError(f"foreign: {exposure}")
+            entry = decode(key, file.read())
+        try:
+            uses = os.stat(self._file(key, ".hits"))
+        except FileNotFoundError:
+            return entry
+        return entry._replace(hits=uses.st_size, last_used=uses.st_mtime)
+
+    def _write(self, key: str, data: bytes) -> None:
+        """Put a file in place in one step."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._check_folder()
+        partial = self._file(os.urandom(8).hex(), ".partial")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with open(os.open(partial, flags, mode=0o600), "wb") as file:
+                file.write(data)
+            os.replace(partial, self._file(key))
+        except BaseException:
+            pathlib.Path(partial).unlink(missing_ok=True)
+            raise
+
+    def _count_use(self, key: str) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with open(os.open(self._file(key, ".hits"), flags, mode=0o600), "ab", buffering=0) as file:
+                file.write(b".")
+        except OSError as error:
+            self._report(error)
+
+    def _remove(self, key: str) -> None:
+        for suffix in (".kernel", ".hits"):
+            pathlib.Path(self._file(key, suffix)).unlink(missing_ok=True)
+
+    def _evict(self) -> None:
+        """Remove the least recently used entries above the limit, and what dead processes left behind."""
+        sizes: dict[str, int] = {}
+        used: dict[str, int] = {}
+        with os.scandir(self.path) as files:
+            for file in files:
+                name, suffix = os.path.splitext(file.name)
+                try:
+                    status = file.stat(follow_symlinks=False)
+                except FileNotFoundError:  # another process removed it
+                    continue
+                if suffix == ".kernel":
+                    sizes[name] = status.st_size
+                if suffix in (".kernel", ".hits"):
+                    used[name] = max(used.get(name, 0), status.st_mtime_ns)
+                elif suffix == ".partial" and time.time() - status.st_mtime > ABANDONED:
+                    pathlib.Path(file).unlink(missing_ok=True)
+        total = sum(sizes.values())
+        for name in sorted(used, key=lambda name: (used[name], name)):
+            if name in sizes and total <= self.limit:
+                break
+            total -= sizes.get(name, 0)  # without a size: uses of an entry that is gone
+            self._remove(name)
+
+    # Bookkeeping
+
+    def _report(self, problem: Exception) -> None:
+        """Remember that the folder is of no use, and say so once."""
+        with self._lock:
+            first, self.problem = self.problem is None, str(problem)
+        if first:
+            warnings.warn(
+                f"tracejit keeps compiled kernels in memory only, {self.path} cannot be used: {problem}\n"
+                "  set TRACEJIT_CACHE_DIR to a private folder that can be written",
+                RuntimeWarning,
+                stacklevel=3,
+            )

@@ -1,0 +1,112 @@
+"""How the domain of a kernel falls into units: by its shape alone, so results are the same for any number of
+workers.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tracejit.kernels.split import ceil_div
+from tracejit.loopnest.program import FAR, GATHER, LOAD, REDUCE, SCAN, Program, elements_per_unit, row_tile
+from tracejit.loopnest.schedule import COLUMNS, MAP, ROWS, Orientation
+from tracejit.loopnest.sweep import Sweep
+
+SHARED = 8
+"""Chunks that a task should have: it falls into so many shares, of which each thread has its own."""
+
+MANY, LONGER = 256, 16
+"""Up to LONGER times as many units as are worth it are taken at once where MANY chunks are left: in a kernel
+over rows the last row of a chunk has no next one whose loops run meanwhile, and what is streamed must arrive
+before a chunk ends.
+"""
+
+COLUMN_TILE = 1024
+"""Most columns of a unit that reduces over rows: its accumulators stay in the first cache."""
+
+WIDE_TILE = 16384
+"""The same, of all accumulators together, where no cache holds what is read: they stay in the second cache,
+and memory is read in order.
+"""
+
+Split = tuple[int, int, dict[str, int]]
+"""How many units, how many to take at once, and the slots that say so to the kernel."""
+
+
+def at_once(units: int, wanted: int) -> int:
+    """How many units to take at once: as many as are worth it, or down to a quarter of that where there would
+    hardly be chunks enough for all threads, and more where there are plenty.
+    """
+    return max(1, min(wanted, max(units // SHARED, wanted // 4)), min(LONGER * wanted, units // MANY))
+
+
+def split_map(program: Program, side: int) -> Split:
+    """Tiles over the last two dimensions, of the given side unless that is 0; for the epilogue of a product
+    each is one row of it.
+    """
+    kept = program.domain.kept
+    budget = elements_per_unit(program)
+    if program.matmul is not None:
+        rows, columns = row_tile(program)
+    elif side and len(kept) > 1:
+        rows = columns = side
+    else:
+        columns = min(kept[-1], budget)
+        rows = max(1, budget // max(columns, 1))
+    if len(kept) == 1:
+        tile = max(1, columns if program.matmul is not None else budget)
+        units = ceil_div(kept[0], tile)
+        return units, at_once(units, 1), {"tile": tile}
+    rows, columns = max(1, min(rows, kept[-2])), max(1, columns)
+    row_tiles, column_tiles = ceil_div(kept[-2], rows), ceil_div(kept[-1], columns)
+    slots = {"rows": rows, "row_tiles": row_tiles, "columns": columns, "column_tiles": column_tiles}
+    units = math.prod(kept[:-2]) * row_tiles * column_tiles
+    return units, at_once(units, budget // (rows * columns)), slots
+
+
+def split_sweep(sweep: Sweep) -> Split:
+    """One unit for each band of rows."""
+    slots = {"bands": sweep.bands, "band": sweep.band, "up": sweep.up, "down": sweep.down}
+    slots |= {"columns": sweep.run} if sweep.run else {}
+    return sweep.bands, 1, slots
+
+
+def split_rows(program: Program, side: int) -> Split:
+    """One unit for each kept index and piece."""
+    domain = program.domain
+    units = math.prod(domain.kept) * max(1, domain.pieces)
+    length = ceil_div(math.prod(domain.reduced), max(1, domain.pieces))
+    return units, at_once(units, elements_per_unit(program) // max(1, length)), {}
+
+
+def column_tile(program: Program) -> int:
+    """Columns of a unit of a COLUMNS kernel; 1 at least."""
+    if not program.domain.kept:
+        return 1
+    reads = [t for t in program.terms if t.kind in (LOAD, GATHER) and t.view is not None]
+    is_far = program.domain.pieces and sum(t.view.size * t.dtype.itemsize for t in reads if t.view) > FAR
+    accumulators = sum(t.kind in (REDUCE, SCAN) for t in program.terms)
+    most = WIDE_TILE // max(accumulators, 1) if is_far else COLUMN_TILE
+    return max(1, min(program.domain.kept[-1], max(most, COLUMN_TILE)))
+
+
+def split_columns(program: Program, side: int) -> Split:
+    """One unit for each tile of the last kept dimension, outer kept index and piece."""
+    domain = program.domain
+    columns = column_tile(program)
+    tiles = ceil_div(domain.kept[-1], columns)
+    units = math.prod(domain.kept[:-1]) * tiles * max(1, domain.pieces)
+    work = ceil_div(math.prod(domain.reduced), max(1, domain.pieces)) * columns
+    slots = {"columns": columns, "column_tiles": tiles}
+    return units, at_once(units, elements_per_unit(program) // max(1, work)), slots
+
+
+_SPLITS = {
+    MAP: split_map,
+    ROWS: split_rows,
+    COLUMNS: split_columns,
+}
+
+
+def split(program: Program, orientation: Orientation, side: int, sweep: Sweep | None) -> Split:
+    """How a kernel's domain falls into units. `side`: of its transposed tiles; 0 if there are none."""
+    return _SPLITS[orientation](program, side) if sweep is None else split_sweep(sweep)

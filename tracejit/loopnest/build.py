@@ -1,0 +1,392 @@
+"""The body of a fused kernel as a program over one domain.
+
+`trace` follows the body from its outputs to its inputs and asks for every value *at a view*: which
+element does domain index ``i`` need? View nodes vanish into these maps.
+
+    y = exp(x - view(max(x)))      # domain kept (m,), reduced (n,)
+      load x      at 0+[m,n]:[n,1]       level FULL
+      reduce max  of the load            level KEPT: the same for all reduced indices
+      apply subtract, apply exp          level FULL
+
+A reduction or an expensive function is demanded at one view only: nothing expensive is computed twice.
+What does not fit raises `Unfusable` with the reason, which is how the fusion pass finds out; code
+generation traces the finished group again.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.op import ELEMENTWISE, EXPENSIVE, REDUCTION, Op
+from tracejit.ir.view import View, contiguous_strides
+from tracejit.loopnest.layout import ALONG_AXIS, Layout, is_fold, layouts, reduced_axes
+from tracejit.loopnest.program import (
+    APPLY,
+    CHECK,
+    FULL,
+    GATHER,
+    HOST,
+    INDEX,
+    KEPT,
+    LOAD,
+    MATCH,
+    NUMBER,
+    REDUCE,
+    SCAN,
+    Domain,
+    Kind,
+    Level,
+    Program,
+    Store,
+    Term,
+    Unfusable,
+    merge,
+    piece_length,
+    row_tile,
+)
+from tracejit.loopnest.regions import disjoint
+
+INT64 = np.dtype("int64")
+
+
+def trace(body: Graph) -> Program:
+    """The body as terms over one domain, with as few dimensions as possible; raises `Unfusable`."""
+    reasons = []
+    for layout in layouts(body):
+        try:
+            return _traced(body, layout)
+        except Unfusable as error:
+            reasons.append(str(error))  # the error itself would keep all that was going on
+    raise Unfusable(reasons[0])
+
+
+def _traced(body: Graph, layout: Layout) -> Program:
+    """The program over one layout."""
+    tracer = _Tracer(body, *layout)
+    stores = tuple(s for position, value in enumerate(body.outputs) for s in tracer.stores(position, value))
+    program = merge(Program(tracer.domain, tuple(tracer.terms), stores, tracer.matmul))
+    if program.domain.pieces:
+        piece_length(program.domain)
+    if program.matmul is not None:
+        row_tile(program)
+    return program
+
+
+class _Tracer:
+    """Terms by demand, each made once for a value and a view."""
+
+    def __init__(self, body: Graph, domain: Domain, full: View, kept: View):
+        self.body, self.domain, self.full, self.kept = body, domain, full, kept
+        self.terms: list[Term] = []
+        self.matmul: Node | None = None
+        self.producers = {value: node for node in body.nodes for value in node.outputs}
+        self.kept_size, self.full_size = math.prod(domain.kept), math.prod(domain.shape)
+        self.inputs = {value: i for i, value in enumerate(body.inputs)}
+        self.made: dict[Value, list[tuple[View, Term]]] = {}
+        self.views: dict[Value, View] = {}  # of what must not be computed at two views
+        self.rows: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # what the domain was laid out for
+        if domain.reduced:
+            fold = next(filter(is_fold, body.nodes))
+            self.rows = fold.inputs[0].type.shape, reduced_axes(fold)
+
+    # -------------------------------------------------------------------------------------------- outputs
+
+    def stores(self, position: int, output: Value) -> Iterator[Store]:
+        """The stores of one output of the body: one, or one for each of a chain of updates."""
+        parts: list[Node] = []
+        base = output
+        while base in self.producers and self.producers[base].op is ops.update:
+            parts.append(self.producers[base])
+            base = parts[-1].inputs[0]
+        if not parts:
+            yield self.store(position, output)
+            return
+        if base not in self.inputs:
+            raise Unfusable("update writes into an input of the kernel only")
+        views: list[View] = []
+        for part in reversed(parts):
+            view: View = part.attrs["view"]
+            if not all(disjoint(view, other, base.type.shape) for other in views):
+                raise Unfusable("updates of one array overlap")
+            views.append(view)
+            store = self.store(position, part.inputs[1])
+            yield store._replace(view=self.compose(view, store.view, part), base=self.inputs[base])
+
+    def store(self, position: int, value: Value) -> Store:
+        """The store of `value` where it lies by nature."""
+        home = self.home(value)
+        term = self.demand(value, home)
+        view = self.piece_store(term, home) if self.domain.pieces else home
+        return Store(position, term, view, max(term.level, self.domain.level(home)))
+
+    def piece_store(self, term: Term, home: View) -> View:
+        """Where the partial results of kept index k lie: from ``k * pieces`` on (lowering adds the piece)."""
+        if home is self.full:
+            return home
+        if term.kind is not REDUCE:
+            raise Unfusable("a kernel of partial results stores nothing else of the kept shape")
+        return View(0, home.shape, tuple(s * self.domain.pieces for s in home.strides))
+
+    def home(self, value: Value) -> View:
+        """The elements of `value` in the order of the domain."""
+        size, pieces = value.type.size, self.domain.pieces
+        if size == self.kept_size * max(1, pieces) and is_partial(self.producers.get(value)) == (pieces > 1):
+            return self.kept
+        if size == self.full_size:
+            return self.full
+        raise Unfusable(f"{value.type} fits neither the kept nor the full shape of the kernel")
+
+    # -------------------------------------------------------------------------------------------- values
+
+    def demand(self, value: Value, view: View) -> Term:
+        """The element of `value` at `view`."""
+        known = self.made.get(value)
+        if known is None:
+            known = self.made[value] = []
+        else:
+            for seen, term in known:
+                if seen is view or seen == view or value.type.on_host:
+                    return term
+        term = self.make(value, view)
+        known.append((view, term))
+        return term
+
+    def make(self, value: Value, view: View) -> Term:
+        node = self.producers.get(value)
+        if node is not None:
+            return _way(node.op)(self, node, view)
+        if value.type.on_host:
+            return self.add(NUMBER, value.type.dtype, HOST, value=value)
+        return self.add(LOAD, value.type.dtype, self.level(value, view), value=value, view=view)
+
+    def level(self, value: Value, view: View) -> Level:
+        """Where `value` is read at `view`: what has no elements, in a loop that has no steps then."""
+        skips = not (value.type.size or self.full_size) and self.kept_size
+        return FULL if skips else self.domain.level(view)
+
+    def add(
+        self,
+        kind: Kind,
+        dtype: np.dtype,
+        level: Level,
+        args: Sequence[Term] = (),
+        value: Value | None = None,
+        view: View | None = None,
+        function: str | None = None,
+        node: Node | None = None,
+        stride: int = 0,
+        bound: int = 0,
+    ) -> Term:
+        for argument in args:
+            if argument.level > level:
+                level = argument.level
+        term = Term(kind, dtype, level, tuple(args), value, view, function, node, stride, bound)
+        self.terms.append(term)
+        return term
+
+    def compose(self, inner: View, outer: View, node: Node) -> View:
+        view = inner.compose(outer)
+        if view is None:
+            raise Unfusable(f"{node.op.name} {inner} is no affine index map over the kernel's domain")
+        return view
+
+    def once(self, node: Node, view: View) -> None:
+        """Refuse to compute an expensive node at a second view."""
+        if self.views.setdefault(node.output, view) != view:
+            raise Unfusable(f"{node.op.name} is needed at two different index maps")
+
+    def elementwise(self, node: Node, view: View) -> Term:
+        args, level = [], HOST
+        for value in node.inputs:
+            term = self.demand(value, view)
+            args.append(term)
+            if term.level > level:
+                level = term.level
+        term = Term(APPLY, node.outputs[0].type.dtype, level, tuple(args), None, None, node.op.kernel, node)
+        self.terms.append(term)
+        return term
+
+    def expensive(self, node: Node, view: View) -> Term:
+        """An elementwise node that is computed once for each of its elements."""
+        if not node.output.type.on_host:
+            self.once(node, view)
+            self.not_repeated(node, view)
+        return self.elementwise(node, view)
+
+    def no_place(self, node: Node, view: View) -> Term:
+        raise Unfusable(f"{node.op.name} has no place inside a kernel")
+
+    def not_repeated(self, node: Node, view: View) -> None:
+        """Refuse a broadcast that would compute an expensive node again for other indices."""
+        last = max((d for d, stride in enumerate(view.strides) if stride), default=-1)
+        if math.prod(self.domain.shape[: last + 1]) > node.output.type.size:
+            raise Unfusable(f"broadcasting {node.op.name} would compute it many times")
+
+    def view(self, node: Node, view: View) -> Term:
+        return self.demand(node.inputs[0], self.compose(node.attrs["view"], view, node))
+
+    def full_of(self, node: Node, view: View) -> Term:
+        return self.demand(node.inputs[0], view)
+
+    def iota(self, node: Node, view: View) -> Term:
+        return self.add(INDEX, INT64, self.domain.level(view), view=view)
+
+    def matmul_result(self, node: Node, view: View) -> Term:
+        if view != self.full or not view.is_contiguous():
+            raise Unfusable("an epilogue reads the product at its own index only")
+        self.matmul = node
+        return self.add(LOAD, node.output.type.dtype, self.domain.level(view), value=node.output, view=view)
+
+    def check_index(self, node: Node, view: View) -> Term:
+        (index,) = node.inputs
+        extent = node.attrs["extent"]
+        moving = [d for d, stride in enumerate(view.strides) if stride]
+        if not view.permute(moving).covers(index.type.shape):
+            raise Unfusable("a kernel checks all of an index, or none of it")
+        linear = self.add(INDEX, INT64, self.domain.level(view), view=view)
+        return self.add(CHECK, INT64, HOST, [self.demand(index, view), linear], bound=extent, node=node)
+
+    def gather(self, node: Node, view: View) -> Term:
+        """Element ``x[before, index[middle], after]``: three affine parts of `view`."""
+        x, index = node.inputs
+        axis = node.attrs["axis"]
+        base, source = self.source(x)
+        before, after = base.shape[:axis], base.shape[axis + 1 :]
+        groups = (math.prod(before), index.type.size, math.prod(after))
+        parts = [
+            self.compose(View(0, groups, tuple(int(g == group) for g in range(3))), view, node)
+            for group in range(3)
+        ]
+        fixed = [
+            self.compose(View(0, extents, strides), part, node)
+            for extents, strides, part in (
+                (before, base.strides[:axis], parts[0]),
+                (after, base.strides[axis + 1 :], parts[2]),
+            )
+        ]
+        moves = tuple(a + b for a, b in zip(fixed[0].strides, fixed[1].strides, strict=True))
+        place = View(base.offset + fixed[0].offset + fixed[1].offset, view.shape, moves)
+        return self.add(
+            GATHER,
+            x.type.dtype,
+            self.level(x, place),
+            [self.demand(index, parts[1])],
+            value=source,
+            view=place,
+            node=node,
+            stride=base.strides[axis],
+        )
+
+    def source(self, x: Value) -> tuple[View, Value]:
+        """The input that `x` is a view of."""
+        view = View.of_shape(x.type.shape)
+        while x not in self.inputs:
+            node = self.producers[x]
+            if node.op.name != "view":
+                raise Unfusable("gather reads an input of the kernel only")
+            view, (x,) = self.compose(node.attrs["view"], view, node), node.inputs
+        return view, x
+
+    # -------------------------------------------------------------------------------------------- folds
+
+    def operand_view(self, node: Node, view: View) -> View:
+        """Where the operand of a reduction is read if its result is wanted at `view`."""
+        (x,) = node.inputs
+        axes = reduced_axes(node)
+        if view is self.kept and (x.type.shape, axes) == self.rows:
+            return self.full
+        kept = [a for a in range(x.type.ndim) if a not in axes]
+        dims = len(self.domain.kept)
+        whole = View.of_shape(x.type.shape)
+        if any(view.strides[dims:]):
+            raise Unfusable(f"{node.op.name} reduces other dimensions than the kernel does")
+        inner = whole.permute(axes)
+        along = (
+            View(0, inner.shape, inner.strides).reshape(self.domain.reduced)
+            if (inner.size == math.prod(self.domain.reduced))
+            else None
+        )
+        if along is None:
+            raise Unfusable(
+                f"{node.op.name} over {inner.shape} in a kernel that reduces {self.domain.reduced}"
+            )
+        outer = self.compose(
+            whole.permute(kept), View(view.offset, view.shape[:dims], view.strides[:dims]), node
+        )
+        return View(outer.offset, self.domain.shape, outer.strides + along.strides)
+
+    def reduction(self, node: Node, view: View) -> Term:
+        self.once(node, view)
+        if node.attrs.get("pieces", 0) != self.domain.pieces:
+            raise Unfusable("partial and whole reductions do not mix")
+        operand = self.demand(node.inputs[0], self.operand_view(node, view))
+        name = node.op.name
+        if name in ALONG_AXIS:
+            return self.position(node, operand, ALONG_AXIS[name])
+        return self.reduce(node, name, operand, node.output.type.dtype)
+
+    def reduce(self, node: Node, function: str, operand: Term, dtype: np.dtype) -> Term:
+        term = Term(REDUCE, dtype, KEPT, (operand,), function=function, node=node)
+        self.terms.append(term)
+        return term
+
+    def position(self, node: Node, operand: Term, function: str) -> Term:
+        """argmax: the extreme first, then the smallest index where it stands."""
+        extreme = self.reduce(node, function, operand, operand.dtype)
+        reduced = self.domain.reduced
+        along = View(0, self.domain.shape, (0,) * len(self.domain.kept) + contiguous_strides(reduced))
+        index = self.add(INDEX, INT64, self.domain.level(along), view=along)
+        match = self.add(MATCH, INT64, HOST, [operand, extreme, index], bound=math.prod(reduced), node=node)
+        return self.reduce(node, "min", match, INT64)
+
+    def scan(self, node: Node, view: View) -> Term:
+        self.once(node, view)
+        is_empty = not (self.full_size or node.output.type.size)
+        if not is_empty and (view != self.full or self.domain.pieces or not self.runs_along(node)):
+            raise Unfusable("cumulative_sum is computed in its own order only")
+        operand = self.demand(node.inputs[0], view)
+        return self.add(SCAN, node.output.type.dtype, FULL, [operand], function=node.op.name, node=node)
+
+    def runs_along(self, scan: Node) -> bool:
+        """Whether the reduced dimensions are the axis of `scan`, where its result is wanted everywhere."""
+        whole, reduced = View.of_shape(scan.inputs[0].type.shape), self.domain.reduced
+        along = whole.permute(reduced_axes(scan))
+        if along.size != math.prod(reduced):
+            return False
+        steps = View(0, along.shape, along.strides).reshape(reduced)
+        dims, strides = len(self.domain.kept), steps.strides if steps is not None else None
+        return strides == self.full.strides[dims:]
+
+
+def is_partial(node: Node | None) -> bool:
+    """Whether `node` is a reduction into pieces."""
+    return node is not None and bool(node.attrs.get("pieces", 0))
+
+
+_BY_NAME = {
+    "view": _Tracer.view,
+    "full": _Tracer.full_of,
+    "iota": _Tracer.iota,
+    "matmul": _Tracer.matmul_result,
+    "check_index": _Tracer.check_index,
+    "gather": _Tracer.gather,
+    "cumulative_sum": _Tracer.scan,
+}
+
+
+@functools.cache
+def _way(op: Op) -> Callable[[_Tracer, Node, View], Term]:
+    """How the element of such a node is found."""
+    if op.name in _BY_NAME:
+        return _BY_NAME[op.name]
+    if REDUCTION in op.traits or op.name in ALONG_AXIS:
+        return _Tracer.reduction
+    if ELEMENTWISE in op.traits:
+        return _Tracer.expensive if EXPENSIVE in op.traits else _Tracer.elementwise
+    return _Tracer.no_place

@@ -1,0 +1,282 @@
+"""When each term of a fused kernel is computed: loops over the reduced dimensions, one after the other.
+
+A reduction's result exists only after a loop over everything it reduces, so the terms of a kernel fall into
+*phases*: phase p can use the reductions that ended before it. A phase has two sections, in this order: KEPT
+(once for each kept index) and FULL (the loop over the reduced index, which ends with the reductions that it
+feeds).
+
+    softmax     KEPT 0 -    FULL 0  x -> max        KEPT 1 -    FULL 1  exp(x - max) -> kept in scratch, sum
+                KEPT 2 -    FULL 2  scratch / sum -> output
+
+A full value needed again in a later phase is read back from an output that holds it, computed again if that
+is cheap, and otherwise kept in scratch. Which of the loops is innermost is the kernel's `Orientation`.
+"""
+
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
+
+import enum
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tracejit.ir.graph import Graph, Value
+from tracejit.ir.view import View
+from tracejit.loopnest.program import (
+    FULL,
+    HOST,
+    INDEX,
+    KEPT,
+    LOAD,
+    REDUCE,
+    SCAN,
+    Level,
+    Program,
+    Store,
+    Term,
+    Unfusable,
+)
+from tracejit.loopnest.regions import disjoint
+from tracejit.loopnest.sweep import Sweep, find_sweep
+
+KEEP_BYTES = 1 << 21
+"""Rows kept in scratch may take this many bytes; longer ones are computed again."""
+
+CHEAP = 8
+"""How many operators are worth computing again rather than storing and loading a value."""
+
+NARROW = 8
+"""Fewer columns than this do not fill a vector: such reductions run along the reduced dimensions."""
+
+
+class Orientation(enum.Enum):
+    """Which loop is innermost."""
+
+    MAP = "map"  # no reductions: the last kept dimension
+    ROWS = "rows"  # the last reduced dimension
+    COLUMNS = "columns"  # the last kept dimension, inside the loops over the reduced ones
+
+
+MAP, ROWS, COLUMNS = Orientation
+
+
+class Section:
+    """What happens at one point of the schedule. Everything is in order of execution; stores come last."""
+
+    def __init__(self, level: Level):
+        self.level = level
+        self.compute: list[Term] = []
+        self.recall: dict[Term, int] = {}  # computed before: from a scratch row ...
+        self.reload: dict[Term, Store] = {}  # ... or from an output
+        self.keep: dict[Term, int] = {}
+        self.folds: list[Term] = []
+        self.stores: list[Store] = []
+
+    def is_empty(self) -> bool:
+        return not (self.compute or self.recall or self.reload or self.folds or self.stores)
+
+
+class Schedule(NamedTuple):
+    """Orientation, the numbers' terms, the sections in order, and the terms that have a scratch row each."""
+
+    orientation: Orientation
+    prologue: tuple[Term, ...]
+    sections: tuple[Section, ...]
+    kept: tuple[Term, ...]
+
+
+def orient(program: Program) -> Orientation:
+    """Along the reduced dimensions, unless most of what is read lies along the kept ones."""
+    domain = program.domain
+    if not any(t.kind in (REDUCE, SCAN) for t in program.terms):
+        return MAP
+    if not domain.kept or domain.kept[-1] < NARROW or program.matmul is not None or not domain.reduced:
+        return ROWS
+    lane = len(domain.kept) - 1
+    reads = [t for t in program.terms if t.view is not None and t.value is not None and t.level is FULL]
+    votes = sum(
+        _bytes_read(t.dtype.itemsize, t.view)
+        * ((abs(t.view.strides[lane]) == 1) - (abs(t.view.strides[-1]) == 1))
+        for t in reads
+        if t.view is not None
+    )
+    return COLUMNS if votes > 0 else ROWS
+
+
+def _bytes_read(itemsize: int, view: View) -> int:
+    """How much memory an access walks: a factor for each row is little beside the rows."""
+    return itemsize * math.prod(n for n, s in zip(view.shape, view.strides, strict=True) if s)
+
+
+def schedule(program: Program) -> Schedule:
+    """Assign every needed term to sections; raises `Unfusable` where a value cannot be carried to a later
+    phase.
+    """
+    scheduler = _Scheduler(program, orient(program))
+    scheduler.run()
+    sections = tuple(s for _, s in sorted(scheduler.sections.items()) if not s.is_empty())
+    prologue = tuple(t for t in program.terms if t.level is HOST and t in scheduler.numbers)
+    return Schedule(scheduler.orientation, prologue, sections, tuple(scheduler.rows))
+
+
+class _Scheduler:
+    """The state of one walk over the terms."""
+
+    def __init__(self, program: Program, orientation: Orientation):
+        self.program, self.orientation = program, orientation
+        self.sections: dict[tuple[int, Level], Section] = {}
+        self.rows: dict[Term, int] = {}  # scratch rows
+        self.numbers: set[Term] = set()
+        self.placed: set[tuple[Term, tuple[int, Level]]] = set()
+
+    def run(self) -> None:
+        self.phases: dict[Term, int] = {}
+        for term in self.program.terms:
+            phase = 0
+            for argument in term.args:
+                phase = max(phase, self.phases[argument])
+            self.phases[term] = phase + 1 if term.kind is REDUCE else phase
+        self.outputs: dict[Term, tuple[tuple[int, Level], Store]] = {}
+        for store in self.program.stores:
+            self.outputs.setdefault(store.term, ((self.phases[store.term], store.level), store))
+        for store in self.program.stores:
+            where = (self.phases[store.term], store.level)
+            self.place(store.term, where)
+            self.section(where).stores.append(store)
+
+    def section(self, where: tuple[int, Level]) -> Section:
+        found = self.sections.get(where)
+        if found is None:
+            found = self.sections[where] = Section(where[1])
+        return found
+
+    def place(self, term: Term, where: tuple[int, Level]) -> None:
+        """See to it that `term` is at hand in the section `where`."""
+        if term.level is HOST:
+            if term not in self.numbers:
+                self.numbers.update(_closure(term))
+            return
+        home = (self.phases[term], term.level)
+        if self.orientation is not COLUMNS and term.level is KEPT:
+            where = home  # a variable that lives until the end of the row
+        if (term, where) in self.placed:
+            return
+        self.placed.add((term, where))
+        if where == home:
+            self.compute(term, where)
+        else:
+            self.carry(term, home, where)
+
+    def compute(self, term: Term, where: tuple[int, Level]) -> None:
+        inside = where
+        if term.kind is REDUCE:
+            inside = (self.phases[term] - 1, FULL)
+        for argument in term.args:
+            self.place(argument, inside)
+        if term.kind is REDUCE:
+            self.section(inside).folds.append(term)
+        self.section(where).compute.append(term)
+
+    def carry(self, term: Term, home: tuple[int, Level], where: tuple[int, Level]) -> None:
+        """Bring a value of the section `home` to the later section `where`."""
+        section = self.section(where)
+        stored, store = self.outputs.get(term, (None, None))
+        if store is not None and stored == home and stored < where:
+            section.reload[term] = store
+        elif self.is_cheap(term, where) or not self.keepable(term):
+            if term.kind is SCAN:
+                raise Unfusable("a running sum is needed again after its loop")
+            self.compute(term, where)
+        else:
+            self.place(term, home)
+            row = self.rows.setdefault(term, len(self.rows))
+            self.section(home).keep[term] = row
+            section.recall[term] = row
+
+    def keepable(self, term: Term) -> bool:
+        """Whether a scratch row may hold the term: of the reduced dimensions, or of one tile of columns."""
+        if self.orientation is COLUMNS:
+            return term.level is KEPT
+        size = math.prod(self.program.domain.reduced) * (len(self.rows) + 1)
+        return term.kind is SCAN or size * 8 <= KEEP_BYTES
+
+    def is_cheap(self, term: Term, where: tuple[int, Level]) -> bool:
+        """Whether computing `term` again from what is at hand in `where` costs less than keeping it."""
+        fresh = [
+            t
+            for t in _closure(term)
+            if t is term or (t.level is term.level and (t, where) not in self.placed)
+        ]
+        if any(t.expensive or t.kind is REDUCE for t in fresh):
+            return False
+        return sum(t.kind not in (LOAD, INDEX) for t in fresh) <= CHEAP
+
+
+def _closure(term: Term) -> Iterator[Term]:
+    """`term` and all it is computed from, each once, without crossing into the loop of a reduction."""
+    seen: set[Term] = set()
+    pending = [term]
+    while pending:
+        t = pending.pop()
+        if t not in seen:
+            seen.add(t)
+            yield t
+            if t.kind is not REDUCE:
+                pending.extend(t.args)
+
+
+def in_place(program: Program, plan: Schedule) -> list[tuple[int, Value]]:
+    """Pairs (output, value read) that may share memory.
+
+    Allowed if every read of the value is at the index that is written, and no later section reads it again;
+    within one section stores come last.
+    """
+    reads: dict[Value, list[tuple[int, Term]]] = {}
+    for position, section in enumerate(plan.sections):
+        for term in section.compute:
+            if term.value is not None and term.view is not None:
+                reads.setdefault(term.value, []).append((position, term))
+    pairs = []
+    for position, section in enumerate(plan.sections):
+        for store in section.stores:
+            for value, uses in reads.items():
+                if all(_same_place(store, t) and at <= position for at, t in uses):
+                    pairs.append((store.output, value))
+    return sorted(pairs, key=lambda pair: pair[0])
+
+
+def _same_place(store: Store, term: Term) -> bool:
+    return term.kind is LOAD and term.dtype == store.term.dtype and term.view == store.view
+
+
+def check_updates(body: Graph, program: Program, plan: Schedule) -> Sweep | None:
+    """Refuse a kernel that may read what an update has already overwritten, or write it twice; unless it can
+    do so as a sweep, which is returned.
+    """
+    bases: dict[int, int] = {}
+    shifted: list[Term] = []
+    for position, section in enumerate(plan.sections):
+        for store in section.stores:
+            if store.base is None:
+                continue
+            if bases.setdefault(store.base, store.output) != store.output:
+                raise Unfusable("two updates of one array")
+            base = body.inputs[store.base]
+            for at, other in enumerate(plan.sections):
+                for term in other.compute:
+                    if term.value is base and not _reads_before(term, at, store, position, base):
+                        shifted.append(term)
+    if not shifted:
+        return None
+    is_map = plan.orientation is MAP and program.matmul is None
+    sweep = find_sweep(program, shifted) if is_map else None
+    if sweep is None:
+        raise Unfusable("the kernel reads other elements of the array it updates")
+    return sweep
+
+
+def _reads_before(term: Term, at: int, store: Store, position: int, base: Value) -> bool:
+    """Whether no read of `term` sees what `store` writes into `base`."""
+    if _same_place(store, term) and at <= position:
+        return True
+    assert term.view is not None
+    return term.kind is LOAD and disjoint(term.view, store.view, base.type.shape)

@@ -1,0 +1,74 @@
+"""From a set of nodes to the graph inside a `fused` node, and the attributes of that node.
+
+body = gather(nodes, ...)         # inputs: outer values the nodes need; outputs: values others need
+attributes(analyse(body), ...)    # kind, inplace, result: the attributes of the fused node
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from tracejit import ops
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.loopnest.analysis import Analysis
+from tracejit.loopnest.schedule import in_place
+from tracejit.loopnest.sweep import with_edges
+from tracejit.passes.fusion.free import FreeNodes
+
+
+def gather(nodes: Sequence[Node], free: FreeNodes, is_output: Callable[[Value], bool]) -> Graph:
+    """The body of `nodes`, in order, with every free node that they use, on the values of the outer graph.
+    Constants stay outside.
+    """
+    inputs: dict[Value, None] = {}
+    made: set[Value] = set()
+    inner: list[Node] = []
+    pending = list(reversed(nodes))
+    while pending:
+        node = pending[-1]
+        for value in node.inputs:
+            if value in made or value in inputs:
+                continue
+            source = free.producers.get(value)
+            if source is not None and source in free and source.op is not ops.constant:
+                pending.append(source)  # first its own operands, then this one
+                break
+            inputs[value] = None
+        else:
+            inner.append(pending.pop())
+            made.update(node.outputs)
+    outputs = tuple([v for node in nodes for v in node.outputs if is_output(v)])
+    return Graph(tuple(inputs), tuple(inner), outputs)
+
+
+def attributes(
+    analysis: Analysis, reserved: Collection[int], dying: Collection[int] = ()
+) -> dict[str, Any] | None:
+    """The attributes of the fused node; None if a matrix product needs an output of its own.
+
+    Without ``result``, an output that takes the product, its panels lie in the scratch memory of the workers.
+    `reserved`: outputs that should rather be written over an input (a weight that is updated); so should a
+    sum to which a product is added, and what can be written over one of the inputs `dying`, whose readers are
+    done.
+    """
+    free = in_place(analysis.program, analysis.plan)
+    sharing = analysis.sharing(free)
+    if analysis.program.matmul is None:
+        kind, sweep = analysis.plan.orientation.value, analysis.sweep
+        if sweep is None:
+            return {"body": analysis.body, "kind": kind, "inplace": tuple(sharing)}
+        body = with_edges(analysis.body, analysis.program, sweep)
+        return {"body": body, "kind": kind, "inplace": tuple(sharing), "sweep": sweep}
+    is_sum = analysis.addend() in [position for _, position in sharing]
+    over_inputs = {output for output, _ in sharing if is_sum or output in reserved}
+    if analysis.program.matmul.output not in analysis.body.outputs and analysis.fits_scratch():
+        over_inputs |= {output for output, position in sharing if position in dying}
+    outputs = [n for n in analysis.product_outputs(free) if n not in over_inputs]
+    if not outputs and analysis.fits_scratch():
+        return {"body": analysis.body, "kind": "panel", "inplace": tuple(sharing)}
+    if not outputs:
+        return None
+    result = outputs[0]
+    pairs = tuple(pair for pair in sharing if pair[0] != result)
+    return {"body": analysis.body, "kind": "panel", "inplace": pairs, "result": result}

@@ -1,0 +1,196 @@
+"""Which nodes have no kernel of their own: every kernel that uses them computes them for itself.
+
+- *Free* operators cost nothing inside a kernel: views, fills, index ranges, and arithmetic on numbers.
+- *Light* nodes are a few cheap operators on one array that lies in memory anyway: reading it again and
+  computing again costs no more than reading the result, and saves writing it. (`1 - y * y` of a
+  backward pass, with `y` kept from the forward pass.)
+
+A free value that needs memory is *solid*, and its node becomes a kernel: results, operands of what is
+no kernel, bases of updates, operands that BLAS cannot read in place, and views of views that are no
+single view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tracejit import ops
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXPENSIVE, ORDERED
+from tracejit.ir.view import View
+from tracejit.kernels.gemm.plan import gemm_layout
+from tracejit.loopnest.layout import is_fold
+from tracejit.passes.remask import lasting
+
+FREE = frozenset({ops.view, ops.full, ops.iota})
+MOVES = frozenset({ops.update, ops.gather, ops.matmul})
+
+DEPTH = 3
+"""How many operators on top of one another stay light."""
+
+
+def is_fusible(node: Node) -> bool:
+    """Whether the node can be in a kernel, other than as a free value."""
+    if ORDERED in node.op.traits or any(v.type.on_host for v in node.outputs):
+        return False
+    return ELEMENTWISE in node.op.traits or is_fold(node) or node.op in MOVES
+
+
+def in_kernel(node: Node) -> bool:
+    """Whether the node is computed by a generated kernel (or the panel kernel of a product)."""
+    return is_fusible(node) or node.op in FREE
+
+
+def _is_number(node: Node) -> bool:
+    """Whether the node computes numbers only."""
+    return bool(node.outputs) and all(v.type.on_host for v in node.outputs)
+
+
+class FreeNodes:
+    """The free nodes of a graph; light ones are added while the groups grow."""
+
+    def __init__(self, graph: Graph):
+        self.producers = {value: node for node in graph.nodes for value in node.outputs}
+        self.results = frozenset(graph.results())
+        self.users: dict[Value, list[Node]] = {}
+        for node in graph.nodes:
+            for value in node.inputs:
+                self.users.setdefault(value, []).append(node)
+        self.written = {effect.target for effect in graph.effects}
+        self.written |= {node.inputs[0] for node in graph.nodes if node.op is ops.update}
+        self.lasting = lasting(graph)  # to read them again costs less memory than a smaller array
+        self.light: dict[Node, int] = {}  # with depth
+        self.viewed: set[Node] = set()  # light nodes that read through a view
+        self.solid: set[Value] = set()
+        self._free = {node for node in graph.nodes if node.op in FREE or _is_number(node)}
+        self._solidify(self.results)
+        for node in graph.nodes:
+            self._solidify(self.needs_memory(node))
+
+    def _solidify(self, values: Iterable[Value]) -> None:
+        """Note that `values` must lie in memory."""
+        for value in values:
+            self.solid.add(value)
+            node = self.producers.get(value)
+            if node is not None and node.op in FREE:
+                self._free.discard(node)
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self._free
+
+    def produces(self, value: Value) -> bool:
+        """Whether `value` comes from a free node."""
+        return self.producers.get(value) in self._free
+
+    def through_view(self, value: Value) -> bool:
+        """Whether a view, or another node that moves elements, is among the free nodes behind an array."""
+        node = self.producers.get(value)
+        if node is None or value.type.on_host or node not in self:
+            return False
+        return node not in self.light or any(self.through_view(v) for v in node.inputs)
+
+    # ---- what needs memory
+
+    def needs_memory(self, node: Node) -> Iterable[Value]:
+        """The values that must lie in memory because of `node`."""
+        if node.op is ops.view:
+            view = self.base_of(node.inputs[0])[1]
+            composed = None if view is None else view.compose(node.attrs["view"])
+            return [node.inputs[0]] if composed is None else []
+        if node.op is ops.matmul:
+            bases = [self.base_of(value)[0] for value in node.inputs]
+            return [*self.unreadable(node), *filter(self.produces, bases)]
+        if node.op is ops.update:
+            return [node.inputs[0]]
+        if node.op is ops.gather:
+            base, _ = self.base_of(node.inputs[0])
+            return [base] if self.produces(base) else []
+        return [] if in_kernel(node) else node.inputs
+
+    def unreadable(self, matmul: Node) -> Sequence[Value]:
+        """The operands that must be copied before BLAS can read them."""
+        views = [self.base_of(value)[1] for value in matmul.inputs]
+        whole = [View.of_shape(value.type.shape) for value in matmul.inputs]
+        for chosen in ((), (0,), (1,), (0, 1)):
+            a, b = (whole[n] if n in chosen else views[n] for n in range(2))
+            if a and b and gemm_layout(a.shape, a.strides, b.shape, b.strides) is not None:
+                return [matmul.inputs[n] for n in chosen]
+        raise AssertionError("BLAS reads contiguous operands")
+
+    def base_of(self, value: Value) -> tuple[Value, View | None]:
+        """What a chain of free views starts from, and the chain as one view (None if it is not one)."""
+        view: View | None = View.of_shape(value.type.shape)
+        while self.produces(value) and self.producers[value].op is ops.view:
+            node = self.producers[value]
+            inner: View = node.attrs["view"]
+            view = None if view is None else inner.compose(view)
+            (value,) = node.inputs
+        return value, view
+
+    # ---- walks
+
+    def origins(self, values: Iterable[Value]) -> list[Value]:
+        """What `values` are computed from, behind free nodes: inputs of the graph and values of groups."""
+        found: dict[Value, None] = {}
+        pending = list(values)
+        for value in pending:
+            node = self.producers.get(value)
+            if node in self._free and node is not None:
+                pending.extend(node.inputs)
+            else:
+                found[value] = None
+        return list(found)
+
+    def leaves(self, value: Value, members: set[Node]) -> bool:
+        """Whether a node outside `members` needs `value`."""
+        users = self.users.get(value, [])
+        if value in self.results or (not users and CAN_FAIL in self.producers[value].op.traits):
+            return True
+        for user in users:
+            if user not in members:
+                if user not in self._free:
+                    return True
+                for output in user.outputs:
+                    if self.leaves(output, members):
+                        return True
+        return False
+
+    # ---- light nodes
+
+    def lighten(self, node: Node, groups: Sequence[Iterable[Node]]) -> bool:
+        """Make `node` light if it may be; `groups`: those that compute its operands, which it would join."""
+        if ELEMENTWISE not in node.op.traits or EXPENSIVE in node.op.traits or CAN_FAIL in node.op.traits:
+            return False
+        if node.output in self.solid:
+            return False
+        operands = {v for v in node.inputs if not v.type.on_host}
+        sources = [v for v in self.origins(operands) if not v.type.on_host]
+        if len(operands) != 1 or len(sources) != 1 or sources[0] in self.written:
+            return False
+        (operand,), (source,) = operands, sources
+        depth = 1 + (self.light.get(self.producers[operand], 0) if operand in self.producers else 0)
+        smaller = node.output.type.dtype.itemsize < source.type.dtype.itemsize and source not in self.lasting
+        if depth > DEPTH or smaller or source.type.size != node.output.type.size:
+            return False
+        below = self.producers.get(operand)
+        viewed = below is not None and (below.op is ops.view or below in self.viewed)
+        if not self.only_for_kernels(node.output, through_views=not viewed):
+            return False
+        if source in self.producers and not self.leaves(source, {node}.union(*groups)):
+            return False
+        self.light[node] = depth
+        self._free.add(node)
+        self.viewed.update([node] * viewed)
+        return True
+
+    def only_for_kernels(self, value: Value, through_views: bool) -> bool:
+        """Whether all users of `value` compute elementwise or reduce; or see it through views that do."""
+        return all(
+            ELEMENTWISE in user.op.traits
+            or is_fold(user)
+            or (through_views and user.op is ops.view and self.is_seen_by_kernels(user))
+            for user in self.users.get(value, [])
+        )
+
+    def is_seen_by_kernels(self, view: Node) -> bool:
+        return view in self and self.only_for_kernels(view.output, through_views=True)

@@ -1,0 +1,376 @@
+"""Fusion: the nodes of a graph into `fused` nodes, each of which becomes one kernel and one task.
+
+Greedy, in the user's order, one pass. A node joins the groups that compute its operands (all of them if it
+can, else the latest that takes it) where that is
+
+- computable as one loop nest: `trace` and `schedule` accept the body (see `domain`, `phases`),
+- independent: a product does not come to wait for readers of what its epilogue would overwrite,
+- convex: no path leaves the group and comes back (see `groups`); reading a storage before it is overwritten
+  counts as a path, so fusion never makes an in-place write impossible,
+- small: at most `NODES` operators and `OPERANDS` arrays,
+- safe: what can fail does not share a kernel with a write that must not happen then.
+
+Groups without dataflow between them are left apart: they can run at the same time. Views, fills and index
+ranges cost nothing inside a kernel, so each group that uses one has a copy. A matrix product starts a group
+of its own (kind `panel`), which the consumers of its rows then join as an epilogue.
+
+    g = x.T @ dy;  v = mu * v + g;  w = w - lr * v        one panel kernel: product, then v and w in place
+"""
+
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
+
+from collections import OrderedDict
+from collections.abc import Container, Hashable, Sequence
+from typing import Any, NamedTuple
+
+from tracejit import ops
+from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
+from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, REDUCTION
+from tracejit.ir.structure import structure
+from tracejit.ir.view import View
+from tracejit.loopnest.analysis import Analysis, analyse, computed, is_ordered
+from tracejit.loopnest.layout import Rows, is_fold, keeps_order, rows_of
+from tracejit.loopnest.program import Domain, Program, Unfusable
+from tracejit.loopnest.sweep import put_edges
+from tracejit.passes.dce import dce
+from tracejit.passes.fusion.bodies import attributes, gather
+from tracejit.passes.fusion.free import FreeNodes, in_kernel
+from tracejit.passes.fusion.groups import Group, Partition
+from tracejit.passes.fusion.prepare import prepare
+
+NODES = 64
+"""Most operators in a kernel: more take long to compile and spill registers."""
+
+OPERANDS = 24
+"""Most arrays that a kernel reads and writes: each has a pointer and run-time alias checks."""
+
+KEPT = 256
+"""Bodies of kernels that are remembered for the next graphs, each as a program and as an analysis."""
+
+_PROGRAMS: OrderedDict[Hashable, tuple[Graph, Program] | str] = OrderedDict()
+_ANALYSES: OrderedDict[Hashable, Analysis] = OrderedDict()
+"""By the structure of a body, which is all that both depend on."""
+
+
+class Fit(NamedTuple):
+    """What a group computes: values of one `shape`, elementwise; or something over a known `domain` (of
+    `rows`, if it reduces), which more may follow (see `follows`).
+    """
+
+    shape: tuple[int, ...] | None
+    domain: Domain | None = None
+    rows: Rows | None = None
+
+
+class Missed(NamedTuple):
+    """A fusion that would have saved memory traffic and could not be made; `explain()` shows it."""
+
+    kind: str  # "reduction" or "epilogue"
+    location: str | None
+    reason: str
+
+
+def fuse(graph: Graph, missed: list[Missed] | None = None) -> Graph:
+    """`graph` with kernels as `fused` nodes; appends what could not be fused to `missed`."""
+    fused = _Fuser(dce(prepare(graph)), [] if missed is None else missed).run()
+    _forget(_PROGRAMS)
+    _forget(_ANALYSES)
+    return fused
+
+
+def _forget(known: OrderedDict[Hashable, Any]) -> None:
+    """Forget what has been known for longest. Between graphs: the steps of a loop share what they need."""
+    while len(known) > KEPT:
+        known.popitem(last=False)
+
+
+class _Fuser:
+    """The state of one pass over a graph."""
+
+    def __init__(self, graph: Graph, missed: list[Missed]):
+        self.graph, self.missed = graph, missed
+        self.free = FreeNodes(graph)
+        self.partition = Partition()
+        self.group_of: dict[Node, Group] = {}
+        self.targets = {effect.value: effect.target for effect in graph.effects}
+        self.readers: dict[Value, list[Node]] = {}  # of what is written over later
+
+    def run(self) -> Graph:
+        """Form the groups, then write the graph of kernels."""
+        for position, node in enumerate(self.graph.nodes):
+            if node not in self.free:
+                self.place(position, node)
+        builder = Builder()
+        builder.inputs = list(self.graph.inputs)
+        values: dict[Value, Value] = {value: value for value in self.graph.inputs}
+        for group in self.partition.ordered():
+            self.write(builder, group, values)
+        outputs = [self.written(builder, v, values) for v in self.graph.outputs]
+        effects = [Effect(e.target, self.written(builder, e.value, values)) for e in self.graph.effects]
+        return builder.graph(outputs, effects)
+
+    # ---- groups
+
+    def producer_group(self, value: Value) -> Group | None:
+        """The group that computes `value`; None for inputs of the graph."""
+        node = self.free.producers.get(value)
+        return None if node is None else self.group_of[node]
+
+    def place(self, position: int, node: Node) -> None:
+        """Let `node` join groups, or start one, or leave it to its users."""
+        origins = self.free.origins(node.inputs)
+        needed = {group: None for group in map(self.producer_group, origins) if group is not None}
+        if self.free.lighten(node, [group.members.values() for group in needed]):
+            return
+        readers = self.overwritten(node)
+        earlier = [*needed, *readers]
+        chosen: list[Group] = []
+        fit: Fit | None = None
+        is_kernel = in_kernel(node) and not self.is_alias(node)
+        if is_kernel and node.op is not ops.matmul:
+            for group in sorted(needed, key=lambda g: -g.last):
+                if (
+                    group.is_kernel
+                    and not (group.products and self.serialises(group, readers, needed))
+                    and (found := self.fits([*chosen, group], node, origins, earlier)) is not None
+                ):
+                    chosen.append(group)
+                    fit = found
+        if fit is not None:
+            group = self.partition.join(chosen, position, node, earlier)
+        else:
+            fit = self.alone(node)
+            group = self.partition.start(position, node, earlier)
+            group.is_kernel = is_kernel
+        group.shape, group.domain, group.rows = fit
+        group.products += (node,) * (node.op is ops.matmul)
+        group.can_fail |= CAN_FAIL in node.op.traits
+        group.writes |= self.writes(node)
+        group.touched.update(origins, node.outputs)
+        self.group_of[node] = group
+        for other in chosen[1:]:
+            self.group_of.update(dict.fromkeys(other.members.values(), group))
+        for value in origins:
+            self.readers.setdefault(value, []).append(node)
+
+    def alone(self, node: Node) -> Fit:
+        """How `node` starts a group. A reduction is a kernel over what it reduces."""
+        if node.op is ops.matmul or ELEMENTWISE in node.op.traits:
+            return Fit(node.outputs[0].type.shape)
+        rows = rows_of(node) if REDUCTION in node.op.traits and not node.attrs.get("pieces", 0) else None
+        return Fit(None) if rows is None else Fit(None, rows.domain(), rows)
+
+    def is_alias(self, node: Node) -> bool:
+        """Whether a view that must lie in memory already does: it is a part of an array that others
+        need too.
+        """
+        if node.op is not ops.view or not node.attrs["view"].is_contiguous():
+            return False
+        source = node.inputs[0]
+        return source not in self.free.producers or len(self.free.users[source]) > 1 or source in self.targets
+
+    def overwritten(self, node: Node) -> list[Group]:
+        """Groups that read what `node` may write over: they should run before it."""
+        storages = [self.targets[v] for v in node.outputs if v in self.targets]
+        if node.op is ops.update:
+            storages.append(node.inputs[0])
+        return [self.group_of[reader] for storage in storages for reader in self.readers.get(storage, [])]
+
+    def serialises(self, group: Group, readers: Sequence[Group], needed: Container[Group]) -> bool:
+        """Whether the product of `group` would have to wait for `readers` of what is written over, other than
+        those `needed`, which it need not wait for alone: gradients of a layer's weights and of its input stay
+        independent.
+        """
+        return any(r is not group and r not in needed and not r.bits & group.before for r in readers)
+
+    def fits(
+        self, groups: Sequence[Group], node: Node, origins: Sequence[Value], earlier: Sequence[Group]
+    ) -> Fit | None:
+        """How `groups` and `node`, which is computed from `origins`, are one kernel; None if they are not."""
+        if sum(len(g.members) for g in groups) >= NODES or not self.partition.is_convex(groups, earlier):
+            return None
+        if not self.is_safe(groups, node) or self.operands(groups, node, origins) > OPERANDS:
+            return None
+        if is_plain(groups, node) and not self.looks_inside(groups, node):
+            return Fit(node.output.type.shape)
+        nodes = united(groups, node)
+        try:
+            if len(groups) == 1 and self.follows(groups[0], node):
+                return Fit(None, groups[0].domain, groups[0].rows)
+            if is_fold(node) and not keeps_order(node) and is_plain_product(groups):
+                raise Unfusable("an epilogue reads the product at its own index only")
+            fold = next(filter(is_fold, nodes), None)
+            domain = open_domain(self.program(self.body(nodes)))
+            return Fit(None, domain, None if fold is None else rows_of(fold))
+        except Unfusable as error:
+            self.miss(nodes, node, str(error))
+            return None
+
+    def operands(self, groups: Sequence[Group], node: Node, origins: Sequence[Value]) -> int:
+        """How many arrays a kernel of `groups` and `node` reads and writes."""
+        values = {*origins, *node.outputs}.union(*(g.touched for g in groups))
+        if len(values) <= OPERANDS:
+            return len(values)
+        made, members = self.free.producers, {node}.union(*(g.members.values() for g in groups))
+        return sum(
+            not v.type.on_host and (made.get(v) not in members or self.free.leaves(v, members))
+            for v in values
+        )
+
+    def follows(self, group: Group, node: Node) -> bool:
+        """Whether the kernel of `group` can also compute `node`, as far as that takes no analysis.
+
+        It does if all operands are wanted where their results are stored, which is where its own result will
+        be: no index map is new, and no term has another place. So it is for an elementwise node that reads
+        arrays (or what light nodes compute of them) at its own index, or results of reductions wherever an
+        element went into them; and for a reduction over the same rows. What has neither of the two shapes
+        that a kernel with a reduction stores raises `Unfusable`.
+        """
+        domain, rows = group.domain, group.rows
+        seen = [v for v in node.inputs if self.free.through_view(v)]
+        if domain is None or (seen and (rows is None or node.output.type.shape != rows.shape)):
+            return False
+        if rows is not None and not all(self.is_spread(v, group, rows.spread()) for v in seen):
+            return False
+        if rows is not None and rows.reduces(node):
+            return True
+        is_simple = ELEMENTWISE in node.op.traits and CAN_FAIL not in node.op.traits
+        if domain.reduced and (is_simple or is_fold(node)):
+            domain.check_size(node.output.type)
+        return is_simple
+
+    def is_spread(self, value: Value, group: Group, view: View) -> bool:
+        """Whether `value` is a result of `group` seen through `view`."""
+        node = self.free.producers[value]
+        is_view = node.op is ops.view and node.attrs["view"] == view
+        source = node.inputs[0] if is_view else None
+        return source is not None and not self.free.produces(source) and self.producer_group(source) is group
+
+    def program(self, body: Graph) -> Program:
+        """What one kernel of `body` computes. The steps of a loop have bodies of one structure, which is
+        looked at once, and so have updates of weights, whatever the batch size.
+        """
+        key = structure(body, locations=True)
+        found = _PROGRAMS.get(key)
+        if found is None:
+            try:
+                found = body, computed(body)
+            except Unfusable as error:
+                found = str(error)  # the error itself would keep all that was going on
+            _PROGRAMS[key] = found
+        if isinstance(found, str):
+            raise Unfusable(found)
+        return found[1]
+
+    def analysis(self, body: Graph) -> Analysis:
+        """Proof that one kernel computes `body`; those of one structure share one nested graph."""
+        key = structure(body, locations=True)
+        found = _ANALYSES.get(key)
+        if found is None:
+            known = _PROGRAMS.get(key)
+            found = analyse(*known) if isinstance(known, tuple) else analyse(body)
+            _ANALYSES[key] = found
+        return found
+
+    def looks_inside(self, groups: Sequence[Group], node: Node) -> bool:
+        """Whether `node`, or one of several groups, reaches a value of the groups through views."""
+        readers = [node] if len(groups) == 1 else united(groups, node)
+        views = [v for reader in readers for v in reader.inputs if self.free.through_view(v)]
+        return any(self.producer_group(v) in groups for v in self.free.origins(views))
+
+    def is_safe(self, groups: Sequence[Group], node: Node) -> bool:
+        """All is on one device; no operand of a product is made inside; what can fail writes nothing that
+        existed before the call.
+        """
+        device = node.outputs[0].type.device
+        for group in groups:
+            other = group.members[group.last].outputs[0].type.device
+            if other is not device and other != device:
+                return False
+        products = [product for group in groups for product in group.products]
+        if len(products) > 1:
+            return False
+        if products and any(self.producer_group(v) in groups for v in self.free.origins(products[0].inputs)):
+            return False
+        fails = CAN_FAIL in node.op.traits or any(group.can_fail for group in groups)
+        return not fails or not (self.writes(node) or any(group.writes for group in groups))
+
+    def writes(self, node: Node) -> bool:
+        """Whether `node` writes over memory that existed before the call."""
+        return node.op is ops.update or any(v in self.targets for v in node.outputs)
+
+    def miss(self, nodes: Sequence[Node], node: Node, reason: str) -> None:
+        """Remember a fusion that was refused, if it involves a reduction or a product."""
+        kinds = ["epilogue"] if any(m.op is ops.matmul for m in nodes) else []
+        kinds += ["reduction"] if any(map(is_fold, nodes)) else []
+        if kinds:
+            self.missed.append(Missed(kinds[0], node.location, f"{node.op.name}: {reason}"))
+
+    def body(self, nodes: Sequence[Node]) -> Graph:
+        """The body of a kernel of `nodes`, on their own values."""
+        members = set(nodes)
+        return gather(nodes, self.free, lambda v: self.free.leaves(v, members))
+
+    # ---- the new graph
+
+    def write(self, builder: Builder, group: Group, values: dict[Value, Value]) -> None:
+        """Append the node of a group: `fused`, or the node itself if it is no kernel."""
+        nodes = group.nodes
+        if not group.is_kernel:
+            (node,) = nodes
+            outputs = builder.copy(node, [self.written(builder, v, values) for v in node.inputs])
+            values.update(zip(node.outputs, outputs, strict=True))
+            return
+        body = self.body(nodes)
+        reserved = [n for n, v in enumerate(body.outputs) if v in self.targets]
+        dying = [n for n, v in enumerate(body.inputs) if self.dies_in(group, v)]
+        analysis = self.analysis(body)
+        found = attributes(analysis, reserved, dying)
+        if found is None:  # nothing can take the product: it becomes an output itself
+            members = set(nodes)
+            products = {m.output for m in nodes if m.op is ops.matmul}
+            body = gather(nodes, self.free, lambda v: v in products or self.free.leaves(v, members))
+            reserved = [n for n, v in enumerate(body.outputs) if v in self.targets]
+            found = attributes(self.analysis(body), reserved)
+        assert found is not None
+        inputs = [self.written(builder, v, values) for v in body.inputs]
+        location = nodes[-1].location
+        outputs = builder.emit(ops.fused, *inputs, location=location, **found)
+        if analysis.sweep is not None:
+            outputs = put_edges(builder, analysis.program, analysis.sweep, outputs, location)
+        values.update(zip(body.outputs, outputs, strict=True))
+
+    def dies_in(self, group: Group, value: Value) -> bool:
+        """Whether everybody else who reads `value` has done so when `group` runs."""
+        others = {self.group_of[reader] for reader in self.readers.get(value, [])} - {group}
+        lasts = value not in self.free.producers or value in self.free.results
+        return not lasts and all(other.bits & group.before for other in others)
+
+    def written(self, builder: Builder, value: Value, values: dict[Value, Value]) -> Value:
+        """`value` in the new graph; numbers are copied to it when they are first needed."""
+        if value not in values:
+            node = self.free.producers[value]
+            outputs = builder.copy(node, [self.written(builder, v, values) for v in node.inputs])
+            values.update(zip(node.outputs, outputs, strict=True))
+        return values[value]
+
+
+def open_domain(program: Program) -> Domain | None:
+    """The domain of a kernel that more nodes may follow; None where the order of its steps matters."""
+    return None if program.domain.pieces or is_ordered(program) else program.domain
+
+
+def united(groups: Sequence[Group], node: Node) -> list[Node]:
+    """The nodes of `groups` and `node`, which comes last, in the graph's order."""
+    return [m for _, m in sorted(item for g in groups for item in g.members.items())] + [node]
+
+
+def is_plain_product(groups: Sequence[Group]) -> bool:
+    """Whether groups are a product and what is computed elementwise, of it or not."""
+    return all(group.shape is not None for group in groups) and any(group.products for group in groups)
+
+
+def is_plain(groups: Sequence[Group], node: Node) -> bool:
+    """Whether groups and node are elementwise over one shape: then they fit without analysis."""
+    shapes = {group.shape for group in groups} | {node.output.type.shape}
+    return ELEMENTWISE in node.op.traits and len(shapes) == 1

@@ -1,0 +1,145 @@
+"""Groups of nodes that grow into kernels, kept convex: no path leaves a group and comes back.
+
+A `Partition` starts empty. `start` opens a group with one node, `join` unites groups and a new node. For
+every group it keeps `before`, the set of groups that must run earlier, as the bits of an integer;
+`is_convex` answers from these sets alone, and `join` passes new ancestors on to all that come after.
+
+    a -> b -> c        with b in a group of its own, {a, c} is not convex: b must run after a and before c
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tracejit.ir.graph import Node, Value
+from tracejit.loopnest.layout import Rows
+from tracejit.loopnest.program import Domain
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Group:
+    """Nodes of one kernel, by position in the graph.
+
+    last: the position of its last node.
+    bits: those of every group that went into it; before: those of all groups that must run earlier.
+    is_kernel: whether it is a generated kernel and may grow; shape: of all its values, if they have one;
+    domain, rows: of its kernel, if more may follow over it; touched: values that its nodes read and write;
+    products: the matrix products in it; can_fail, writes: whether a node can, or writes over older memory.
+    """
+
+    last: int
+    bits: int
+    members: dict[int, Node]
+    before: int = 0
+    after: set[Group] = field(default_factory=set)
+    is_kernel: bool = True
+    shape: tuple[int, ...] | None = None
+    domain: Domain | None = None
+    rows: Rows | None = None
+    touched: set[Value] = field(default_factory=set)
+    products: tuple[Node, ...] = ()
+    can_fail: bool = False
+    writes: bool = False
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The members in the graph's order."""
+        return [self.members[position] for position in sorted(self.members)]
+
+
+class Partition:
+    """Groups, and which must run before which."""
+
+    def __init__(self) -> None:
+        self.groups: dict[Group, None] = {}
+        self._count = 0
+
+    def start(self, position: int, node: Node, earlier: Iterable[Group]) -> Group:
+        """A new group of one node that needs the groups `earlier`."""
+        group = Group(position, 1 << self._count, {position: node})
+        self._count += 1
+        self.groups[group] = None
+        self.order(earlier, group)
+        return group
+
+    def order(self, earlier: Iterable[Group], group: Group) -> None:
+        """`group` runs after all of `earlier`."""
+        ancestors = 0
+        for other in earlier:
+            if other is not group:
+                other.after.add(group)
+                ancestors |= other.before | other.bits
+        self._spread(group, ancestors)
+
+    def _spread(self, group: Group, ancestors: int) -> None:
+        """Add ancestors to a group and to all that run after it."""
+        pending = [group]
+        while pending:
+            current = pending.pop()
+            if ancestors & ~current.before:
+                current.before |= ancestors
+                pending.extend(current.after)
+
+    def is_convex(self, chosen: Iterable[Group], earlier: Iterable[Group]) -> bool:
+        """Whether `chosen` may become one group with a node that needs the groups `earlier`."""
+        chosen = set(chosen)
+        inside = ancestors = 0
+        for group in chosen:
+            inside |= group.bits
+            ancestors |= group.before
+        leaving = {other for group in chosen for other in group.after} - chosen
+        returns = any(other.bits & ancestors for other in leaving)
+        return not returns and not any(other.before & inside for other in set(earlier) - chosen)
+
+    def join(self, chosen: Iterable[Group], position: int, node: Node, earlier: Iterable[Group]) -> Group:
+        """Unite `chosen` and a new node that needs the groups `earlier`. Its position is the last so far."""
+        first, *rest = chosen
+        for other in rest:
+            first.members.update(other.members)
+            first.bits |= other.bits
+            first.before |= other.before
+            first.after |= other.after
+            first.touched |= other.touched
+            first.products += other.products
+            first.can_fail |= other.can_fail
+            first.writes |= other.writes
+            del self.groups[other]
+        if rest:
+            self._replace({first, *rest}, first)
+        first.members[position] = node
+        first.last = position
+        self.order([g for g in earlier if g not in rest], first)
+        return first
+
+    def _replace(self, united: set[Group], first: Group) -> None:
+        """Make `first` stand for all of `united`."""
+        first.before &= ~first.bits
+        for group in self.groups:
+            if group.after & united:
+                group.after = (group.after - united) | {first}
+        first.after -= united
+        for later in first.after:
+            self._spread(later, first.before | first.bits)
+
+    def ordered(self) -> list[Group]:
+        """All groups in an order that respects `before`; where it is free, by their last node."""
+        waiting = dict.fromkeys(self.groups, 0)
+        for group in self.groups:
+            for later in group.after:
+                waiting[later] += 1
+        ready = {group.last: group for group, count in waiting.items() if not count}
+        heap = list(ready)  # last positions are distinct: a node has one group
+        heapq.heapify(heap)
+        result: list[Group] = []
+        while heap:
+            group = ready[heapq.heappop(heap)]
+            result.append(group)
+            for later in group.after:
+                waiting[later] -= 1
+                if not waiting[later]:
+                    ready[later.last] = later
+                    heapq.heappush(heap, later.last)
+        assert len(result) == len(self.groups), "the groups wait for one another"
+        return result

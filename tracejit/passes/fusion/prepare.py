@@ -1,0 +1,227 @@
+"""Rewrites that make every node of a graph computable by a kernel, before fusion.
+
+*Long reductions* with little parallelism become two: partial results of pieces, then their combination.
+How many pieces depends on the shape alone, so the result does not depend on how many workers there are.
+
+    loss = sum(x, axes=(0,))          # float32[4194304]
+    part = sum(x, axes=(0,), pieces=64)
+    loss = sum(part, axes=(0,))
+
+*Updates.* One that moves elements of an array onto others of them (``x[1:] = x[:-1]``) reads a copy of
+them. Every update of a fill has a fill of its own. Sums of updates of zeros at different places, which
+the gradients of slices leave behind, become one chain of updates; where they cover the array, nothing
+is filled.
+
+    add(update(0, a; left), update(0, b; right))   ->   update(update(empty, a + 0; left), b + 0; right)
+
+*Transposed factors* that several products of few rows share, as the weights of a recurrent network in its
+backward pass, are transposed once: the products then read them without packing them again and again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+
+from tracejit import ops
+from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
+from tracejit.ir.op import REDUCTION
+from tracejit.ir.view import View
+from tracejit.kernels.gemm.plan import is_tiled
+from tracejit.loopnest.program import FAR
+from tracejit.loopnest.regions import disjoint, same
+
+PIECE = 65536
+"""Elements that one piece should have at least: some 10 us of work."""
+
+UNITS = 64
+"""A reduction that has this many units is not split."""
+
+COLUMNS = 128
+"""Kept elements along the last dimension that one unit takes at a time."""
+
+FAR_PIECES = 16
+"""How many pieces reductions over the rows of an array fall into, at most, if no cache holds it (`FAR`): a
+unit then goes through whole rows, which memory gives 10 to 20 % faster than narrow tiles of them.
+"""
+
+SHARERS, FEW_ROWS = 4, 64
+"""How many products must share a transposed factor, and how many rows they have at most, for it to be worth a
+copy: one costs about as much as the packing in two of them.
+"""
+
+
+def prepare(graph: Graph) -> Graph:
+    """`graph` with long reductions in pieces, and updates that kernels can do."""
+    return _Preparation(graph).run()
+
+
+class _Preparation:
+    """The state of the rewrite: `values` from old to new, and what is known of new values."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.builder = Builder()
+        self.builder.inputs = list(graph.inputs)
+        self.values: dict[Value, Value] = {value: value for value in graph.inputs}
+        self.producers: dict[Value, Node] = {}  # of new values
+        self.uses: dict[Value, int] = dict.fromkeys(graph.results(), 2)  # old values; results count twice
+        for node in graph.nodes:
+            for value in node.inputs:
+                self.uses[value] = self.uses.get(value, 0) + 1
+        lying = {n.output for n in graph.nodes if n.op is ops.view and n.attrs["view"].strides[:1] == (1,)}
+        products = [n for n in graph.nodes if n.op is ops.matmul and n.inputs[1] in lying]
+        self.sharers = Counter(n.inputs[1] for n in products if would_be_tiled(n))
+        self.upright: dict[Value, Value] = {}  # copies of transposed factors
+
+    def run(self) -> Graph:
+        """The rewritten graph."""
+        for node in self.graph.nodes:
+            before = len(self.builder.nodes)
+            outputs = self.rewrite(node, [self.values[v] for v in node.inputs])
+            for new in self.builder.nodes[before:]:
+                for value in new.outputs:
+                    self.producers[value] = new
+            self.values.update(zip(node.outputs, outputs, strict=True))
+        effects = [Effect(e.target, self.values[e.value]) for e in self.graph.effects]
+        return self.builder.graph([self.values[v] for v in self.graph.outputs], effects)
+
+    def rewrite(self, node: Node, inputs: list[Value]) -> tuple[Value, ...]:
+        """What stands for the outputs of `node`."""
+        if node.op is ops.add:
+            parts = self.parts(node, inputs)
+            if parts:
+                return (self.chain(node, parts),)
+        if node.op is ops.update:
+            self.separate(node, inputs)
+        if node.op is ops.matmul and self.sharers[node.inputs[1]] >= SHARERS and would_be_tiled(node):
+            inputs[1] = self.turned(inputs[1], node)
+        pieces = pieces_of(node)
+        if pieces > 1:
+            return (_in_pieces(self.builder, node, inputs[0], pieces),)
+        if inputs == list(node.inputs):
+            self.builder.nodes.append(node)
+            return node.outputs
+        return self.builder.copy(node, inputs)
+
+    def turned(self, factor: Value, node: Node) -> Value:
+        """A copy of a transposed factor of the product `node`, made once."""
+        if factor not in self.upright:
+            self.upright[factor] = self.builder.emit(ops.copy, factor, location=node.location)
+        return self.upright[factor]
+
+    # ---- updates
+
+    def separate(self, node: Node, inputs: list[Value]) -> None:
+        """Give an update a fill of its own as base, and a copy of what it moves within its base."""
+        made = self.producers.get(inputs[0])
+        if made is not None and made.op is ops.full and self.uses[node.inputs[0]] > 1:
+            (inputs[0],) = self.builder.copy(made, made.inputs)
+        if self.overlaps(inputs, node.attrs["view"]):
+            inputs[1] = self.builder.emit(ops.copy, inputs[1], location=node.location)
+
+    def overlaps(self, inputs: list[Value], target: View) -> bool:
+        """Whether an update reads, through views, elements of its base other than those it writes."""
+        base, x = inputs
+        view: View | None = View.of_shape(x.type.shape)
+        while x is not base and x in self.producers and self.producers[x].op is ops.view:
+            view = None if view is None else self.producers[x].attrs["view"].compose(view)
+            (x,) = self.producers[x].inputs
+        if x is not base or (view is not None and same(view, target)):
+            return False
+        return view is None or not disjoint(view, target, base.type.shape)
+
+    def parts(self, node: Node, inputs: list[Value]) -> list[tuple[Value, View]]:
+        """What a sum of updates of zeros puts where, in places that do not overlap; empty if it is not
+        one.
+        """
+        if any(self.uses[v] > 1 for v in node.inputs):
+            return []
+        first, second = map(self.written_on_zeros, inputs)
+        shape = node.output.type.shape
+        apart = all(disjoint(a, b, shape) for (_, a), (_, b) in itertools.product(first, second))
+        return first + second if first and second and apart else []
+
+    def written_on_zeros(self, value: Value) -> list[tuple[Value, View]]:
+        """The parts of a chain of updates that starts with zeros; empty if `value` is not one."""
+        parts: list[tuple[Value, View]] = []
+        node = self.producers.get(value)
+        while node is not None and node.op is ops.update:
+            parts.append((node.inputs[1], node.attrs["view"]))
+            value = node.inputs[0]
+            node = self.producers.get(value)
+        covered = sum(view.size for _, view in parts) == value.type.size
+        apart = all(disjoint(a, b, value.type.shape) for (_, a), (_, b) in itertools.combinations(parts, 2))
+        return parts[::-1] if node is not None and apart and (covered or self.is_zero(value)) else []
+
+    def is_zero(self, value: Value) -> bool:
+        """Whether `value` is the literal 0, or an array filled with it."""
+        node = self.producers.get(value)
+        if node is not None and node.op is ops.full:
+            return self.is_zero(node.inputs[0])
+        return node is not None and node.op is ops.constant and str(node.attrs["value"]) in ("0", "0.0")
+
+    def chain(self, node: Node, parts: list[tuple[Value, View]]) -> Value:
+        """One update after the other. Adding 0 keeps the sum exact: it turns -0.0 into 0.0."""
+        emit, place, output = self.builder.emit, node.location, node.output.type
+        zero = emit(ops.constant, value=0 if output.dtype.kind in "iu" else 0.0, dtype=output.dtype)
+        if sum(view.size for _, view in parts) == output.size:
+            base = emit(ops.empty, shape=output.shape, dtype=output.dtype, device=output.device)
+        else:
+            base = emit(ops.full, zero, shape=output.shape, device=output.device, location=place)
+        for x, view in parts:
+            made = self.producers.get(x)
+            if made is None or made.op is not ops.add or not self.is_zero(made.inputs[1]):
+                x = emit(ops.add, x, zero, location=place)
+            base = emit(ops.update, base, x, view=view, location=place)
+        return base
+
+
+def would_be_tiled(node: Node) -> bool:
+    """Whether a product of few rows would read its second factor in place, were that contiguous."""
+    if node.output.type.ndim != 2 or node.output.type.dtype.kind != "f":
+        return False
+    (m, k), (_, n) = (v.type.shape for v in node.inputs)
+    return m <= FEW_ROWS and is_tiled(m, n, k)
+
+
+def _in_pieces(builder: Builder, node: Node, x: Value, pieces: int) -> Value:
+    """Partial results of `pieces` pieces, combined."""
+    axes = node.attrs["axes"]
+    shape = x.type.shape
+    if shape[axes[0]] % pieces:  # as one axis, pieces may end anywhere
+        flat = (*shape[: axes[0]], math.prod(shape[a] for a in axes), *shape[axes[-1] + 1 :])
+        x = builder.emit(ops.view, x, view=View.of_shape(flat), location=node.location)
+        axes = (axes[0],)
+    partial = builder.emit(node.op, x, axes=axes, pieces=pieces, location=node.location)
+    return builder.emit(node.op, partial, axes=(partial.type.ndim - 1,), location=node.location)
+
+
+def pieces_of(node: Node) -> int:
+    """Into how many pieces a node should be split; 0 or 1: not at all.
+
+    Pieces that end between two indices of the first reduced axis keep all fusions possible; else
+    neighbouring axes are taken as one, and axes that are no neighbours are not split.
+    """
+    if REDUCTION not in node.op.traits or node.attrs.get("pieces", 0) or not node.attrs["axes"]:
+        return 0
+    shape, axes = node.inputs[0].type.shape, node.attrs["axes"]
+    if axes == (0,) and len(shape) > 1 and node.inputs[0].type.nbytes > FAR:
+        return max(d for d in range(1, FAR_PIECES + 1) if shape[0] % d == 0)
+    units = _units(shape, axes)
+    if not units or units >= UNITS:
+        return 0
+    wanted = min(math.prod(shape) // units // PIECE, UNITS // units)
+    even = max((d for d in range(1, wanted + 1) if shape[axes[0]] % d == 0), default=0)
+    if 2 * even > wanted or axes != tuple(range(axes[0], axes[-1] + 1)):
+        return even
+    return wanted
+
+
+def _units(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
+    """Units of the reduction as it stands: one for each result, or for each tile of them."""
+    kept = [n for a, n in enumerate(shape) if a not in axes]
+    if not kept or axes[-1] == len(shape) - 1:
+        return math.prod(kept)
+    return math.prod(kept[:-1]) * -(-kept[-1] // COLUMNS)

@@ -1,0 +1,324 @@
+"""Make a graph fit for memory: add the copies without which its values could not lie where they have to.
+
+The IR is pure; memory is not. After this pass, every value can live in exactly one place, all writes happen
+in node order, and the plan has no choice left that could be wrong:
+
+- An *output* is a new buffer, made by a node of its own: not an input, not a number, not shared with
+  another result.
+- An *overwritten operand* (the base of an `update`) is dead afterwards, so that it can be overwritten in
+  place.
+- An *effect's value* is written straight into the storage of its input, or else computed elsewhere and
+  copied there at the very end. Straight is possible if, from the first write on, nobody reads what the
+  storage held before, and no index check is still to come (the commit point: a call that fails changes
+  nothing).
+
+        %2 = negative(%0)                           %2 = negative(%0)
+        %3 = update(%0, %1) [view=...]      =>      %4 = copy(%0)              # %0 is no target of an effect
+        return %2, %3                               %3 = update(%4, %1) [view=...]
+                                                    return %2, %3
+
+Nodes are reordered only where that saves a copy: what still reads the old value of a storage, and index
+checks, move before the node that overwrites it, if they do not depend on it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from tracejit import ops
+from tracejit.ir.graph import Effect, Graph, Node, Value
+from tracejit.ir.op import Trait
+from tracejit.ir.types import CPU
+from tracejit.passes.memory.aliases import (
+    Span,
+    alias_groups,
+    can_fail,
+    contents,
+    is_alias,
+    is_whole,
+    may_share,
+    overwrites,
+    roots,
+)
+
+Aliases = Sequence[Sequence[int]]
+
+
+def legalize(graph: Graph, aliases: Aliases = ()) -> Graph:
+    """`graph` with copies where memory needs them; `aliases`: groups of inputs that share storage."""
+    effects = tuple(e for e in graph.effects if e.value is not e.target)
+    graph = Graph(graph.inputs, graph.nodes, graph.outputs, effects)
+    graph = _give_outputs_a_buffer(graph)
+    graph = _write_late(graph)
+    graph = _protect_overwritten(graph, aliases)
+    return _settle_effects(graph, aliases)
+
+
+# --------------------------------------------------------------------------------------------------- outputs
+
+
+def _give_outputs_a_buffer(graph: Graph) -> Graph:
+    """Copy the outputs that have no buffer of their own, as soon as they are computed."""
+    spans = contents(graph)
+    claimed = {spans[e.value].root for e in graph.effects}
+    copies: dict[Value, list[Node]] = defaultdict(list)
+    outputs = []
+    for value in graph.outputs:
+        span = spans.get(value)
+        if span is None or span.root in graph.inputs or span.root in claimed or not is_whole(value, span):
+            node = _copy(value)
+            copies[value].append(node)
+            value = node.output
+        else:
+            claimed.add(span.root)
+        outputs.append(value)
+    if not copies:
+        return graph
+    nodes = [copy for value in graph.inputs for copy in copies[value]]
+    for node in graph.nodes:
+        nodes += [node, *(copy for value in node.outputs for copy in copies[value])]
+    return Graph(graph.inputs, tuple(nodes), tuple(outputs), graph.effects)
+
+
+def _copy(value: Value, location: str | None = None) -> Node:
+    """A node that makes `value` anew, in a buffer of its own; a number becomes an array."""
+    if value.type.on_host:
+        attrs = {"shape": (), "device": CPU}
+        return Node(ops.full, (value,), (Value(ops.full.infer(value.type, **attrs)),), attrs, location)
+    return Node(ops.copy, (value,), (Value(value.type),), {}, location)
+
+
+# ----------------------------------------------------------------------------------------------------- order
+
+
+def _write_late(graph: Graph) -> Graph:
+    """Move readers of a storage's old value, and index checks, before the node that overwrites it."""
+    definition = {value: p for p, node in enumerate(graph.nodes) for value in node.outputs}
+    spans = contents(graph)
+    readers: dict[Value, list[int]] = defaultdict(list)
+    checks = []
+    for p, node in enumerate(graph.nodes):
+        if can_fail(node):
+            checks.append(p)
+        if is_alias(node):
+            continue
+        for value in node.inputs:
+            if value in spans:
+                readers[spans[value].root].append(p)
+    order = _Order(graph, definition)
+    for effect in graph.effects:
+        writer = _first_writer(graph, definition, effect.value)
+        if writer is not None:
+            order.move([p for p in (*readers[effect.target], *checks) if p > writer], writer)
+    return order.sorted()
+
+
+def _first_writer(graph: Graph, definition: dict[Value, int], value: Value) -> int | None:
+    """The first node that writes the buffer in which `value` ends up; None if that is an untouched input."""
+    writer = None
+    while value in definition:
+        position = definition[value]
+        node = graph.nodes[position]
+        operand = 0 if is_alias(node) else dict(overwrites(node)).get(node.outputs.index(value))
+        if not is_alias(node):
+            writer = position
+        if operand is None:
+            break
+        value = node.inputs[operand]
+    return writer
+
+
+class _Order:
+    """The graph's nodes with dependencies besides those of the data."""
+
+    def __init__(self, graph: Graph, definition: dict[Value, int]):
+        self.graph = graph
+        self.after: list[set[int]] = [set() for _ in graph.nodes]  # successors
+        self.moved = False
+        ordered = None
+        for p, node in enumerate(graph.nodes):
+            for value in node.inputs:
+                if value in definition:
+                    self.after[definition[value]].add(p)
+            if Trait.ORDERED in node.op.traits:
+                if ordered is not None:
+                    self.after[ordered].add(p)
+                ordered = p
+
+    def move(self, late: Sequence[int], writer: int) -> None:
+        """Have all nodes `late` run before `writer`, unless one of them depends on it."""
+        if late and not self._reaches(writer, set(late)):
+            self.moved = True
+            for position in late:
+                self.after[position].add(writer)
+
+    def _reaches(self, start: int, targets: set[int]) -> bool:
+        seen, stack = {start}, [start]
+        while stack:
+            for position in self.after[stack.pop()] - seen:
+                if position in targets:
+                    return True
+                seen.add(position)
+                stack.append(position)
+        return False
+
+    def sorted(self) -> Graph:
+        """The graph in an order that fulfils all dependencies and changes as little as it can."""
+        if not self.moved:
+            return self.graph
+        missing = [0] * len(self.after)
+        for successors in self.after:
+            for position in successors:
+                missing[position] += 1
+        ready = [p for p, count in enumerate(missing) if count == 0]
+        nodes = []
+        while ready:
+            position = heapq.heappop(ready)
+            nodes.append(self.graph.nodes[position])
+            for successor in self.after[position]:
+                missing[successor] -= 1
+                if missing[successor] == 0:
+                    heapq.heappush(ready, successor)
+        return Graph(self.graph.inputs, tuple(nodes), self.graph.outputs, self.graph.effects)
+
+
+# ----------------------------------------------------------------------------------------------- overwriting
+
+
+class _Uses:
+    """When each content is used last, and which contents lie in the storage of an input."""
+
+    def __init__(self, graph: Graph, aliases: Aliases):
+        self.graph = graph
+        self.spans = contents(graph)
+        self.groups = alias_groups(graph, aliases)
+        self.last: dict[Value, float] = dict.fromkeys(graph.inputs, -1)
+        self.last_check = -1
+        self.storage = {v: v for v in graph.inputs}  # contents that lie in the storage of an input
+        self.held = {v: [v] for v in graph.inputs}  # the same, by input
+        for p, node in enumerate(graph.nodes):
+            if can_fail(node):
+                self.last_check = p
+            if is_alias(node):
+                continue
+            for value in (*node.inputs, *node.outputs):
+                if value in self.spans:
+                    self.last[self.spans[value].root] = p
+        for value in graph.results():
+            self.last[self.spans[value].root] = math.inf
+
+    def put(self, content: Value, storage: Value) -> None:
+        """Note that `content` lies in the storage of the input `storage`."""
+        self.storage[content] = storage
+        self.held[storage].append(content)
+
+    def is_free_from(self, position: int, k: int, storage: Value) -> bool:
+        """Whether output `k` of the node at `position` may overwrite `storage`: nobody misses the old."""
+        node = self.graph.nodes[position]
+        for holder in self.groups[storage]:
+            for content in self.held[holder]:
+                last = self.last[content]
+                if last > position:
+                    return False
+                if last == position and not (holder is storage and self.may_replace(node, k, content)):
+                    return False
+        return True
+
+    def may_replace(self, node: Node, k: int, content: Value) -> bool:
+        """Whether the kernel allows output `k` to lie where it reads `content`."""
+        allowed = {*may_share(node), *overwrites(node)}
+        return all(
+            (k, j) in allowed and is_whole(value, self.spans[value])
+            for j, value in enumerate(node.inputs)
+            if value in self.spans and self.spans[value].root is content
+        )
+
+
+def _protect_overwritten(graph: Graph, aliases: Aliases) -> Graph:
+    """Copy the operands that a node would overwrite although they are needed afterwards."""
+    uses = _Uses(graph, aliases)
+    nodes: list[Node] = []
+    for p, node in enumerate(graph.nodes):
+        inputs = list(node.inputs)
+        taken: set[Value] = set()
+        for k, j in overwrites(node):
+            content = uses.spans[inputs[j]].root
+            if content in taken or not _may_overwrite(uses, p, k, j):
+                nodes.append(_copy(inputs[j], node.location))
+                inputs[j] = nodes[-1].output
+            elif content in uses.storage:
+                uses.put(node.outputs[k], uses.storage[content])
+            taken.add(content)
+        if tuple(inputs) != node.inputs:
+            node = Node(node.op, tuple(inputs), node.outputs, node.attrs, node.location)
+        nodes.append(node)
+    if len(nodes) == len(graph.nodes):
+        return graph
+    return Graph(graph.inputs, tuple(nodes), graph.outputs, graph.effects)
+
+
+def _may_overwrite(uses: _Uses, p: int, k: int, j: int) -> bool:
+    """Whether output `k` of the node at `p` may be written into operand `j`."""
+    graph, node = uses.graph, uses.graph.nodes[p]
+    span = uses.spans[node.inputs[j]]
+    if not is_whole(node.inputs[j], span) or uses.last[span.root] > p:
+        return False
+    if not uses.may_replace(node, k, span.root):
+        return False
+    storage = uses.storage.get(span.root)
+    if storage is None:
+        return True
+    return (
+        any(e.target is storage for e in graph.effects)
+        and all(uses.spans[v].root is not node.outputs[k] for v in graph.outputs)
+        and p > uses.last_check
+        and uses.is_free_from(p, k, storage)
+    )
+
+
+# --------------------------------------------------------------------------------------------------- effects
+
+
+def _settle_effects(graph: Graph, aliases: Aliases) -> Graph:
+    """Copy the effects' values that cannot be written straight into their storage, after everything else."""
+    uses, buffers = _Uses(graph, aliases), roots(graph)
+    for value, span in buffers.items():
+        if span.root in uses.storage and value not in uses.storage and uses.spans[value].root is value:
+            uses.put(value, span.root)
+    claimed = {buffers[v].root for v in graph.outputs}
+    definition = {value: p for p, node in enumerate(graph.nodes) for value in node.outputs}
+    copied: list[Effect] = []
+    for effect in graph.effects:
+        root = buffers[effect.value].root
+        if root in claimed or not _is_straight(uses, buffers, definition, effect):
+            copied.append(effect)
+        claimed.add(root)
+    if not copied:
+        return graph
+    targets = frozenset().union(*(uses.groups[e.target] for e in copied))
+    aside = [_copy(e.value) if buffers[e.value].root in targets else None for e in copied]
+    final = [_copy(e.value if a is None else a.output) for e, a in zip(copied, aside, strict=True)]
+    values = {e.target: node.output for e, node in zip(copied, final, strict=True)}
+    return Graph(
+        graph.inputs,
+        (*graph.nodes, *(node for node in aside if node is not None), *final),
+        graph.outputs,
+        tuple(Effect(e.target, values.get(e.target, e.value)) for e in graph.effects),
+    )
+
+
+def _is_straight(
+    uses: _Uses, buffers: dict[Value, Span], definition: dict[Value, int], effect: Effect
+) -> bool:
+    """Whether the effect's value can be computed in the storage of its target."""
+    span = buffers[effect.value]
+    if not is_whole(effect.value, span):
+        return False
+    if span.root in uses.graph.inputs:
+        return span.root is effect.target  # a chain of updates in place
+    first = definition[span.root]
+    k = uses.graph.nodes[first].outputs.index(span.root)
+    return first > uses.last_check and uses.is_free_from(first, k, effect.target)

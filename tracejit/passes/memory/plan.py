@@ -1,0 +1,225 @@
+"""The memory plan: where every value lies, and which task waits for which.
+
+It decides on a legal graph (see `legalize`):
+
+1. *Buffers.* Values that overwrite one another, and views of them, share a root (see `memory`). A root's
+   buffer is the storage of an input (its own, or that of the effect whose value it holds), a new output, or
+   part of the arena.
+2. *Dependencies* are read/write hazards on buffers in node order: a reader waits for the last writer, a
+   writer for the last writer and for all readers since. Writers of existing storage also wait for all tasks
+   that can fail. Callbacks keep their order. Only edges that no other path implies are kept.
+3. *Arena.* Buffers share its memory along dependencies (see `pack`). Where it saves a sixteenth of the arena,
+   tasks stand in the order in which they could start instead (see `order`), and memory is handed on along
+   this time, too.
+
+    task 0   %3 arena+0      = fused(%0, %1)
+    task 1   %4 arena+0      = fused(%3, %2)           after 0     in place
+    task 2   %5 input 0      = fused(%0, %4)           after 1     an effect, straight into the storage
+
+Bytes: *planned* is the size of the arena. *Naive* is what MXNet's paper compares with (Chen et al. 2015):
+one buffer for each internal result of the operators as they stood before fusion, where views, fills and
+index ranges count nothing. Inputs, outputs and the storages that effects write count on neither side.
+"""
+
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
+
+import enum
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tracejit import ops
+from tracejit.errors import VerificationError
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.op import Trait
+from tracejit.passes.memory.aliases import Span, alias_groups, can_fail, is_task, is_whole, roots
+from tracejit.passes.memory.pack import LARGE, Packed, pack
+from tracejit.passes.memory.timing import cost, direct, earliest, in_order_of_start, reordered
+
+SAVING = 16
+"""What part of the arena another order of the tasks has to save."""
+
+
+class Kind(enum.Enum):
+    """What a buffer is part of."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    ARENA = "arena"
+
+
+class Place(NamedTuple):
+    """`offset` bytes into the storage of input or output number `number`, or into the arena (number 0)."""
+
+    kind: Kind
+    number: int
+    offset: int
+
+    def __str__(self) -> str:
+        where = "arena" if self.kind is Kind.ARENA else f"{self.kind.value} {self.number}"
+        return f"{where}+{self.offset}" if self.offset or self.kind is Kind.ARENA else where
+
+
+class PlannedTask(NamedTuple):
+    """A node that runs, the tasks it waits for, (output, operand) pairs that are one memory, and its cost."""
+
+    node: Node
+    after: tuple[int, ...]
+    shared: tuple[tuple[int, int], ...]
+    cost: int
+
+
+class MemoryPlan(NamedTuple):
+    """Where the array values of `graph` lie, and its tasks in an order in which they could run.
+
+    spans: each array value's place in the buffer that it is a part of.
+    """
+
+    graph: Graph
+    spans: dict[Value, Span]
+    places: dict[Value, Place]
+    tasks: tuple[PlannedTask, ...]
+    arena_bytes: int
+
+
+def plan(graph: Graph, aliases: Sequence[Sequence[int]] = ()) -> MemoryPlan:
+    """The memory plan of a legal graph; `aliases`: groups of positions of inputs that share storage."""
+    nodes = [node for node in graph.nodes if is_task(node)]
+    spans = roots(graph)
+    buffers = _claimed(graph, spans)
+    costs = [cost(node) for node in nodes]
+    after = _dependencies(graph, nodes, spans, buffers, aliases)
+    packed, order = _packed(nodes, spans, buffers, after, costs)
+    buffers |= {root: Place(Kind.ARENA, 0, offset) for root, offset in packed.offsets.items()}
+    places = {}
+    for value, span in spans.items():
+        start = buffers[span.root]
+        places[value] = Place(start.kind, start.number, start.offset + span.offset)
+    tasks = [
+        PlannedTask(nodes[t], waits, _shared(nodes[t], places), costs[t])
+        for t, waits in zip(order, packed.after, strict=True)
+    ]
+    return MemoryPlan(graph, spans, places, tuple(tasks), packed.size)
+
+
+def _packed(
+    nodes: Sequence[Node],
+    spans: dict[Value, Span],
+    buffers: dict[Value, Place],
+    after: Sequence[tuple[int, ...]],
+    costs: Sequence[int],
+) -> tuple[Packed, Sequence[int]]:
+    """The arena with the tasks in the user's order or, if that saves enough, in that of their start."""
+    plain = pack(nodes, spans, buffers, after)
+    if plain.size < LARGE:
+        return plain, range(len(nodes))
+    times = earliest(nodes, costs, after)
+    order = in_order_of_start(times)
+    timed = pack(
+        [nodes[t] for t in order], spans, buffers, reordered(after, order), [times[t] for t in order]
+    )
+    if timed.size > plain.size - plain.size // SAVING:
+        return plain, range(len(nodes))
+    return timed, order
+
+
+def naive_bytes(graph: Graph) -> int:
+    """Bytes of the internal results of `graph`, each in a buffer of its own."""
+    free = {ops.constant, ops.full, ops.iota, ops.empty, ops.copy, ops.stop_gradient}
+    results = set(graph.results())
+    return sum(
+        value.type.nbytes
+        for node in graph.nodes
+        for value in node.outputs
+        if node.op not in free
+        and Trait.VIEW not in node.op.traits
+        and not value.type.on_host
+        and value not in results
+    )
+
+
+def _claimed(graph: Graph, spans: dict[Value, Span]) -> dict[Value, Place]:
+    """The buffers outside the arena, by root: inputs, outputs, and what effects put into inputs."""
+    position = {value: i for i, value in enumerate(graph.inputs)}
+    buffers = {v: Place(Kind.INPUT, i, 0) for v, i in position.items() if not v.type.on_host}
+    claims = [(e.value, Place(Kind.INPUT, position[e.target], 0)) for e in graph.effects]
+    claims += [(value, Place(Kind.OUTPUT, k, 0)) for k, value in enumerate(graph.outputs)]
+    for value, place in claims:
+        span = spans.get(value)
+        if span is None or not is_whole(value, span) or buffers.setdefault(span.root, place) != place:
+            raise VerificationError(f"plan: the result {value.type} has no buffer of its own; legalize first")
+    return buffers
+
+
+# ---------------------------------------------------------------------------------------------- dependencies
+
+
+class _Accesses:
+    """Who used a piece of memory: the last writer, and the readers since."""
+
+    def __init__(self) -> None:
+        self.writer: int | None = None
+        self.readers: list[int] = []
+
+
+def _dependencies(
+    graph: Graph,
+    nodes: Sequence[Node],
+    spans: dict[Value, Span],
+    buffers: dict[Value, Place],
+    aliases: Sequence[Sequence[int]],
+) -> list[tuple[int, ...]]:
+    """For each task: the tasks it waits for, but for those that others of them wait for."""
+    accesses = _accesses(graph, buffers, aliases)
+    after: list[tuple[int, ...]] = []
+    ancestors: list[int] = []
+    checks: list[int] = []
+    ordered: list[int] = []
+    last_check = max((t for t, node in enumerate(nodes) if can_fail(node)), default=-1)
+    for task, node in enumerate(nodes):
+        reads = {spans[v].root for v in node.inputs if v in spans}
+        writes = {spans[v].root for v in node.outputs if v in spans}
+        waits = {w for root in reads | writes if (w := accesses[root].writer) is not None}
+        waits.update(reader for root in writes for reader in accesses[root].readers)
+        if any(root in buffers and buffers[root].kind is Kind.INPUT for root in writes):
+            if last_check >= task:
+                raise VerificationError(f"plan: {node.op.name} writes storage before an index check")
+            waits.update(checks)
+        if Trait.ORDERED in node.op.traits:
+            waits.update(ordered)
+            ordered = [task]
+        if can_fail(node):
+            checks.append(task)
+        for root in reads:
+            accesses[root].readers.append(task)
+        for root in writes:
+            accesses[root].writer, accesses[root].readers = task, []
+        waited, covered = direct(waits, ancestors)
+        after.append(waited)
+        ancestors.append(covered)
+    return after
+
+
+def _accesses(
+    graph: Graph, buffers: dict[Value, Place], aliases: Sequence[Sequence[int]]
+) -> dict[Value, _Accesses]:
+    """One record for each root, shared by the roots that may be the same memory."""
+    groups = alias_groups(graph, aliases)
+    shared = {group: _Accesses() for group in set(groups.values())}
+    accesses: dict[Value, _Accesses] = defaultdict(_Accesses)
+    for root, place in buffers.items():
+        if place.kind is Kind.INPUT:
+            accesses[root] = shared[groups[graph.inputs[place.number]]]
+    return accesses
+
+
+def _shared(node: Node, places: dict[Value, Place]) -> tuple[tuple[int, int], ...]:
+    """The (output, operand) pairs that are one memory."""
+    return tuple(
+        (k, j)
+        for k, output in enumerate(node.outputs)
+        for j, operand in enumerate(node.inputs)
+        if output in places
+        and places.get(operand) == places[output]
+        and output.type.nbytes * operand.type.nbytes
+    )

@@ -1,0 +1,98 @@
+"""When tasks could start at the earliest, and the order that follows from it.
+
+Tasks stand in the user's order, in which a backward pass computes all cotangents before the optimizer uses
+the first gradient, so that all of them live at once. The engine would run a gradient as soon as its operands
+are there. `earliest` says when that is, if there were workers without end and each task took what it costs;
+`in_order_of_start` is the order of these moments, ties in the user's order:
+
+    user's order        dx3, dx2, dx1, dw3, dw2, dw1
+    order of start      dx3, dw3, dx2, dw2, dx1, dw1
+
+Both are functions of the graph alone. What has finished before a task starts at the earliest, it may wait
+for without delay: such edges lengthen no path, and `pack` adds them where a buffer gets free by it. Nobody
+knows how long a Python task takes, so nothing has finished that comes after one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracejit import ops
+from tracejit.ir.graph import Node
+from tracejit.ir.op import Trait
+from tracejit.kernels.images.windows import ROLES, multiply_adds
+
+TRANSCENDENTAL_COST = 10
+"""Cost of a transcendental function of one element, in units of 0.1 ns (see `engine.Task.cost`)."""
+
+FLOPS = 10
+"""Floating point operations of a matrix product in a unit of cost."""
+
+STARTING = 5000
+"""What every task costs on top of its work: being found, and woken up for."""
+
+NEVER = 1 << 60
+"""Duration of a task that may take any time."""
+
+
+def cost(node: Node) -> int:
+    """Estimated cost of a task: bytes of memory traffic, or as much time (0.1 ns each)."""
+    arrays = [v for v in (*node.inputs, *node.outputs) if not v.type.on_host]
+    total = sum(v.type.nbytes for v in arrays)
+    for inner in node.attrs["body"].nodes if node.op is ops.fused else (node,):
+        if inner.op is ops.matmul:
+            total += 2 * inner.output.type.size * inner.inputs[0].type.shape[-1] // FLOPS
+        elif inner.op.name in ROLES:
+            shapes = [v.type.shape for v in (*inner.inputs, inner.output)]
+            total += 2 * multiply_adds(inner.op.name, shapes, inner.attrs) // FLOPS
+        elif Trait.EXPENSIVE in inner.op.traits:
+            total += inner.output.type.size * TRANSCENDENTAL_COST
+    return total
+
+
+def earliest(
+    nodes: Sequence[Node], costs: Sequence[int], after: Sequence[Sequence[int]]
+) -> list[tuple[int, int]]:
+    """(start, end) of each task at the earliest; `after`: earlier tasks that it waits for.
+
+    >>> earliest([], [], [])
+    []
+    """
+    times: list[tuple[int, int]] = []
+    for node, cost, waits in zip(nodes, costs, after, strict=True):
+        start = max((times[t][1] for t in waits), default=0)
+        times.append((start, start + (NEVER if Trait.ORDERED in node.op.traits else cost + STARTING)))
+    return times
+
+
+def in_order_of_start(times: Sequence[tuple[int, int]]) -> list[int]:
+    """The tasks in the order in which they could start; each comes after all that it waits for.
+
+    >>> in_order_of_start([(0, 5), (5, 9), (0, 7)])
+    [0, 2, 1]
+    """
+    return sorted(range(len(times)), key=lambda task: times[task][0])
+
+
+def reordered(after: Sequence[Sequence[int]], order: Sequence[int]) -> list[tuple[int, ...]]:
+    """`after` for the tasks in another order, by their new numbers.
+
+    >>> reordered([(), (0,), (), (1, 2)], [2, 0, 1, 3])
+    [(), (), (1,), (0, 2)]
+    """
+    number = {task: new for new, task in enumerate(order)}
+    return [tuple(sorted(number[t] for t in after[task])) for task in order]
+
+
+def direct(waits: set[int], ancestors: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """The tasks of `waits` that are no ancestors of others among them, and all ancestors, as bits.
+
+    >>> direct({0, 1, 2}, [0b0, 0b1, 0b0])
+    ((1, 2), 7)
+    """
+    found, covered = [], 0
+    for task in sorted(waits, reverse=True):
+        if not covered >> task & 1:
+            found.append(task)
+            covered |= ancestors[task] | 1 << task
+    return tuple(reversed(found)), covered
