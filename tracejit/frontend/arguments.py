@@ -1,8 +1,8 @@
 """The arguments of a traced call: what the body gets to see, and the checks by which a replay recognises them
 again.
 
-`Arguments.bring` walks the arguments once. For each it emits lines of the replay function (see
-`frontend.replay`) and gives what the body is called with: containers are rebuilt (so that rebinding can be
+`Arguments.bring` walks the arguments once. For each it adds steps to the program of the replay (see
+`frontend.signature`) and gives what the body is called with: containers are rebuilt (so that rebinding can be
 seen, and undone when the body raises), numbers become proxies, NumPy arrays are copied in, arrays and other
 objects are passed as themselves. An array that views a part of its storage is passed as a *window*: an array
 of its own on the same memory, so that its offset is a run-time value.
@@ -16,7 +16,7 @@ import enum
 import inspect
 import re
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,8 @@ from tracejit.frontend.content import (
 from tracejit.frontend.kinds import FIXED, NUMBERS, has_attributes, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.number import settled
-from tracejit.frontend.replay import Source, release
+from tracejit.frontend.signature.program import Const, Expr, Literal, Operand, Program, Var, attribute
+from tracejit.frontend.signature.text import release
 from tracejit.frontend.storage import Storage
 from tracejit.frontend.trace import Restart, Trace
 from tracejit.ir.types import ArrayType, name_of
@@ -72,168 +73,159 @@ def is_record(kind: type) -> bool:
     return not issubclass(kind, (dict, list, tuple))
 
 
+class Rebuilt(NamedTuple):
+    """A container of the caller's of which the body gets a copy, and what it got for its parts."""
+
+    copy: Any
+    original: Any
+    var: Var
+    keys: tuple[Any, ...]
+    parts: list[Any]
+
+
 class Arguments:
     """What the trace knows of its call's arguments.
 
-    arrays:     storage the trace sees -> name of the replay's variable for its storage, and its offset in
-                elements.
-    handles:    id of an array passed on -> replay variable holding the caller's array.
-    callers:    id of an array passed on -> the caller's array.
+    arrays:     storage the trace sees -> variable of its storage, and its offset in elements, if that is a
+                run-time value.
+    handles:    id of an array passed on -> that array, and the caller's array as the replay finds it.
     windows:    id of a caller's array of which the body gets a window -> its storage.
-    containers: id of a rebuilt container -> (rebuilt, original, replay variable).
-    given:      id of an original container -> its keys, and what the body got for its children.
-    objects:    replay variable, path and object, for those passed as themselves.
-    copies:     (variable, expression) of storages that a replay makes from NumPy arrays, after its checks.
-    facts:      path -> what was required of it, for people.
+    containers: id of a copy of a container -> the container (see `Rebuilt`).
+    originals:  id of a container -> the same.
+    objects:    operand, path and object, for those passed as themselves.
+    storages:   storages of the caller, in order, and their variables.
     """
 
-    def __init__(self, trace: Trace, source: Source, whole: set[Storage], reached: set[int]):
-        self.trace, self.source, self.whole, self.reached = trace, source, whole, reached
-        self.arrays: dict[Storage, tuple[str, str]] = {}
-        self.handles: dict[int, tuple[Any, str]] = {}
-        self.callers: dict[int, NDArray] = {}
+    def __init__(self, trace: Trace, program: Program, whole: set[Storage], reached: set[int]):
+        self.trace, self.program, self.whole, self.reached = trace, program, whole, reached
+        self.arrays: dict[Storage, tuple[Var, Var | None]] = {}
+        self.handles: dict[int, tuple[NDArray, Var]] = {}
         self.windows: dict[int, Storage] = {}
-        self.given: dict[int, tuple[tuple[Any, ...], list[Any]]] = {}
-        self.containers: dict[int, tuple[Any, Any, str]] = {}
-        self.rebuilt: dict[int, tuple[Any, str]] = {}  # id of an original container -> rebuilt, variable
-        self.objects: list[tuple[str, str, Any]] = []
-        self.storages: list[tuple[Storage, str]] = []  # storages of the caller, in order
-        self.copies: list[tuple[str, str]] = []
-        self.facts: dict[str, str] = {}
+        self.containers: dict[int, Rebuilt] = {}
+        self.originals: dict[int, Rebuilt] = {}
+        self.objects: list[tuple[Operand, str, Any]] = []
+        self.storages: dict[Storage, Var] = {}
         self._open: set[int] = set()  # ids of containers that are being brought
-        self._views: list[tuple[NDArray, str]] = []  # the arrays given, to tell equal from identical ones
+        self._views: dict[Storage, list[tuple[NDArray, Var]]] = {}  # the arrays given, by storage
 
-    def bring(self, value: Any, expression: str, path: str) -> Any:
-        """What the body sees for `value`, which the replay finds at `expression`."""
+    def bring(self, value: Any, place: Operand, path: str) -> Any:
+        """What the body sees for `value`, which the replay finds at `place`."""
         value = settled(value)
-        kind = type(value)
+        kind, program = type(value), self.program
+        if kind in (int, float) or (isinstance(value, np.number) and not isinstance(value, PLAIN)):
+            return self._number(value, program.bind(place, "n", seen=value, path=path), path)
+        var = program.bind(place, seen=value, path=path)
         if isinstance(value, NDArray):
-            return self._array(value, self.source.bind(expression), path)
+            return self._array(value, var, path)
         if isinstance(value, PLAIN) and not has_attributes(value):
-            self.source.same(self.source.bind(expression), value)
-            self.facts[path] = repr(value)
+            program.same(var, value)
+            program.facts[path] = repr(value)
             return value
-        if kind in (int, float) or isinstance(value, np.number):
-            variable = self.source.bind(expression, "n")
-            self.source.require(f"type({variable}) is {self.source.constant(kind)}")
-            if self.trace.numbers.plain:
-                source_value = value
-                self.source.same(variable, source_value)
-                self.facts[path] = repr(value)
-                return value
-            self.facts[path] = kind.__name__
-            return self.trace.numbers.argument(value, variable, path)
         if isinstance(value, np.ndarray):
-            return self._numpy(value, self.source.bind(expression), path)
+            return self._numpy(value, var, path)
         found = parts_of(value)
         if found is not None and id(value) not in self.reached:
-            return self._container(value, found, self.source.bind(expression), path)
-        return self._object(value, self.source.bind(expression), path)
+            return self._container(value, found, var, path)
+        return self._object(value, var, path)
 
-    def _object(self, value: Any, variable: str, path: str) -> Any:
-        source, kind = self.source, type(value)
-        self.facts[path] = kind.__name__
+    def _number(self, value: Any, var: Var, path: str) -> Any:
+        program = self.program
+        program.require("type({}) is {}", var, Const(type(value)))
+        if self.trace.numbers.plain:
+            program.same(var, value)
+            program.facts[path] = repr(value)
+            return value
+        program.facts[path] = type(value).__name__
+        return self.trace.numbers.argument(value, var)
+
+    def _object(self, value: Any, var: Var, path: str) -> Any:
+        program, kind = self.program, type(value)
+        program.facts[path] = kind.__name__
         if is_told_by_repr(value):
-            source.require(
-                f"type({variable}) is {source.constant(kind)} and repr({variable}) == {repr(value)!r}"
-            )
-            self.facts[path] = repr(value)
+            program.require("type({}) is {} and repr({}) == {}", var, Const(kind), var, Literal(repr(value)))
+            program.facts[path] = repr(value)
             return value
         if isinstance(value, BY_IDENTITY):
-            equal = "==" if kind is re.Pattern else "is"
-            source.require(f"{variable} {equal} {source.constant(value)}")
-            self.facts[path] = getattr(value, "__name__", None) or repr(value)
+            program.require("{} == {}" if kind is re.Pattern else "{} is {}", var, Const(value))
+            program.facts[path] = getattr(value, "__name__", None) or repr(value)
         else:
-            source.require(f"type({variable}) is {source.constant(kind)}")
+            program.require("type({}) is {}", var, Const(kind))
         if kind is types.FunctionType:  # made anew for each call, maybe; what it captured is guarded
-            source.require(
-                f"{variable}.__code__ is {source.constant(value.__code__)} and "
-                f"{variable}.__globals__ is {source.constant(value.__globals__)} and "
-                f"({variable}.__name__, {variable}.__qualname__) == "
-                f"{source.constant((value.__name__, value.__qualname__))}"
+            program.require(
+                "{}.__code__ is {} and {}.__globals__ is {} and ({}.__name__, {}.__qualname__) == {}",
+                *(var, Const(value.__code__), var, Const(value.__globals__)),
+                *(var, var, Const((value.__name__, value.__qualname__))),
             )
-            self.facts[path] = f"function {value.__qualname__}"
-        self.objects.append((variable, path, value))
+            program.facts[path] = f"function {value.__qualname__}"
+        self.objects.append((var, path, value))
         return value
 
-    def _container(self, value: Any, found: Part, variable: str, path: str) -> Any:
-        seen = self.rebuilt.get(id(value))
+    def _container(self, value: Any, found: Part, var: Var, path: str) -> Any:
+        program = self.program
+        seen = self.originals.get(id(value))
         if seen is not None:
-            self.source.require(f"{variable} is {seen[1]}")
-            return seen[0]
+            program.require("{} is {}", var, seen.var)
+            return seen.copy
         if id(value) in self._open:
             raise Restart(value)
         self._open.add(id(value))
         kind, keys, children = found
-        self.source.require(f"type({variable}) is {self.source.constant(kind)}")
+        program.require("type({}) is {}", var, Const(kind))
         if issubclass(kind, dict):
-            self.source.keys(variable, keys)
+            program.keys(var, keys)
             if factory_of(value) is not None:
-                expression, name = f"{variable}.default_factory", f"{path}.default_factory"
-                self._object(factory_of(value), self.source.bind(expression), name)
+                name, place = f"{path}.default_factory", attribute(var, "default_factory")
+                self._object(factory_of(value), program.bind(place, seen=factory_of(value), path=name), name)
         elif kind in (list, tuple):
-            self.source.require(f"len({variable}) == {len(keys)}")
+            program.require("len({}) == {}", var, Literal(len(keys)))
         elif is_record(kind) and hasattr(value, "__dict__"):
-            namespace = f"{variable}.__dict__"
-            if not looks_up_plainly(kind):
-                namespace = f"{self.source.inside(Attributes, variable)}.namespace()"
-            self.source.require(f"tuple({namespace}) == {self.source.constant(keys)}")
-        self.facts[path] = f"{kind.__name__} of {', '.join(map(str, keys)) if is_record(kind) else len(keys)}"
-        brought = []
-        for key, child in zip(keys, children, strict=True):
-            brought.append(self.bring(child, self.part(variable, kind, key), path + trees.step(kind, key)))
+            form = "tuple({}.__dict__) == {}" if looks_up_plainly(kind) else _NAMES
+            program.require(form, var, Const(keys))
+        described = ", ".join(map(str, keys)) if is_record(kind) else len(keys)
+        program.facts[path] = f"{kind.__name__} of {described}"
+        brought = [
+            self.bring(child, part_of(var, kind, key), path + trees.step(kind, key))
+            for key, child in zip(keys, children, strict=True)
+        ]
         again = trees.rebuilt(value, kind, keys, brought)
         if not is_record(kind) and hasattr(value, "__dict__"):
-            self.source.require(f"not {variable}.__dict__")
+            program.require("not {}.__dict__", var)
         if not trusted(kind.__module__):
-            self.objects.append((self.source.constant(kind), kind.__name__, kind))
-        self.given[id(value)] = (keys, brought)
-        self.containers[id(again)] = (again, value, variable)
-        self.rebuilt[id(value)] = (again, variable)
+            self.objects.append((Const(kind), kind.__name__, kind))
+        rebuilt = Rebuilt(again, value, var, keys, brought)
+        self.containers[id(again)] = self.originals[id(value)] = rebuilt
         return again
 
-    def part(self, variable: str, kind: type, key: Any, *, stored: bool = False) -> str:
-        """The expression for a part of a container, to read it or to be `stored`."""
-        if issubclass(kind, dict):
-            return f"{variable}[{self.source.constant(key)}]"
-        if issubclass(kind, (list, tuple)):
-            names = getattr(kind, "_fields", None)  # a subclass may show something else under such a name
-            return f"{variable}[{key if names is None else names.index(key)}]"
-        plain = is_stored_plainly if stored else is_found_plainly
-        if plain(kind, key):
-            return f"{variable}.{key}"
-        return f"{self.source.inside(Attributes, variable)}[{key!r}]"
-
-    def _array(self, array: NDArray, variable: str, path: str) -> NDArray:
-        storage, view = array._storage, array._view
+    def _array(self, array: NDArray, var: Var, path: str) -> NDArray:
+        storage, view, program = array._storage, array._view, self.program
         release(storage)
-        known = next((v for s, v in self.storages if s is storage), None)
+        known = self.storages.get(storage)
         part = not view.is_whole(storage.type.shape) and storage not in self.whole
-        self.facts[path] = f"{name_of(array.dtype)}[{','.join(map(str, array.shape))}]" + (
+        fact = f"{name_of(array.dtype)}[{','.join(map(str, array.shape))}]" + (
             "" if view.is_contiguous() else f" with strides {view.strides}"
         )
-        name = self.source.array(variable, storage.type, view, window=part)
+        found = program.array(var, storage, view, window=part)
         if known is not None:
-            self.source.require(f"{name} is {known}")
-            self.facts[path] += " sharing memory with another argument"
+            program.require("{} is {}", found, known)
+            fact += " sharing memory with another argument"
         else:
-            self.storages.append((storage, name))
-        self.tell_apart(array, variable)
-        if not part:
-            self.arrays.setdefault(storage, (name, "0"))
-            self.handles.setdefault(id(array), (array, variable))
-            self.callers[id(array)] = array
-            return array
-        return self._window(array, variable, name)
+            self.storages[storage] = found
+        program.facts[path] = fact
+        self.tell_apart(array, var)
+        if part:
+            return self._window(array, var, found)
+        self.arrays.setdefault(storage, (found, None))
+        self.handles.setdefault(id(array), (array, var))
+        return array
 
-    def tell_apart(self, array: NDArray, variable: str) -> None:
+    def tell_apart(self, array: NDArray, var: Var) -> None:
         """Require that arrays on one storage are the same object, or different ones, as they were."""
-        for other, name in self._views:
-            if other._storage is array._storage:
-                self.source.require(f"{variable} is {'' if other is array else 'not '}{name}")
-        self._views.append((array, variable))
+        others = self._views.setdefault(array._storage, [])
+        for other, known in others:
+            self.program.require("{} is {}" if other is array else "{} is not {}", var, known)
+        others.append((array, var))
 
-    def _window(self, array: NDArray, variable: str, name: str) -> NDArray:
+    def _window(self, array: NDArray, var: Var, found: Var) -> NDArray:
         storage, view = array._storage, array._view
         low, high = view.span()
         item = storage.type.dtype.itemsize
@@ -242,32 +234,45 @@ class Arguments:
         window = Storage.at(storage.address + low * item, type, storage.buffer, storage.variable)
         window.shared = storage.shared
         self.trace.parents[window] = storage
-        offset = self.source.bind(f"{variable}._view.offset - {view.offset - low}", "o")
-        self.arrays[window] = (name, offset)
+        start = Expr(f"{{}}._view.offset - {view.offset - low}", var)
+        self.arrays[window] = (found, self.program.bind(start, "o", seen=low))
         passed = NDArray(window, view.moved(-low))
-        self.handles[id(passed)] = (passed, variable)
-        self.callers[id(passed)] = array
+        self.handles[id(passed)] = (passed, var)
         self.windows[id(array)] = storage
         return passed
 
-    def _numpy(self, array: np.ndarray, variable: str, path: str) -> NDArray:
-        source = self.source
-        source.require(f"type({variable}) is {source.constant(type(array))}")
-        source.require(
-            f"{variable}.shape == {array.shape} and {variable}.dtype == {source.constant(array.dtype)}"
-        )
-        self.facts[path] = f"numpy {array.dtype}{list(array.shape)}"
+    def _numpy(self, array: np.ndarray, var: Var, path: str) -> NDArray:
+        program = self.program
+        program.require("type({}) is {}", var, Const(type(array)))
+        program.require(f"{{}}.shape == {array.shape} and {{}}.dtype == {{}}", var, var, Const(array.dtype))
+        program.facts[path] = f"numpy {array.dtype}{list(array.shape)}"
         brought = NDArray.from_numpy(array)
         self.trace.read_only[brought._storage] = path
-        self.copy_in(brought._storage, variable)
+        self.copy_in(brought._storage, var)
         return brought
 
-    def copy_in(self, storage: Storage, expression: str) -> None:
-        """The replay makes `storage` anew from the NumPy array at `expression`."""
-        self.source.names["from_numpy"] = NDArray.from_numpy
-        name = self.source.name("s")
-        self.copies.append((name, f"from_numpy({expression})._storage"))
-        self.arrays[storage] = (name, "0")
+    def copy_in(self, storage: Storage, array: Operand) -> None:
+        """The replay makes `storage` anew from the NumPy array at `array`."""
+        var = Var("s", storage)
+        var.bound = True
+        self.program.copies.append((var, Expr("from_numpy({})._storage", array)))
+        self.arrays[storage] = (var, None)
+
+
+_NAMES = "tuple(Attributes({}).namespace()) == {}"
+
+
+def part_of(holder: Operand, kind: type, key: Any, *, stored: bool = False) -> Expr:
+    """Where a part of a container lies, to be read or to be `stored`."""
+    if issubclass(kind, dict):
+        return Expr("{}[{}]", holder, Const(key))
+    if issubclass(kind, (list, tuple)):
+        names = getattr(kind, "_fields", None)  # a subclass may show something else under such a name
+        return Expr("{}[{}]", holder, Literal(key if names is None else names.index(key)))
+    plain = is_stored_plainly if stored else is_found_plainly
+    if plain(kind, key):
+        return attribute(holder, key)
+    return Expr("Attributes({})[{}]", holder, Literal(key))
 
 
 def shared_storages(args: Any, kwargs: Any) -> set[Storage]:

@@ -59,7 +59,9 @@ def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
     dtypes = promotion.promoted(op, tuple(kinds))
     shape = common_shape(op.name, arrays)
     for x, dtype in zip(given, dtypes, strict=True):
-        if type(x) is not float and not isinstance(x, ArrayCore) and not promotion.fits(x, dtype):
+        if isinstance(x, ArrayCore) or type(x) is float or (type(x) is NumberProxy and dtype.kind == "f"):
+            continue  # a run-time integer that no float holds is an error of the launch
+        if not promotion.fits(x, dtype):
             if promotion.is_comparison(op) and dtype.kind in "iu":
                 truth = op.evaluate(*(y if y is x else 0 for y in given))
                 return full(bool(truth), shape, np.dtype(bool), device_of(given))

@@ -1,4 +1,4 @@
-"""The part of a replay function that checks the surroundings: one line for each slot that matters.
+"""The checks of the surroundings: one for each slot that matters.
 
 Only what executed code mentions is checked, so a function that is merely named (handed to `tj.callback`, kept
 for another mode) costs nothing and may change.
@@ -15,18 +15,14 @@ from typing import Any
 import numpy as np
 
 from tracejit.frontend.bytecode import facts, loads, mention
-from tracejit.frontend.captured import read_part
-from tracejit.frontend.content import GONE, Attributes, content_of, is_plain, looks_up_plainly, same_items
+from tracejit.frontend.content import GONE, is_plain, looks_up_plainly
 from tracejit.frontend.kinds import IDENTITY, PLAIN
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.purity import REMEDY, impure, opens
-from tracejit.frontend.replay import Source
 from tracejit.frontend.seen import QUIET, Seen, SeenClass, SeenFunction, SeenModule
+from tracejit.frontend.signature.program import Const, Expr, Literal, Operand, Program, Var
 from tracejit.frontend.slots import Attribute, Cell, Global, Slot, Whole
 from tracejit.frontend.surroundings import Surroundings
-
-EMPTY = types.CellType()
-"""Equal to what captured variables lie in as long as they hold nothing."""
 
 
 class Refused(Exception):
@@ -38,73 +34,60 @@ class Refused(Exception):
 
 
 class Guards:
-    """Writes the checks of the surroundings into `source`, and what they required into `described`."""
+    """Appends the checks of the surroundings to `program`, and what they required to its facts."""
 
-    def __init__(self, surroundings: Surroundings, source: Source, described: dict[str, str]):
-        self.surroundings, self.source, self.described = surroundings, source, described
-        self.bound: set[str] = set()  # variables that are bound by now
+    def __init__(self, surroundings: Surroundings, program: Program):
+        self.surroundings, self.program = surroundings, program
         self.attributes: set[str] = set()  # names of attributes that were read
         self.arrays: list[Slot] = []
 
-    def _found(self, slot: Slot) -> bool:
-        """Whether what holds the slot is bound."""
-        base = root_of(slot.expression)
-        return not base.startswith("h") or base in self.bound
-
-    def variable_of(self, value: Any) -> str | None:
-        """The variable by which a replay finds this very object, if it was checked."""
-        variable = self.surroundings.variable_of(value)
-        return variable if variable in self.bound else None
+    def var_of(self, value: Any) -> Operand | None:
+        """What stands for this very object in a replay, if it was checked."""
+        var = self.surroundings.var_of(value)
+        return var if isinstance(var, Var) and var.bound else None
 
     def emit(self) -> None:
         """Check everything but arrays, which are collected in `arrays`."""
-        surroundings = self.surroundings
+        surroundings, program = self.surroundings, self.program
         self.attributes = surroundings.attributes_read()
         left = [slot for slot in surroundings.slots.values() if self._was_read(slot)]
-        found = [slot for slot in left if self._found(slot)]
+        found = [slot for slot in left if _is_found(slot)]
         while found:  # the same object may be held by code that was not executed, too, and found there first
             for slot in left:
-                if self._found(slot):
+                if _is_found(slot):
                     self._check(slot)
                     found.append(slot)
             checked = set(map(id, found))
             left = [slot for slot in left if id(slot) not in checked]
-            found = [slot for slot in left if self._found(slot)]
+            found = [slot for slot in left if _is_found(slot)]
         handed = {name for code in surroundings.executed for name in facts(code).handed}
         for holder, names, code in surroundings.shadows:
             missing = names & surroundings.variables_read(code)
             for name in missing & handed & vars(builtins).keys():
                 self._refuse_impure(vars(builtins)[name], name)
             if missing:
-                self.source.require(f"{holder}.keys().isdisjoint({self.source.constant(frozenset(missing))})")
+                program.require("{}.keys().isdisjoint({})", holder, Const(frozenset(missing)))
         self._check_quiet()
         uses = {use for code in surroundings.executed for use in facts(code).uses}
         for seen in surroundings.seen:
-            known = not seen.variable.startswith("h") or seen.variable in self.bound
-            if surroundings.lists and known and not isinstance(seen, SeenFunction):
+            if not seen.var.is_bound:
+                continue
+            if surroundings.lists and not isinstance(seen, SeenFunction):
                 self._check_names(seen)
             missing = seen.absent if surroundings.dynamic else seen.absent & self.attributes
             if isinstance(seen, SeenFunction):
                 missing &= self._asked_of(seen.value, uses)
-            if missing and known and hasattr(seen.value, "__dict__"):
-                absent = self.source.constant(frozenset(missing))
-                self.source.require(f"{self._namespace(seen)}.keys().isdisjoint({absent})")
-            if isinstance(seen, SeenClass) and known and len(order := seen.value.__mro__) > 2:
-                self.source.require(f"{seen.variable}.__mro__ == {self.source.constant(order)}")
-
-    def _namespace(self, seen: Seen) -> str:
-        """The expression for what an object holds by name."""
-        plain = isinstance(seen.value, type | types.ModuleType) or looks_up_plainly(type(seen.value))
-        if plain:
-            return f"{seen.variable}.__dict__"
-        return f"{self.source.inside(Attributes, seen.variable)}.namespace()"
+            if missing and hasattr(seen.value, "__dict__"):
+                program.require("{}.keys().isdisjoint({})", _namespace(seen), Const(frozenset(missing)))
+            if isinstance(seen, SeenClass) and len(order := seen.value.__mro__) > 2:
+                program.require("{}.__mro__ == {}", seen.var, Const(order))
 
     def _check_names(self, seen: Seen) -> None:
         """The body may ask which attributes there are."""
         is_module = isinstance(seen, SeenModule)
         is_opened = not is_module or seen.path.rpartition(".")[2] in self.surroundings.opened
         if is_opened and hasattr(seen.value, "__dict__"):
-            self.source.require(f"tuple({self._namespace(seen)}) == {self.source.constant(seen.at_first)}")
+            self.program.require("tuple({}) == {}", _namespace(seen), Const(seen.at_first))
 
     def _check_quiet(self) -> None:
         """Special methods that ran, though nobody named them, must be the same."""
@@ -114,8 +97,7 @@ class Guards:
                     held = inspect.getattr_static(seen.value, name, None)
                     held = getattr(held, "__func__", held)  # `__new__` is a static method
                     if getattr(held, "__code__", None) in self.surroundings.executed:
-                        cls = self.source.constant(seen.value)
-                        self.source.require(f"{cls}.{name} is {self.source.constant(held)}")
+                        self.program.require(f"{{}}.{name} is {{}}", Const(seen.value), Const(held))
 
     def _asked_of(self, function: Any, uses: Set[tuple[str, str]]) -> set[str]:
         """Names of attributes that code may look for on a function: it is rarely asked for any."""
@@ -124,14 +106,6 @@ class Guards:
 
     def _was_read(self, slot: Slot) -> bool:
         return self.surroundings.was_read(slot, self.attributes)
-
-    def flags(self) -> list[str]:
-        """Checks of the globals that are flags, for calls that run piecewise as long as these stay."""
-        return [
-            f"{slot.expression} is {slot.value}"
-            for slot in self.surroundings.slots.values()
-            if isinstance(slot, Global) and type(slot.value) is bool and self._was_read(slot)
-        ]
 
     def _is_handed(self, slot: Slot) -> bool:
         """Whether library code may call what a slot holds: nobody reports what C code calls."""
@@ -152,15 +126,9 @@ class Guards:
         return mention(self.surroundings.codes, str(slot.key))
 
     def _check(self, slot: Slot) -> None:
-        value, source, expression = slot.value, self.source, slot.expression
-        if isinstance(slot, Attribute) and value is GONE:
-            inside = source.inside(Attributes, root_of(expression))
-            source.names["GONE"] = GONE
-            source.require(f"{inside}.get({slot.key!r}) is GONE")
-        if isinstance(slot, Cell) and value is GONE and any(loads(code, slot.key) for code in slot.codes):
-            source.names["EMPTY"] = EMPTY
-            source.require(f"{source.constant(slot.holder)} == EMPTY")
-        if value is GONE:  # a global that is only written: what it was does not matter
+        value, program, place = slot.value, self.program, slot.place
+        if value is GONE:
+            self._check_absent(slot)
             return
         if slot.refusal is not None:
             raise Refused(*slot.refusal, self._line_of(slot))
@@ -170,94 +138,109 @@ class Guards:
         if isinstance(slot, Whole):
             self._check_whole(slot)
             return
-        variable = slot.alias or slot.variable
-        if slot.alias in self.bound or (slot.alias is not None and not slot.alias.startswith("h")):
-            source.require(f"{expression} is {slot.alias}")
+        if slot.alias is not None and slot.alias.is_bound:
+            program.require("{} is {}", place, slot.alias)
             return
-        if variable is not None and variable != expression:
-            source.line(f"{variable} = {expression}")
-            self.bound.add(variable)
-            expression = variable
+        var = slot.alias or slot.var
+        if isinstance(var, Var) and var is not place:
+            place = program.define(var, place)
         if isinstance(value, types.FunctionType) and value.__code__ in self.surroundings.executed:
-            holder = source.constant(value) if slot.guarded else expression
-            source.require(f"{holder}.__code__ is {source.constant(value.__code__)}")
+            holder = Const(value) if slot.guarded else place
+            program.require("{}.__code__ is {}", holder, Const(value.__code__))
         if isinstance(value, types.BuiltinFunctionType) and self._is_handed(slot):
             self._refuse_impure(value, slot.path)
         if opens(value):
             raise Refused(f"{slot.path} opens something whenever it is called", REMEDY, self._line_of(slot))
-        if not slot.guarded:
-            return
-        self.described[slot.path] = _describe(value)
+        if slot.guarded:
+            self._check_value(slot, value, place)
+
+    def _check_absent(self, slot: Slot) -> None:
+        """What there was not is not there; of a global that is only written, it does not matter."""
+        if isinstance(slot, Attribute):
+            self.program.require("Attributes({}).get({}) is GONE", slot.place.root, Literal(slot.key))
+        elif isinstance(slot, Cell) and any(loads(code, slot.key) for code in slot.codes):
+            self.program.require("{} == EMPTY", Const(slot.holder))
+
+    def _check_value(self, slot: Slot, value: Any, place: Operand) -> None:
+        """A slot holds what it held: the same value, the same object, or one of the same type."""
+        program = self.program
+        program.facts[slot.path] = _describe(value)
         if slot.given is not value and type(value) in (int, float):
-            source.require(f"type({expression}) is {type(value).__name__}")
-            self.described[slot.path] = type(value).__name__
+            program.require(f"type({{}}) is {type(value).__name__}", place)
+            program.facts[slot.path] = type(value).__name__
         elif isinstance(value, PLAIN):
-            source.same(expression, value)
+            program.same(place, value)
         elif isinstance(value, IDENTITY):
-            source.require(f"{expression} is {source.constant(value)}")
+            program.require("{} is {}", place, Const(value))
         elif isinstance(value, np.ndarray):
-            self._check_numpy(slot, value, expression)
+            self._check_numpy(slot, value, place)
         else:
-            source.require(f"type({expression}) is {source.constant(type(value))}")
+            program.require("type({}) is {}", place, Const(type(value)))
 
     def _check_whole(self, slot: Whole) -> None:
-        source, held, inside = self.source, slot.holder, slot.expression
+        program, held, inside = self.program, slot.holder, slot.place
         if not is_plain(type(held)):
-            source.names["content_of"] = content_of
-            inside = f"content_of({inside})"
+            inside = Expr("content_of({})", inside)
         if slot.deep:
-            source.names["same_items"] = same_items
             copy = frozenset(slot.value) if isinstance(held, set | frozenset) else slot.value
-            source.require(f"same_items({slot.expression}, {source.constant(copy)})")
-            self.described[slot.path] = f"{type(held).__name__} of {len(held)} with this content"
+            program.require("same_items({}, {})", slot.place, Const(copy))
+            program.facts[slot.path] = f"{type(held).__name__} of {len(held)} with this content"
         elif isinstance(held, dict):
-            source.keys(inside, tuple(slot.value))
-            self.described[slot.path] = f"dict of {', '.join(map(repr, slot.value))}"
+            program.keys(inside, tuple(slot.value))
+            program.facts[slot.path] = f"dict of {', '.join(map(repr, slot.value))}"
         else:
-            source.require(f"len({inside}) == {len(slot.value)}")
-            self.described[slot.path] = f"{type(held).__name__} of {len(slot.value)}"
+            program.require("len({}) == {}", inside, Literal(len(slot.value)))
+            program.facts[slot.path] = f"{type(held).__name__} of {len(slot.value)}"
 
-    def _check_numpy(self, slot: Slot, array: np.ndarray, expression: str) -> None:
+    def _check_numpy(self, slot: Slot, array: np.ndarray, place: Operand) -> None:
         held = self.surroundings.held[id(array)]
-        source, text = self.source, f"numpy {array.dtype}{list(array.shape)}"
-        source.require(f"type({expression}) is {source.constant(type(array))}")
-        source.require(f"{expression}.shape == {array.shape} and {expression}.strides == {array.strides}")
-        source.require(f"{expression}.dtype == {source.constant(array.dtype)}")
-        self.described[slot.path] = text
+        program, text = self.program, f"numpy {array.dtype}{list(array.shape)}"
+        program.require("type({}) is {}", place, Const(type(array)))
+        form = f"{{}}.shape == {array.shape} and {{}}.strides == {array.strides}"
+        program.require(form, place, place)
+        program.require("{}.dtype == {}", place, Const(array.dtype))
+        program.facts[slot.path] = text
         if not held.is_data:
             return
         assert held.content is not None, "the recording was given up when the array was used as data"
         if held.changed():
             what = f"the body changes the NumPy array {slot.path}"
             raise Refused(what, "make it an NDArray, with tj.asarray", self._line_of(slot))
-        source.names["same_array"] = same_array
-        source.require(f"same_array({expression}, {source.constant(held.content)})")
-        self.described[slot.path] = text + " with this content"
+        program.require("same_array({}, {})", place, Const(held.content))
+        program.facts[slot.path] = text + " with this content"
 
-    def copy_in(self, array: np.ndarray) -> str | None:
-        """An expression for a captured NumPy array that was used as an operand, or a part of one."""
+    def copy_in(self, array: np.ndarray) -> Expr | Var | None:
+        """What gives a captured NumPy array that was used as an operand, or a part of one."""
         for slot in self.surroundings.slots.values():
             held = self.surroundings.held.get(id(slot.value))
-            if held is not None and slot.variable in self.bound and held.holds(array):
+            var = slot.var
+            if held is not None and isinstance(var, Var) and var.bound and held.holds(array):
                 part = held.part(array)
                 if part == held.part(held.origin):
-                    return str(slot.variable)
-                self.source.names["read_part"] = read_part
-                return f"read_part({slot.variable}, {part[0]}, {part[1]}, {part[2]})"
+                    return var
+                return Expr(f"read_part({{}}, {part[0]}, {part[1]}, {part[2]})", var)
         return None
 
 
-def root_of(expression: str) -> str:
-    """The variable from which a slot is found: h1 of ``h1.w``, ``h1['w']``, ``Attributes(h1)['w']``."""
-    head, _, rest = expression.partition("(")
-    if rest and head.isidentifier():
-        return rest.partition(")")[0]
-    return expression.partition(".")[0].partition("[")[0]
+def flags(surroundings: Surroundings) -> list[Slot]:
+    """Globals that are flags, for calls that run piecewise as long as these stay."""
+    attributes = surroundings.attributes_read()
+    return [
+        slot
+        for slot in surroundings.slots.values()
+        if isinstance(slot, Global) and type(slot.value) is bool and surroundings.was_read(slot, attributes)
+    ]
 
 
-def same_array(held: np.ndarray, copy: np.ndarray) -> bool:
-    """Whether a NumPy array has the bytes of another one of its shape and dtype."""
-    return held.tobytes() == copy.tobytes()
+def _is_found(slot: Slot) -> bool:
+    """Whether what holds the slot is bound."""
+    return slot.place.root.is_bound
+
+
+def _namespace(seen: Seen) -> Operand:
+    """What an object holds by name."""
+    plain = isinstance(seen.value, type | types.ModuleType) or looks_up_plainly(type(seen.value))
+    return Expr("{}.__dict__" if plain else "Attributes({}).namespace()", seen.var)
 
 
 def _describe(value: Any) -> str:

@@ -108,7 +108,7 @@ def save(path: Path, tree: Any) -> None:
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(target) or ".", suffix=".npz")
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)  # of no objects: `_describe` refuses them
+            np.savez(file, **arrays)  # type: ignore[arg-type]  # of no objects, see `_describe`
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

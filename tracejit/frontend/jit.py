@@ -30,7 +30,7 @@ from tracejit.frontend import explain, specs, tracer
 from tracejit.frontend.kinds import Transparent
 from tracejit.frontend.piecewise import run_piecewise
 from tracejit.frontend.recording import thread
-from tracejit.frontend.replay import MISS
+from tracejit.frontend.signature.text import MISS
 from tracejit.frontend.storage import Storage
 from tracejit.frontend.tracer import PIECEWISE, Entry
 from tracejit.ir.graph import Graph

@@ -1,13 +1,13 @@
 """Numbers of a traced call: run-time inputs until the body looks at their value.
 
 A `NumberProxy` stands for an int or float argument while its call is recorded. Arithmetic between numbers
-gives another proxy, and the trace notes the Python statement that computes it (`Numbers`); replays execute
-these statements in the body's order, so Python's own rules hold, its errors too, and only results cross into
-kernels. Whoever looks at the value (a comparison, ``math.sqrt``, formatting, ``range``, hashing) gets it, and
-what was looked at is guarded:
+gives another proxy, and the trace notes how it is computed (`Computed`). Replays do the same in Python, in
+the body's order, so Python's own rules hold, its errors too, and only results cross into kernels. Whoever
+looks at the value (a comparison, ``math.sqrt``, formatting, ``range``, hashing) gets it, and what was looked
+at is guarded (`Looked`):
 
-    m0 = n0 * 2                      # n0: the argument lr
-    if not (m0 > 1.0) is False: return MISS
+    m2 = (n0 * (2))                  # n0: the argument lr
+    if not ((m2 > (1.0)) is False): return MISS
 
 The proxy subclasses no number, because C code would read a subclass's C value and bypass us; it answers
 ``isinstance`` through ``__class__``.
@@ -27,57 +27,84 @@ import numpy as np
 SHOWN = 60  # characters of an expression in messages
 
 
-class Numbers:
-    """What a trace knows of its numbers. `steps` are in the body's order.
+class Computed:
+    """A number that the body computed: ``form.format(*operands)``.
 
-    steps:    ``(name, expression)`` to compute, or ``(None, (expression, value))`` to require.
-    readable: name -> how people write it.
-    closed:   the trace is over, or has become piecewise: nothing is noted any more. A proxy that somebody
-              has kept is nothing but its value then, in later recordings, too.
-    plain:    the body gets plain numbers, which are guarded.
+    operands: what stands for other numbers of the call (see `NumberProxy`), and plain numbers.
+    path:     how people write it.
+    """
+
+    __slots__ = ("form", "operands", "path", "value")
+
+    def __init__(self, form: str, operands: tuple[Any, ...], value: Any, path: str) -> None:
+        self.form, self.operands, self.value, self.path = form, operands, value, path
+
+
+class Looked:
+    """What the body asked of its numbers, ``form.format(*operands)``, and the answer."""
+
+    __slots__ = ("form", "operands", "path", "value")
+
+    def __init__(self, form: str, operands: tuple[Any, ...], value: Any, path: str) -> None:
+        self.form, self.operands, self.value, self.path = form, operands, value, path
+
+
+class Numbers:
+    """What a trace knows of its numbers.
+
+    steps:  what was computed and looked at, in the body's order.
+    given:  whether there are any.
+    closed: the trace is over: nothing is noted any more. A proxy that somebody has kept is nothing but its
+            value then, in later recordings, too.
+    plain:  the body gets plain numbers, which are guarded.
     """
 
     def __init__(self, *, plain: bool = False) -> None:
         self.plain = plain
-        self.steps: list[tuple[str | None, Any]] = []
-        self.readable: dict[str, str] = {}
+        self.steps: list[Computed | Looked] = []
+        self.given = False
         self.closed = False
-        self._computed: dict[str, str] = {}
-        self._looked: set[str] = set()
+        self._computed: dict[Any, Computed] = {}
+        self._looked: set[Any] = set()
 
-    def argument(self, value: Any, name: str, path: str) -> NumberProxy:
-        """The number that replays find in the variable `name`."""
-        self.readable[name] = path
-        return NumberProxy(value, name, self)
+    def argument(self, value: Any, source: Any) -> NumberProxy:
+        """The number that replays find at `source`, which has a `path` for people."""
+        self.given = True
+        return NumberProxy(value, source, self)
 
-    def compute(self, form: str, value: Any, *operands: str) -> Any:
+    def compute(self, form: str, value: Any, *operands: Any) -> Any:
         """The result `value` of Python's ``form.format(*operands)``."""
         if self.closed:
             return value
-        expression = form.format(*operands)
-        name = self._computed.get(expression)
-        if name is None:
-            name = self._computed[expression] = f"m{len(self._computed)}"
-            self.readable[name] = self.read(form, *operands)
-            self.steps.append((name, expression))
+        key = form, *map(_identity, operands)
+        source = self._computed.get(key)
+        if source is None:
+            source = self._computed[key] = Computed(form, operands, value, _read(form, operands))
+            self.steps.append(source)
         if "**" in form:  # whether powers are integers, floats or complex depends on their operands' values
             kind = type(value)
             text = f"np.{kind.__name__}" if isinstance(value, np.generic) else kind.__name__
-            self.look(True, f"(type({{}}) is {text})", name)
-        return NumberProxy(value, name, self)
+            self.look(True, f"(type({{}}) is {text})", source)
+        return NumberProxy(value, source, self)
 
-    def look(self, value: Any, form: str, *operands: str) -> None:
+    def look(self, value: Any, form: str, *operands: Any) -> None:
         """The body looked at ``form.format(*operands)``: the trace holds only where it is `value` again."""
-        expression = form.format(*operands)
-        if expression not in self._looked and not self.closed:
-            self._looked.add(expression)
-            self.readable.setdefault(expression, self.read(form, *operands))
-            self.steps.append((None, (expression, value)))
+        key = form, *map(_identity, operands)
+        if key not in self._looked and not self.closed:
+            self._looked.add(key)
+            self.steps.append(Looked(form, operands, value, _read(form, operands)))
 
-    def read(self, form: str, *operands: str) -> str:
-        """An expression as people write it."""
-        text = form.format(*(self.readable.get(o, o) for o in operands))
-        return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+
+def _identity(operand: Any) -> Any:
+    """Equal for operands that mean the same: 1 and 1.0 do not, nor 0.0 and -0.0."""
+    plain = isinstance(operand, (bool, int, float, np.generic))
+    return (type(operand), repr(operand)) if plain else id(operand)
+
+
+def _read(form: str, operands: tuple[Any, ...]) -> str:
+    """An expression as people write it."""
+    text = form.format(*(getattr(o, "path", None) or source_of(o) for o in operands))
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
 def source_of(value: Any) -> str:
@@ -88,11 +115,11 @@ def source_of(value: Any) -> str:
 
 
 class NumberProxy:
-    """An int or float of the call being recorded."""
+    """An int or float of the call being recorded; `_source` says where a replay finds or computes it."""
 
     __slots__ = ("__weakref__", "_numbers", "_source", "_value")
 
-    def __init__(self, value: Any, source: str, numbers: Numbers):
+    def __init__(self, value: Any, source: Any, numbers: Numbers):
         self._value, self._source, self._numbers = value, source, numbers
 
     __class__ = property(lambda self: type(self._value))
@@ -192,12 +219,13 @@ def is_of(value: Any, numbers: Numbers | None) -> bool:
     return type(value) is NumberProxy and value._numbers is numbers and not numbers.closed
 
 
-def _operand(value: Any, numbers: Numbers) -> tuple[Any, str] | None:
+def _operand(value: Any, numbers: Numbers) -> tuple[Any, Any] | None:
+    """A number and its source; a plain one is its own."""
     if is_of(value, numbers):
         return value._value, value._source
     value = settled(value)
     if type(value) in (bool, int, float) or isinstance(value, np.number):
-        return value, source_of(value)
+        return value, value
     return None
 
 

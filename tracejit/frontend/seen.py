@@ -19,7 +19,7 @@ from tracejit.frontend.content import GONE, Attributes, is_computed, is_found_pl
 from tracejit.frontend.kinds import IDENTITY, PLAIN, is_tree, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.purity import impure, opens, runs_library_code
-from tracejit.frontend.replay import Source
+from tracejit.frontend.signature.program import Const, Expr, Operand, attribute, item
 from tracejit.frontend.slots import Attribute, ClassItem, Slot
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ _DESCRIPTORS = (
 
 
 class Seen:
-    """Something whose attributes are followed; `variable` stands for it in a replay.
+    """Something whose attributes are followed; `var` stands for it in a replay.
 
     names:  what was looked up so far.
     absent: of these, what it does not have.
     """
 
-    def __init__(self, value: Any, variable: str, path: str):
-        self.value, self.variable, self.path = value, variable, path
+    def __init__(self, value: Any, var: Operand, path: str):
+        self.value, self.var, self.path = value, var, path
         self.names: set[str] = set()
         self.absent: set[str] = set()
         self.at_first = tuple(self.namespace())  # the names of what it held before the body ran
@@ -66,9 +66,9 @@ class Seen:
         """The names of what it holds."""
         return self.namespace().keys()
 
-    def expression(self, name: str, source: Source) -> str:
+    def place(self, name: str) -> Operand:
         """What finds, in a replay, an attribute that it holds itself."""
-        return f"{self.variable}.{name}"
+        return attribute(self.var, name)
 
     def look_up(self, visitor: Visitor) -> None:
         """Visit what the names hold that code mentioned since the last time."""
@@ -125,10 +125,10 @@ class SeenModule(Seen):
     def _implied(self) -> AbstractSet[str]:
         return {"__getattr__"} & vars(self.value).keys()
 
-    def expression(self, name: str, source: Source) -> str:
+    def place(self, name: str) -> Operand:
         if "__getattr__" in vars(self.value):  # would be called for a name that is gone
-            return f"{self.variable}.__dict__[{name!r}]"
-        return super().expression(name, source)
+            return item(Expr("{}.__dict__", self.var), name)
+        return super().place(name)
 
     def _is_open(self, visitor: Visitor) -> bool:
         is_opened = visitor.dynamic and self.path.rpartition(".")[2] in visitor.opened
@@ -160,15 +160,15 @@ class SeenObject(Seen):
     def namespace(self) -> Any:
         return Attributes(self.value).namespace()
 
-    def expression(self, name: str, source: Source) -> str:
+    def place(self, name: str) -> Operand:
         """By another object of the class, which may not hold it, no code of the user's is called."""
         cls = type(self.value)
         if is_found_plainly(cls, name):
             if not is_computed(cls, name):
-                return super().expression(name, source)
+                return super().place(name)
             if name in self.namespace():
-                return f"{self.variable}.__dict__[{name!r}]"
-        return f"{source.inside(Attributes, self.variable)}[{name!r}]"
+                return item(Expr("{}.__dict__", self.var), name)
+        return item(Expr("Attributes({})", self.var), name)
 
     def _is_open(self, visitor: Visitor) -> bool:
         return visitor.dynamic or runs_library_code(type(self.value))
@@ -184,9 +184,8 @@ class SeenObject(Seen):
             if name == "__class__":
                 continue
             if found is GONE and held.is_slot(name):
-                expression = self.expression(name, visitor.source)
-                empty = Attribute(self.value, name, expression, f"{self.path}.{name}", GONE)
-                visitor.slots.setdefault(expression, empty)
+                empty = Attribute(self.value, name, self.place(name), f"{self.path}.{name}", GONE)
+                visitor.slots.setdefault(empty.place.key, empty)
             elif found is GONE:
                 self.absent.add(name)
             elif not is_closed:
@@ -196,12 +195,12 @@ class SeenObject(Seen):
 
     def _closed(self, name: str, found: Any, visitor: Visitor) -> None:
         """An attribute of an object whose class is of Python's library, NumPy or this package."""
-        slot = Slot(self.value, name, self.expression(name, visitor.source), f"{self.path}.{name}", found)
+        slot = Slot(self.value, name, self.place(name), f"{self.path}.{name}", found)
         if isinstance(found, (NDArray, *PLAIN, *IDENTITY)):
             visitor.visit(slot)
             return
         what = f"{self.path} is a {type(self.value).__qualname__}, whose state a replay cannot check"
-        visitor.slots[slot.expression] = slot
+        visitor.slots[slot.place.key] = slot
         visitor.refuse(slot, what, "use it outside and pass the result as an argument")
 
 
@@ -252,20 +251,20 @@ class SeenClass(Seen):
         visitor.visit_class(base)
 
     def _own(self, name: str, held: Any, base: type, visitor: Visitor) -> None:
-        expression, path = f"{self.variable}.{name}", f"{self.path}.{name}"
+        path = f"{self.path}.{name}"
         if isinstance(held, types.FunctionType) or not hasattr(type(held), "__get__"):
             _visit(self, name, held, visitor)
         elif isinstance(held, staticmethod | classmethod):
             found = getattr(self.value, name)
             step = ".__func__" if isinstance(held, classmethod) else ""
-            visitor.visit(Slot(self.value, name, expression + step, path, getattr(found, "__func__", found)))
+            place = attribute(self.var, name + step)
+            visitor.visit(Slot(self.value, name, place, path, getattr(found, "__func__", found)))
         elif isinstance(held, _DESCRIPTORS) or not trusted(type(held).__module__):
-            holder = self.variable if base is self.value else visitor.source.constant(base)
-            expression = f"{holder}.__dict__[{name!r}]"
-            visitor.visit(ClassItem(base, name, expression, path, held))
+            place = item(Expr("{}.__dict__", self.var if base is self.value else Const(base)), name)
+            visitor.visit(ClassItem(base, name, place, path, held))
             for part in ("fget", "fset", "func"):
                 if isinstance(held, property | functools.cached_property) and hasattr(held, part):
-                    visitor.visit(Slot(held, part, f"{expression}.{part}", path, getattr(held, part)))
+                    visitor.visit(Slot(held, part, attribute(place, part), path, getattr(held, part)))
 
 
 def _users_bases(cls: type) -> list[type]:
@@ -274,5 +273,4 @@ def _users_bases(cls: type) -> list[type]:
 
 
 def _visit(seen: Seen, name: str, found: Any, visitor: Visitor) -> None:
-    expression = seen.expression(name, visitor.source)
-    visitor.visit(Attribute(seen.value, name, expression, f"{seen.path}.{name}", found))
+    visitor.visit(Attribute(seen.value, name, seen.place(name), f"{seen.path}.{name}", found))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracejit.frontend.content import GONE, Attributes, Items, content_of, fill, same_items
+from tracejit.frontend.signature.program import Operand
 
 
 @dataclass(eq=False, repr=False)
@@ -19,18 +20,18 @@ class Slot:
     """Somewhere a value is held.
 
     holder, key: the object, and the attribute's name or the item's key.
-    expression:  finds the value in a replay; `variable` is bound to it there if others are found through it.
+    place:       finds the value in a replay; `var` is bound to it there if others are found through it.
     path:        how people write it.
     """
 
     holder: Any
     key: Any
-    expression: str
+    place: Operand
     path: str
     value: Any
-    variable: str | None = None
+    var: Operand | None = None
     given: Any = None
-    alias: str | None = None  # the variable of the same object, found before on another way
+    alias: Operand | None = None  # stands for the same object, found before on another way
     guarded: bool = True  # whether replays have to check the value
     code: types.CodeType | None = None  # the code that mentions it
     codes: set[types.CodeType] = field(default_factory=set)  # all such; it matters if one of them reads it

@@ -19,6 +19,7 @@ from tracejit.frontend.captured import Held
 from tracejit.frontend.content import GONE
 from tracejit.frontend.kinds import FUNCTIONS, PLAIN, is_tree
 from tracejit.frontend.purity import runs_library_code
+from tracejit.frontend.signature.program import Var
 from tracejit.frontend.slots import Attribute, Cell, ClassItem, Global, Item, Slot, Whole
 from tracejit.frontend.storage import Storage
 from tracejit.frontend.trace import Restart
@@ -44,7 +45,7 @@ class Surroundings(Visitor):
     """
 
     def __init__(self, function: Any, arguments: Arguments):
-        super().__init__(function, arguments.source, arguments.trace.numbers, arguments.rebuilt)
+        super().__init__(function, arguments.trace.numbers, arguments.originals)
         self.arguments = arguments
         self.met: set[Storage] = set()
         self.executed: set[types.CodeType] = set()
@@ -74,8 +75,8 @@ class Surroundings(Visitor):
             elif not slot.assignable:
                 continue
             elif type(slot.value) in (int, float) and self._assigned(slot) and not self.numbers.plain:
-                slot.variable = self.source.name("n")
-                slot.give(self.numbers.argument(slot.value, slot.variable, slot.path))
+                slot.var = Var("n", slot.value, slot.path)
+                slot.give(self.numbers.argument(slot.value, slot.var))
 
     def _hold(self, slot: Slot) -> None:
         """Note what a NumPy array holds, and watch its use, unless there must be no stand-in for it: then it
@@ -119,8 +120,8 @@ class Surroundings(Visitor):
                 added |= {n for n in namespace.keys() - set(seen.at_first) if not n.startswith("__")}
             for name in [name for name in list(namespace) if name in added]:
                 seen.absent.add(name)
-                expression, path = seen.expression(name, self.source), f"{seen.path}.{name}"
-                found.append((Attribute(seen.value, name, expression, path, GONE), namespace[name]))
+                path = f"{seen.path}.{name}"
+                found.append((Attribute(seen.value, name, seen.place(name), path, GONE), namespace[name]))
         return found
 
     def undo(self, changes: list[tuple[Slot, Any]]) -> None:

@@ -14,7 +14,7 @@ they change is taken back.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -29,6 +29,19 @@ from tracejit.ir.view import View
 
 UINT64 = np.dtype("uint64")
 WORD = 1 << 64
+
+
+class DrawKey(NamedTuple):
+    """Stands for the key of a stream of random numbers, by its number in `Trace.draws`."""
+
+    stream: int
+
+
+class DrawCounter(NamedTuple):
+    """Stands for the counter of a stream at the launch, plus what the body had drawn from it by then."""
+
+    stream: int
+    drawn: int
 
 
 class Draw:
@@ -95,8 +108,8 @@ class Trace(Recording):
             self.draws.append((stream, 0))
         drawn = self.draws[index][1]
         self.draws[index] = (stream, drawn + count)
-        key = Number(stream.key, f"key{index}")
-        counter = Number((stream.counter + drawn) % WORD, f"((counter{index} + {drawn}) & {WORD - 1})")
+        key = Number(stream.key, DrawKey(index))
+        counter = Number((stream.counter + drawn) % WORD, DrawCounter(index, drawn))
         self.counters.append(Draw(counter, index, drawn))
         return self.number(key, UINT64), self.number(counter, UINT64)
 

@@ -14,25 +14,27 @@ nothing behind, and other threads see arrays only when they are computed.
 import gc
 import inspect
 import itertools
-import re
 import time
 import types
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tracejit import collector, compile, engine
-from tracejit.frontend import actions, commit, trees
+from tracejit.frontend import commit, trees
 from tracejit.frontend.arguments import Arguments, parameter_names, shared_storages, shows_keywords
-from tracejit.frontend.content import GONE, Attributes, is_stored_plainly
-from tracejit.frontend.guards import Guards, Refused, root_of
+from tracejit.frontend.content import GONE, is_stored_plainly
+from tracejit.frontend.describe import Description, Unreplayable
+from tracejit.frontend.emit import Actions, can_fail, check_separate
+from tracejit.frontend.guards import Guards, Refused, flags
 from tracejit.frontend.ndarray import NDArray
+from tracejit.frontend.number import Computed, source_of
 from tracejit.frontend.recording import Place, thread
-from tracejit.frontend.replay import Source, release
-from tracejit.frontend.results import Results, Unreplayable
+from tracejit.frontend.signature.perform import make, write_back
+from tracejit.frontend.signature.program import Const, Expr, Literal, Operand, Program, Var
+from tracejit.frontend.signature.text import Writer, function_of, release
 from tracejit.frontend.slots import Attribute, Slot, Whole
+from tracejit.frontend.stand_ins import without_stand_ins
 from tracejit.frontend.storage import Storage
 from tracejit.frontend.surroundings import Surroundings
 from tracejit.frontend.trace import GivenUp, Restart, Trace
@@ -140,24 +142,22 @@ class _Call:
         self.trace, self.function = trace, function
         compile.anticipate()
         self.started = time.perf_counter()
-        self.source = Source()
-        self.arguments = Arguments(self.trace, self.source, whole | shared_storages(args, kwargs), reached)
-        self.source.require(f"len(args) == {len(args)}")
+        self.program = program = Program()
+        self.arguments = Arguments(trace, program, whole | shared_storages(args, kwargs), reached)
+        program.require(f"len(args) == {len(args)}")
         if kwargs:
             in_order = shows_keywords(function)
-            given = self.source.constant(tuple(kwargs) if in_order else frozenset(kwargs))
-            self.source.require(f"{'tuple(kwargs)' if in_order else 'kwargs.keys()'} == {given}")
+            given = Const(tuple(kwargs) if in_order else frozenset(kwargs))
+            program.require("tuple(kwargs) == {}" if in_order else "kwargs.keys() == {}", given)
         else:
-            self.source.require("not kwargs")
+            program.require("not kwargs")
         names = parameter_names(function, len(args))
-        self.args = [
-            self.arguments.bring(a, f"args[{i}]", n) for (i, a), n in zip(enumerate(args), names, strict=True)
-        ]
-        self.kwargs = {k: self.arguments.bring(v, f"kwargs[{k!r}]", k) for k, v in kwargs.items()}
-        self.argument_lines = list(self.source.lines)
+        bring = self.arguments.bring
+        self.args = [bring(args[i], Expr(f"args[{i}]"), name) for i, name in enumerate(names)]
+        self.kwargs = {k: bring(v, Expr("kwargs[{}]", Literal(k)), k) for k, v in kwargs.items()}
+        self.found = len(program.steps)  # the steps that find the arguments
         self.surroundings = Surroundings(function, self.arguments)
         self.changes: list[tuple[Slot, Any]] | None = None
-        self.done = Results(self.arguments)  # what was applied
         self.launched = False
         self.compiled = True
 
@@ -180,7 +180,7 @@ class _Call:
             if isinstance(error, Exception):
                 self._check_caught(error)
             if not isinstance(error, Restart):
-                Results(self.arguments).settle_error(error)
+                without_stand_ins(error, self.arguments)
             raise
         return result
 
@@ -191,7 +191,7 @@ class _Call:
         trace = self.trace
         if trace.interruption is not None and trace.interruption is not error:
             raise trace.interruption from None
-        has_stand_ins = (trace.numbers.readable or trace.captured) and not trace.numbers.plain
+        has_stand_ins = (trace.numbers.given or trace.captured) and not trace.numbers.plain
         if has_stand_ins and isinstance(error, TypeError):
             raise Restart from None
 
@@ -222,125 +222,156 @@ class _Call:
             self.changes = self.surroundings.changes()
         self.surroundings.undo(self.changes)
 
-    def _apply(self) -> None:
-        """What the body rebound is rebound, in the caller's containers and in the surroundings."""
-        results = self.done = Results(self.arguments)
-        results.settle_containers()
-        for slot, now in sorted(self.changes or (), key=lambda change: isinstance(change[0], Whole)):
-            if self.surroundings.is_ours(slot):
-                slot.put(results.settle(now))
-
     # -- piecewise -------------------------------------------------------------------------------------------
 
     def piecewise_entry(self) -> Entry:
-        """An entry for calls that take the branches that this one took while it was recorded."""
-        source, facts = Source(), self.arguments.facts
-        source.lines, source.names = self.argument_lines, self.source.names
-        for flag in Guards(self.surroundings, source, facts).flags():
-            source.require(flag)
-        self._check_branches(source)
-        source.names["PIECEWISE"], source.names["CLOCK"] = PIECEWISE, CLOCK
-        source.actions.append("entry.used = next(CLOCK); return PIECEWISE")
+        """An entry for calls that take the branches that this one took while it was recorded: of numbers, and
+        of flags among the globals.
+        """
+        branches = Program(facts=self.program.facts)
+        for slot in flags(self.surroundings):
+            branches.require("{} is {}", slot.place, Literal(slot.value))
+        self._numbers(branches, self._computed(), values=False)
+        writer = Writer()
+        for step in self.program.restricted(self.found, branches.steps).steps:  # type: ignore[arg-type]
+            writer.step(step)
+        writer.actions.append("entry.used = next(CLOCK); return PIECEWISE")
+        replay, text = function_of(writer, self.trace.name)
         graph = self.trace.graph([])
-        entry = Entry(source.function(self.trace.name), facts, graph, None, self.trace.reasons, source.text)
-        source.names["entry"] = entry
+        entry = Entry(replay, self.program.facts, graph, None, self.trace.reasons, text)
+        writer.names.update(entry=entry, CLOCK=CLOCK, PIECEWISE=PIECEWISE)
         return entry
 
     # -- replayable ------------------------------------------------------------------------------------------
 
     def finish(self, result: Any, *, launch: bool) -> Recorded:
         """Compile and launch what was recorded; the entry by which later calls replay it."""
-        trace, source, arguments = self.trace, self.source, self.arguments
-        guards = Guards(self.surroundings, source, arguments.facts)
+        trace, program, arguments = self.trace, self.program, self.arguments
+        guards, computed = Guards(self.surroundings, program), self._computed()
         guards.emit()
-        results = Results(arguments, lambda value: guards.variable_of(value))
+        description = Description(program, arguments, guards.var_of, computed)
         self._find_arrays(guards)
         frozen = self._find_imports(guards)
-        results.meet(result)
-        results.meet_changes()
-        for _slot, now in self.changes or ():
-            results.meet(now)
-        expression = results.give(result, "the result")
-        results.write_back_all()
-        self._rebinding(guards, results)
-        self._check_escapes(results)
-        self._keep_constants(frozen, results)
-        self._check_numbers(source)
-        graph = trace.finish([s.pending for s in results.outputs])  # type: ignore[misc]
+        self._describe(result, description)
+        self._check_escapes()
+        self._keep_constants(frozen, description)
+        self._numbers(program, computed)
+        check_separate(program, arguments, self.surroundings, description)
+        outputs = list(program.outputs)
+        graph = trace.finish([s.pending for s in outputs])  # type: ignore[misc]
         if not self.compiled:
-            self.surroundings.restore_contents()
-            trace.reset()
+            self._forget()
             return Recorded(compile.plan_graph(graph), None)
         recorded = time.perf_counter()
         schedule = compile.compile_graph(graph)
         compiled = time.perf_counter()
-        actions.emit(trace, arguments, self.surroundings, results, graph, schedule)
-        source.actions.append(f"entry.replays += 1; entry.used = next(CLOCK); return {expression}")
-        entry = Entry(lambda a, k: None, arguments.facts, graph, schedule, used=next(CLOCK))
-        source.names["entry"], source.names["CLOCK"] = entry, CLOCK
+        entry = Entry(lambda a, k: None, program.facts, graph, schedule, used=next(CLOCK))
         release_callbacks(graph, entry)
         if launch:  # now, so that it is computed while Python compiles the replay function
-            awaited = bool(results.lines) and actions.can_fail(graph)
-            commit.launch(trace, graph, schedule, list(results.outputs), awaited=awaited)
+            awaited = bool(program.effects) and can_fail(graph)
+            commit.launch(trace, graph, schedule, outputs, awaited=awaited)
             self.launched = True
-            self._apply()
+            write_back(program)
             shared = [b.storage.variable for b in trace.bound if isinstance(b, Place) and b.storage.shared]
             engine.wait(*shared, exclusive=True)
-        entry.replay, entry.text = source.function(trace.name), source.text
+        entry.replay, entry.text = self._replay(entry, computed)
         if not launch:
-            self.surroundings.restore_contents()
-            trace.reset()
+            self._forget()
             return Recorded(None, entry)
         entry.timing = Timing(recorded - self.started, compiled - recorded, time.perf_counter() - compiled)
         trace.reset()
-        return Recorded(self.done.settle(result), entry)
+        assert program.result is not None
+        return Recorded(make(program.result), entry)
 
-    def _check_numbers(self, source: Source) -> None:
-        """Compute what the body computed of its numbers, and check what it looked at, in its order."""
-        numbers = self.trace.numbers
-        for name, step in numbers.steps:
-            if name is not None:
-                source.line(f"{name} = {step}")
-            else:
-                source.same(*step)
-                self.arguments.facts[numbers.readable[step[0]]] = repr(step[1])
+    def _replay(self, entry: Entry, computed: dict[Computed, Var]) -> tuple[Any, str]:
+        """The replay function of the program, and its text."""
+        writer, program = Writer(), self.program
+        assert program.result is not None
+        for var, storage in program.constants.items():
+            writer.let(var, storage)
+        for step in program.steps:
+            writer.step(step)
+        Actions(writer, program, self.trace, self.arguments, computed).write(entry.graph, entry.schedule)
+        result = writer.make(program.result)
+        writer.actions.append(f"entry.replays += 1; entry.used = next(CLOCK); return {result}")
+        writer.names.update(entry=entry, CLOCK=CLOCK)
+        return function_of(writer, self.trace.name)
 
-    def _check_branches(self, source: Source) -> None:
-        """Check what the body asked of its arguments' numbers; values it looked at may be any."""
-        known = {line.partition(" = ")[0] for line in source.lines}
-        for name, step in self.trace.numbers.steps:
-            expression = step if name is not None else step[0]
-            if not known.issuperset(re.findall(r"\b[nm]\d+\b", expression)):
-                continue
-            if name is not None:
-                source.line(f"{name} = {step}")
-                known.add(name)
-            elif isinstance(step[1], bool):
-                source.same(*step)
-                self.arguments.facts[self.trace.numbers.readable[expression]] = repr(step[1])
+    def _forget(self) -> None:
+        """Nothing of the recording is to be computed."""
+        self.surroundings.restore_contents()
+        self.trace.reset()
+
+    def _computed(self) -> dict[Computed, Var]:
+        """Variables for the numbers that the body computed."""
+        steps = self.trace.numbers.steps
+        return {step: Var("m", step.value, step.path) for step in steps if isinstance(step, Computed)}
+
+    def _numbers(self, program: Program, computed: dict[Computed, Var], *, values: bool = True) -> None:
+        """Compute what the body computed of its numbers, and check what it looked at, in its order; without
+        `values` only which branches were taken.
+        """
+
+        def operand(given: Any) -> Operand:
+            if isinstance(given, Computed):
+                return computed[given]
+            return given if isinstance(given, Operand) else Expr(source_of(given))
+
+        for step in self.trace.numbers.steps:
+            expression = Expr(step.form, *map(operand, step.operands))
+            if isinstance(step, Computed):
+                program.define(computed[step], expression)
+            elif values or isinstance(step.value, bool):
+                program.same(expression, step.value)
+                program.facts[step.path] = repr(step.value)
+
+    def _describe(self, result: Any, description: Description) -> None:
+        """How the result is made, and what is written back."""
+        changes = self.changes or ()
+        description.meet(result)
+        description.meet_changes()
+        for _slot, now in changes:
+            description.meet(now)
+        self.program.result = description.give(result, "the result")
+        description.write_back()
+        for slot, now in changes:
+            self._check_change(slot, now)
+            description.rebind(slot, now, _stored(slot))
+
+    def _check_change(self, slot: Slot, now: Any) -> None:
+        """What the body rebound in its surroundings must be something that a replay can do."""
+        if isinstance(slot, Whole):
+            for leaf in trees.leaves(now):
+                if isinstance(leaf, NDArray) and leaf._storage.pending is not None:
+                    raise Unreplayable(f"an array made at {leaf._storage.made_at} is kept in {slot.path}")
+            raise Unreplayable(f"the body changes the keys, length or content of {slot.path}")
+        if not self.surroundings.is_ours(slot):
+            raise Unreplayable(f"{slot.path} changed while the body was recorded")
+        if now is not GONE and slot.given is slot.value and type(slot.value) in (int, float):
+            raise Unreplayable(
+                f"the body changes the number {slot.path} where that is not a plain assignment"
+            )
 
     def _find_arrays(self, guards: Guards) -> None:
         """Arrays found by name: the replay reads their places again."""
-        arguments, source = self.arguments, self.source
+        arguments, program = self.arguments, self.program
         for slot in guards.arrays:
             array = slot.value
             storage, view = array._storage, array._view
             release(storage)
-            variable = source.bind(slot.expression)
+            var = program.bind(slot.place, seen=array, path=slot.path)
             known = arguments.arrays.get(storage)
             if known is not None:
-                k = source.constant(view)
-                source.require(f"type({variable}) is NDArray and {variable}._storage is {known[0]}")
-                source.require(f"{variable}._view is {k} or {variable}._view == {k}")
+                program.require("type({}) is NDArray and {}._storage is {}", var, var, known[0])
+                program.require("{}._view is {} or {}._view == {}", var, Const(view), var, Const(view))
             else:
-                name = source.array(variable, storage.type, view, window=False)
-                arguments.arrays[storage] = (name, "0")
+                found = program.array(var, storage, view, window=False)
+                arguments.arrays[storage] = (found, None)
                 if storage in self.trace.windows:
-                    arguments.storages.append((storage, name))
-            arguments.tell_apart(array, variable)
-            arguments.handles.setdefault(id(array), (array, variable))
-            arguments.callers.setdefault(id(array), array)
-            arguments.facts[slot.path] = f"{name_of(array.dtype)}[{','.join(map(str, array.shape))}]"
+                    arguments.storages[storage] = found
+            arguments.tell_apart(array, var)
+            arguments.handles.setdefault(id(array), (array, var))
+            program.facts[slot.path] = f"{name_of(array.dtype)}[{','.join(map(str, array.shape))}]"
         for storage in self.trace.windows:
             if storage not in arguments.arrays and storage not in self.trace.imports:
                 made = f"{storage.type} made at {storage.made_at}" if storage.made_at else str(storage.type)
@@ -348,61 +379,31 @@ class _Call:
                     f"the body uses an array ({made}) that is no argument and not found by following names"
                 )
 
-    def _find_imports(self, guards: Guards) -> dict[Storage, np.ndarray]:
-        """NumPy arrays the body brought in: captured ones are copied in again, others are as they were."""
-        frozen = {}
+    def _find_imports(self, guards: Guards) -> list[Storage]:
+        """NumPy arrays the body brought in: captured ones are copied in again, others are as they were (these
+        are given).
+        """
+        frozen = []
         for storage, array in self.trace.imports.items():
-            expression = guards.copy_in(array)
-            if expression is None:
-                frozen[storage] = array
-                expression = self.source.constant(array)
-            self.arguments.copy_in(storage, expression)
+            found = guards.copy_in(array)
+            if found is None:
+                frozen.append(storage)
+            self.arguments.copy_in(storage, found or Const(array))
         return frozen
 
-    def _keep_constants(self, frozen: dict[Storage, np.ndarray], results: Results) -> None:
+    def _keep_constants(self, frozen: list[Storage], description: Description) -> None:
         """Constant arrays that nobody writes or gets need no copy for each replay."""
-        arguments = self.arguments
+        program = self.program
         for storage in frozen:
-            if storage not in results.kept and not any(
-                w.written for w in self.trace.windows.get(storage, ())
-            ):
-                name = arguments.arrays[storage][0]
-                arguments.copies = [c for c in arguments.copies if c[0] != name]
-                self.source.names[name] = storage
+            is_written = any(window.written for window in self.trace.windows.get(storage, ()))
+            if storage not in description.kept and not is_written:
+                var = self.arguments.arrays[storage][0]
+                program.copies = [copy for copy in program.copies if copy[0] is not var]
+                program.constants[var] = storage
 
-    def _rebinding(self, guards: Guards, results: Results) -> None:
-        """Statements that repeat what the body rebound in its surroundings."""
-        for slot, now in self.changes or ():
-            if isinstance(slot, Whole):
-                for leaf in trees.leaves(now):
-                    if isinstance(leaf, NDArray) and leaf._storage.pending is not None:
-                        raise Unreplayable(f"an array made at {leaf._storage.made_at} is kept in {slot.path}")
-                raise Unreplayable(f"the body changes the keys, length or content of {slot.path}")
-            if not self.surroundings.is_ours(slot):
-                raise Unreplayable(f"{slot.path} changed while the body was recorded")
-            results.rebinds.add(type(slot.holder))
-            target = self._target(slot)
-            if now is GONE:
-                results.lines.append(f"del {target}")
-                continue
-            if slot.given is slot.value and type(slot.value) in (int, float):
-                raise Unreplayable(
-                    f"the body changes the number {slot.path} where that is not a plain assignment"
-                )
-            results.rebind(target, results.give(now, slot.path))
-
-    def _target(self, slot: Slot) -> str:
-        """Where a replay stores what a slot holds."""
-        cls = type(slot.holder)
-        if not isinstance(slot, Attribute) or issubclass(cls, type | types.ModuleType):
-            return slot.expression
-        if is_stored_plainly(cls, slot.key):
-            return slot.expression
-        return f"{self.arguments.source.inside(Attributes, root_of(slot.expression))}[{slot.key!r}]"
-
-    def _check_escapes(self, results: Results) -> None:
+    def _check_escapes(self) -> None:
         """Arrays that the body made and that are still alive must be among the results."""
-        expected = set(results.outputs)
+        expected = set(self.program.outputs)
         if all(s in expected for s in self.trace.live()):
             return
         gc.collect(collector.YOUNG)  # what only a cycle keeps alive has not escaped
@@ -418,3 +419,13 @@ class _Call:
 def _line_of(function: Any) -> str | None:
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None
+
+
+def _stored(slot: Slot) -> Operand:
+    """Where a replay stores what a slot holds."""
+    cls = type(slot.holder)
+    if not isinstance(slot, Attribute) or issubclass(cls, type | types.ModuleType):
+        return slot.place
+    if is_stored_plainly(cls, slot.key):
+        return slot.place
+    return Expr("Attributes({})[{}]", slot.place.root, Literal(slot.key))

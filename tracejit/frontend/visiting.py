@@ -32,12 +32,12 @@ import numpy as np
 
 from tracejit.frontend import captured, kinds
 from tracejit.frontend.bytecode import codes, facts, formatted, strings_in
-from tracejit.frontend.content import GONE, Items, content_of, factory_of, is_plain
+from tracejit.frontend.content import GONE, content_of, factory_of, is_plain
 from tracejit.frontend.kinds import FIXED, IDENTITY, PLAIN, has_attributes, is_added, is_outside, trusted
 from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.number import Numbers, settled
-from tracejit.frontend.replay import Source
 from tracejit.frontend.seen import Seen, SeenClass, SeenFunction, SeenModule, SeenObject
+from tracejit.frontend.signature.program import Const, Expr, Operand, Var, item
 from tracejit.frontend.slots import Cell, Global, Item, Slot, Whole
 from tracejit.frontend.trace import Restart
 
@@ -58,15 +58,15 @@ class Visitor:
     rebuilt: ids of the caller's containers of which the body gets copies.
     """
 
-    def __init__(self, function: Any, source: Source, numbers: Numbers, rebuilt: Container[int] = ()):
-        self.function, self.source, self.numbers, self.rebuilt = function, source, numbers, rebuilt
-        self.slots: dict[str, Slot] = {}  # by expression; cells by identity
+    def __init__(self, function: Any, numbers: Numbers, rebuilt: Container[int] = ()):
+        self.function, self.numbers, self.rebuilt = function, numbers, rebuilt
+        self.slots: dict[Any, Slot] = {}  # by place; cells by identity
         self.fresh: list[Slot] = []  # found just now: the body has not run since
         self.codes: set[types.CodeType] = set()  # code whose names were visited, and code inside it
         self.entered: set[types.CodeType] = set()
         self.key_kinds: set[type] = set()  # types of keys that are told apart by identity, maybe
         self.getters: set[str] = set()  # names of attributes that `operator.attrgetter` and such look up
-        self.functions: dict[types.CodeType, list[tuple[Any, str]]] = {}  # found by name: function, variable
+        self.functions: dict[types.CodeType, list[tuple[Any, Operand]]] = {}  # found by name
         self.peeked: set[types.CodeType] = set()
         self.peeked_names: set[str] = set()
         self.refused: list[Slot] = []  # what a replay cannot check
@@ -76,17 +76,18 @@ class Visitor:
         self.opened: set[str] = set()  # names of what is searched for attributes that are not named
         self.stores_items = self.dynamic = self.climbs = self.lists = self.touches = False
         self.seen: list[Seen] = []
-        self.shadows: list[tuple[str, set[str], types.CodeType]] = []  # (globals, names of builtins, code)
-        self._variables: dict[int, str] = {}
+        self.shadows: list[
+            tuple[Operand, set[str], types.CodeType]
+        ] = []  # (globals, names of builtins, code)
+        self._vars: dict[int, Operand] = {}
         self._alive: list[Any] = []
 
-    def scan(self, objects: list[tuple[str, str, Any]]) -> None:
-        """Note the function and the `objects` (variable, path, object) from which the body starts."""
+    def scan(self, objects: list[tuple[Operand, str, Any]]) -> None:
+        """Note the function and the `objects` (operand, path, object) from which the body starts."""
         name = getattr(self.function, "__name__", type(self.function).__name__)
-        constant = self.source.constant(self.function)
-        self.visit(Slot(None, name, constant, name, self.function, guarded=False))
-        for variable, path, value in objects:
-            self.visit(Slot(None, path, variable, path, value, guarded=False))
+        self.visit(Slot(None, name, Const(self.function), name, self.function, guarded=False))
+        for operand, path, value in objects:
+            self.visit(Slot(None, path, operand, path, value, guarded=False))
         self._settle()
 
     def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
@@ -116,7 +117,7 @@ class Visitor:
 
     def visit(self, slot: Slot) -> None:
         """Note what a slot holds, and go on to what can be reached from there."""
-        key = f"cell {id(slot.holder)}" if isinstance(slot, Cell) else slot.expression
+        key = ("cell", id(slot.holder)) if isinstance(slot, Cell) else slot.place.key
         if key in self.slots:
             self.slots[key].found_again(slot)
             return
@@ -132,7 +133,7 @@ class Visitor:
             self.dynamic = self.lists = True
         if isinstance(value, NDArray) or (isinstance(value, PLAIN) and not has_attributes(value)):
             return
-        known = self._variables.get(id(value))
+        known = self._vars.get(id(value))
         if known is not None:
             slot.alias = known
             return
@@ -151,17 +152,18 @@ class Visitor:
         else:
             self._object(slot)
 
-    def _bind(self, slot: Slot) -> str:
-        """The variable that stands for an object in a replay."""
-        if slot.variable is None:
-            plain = slot.expression.isidentifier()
-            slot.variable = slot.expression if plain else self.source.name("h")
-        self._variables[id(slot.value)] = slot.variable
-        return slot.variable
+    def _bind(self, slot: Slot) -> Operand:
+        """What stands for an object in a replay."""
+        if slot.var is None:
+            slot.var = Var("h", slot.value, slot.path) if isinstance(slot.place, Expr) else slot.place
+        self._vars[id(slot.value)] = slot.var
+        return slot.var
 
     def _part(self, slot: Slot, value: Any, step: str, name: str | None = None) -> None:
         """Visit something that belongs to a value and cannot be assigned."""
-        self.visit(Slot(slot.value, step, self._bind(slot) + step, slot.path + (name or step), value))
+        self.visit(
+            Slot(slot.value, step, Expr("{}" + step, self._bind(slot)), slot.path + (name or step), value)
+        )
 
     def _fixed(self, slot: Slot) -> None:
         value = slot.value
@@ -176,7 +178,7 @@ class Visitor:
 
     def _function(self, slot: Slot) -> None:
         function = slot.value
-        base = self.source.constant(function) if slot.guarded else self._bind(slot)
+        base = Const(function) if slot.guarded else self._bind(slot)
         if is_outside(function):
             self._closure(function, base, None)
             if function.__code__ is _DISPATCHES:
@@ -188,23 +190,24 @@ class Visitor:
         if function.__code__ in self.entered:
             self._closure(function, base, function.__code__)
 
-    def _closure(self, function: Any, base: str, code: types.CodeType | None) -> None:
+    def _closure(self, function: Any, base: Operand, code: types.CodeType | None) -> None:
         """Visit what a function captured, and its defaults."""
         for index, cell in enumerate(function.__closure__ or ()):
             variable = function.__code__.co_freevars[index]
-            expression = f"{base}.__closure__[{index}].cell_contents"
-            held = Cell(cell, variable, expression, variable, GONE, code=code)
+            place = Expr(f"{{}}.__closure__[{index}].cell_contents", base)
+            held = Cell(cell, variable, place, variable, GONE, code=code)
             held.value = held.given = held.read()
             if held.value is GONE and code is not None:
-                self.slots.setdefault(f"cell {id(cell)}", held)
+                self.slots.setdefault(("cell", id(cell)), held)
             elif held.value is not GONE and (code is not None or kinds.is_users(held.value)):
                 self.visit(held)
         for index, default in enumerate(function.__defaults__ or ()):
             path = f"default {index} of {function.__name__}"
-            self.visit(Slot(function, index, f"{base}.__defaults__[{index}]", path, default, code=code))
+            place = Expr(f"{{}}.__defaults__[{index}]", base)
+            self.visit(Slot(function, index, place, path, default, code=code))
         for name, default in list((function.__kwdefaults__ or {}).items()):
-            expression = f"{base}.__kwdefaults__[{name!r}]"
-            self.visit(Item(function.__kwdefaults__, name, expression, name, default, code=code))
+            place = item(Expr("{}.__kwdefaults__", base), name)
+            self.visit(Item(function.__kwdefaults__, name, place, name, default, code=code))
 
     def peek(self, function: Any) -> None:
         """Note what a function assigns that may be called later: numbers it changes are proxies at once."""
@@ -243,19 +246,19 @@ class Visitor:
             self.numbers.plain or ours
         ):
             raise Restart
-        holder = self.source.constant(namespace)
+        holder = Const(namespace)
         for name in sorted((found.globals | found.written) & namespace.keys()):
-            self.visit(Global(namespace, name, f"{holder}[{name!r}]", name, namespace[name], code=code))
+            self.visit(Global(namespace, name, item(holder, name), name, namespace[name], code=code))
         for name in sorted(found.written - namespace.keys()):
-            slot = Global(namespace, name, f"{holder}[{name!r}]", name, GONE, code=code)
-            self.slots.setdefault(slot.expression, slot)
+            slot = Global(namespace, name, item(holder, name), name, GONE, code=code)
+            self.slots.setdefault(slot.place.key, slot)
         missing = set(found.globals - namespace.keys())
         if missing:
             self.shadows.append((holder, missing, code))
         for name in sorted(missing & vars(builtins).keys()):
             if is_added(value := vars(builtins)[name]):
-                base = self.source.constant(vars(builtins))
-                self.visit(Global(vars(builtins), name, f"{base}[{name!r}]", name, value, code=code))
+                place = item(Const(vars(builtins)), name)
+                self.visit(Global(vars(builtins), name, place, name, value, code=code))
         names = {name for name, attribute in found.uses if attribute == "random"}
         imports_numpy = (0, "numpy") in found.imports and "random" in found.attributes
         for name in [n for n in names if namespace.get(n) is np] + ["numpy"] * imports_numpy:
@@ -275,8 +278,8 @@ class Visitor:
             for end in range(1, len(parts) + 1):
                 full = ".".join(parts[:end])
                 if full in sys.modules:
-                    modules = self.source.constant(sys.modules)
-                    self.visit(Item(sys.modules, full, f"{modules}[{full!r}]", full, sys.modules[full]))
+                    place = item(Const(sys.modules), full)
+                    self.visit(Item(sys.modules, full, place, full, sys.modules[full]))
 
     def _method(self, slot: Slot) -> None:
         self._part(slot, slot.value.__self__, ".__self__")
@@ -307,13 +310,12 @@ class Visitor:
 
     def visit_class(self, cls: type) -> None:
         """Visit a class that an object is of, or that another class inherits from."""
-        self.visit(Slot(None, cls.__name__, self.source.constant(cls), cls.__name__, cls, guarded=False))
+        self.visit(Slot(None, cls.__name__, Const(cls), cls.__name__, cls, guarded=False))
 
     def _object(self, slot: Slot) -> None:
         if id(slot.value) in self.rebuilt:
             raise Restart(slot.value)
-        variable = self._bind(slot)
-        self.seen.append(SeenObject(slot.value, variable, slot.path))
+        self.seen.append(SeenObject(slot.value, self._bind(slot), slot.path))
         cls = type(slot.value)
         if not trusted(cls.__module__):
             self.visit_class(cls)
@@ -322,7 +324,7 @@ class Visitor:
         value = slot.value
         if id(value) in self.rebuilt:
             raise Restart(value)
-        variable = self._bind(slot)
+        var = self._bind(slot)
         content = content_of(value)  # at one moment: others may change it
         items = list(content.values()) if isinstance(content, dict) else list(content)
         plain = all(isinstance(item, PLAIN) for item in items)
@@ -335,9 +337,7 @@ class Visitor:
             what = f"{slot.path} holds {len(items)} objects, too many to check"
             self.refuse(slot, what, "pass what is used as an argument")
             return
-        self.slots[f"content of {variable}"] = Whole(
-            value, "content", variable, slot.path, content, variable, deep=whole
-        )
+        self.slots["content", var.key] = Whole(value, "content", var, slot.path, content, var, deep=whole)
         if factory_of(value) is not None:
             self._part(slot, factory_of(value), ".default_factory")
         if isinstance(content, dict | set):
@@ -348,10 +348,9 @@ class Visitor:
         if whole:
             return
         kind = Slot if isinstance(value, tuple) else Item
-        inside = variable if is_plain(type(value)) else self.source.inside(Items, variable)
-        for key, item in content.items() if isinstance(content, dict) else enumerate(items):
-            code = repr(key) if type(key) in (str, int, bool) else self.source.constant(key)
-            self.visit(kind(value, key, f"{inside}[{code}]", f"{slot.path}[{key!r}]", item))
+        inside = var if is_plain(type(value)) else Expr("Items({})", var)
+        for key, held in content.items() if isinstance(content, dict) else enumerate(items):
+            self.visit(kind(value, key, item(inside, key), f"{slot.path}[{key!r}]", held))
 
     def _stores_in(self, content: Any) -> bool:
         """Whether code stores items of a dict by name: those that stay are checked one by one, then."""
@@ -384,7 +383,7 @@ class Visitor:
             self.key_kinds.add(type(key))
             if not whole and (not isinstance(key, IDENTITY) or has_attributes(key)):
                 path = f"key {index} of {slot.path}"
-                self.visit(Slot(None, index, f"tuple({slot.variable})[{index}]", path, key))
+                self.visit(Slot(None, index, Expr(f"tuple({{}})[{index}]", self._bind(slot)), path, key))
 
     _KINDS: ClassVar[list[tuple[Any, Callable[[Visitor, Slot], Any]]]] = [
         (types.FunctionType, _function),
@@ -399,9 +398,9 @@ class Visitor:
         (kinds.Transparent, _wrapped),
     ]
 
-    def variable_of(self, value: Any) -> str | None:
-        """The variable by which a replay finds this very object."""
-        return self._variables.get(id(value))
+    def var_of(self, value: Any) -> Operand | None:
+        """What stands for this very object in a replay."""
+        return self._vars.get(id(value))
 
 
 _OPENERS = set(

@@ -1,0 +1,333 @@
+"""Records of what a replay does, in the order in which it does it.
+
+A `Program` is made while a call is recorded. Values are `Var` (bound by a step of the program), `Const` (the
+very object) and `Expr`: a form of Python with operands in its places.
+
+    n = program.bind(Expr("args[{}]", Literal(1)), "n")        n0 = args[1]
+    program.require("type({}) is {}", n, Const(float))         if not (type(n0) is K1): return MISS
+    m = program.bind(Expr("({} * {})", n, Literal(2)), "m")    m2 = (n0 * 2)
+
+Each variable knows the object that it was in the recorded call, so one description serves the call that is
+recorded (`perform`) and the calls that are replayed (`text`). Nothing reads text that was written from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracejit.frontend.storage import Storage
+from tracejit.ir.types import ArrayType
+from tracejit.ir.view import View
+
+# -- values --------------------------------------------------------------------------------------------------
+
+
+class Operand:
+    """A value that stands in an expression."""
+
+    __slots__ = ()
+
+    @property
+    def key(self) -> Any:
+        """Equal for operands that mean the same."""
+        raise NotImplementedError
+
+    @property
+    def root(self) -> Operand:
+        """From which variable or constant it is found."""
+        return self
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a replay knows it by now."""
+        return True
+
+
+class Const(Operand):
+    """This very object; the replay function keeps it alive."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    @property
+    def key(self) -> Any:
+        return "constant", id(self.value)
+
+
+class Literal(Operand):
+    """A value that is written down: a number, a string, a tuple of such."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    @property
+    def key(self) -> Any:
+        return "literal", type(self.value), repr(self.value)
+
+
+class Var(Operand):
+    """A variable of the replay; `value` is what it held in the recorded call, `path` how people call it.
+
+    prefix: what its name begins with: v (argument), n and m (numbers), s (storage), h (found by name),
+            o (offset), t (output), r (written back).
+    """
+
+    __slots__ = ("bound", "path", "prefix", "value")
+
+    def __init__(self, prefix: str, value: Any = None, path: str = "") -> None:
+        self.prefix, self.value, self.path = prefix, value, path
+        self.bound = False
+
+    @property
+    def key(self) -> Any:
+        return id(self)
+
+    @property
+    def is_bound(self) -> bool:
+        return self.bound
+
+
+class Expr(Operand):
+    """A form of Python with operands: ``Expr("{}.shape[{}]", x, Literal(0))``."""
+
+    __slots__ = ("form", "operands")
+
+    def __init__(self, form: str, *operands: Operand) -> None:
+        self.form, self.operands = form, operands
+
+    @property
+    def key(self) -> Any:
+        return (self.form, *(operand.key for operand in self.operands))
+
+    @property
+    def root(self) -> Operand:
+        return self.operands[0].root if self.operands else self
+
+    @property
+    def is_bound(self) -> bool:
+        return all(operand.is_bound for operand in self.operands)
+
+
+def attribute(holder: Operand, name: str) -> Expr:
+    """``holder.name``."""
+    return Expr("{}." + name, holder)
+
+
+def item(holder: Operand, key: Any) -> Expr:
+    """``holder[key]``."""
+    return Expr("{}[{}]", holder, Literal(key) if type(key) in (str, int, bool) else Const(key))
+
+
+# -- steps ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Bind:
+    """``var = value``."""
+
+    var: Var
+    value: Operand
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """The call is of this signature only if a condition holds."""
+
+    condition: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayCheck:
+    """An NDArray lies as a whole on a storage of this type and has this view."""
+
+    array: Operand
+    storage: Var
+    type: ArrayType
+    view: View
+
+
+@dataclass(frozen=True, eq=False)
+class Separate:
+    """Storages that were apart are apart; binds whether Python can see the memory of one."""
+
+    storages: tuple[Var, ...]
+
+
+Step = Bind | Check | ArrayCheck | Separate
+
+
+# -- results -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What a replay knows already: an argument, a constant, a number it has computed, something shared."""
+
+    operand: Operand
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayOn:
+    """A new array: a view of a storage, from `offset` on where that is a run-time value."""
+
+    storage: Var
+    view: View
+    offset: Var | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Container:
+    """A new container of `kind`; a defaultdict with its factory."""
+
+    kind: type
+    keys: tuple[Any, ...]
+    parts: tuple[Make, ...]
+    factory: Make | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SliceOf:
+    """A new slice."""
+
+    parts: tuple[Make, Make, Make]
+
+
+Make = Known | ArrayOn | Container | SliceOf
+"""How a value of the result is made."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rebind:
+    """What a slot holds after the call; `GONE` where that is nothing. `place` is where a replay stores it."""
+
+    slot: Any
+    place: Operand
+    value: Make | Any
+
+
+@dataclass(frozen=True, eq=False)
+class Refill:
+    """A container of the caller's gets other keys, or another length."""
+
+    container: Var
+    value: Make
+
+
+Effect = Rebind | Refill
+
+
+@dataclass(eq=False)
+class Program:
+    """What a replay does.
+
+    steps:   variables and checks, in order.
+    facts:   path -> what was required of it, for people.
+    copies:  storages that a replay makes from NumPy arrays, after its checks.
+    constants: storages that stay the same in all replays.
+    outputs: storages that it makes.
+    values:  what is made before the launch, to be written back or used more than once.
+    effects: what is written back after it.
+    result:  what the call returns.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    facts: dict[str, str] = field(default_factory=dict)
+    copies: list[tuple[Var, Expr]] = field(default_factory=list)
+    constants: dict[Var, Storage] = field(default_factory=dict)
+    outputs: dict[Storage, Var] = field(default_factory=dict)
+    values: list[tuple[Var, Make]] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    result: Make | None = None
+
+    # -- building --------------------------------------------------------------------------------------------
+
+    def bind(self, value: Operand, prefix: str = "v", *, seen: Any = None, path: str = "") -> Var:
+        """A new variable for a value, which was `seen` in the recorded call."""
+        return self.define(Var(prefix, seen, path), value)
+
+    def define(self, var: Var, value: Operand) -> Var:
+        """Bind a variable that was made before."""
+        var.bound = True
+        self.steps.append(Bind(var, value))
+        return var
+
+    def require(self, form: str, *operands: Operand) -> None:
+        """The call is of this signature only if ``form.format(*operands)`` holds."""
+        self.steps.append(Check(Expr(form, *operands)))
+
+    def same(self, operand: Operand, value: Any) -> None:
+        """Require that a plain value is what it was: equal, of the same type, and the same zero or nan."""
+        kind = type(value)
+        if value is None or kind is bool or value is Ellipsis:
+            self.require("{} is {}", operand, Literal(value))
+        elif kind is float and value == value and value != 0:
+            self.require("type({}) is float and {} == {}", operand, operand, Literal(value))
+        elif kind in (int, str, bytes):
+            form = f"type({{}}) is {kind.__name__} and {{}} == {{}}"
+            self.require(form, operand, operand, Literal(value))
+        elif kind in (float, complex) or isinstance(value, np.generic):
+            form = "type({}) is type({}) and repr({}) == {}"
+            self.require(form, operand, Const(value), operand, Literal(repr(value)))
+        elif kind is range or isinstance(value, np.dtype):
+            form = "type({}) is type({}) and {} == {}"
+            self.require(form, operand, Const(value), operand, Const(value))
+        else:
+            self.require("{} is {}", operand, Const(value))
+
+    def keys(self, operand: Operand, keys: tuple[Any, ...]) -> None:
+        """Require that a dict has these keys, in this order, and not just equal ones, as 1 and True are."""
+        if all(type(key) is str for key in keys):
+            self.require("tuple({}) == {}", operand, Const(keys))
+        else:
+            given = Const(keys)
+            self.require("tuple({}) == {} and same_parts(tuple({}), {})", operand, given, operand, given)
+
+    def array(self, operand: Operand, storage: Storage, view: View, *, window: bool) -> Var:
+        """Require an NDArray with this view (any offset, for a window); gives the variable of its storage."""
+        kind = storage.type
+        self.require("type({}) is NDArray", operand)
+        var = self.bind(attribute(operand, "_storage"), "s", seen=storage)
+        if window:
+            of = self.bind(attribute(var, "type"))
+            self.require("{}.dtype == {} and {}.device == {}", of, Const(kind.dtype), of, Const(kind.device))
+            seen = self.bind(attribute(operand, "_view"))
+            self.require(
+                f"{{}}.shape == {{}} and {{}}.strides == {{}} and {{}}.writable is {view.writable}",
+                *(seen, Const(view.shape), seen, Const(view.strides), seen),
+            )
+        else:
+            self.steps.append(ArrayCheck(operand, var, kind, view))
+        return var
+
+    # -- asking ----------------------------------------------------------------------------------------------
+
+    def restricted(self, count: int, branches: Iterable[Bind | Check]) -> Program:
+        """The program of calls that are known by the first `count` steps, which find the arguments, and by
+        those of the `branches` that can be checked there.
+        """
+        steps = list(self.steps[:count])
+        found = {step.var for step in steps if isinstance(step, Bind)}
+        for step in branches:
+            value = step.value if isinstance(step, Bind) else step.condition
+            if variables(value) <= found:
+                steps.append(step)
+                if isinstance(step, Bind):
+                    found.add(step.var)
+        return Program(steps, self.facts)
+
+
+def variables(operand: Operand) -> set[Var]:
+    """The variables in an expression."""
+    if isinstance(operand, Var):
+        return {operand}
+    if isinstance(operand, Expr):
+        return set().union(*(variables(each) for each in operand.operands))
+    return set()

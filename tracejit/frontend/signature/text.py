@@ -1,0 +1,300 @@
+"""Replay functions: the Python that a repeated call runs instead of the body, written from a `Program`.
+
+For every recorded signature a function is generated that is straight-line Python: walk the arguments, check
+them (return `MISS` where they are not of this signature), compute the numbers, bind addresses, launch, write
+back what the body rebound, return. Nothing in it is generic, which is what keeps a replay at a few
+microseconds:
+
+    def replay(args, kwargs):
+        try:
+            if not (len(args) == 2): return MISS
+            v0 = args[0]
+            if not (type(v0) is NDArray): return MISS
+            s1 = v0._storage
+            if s1.type is not K2 and not is_block(s1, K2): return MISS
+            m4 = (n3 * (2))
+            ...
+        except MISFITS: return MISS
+        t5 = Storage(K6, K7.take())
+        launch(pack(s1.address, m4, t5.address, s1.variable.address, 0, t5.variable.address), (s1, t5, ))
+        entry.replays += 1; entry.used = next(CLOCK); return NDArray(t5, K8)
+
+An error in a check (an attribute that is gone, a division by zero) is a miss as well: the body runs, and
+raises where it does. Nothing after the checks can fail because of the arguments, so a replay that raises has
+changed nothing. The launch is one call into native code, so an interrupt (Ctrl-C) finds arrays written wholly
+or not at all; rebindings are as atomic as Python's own statements. This is the only module that writes text.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import linecache
+import math
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracejit import engine
+from tracejit.frontend import trees
+from tracejit.frontend.captured import read_part
+from tracejit.frontend.content import GONE, Attributes, Items, content_of, fill, same_items, same_parts
+from tracejit.frontend.ndarray import NDArray
+from tracejit.frontend.number import source_of
+from tracejit.frontend.signature.program import (
+    ArrayCheck,
+    ArrayOn,
+    Bind,
+    Check,
+    Const,
+    Expr,
+    Known,
+    Literal,
+    Make,
+    Operand,
+    Program,
+    Rebind,
+    Refill,
+    Separate,
+    SliceOf,
+    Step,
+    Var,
+)
+from tracejit.frontend.storage import Storage, interned
+from tracejit.ir.types import ArrayType
+from tracejit.ir.view import View
+
+
+class _Miss:
+    """What a replay function returns when the call is not of its signature."""
+
+    def __repr__(self) -> str:
+        return "MISS"
+
+
+MISS = _Miss()
+MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a check may raise when a call is not of the signature."""
+
+EMPTY = types.CellType()
+"""Equal to what captured variables lie in as long as they hold nothing."""
+
+
+# -- what replays call ---------------------------------------------------------------------------------------
+
+
+def release(storage: Storage) -> None:
+    """Flush the eager recording that has touched `storage`."""
+    holder = storage.recording
+    if holder is not None:
+        holder.release(storage)
+
+
+def is_block(storage: Storage, type: ArrayType) -> bool:
+    """Whether `storage` is a block of the same size, dtype and device; if so, `type` describes it now.
+
+    Views count elements of the block, so its own shape means nothing to them.
+    """
+    own = storage.type
+    if own.dtype != type.dtype or own.size != type.size or own.device != type.device:
+        return False
+    storage.type = type
+    return True
+
+
+def disjoint(*storages: Storage) -> bool:
+    """Whether no two storages whose memory Python can see overlap."""
+    ranges = sorted((s.address, s.address + s.type.nbytes) for s in storages if s.shared)
+    return all(before[1] <= after[0] for before, after in itertools.pairwise(ranges))
+
+
+def same_array(held: np.ndarray, copy: np.ndarray) -> bool:
+    """Whether a NumPy array has the bytes of another one of its shape and dtype."""
+    return held.tobytes() == copy.tobytes()
+
+
+HELPERS: dict[str, Any] = {
+    "MISS": MISS, "MISFITS": MISFITS, "NDArray": NDArray, "Storage": Storage, "View": View,
+    "ndarray": np.ndarray, "release": release, "is_block": is_block, "disjoint": disjoint,
+    "wait": engine.wait, "np": np, "nan": math.nan, "inf": math.inf, "GONE": GONE, "EMPTY": EMPTY,
+    "Attributes": Attributes,
+    "Items": Items, "content_of": content_of, "fill": fill, "same_items": same_items,
+    "same_parts": same_parts, "same_array": same_array, "read_part": read_part,
+    "from_numpy": NDArray.from_numpy,
+}  # fmt: skip
+"""By name: what forms of expressions may call."""
+
+
+# -- writing -------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """A replay function under construction: its lines, and the objects its names stand for."""
+
+    def __init__(self) -> None:
+        self.checks: list[str] = []
+        self.actions: list[str] = []
+        self.names: dict[str, Any] = dict(HELPERS)
+        self._constants: dict[int, str] = {}
+        self._variables: dict[Var, str] = {}
+        self._serial = 0
+
+    def _name(self, prefix: str) -> str:
+        self._serial += 1
+        return f"{prefix}{self._serial - 1}"
+
+    def constant(self, value: Any) -> str:
+        """A name that stands for this very object."""
+        found = self._constants.get(id(value))
+        if found is None:
+            found = self._constants[id(value)] = self._name("K")
+            self.names[found] = value
+        return found
+
+    def write(self, operand: Operand) -> str:
+        """An operand as Python."""
+        if isinstance(operand, Var):
+            found = self._variables.get(operand)
+            if found is None:
+                found = self._variables[operand] = self._name(operand.prefix)
+            return found
+        if isinstance(operand, Const):
+            return self.constant(operand.value)
+        if isinstance(operand, Literal):
+            value = operand.value
+            return source_of(value) if type(value) is float else repr(value)
+        assert isinstance(operand, Expr)
+        return operand.form.format(*map(self.write, operand.operands))
+
+    def let(self, var: Var, value: Any) -> None:
+        """Make a variable stand for one object in all replays."""
+        self.names[self.write(var)] = value
+
+    # -- checks ----------------------------------------------------------------------------------------------
+
+    def step(self, step: Step) -> None:
+        """One variable or check."""
+        if isinstance(step, Bind):
+            name = self.write(step.var)
+            self.checks.append(f"{name} = {self.write(step.value)}")
+        elif isinstance(step, Check):
+            self._require(self.write(step.condition))
+        elif isinstance(step, ArrayCheck):
+            array, storage = self.write(step.array), self.write(step.storage)
+            kind, view = self.constant(interned(step.type)), self.constant(step.view)
+            self.checks += [
+                f"if {storage}.type is not {kind} and not is_block({storage}, {kind}): return MISS",
+                f"if {array}._view is not {view}:",
+                f"    if {array}._view != {view}: return MISS",
+                f"    {array}._view = {view}",
+            ]
+        else:
+            self._separate(step)
+
+    def _require(self, condition: str) -> None:
+        self.checks.append(f"if not ({condition}): return MISS")
+
+    def _separate(self, step: Separate) -> None:
+        names = [self.write(storage) for storage in step.storages]
+        if names:
+            self.checks.append(f"shared = {' or '.join(f'{n}.shared' for n in names)}")
+        if len(names) > 1:
+            self._require(f"len({{{', '.join(names)}}}) == {len(names)}")
+            self.checks.append(f"if shared and not disjoint({', '.join(names)}): return MISS")
+
+    # -- actions ---------------------------------------------------------------------------------------------
+
+    def make(self, make: Make) -> str:
+        """The expression that makes a value of the result."""
+        if isinstance(make, Known):
+            return self.write(make.operand)
+        if isinstance(make, ArrayOn):
+            storage, view = self.write(make.storage), make.view
+            if make.offset is None:
+                return f"NDArray({storage}, {self.constant(view)})"
+            start = f"{self.write(make.offset)} + {view.offset}"
+            shape, strides = self.constant(view.shape), self.constant(view.strides)
+            return f"NDArray({storage}, View({start}, {shape}, {strides}, {view.writable}))"
+        if isinstance(make, SliceOf):
+            return f"slice({', '.join(map(self.make, make.parts))})"
+        parts = [self.make(part) for part in make.parts]
+        if make.kind is tuple:
+            return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        if make.kind is list:
+            return f"[{', '.join(parts)}]"
+        if make.kind is dict:
+            pairs = [f"{self.constant(k)}: {part}" for k, part in zip(make.keys, parts, strict=True)]
+            return "{" + ", ".join(pairs) + "}"
+        factory = "None" if make.factory is None else self.make(make.factory)
+        kind, keys = self.constant(make.kind), self.constant(make.keys)
+        return f"{self.constant(trees.build)}({kind}, {keys}, [{', '.join(parts)}], {factory})"
+
+    def effect(self, effect: Rebind | Refill) -> str:
+        """The statement that writes something back."""
+        if isinstance(effect, Refill):
+            container, value = self.write(effect.container), self.make(effect.value)
+            is_dict = isinstance(effect.container.value, dict)
+            return f"fill({container}, {value})" if is_dict else f"{container}[:] = {value}"
+        place = self.write(effect.place)
+        return f"del {place}" if effect.value is GONE else f"{place} = {self.make(effect.value)}"
+
+
+def write_checks(writer: Writer, program: Program) -> None:
+    """The part of a replay function up to its actions."""
+    for step in program.steps:
+        writer.step(step)
+
+
+# -- compiling -----------------------------------------------------------------------------------------------
+
+_serials = itertools.count(1)
+"""Tell the sources of replay functions apart; an address would come again."""
+
+_gone: deque[str] = deque()
+"""Files of functions that are gone. The next function takes them out of `linecache`; a finalizer must not, as
+it may run while somebody walks through that.
+"""
+
+
+def _next_gone() -> str | None:
+    try:
+        return _gone.popleft()
+    except IndexError:  # another thread may have taken the last one
+        return None
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(text: str) -> types.CodeType:
+    """The code of a replay function. Signatures that differ in shapes only have one text, mostly."""
+    (code,) = (
+        c for c in compile(text, "<tracejit replay>", "exec").co_consts if isinstance(c, types.CodeType)
+    )
+    return code
+
+
+def _placed(code: types.CodeType, filename: str) -> types.CodeType:
+    """`code` as if it were written in the file `filename`."""
+    constants = [_placed(c, filename) if isinstance(c, types.CodeType) else c for c in code.co_consts]
+    return code.replace(co_filename=filename, co_consts=tuple(constants))
+
+
+def function_of(writer: Writer, name: str) -> tuple[Callable[[Any, Any], Any], str]:
+    """The function ``replay(args, kwargs)`` and its source, which is registered with `linecache`."""
+    text = _text(writer.checks, writer.actions)
+    for gone in iter(_next_gone, None):
+        linecache.cache.pop(gone, None)
+    filename = f"<tracejit replay of {name} #{next(_serials)}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    replay = types.FunctionType(_placed(_compiled(text), filename), writer.names)
+    weakref.finalize(replay, _gone.append, filename)
+    return replay, text
+
+
+def _text(checks: Sequence[str], actions: Sequence[str]) -> str:
+    checked = "".join(f"        {line}\n" for line in checks)
+    acted = "".join(f"    {line}\n" for line in actions)
+    return f"def replay(args, kwargs):\n    try:\n{checked}    except MISFITS: return MISS\n{acted}"

@@ -1,0 +1,51 @@
+"""Errors of a recorded body, without what stands for numbers, NumPy arrays and containers of the caller's.
+
+Nobody outside of a recording knows stand-ins, and an error that the body raises may hold some: in its
+arguments, attributes, causes, and in containers there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracejit.frontend import captured, trees
+from tracejit.frontend.arguments import Arguments
+from tracejit.frontend.content import Attributes
+from tracejit.frontend.number import NumberProxy
+
+
+def without_stand_ins(error: BaseException, arguments: Arguments) -> None:
+    """Put into an error, and its causes, what the caller knows."""
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    for each in pending:
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        held = Attributes(each)
+        for name in held.names():
+            before = held[name]
+            after = _known(before, arguments)
+            if after is not before:
+                held[name] = after
+        pending += [each.__cause__, each.__context__]
+
+
+def _known(value: Any, arguments: Arguments) -> Any:
+    """A value as the caller knows it; containers that hold stand-ins are made again."""
+    if type(value) is NumberProxy:
+        return value._value
+    if isinstance(value, captured.Watched):
+        return captured.settled(value)
+    rebuilt = arguments.containers.get(id(value))
+    if rebuilt is not None:
+        return rebuilt.original
+    handle = arguments.handles.get(id(value))
+    if handle is not None:
+        return handle[1].value
+    if type(value) not in (dict, list, tuple):
+        return value
+    kind, keys, parts = trees.children_of(value) or (type(value), (), [])
+    known = [_known(part, arguments) for part in parts]
+    is_same = all(a is b for a, b in zip(known, parts, strict=True))
+    return value if is_same else trees.build(kind, [_known(key, arguments) for key in keys], known)
