@@ -95,7 +95,7 @@ class ArrayCore:
     @staticmethod
     def from_numpy(array: np.ndarray) -> Any:
         """A new array with a copy of `array`'s elements (taken before this returns)."""
-        if type(array) is not np.ndarray and hasattr(array, "filled"):
+        if type(array) is not np.ndarray and hasattr(type(array), "filled"):
             raise locate(
                 ArgumentError("asarray: a masked array would lose its mask; use .filled(...) or .data"),
                 user_location(),

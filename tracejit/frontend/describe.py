@@ -38,6 +38,7 @@ from tracejit.frontend.signature.program import (
     Var,
 )
 from tracejit.frontend.slots import Attribute, Item, Slot
+from tracejit.frontend.stand_ins import known
 from tracejit.frontend.storage import Storage
 
 ATOMS = (
@@ -129,7 +130,11 @@ class Description:
             if Attributes(value).namespace():
                 raise Unreplayable(f"{path} is a {kind.__name__} with attributes, which a replay cannot make")
             factory = self.give(factory_of(value), path)
-        return Container(kind, tuple(map(settled, keys)), tuple(parts), factory)
+        return Container(kind, self._keys(keys), tuple(parts), factory)
+
+    def _keys(self, keys: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Keys of a container; numbers among them have been looked at, or they had no hash."""
+        return tuple(known(key, self.arguments) for key in keys)
 
     def _give_array(self, array: NDArray, path: str) -> Make:
         storage, view = array._storage, array._view
@@ -196,9 +201,7 @@ class Description:
         if keys != rebuilt.keys and not is_record(kind):
             parts = [self.give(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
             self.rebinds.add(kind)
-            whole = Container(
-                dict if issubclass(kind, dict) else list, tuple(map(settled, keys)), tuple(parts)
-            )
+            whole = Container(dict if issubclass(kind, dict) else list, self._keys(keys), tuple(parts))
             self.program.effects.append(Refill(rebuilt.var, Known(self._before_launch(whole))))
             return
         before = dict(zip(rebuilt.keys, rebuilt.parts, strict=True))

@@ -25,13 +25,13 @@ def without_stand_ins(error: BaseException, arguments: Arguments) -> None:
         held = Attributes(each)
         for name in held.names():
             before = held[name]
-            after = _known(before, arguments)
+            after = known(before, arguments)
             if after is not before:
                 held[name] = after
-        pending += [each.__cause__, each.__context__]
+        pending += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
 
 
-def _known(value: Any, arguments: Arguments) -> Any:
+def known(value: Any, arguments: Arguments) -> Any:
     """A value as the caller knows it; containers that hold stand-ins are made again."""
     if type(value) is NumberProxy:
         return value._value
@@ -46,6 +46,6 @@ def _known(value: Any, arguments: Arguments) -> Any:
     if type(value) not in (dict, list, tuple):
         return value
     kind, keys, parts = trees.children_of(value) or (type(value), (), [])
-    known = [_known(part, arguments) for part in parts]
+    known = [known(part, arguments) for part in parts]
     is_same = all(a is b for a, b in zip(known, parts, strict=True))
-    return value if is_same else trees.build(kind, [_known(key, arguments) for key in keys], known)
+    return value if is_same else trees.build(kind, [known(key, arguments) for key in keys], known)
