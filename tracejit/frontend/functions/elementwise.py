@@ -23,7 +23,7 @@ from tracejit.frontend.axes import integer
 from tracejit.frontend.location import user_location
 from tracejit.frontend.number import is_number
 from tracejit.ir.op import OPS, Op
-from tracejit.ir.types import name_of
+from tracejit.ir.types import DTYPES, ArrayType, name_of
 from tracejit.ops import copy as copy_op
 from tracejit.ops import pow as pow_op
 from tracejit.ops import round as round_op
@@ -38,22 +38,40 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Any: ...
 
 
-OPERANDS = {1: "x", 2: "x1, x2"}
 PROMOTION = {
     "same": "Operands are promoted as in NumPy; Python numbers adapt to the arrays they meet.",
     "float": "Integers and bools give NumPy's floating dtype for them (float32 where that is float16).",
-    "bool": "Operands are taken as truth values; the result is bool.",
+    "bool": "Operands are taken as truth values.",
 }
 
 
 def _describe(op: Op) -> str:
     """The docstring of a public function, from its declaration."""
     dtypes = ", ".join(sorted(map(name_of, op.admits)))
+    widest = next(dtype for dtype in reversed(DTYPES) if dtype in op.admits)
+    gives_bool = op.infer(*[ArrayType((), widest)] * op.arity).dtype == bool
+    one = op.arity == 1
     return (
         f"{op.doc}\n\n"
-        f"{OPERANDS[op.arity]}: arrays of any shapes that broadcast, or numbers. "
-        f"{PROMOTION[op.promotion or 'same']}\nComputed in {dtypes}. Raises ShapeError, DTypeError or "
-        "ArgumentError.\n"
+        f"{'x: an array of any shape' if one else 'x1, x2: arrays of shapes that broadcast'}, or numbers.\n"
+        f"{PROMOTION[op.promotion or 'same']}\n"
+        f"Returns an array of {'the same' if one else 'the broadcast'} shape and of "
+        f"{'dtype bool' if gives_bool else 'the common dtype'}, computed in\n{dtypes}.\n"
+        f"Raises {'' if one else 'ShapeError if shapes do not broadcast, '}DTypeError for other dtypes, "
+        f"ArgumentError for other objects.\n{_example(op)}"
+    )
+
+
+def _example(op: Op) -> str:
+    """The example of a declaration as a session of Python's prompt."""
+    if not op.example:
+        return ""
+    operands, result = op.example.split(" -> ")
+    elements, dtype = result.rsplit(" ", 1)
+    given = [f"tj.asarray({x})" if x.startswith("[") else x for x in operands.split("; ")]
+    return (
+        "\n>>> import tracejit as tj\n"
+        f">>> tj.{op.name}({', '.join(given)})\nNDArray({elements}, dtype={dtype})\n"
     )
 
 
