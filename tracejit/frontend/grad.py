@@ -70,6 +70,13 @@ def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
     `pull_back` takes a tree like the value and returns a tuple with one tree for each argument (None for
     leaves that are not floating arrays). With `has_aux`, `function` returns (value, aux) and so ``(value,
     pull_back, aux)`` comes back. Source: reverse-mode differentiation as in TensorFlow's graph gradients.
+    Raises ArgumentError for cotangents of another structure or results that are no arrays, ShapeError for
+    cotangents of other shapes or dtypes.
+
+    >>> import tracejit as tj
+    >>> value, pull_back = tj.vjp(lambda x: x * x, tj.asarray([1.0, 3.0]))
+    >>> pull_back(tj.asarray([1.0, 10.0]))
+    (NDArray([ 2., 60.], dtype=float32),)
     """
     leaves, structure = trees.flatten(args)
     with taping(), _recorded() as tape:
@@ -114,6 +121,12 @@ def value_and_grad(
     argument: arrays of its leaves' shapes and dtypes, None for leaves that are not floating arrays. The
     derivative is with respect to the array, however the function reaches it: two leaves that are the same
     memory get the same total.
+    Raises, when called, ShapeError for a result that is no floating scalar, DTypeError where no argument is
+    floating, ArgumentError for an argument that was not given.
+
+    >>> import tracejit as tj
+    >>> tj.value_and_grad(lambda params: (params["w"] ** 2).sum())({"w": tj.asarray([1.0, 2.0])})
+    (NDArray(5., dtype=float32), {'w': NDArray([2., 4.], dtype=float32)})
     """
     single = isinstance(argnums, int)
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
@@ -143,7 +156,13 @@ def value_and_grad(
 
 def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Any:
     """A function that returns the gradients of `function`; see `value_and_grad`. With `has_aux`: (gradients,
-    aux)."""
+    aux).
+    Raises what `value_and_grad` raises.
+
+    >>> import tracejit as tj
+    >>> tj.grad(lambda x, y: (x * y).sum(), argnums=(0, 1))(tj.asarray([2.0]), tj.asarray([3.0]))
+    (NDArray([3.], dtype=float32), NDArray([2.], dtype=float32))
+    """
     both = value_and_grad(function, argnums, has_aux=has_aux)
 
     @functools.wraps(function)

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
 
 class Spec:
-    """An array that is not there: what `warm`, `graph`, `schedule` and `kernels` need to know of it."""
+    """An array that is not there: what `warm`, `graph`, `schedule` and `kernels` need to know of it.
+
+    Make one with `tj.spec`.
+
+    >>> import tracejit as tj
+    >>> tj.spec((2, 3)).dtype
+    dtype('float32')
+    """
 
     __slots__ = ("device", "dtype", "shape")
 
@@ -35,7 +42,17 @@ class Spec:
 
 
 def spec(shape: Any, dtype: Any = np.float32, device: Device = CPU) -> Spec:
-    """The specification of an array of `shape` (an integer or a sequence) and `dtype` on `device`."""
+    """The specification of an array of `shape` (an integer or a sequence) and `dtype` on `device`.
+
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype.
+
+    >>> import tracejit as tj
+    >>> total = tj.jit(lambda x: x.sum())
+    >>> total.warm(tj.spec((2, 3)))
+    >>> float(total(tj.ones((2, 3)))), total.cache_info().traces
+    (6.0, 1)
+    """
     return Spec(new_shape("spec", shape), promotion.supported("spec", dtype), device)
 
 

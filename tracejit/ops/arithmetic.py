@@ -56,7 +56,7 @@ multiply = binary(
     (lambda ct, x1, x2, y: ct * x2, lambda ct, x1, x2, y: ct * x1),
     COMMUTATIVE,
     EXACT,
-    example="[1, 2]; 0.5 -> [0.5, 1.] float64",
+    example="[1, 2]; 0.5 -> [0.5, 1. ] float64",
 )
 divide = binary(
     "divide",
@@ -65,7 +65,7 @@ divide = binary(
     "Quotient.",
     (lambda ct, x1, x2, y: ct / x2, lambda ct, x1, x2, y: -(ct * y / x2)),
     EXACT,
-    example="[1, 2]; 4 -> [0.25, 0.5] float64",
+    example="[1, 2]; 4 -> [0.25, 0.5 ] float64",
 )
 floor_divide = binary(
     "floor_divide",
@@ -74,7 +74,7 @@ floor_divide = binary(
     "Quotient rounded down.",
     (None, None),
     EXACT,
-    example="[7, -7]; 2 -> [3, -4] int64",
+    example="[7, -7]; 2 -> [ 3, -4] int64",
 )
 remainder = binary(
     "remainder",
@@ -161,7 +161,7 @@ reciprocal = unary(
     NUMERIC,
     "One over the operand.",
     lambda ct, x, y: -(ct * y * y),
-    example="[2.0, 4.0] -> [0.5, 0.25] float32",
+    example="[2.0, 4.0] -> [0.5 , 0.25] float32",
 )
 
 # ---- rounding
@@ -173,10 +173,16 @@ floor = unary(
     "Rounded down to an integer.",
     None,
     EXACT,
-    example="[1.5, -1.5] -> [1., -2.] float32",
+    example="[1.5, -1.5] -> [ 1., -2.] float32",
 )
 ceil = unary(
-    "ceil", np.ceil, ALL, "Rounded up to an integer.", None, EXACT, example="[1.5, -1.5] -> [2., -1.] float32"
+    "ceil",
+    np.ceil,
+    ALL,
+    "Rounded up to an integer.",
+    None,
+    EXACT,
+    example="[1.5, -1.5] -> [ 2., -1.] float32",
 )
 trunc = unary(
     "trunc",
@@ -185,7 +191,7 @@ trunc = unary(
     "Rounded towards zero to an integer.",
     None,
     EXACT,
-    example="[1.5, -1.5] -> [1., -1.] float32",
+    example="[1.5, -1.5] -> [ 1., -1.] float32",
 )
 round = unary("round", _round, NUMERIC, "Rounded to the nearest integer, ties to even.", None, EXACT)
 
@@ -208,7 +214,7 @@ signbit: Operator = unary(
     None,
     EXACT,
     result=TRUTH,
-    example="[-0.0, 1.0] -> [True, False] bool",
+    example="[-0.0, 1.0] -> [ True, False] bool",
 )
 nextafter = binary(
     "nextafter",
@@ -227,7 +233,7 @@ isfinite = unary(
     None,
     EXACT,
     result=TRUTH,
-    example="[1.0, tj.inf] -> [True, False] bool",
+    example="[1.0, tj.inf] -> [ True, False] bool",
 )
 isinf = unary(
     "isinf",
@@ -256,10 +262,10 @@ equal: Operator = comparison(
     "equal", np.equal, "x1 == x2.", COMMUTATIVE, example="[1, 2]; 2 -> [False, True] bool"
 )
 not_equal = comparison(
-    "not_equal", np.not_equal, "x1 != x2.", COMMUTATIVE, example="[1, 2]; 2 -> [True, False] bool"
+    "not_equal", np.not_equal, "x1 != x2.", COMMUTATIVE, example="[1, 2]; 2 -> [ True, False] bool"
 )
-less = comparison("less", np.less, "x1 < x2.", example="[1, 2]; 2 -> [True, False] bool")
-less_equal = comparison("less_equal", np.less_equal, "x1 <= x2.", example="[1, 2]; 2 -> [True, True] bool")
+less = comparison("less", np.less, "x1 < x2.", example="[1, 2]; 2 -> [ True, False] bool")
+less_equal = comparison("less_equal", np.less_equal, "x1 <= x2.", example="[1, 2]; 2 -> [ True, True] bool")
 greater = comparison("greater", np.greater, "x1 > x2.", example="[1, 2]; 1 -> [False, True] bool")
 greater_equal = comparison(
     "greater_equal", np.greater_equal, "x1 >= x2.", example="[1, 2]; 2 -> [False, True] bool"
@@ -275,7 +281,7 @@ logical_and = binary(
     (None, None),
     COMMUTATIVE,
     EXACT,
-    example="[True, False]; True -> [True, False] bool",
+    example="[True, False]; True -> [ True, False] bool",
 )
 logical_or = binary(
     "logical_or",
@@ -285,7 +291,7 @@ logical_or = binary(
     (None, None),
     COMMUTATIVE,
     EXACT,
-    example="[True, False]; False -> [True, False] bool",
+    example="[True, False]; False -> [ True, False] bool",
 )
 logical_xor = binary(
     "logical_xor",
@@ -353,7 +359,7 @@ bitwise_left_shift = binary(
     "Bits shifted left; 0 from the width on.",
     (None, None),
     EXACT,
-    example="[1, 3]; 2 -> [4, 12] int64",
+    example="[1, 3]; 2 -> [ 4, 12] int64",
 )
 bitwise_right_shift = binary(
     "bitwise_right_shift",
@@ -362,5 +368,5 @@ bitwise_right_shift = binary(
     "Bits shifted right, the sign repeated; 0 or -1 from the width on.",
     (None, None),
     EXACT,
-    example="[8, -8]; 2 -> [2, -2] int64",
+    example="[8, -8]; 2 -> [ 2, -2] int64",
 )

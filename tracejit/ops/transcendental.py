@@ -29,7 +29,7 @@ exp = unary(
     "e to the power of the operand.",
     lambda ct, x, y: ct * y,
     EXPENSIVE,
-    example="[0.0, 1.0] -> [1., 2.71828...] float32",
+    example="[0.0, 1.0] -> [1. , 2.71828...] float32",
 )
 exp2 = unary(
     "exp2",
@@ -47,7 +47,7 @@ expm1 = unary(
     "exp(x) - 1, accurate near 0.",
     lambda ct, x, y: ct * (y + 1),
     EXPENSIVE,
-    example="[0.0, 1.0] -> [0., 1.71828...] float32",
+    example="[0.0, 1.0] -> [0. , 1.71828...] float32",
 )
 log = unary(
     "log",
@@ -56,7 +56,7 @@ log = unary(
     "Natural logarithm.",
     lambda ct, x, y: ct / x,
     EXPENSIVE,
-    example="[1.0, 10.0] -> [0., 2.30258...] float32",
+    example="[1.0, 10.0] -> [0. , 2.30258...] float32",
 )
 log2 = unary(
     "log2",
@@ -83,7 +83,7 @@ log1p = unary(
     "log(1 + x), accurate near 0.",
     lambda ct, x, y: ct / (x + 1),
     EXPENSIVE,
-    example="[0.0, 1.0] -> [0., 0.69314...] float32",
+    example="[0.0, 1.0] -> [0. , 0.69314...] float32",
 )
 
 # ---- trigonometric, hyperbolic
@@ -95,7 +95,7 @@ sin = unary(
     "Sine, in radians.",
     lambda ct, x, y: ct * cos(x),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0., 0.47942...] float32",
+    example="[0.0, 0.5] -> [0. , 0.47942...] float32",
 )
 cos: Operator = unary(
     "cos",
@@ -104,7 +104,7 @@ cos: Operator = unary(
     "Cosine, in radians.",
     lambda ct, x, y: -(ct * sin(x)),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [1., 0.87758...] float32",
+    example="[0.0, 0.5] -> [1. , 0.87758...] float32",
 )
 tan = unary(
     "tan",
@@ -113,7 +113,7 @@ tan = unary(
     "Tangent, in radians.",
     lambda ct, x, y: ct * (y * y + 1),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0., 0.54630...] float32",
+    example="[0.0, 0.5] -> [0. , 0.54630...] float32",
 )
 asin = unary(
     "asin",
@@ -122,7 +122,7 @@ asin = unary(
     "Inverse sine.",
     lambda ct, x, y: ct / _cosine(x),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0., 0.52359...] float32",
+    example="[0.0, 0.5] -> [0. , 0.52359...] float32",
 )
 acos = unary(
     "acos",
@@ -140,7 +140,7 @@ atan = unary(
     "Inverse tangent.",
     lambda ct, x, y: ct / (x * x + 1),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0., 0.46364...] float32",
+    example="[0.0, 0.5] -> [0. , 0.46364...] float32",
 )
 sinh = unary(
     "sinh",
@@ -149,7 +149,7 @@ sinh = unary(
     "Hyperbolic sine.",
     lambda ct, x, y: ct * cosh(x),
     EXPENSIVE,
-    example="[0.0, 1.0] -> [0., 1.17520...] float32",
+    example="[0.0, 1.0] -> [0. , 1.17520...] float32",
 )
 cosh: Operator = unary(
     "cosh",
@@ -158,7 +158,7 @@ cosh: Operator = unary(
     "Hyperbolic cosine.",
     lambda ct, x, y: ct * sinh(x),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [1., 1.12762...] float32",
+    example="[0.0, 0.5] -> [1. , 1.12762...] float32",
 )
 tanh = unary(
     "tanh",
@@ -167,7 +167,7 @@ tanh = unary(
     "Hyperbolic tangent.",
     lambda ct, x, y: ct * (1 - y * y),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0., 0.46211...] float32",
+    example="[0.0, 0.5] -> [0. , 0.46211...] float32",
 )
 asinh = unary(
     "asinh",
@@ -176,7 +176,7 @@ asinh = unary(
     "Inverse hyperbolic sine.",
     lambda ct, x, y: ct / sqrt(x * x + 1),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0., 0.48121...] float32",
+    example="[0.0, 0.5] -> [0. , 0.48121...] float32",
 )
 acosh = unary(
     "acosh",
@@ -185,7 +185,7 @@ acosh = unary(
     "Inverse hyperbolic cosine.",
     lambda ct, x, y: ct / (sqrt(x - 1) * sqrt(x + 1)),
     EXPENSIVE,
-    example="[1.0, 2.0] -> [0., 1.31695...] float32",
+    example="[1.0, 2.0] -> [0. , 1.31695...] float32",
 )
 atanh = unary(
     "atanh",
@@ -194,7 +194,7 @@ atanh = unary(
     "Inverse hyperbolic tangent.",
     lambda ct, x, y: ct / ((1 - x) * (1 + x)),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0., 0.54930...] float32",
+    example="[0.0, 0.5] -> [0. , 0.54930...] float32",
 )
 
 
@@ -258,7 +258,7 @@ atan2 = binary(
         lambda ct, x1, x2, y: -_atan2_part(ct, x1, x1, x2),
     ),
     EXPENSIVE,
-    example="[0.0, 1.0]; 1.0 -> [0., 0.78539...] float32",
+    example="[0.0, 1.0]; 1.0 -> [0. , 0.78539...] float32",
 )
 hypot = binary(
     "hypot",
@@ -268,7 +268,7 @@ hypot = binary(
     (lambda ct, x1, x2, y: _hypot_part(ct, x1, y), lambda ct, x1, x2, y: _hypot_part(ct, x2, y)),
     COMMUTATIVE,
     EXPENSIVE,
-    example="[3.0, 5.0]; [4.0, 12.0] -> [5., 13.] float32",
+    example="[3.0, 5.0]; [4.0, 12.0] -> [ 5., 13.] float32",
 )
 logaddexp = binary(
     "logaddexp",
@@ -304,7 +304,7 @@ sigmoid = unary(
     "The logistic function.",
     lambda ct, x, y: ct * y * (1 - y),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0.5, 0.62245...] float32",
+    example="[0.0, 0.5] -> [0.5 , 0.62245...] float32",
 )
 erf = unary(
     "erf",
@@ -313,5 +313,5 @@ erf = unary(
     "The error function.",
     lambda ct, x, y: ct * (2 / math.sqrt(math.pi)) * exp(-(x * x)),
     EXPENSIVE,
-    example="[0.0, 0.5] -> [0., 0.52049...] float32",
+    example="[0.0, 0.5] -> [0. , 0.52049...] float32",
 )

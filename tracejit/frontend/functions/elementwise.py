@@ -95,6 +95,8 @@ def pow(x1: Any, x2: Any, /) -> NDArray:
     """The first operand to the power of the second.
 
     Integers to a negative power raise ArgumentError, as in NumPy; a literal exponent 2 becomes `square`.
+    The result has the broadcast shape and the common dtype.
+    Raises ShapeError if shapes do not broadcast, DTypeError for bool.
 
     >>> import tracejit as tj
     >>> tj.pow(tj.asarray([1, 2, 3]), 2)
@@ -119,6 +121,8 @@ def round(x: Any, /, decimals: int = 0) -> NDArray:
     """Rounded to the nearest number with `decimals` digits after the point, ties to even.
 
     Negative decimals round integers to tens, hundreds, ...; bools are refused.
+    Shape and dtype stay.
+    Raises ArgumentError where integers or bools cannot be rounded so.
 
     >>> import tracejit as tj
     >>> tj.round(tj.asarray([0.5, 1.5, 2.5]))
@@ -145,6 +149,9 @@ def round(x: Any, /, decimals: int = 0) -> NDArray:
 def positive(x: Any, /) -> NDArray:
     """A copy of the operand, which must not be bool.
 
+    Shape and dtype stay.
+    Raises ArgumentError for bool and for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.positive(tj.asarray([-1, 2]))
     NDArray([-1,  2], dtype=int64)
@@ -159,6 +166,8 @@ def where(condition: Any, x1: Any, x2: Any, /) -> NDArray:
     """Elements of `x1` where `condition` holds, else of `x2`.
 
     All three broadcast; x1 and x2 are promoted to one dtype; a condition of numbers holds where it is not 0.
+    The result has the shape that all three broadcast to.
+    Raises ShapeError if they do not, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.where(tj.asarray([True, False]), 1.0, tj.asarray([5, 6]))
@@ -171,6 +180,8 @@ def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
     """Elements below `min` become `min`, those above `max` become `max`; None leaves that side open.
 
     `x`, `min` and `max` broadcast and are promoted as in NumPy; nan stays nan.
+    The result has the shape that they broadcast to.
+    Raises ShapeError if they do not, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.clip(tj.asarray([-1, 3, 9]), 0, 5)
@@ -186,6 +197,9 @@ def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
 
 def stop_gradient(x: Any, /) -> NDArray:
     """A copy of the operand through which no gradient flows back.
+
+    Shape and dtype stay.
+    Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.grad(lambda x: (tj.stop_gradient(x) * x).sum())(tj.asarray([3.0]))
