@@ -77,5 +77,12 @@ __all__ = [
 
 
 def cpu(index: int = 0) -> Device:
-    """The CPU with this index."""
+    """The CPU with this index.
+
+    Arrays live on index 0; others raise DeviceError where an array is made.
+
+    >>> import tracejit as tj
+    >>> tj.zeros(2, device=tj.cpu()).device == tj.cpu(0)
+    True
+    """
     return Device("cpu", index)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
 from tracejit.frontend import eager, trees
@@ -27,6 +27,12 @@ from tracejit.ir.graph import Node, Value
 from tracejit.ir.view import View
 from tracejit.ops import full
 from tracejit.passes.gradient import gradient
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+A = TypeVar("A")
+Ts = TypeVarTuple("Ts")
 
 
 class _Start:
@@ -63,7 +69,21 @@ def _recorded() -> Iterator[_Tape]:
         tape.recording.tapes.remove(tape)
 
 
-def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
+@overload
+def vjp(
+    function: Callable[[*Ts], R], *args: *Ts, has_aux: Literal[False] = False
+) -> tuple[R, Callable[[R], tuple[*Ts]]]: ...
+
+
+@overload
+def vjp(
+    function: Callable[[*Ts], tuple[R, A]], *args: *Ts, has_aux: Literal[True]
+) -> tuple[R, Callable[[R], tuple[*Ts]], A]: ...
+
+
+def vjp(  # type: ignore[misc]  # mypy compares `*args: *Ts` with `*args: Any`
+    function: Callable[..., Any], *args: Any, has_aux: bool = False
+) -> Any:
     """``(value, pull_back)``: the result of ``function(*args)``, and a function from its cotangents to the
     arguments'.
 
@@ -110,6 +130,24 @@ def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
     return (value, pull_back, aux) if has_aux else (value, pull_back)
 
 
+@overload
+def value_and_grad(  # type: ignore[overload-overlap]
+    function: Callable[Concatenate[T, P], R], argnums: Literal[0] = 0, *, has_aux: Literal[False] = False
+) -> Callable[Concatenate[T, P], tuple[R, T]]: ...
+
+
+@overload
+def value_and_grad(  # type: ignore[overload-overlap]
+    function: Callable[Concatenate[T, P], tuple[R, A]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> Callable[Concatenate[T, P], tuple[tuple[R, A], T]]: ...
+
+
+@overload
+def value_and_grad(
+    function: Callable[P, R], argnums: int | Sequence[int], *, has_aux: bool = False
+) -> Callable[P, tuple[R, Any]]: ...
+
+
 def value_and_grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Any:
@@ -121,7 +159,7 @@ def value_and_grad(
     argument: arrays of its leaves' shapes and dtypes, None for leaves that are not floating arrays. The
     derivative is with respect to the array, however the function reaches it: two leaves that are the same
     memory get the same total.
-    Raises, when called, ShapeError for a result that is no floating scalar, DTypeError where no argument is
+    When called, it raises ShapeError for a result that is no floating scalar, DTypeError where no argument is
     floating, ArgumentError for an argument that was not given.
 
     >>> import tracejit as tj
@@ -152,6 +190,24 @@ def value_and_grad(
         return ((loss, aux), tree) if has_aux else (loss, tree)
 
     return wrapper
+
+
+@overload
+def grad(  # type: ignore[overload-overlap]
+    function: Callable[Concatenate[T, P], Any], argnums: Literal[0] = 0, *, has_aux: Literal[False] = False
+) -> Callable[Concatenate[T, P], T]: ...
+
+
+@overload
+def grad(
+    function: Callable[Concatenate[T, P], tuple[Any, A]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> Callable[Concatenate[T, P], tuple[T, A]]: ...
+
+
+@overload
+def grad(
+    function: Callable[P, Any], argnums: int | Sequence[int], *, has_aux: bool = False
+) -> Callable[P, Any]: ...
 
 
 def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Any:

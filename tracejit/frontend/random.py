@@ -59,13 +59,27 @@ class Stream:
         self.seed(seed)
 
     def seed(self, seed: int | None) -> None:
-        """Start again: from an integer, or from the operating system's randomness."""
+        """Start again: from an integer, or from the operating system's randomness.
+
+        >>> import tracejit as tj
+        >>> stream = tj.random.Stream(seed=1)
+        >>> position = stream.advance(10)
+        >>> stream.seed(1)
+        >>> stream.counter
+        0
+        """
         with self.lock:
             self.key = int.from_bytes(os.urandom(8), "little") if seed is None else seed % WORD
             self.counter = 0
 
     def advance(self, count: int) -> int:
-        """Take `count` positions; the first of them. An interrupt takes none."""
+        """Take `count` positions; the first of them. An interrupt takes none.
+
+        >>> import tracejit as tj
+        >>> stream = tj.random.Stream(seed=1)
+        >>> stream.advance(10), stream.counter
+        (0, 10)
+        """
         start = None
         try:
             with self.lock:
@@ -78,7 +92,14 @@ class Stream:
             raise
 
     def give_back(self, start: int, count: int) -> None:
-        """Positions that were taken last, and not used, are free again."""
+        """Positions that were taken last, and not used, are free again.
+
+        >>> import tracejit as tj
+        >>> stream = tj.random.Stream(seed=1)
+        >>> stream.give_back(stream.advance(10), 10)
+        >>> stream.counter
+        0
+        """
         with self.lock:
             if self.counter == (start + count) % WORD:
                 self.counter = start

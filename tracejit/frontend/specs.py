@@ -64,7 +64,7 @@ def _stand_in(leaf: Any) -> Any:
     return NDArray(storage, View.of_shape(leaf.shape))
 
 
-def plan_for(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
+def plan_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
     """The memory plan of a call, recorded anew; nothing is run, compiled or kept."""
     args, kwargs = trees.map(_stand_in, (args, kwargs))
     recorded = tracer.record(
@@ -74,7 +74,7 @@ def plan_for(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> P
     return plan
 
 
-def entry_for(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tracer.Entry:
+def entry_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tracer.Entry:
     """The entry of `jitted` for these arguments, recorded and compiled without running anything if it is
     new."""
     if any(isinstance(leaf, Spec) for leaf in trees.leaves((args, kwargs))):

@@ -57,7 +57,12 @@ class Structure:
 
     @property
     def leaves(self) -> int:
-        """How many leaves the tree has."""
+        """How many leaves the tree has.
+
+        >>> import tracejit as tj
+        >>> tj.tree.flatten([1, (2, 3)])[1].leaves
+        3
+        """
         count, pending = 0, [self]
         for structure in pending:
             count += structure.kind is None
