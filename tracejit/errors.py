@@ -147,3 +147,19 @@ def locate(error: TracejitError, location: str | None) -> TracejitError:
     if location and error.args and location not in str(error.args[0]):
         error.args = (f"{error.args[0]}\n  at {location}", *error.args[1:])
     return error
+
+
+__all__ = [
+    "ArgumentError",
+    "AxisError",
+    "CheckError",
+    "DTypeError",
+    "DeviceError",
+    "EngineError",
+    "OutOfBoundsError",
+    "ReadOnlyError",
+    "ReplayError",
+    "ShapeError",
+    "TracejitError",
+    "VerificationError",
+]

@@ -107,8 +107,7 @@ PAGES = [
         "errors.md",
         "Errors and settings",
         "",
-        [f"tj.errors.{name}" for name, kind in vars(tj.errors).items() if isinstance(kind, type)]
-        + ["tj.TracejitError", "tj.config"],
+        [*_of(tj.errors, "tj.errors"), "tj.TracejitError", "tj.config"],
     ),
 ]
 MODULES = ("engine", "errors", "nn", "optim", "random", "tree")
