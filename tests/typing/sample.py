@@ -57,6 +57,18 @@ def methods(x: tj.NDArray, model: Model) -> None:
     model.forward(x, x)  # error: call-arg
 
 
+def functions(x: tj.NDArray) -> None:
+    reveal_type(tj.zeros(3))  # reveals: NDArray
+    reveal_type(tj.sum(x, axis=0))  # reveals: NDArray
+    reveal_type(tj.where(x > 0, x, 0))  # reveals: NDArray
+    reveal_type(tj.nn.relu(x))  # reveals: NDArray
+    reveal_type(x.sum())  # reveals: NDArray
+    reveal_type(tj.random.normal(shape=3))  # reveals: NDArray
+    tj.zeros()  # error: call-arg
+    tj.sum(x, axes=0)  # error: call-arg
+    tj.optim.sgd(x)  # error: call-arg
+
+
 def gradients(params: Params, x: tj.NDArray) -> None:
     reveal_type(tj.grad(loss)(params, x))  # reveals: dict[str, NDArray]
     reveal_type(tj.value_and_grad(loss)(params, x))  # reveals: tuple[NDArray, dict[str, NDArray]]
