@@ -39,8 +39,9 @@ fuzz: $(VENV)/.test ## Run random programs against NumPy; FUZZ=n says how many
 bench: $(VENV)/.bench ## Compare with NumPy, JAX, torch.compile and others
 	$(BIN)/python -m benchmarks
 
-docs: $(VENV)/.test ## Run every example in the documentation
-	$(BIN)/python -m pytest tests/test_docs.py
+docs: $(VENV)/.docs ## Build the documents as a site, build/docs/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "build/docs/index.html"
 
 clean: ## Remove the environment and all that was built
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -50,7 +51,7 @@ $(BIN)/python:
 	  { echo "Python 3.11 or newer is needed: make PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.examples $(VENV)/.test: pyproject.toml | $(BIN)/python
+$(VENV)/.examples $(VENV)/.test $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	$(PIP) install --quiet --editable '.[$(subst $(VENV)/.,,$@)]'
 	@touch $@
 

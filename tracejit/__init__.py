@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracejit import engine, errors, nn, optim
 from tracejit.config import config
@@ -29,6 +29,22 @@ from tracejit.frontend.ndarray import NDArray
 from tracejit.frontend.specs import Spec, spec
 from tracejit.frontend.vouch import callback, pure
 from tracejit.ir.types import Device
+
+if TYPE_CHECKING:  # what type checkers know of `NAMESPACE`; functions made from declarations are Any
+    from tracejit.frontend.functions.creation import *
+    from tracejit.frontend.functions.dtypes import *
+    from tracejit.frontend.functions.elementwise import clip as clip
+    from tracejit.frontend.functions.elementwise import positive as positive
+    from tracejit.frontend.functions.elementwise import pow as pow
+    from tracejit.frontend.functions.elementwise import round as round
+    from tracejit.frontend.functions.elementwise import stop_gradient as stop_gradient
+    from tracejit.frontend.functions.elementwise import where as where
+    from tracejit.frontend.functions.linear import *
+    from tracejit.frontend.functions.manipulation import *
+    from tracejit.frontend.functions.movement import *
+    from tracejit.frontend.functions.ranges import *
+    from tracejit.frontend.functions.reductions import *
+    from tracejit.frontend.io import load, save
 
 __version__ = "0.1.0"
 
@@ -77,5 +93,12 @@ __all__ = [
 
 
 def cpu(index: int = 0) -> Device:
-    """The CPU with this index."""
+    """The CPU with this index.
+
+    Arrays live on index 0; others raise DeviceError where an array is made.
+
+    >>> import tracejit as tj
+    >>> tj.zeros(2, device=tj.cpu()).device == tj.cpu(0)
+    True
+    """
     return Device("cpu", index)

@@ -37,6 +37,10 @@ class Config:
     store:    the kernel store's folder (`TRACEJIT_CACHE_DIR`).
     store_limit: bytes the store may hold before least recently used entries go (`TRACEJIT_CACHE_LIMIT`).
     signatures: how many signatures one jitted function keeps (`TRACEJIT_SIGNATURES`).
+
+    >>> import tracejit as tj
+    >>> tj.config.signatures
+    64
     """
 
     def __init__(self) -> None:

@@ -11,31 +11,84 @@ from __future__ import annotations
 
 
 class TracejitError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose.
+
+    >>> import tracejit as tj
+    >>> issubclass(tj.errors.ShapeError, tj.TracejitError)
+    True
+    """
 
 
 class ShapeError(TracejitError, ValueError):
-    """Shapes do not fit the operator."""
+    """Shapes do not fit the operator.
+
+    >>> import tracejit as tj
+    >>> try:
+    ...     tj.ones(2) + tj.ones(3)
+    ... except tj.errors.ShapeError as error:
+    ...     print(type(error).__name__)
+    ShapeError
+    """
 
 
 class DTypeError(TracejitError, TypeError):
-    """A dtype is not supported by the operator, or a cast would lose information silently."""
+    """A dtype is not supported by the operator, or a cast would lose information silently.
+
+    >>> import tracejit as tj
+    >>> try:
+    ...     tj.zeros(2, dtype="complex64")
+    ... except tj.errors.DTypeError as error:
+    ...     print(type(error).__name__)
+    DTypeError
+    """
 
 
 class AxisError(TracejitError, ValueError, IndexError):
-    """An axis is out of range or repeated."""
+    """An axis is out of range or repeated.
+
+    >>> import tracejit as tj
+    >>> try:
+    ...     tj.ones(2).sum(axis=1)
+    ... except tj.errors.AxisError as error:
+    ...     print(type(error).__name__)
+    AxisError
+    """
 
 
 class OutOfBoundsError(TracejitError, IndexError):
-    """An index lies outside its axis, found while recording or by a running kernel."""
+    """An index lies outside its axis, found while recording or by a running kernel.
+
+    >>> import tracejit as tj
+    >>> try:
+    ...     tj.ones(2)[5]
+    ... except tj.errors.OutOfBoundsError as error:
+    ...     print(type(error).__name__)
+    OutOfBoundsError
+    """
 
 
 class DeviceError(TracejitError, ValueError):
-    """Operands live on different devices, or a device does not exist."""
+    """Operands live on different devices, or a device does not exist.
+
+    >>> import tracejit as tj
+    >>> try:
+    ...     tj.zeros(2, device="gpu:0")
+    ... except tj.errors.DeviceError as error:
+    ...     print(type(error).__name__)
+    DeviceError
+    """
 
 
 class ArgumentError(TracejitError, TypeError):
-    """An argument has the wrong type or a value the operator does not take."""
+    """An argument has the wrong type or a value the operator does not take.
+
+    >>> import tracejit as tj
+    >>> try:
+    ...     tj.sqrt("two")
+    ... except tj.errors.ArgumentError as error:
+    ...     print(type(error).__name__)
+    ArgumentError
+    """
 
 
 class AllocationError(TracejitError, MemoryError):
@@ -43,23 +96,54 @@ class AllocationError(TracejitError, MemoryError):
 
 
 class ReadOnlyError(TracejitError, ValueError):
-    """A write to something that cannot be written, e.g. a broadcast view."""
+    """A write to something that cannot be written, e.g. a broadcast view.
+
+    >>> import tracejit as tj
+    >>> try:
+    ...     tj.broadcast_to(tj.ones(1), (2,)).fill(0)
+    ... except tj.errors.ReadOnlyError as error:
+    ...     print(type(error).__name__)
+    ReadOnlyError
+    """
 
 
 class ReplayError(TracejitError, RuntimeError):
-    """A traced function does something that cannot be replayed (raised with ``strict=True``)."""
+    """A traced function does something that cannot be replayed (raised with ``strict=True``).
+
+    >>> import tracejit as tj
+    >>> try:
+    ...     tj.jit(lambda x: float(x), strict=True)(tj.ones(()))
+    ... except tj.errors.ReplayError as error:
+    ...     print(type(error).__name__)
+    ReplayError
+    """
 
 
 class EngineError(TracejitError, RuntimeError):
-    """A task failed on the engine; `__cause__` is the original exception where there is one."""
+    """A task failed on the engine; `__cause__` is the original exception where there is one.
+
+    >>> import tracejit as tj
+    >>> issubclass(tj.errors.EngineError, RuntimeError)
+    True
+    """
 
 
 class CheckError(TracejitError, AssertionError):
-    """`TRACEJIT_CHECK=1` found an operator whose result differs from the NumPy evaluator's."""
+    """`TRACEJIT_CHECK=1` found an operator whose result differs from the NumPy evaluator's.
+
+    >>> import tracejit as tj
+    >>> issubclass(tj.errors.CheckError, AssertionError)
+    True
+    """
 
 
 class VerificationError(TracejitError, AssertionError):
-    """A graph breaks an invariant of the IR: a bug in a pass, not in user code."""
+    """A graph breaks an invariant of the IR: a bug in a pass, not in user code.
+
+    >>> import tracejit as tj
+    >>> issubclass(tj.errors.VerificationError, AssertionError)
+    True
+    """
 
 
 def locate(error: TracejitError, location: str | None) -> TracejitError:
@@ -67,3 +151,19 @@ def locate(error: TracejitError, location: str | None) -> TracejitError:
     if location and error.args and location not in str(error.args[0]):
         error.args = (f"{error.args[0]}\n  at {location}", *error.args[1:])
     return error
+
+
+__all__ = [
+    "ArgumentError",
+    "AxisError",
+    "CheckError",
+    "DTypeError",
+    "DeviceError",
+    "EngineError",
+    "OutOfBoundsError",
+    "ReadOnlyError",
+    "ReplayError",
+    "ShapeError",
+    "TracejitError",
+    "VerificationError",
+]

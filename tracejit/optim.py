@@ -46,7 +46,15 @@ def _rows(name: str, params: Any, *others: Any) -> list[tuple[Any, ...]]:
 
 
 def zeros_like(params: Any) -> Any:
-    """A tree like `params` with zeros in place of its arrays: the initial state of `momentum`."""
+    """A tree like `params` with zeros in place of its arrays: the initial state of `momentum`.
+
+    params: a tree of arrays of any shapes and dtypes.
+    Raises ArgumentError for leaves that are no arrays or numbers.
+
+    >>> import tracejit as tj
+    >>> tj.optim.zeros_like({"w": tj.ones(2)})
+    {'w': NDArray([0., 0.], dtype=float32)}
+    """
     return trees.map(creation.zeros_like, params)
 
 
@@ -54,6 +62,13 @@ def sgd(params: Any, grads: Any, lr: Any) -> None:
     """Gradient descent: ``p -= lr * g``.
 
     params, grads: trees of one structure with arrays of equal shapes; lr: a number.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+
+    >>> import tracejit as tj
+    >>> params = {"w": tj.ones(2)}
+    >>> tj.optim.sgd(params, {"w": tj.ones(2)}, 0.5)
+    >>> params
+    {'w': NDArray([0.5, 0.5], dtype=float32)}
     """
     for p, g in _rows("sgd", params, grads):
         p -= g * lr
@@ -66,6 +81,16 @@ def momentum(
 
     velocity: a tree like params, `zeros_like` at first; updated in place. With `nesterov`, ``p -= lr * (g +
     beta * v)``.
+    params, grads: trees of one structure with arrays of equal shapes; lr, beta: numbers.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+
+    >>> import tracejit as tj
+    >>> params, grads = {"w": tj.ones(2)}, {"w": tj.ones(2)}
+    >>> velocity = tj.optim.zeros_like(params)
+    >>> for _ in range(2):
+    ...     tj.optim.momentum(params, grads, velocity, 0.25, beta=0.5)
+    >>> params["w"], velocity["w"]
+    (NDArray([0.375, 0.375], dtype=float32), NDArray([1.5, 1.5], dtype=float32))
     """
     for p, g, v in _rows("momentum", params, grads, velocity):
         v *= beta
@@ -74,7 +99,15 @@ def momentum(
 
 
 def adam_state(params: Any) -> dict[str, Any]:
-    """The initial state of `adam`: the number of steps taken, and first and second moments like `params`."""
+    """The initial state of `adam`: the number of steps taken, and first and second moments like `params`.
+
+    params: a tree of floating arrays.
+    Raises ArgumentError for leaves that are no arrays or numbers.
+
+    >>> import tracejit as tj
+    >>> tj.optim.adam_state({"w": tj.ones(1)})["first"]
+    {'w': NDArray([0.], dtype=float32)}
+    """
     return {"step": 0, "first": zeros_like(params), "second": zeros_like(params)}
 
 
@@ -92,6 +125,15 @@ def adam(
     """Adam (Kingma and Ba, 2015), with AdamW's decoupled weight decay (Loshchilov and Hutter, 2019).
 
     state: what `adam_state` made; its step counter and moments are updated in place.
+    params, grads: trees of one structure with arrays of equal shapes; all others are numbers.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+
+    >>> import tracejit as tj
+    >>> params = {"w": tj.ones(2)}
+    >>> state = tj.optim.adam_state(params)
+    >>> tj.optim.adam(params, {"w": tj.ones(2)}, state, lr=0.5)
+    >>> params["w"].numpy().round(3), state["step"]
+    (array([0.5, 0.5], dtype=float32), 1)
     """
     step = state["step"] = state["step"] + 1
     rate, scale = lr / (1 - beta1**step), 1 / (1 - beta2**step)

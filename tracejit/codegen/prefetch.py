@@ -1,7 +1,7 @@
 """What a kernel asks memory for before it needs it: PREFETCH steps.
 
-`tracejit.kernels.streams.prefetch` says how, docs/performance.md what it gains. Every kind of kernel asks for
-something else:
+`tracejit.kernels.streams.prefetch` says how, docs/lab/prefetching.md what it gains. Every kind of kernel asks
+for something else:
 
 - ROWS, several loops over a row: for what the next row reads, and for what this one will be written to (if
   that is all, only on some machines: "written").

@@ -59,12 +59,25 @@ __all__ = [
 
 
 def start() -> None:
-    """Load the native executor, or compile it if no store has it; otherwise the first launch does."""
+    """Load the native executor, or compile it if no store has it; otherwise the first launch does.
+
+    >>> import tracejit as tj
+    >>> tj.engine.start()
+    """
     native.calls()
 
 
 def profile() -> Recording:
-    """Record what runs inside a ``with`` block, which begins and ends by waiting for everything in flight."""
+    """Record what runs inside a ``with`` block, which begins and ends by waiting for everything in flight.
+
+    Raises EngineError if a profile is open already.
+
+    >>> import tracejit as tj
+    >>> with tj.profile() as profile:
+    ...     x = (tj.ones(100) * 2).wait()
+    >>> isinstance(profile.events, list)
+    True
+    """
     return Recording(_describe, drain)
 
 

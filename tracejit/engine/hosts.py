@@ -115,7 +115,20 @@ def _explain(call: Call, error: BaseException) -> Callable[[], BaseException]:
 
 
 def report(error: BaseException) -> None:
-    """Let `wait_all` raise `error` for the Python task that runs here, without failing the task."""
+    """Let `wait_all` raise `error` for the Python task that runs here, without failing the task.
+
+    Raises `error` itself outside of tasks.
+
+    >>> import tracejit as tj
+    >>> def task():
+    ...     tj.engine.report(ValueError('bad batch'))
+    >>> tj.engine.push(task)
+    >>> try:
+    ...     tj.engine.wait_all()
+    ... except tj.errors.EngineError as error:
+    ...     print(error.__cause__)
+    bad batch
+    """
     run = threads.current().task
     if run is None:
         raise error

@@ -58,7 +58,12 @@ def _lines(path: pathlib.Path) -> list[str]:
 
 
 def processors() -> int:
-    """Processors that this process may use."""
+    """Processors that this process may use.
+
+    >>> import tracejit as tj
+    >>> tj.engine.processors() >= 1
+    True
+    """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     count = allowed or 1
     return max(1, min(count, math.ceil(min(_quota(), count))))

@@ -32,7 +32,12 @@ CAPACITY = 1 << 16  # events in the ring; older ones are overwritten
 
 
 class Event(NamedTuple):
-    """One task on one thread; start and end in nanoseconds of `time.monotonic_ns`."""
+    """One task on one thread; start and end in nanoseconds of `time.monotonic_ns`.
+
+    >>> import tracejit as tj
+    >>> tj.engine.Event._fields
+    ('name', 'location', 'thread', 'start', 'end')
+    """
 
     name: str
     location: str | None
@@ -42,14 +47,28 @@ class Event(NamedTuple):
 
 
 class Profile:
-    """What was recorded, in order of time. `dropped` counts events that the ring had no room for."""
+    """What was recorded, in order of time. `dropped` counts events that the ring had no room for.
+
+    Made by `tj.profile`.
+
+    >>> import tracejit as tj
+    >>> with tj.profile() as profile:
+    ...     tj.engine.push(lambda: None, name="nothing")
+    >>> [event.name for event in profile.events]
+    ['nothing']
+    """
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.dropped = 0
 
     def chrome_trace(self) -> str:
-        """The events as JSON in Chrome's trace format."""
+        """The events as JSON in Chrome's trace format.
+
+        >>> import tracejit as tj
+        >>> tj.engine.Profile().chrome_trace()
+        '{"traceEvents": []}'
+        """
         names = sorted({event.thread for event in self.events})
         rows: list[dict[str, object]] = [
             {"ph": "M", "name": "thread_name", "pid": os.getpid(), "tid": i, "args": {"name": name}}
@@ -70,7 +89,14 @@ class Profile:
         return json.dumps({"traceEvents": rows})
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the Chrome trace to a file."""
+        """Write the Chrome trace to a file.
+
+        Raises OSError if it cannot be written.
+
+        >>> import os, tempfile, tracejit as tj
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     tj.engine.Profile().save(os.path.join(folder, "trace.json"))
+        """
         with open(path, "w", encoding="utf-8") as file:
             file.write(self.chrome_trace())
 

@@ -55,6 +55,16 @@ def push(
     those it writes, as usual (``batch[...] = loaded``); what it starts with them ends before the task does.
 
     `device`: None or a CPU device; all of them share the host threads.
+    Raises ArgumentError for what is no variable and has none, DeviceError for a device without host threads.
+
+    >>> import tracejit as tj
+    >>> done = []
+    >>> v = tj.engine.Variable("done")
+    >>> tj.engine.push(lambda: done.append(1), writes=[v])
+    >>> tj.engine.push(lambda: done.append(2), writes=[v])
+    >>> tj.engine.wait(v)
+    >>> done
+    [1, 2]
     """
     if device is not None and not str(device).startswith("cpu"):
         raise DeviceError(f"push: Python tasks run on CPU devices, got {device}")

@@ -76,7 +76,12 @@ THREADS: WeakValueDictionary[int, Thread] = WeakValueDictionary()
 
 
 def held() -> tuple[int, ...]:
-    """The addresses of the variables that the Python task on this thread holds: those it reads or writes."""
+    """The addresses of the variables that the Python task on this thread holds: those it reads or writes.
+
+    >>> import tracejit as tj
+    >>> tj.engine.held()
+    ()
+    """
     task = current().task
     return task.variables() if task is not None else ()
 
@@ -221,7 +226,13 @@ workers = Workers()
 
 
 def set_workers(count: int) -> None:
-    """Use `count` native workers besides the calling threads; 0: what is launched runs on the caller's."""
+    """Use `count` native workers besides the calling threads; 0: what is launched runs on the caller's.
+
+    Raises ArgumentError for a negative count.
+
+    >>> import tracejit as tj
+    >>> tj.engine.set_workers(tj.engine.workers.count)
+    """
     if count < 0:
         raise ArgumentError(f"set_workers: expected a count of at least 0, got {count}")
     if native.loaded():

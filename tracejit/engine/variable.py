@@ -73,6 +73,10 @@ class Variable:
 
     A launch that uses the address must `keep` the variable; memory is recycled when the variable is
     collected.
+
+    >>> import tracejit as tj
+    >>> tj.engine.Variable("total")
+    Variable('total')
     """
 
     __slots__ = ("__del__", "__weakref__", "_words", "address", "name")
@@ -101,18 +105,36 @@ class Variable:
 
     @property
     def ready(self) -> bool:
-        """Whether everything pushed so far that writes this has ended and left no garbage. Does not wait."""
+        """Whether everything pushed so far that writes this has ended and left no garbage. Does not wait.
+
+        >>> import tracejit as tj
+        >>> tj.engine.Variable().ready
+        True
+        """
         words = self._words
         return words[VARIABLE_PUSHED >> 3] == words[VARIABLE_DONE >> 3] and words[VARIABLE_POISON >> 3] == 0
 
     @property
     def writes(self) -> int:
-        """How many tasks and launches that write this have been pushed so far."""
+        """A counter of the tasks and launches that write this; it begins anywhere, only its changes count.
+
+        >>> import tracejit as tj
+        >>> v = tj.engine.Variable()
+        >>> before = v.writes
+        >>> tj.engine.push(lambda: None, writes=[v])
+        >>> v.writes - before
+        1
+        """
         return int(self._words[VARIABLE_PUSHED >> 3])
 
     @property
     def poison(self) -> BaseException | None:
-        """The exception of the task that left garbage here, or None. Does not wait."""
+        """The exception of the task that left garbage here, or None. Does not wait.
+
+        >>> import tracejit as tj
+        >>> tj.engine.Variable().poison is None
+        True
+        """
         sequence = self._words[VARIABLE_POISON >> 3]
         if sequence == 0:
             return None
@@ -129,6 +151,16 @@ def wait(*variables: Variable, exclusive: bool = False) -> None:
     the caller may write their memory. Ctrl-C works.
 
     Inside a Python task, what the task itself reads or writes is ready, and such a wait returns at once.
+    Raises EngineError with the task's exception as ``__cause__``.
+
+    >>> import tracejit as tj
+    >>> v = tj.engine.Variable()
+    >>> tj.engine.push(lambda: 1 / 0, writes=[v])
+    >>> try:
+    ...     tj.engine.wait(v)
+    ... except tj.errors.EngineError as error:
+    ...     print(type(error.__cause__).__name__)
+    ZeroDivisionError
     """
     if succeeded(*variables, exclusive=exclusive):
         return
@@ -140,7 +172,12 @@ def wait(*variables: Variable, exclusive: bool = False) -> None:
 
 
 def succeeded(*variables: Variable, exclusive: bool = False) -> bool:
-    """Wait as `wait` does, but raise no failure: whether there is none that a wait would raise."""
+    """Wait as `wait` does, but raise no failure: whether there is none that a wait would raise.
+
+    >>> import tracejit as tj
+    >>> tj.engine.succeeded(tj.engine.Variable())
+    True
+    """
     if not native.loaded():
         return True  # nothing has ever been launched
     task = threads.current().task
@@ -161,6 +198,11 @@ def wait_all() -> None:
     """Wait until everything launched so far has ended; raise the oldest failure that no wait has raised yet.
 
     Further such failures are named in a note on the exception; all of them count as raised.
+    Raises EngineError inside a task.
+
+    >>> import tracejit as tj
+    >>> tj.engine.push(lambda: None)
+    >>> tj.engine.wait_all()
     """
     if not native.loaded():
         return

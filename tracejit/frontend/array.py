@@ -47,42 +47,82 @@ class ArrayCore:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents of the dimensions."""
+        """Extents of the dimensions.
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3)).shape
+        (2, 3)
+        """
         return self._view.shape
 
     @property
     def dtype(self) -> np.dtype:
-        """NumPy dtype of the elements."""
+        """NumPy dtype of the elements.
+
+        >>> import tracejit as tj
+        >>> tj.ones(2).dtype
+        dtype('float32')
+        """
         return self._storage.type.dtype
 
     @property
     def device(self) -> Device:
-        """Where the elements live."""
+        """Where the elements live.
+
+        >>> import tracejit as tj
+        >>> print(tj.ones(2).device)
+        cpu:0
+        """
         return self._storage.type.device
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
+        """Number of dimensions.
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3)).ndim
+        2
+        """
         return len(self._view.shape)
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Number of elements.
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3)).size
+        6
+        """
         return self._view.size
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """Bytes of one element.
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3)).itemsize
+        4
+        """
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
+        """Bytes of all elements.
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3)).nbytes
+        24
+        """
         return self.size * self.itemsize
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Bytes to step in each dimension, as in NumPy."""
+        """Bytes to step in each dimension, as in NumPy.
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3)).T.strides
+        (4, 12)
+        """
         return tuple(s * self.itemsize for s in self._view.strides)
 
     def __len__(self) -> int:
@@ -94,7 +134,15 @@ class ArrayCore:
 
     @staticmethod
     def from_numpy(array: np.ndarray) -> Any:
-        """A new array with a copy of `array`'s elements (taken before this returns)."""
+        """A new array with a copy of `array`'s elements (taken before this returns).
+
+        Shape and dtype are those of `array`.
+        Raises ArgumentError for a dtype that arrays do not hold, and for masked arrays.
+
+        >>> import numpy as np, tracejit as tj
+        >>> tj.NDArray.from_numpy(np.arange(3))
+        NDArray([0, 1, 2], dtype=int64)
+        """
         if type(array) is not np.ndarray and hasattr(type(array), "filled"):
             raise locate(
                 ArgumentError("asarray: a masked array would lose its mask; use .filled(...) or .data"),
@@ -185,6 +233,12 @@ class ArrayCore:
 
         A view keeps the storage *shared*: later work that touches it finishes before the call that starts it
         returns.
+        Inside a traced function this makes the function piecewise. Raises EngineError if the elements could
+        not be computed.
+
+        >>> import tracejit as tj
+        >>> tj.ones(2).numpy()
+        array([1., 1.], dtype=float32)
         """
         seen = self._seen("numpy()")
         if copy:
@@ -195,15 +249,35 @@ class ArrayCore:
         return seen
 
     def item(self, *index: int) -> Any:
-        """The only element (or the one at `index`) as a Python number."""
+        """The only element (or the one at `index`) as a Python number.
+
+        Raises ValueError if there are several elements and no index, IndexError for one out of range.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([[1, 2]]).item(0, 1)
+        2
+        """
         return self._seen("item()").item(*index)
 
     def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers."""
+        """The elements as nested lists of Python numbers.
+
+        A number for an array without dimensions. Raises EngineError if the elements could not be computed.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([[1, 2]]).tolist()
+        [[1, 2]]
+        """
         return self._seen("tolist()").tolist()
 
     def wait(self) -> Any:
-        """Wait until the elements are computed; raises what went wrong computing them."""
+        """Wait until the elements are computed; raises what went wrong computing them.
+
+        Returns the array itself.
+
+        >>> import tracejit as tj
+        >>> x = (tj.ones(2) * 2).wait()
+        """
         self._ready("wait()")
         return self
 

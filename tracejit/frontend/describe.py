@@ -88,9 +88,9 @@ class Description:
             self._check_class(value, path)
         if isinstance(value, ATOMS):
             return Known(Literal(value) if isinstance(value, (bool, type(None))) else Const(value))
-        known = self._known(value)
-        if known is not None:
-            return Known(known)
+        found = self._known(value)
+        if found is not None:
+            return Known(found)
         rebuilt = self.arguments.containers.get(id(value))
         if rebuilt is not None:
             self._write_back(rebuilt, path)
@@ -143,11 +143,11 @@ class Description:
             if var is None:
                 var = self.program.outputs[storage] = Var("t", storage)
             return ArrayOn(var, view)
-        known = self.arguments.arrays.get(storage)
-        if known is None:
+        place = self.arguments.arrays.get(storage)
+        if place is None:
             raise Unreplayable(f"{path} is an array of unknown origin")
         self.kept.add(storage)
-        return ArrayOn(known[0], view, known[1])
+        return ArrayOn(place[0], view, place[1])
 
     def _before_launch(self, made: Make) -> Var:
         """A variable for what is made before the launch."""

@@ -344,6 +344,10 @@ def wait_all() -> None:
     """Launch what this thread has recorded, and wait until everything launched so far has ended.
 
     Raises the oldest failure that no wait has raised yet; see `tracejit.engine.wait_all`.
+
+    >>> import tracejit as tj
+    >>> x = tj.ones(3) * 2
+    >>> tj.wait_all()
     """
     flush()
     engine.wait_all()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
 from tracejit.frontend import eager, trees
@@ -27,6 +27,12 @@ from tracejit.ir.graph import Node, Value
 from tracejit.ir.view import View
 from tracejit.ops import full
 from tracejit.passes.gradient import gradient
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+A = TypeVar("A")
+Ts = TypeVarTuple("Ts")
 
 
 class _Start:
@@ -63,13 +69,34 @@ def _recorded() -> Iterator[_Tape]:
         tape.recording.tapes.remove(tape)
 
 
-def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
+@overload
+def vjp(
+    function: Callable[[*Ts], R], *args: *Ts, has_aux: Literal[False] = False
+) -> tuple[R, Callable[[R], tuple[*Ts]]]: ...
+
+
+@overload
+def vjp(
+    function: Callable[[*Ts], tuple[R, A]], *args: *Ts, has_aux: Literal[True]
+) -> tuple[R, Callable[[R], tuple[*Ts]], A]: ...
+
+
+def vjp(  # type: ignore[misc]  # mypy compares `*args: *Ts` with `*args: Any`
+    function: Callable[..., Any], *args: Any, has_aux: bool = False
+) -> Any:
     """``(value, pull_back)``: the result of ``function(*args)``, and a function from its cotangents to the
     arguments'.
 
     `pull_back` takes a tree like the value and returns a tuple with one tree for each argument (None for
     leaves that are not floating arrays). With `has_aux`, `function` returns (value, aux) and so ``(value,
     pull_back, aux)`` comes back. Source: reverse-mode differentiation as in TensorFlow's graph gradients.
+    Raises ArgumentError for cotangents of another structure or results that are no arrays, ShapeError for
+    cotangents of other shapes or dtypes.
+
+    >>> import tracejit as tj
+    >>> value, pull_back = tj.vjp(lambda x: x * x, tj.asarray([1.0, 3.0]))
+    >>> pull_back(tj.asarray([1.0, 10.0]))
+    (NDArray([ 2., 60.], dtype=float32),)
     """
     leaves, structure = trees.flatten(args)
     with taping(), _recorded() as tape:
@@ -103,6 +130,24 @@ def vjp(function: Callable[..., Any], *args: Any, has_aux: bool = False) -> Any:
     return (value, pull_back, aux) if has_aux else (value, pull_back)
 
 
+@overload
+def value_and_grad(  # type: ignore[overload-overlap]
+    function: Callable[Concatenate[T, P], R], argnums: Literal[0] = 0, *, has_aux: Literal[False] = False
+) -> Callable[Concatenate[T, P], tuple[R, T]]: ...
+
+
+@overload
+def value_and_grad(  # type: ignore[overload-overlap]
+    function: Callable[Concatenate[T, P], tuple[R, A]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> Callable[Concatenate[T, P], tuple[tuple[R, A], T]]: ...
+
+
+@overload
+def value_and_grad(
+    function: Callable[P, R], argnums: int | Sequence[int], *, has_aux: bool = False
+) -> Callable[P, tuple[R, Any]]: ...
+
+
 def value_and_grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Any:
@@ -114,6 +159,12 @@ def value_and_grad(
     argument: arrays of its leaves' shapes and dtypes, None for leaves that are not floating arrays. The
     derivative is with respect to the array, however the function reaches it: two leaves that are the same
     memory get the same total.
+    When called, it raises ShapeError for a result that is no floating scalar, DTypeError where no argument is
+    floating, ArgumentError for an argument that was not given.
+
+    >>> import tracejit as tj
+    >>> tj.value_and_grad(lambda params: (params["w"] ** 2).sum())({"w": tj.asarray([1.0, 2.0])})
+    (NDArray(5., dtype=float32), {'w': NDArray([2., 4.], dtype=float32)})
     """
     single = isinstance(argnums, int)
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
@@ -141,9 +192,33 @@ def value_and_grad(
     return wrapper
 
 
+@overload
+def grad(  # type: ignore[overload-overlap]
+    function: Callable[Concatenate[T, P], Any], argnums: Literal[0] = 0, *, has_aux: Literal[False] = False
+) -> Callable[Concatenate[T, P], T]: ...
+
+
+@overload
+def grad(
+    function: Callable[Concatenate[T, P], tuple[Any, A]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> Callable[Concatenate[T, P], tuple[T, A]]: ...
+
+
+@overload
+def grad(
+    function: Callable[P, Any], argnums: int | Sequence[int], *, has_aux: bool = False
+) -> Callable[P, Any]: ...
+
+
 def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Any:
     """A function that returns the gradients of `function`; see `value_and_grad`. With `has_aux`: (gradients,
-    aux)."""
+    aux).
+    Raises what `value_and_grad` raises.
+
+    >>> import tracejit as tj
+    >>> tj.grad(lambda x, y: (x * y).sum(), argnums=(0, 1))(tj.asarray([2.0]), tj.asarray([3.0]))
+    (NDArray([3.], dtype=float32), NDArray([2.], dtype=float32))
+    """
     both = value_and_grad(function, argnums, has_aux=has_aux)
 
     @functools.wraps(function)

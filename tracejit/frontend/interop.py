@@ -187,6 +187,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> N
 
     Writes are seen on both sides. Memory that cannot be shared (read-only, or badly aligned) is copied; with
     ``copy=False`` that raises ArgumentError, ``copy=True`` always copies.
+    The array has the shape and dtype of `x`; `device` is accepted for the array API and has no effect.
+    Raises ArgumentError for what does not speak DLPack or has another dtype.
 
     >>> import numpy as np, tracejit as tj
     >>> tj.from_dlpack(np.arange(3))

@@ -100,6 +100,13 @@ def save(path: Path, tree: Any) -> None:
     """Write a tree of dicts, lists, tuples, arrays and plain values to an ``.npz`` file, whole or not at all.
 
     Looks at all arrays. Raises ArgumentError for anything else in the tree.
+
+    >>> import os, tempfile, tracejit as tj
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "params.npz")
+    ...     tj.save(path, {"w": tj.ones((2, 3)), "epoch": 4})
+    ...     tj.load(path)["epoch"]
+    4
     """
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps(_describe(tree, ROOT, arrays))
@@ -121,6 +128,13 @@ def load(path: Path) -> Any:
 
     Raises FileNotFoundError, or ArgumentError if the file is no ``.npz`` file, is damaged, is compressed or
     holds pickled objects. It takes no more memory than the file has bytes, and a copy.
+
+    >>> import os, tempfile, numpy as np, tracejit as tj
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "numpy.npz")
+    ...     np.savez(path, x=np.arange(3))
+    ...     tj.load(path)
+    {'x': NDArray([0, 1, 2], dtype=int64)}
     """
     with open(path, "rb") as handle:
         try:

@@ -21,7 +21,17 @@ import threading
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 from tracejit.compile import Planned
 from tracejit.config import config
@@ -37,7 +47,12 @@ from tracejit.ir.graph import Graph
 
 
 class CacheInfo(NamedTuple):
-    """Counts of one traced function."""
+    """Counts of one traced function.
+
+    >>> import tracejit as tj
+    >>> tj.jit(lambda x: x * 2).cache_info().traces
+    0
+    """
 
     traces: int
     replays: int
@@ -46,11 +61,32 @@ class CacheInfo(NamedTuple):
     kernels_loaded: int
 
 
-class Jitted(Transparent):
-    """A traced function; made by `tj.jit`. Calling it replays the entry whose signature fits, or records a
-    new one."""
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R", covariant=True)
+S = TypeVar("S", contravariant=True)
 
-    def __init__(self, function: Callable[..., Any], *, strict: bool = False):
+if TYPE_CHECKING:
+
+    class BoundJitted(Protocol[P, R]):
+        """What a traced method of an object is for type checkers; Python makes it a bound method."""
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+        def explain(self) -> str: ...
+        def cache_info(self) -> CacheInfo: ...
+        def cache_clear(self) -> None: ...
+
+
+class Jitted(Transparent, Generic[P, R]):
+    """A traced function; made by `tj.jit`. Calling it replays the entry whose signature fits, or records a
+    new one.
+
+    >>> import tracejit as tj
+    >>> type(tj.jit(lambda x: x + 1))
+    <class 'tracejit.frontend.jit.Jitted'>
+    """
+
+    def __init__(self, function: Callable[P, R], *, strict: bool = False):
         functools.update_wrapper(self, function)
         self.__name__: str = getattr(function, "__name__", type(function).__name__)
         self.__wrapped__ = function
@@ -63,7 +99,7 @@ class Jitted(Transparent):
         self._dropped = 0
         self._replayed_before = 0
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if thread.trace is not None or thread.plain or not config.jit:
             return self._inline(args, kwargs)
         entries = self._entries
@@ -74,6 +110,14 @@ class Jitted(Transparent):
                     return self._run_piecewise(entry, args, kwargs)
                 return result
         return self._record(args, kwargs, entries)
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> "Jitted[P, R]": ...
+
+    @overload
+    def __get__(
+        self: "Jitted[Concatenate[S, Q], R]", instance: S, owner: type | None = None
+    ) -> "BoundJitted[Q, R]": ...
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -144,11 +188,11 @@ class Jitted(Transparent):
 
     # -- copies ----------------------------------------------------------------------------------------------
 
-    def __copy__(self) -> "Jitted":
+    def __copy__(self) -> "Jitted[P, R]":
         """Itself, as with any function."""
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Jitted":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Jitted[P, R]":
         """Itself around a function, which has no copies. Around a bound method (or another object with a copy
         of its own) another one: it belongs to the copy of the method's object, and knows no signatures yet.
         """
@@ -158,7 +202,7 @@ class Jitted(Transparent):
         if id(self) not in memo:  # the method's object may hold it, and have been copied just now
             memo[id(self)] = made = Jitted(wrapped, strict=self._strict)
             vars(made).update(copy.deepcopy(self._given(), memo))
-        known: Jitted = memo[id(self)]
+        known: Jitted[P, R] = memo[id(self)]
         return known
 
     def __reduce__(self) -> Any:
@@ -181,13 +225,22 @@ class Jitted(Transparent):
 
     def entry_for(self, *args: Any, **kwargs: Any) -> Entry:
         """The entry these arguments (arrays, or `tj.spec`s for them) have; recorded without running, if
-        new."""
+        new.
+        For tools; `graph`, `schedule` and `kernels` show what it holds.
+        """
         return specs.entry_for(self, args, kwargs)
 
     def warm(self, *args: Any, **kwargs: Any) -> None:
         """Record and compile for these arguments without computing or changing anything.
 
         Arrays may be given as `tj.spec(shape, dtype)`.
+        Raises ReplayError if the function cannot be replayed for these arguments.
+
+        >>> import tracejit as tj
+        >>> double = tj.jit(lambda x: x * 2)
+        >>> double.warm(tj.spec(3))
+        >>> double(tj.ones(3)), double.cache_info().traces
+        (NDArray([2., 2., 2.], dtype=float32), 1)
         """
         self.entry_for(*args, **kwargs)
 
@@ -195,26 +248,72 @@ class Jitted(Transparent):
         """The memory plan for these arguments (arrays, or `tj.spec`s for them), without compiling a kernel.
 
         `planned_bytes` and `naive_bytes` are those of intermediate results with and without sharing memory.
+        Raises ReplayError if the function cannot be replayed for these arguments.
+
+        >>> import tracejit as tj
+        >>> total = tj.jit(lambda x: ((x @ x) @ x).sum())
+        >>> plan = total.plan(tj.spec((64, 64)))
+        >>> plan.planned_bytes <= plan.naive_bytes
+        True
         """
         return specs.plan_for(self, args, kwargs)
 
     def graph(self, *args: Any, **kwargs: Any) -> Graph:
-        """The recorded graph for these arguments; `print` shows it."""
+        """The recorded graph for these arguments; `print` shows it.
+
+        Raises ReplayError if the function cannot be replayed for these arguments.
+
+        >>> import tracejit as tj
+        >>> double = tj.jit(lambda x: x * 2)
+        >>> print(double.graph(tj.spec(3)))
+        graph(%0: float32[3]) {
+          %1: float32 = constant() [value=2.0]
+          %2: float32[3] = multiply(%0, %1)
+          return %2
+        }
+        """
         return self.entry_for(*args, **kwargs).graph
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        """The compiled schedule for these arguments: tasks, their dependencies, buffers; `print` shows it."""
+        """The compiled schedule for these arguments: tasks, their dependencies, buffers; `print` shows it.
+
+        Raises ReplayError or ArgumentError if the function cannot be replayed for these arguments.
+
+        >>> import tracejit as tj
+        >>> double = tj.jit(lambda x: x * 2)
+        >>> print(double.schedule(tj.spec(3)))
+        schedule(%0: float32[3])
+          0: %2@output 0 = multiply(%0@input 0, %1) [1/1]
+          return %2@output 0
+        memory: planned 0 bytes, naive 0
+        """
         entry = self.entry_for(*args, **kwargs)
         if entry.schedule is None:
             raise ArgumentError(f"{self.__name__} runs piecewise for these arguments: {entry.reasons[0][0]}")
         return entry.schedule
 
     def schedules(self) -> list[Any]:
-        """The schedules of all signatures seen so far, oldest first (those that run piecewise have none)."""
+        """The schedules of all signatures seen so far, oldest first (those that run piecewise have none).
+
+        >>> import tracejit as tj
+        >>> double = tj.jit(lambda x: x * 2)
+        >>> double.warm(tj.spec(3))
+        >>> len(double.schedules())
+        1
+        """
         return [e.schedule for e in reversed(self._entries) if e.schedule is not None]
 
     def first_call(self) -> tracer.Timing:
-        """How long the first call of the oldest signature took: record, compile (or load), run."""
+        """How long the first call of the oldest signature took: record, compile (or load), run.
+
+        Seconds. Raises ArgumentError if no call could be replayed yet.
+
+        >>> import tracejit as tj
+        >>> double = tj.jit(lambda x: x * 2)
+        >>> x = double(tj.ones(3))
+        >>> double.first_call().record > 0
+        True
+        """
         timings = [e.timing for e in reversed(self._entries) if e.timing is not None]
         if not timings:
             raise ArgumentError(f"{self.__name__} has not been called in a way that can be replayed")
@@ -222,16 +321,39 @@ class Jitted(Transparent):
 
     def kernels(self, *args: Any, **kwargs: Any) -> list[Any]:
         """The kernels for these arguments: name, source, user lines, whether vectorised, where they came
-        from."""
+        from.
+        Raises ReplayError or ArgumentError if the function cannot be replayed for these arguments.
+
+        >>> import tracejit as tj
+        >>> double = tj.jit(lambda x: x * 2)
+        >>> [kernel.name for kernel in double.kernels(tj.spec(3))]
+        ['multiply']
+        """
         return list(self.schedule(*args, **kwargs).kernels)
 
     def explain(self) -> str:
         """For people: signatures seen, why each retrace happened, kernels and memory, what could not be
-        replayed."""
+        replayed.
+
+        >>> import tracejit as tj
+        >>> largest = tj.jit(lambda x: float(x.max()))
+        >>> largest(tj.ones(3))
+        1.0
+        >>> print(largest.explain())  # doctest: +ELLIPSIS
+        <lambda>...
+        """
         return explain.report(self.__name__, self._entries, self._retraces, self._dropped)
 
     def cache_info(self) -> CacheInfo:
-        """Counts: traces, replays, signatures, kernels compiled and loaded."""
+        """Counts: traces, replays, signatures, kernels compiled and loaded.
+
+        >>> import tracejit as tj
+        >>> double = tj.jit(lambda x: x * 2)
+        >>> x, y = double(tj.ones(3)), double(tj.ones(3))
+        >>> info = double.cache_info()
+        >>> info.traces, info.replays, info.signatures
+        (1, 1, 1)
+        """
         kernels = {k.key: k for e in self._entries if e.schedule is not None for k in e.schedule.kernels}
         origins = [k.origin for k in kernels.values()]
         return CacheInfo(
@@ -243,17 +365,41 @@ class Jitted(Transparent):
         )
 
     def cache_clear(self) -> None:
-        """Forget all signatures."""
+        """Forget all signatures.
+
+        >>> import tracejit as tj
+        >>> double = tj.jit(lambda x: x * 2)
+        >>> x = double(tj.ones(3))
+        >>> double.cache_clear()
+        >>> double.cache_info().signatures
+        0
+        """
         with self._lock:
             self._entries, self._retraces = [], []
 
 
-def jit(function: Callable[..., Any] | None = None, *, strict: bool = False) -> Any:
+@overload
+def jit(function: Callable[P, R], *, strict: bool = False) -> Jitted[P, R]: ...
+
+
+@overload
+def jit(function: None = None, *, strict: bool = False) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
+
+
+def jit(function: Any = None, *, strict: bool = False) -> Any:
     """Trace `function` on its first call and replay it on later ones.
 
     The body runs once for each signature: the arguments' structure, shapes, dtypes and aliasing, and the
     numbers it looked at. With ``strict=True`` a body that cannot be replayed raises `ReplayError` at the line
     that is the reason; otherwise it runs piecewise, and `explain()` says why.
+    Raises ArgumentError for what cannot be called, generators and coroutines.
+
+    >>> import tracejit as tj
+    >>> @tj.jit
+    ... def axpy(a, x, y):
+    ...     return a * x + y
+    >>> axpy(2.0, tj.ones(2), tj.ones(2))
+    NDArray([3., 3.], dtype=float32)
     """
     if function is None:
         return functools.partial(jit, strict=strict)

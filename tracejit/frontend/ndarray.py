@@ -139,25 +139,58 @@ class NDArray(ArrayCore):
 
     @property
     def T(self) -> NDArray:
-        """The array with all dimensions reversed (a view)."""
+        """The array with all dimensions reversed (a view).
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3)).T.shape
+        (3, 2)
+        """
         return manipulation.transpose(self)
 
     @property
     def mT(self) -> NDArray:
-        """The array with its last two dimensions exchanged (a view)."""
+        """The array with its last two dimensions exchanged (a view).
+
+        Raises ShapeError for fewer than 2 dimensions.
+
+        >>> import tracejit as tj
+        >>> tj.ones((4, 2, 3)).mT.shape
+        (4, 3, 2)
+        """
         return manipulation.matrix_transpose(self)
 
     def transpose(self, *axes: Any) -> NDArray:
-        """Dimensions in another order (a view); reversed by default."""
+        """Dimensions in another order (a view); reversed by default.
+
+        Raises AxisError if the axes are no permutation of all dimensions.
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3, 4)).transpose(1, 0, 2).shape
+        (3, 2, 4)
+        """
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         return manipulation.transpose(self, order or None)
 
     def reshape(self, *shape: Any) -> NDArray:
-        """As `tj.reshape`; the shape may also be given as several integers."""
+        """As `tj.reshape`; the shape may also be given as several integers.
+
+        Raises ShapeError if the numbers of elements differ.
+
+        >>> import tracejit as tj
+        >>> tj.arange(6).reshape(2, -1).shape
+        (2, 3)
+        """
         return manipulation.reshape(self, shape[0] if len(shape) == 1 else shape)
 
     def flatten(self) -> NDArray:
-        """One dimension, C order, always a copy."""
+        """One dimension, C order, always a copy.
+
+        The dtype stays.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([[1, 2], [3, 4]]).flatten()
+        NDArray([1, 2, 3, 4], dtype=int64)
+        """
         return manipulation.reshape(self, (self.size,), copy=True)
 
     ravel = manipulation.ravel
@@ -196,11 +229,28 @@ class NDArray(ArrayCore):
     # -- copies ----------------------------------------------------------------------------------------------
 
     def copy(self) -> NDArray:
-        """A new array with the same elements."""
+        """A new array with the same elements.
+
+        Shape and dtype stay.
+
+        >>> import tracejit as tj
+        >>> x = tj.zeros(2)
+        >>> y = x.copy()
+        >>> y += 1
+        >>> x
+        NDArray([0., 0.], dtype=float32)
+        """
         return dispatch.emit(ops.copy, self)
 
     def astype(self, dtype: Any, *, copy: bool = True) -> NDArray:
-        """The elements cast to `dtype`; without need and with ``copy=False``, the array itself."""
+        """The elements cast to `dtype`; without need and with ``copy=False``, the array itself.
+
+        The shape stays. Raises DTypeError for an unsupported dtype.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([1.5, 2.5]).astype(tj.int32)
+        NDArray([1, 2], dtype=int32)
+        """
         wanted = promotion.supported("astype", dtype)
         if wanted == self.dtype:
             return self.copy() if copy else self
@@ -213,5 +263,15 @@ class NDArray(ArrayCore):
         return self.copy()
 
     def fill(self, value: Any) -> None:
-        """Set every element to `value`."""
+        """Set every element to `value`.
+
+        `value` is a number or an array that broadcasts to the shape; it is cast to the dtype.
+        Raises ShapeError if it does not broadcast, ReadOnlyError for a view that cannot be written.
+
+        >>> import tracejit as tj
+        >>> x = tj.zeros(2)
+        >>> x.fill(3)
+        >>> x
+        NDArray([3., 3.], dtype=float32)
+        """
         dispatch.write(self, value, "fill", casts=True)

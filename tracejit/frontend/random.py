@@ -44,7 +44,13 @@ FLOAT32, FLOAT64 = np.dtype("float32"), np.dtype("float64")
 
 
 class Stream:
-    """A key and how many numbers were drawn under it; threads that share one get disjoint positions."""
+    """A key and how many numbers were drawn under it; threads that share one get disjoint positions.
+
+    >>> import tracejit as tj
+    >>> stream = tj.random.Stream(seed=1)
+    >>> stream.advance(3), stream.advance(2), stream.counter
+    (0, 3, 5)
+    """
 
     __slots__ = ("counter", "key", "lock")
 
@@ -53,13 +59,27 @@ class Stream:
         self.seed(seed)
 
     def seed(self, seed: int | None) -> None:
-        """Start again: from an integer, or from the operating system's randomness."""
+        """Start again: from an integer, or from the operating system's randomness.
+
+        >>> import tracejit as tj
+        >>> stream = tj.random.Stream(seed=1)
+        >>> position = stream.advance(10)
+        >>> stream.seed(1)
+        >>> stream.counter
+        0
+        """
         with self.lock:
             self.key = int.from_bytes(os.urandom(8), "little") if seed is None else seed % WORD
             self.counter = 0
 
     def advance(self, count: int) -> int:
-        """Take `count` positions; the first of them. An interrupt takes none."""
+        """Take `count` positions; the first of them. An interrupt takes none.
+
+        >>> import tracejit as tj
+        >>> stream = tj.random.Stream(seed=1)
+        >>> stream.advance(10), stream.counter
+        (0, 10)
+        """
         start = None
         try:
             with self.lock:
@@ -72,7 +92,14 @@ class Stream:
             raise
 
     def give_back(self, start: int, count: int) -> None:
-        """Positions that were taken last, and not used, are free again."""
+        """Positions that were taken last, and not used, are free again.
+
+        >>> import tracejit as tj
+        >>> stream = tj.random.Stream(seed=1)
+        >>> stream.give_back(stream.advance(10), 10)
+        >>> stream.counter
+        0
+        """
         with self.lock:
             if self.counter == (start + count) % WORD:
                 self.counter = start
@@ -84,14 +111,34 @@ _seed: list[int | None] = [None]
 
 
 def stream(device: Any = None) -> Stream:
-    """The stream of a device."""
+    """The stream of a device.
+
+    Raises DeviceError for an unknown device.
+
+    >>> import tracejit as tj
+    >>> tj.random.seed(5)
+    >>> x = tj.random.uniform(shape=4)
+    >>> tj.random.stream().counter
+    4
+    """
     place = as_device("random.stream", device, ArrayCore.default_device)
     with _streams_lock:
         return _streams.setdefault(place, Stream(_seed[0]))
 
 
 def seed(value: int | None) -> None:
-    """Start all streams again from an integer, or with None from the operating system's randomness."""
+    """Start all streams again from an integer, or with None from the operating system's randomness.
+
+    Inside a traced function this makes the function piecewise.
+    Raises ArgumentError for what is no integer.
+
+    >>> import tracejit as tj
+    >>> tj.random.seed(7)
+    >>> x = tj.random.uniform(shape=3)
+    >>> tj.random.seed(7)
+    >>> bool((tj.random.uniform(shape=3) == x).all())
+    True
+    """
     with _streams_lock:
         _seed[0] = None if value is None else integer("random.seed", value)
         for known in _streams.values():
@@ -156,6 +203,8 @@ def uniform(
 ) -> NDArray:
     """Numbers evenly distributed in [low, high), float32 by default; the bounds may be arrays. Where they are
     large beside their distance, a number may be rounded to `high`, as NumPy's may.
+    Raises ArgumentError for a dtype that is not floating, ShapeError for a negative extent or bounds that do
+    not broadcast.
 
     >>> import tracejit as tj
     >>> tj.random.uniform(shape=(2, 3)).shape
@@ -173,6 +222,8 @@ def normal(
 
     By Box and Muller's transform, from the two halves of one position (float32) or from two positions
     (float64).
+    Raises ArgumentError for a dtype that is not floating, ShapeError for a negative extent or parameters that
+    do not broadcast.
 
     >>> import tracejit as tj
     >>> tj.random.normal(shape=4, dtype=tj.float64).dtype
@@ -197,6 +248,7 @@ def integers(
 
     The upper 64 bits of bits * (high - low), so some numbers are more likely than others by at most (high -
     low) / 2**64.
+    Raises ArgumentError for a dtype that is no integer one, or bounds that are empty or outside of it.
 
     >>> import tracejit as tj
     >>> x = tj.random.integers(5, 7, shape=100)
@@ -238,6 +290,8 @@ def _upper_product(x: Any, factor: int) -> Any:
 
 def bernoulli(p: Any = 0.5, shape: Any = (), *, device: Any = None) -> NDArray:
     """Bools that are True with probability `p`, which may be an array that broadcasts.
+
+    Raises ShapeError for a negative extent, or if `p` and `shape` do not broadcast.
 
     >>> import tracejit as tj
     >>> bool(tj.random.bernoulli(1.0, shape=10).all())

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
 
 class Spec:
-    """An array that is not there: what `warm`, `graph`, `schedule` and `kernels` need to know of it."""
+    """An array that is not there: what `warm`, `graph`, `schedule` and `kernels` need to know of it.
+
+    Make one with `tj.spec`.
+
+    >>> import tracejit as tj
+    >>> tj.spec((2, 3)).dtype
+    dtype('float32')
+    """
 
     __slots__ = ("device", "dtype", "shape")
 
@@ -35,7 +42,17 @@ class Spec:
 
 
 def spec(shape: Any, dtype: Any = np.float32, device: Device = CPU) -> Spec:
-    """The specification of an array of `shape` (an integer or a sequence) and `dtype` on `device`."""
+    """The specification of an array of `shape` (an integer or a sequence) and `dtype` on `device`.
+
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype.
+
+    >>> import tracejit as tj
+    >>> total = tj.jit(lambda x: x.sum())
+    >>> total.warm(tj.spec((2, 3)))
+    >>> float(total(tj.ones((2, 3)))), total.cache_info().traces
+    (6.0, 1)
+    """
     return Spec(new_shape("spec", shape), promotion.supported("spec", dtype), device)
 
 
@@ -47,7 +64,7 @@ def _stand_in(leaf: Any) -> Any:
     return NDArray(storage, View.of_shape(leaf.shape))
 
 
-def plan_for(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
+def plan_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
     """The memory plan of a call, recorded anew; nothing is run, compiled or kept."""
     args, kwargs = trees.map(_stand_in, (args, kwargs))
     recorded = tracer.record(
@@ -57,7 +74,7 @@ def plan_for(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> P
     return plan
 
 
-def entry_for(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tracer.Entry:
+def entry_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tracer.Entry:
     """The entry of `jitted` for these arguments, recorded and compiled without running anything if it is
     new."""
     if any(isinstance(leaf, Spec) for leaf in trees.leaves((args, kwargs))):

@@ -46,6 +46,7 @@ def known(value: Any, arguments: Arguments) -> Any:
     if type(value) not in (dict, list, tuple):
         return value
     kind, keys, parts = trees.children_of(value) or (type(value), (), [])
-    known = [known(part, arguments) for part in parts]
-    is_same = all(a is b for a, b in zip(known, parts, strict=True))
-    return value if is_same else trees.build(kind, [known(key, arguments) for key in keys], known)
+    given = [known(part, arguments) for part in parts]
+    if all(a is b for a, b in zip(given, parts, strict=True)):
+        return value
+    return trees.build(kind, [known(key, arguments) for key in keys], given)

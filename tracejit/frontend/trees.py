@@ -25,6 +25,10 @@ class Structure:
     """The shape of a tree: its container type, the keys in it, and the structures of its children (None: a
     leaf). A defaultdict's factory is kept, but does not count: structures without it are equal, too. Nothing
     of it changes, which is not enforced.
+
+    >>> import tracejit as tj
+    >>> tj.tree.flatten([1, (2, 3)])[1].leaves
+    3
     """
 
     __slots__ = ("children", "factory", "keys", "kind")
@@ -52,7 +56,12 @@ class Structure:
 
     @property
     def leaves(self) -> int:
-        """How many leaves the tree has."""
+        """How many leaves the tree has.
+
+        >>> import tracejit as tj
+        >>> tj.tree.flatten([1, (2, 3)])[1].leaves
+        3
+        """
         count, pending = 0, [self]
         for structure in pending:
             count += structure.kind is None
@@ -131,7 +140,14 @@ def step(kind: type, key: Any) -> str:
 
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
-    """Leaves in order, and the structure that `unflatten` needs."""
+    """Leaves in order, and the structure that `unflatten` needs.
+
+    Leaves are what is no dict, list, tuple, named tuple, dataclass or None.
+
+    >>> import tracejit as tj
+    >>> tj.tree.flatten({"w": [1, 2]})[0]
+    [1, 2]
+    """
     leaves: list[Any] = []
     return leaves, _flatten(tree, leaves)
 
@@ -148,7 +164,15 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
 
 
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
-    """The tree of this structure with these leaves."""
+    """The tree of this structure with these leaves.
+
+    Raises ArgumentError if there are more or fewer leaves than the structure has.
+
+    >>> import tracejit as tj
+    >>> leaves, structure = tj.tree.flatten({"w": [1, 2]})
+    >>> tj.tree.unflatten(structure, [10, 20])
+    {'w': [10, 20]}
+    """
     given = list(leaves)
     if len(given) != structure.leaves:
         raise ArgumentError(f"unflatten: got {len(given)} leaves for a tree with {structure.leaves}")
@@ -164,7 +188,12 @@ def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
 
 
 def leaves_with_paths(tree: Any, root: str = "") -> list[tuple[str, Any]]:
-    """Every leaf with its path."""
+    """Every leaf with its path.
+
+    >>> import tracejit as tj
+    >>> tj.tree.leaves_with_paths({"w": [1, 2]}, "params")
+    [("params['w'][0]", 1), ("params['w'][1]", 2)]
+    """
     found: list[tuple[str, Any]] = []
     _name_leaves(tree, root, found)
     return found
@@ -182,7 +211,14 @@ def _name_leaves(tree: Any, path: str, leaves: list[tuple[str, Any]]) -> None:
 
 
 def map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """`function` applied to corresponding leaves of trees with one structure."""
+    """`function` applied to corresponding leaves of trees with one structure.
+
+    Raises ArgumentError for trees of different structure.
+
+    >>> import tracejit as tj
+    >>> tj.tree.map(lambda x, y: x + y, {"w": 1}, {"w": 2})
+    {'w': 3}
+    """
     leaves, structure = flatten(tree)
     columns = [leaves]
     for other in others:
@@ -194,5 +230,13 @@ def map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 
 def leaves(tree: Any) -> list[Any]:
-    """The leaves in order."""
+    """The leaves in order.
+
+    >>> import tracejit as tj
+    >>> tj.tree.leaves({"b": 1, "a": (2, None)})
+    [1, 2]
+    """
     return flatten(tree)[0]
+
+
+__all__ = ["Structure", "flatten", "leaves", "leaves_with_paths", "map", "unflatten"]

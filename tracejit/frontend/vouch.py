@@ -52,6 +52,7 @@ def pure(function: Callable[..., Any]) -> Pure:
 
     While recording, what it does is not watched; what it returns is a constant of the trace. Numbers of the
     call that are passed to it are looked at, so another value makes another trace.
+    Raises ArgumentError for what cannot be called.
 
     >>> import tracejit as tj
     >>> @tj.pure
@@ -96,6 +97,7 @@ def callback(function: Callable[..., object], *args: Any) -> None:
     In a trace it is recorded: each replay calls the function, in the order of all callbacks, as a task of its
     own when the arrays are there. What it returns is dropped, what it raises is told by `tj.wait_all`.
     Arguments are arrays, numbers and constants.
+    Raises ArgumentError for other arguments, or a function that captures an array of the traced call.
 
     >>> import tracejit as tj
     >>> losses = []

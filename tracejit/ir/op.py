@@ -50,6 +50,7 @@ class Op:
                one with which a reduction combines two elements.
     traits:    see `Trait`.
     doc:       one line for people.
+    example:   operands and result of a public elementwise function: ``"[1, 2]; 3 -> [4, 5] int64"``.
     arity:     operands of a public elementwise function, else 0.
     admits:    dtypes an elementwise operator (or a reduction) is defined for.
     promotion: how the public function casts its operands: "same" to NumPy's common dtype, "float" to NumPy's
@@ -66,6 +67,7 @@ class Op:
     arity: int = 0
     admits: frozenset[Any] = frozenset()
     promotion: str | None = None
+    example: str = ""
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"

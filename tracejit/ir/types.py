@@ -20,7 +20,12 @@ import numpy as np
 
 @dataclass(slots=True, unsafe_hash=True)
 class Device:
-    """A place where values live: ``cpu:0``, ``gpu:1``, or `HOST` for numbers. Nothing of it changes."""
+    """A place where values live: ``cpu:0``, ``gpu:1``, or `HOST` for numbers. Nothing of it changes.
+
+    >>> import tracejit as tj
+    >>> print(tj.zeros(2).device)
+    cpu:0
+    """
 
     kind: str
     index: int = 0

@@ -35,7 +35,7 @@ from tracejit.loopnest.program import Kind, Program, Store, Term, elements_per_u
 
 RING_BYTES = 1 << 21
 """Rows that wait may take this many bytes of scratch memory. More than a processor's second cache holds still
-pays (see docs/performance.md), but every worker has that much for itself.
+pays (see docs/lab/kernels.md), but every worker has that much for itself.
 """
 
 RUN = 1024

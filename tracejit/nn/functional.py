@@ -34,6 +34,9 @@ def _floating(name: str, x: Any) -> Any:
 def relu(x: Any, /) -> NDArray:
     """The positive part: x where it is above 0, else 0; nan stays nan. The gradient at 0 is 0.
 
+    Shape and dtype stay.
+    Raises ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.nn.relu(tj.asarray([-1.0, 2.0]))
     NDArray([0., 2.], dtype=float32)
@@ -46,6 +49,8 @@ def gelu(x: Any, /, *, approximate: str = "none") -> NDArray:
     """x times the probability that a normal variable is below x; ``approximate="tanh"`` is a little faster.
 
     Hendrycks and Gimpel, Gaussian error linear units, 2016.
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises ArgumentError for another `approximate`, or for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.nn.gelu(tj.asarray([0.0]))
@@ -73,6 +78,9 @@ def _shifted(name: str, x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
 def softmax(x: Any, /, axis: int | Sequence[int] | None = -1) -> NDArray:
     """exp(x), divided by its sum over `axis`, without overflow.
 
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.nn.softmax(tj.asarray([1.0, 1.0]))
     NDArray([0.5, 0.5], dtype=float32)
@@ -85,6 +93,9 @@ def softmax(x: Any, /, axis: int | Sequence[int] | None = -1) -> NDArray:
 def log_softmax(x: Any, /, axis: int | Sequence[int] | None = -1) -> NDArray:
     """The logarithm of `softmax`, accurate where that is small.
 
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.nn.log_softmax(tj.asarray([0.0, 0.0]))
     NDArray([-0.6931472, -0.6931472], dtype=float32)
@@ -96,6 +107,9 @@ def log_softmax(x: Any, /, axis: int | Sequence[int] | None = -1) -> NDArray:
 
 def logsumexp(x: Any, /, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> NDArray:
     """log(sum(exp(x))) over `axis` (all by default), without overflow; -inf where all elements are -inf.
+
+    The result has the shape of `x` without the axes (extent 1 with `keepdims`).
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.nn.logsumexp(tj.asarray([1000.0, 1000.0]))
@@ -129,6 +143,8 @@ def one_hot(labels: Any, num_classes: int, /, *, dtype: Any = None, axis: int = 
     """A new dimension of extent `num_classes` with 1 at each label and 0 elsewhere (float32 by default).
 
     Labels outside 0 .. num_classes - 1 give zeros only.
+    labels: integers of any shape.
+    Raises DTypeError for other labels, AxisError for an axis out of range.
 
     >>> import tracejit as tj
     >>> tj.nn.one_hot(tj.asarray([1, 0]), 2)
@@ -148,6 +164,8 @@ def cross_entropy(logits: Any, labels: Any, /, *, axis: int = -1, reduction: str
 
     labels: class numbers (integers, of logits' shape without `axis`; one out of range raises
     OutOfBoundsError), or probabilities (floats, of logits' shape). reduction: "mean", "sum" or "none".
+    Returns a floating scalar, or for "none" an array of logits' shape without `axis`.
+    Raises ShapeError if shapes do not fit, DTypeError for bool labels, ArgumentError for another `reduction`.
 
     >>> import tracejit as tj
     >>> tj.nn.cross_entropy(tj.zeros((3, 2)), tj.asarray([0, 1, 1]))
@@ -204,6 +222,8 @@ def dropout(x: Any, rate: Any, /) -> NDArray:
     """Each element set to 0 with probability `rate`, the others divided by 1 - rate; for training only.
 
     0 <= rate < 1. The elements are chosen by the stream of x's device (see `tj.random`).
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises ArgumentError for a rate outside [0, 1).
 
     >>> import tracejit as tj
     >>> tj.nn.dropout(tj.ones(3), 0.0)

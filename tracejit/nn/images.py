@@ -140,6 +140,9 @@ def max_pool2d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) 
 
     x: (batch, channels, height, width). Padding, smaller than the window, is never the largest. A nan is. The
     gradient goes to the first of equal elements, in the order of rows, as in PyTorch.
+    Returns (batch, channels, height, width), with extents of ``(extent + padding - window) // stride + 1``.
+    Raises ShapeError for other dimensions or a window larger than the padded image, ArgumentError for what is
+    no integer or pair.
 
     >>> import tracejit as tj
     >>> tj.nn.max_pool2d(tj.reshape(tj.arange(16, dtype=tj.float32), (1, 1, 4, 4)), 2)
@@ -153,6 +156,9 @@ def avg_pool2d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) 
     """The mean of every window of images; `stride` is the window by default, so that they tile.
 
     x: (batch, channels, height, width). Padding, smaller than the window, counts as zeros.
+    Returns (batch, channels, height, width), with extents of ``(extent + padding - window) // stride + 1``.
+    Raises ShapeError for other dimensions or a window larger than the padded image, ArgumentError for what is
+    no integer or pair.
 
     >>> import tracejit as tj
     >>> tj.nn.avg_pool2d(tj.reshape(tj.arange(16, dtype=tj.float32), (1, 1, 4, 4)), 2)
@@ -181,6 +187,8 @@ def batch_norm(
     with the unbiased variance. Otherwise mean and variance are the running ones, which must be given.
 
     Ioffe and Szegedy, Batch normalization, 2015; arguments as in PyTorch.
+    Returns an array of x's shape.
+    Raises ShapeError if a shape does not fit, ArgumentError without running statistics where they are needed.
 
     >>> import tracejit as tj
     >>> x, mean, var = tj.asarray([[1.0], [3.0]]), tj.zeros(1), tj.ones(1)
@@ -241,6 +249,8 @@ def local_response_norm(
     x: (batch, channels, height, width). Channels beyond the first and last count as zeros. Krizhevsky,
     Sutskever and Hinton, ImageNet classification with deep convolutional neural networks, 2012; they have a
     sum instead of the mean, so alpha is `size` times theirs, as in PyTorch.
+    Returns an array of x's shape.
+    Raises ShapeError for other dimensions, ArgumentError for a size that is no integer.
 
     >>> import tracejit as tj
     >>> tj.nn.local_response_norm(tj.ones((1, 2, 1, 1)), 2, alpha=2.0, beta=1.0).numpy().reshape(-1)

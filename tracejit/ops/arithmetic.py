@@ -37,8 +37,18 @@ def _round(x: np.ndarray) -> np.ndarray:
 
 # ---- arithmetic
 
-add = binary("add", np.add, ALL, "Sum.", (_all, _all), COMMUTATIVE, EXACT)
-subtract = binary("subtract", np.subtract, NUMERIC, "Difference.", (_all, lambda ct, x1, x2, y: -ct), EXACT)
+add = binary(
+    "add", np.add, ALL, "Sum.", (_all, _all), COMMUTATIVE, EXACT, example="[1, 2]; 0.5 -> [1.5, 2.5] float64"
+)
+subtract = binary(
+    "subtract",
+    np.subtract,
+    NUMERIC,
+    "Difference.",
+    (_all, lambda ct, x1, x2, y: -ct),
+    EXACT,
+    example="[1, 2]; [1, 1] -> [0, 1] int64",
+)
 multiply = binary(
     "multiply",
     np.multiply,
@@ -47,6 +57,7 @@ multiply = binary(
     (lambda ct, x1, x2, y: ct * x2, lambda ct, x1, x2, y: ct * x1),
     COMMUTATIVE,
     EXACT,
+    example="[1, 2]; 0.5 -> [0.5, 1. ] float64",
 )
 divide = binary(
     "divide",
@@ -55,8 +66,17 @@ divide = binary(
     "Quotient.",
     (lambda ct, x1, x2, y: ct / x2, lambda ct, x1, x2, y: -(ct * y / x2)),
     EXACT,
+    example="[1, 2]; 4 -> [0.25, 0.5 ] float64",
 )
-floor_divide = binary("floor_divide", np.floor_divide, NUMERIC, "Quotient rounded down.", (None, None), EXACT)
+floor_divide = binary(
+    "floor_divide",
+    np.floor_divide,
+    NUMERIC,
+    "Quotient rounded down.",
+    (None, None),
+    EXACT,
+    example="[7, -7]; 2 -> [ 3, -4] int64",
+)
 remainder = binary(
     "remainder",
     np.remainder,
@@ -64,6 +84,7 @@ remainder = binary(
     "Remainder with the sign of the divisor.",
     (_all, lambda ct, x1, x2, y: -(ct * floor_divide(x1, x2))),
     EXACT,
+    example="[7, -7]; 3 -> [1, 2] int64",
 )
 maximum = binary(
     "maximum",
@@ -75,6 +96,7 @@ maximum = binary(
         lambda ct, x1, x2, y: _shared(ct, x2 > x1, equal(x1, x2)),
     ),
     COMMUTATIVE,
+    example="[1, 5]; 3 -> [3, 5] int64",
 )
 minimum = binary(
     "minimum",
@@ -86,22 +108,92 @@ minimum = binary(
         lambda ct, x1, x2, y: _shared(ct, x2 < x1, equal(x1, x2)),
     ),
     COMMUTATIVE,
+    example="[1, 5]; 3 -> [1, 3] int64",
 )
-negative = unary("negative", np.negative, NUMERIC, "The operand negated.", lambda ct, x, y: -ct, EXACT)
-abs = unary("abs", np.absolute, ALL, "Absolute value.", lambda ct, x, y: ct * sign(x), EXACT)
-sign: Operator = unary("sign", np.sign, NUMERIC, "-1, 0 or 1; nan for nan.", None, EXACT)
-square = unary("square", np.square, NUMERIC, "The operand times itself.", lambda ct, x, y: 2 * ct * x, EXACT)
-sqrt = unary("sqrt", np.sqrt, FLOATING, "Square root.", lambda ct, x, y: 0.5 * ct / y, EXACT)
+negative = unary(
+    "negative",
+    np.negative,
+    NUMERIC,
+    "The operand negated.",
+    lambda ct, x, y: -ct,
+    EXACT,
+    example="[1, -2] -> [-1, 2] int64",
+)
+abs = unary(
+    "abs",
+    np.absolute,
+    ALL,
+    "Absolute value.",
+    lambda ct, x, y: ct * sign(x),
+    EXACT,
+    example="[1, -2] -> [1, 2] int64",
+)
+sign: Operator = unary(
+    "sign",
+    np.sign,
+    NUMERIC,
+    "-1, 0 or 1; nan for nan.",
+    None,
+    EXACT,
+    example="[-3, 0, 2] -> [-1, 0, 1] int64",
+)
+square = unary(
+    "square",
+    np.square,
+    NUMERIC,
+    "The operand times itself.",
+    lambda ct, x, y: 2 * ct * x,
+    EXACT,
+    example="[2, 3] -> [4, 9] int64",
+)
+sqrt = unary(
+    "sqrt",
+    np.sqrt,
+    FLOATING,
+    "Square root.",
+    lambda ct, x, y: 0.5 * ct / y,
+    EXACT,
+    example="[4.0, 9.0] -> [2., 3.] float32",
+)
 # Not EXACT: of the integer 0 NumPy gives what the processor does, kernels give 0, as ``1 // 0`` is.
 reciprocal = unary(
-    "reciprocal", np.reciprocal, NUMERIC, "One over the operand.", lambda ct, x, y: -(ct * y * y)
+    "reciprocal",
+    np.reciprocal,
+    NUMERIC,
+    "One over the operand.",
+    lambda ct, x, y: -(ct * y * y),
+    example="[2.0, 4.0] -> [0.5 , 0.25] float32",
 )
 
 # ---- rounding
 
-floor = unary("floor", np.floor, ALL, "Rounded down to an integer.", None, EXACT)
-ceil = unary("ceil", np.ceil, ALL, "Rounded up to an integer.", None, EXACT)
-trunc = unary("trunc", np.trunc, ALL, "Rounded towards zero to an integer.", None, EXACT)
+floor = unary(
+    "floor",
+    np.floor,
+    ALL,
+    "Rounded down to an integer.",
+    None,
+    EXACT,
+    example="[1.5, -1.5] -> [ 1., -2.] float32",
+)
+ceil = unary(
+    "ceil",
+    np.ceil,
+    ALL,
+    "Rounded up to an integer.",
+    None,
+    EXACT,
+    example="[1.5, -1.5] -> [ 2., -1.] float32",
+)
+trunc = unary(
+    "trunc",
+    np.trunc,
+    ALL,
+    "Rounded towards zero to an integer.",
+    None,
+    EXACT,
+    example="[1.5, -1.5] -> [ 1., -1.] float32",
+)
 round = unary("round", _round, NUMERIC, "Rounded to the nearest integer, ties to even.", None, EXACT)
 
 # ---- signs, neighbours
@@ -113,9 +205,17 @@ copysign = binary(
     "The magnitude of the first operand with the sign of the second.",
     (lambda ct, x1, x2, y: where(equal(signbit(x1), signbit(y)), ct, -ct), None),
     EXACT,
+    example="[1.0, 2.0]; -1.0 -> [-1., -2.] float32",
 )
 signbit: Operator = unary(
-    "signbit", np.signbit, FLOATING, "Whether the sign bit is set.", None, EXACT, result=TRUTH
+    "signbit",
+    np.signbit,
+    FLOATING,
+    "Whether the sign bit is set.",
+    None,
+    EXACT,
+    result=TRUTH,
+    example="[-0.0, 1.0] -> [ True, False] bool",
 )
 nextafter = binary(
     "nextafter",
@@ -124,39 +224,135 @@ nextafter = binary(
     "The next number after the first operand towards the second.",
     (None, None),
     EXACT,
+    example="[1.0]; 2.0 -> [1.00000...] float32",
 )
-isfinite = unary("isfinite", np.isfinite, ALL, "Neither nan nor infinite.", None, EXACT, result=TRUTH)
-isinf = unary("isinf", np.isinf, ALL, "Infinite of either sign.", None, EXACT, result=TRUTH)
-isnan = unary("isnan", np.isnan, ALL, "Not a number.", None, EXACT, result=TRUTH)
+isfinite = unary(
+    "isfinite",
+    np.isfinite,
+    ALL,
+    "Neither nan nor infinite.",
+    None,
+    EXACT,
+    result=TRUTH,
+    example="[1.0, tj.inf] -> [ True, False] bool",
+)
+isinf = unary(
+    "isinf",
+    np.isinf,
+    ALL,
+    "Infinite of either sign.",
+    None,
+    EXACT,
+    result=TRUTH,
+    example="[1.0, tj.inf] -> [False, True] bool",
+)
+isnan = unary(
+    "isnan",
+    np.isnan,
+    ALL,
+    "Not a number.",
+    None,
+    EXACT,
+    result=TRUTH,
+    example="[1.0, tj.nan] -> [False, True] bool",
+)
 
 # ---- comparison
 
-equal: Operator = comparison("equal", np.equal, "x1 == x2.", COMMUTATIVE)
-not_equal = comparison("not_equal", np.not_equal, "x1 != x2.", COMMUTATIVE)
-less = comparison("less", np.less, "x1 < x2.")
-less_equal = comparison("less_equal", np.less_equal, "x1 <= x2.")
-greater = comparison("greater", np.greater, "x1 > x2.")
-greater_equal = comparison("greater_equal", np.greater_equal, "x1 >= x2.")
+equal: Operator = comparison(
+    "equal", np.equal, "x1 == x2.", COMMUTATIVE, example="[1, 2]; 2 -> [False, True] bool"
+)
+not_equal = comparison(
+    "not_equal", np.not_equal, "x1 != x2.", COMMUTATIVE, example="[1, 2]; 2 -> [ True, False] bool"
+)
+less = comparison("less", np.less, "x1 < x2.", example="[1, 2]; 2 -> [ True, False] bool")
+less_equal = comparison("less_equal", np.less_equal, "x1 <= x2.", example="[1, 2]; 2 -> [ True, True] bool")
+greater = comparison("greater", np.greater, "x1 > x2.", example="[1, 2]; 1 -> [False, True] bool")
+greater_equal = comparison(
+    "greater_equal", np.greater_equal, "x1 >= x2.", example="[1, 2]; 2 -> [False, True] bool"
+)
 
 # ---- truth and bits
 
-logical_and = binary("logical_and", np.logical_and, BOOL, "Both are true.", (None, None), COMMUTATIVE, EXACT)
-logical_or = binary("logical_or", np.logical_or, BOOL, "One is true.", (None, None), COMMUTATIVE, EXACT)
-logical_xor = binary(
-    "logical_xor", np.logical_xor, BOOL, "Exactly one is true.", (None, None), COMMUTATIVE, EXACT
+logical_and = binary(
+    "logical_and",
+    np.logical_and,
+    BOOL,
+    "Both are true.",
+    (None, None),
+    COMMUTATIVE,
+    EXACT,
+    example="[True, False]; True -> [ True, False] bool",
 )
-logical_not = unary("logical_not", np.logical_not, BOOL, "The operand is false.", None, EXACT)
+logical_or = binary(
+    "logical_or",
+    np.logical_or,
+    BOOL,
+    "One is true.",
+    (None, None),
+    COMMUTATIVE,
+    EXACT,
+    example="[True, False]; False -> [ True, False] bool",
+)
+logical_xor = binary(
+    "logical_xor",
+    np.logical_xor,
+    BOOL,
+    "Exactly one is true.",
+    (None, None),
+    COMMUTATIVE,
+    EXACT,
+    example="[True, False]; True -> [False, True] bool",
+)
+logical_not = unary(
+    "logical_not",
+    np.logical_not,
+    BOOL,
+    "The operand is false.",
+    None,
+    EXACT,
+    example="[True, False] -> [False, True] bool",
+)
 
 bitwise_and = binary(
-    "bitwise_and", np.bitwise_and, BITS, "Bits set in both.", (None, None), COMMUTATIVE, EXACT
+    "bitwise_and",
+    np.bitwise_and,
+    BITS,
+    "Bits set in both.",
+    (None, None),
+    COMMUTATIVE,
+    EXACT,
+    example="[6, 5]; 3 -> [2, 1] int64",
 )
 bitwise_or = binary(
-    "bitwise_or", np.bitwise_or, BITS, "Bits set in one or both.", (None, None), COMMUTATIVE, EXACT
+    "bitwise_or",
+    np.bitwise_or,
+    BITS,
+    "Bits set in one or both.",
+    (None, None),
+    COMMUTATIVE,
+    EXACT,
+    example="[6, 5]; 3 -> [7, 7] int64",
 )
 bitwise_xor = binary(
-    "bitwise_xor", np.bitwise_xor, BITS, "Bits set in exactly one.", (None, None), COMMUTATIVE, EXACT
+    "bitwise_xor",
+    np.bitwise_xor,
+    BITS,
+    "Bits set in exactly one.",
+    (None, None),
+    COMMUTATIVE,
+    EXACT,
+    example="[6, 5]; 3 -> [5, 6] int64",
 )
-bitwise_invert = unary("bitwise_invert", np.bitwise_not, BITS, "All bits flipped.", None, EXACT)
+bitwise_invert = unary(
+    "bitwise_invert",
+    np.bitwise_not,
+    BITS,
+    "All bits flipped.",
+    None,
+    EXACT,
+    example="[0, 5] -> [-1, -6] int64",
+)
 bitwise_left_shift = binary(
     "bitwise_left_shift",
     np.left_shift,
@@ -164,6 +360,7 @@ bitwise_left_shift = binary(
     "Bits shifted left; 0 from the width on.",
     (None, None),
     EXACT,
+    example="[1, 3]; 2 -> [ 4, 12] int64",
 )
 bitwise_right_shift = binary(
     "bitwise_right_shift",
@@ -172,4 +369,5 @@ bitwise_right_shift = binary(
     "Bits shifted right, the sign repeated; 0 or -1 from the width on.",
     (None, None),
     EXACT,
+    example="[8, -8]; 2 -> [ 2, -2] int64",
 )

@@ -143,6 +143,7 @@ def elementwise(
     *traits: Trait,
     result: np.dtype | None = None,
     kernel: str | None = None,
+    example: str = "",
 ) -> Operator:
     """Declare and register a public elementwise operator. Promotion follows from the dtypes it admits."""
     promotion = "float" if admits == FLOATING else "bool" if admits == BOOL else "same"
@@ -157,6 +158,7 @@ def elementwise(
         arity=arity,
         admits=admits,
         promotion=promotion,
+        example=example,
     )
     register(op)
     return op
@@ -188,6 +190,10 @@ def binary(
     return elementwise(name, 2, evaluate, admits, doc, gradient, *traits, **options)
 
 
-def comparison(name: str, evaluate: Callable[..., Any], doc: str, *traits: Trait) -> Operator:
+def comparison(
+    name: str, evaluate: Callable[..., Any], doc: str, *traits: Trait, example: str = ""
+) -> Operator:
     """An elementwise comparison of two operands, giving bool."""
-    return binary(name, evaluate, ALL, doc, (None, None), Trait.EXACT, *traits, result=np.dtype("bool"))
+    return binary(
+        name, evaluate, ALL, doc, (None, None), Trait.EXACT, *traits, result=np.dtype("bool"), example=example
+    )

@@ -22,37 +22,153 @@ LN2, LN10 = math.log(2), math.log(10)
 
 # ---- exponentials, logarithms
 
-exp = unary("exp", np.exp, FLOATING, "e to the power of the operand.", lambda ct, x, y: ct * y, EXPENSIVE)
+exp = unary(
+    "exp",
+    np.exp,
+    FLOATING,
+    "e to the power of the operand.",
+    lambda ct, x, y: ct * y,
+    EXPENSIVE,
+    example="[0.0, 1.0] -> [1. , 2.71828...] float32",
+)
 exp2 = unary(
-    "exp2", np.exp2, FLOATING, "2 to the power of the operand.", lambda ct, x, y: ct * y * LN2, EXPENSIVE
+    "exp2",
+    np.exp2,
+    FLOATING,
+    "2 to the power of the operand.",
+    lambda ct, x, y: ct * y * LN2,
+    EXPENSIVE,
+    example="[0.0, 3.0] -> [1., 8.] float32",
 )
 expm1 = unary(
-    "expm1", np.expm1, FLOATING, "exp(x) - 1, accurate near 0.", lambda ct, x, y: ct * (y + 1), EXPENSIVE
+    "expm1",
+    np.expm1,
+    FLOATING,
+    "exp(x) - 1, accurate near 0.",
+    lambda ct, x, y: ct * (y + 1),
+    EXPENSIVE,
+    example="[0.0, 1.0] -> [0. , 1.71828...] float32",
 )
-log = unary("log", np.log, FLOATING, "Natural logarithm.", lambda ct, x, y: ct / x, EXPENSIVE)
-log2 = unary("log2", np.log2, FLOATING, "Logarithm to base 2.", lambda ct, x, y: ct / (x * LN2), EXPENSIVE)
+log = unary(
+    "log",
+    np.log,
+    FLOATING,
+    "Natural logarithm.",
+    lambda ct, x, y: ct / x,
+    EXPENSIVE,
+    example="[1.0, 10.0] -> [0. , 2.30258...] float32",
+)
+log2 = unary(
+    "log2",
+    np.log2,
+    FLOATING,
+    "Logarithm to base 2.",
+    lambda ct, x, y: ct / (x * LN2),
+    EXPENSIVE,
+    example="[1.0, 8.0] -> [0., 3.] float32",
+)
 log10 = unary(
-    "log10", np.log10, FLOATING, "Logarithm to base 10.", lambda ct, x, y: ct / (x * LN10), EXPENSIVE
+    "log10",
+    np.log10,
+    FLOATING,
+    "Logarithm to base 10.",
+    lambda ct, x, y: ct / (x * LN10),
+    EXPENSIVE,
+    example="[1.0, 1000.0] -> [0., 3.] float32",
 )
 log1p = unary(
-    "log1p", np.log1p, FLOATING, "log(1 + x), accurate near 0.", lambda ct, x, y: ct / (x + 1), EXPENSIVE
+    "log1p",
+    np.log1p,
+    FLOATING,
+    "log(1 + x), accurate near 0.",
+    lambda ct, x, y: ct / (x + 1),
+    EXPENSIVE,
+    example="[0.0, 1.0] -> [0. , 0.69314...] float32",
 )
 
 # ---- trigonometric, hyperbolic
 
-sin = unary("sin", np.sin, FLOATING, "Sine, in radians.", lambda ct, x, y: ct * cos(x), EXPENSIVE)
+sin = unary(
+    "sin",
+    np.sin,
+    FLOATING,
+    "Sine, in radians.",
+    lambda ct, x, y: ct * cos(x),
+    EXPENSIVE,
+    example="[0.0, 0.5] -> [0. , 0.47942...] float32",
+)
 cos: Operator = unary(
-    "cos", np.cos, FLOATING, "Cosine, in radians.", lambda ct, x, y: -(ct * sin(x)), EXPENSIVE
+    "cos",
+    np.cos,
+    FLOATING,
+    "Cosine, in radians.",
+    lambda ct, x, y: -(ct * sin(x)),
+    EXPENSIVE,
+    example="[0.0, 0.5] -> [1. , 0.87758...] float32",
 )
-tan = unary("tan", np.tan, FLOATING, "Tangent, in radians.", lambda ct, x, y: ct * (y * y + 1), EXPENSIVE)
-asin = unary("asin", np.arcsin, FLOATING, "Inverse sine.", lambda ct, x, y: ct / _cosine(x), EXPENSIVE)
-acos = unary("acos", np.arccos, FLOATING, "Inverse cosine.", lambda ct, x, y: -(ct / _cosine(x)), EXPENSIVE)
-atan = unary("atan", np.arctan, FLOATING, "Inverse tangent.", lambda ct, x, y: ct / (x * x + 1), EXPENSIVE)
-sinh = unary("sinh", np.sinh, FLOATING, "Hyperbolic sine.", lambda ct, x, y: ct * cosh(x), EXPENSIVE)
+tan = unary(
+    "tan",
+    np.tan,
+    FLOATING,
+    "Tangent, in radians.",
+    lambda ct, x, y: ct * (y * y + 1),
+    EXPENSIVE,
+    example="[0.0, 0.5] -> [0. , 0.54630...] float32",
+)
+asin = unary(
+    "asin",
+    np.arcsin,
+    FLOATING,
+    "Inverse sine.",
+    lambda ct, x, y: ct / _cosine(x),
+    EXPENSIVE,
+    example="[0.0, 0.5] -> [0. , 0.52359...] float32",
+)
+acos = unary(
+    "acos",
+    np.arccos,
+    FLOATING,
+    "Inverse cosine.",
+    lambda ct, x, y: -(ct / _cosine(x)),
+    EXPENSIVE,
+    example="[0.0, 0.5] -> [1.57079..., 1.04719...] float32",
+)
+atan = unary(
+    "atan",
+    np.arctan,
+    FLOATING,
+    "Inverse tangent.",
+    lambda ct, x, y: ct / (x * x + 1),
+    EXPENSIVE,
+    example="[0.0, 0.5] -> [0. , 0.46364...] float32",
+)
+sinh = unary(
+    "sinh",
+    np.sinh,
+    FLOATING,
+    "Hyperbolic sine.",
+    lambda ct, x, y: ct * cosh(x),
+    EXPENSIVE,
+    example="[0.0, 1.0] -> [0. , 1.17520...] float32",
+)
 cosh: Operator = unary(
-    "cosh", np.cosh, FLOATING, "Hyperbolic cosine.", lambda ct, x, y: ct * sinh(x), EXPENSIVE
+    "cosh",
+    np.cosh,
+    FLOATING,
+    "Hyperbolic cosine.",
+    lambda ct, x, y: ct * sinh(x),
+    EXPENSIVE,
+    example="[0.0, 0.5] -> [1. , 1.12762...] float32",
 )
-tanh = unary("tanh", np.tanh, FLOATING, "Hyperbolic tangent.", lambda ct, x, y: ct * (1 - y * y), EXPENSIVE)
+tanh = unary(
+    "tanh",
+    np.tanh,
+    FLOATING,
+    "Hyperbolic tangent.",
+    lambda ct, x, y: ct * (1 - y * y),
+    EXPENSIVE,
+    example="[0.0, 0.5] -> [0. , 0.46211...] float32",
+)
 asinh = unary(
     "asinh",
     np.arcsinh,
@@ -60,6 +176,7 @@ asinh = unary(
     "Inverse hyperbolic sine.",
     lambda ct, x, y: ct / sqrt(x * x + 1),
     EXPENSIVE,
+    example="[0.0, 0.5] -> [0. , 0.48121...] float32",
 )
 acosh = unary(
     "acosh",
@@ -68,6 +185,7 @@ acosh = unary(
     "Inverse hyperbolic cosine.",
     lambda ct, x, y: ct / (sqrt(x - 1) * sqrt(x + 1)),
     EXPENSIVE,
+    example="[1.0, 2.0] -> [0. , 1.31695...] float32",
 )
 atanh = unary(
     "atanh",
@@ -76,6 +194,7 @@ atanh = unary(
     "Inverse hyperbolic tangent.",
     lambda ct, x, y: ct / ((1 - x) * (1 + x)),
     EXPENSIVE,
+    example="[0.0, 0.5] -> [0. , 0.54930...] float32",
 )
 
 
@@ -139,6 +258,7 @@ atan2 = binary(
         lambda ct, x1, x2, y: -_atan2_part(ct, x1, x1, x2),
     ),
     EXPENSIVE,
+    example="[0.0, 1.0]; 1.0 -> [0. , 0.78539...] float32",
 )
 hypot = binary(
     "hypot",
@@ -148,6 +268,7 @@ hypot = binary(
     (lambda ct, x1, x2, y: _hypot_part(ct, x1, y), lambda ct, x1, x2, y: _hypot_part(ct, x2, y)),
     COMMUTATIVE,
     EXPENSIVE,
+    example="[3.0, 5.0]; [4.0, 12.0] -> [ 5., 13.] float32",
 )
 logaddexp = binary(
     "logaddexp",
@@ -160,6 +281,7 @@ logaddexp = binary(
     ),
     COMMUTATIVE,
     EXPENSIVE,
+    example="[0.0, 1.0]; 0.0 -> [0.69314..., 1.31326...] float32",
 )
 
 # ---- neural networks
@@ -176,7 +298,13 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 
 sigmoid = unary(
-    "sigmoid", _sigmoid, FLOATING, "The logistic function.", lambda ct, x, y: ct * y * (1 - y), EXPENSIVE
+    "sigmoid",
+    _sigmoid,
+    FLOATING,
+    "The logistic function.",
+    lambda ct, x, y: ct * y * (1 - y),
+    EXPENSIVE,
+    example="[0.0, 0.5] -> [0.5 , 0.62245...] float32",
 )
 erf = unary(
     "erf",
@@ -185,4 +313,5 @@ erf = unary(
     "The error function.",
     lambda ct, x, y: ct * (2 / math.sqrt(math.pi)) * exp(-(x * x)),
     EXPENSIVE,
+    example="[0.0, 0.5] -> [0. , 0.52049...] float32",
 )

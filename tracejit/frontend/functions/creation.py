@@ -44,6 +44,9 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
 
     Python floats become float32, ints int64, bools bool; NumPy data keep their dtype. ``copy=True`` always
     copies; ``copy=False`` raises ArgumentError where a copy is needed. To share memory, use `from_dlpack`.
+    The result has the shape of the data.
+    Raises ShapeError for lists of unequal lengths, DTypeError or ArgumentError for data of other dtypes,
+    DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.asarray([[1, 2], [3, 4]])
@@ -157,6 +160,8 @@ def _stack(items: Sequence[Any]) -> Any:
 def array(obj: Any, /, dtype: Any = None, *, device: Any = None) -> NDArray:
     """A new array with a copy of `obj`'s elements; like `asarray` with ``copy=True``.
 
+    Raises what `asarray` raises.
+
     >>> import tracejit as tj
     >>> tj.array(tj.ones(2), dtype=tj.int8)
     NDArray([1, 1], dtype=int8)
@@ -169,6 +174,9 @@ def array(obj: Any, /, dtype: Any = None, *, device: Any = None) -> NDArray:
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     """An array of arbitrary elements (float32 by default).
+
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.empty((2, 3)).shape
@@ -184,6 +192,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
     """An array whose elements are all `fill_value`: a number, or an array that broadcasts to `shape`.
 
     The dtype is that of the value: bool, int64 or float32 for Python numbers.
+    Raises ShapeError if the value does not broadcast to `shape` or an extent is negative, ArgumentError for
+    other values, DTypeError for an unsupported dtype, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.full(2, 7)
@@ -207,6 +217,9 @@ def _filled(name: str, shape: Any, fill_value: Any, dtype: Any, device: Any) -> 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     """An array of zeros (float32 by default).
 
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
+
     >>> import tracejit as tj
     >>> tj.zeros(2)
     NDArray([0., 0.], dtype=float32)
@@ -216,6 +229,9 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     """An array of ones (float32 by default).
+
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.ones(2, dtype=tj.int32)
@@ -228,6 +244,8 @@ def full_like(
     x: Any, /, fill_value: Any, dtype: Any = None, *, shape: Any = None, device: Any = None
 ) -> NDArray:
     """An array like `x` (shape, dtype, device, unless given) whose elements are all `fill_value`.
+
+    Raises what `full` raises.
 
     >>> import tracejit as tj
     >>> tj.full_like(tj.asarray([1, 2]), 5)
@@ -245,6 +263,9 @@ def full_like(
 def zeros_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any = None) -> NDArray:
     """Zeros with the shape, dtype and device of `x`, unless given.
 
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
+
     >>> import tracejit as tj
     >>> tj.zeros_like(tj.asarray([True, True]))
     NDArray([False, False], dtype=bool)
@@ -255,6 +276,9 @@ def zeros_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any =
 def ones_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any = None) -> NDArray:
     """Ones with the shape, dtype and device of `x`, unless given.
 
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
+
     >>> import tracejit as tj
     >>> tj.ones_like(tj.zeros(2))
     NDArray([1., 1.], dtype=float32)
@@ -264,6 +288,9 @@ def ones_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any = 
 
 def empty_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any = None) -> NDArray:
     """Arbitrary elements with the shape, dtype and device of `x`, unless given.
+
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.empty_like(tj.zeros((2, 3))).shape

@@ -30,6 +30,9 @@ def _typed(x: Any) -> Any:
 def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> NDArray:
     """The elements converted to `dtype` as NumPy does; the array itself with ``copy=False`` if it has that.
 
+    The shape stays. A float that does not fit an integer becomes the nearest one that does, nan becomes 0.
+    Raises DTypeError for an unsupported dtype, ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.astype(tj.asarray([1.7, -1.7]), tj.int32)
     NDArray([ 1, -1], dtype=int32)
@@ -39,6 +42,8 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> NDArray:
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:
     """The dtype that arrays, dtypes and Python numbers are promoted to.
+
+    Raises TypeError for what has no dtype.
 
     >>> import tracejit as tj
     >>> tj.result_type(tj.int8, tj.uint8)
@@ -50,6 +55,8 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype:
 def can_cast(from_: Any, to: Any, /, casting: Any = "safe") -> bool:
     """Whether a dtype (or an array's) can be cast to another under NumPy's rule `casting`.
 
+    Raises TypeError for what has no dtype.
+
     >>> import tracejit as tj
     >>> tj.can_cast(tj.float64, tj.float32)
     False
@@ -59,6 +66,8 @@ def can_cast(from_: Any, to: Any, /, casting: Any = "safe") -> bool:
 
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether a dtype is of a kind: ``"bool"``, ``"integral"``, ``"real floating"``, a dtype, or several.
+
+    Raises ValueError for an unknown kind.
 
     >>> import tracejit as tj
     >>> tj.isdtype(tj.int8, "signed integer")
@@ -70,6 +79,8 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 def finfo(type: Any, /) -> np.finfo[Any]:
     """Limits of a floating dtype, or of an array's.
 
+    Raises ValueError for a dtype that is not floating.
+
     >>> import tracejit as tj
     >>> tj.finfo(tj.float32).bits
     32
@@ -79,6 +90,8 @@ def finfo(type: Any, /) -> np.finfo[Any]:
 
 def iinfo(type: Any, /) -> np.iinfo[Any]:
     """Limits of an integer dtype, or of an array's.
+
+    Raises ValueError for a dtype that is not an integer one.
 
     >>> import tracejit as tj
     >>> tj.iinfo(tj.int8).max

@@ -23,7 +23,7 @@ from tracejit.frontend.axes import integer
 from tracejit.frontend.location import user_location
 from tracejit.frontend.number import is_number
 from tracejit.ir.op import OPS, Op
-from tracejit.ir.types import name_of
+from tracejit.ir.types import DTYPES, ArrayType, name_of
 from tracejit.ops import copy as copy_op
 from tracejit.ops import pow as pow_op
 from tracejit.ops import round as round_op
@@ -38,22 +38,40 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Any: ...
 
 
-OPERANDS = {1: "x", 2: "x1, x2"}
 PROMOTION = {
     "same": "Operands are promoted as in NumPy; Python numbers adapt to the arrays they meet.",
     "float": "Integers and bools give NumPy's floating dtype for them (float32 where that is float16).",
-    "bool": "Operands are taken as truth values; the result is bool.",
+    "bool": "Operands are taken as truth values.",
 }
 
 
 def _describe(op: Op) -> str:
     """The docstring of a public function, from its declaration."""
     dtypes = ", ".join(sorted(map(name_of, op.admits)))
+    widest = next(dtype for dtype in reversed(DTYPES) if dtype in op.admits)
+    gives_bool = op.infer(*[ArrayType((), widest)] * op.arity).dtype == bool
+    one = op.arity == 1
     return (
         f"{op.doc}\n\n"
-        f"{OPERANDS[op.arity]}: arrays of any shapes that broadcast, or numbers. "
-        f"{PROMOTION[op.promotion or 'same']}\nComputed in {dtypes}. Raises ShapeError, DTypeError or "
-        "ArgumentError.\n"
+        f"{'x: an array of any shape' if one else 'x1, x2: arrays of shapes that broadcast'}, or numbers.\n"
+        f"{PROMOTION[op.promotion or 'same']}\n"
+        f"Returns an array of {'the same' if one else 'the broadcast'} shape and of "
+        f"{'dtype bool' if gives_bool else 'the common dtype'}, computed in\n{dtypes}.\n"
+        f"Raises {'' if one else 'ShapeError if shapes do not broadcast, '}DTypeError for other dtypes, "
+        f"ArgumentError for other objects.\n{_example(op)}"
+    )
+
+
+def _example(op: Op) -> str:
+    """The example of a declaration as a session of Python's prompt."""
+    if not op.example:
+        return ""
+    operands, result = op.example.split(" -> ")
+    elements, dtype = result.rsplit(" ", 1)
+    given = [f"tj.asarray({x})" if x.startswith("[") else x for x in operands.split("; ")]
+    return (
+        "\n>>> import tracejit as tj\n"
+        f">>> tj.{op.name}({', '.join(given)})\nNDArray({elements}, dtype={dtype})\n"
     )
 
 
@@ -77,6 +95,8 @@ def pow(x1: Any, x2: Any, /) -> NDArray:
     """The first operand to the power of the second.
 
     Integers to a negative power raise ArgumentError, as in NumPy; a literal exponent 2 becomes `square`.
+    The result has the broadcast shape and the common dtype.
+    Raises ShapeError if shapes do not broadcast, DTypeError for bool.
 
     >>> import tracejit as tj
     >>> tj.pow(tj.asarray([1, 2, 3]), 2)
@@ -101,6 +121,8 @@ def round(x: Any, /, decimals: int = 0) -> NDArray:
     """Rounded to the nearest number with `decimals` digits after the point, ties to even.
 
     Negative decimals round integers to tens, hundreds, ...; bools are refused.
+    Shape and dtype stay.
+    Raises ArgumentError where integers or bools cannot be rounded so.
 
     >>> import tracejit as tj
     >>> tj.round(tj.asarray([0.5, 1.5, 2.5]))
@@ -127,6 +149,9 @@ def round(x: Any, /, decimals: int = 0) -> NDArray:
 def positive(x: Any, /) -> NDArray:
     """A copy of the operand, which must not be bool.
 
+    Shape and dtype stay.
+    Raises ArgumentError for bool and for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.positive(tj.asarray([-1, 2]))
     NDArray([-1,  2], dtype=int64)
@@ -141,6 +166,8 @@ def where(condition: Any, x1: Any, x2: Any, /) -> NDArray:
     """Elements of `x1` where `condition` holds, else of `x2`.
 
     All three broadcast; x1 and x2 are promoted to one dtype; a condition of numbers holds where it is not 0.
+    The result has the shape that all three broadcast to.
+    Raises ShapeError if they do not, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.where(tj.asarray([True, False]), 1.0, tj.asarray([5, 6]))
@@ -153,6 +180,8 @@ def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
     """Elements below `min` become `min`, those above `max` become `max`; None leaves that side open.
 
     `x`, `min` and `max` broadcast and are promoted as in NumPy; nan stays nan.
+    The result has the shape that they broadcast to.
+    Raises ShapeError if they do not, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.clip(tj.asarray([-1, 3, 9]), 0, 5)
@@ -168,6 +197,9 @@ def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
 
 def stop_gradient(x: Any, /) -> NDArray:
     """A copy of the operand through which no gradient flows back.
+
+    Shape and dtype stay.
+    Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.grad(lambda x: (tj.stop_gradient(x) * x).sum())(tj.asarray([3.0]))

@@ -24,6 +24,11 @@ INT64 = np.dtype("int64")
 def matmul(x1: Any, x2: Any, /) -> NDArray:
     """Matrix product over the last two dimensions; leading ones broadcast, vectors are rows or columns.
 
+    Shapes (..., n, k) and (..., k, m) give (..., n, m), in the common dtype; of bools, whether a product is
+    true.
+    Raises ShapeError if the extents k differ, leading ones do not broadcast, or an operand has no dimension;
+    ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.matmul(tj.asarray([[1, 2], [3, 4]]), tj.asarray([1, 1]))
     NDArray([3, 7], dtype=int64)
@@ -71,6 +76,9 @@ def matmul(x1: Any, x2: Any, /) -> NDArray:
 def dot(x1: Any, x2: Any, /) -> NDArray:
     """NumPy's dot: a product with a number, or sums over x1's last and x2's last but one dimension.
 
+    The result has the common dtype.
+    Raises ShapeError if the summed extents differ, ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.dot(tj.asarray([1, 2, 3]), tj.asarray([4, 5, 6]))
     NDArray(32, dtype=int64)
@@ -86,6 +94,9 @@ def dot(x1: Any, x2: Any, /) -> NDArray:
 def outer(x1: Any, x2: Any, /) -> NDArray:
     """All products of an element of `x1` with one of `x2`, both flattened: shape (x1.size, x2.size).
 
+    The result has the common dtype.
+    Raises ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.outer(tj.asarray([1, 2]), tj.asarray([10, 20]))
     NDArray([[10, 20],
@@ -97,6 +108,10 @@ def outer(x1: Any, x2: Any, /) -> NDArray:
 
 def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> NDArray:
     """Sum of products over pairs of axes: the last n of `x1` with the first n of `x2`, or two lists of axes.
+
+    The result has the remaining dimensions of `x1`, then those of `x2`, and the common dtype.
+    Raises ShapeError if extents or numbers of axes do not agree, AxisError for an axis out of range or given
+    twice, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.tensordot(tj.ones((2, 3, 4)), tj.ones((4, 3, 5)), axes=((1, 2), (1, 0))).shape
@@ -143,6 +158,10 @@ def _contracted(a: Any, b: Any, axes: Any) -> tuple[tuple[int, ...], tuple[int, 
 
 def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> NDArray:
     """Inner products of the vectors along an axis; all other dimensions broadcast.
+
+    The result has the broadcast shape without the axis, and the common dtype.
+    Raises ShapeError if extents along the axis differ or an operand has no dimension, AxisError for an axis
+    out of range or given twice, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.vecdot(tj.asarray([[1, 2], [3, 4]]), tj.asarray([1, 10]))

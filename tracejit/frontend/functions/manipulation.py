@@ -37,6 +37,9 @@ def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> NDArray:
 
     A view where strides allow, else a copy; ``copy=True`` always copies, ``copy=False`` raises rather than
     copy.
+    The dtype stays.
+    Raises ShapeError if the numbers of elements differ, ArgumentError for ``copy=False`` where a copy is
+    needed.
 
     >>> import tracejit as tj
     >>> tj.reshape(tj.arange(6), (2, -1))
@@ -79,6 +82,8 @@ def _inferred(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
 def ravel(x: Any, /) -> NDArray:
     """One dimension, in C order: a view where strides allow, else a copy.
 
+    Raises ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.ravel(tj.asarray([[1, 2], [3, 4]]))
     NDArray([1, 2, 3, 4], dtype=int64)
@@ -89,6 +94,9 @@ def ravel(x: Any, /) -> NDArray:
 
 def squeeze(x: Any, /, axis: Any = None) -> NDArray:
     """Without the dimensions of extent 1 (a view): all of them, or those of `axis`, which must have extent 1.
+
+    Raises ShapeError for an axis of another extent, AxisError for an axis out of range or given twice,
+    ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.squeeze(tj.zeros((1, 3, 1)), axis=0).shape
@@ -113,6 +121,8 @@ def squeeze(x: Any, /, axis: Any = None) -> NDArray:
 def expand_dims(x: Any, /, axis: Any = 0) -> NDArray:
     """With dimensions of extent 1 inserted (a view), at the places `axis` that they have in the result.
 
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.expand_dims(tj.zeros(3), axis=(0, -1)).shape
     (1, 3, 1)
@@ -127,6 +137,9 @@ def expand_dims(x: Any, /, axis: Any = 0) -> NDArray:
 
 def broadcast_to(x: Any, /, shape: Any) -> NDArray:
     """The array repeated to `shape`: a view, which cannot be written.
+
+    Raises ShapeError if the array does not broadcast to `shape`, ArgumentError for what is no array or
+    number. Writing to the result raises ReadOnlyError.
 
     >>> import tracejit as tj
     >>> tj.broadcast_to(tj.asarray([1, 2]), (2, 2))
@@ -146,6 +159,8 @@ def broadcast_to(x: Any, /, shape: Any) -> NDArray:
 def broadcast_arrays(*arrays: Any) -> tuple[NDArray, ...]:
     """Views of all arrays with the one shape that they broadcast to; those that grew cannot be written.
 
+    Raises ShapeError if they do not broadcast, ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> [x.shape for x in tj.broadcast_arrays(tj.zeros((2, 1)), tj.zeros(3))]
     [(2, 3), (2, 3)]
@@ -160,6 +175,9 @@ def broadcast_arrays(*arrays: Any) -> tuple[NDArray, ...]:
 
 def permute_dims(x: Any, /, axes: Any) -> NDArray:
     """Dimensions in another order (a view).
+
+    Raises AxisError if `axes` is no permutation of all dimensions, ArgumentError for what is no array or
+    number.
 
     >>> import tracejit as tj
     >>> tj.permute_dims(tj.zeros((2, 3, 4)), (2, 0, 1)).shape
@@ -178,6 +196,9 @@ def permute_dims(x: Any, /, axes: Any) -> NDArray:
 def transpose(x: Any, /, axes: Any = None) -> NDArray:
     """Dimensions reversed, or in the order `axes` (a view).
 
+    Raises AxisError if `axes` is no permutation of all dimensions, ArgumentError for what is no array or
+    number.
+
     >>> import tracejit as tj
     >>> tj.transpose(tj.zeros((2, 3))).shape
     (3, 2)
@@ -188,6 +209,8 @@ def transpose(x: Any, /, axes: Any = None) -> NDArray:
 
 def matrix_transpose(x: Any, /) -> NDArray:
     """The last two dimensions exchanged (a view).
+
+    Raises ShapeError for fewer than 2 dimensions, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.matrix_transpose(tj.zeros((5, 2, 3))).shape
@@ -205,6 +228,8 @@ def matrix_transpose(x: Any, /) -> NDArray:
 def swapaxes(x: Any, axis1: int, axis2: int) -> NDArray:
     """Two dimensions exchanged (a view).
 
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.swapaxes(tj.zeros((2, 3, 4)), 0, 2).shape
     (4, 3, 2)
@@ -219,6 +244,9 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> NDArray:
 
 def moveaxis(x: Any, source: Any, destination: Any, /) -> NDArray:
     """Dimensions moved to other places, the rest in order (a view).
+
+    Raises AxisError for axes out of range, given twice, or lists of unequal length, ArgumentError for what is
+    no array or number.
 
     >>> import tracejit as tj
     >>> tj.moveaxis(tj.zeros((2, 3, 4)), 0, -1).shape
@@ -237,6 +265,8 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> NDArray:
 
 def flip(x: Any, /, axis: Any = None) -> NDArray:
     """Elements in reverse order along the axes, all by default (a view).
+
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.flip(tj.arange(3))

@@ -56,6 +56,10 @@ def _joined(arrays: list[Any], axis: int, dtype: Any) -> Any:
 def concat(arrays: Any, /, axis: int | None = 0) -> NDArray:
     """Arrays one after the other along an axis, flattened first if that is None; other extents must agree.
 
+    The result is a new array of the common dtype.
+    Raises ShapeError if other extents differ, AxisError for an axis out of range, ArgumentError for an empty
+    list or what is no list of arrays.
+
     >>> import tracejit as tj
     >>> tj.concat([tj.asarray([1, 2]), tj.asarray([3])])
     NDArray([1, 2, 3], dtype=int64)
@@ -80,6 +84,10 @@ def concat(arrays: Any, /, axis: int | None = 0) -> NDArray:
 def stack(arrays: Any, /, axis: int = 0) -> NDArray:
     """Arrays of one shape along a new dimension.
 
+    The result is a new array of the common dtype.
+    Raises ShapeError if shapes differ, AxisError for an axis out of range, ArgumentError for an empty list or
+    what is no list of arrays.
+
     >>> import tracejit as tj
     >>> tj.stack([tj.asarray([1, 2]), tj.asarray([3, 4])], axis=1)
     NDArray([[1, 3],
@@ -99,6 +107,8 @@ def stack(arrays: Any, /, axis: int = 0) -> NDArray:
 def unstack(x: Any, /, axis: int = 0) -> tuple[NDArray, ...]:
     """The arrays along an axis, without that dimension (views).
 
+    Raises AxisError for an axis out of range, ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.unstack(tj.asarray([[1, 2], [3, 4]]), axis=1)[0]
     NDArray([1, 3], dtype=int64)
@@ -112,6 +122,9 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> NDArray:
     """Elements moved by `shift` places along axes, those beyond the end coming in at the start.
 
     Without an axis the array is rolled as if flattened. One shift serves several axes, or each has its own.
+    The result is a new array of the same shape and dtype.
+    Raises ArgumentError if numbers of shifts and axes differ or a shift is no integer, AxisError for an axis
+    out of range.
 
     >>> import tracejit as tj
     >>> tj.roll(tj.arange(5), 2)
@@ -145,6 +158,9 @@ def take(x: Any, indices: Any, /, axis: int | None = None) -> NDArray:
     """Elements at integer positions (negative: from the end) along an axis, or of the flattened array.
 
     The result has the shape of `indices` in place of the axis. Positions out of range raise OutOfBoundsError.
+    The dtype is that of `x`.
+    Raises OutOfBoundsError for indices that are no integers, AxisError for an axis out of range,
+    ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.take(tj.asarray([10, 20, 30]), tj.asarray([2, 0]))

@@ -51,6 +51,8 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, de
     """Evenly spaced numbers from `start` (0 if only one is given) up to `stop`, which is left out.
 
     int64 where all are integers, else float32.
+    Raises ArgumentError for a step of 0 or bounds that are no numbers, DTypeError for an unsupported dtype,
+    DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.arange(2, 8, 2)
@@ -81,6 +83,8 @@ def linspace(
     """`num` evenly spaced numbers from `start` to `stop`, which without `endpoint` is left out (float32).
 
     Integer dtypes round down. `start` and `stop` are numbers.
+    Raises ShapeError for a negative `num`, ArgumentError for bounds that are no numbers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.linspace(0, 1, 5)
@@ -111,6 +115,10 @@ def eye(
 ) -> NDArray:
     """Ones on the k-th diagonal and zeros elsewhere (float32 by default).
 
+    Shape (n_rows, n_cols); n_cols is n_rows if left out.
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
+
     >>> import tracejit as tj
     >>> tj.eye(2, dtype=tj.int8)
     NDArray([[1, 0],
@@ -138,6 +146,9 @@ def _triangle(name: str, x: Any, k: int, *, lower: bool) -> Any:
 def tril(x: Any, /, k: int = 0) -> NDArray:
     """The elements of matrices on and below the k-th diagonal, zeros elsewhere.
 
+    x: two or more dimensions; shape and dtype stay.
+    Raises ShapeError for fewer dimensions, ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.tril(tj.ones((2, 2)))
     NDArray([[1., 0.],
@@ -149,6 +160,9 @@ def tril(x: Any, /, k: int = 0) -> NDArray:
 def triu(x: Any, /, k: int = 0) -> NDArray:
     """The elements of matrices on and above the k-th diagonal, zeros elsewhere.
 
+    x: two or more dimensions; shape and dtype stay.
+    Raises ShapeError for fewer dimensions, ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.triu(tj.ones((2, 2)))
     NDArray([[1., 1.],
@@ -159,6 +173,9 @@ def triu(x: Any, /, k: int = 0) -> NDArray:
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[NDArray, ...]:
     """Coordinate arrays from one-dimensional ones; the first two dimensions are swapped unless ``"ij"``.
+
+    Each result has one dimension for each array, and the array's dtype.
+    Raises ShapeError for arrays of more dimensions, ArgumentError for another `indexing`.
 
     >>> import tracejit as tj
     >>> x, y = tj.meshgrid(tj.arange(3), tj.arange(2))

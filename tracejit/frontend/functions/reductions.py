@@ -67,6 +67,9 @@ def sum(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) 
     """Sum over axes; of nothing it is 0.
 
     Bools and small integers are summed in int64 or uint64, unless `dtype` says otherwise.
+    The result has the shape of `x` without the axes (extent 1 with `keepdims`).
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number,
+    DTypeError for an unsupported dtype.
 
     >>> import tracejit as tj
     >>> tj.sum(tj.asarray([[1, 2], [3, 4]]), axis=0)
@@ -80,6 +83,10 @@ def sum(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) 
 def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> NDArray:
     """Product over axes; of nothing it is 1. Dtypes as for `sum`.
 
+    The result has the shape of `x` without the axes (extent 1 with `keepdims`).
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number,
+    DTypeError for an unsupported dtype.
+
     >>> import tracejit as tj
     >>> tj.prod(tj.asarray([1, 2, 3, 4]))
     NDArray(24, dtype=int64)
@@ -92,6 +99,9 @@ def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False)
 def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Largest element over axes; nan if one is nan. Raises ShapeError where there are no elements.
 
+    The dtype stays.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.max(tj.asarray([[1, 7], [3, 4]]), axis=1)
     NDArray([7, 4], dtype=int64)
@@ -102,6 +112,9 @@ def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
 
 def min(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Smallest element over axes; nan if one is nan. Raises ShapeError where there are no elements.
+
+    The dtype stays.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.min(tj.asarray([[1, 7], [3, 4]]), axis=1, keepdims=True)
@@ -115,6 +128,9 @@ def min(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
 def any(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Whether an element is true (not 0) over axes; of nothing it is False.
 
+    The result is bool.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.any(tj.asarray([False, True]))
     NDArray(True, dtype=bool)
@@ -126,6 +142,9 @@ def any(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
 def all(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Whether every element is true (not 0) over axes; of nothing it is True.
 
+    The result is bool.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.all(tj.asarray([False, True]))
     NDArray(False, dtype=bool)
@@ -136,6 +155,10 @@ def all(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
 
 def mean(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> NDArray:
     """Arithmetic mean over axes; of nothing it is nan. Integers and bools give float64.
+
+    Floating dtypes stay, unless `dtype` says otherwise.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number,
+    DTypeError for a `dtype` that is not floating.
 
     >>> import tracejit as tj
     >>> tj.mean(tj.asarray([1, 2, 4, 5]))
@@ -158,6 +181,9 @@ def var(
     """Variance over axes: the mean square deviation from the mean, in two passes.
 
     The sum of squares is divided by n - `correction` (0 by default; `ddof` is NumPy's word for it).
+    Dtypes as for `mean`.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number;
+    ArgumentError for both `correction` and `ddof`, DTypeError for a `dtype` that is not floating.
 
     >>> import tracejit as tj
     >>> tj.var(tj.asarray([1.0, 3.0]), correction=1)
@@ -176,6 +202,9 @@ def std(
     keepdims: bool = False,
 ) -> NDArray:
     """Standard deviation over axes: the square root of `var`, with the same arguments.
+
+    Dtypes as for `mean`.
+    Raises what `var` raises.
 
     >>> import tracejit as tj
     >>> tj.std(tj.asarray([1.0, 3.0]))
@@ -211,6 +240,9 @@ def _position(op: Op, x: Any, axis: Any, keepdims: bool) -> Any:
 def argmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Position (int64) of the first largest element, or of the first nan, along an axis or of all elements.
 
+    Raises ShapeError where there are no elements, AxisError for an axis out of range, ArgumentError for what
+    is no array or number.
+
     >>> import tracejit as tj
     >>> tj.argmax(tj.asarray([[1, 9, 2], [7, 4, 3]]), axis=1)
     NDArray([1, 0], dtype=int64)
@@ -220,6 +252,9 @@ def argmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
 
 def argmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Position (int64) of the first smallest element, or of the first nan, along an axis or of all elements.
+
+    Raises ShapeError where there are no elements, AxisError for an axis out of range, ArgumentError for what
+    is no array or number.
 
     >>> import tracejit as tj
     >>> tj.argmin(tj.asarray([4, 1, 1]))
@@ -234,6 +269,8 @@ def cumulative_sum(
     """Running sum along an axis (which may be left out for one dimension); dtypes as for `sum`.
 
     With `include_initial` a 0 stands before the first element, so the axis grows by one.
+    The result has the shape of `x`, but for `include_initial`.
+    Raises ArgumentError without an axis for more than one dimension, AxisError for one out of range.
 
     >>> import tracejit as tj
     >>> tj.cumulative_sum(tj.asarray([1, 2, 3]))
@@ -258,6 +295,8 @@ def cumulative_sum(
 
 def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """How many elements over axes are not 0 (int64).
+
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.count_nonzero(tj.asarray([0, 3, 0, 4]))

@@ -1,0 +1,1 @@
+"""Tools that write and build the documents."""

@@ -1,0 +1,289 @@
+"""Write the API reference, `docs/api`, from the docstrings of public names.
+
+`pages()` gives the text of every page by its file name. What is public is what `__all__` of `tracejit` and of
+its public modules lists; a name that stands on no page is an error. ``python -m docs.tools.reference`` writes
+the files; `tests/test_reference.py` fails when they are not current.
+
+>>> sorted(pages())[:3]
+['arrays.md', 'creation.md', 'dtypes.md']
+"""
+
+from __future__ import annotations
+
+import inspect
+import pathlib
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tracejit as tj
+from tracejit.frontend import functions
+
+FOLDER = pathlib.Path(__file__).parent.parent / "api"
+
+# Names of `tj.engine` that serve the compiler, not users: listed with one line, without an example.
+INTERNAL = frozenset(
+    [
+        *("ARENA", "AROUND_TASKS", "FINISHED", "FRESH", "NUMBER", "OVERWRITE", "READ", "WRITE"),
+        *("Buffer", "Pool", "Program", "Statistics", "Task", "pool", "run_here", "workers"),
+    ]
+)
+HIDDEN = frozenset(["tj.NDArray.new"])  # for modules that stand below arrays
+
+
+class Entry(NamedTuple):
+    """One public name: how users write it, the object, and whether it is a method or an attribute."""
+
+    name: str
+    value: Any
+    member: bool = False
+
+
+class Page(NamedTuple):
+    """One page of the reference."""
+
+    file: str
+    title: str
+    intro: str
+    names: list[str]
+
+
+def _of(module: Any, prefix: str = "tj") -> list[str]:
+    return [f"{prefix}.{name}" for name in module.__all__]
+
+
+PAGES = [
+    Page(
+        "arrays.md",
+        "Arrays",
+        "An array has a shape, a dtype and a device. Basic indexing gives views that alias, as in NumPy; "
+        "integer and boolean arrays as indices copy. All of Python's operators work elementwise, in-place "
+        "ones write the array's memory and are seen through all its views. Arrays without dimensions can be "
+        "used as numbers.",
+        ["tj.NDArray", "tj.Device", "tj.cpu", "tj.from_dlpack"],
+    ),
+    Page("creation.md", "Creating arrays", "", _of(functions.creation) + _of(functions.ranges)),
+    Page("dtypes.md", "Dtypes and constants", "", [*_of(functions.dtypes), "tj.bool"]),
+    Page(
+        "elementwise.md",
+        "Elementwise functions",
+        "Each is one operator; consecutive ones become one kernel. NumPy's functions of these names may be "
+        "called on arrays, too.",
+        _of(functions.elementwise),
+    ),
+    Page("reductions.md", "Reductions", "", _of(functions.reductions)),
+    Page("linear.md", "Products", "", _of(functions.linear)),
+    Page(
+        "manipulation.md",
+        "Shapes, joining and taking",
+        "",
+        _of(functions.manipulation) + _of(functions.movement),
+    ),
+    Page(
+        "transformations.md",
+        "Tracing and gradients",
+        "",
+        [
+            *("tj.jit", "tj.Jitted", "tj.grad", "tj.value_and_grad", "tj.vjp", "tj.spec", "tj.Spec"),
+            *("tj.pure", "tj.callback", "tj.wait_all", "tj.profile"),
+        ],
+    ),
+    Page("nn.md", "tj.nn: neural networks", "", _of(tj.nn, "tj.nn")),
+    Page("optim.md", "tj.optim: optimizers", "", _of(tj.optim, "tj.optim")),
+    Page("random.md", "tj.random: random numbers", "", _of(tj.random, "tj.random")),
+    Page("tree.md", "tj.tree: trees of arrays", "", _of(tj.tree, "tj.tree")),
+    Page("io.md", "Saving and loading", "", ["tj.save", "tj.load"]),
+    Page(
+        "engine.md",
+        "tj.engine: the dependency engine",
+        "Python functions as tasks that are ordered by what they read and write. The names at the end, which "
+        "have no example, serve the compiler.",
+        [f"tj.engine.{name}" for name in sorted(tj.engine.__all__, key=INTERNAL.__contains__)],
+    ),
+    Page(
+        "errors.md",
+        "Errors and settings",
+        "",
+        [*_of(tj.errors, "tj.errors"), "tj.TracejitError", "tj.config"],
+    ),
+]
+MODULES = ("engine", "errors", "nn", "optim", "random", "tree")
+
+
+def resolve(name: str) -> Any:
+    """The object that users write as `name`."""
+    value: Any = tj
+    for part in name.split(".")[1:]:
+        value = getattr(value, part)
+    return value
+
+
+def members(entry: Entry) -> Iterator[Entry]:
+    """The public methods and attributes of a class that its own package defines."""
+    if not inspect.isclass(entry.value) or issubclass(entry.value, Exception):
+        return
+    for name in sorted(dir(entry.value)):
+        found = inspect.getattr_static(entry.value, name)
+        if name.startswith("_") or not (
+            inspect.isfunction(found) or isinstance(found, property | staticmethod | classmethod)
+        ):
+            continue
+        value = found.__func__ if isinstance(found, staticmethod | classmethod) else found
+        if f"{entry.name}.{name}" not in HIDDEN:
+            yield Entry(f"{entry.name}.{name}", value, True)
+
+
+def entries() -> Iterator[Entry]:
+    """Every public name of the reference, and the members of public classes."""
+    for page in PAGES:
+        for name in page.names:
+            entry = Entry(name, resolve(name))
+            yield entry
+            yield from members(entry)
+
+
+def signature(entry: Entry) -> str:
+    """How `entry` is called; of an attribute, its name."""
+    if isinstance(entry.value, property) or not callable(entry.value):
+        return entry.name
+    try:
+        found = inspect.signature(entry.value)
+    except ValueError:
+        return entry.name
+    plain = [
+        p.replace(annotation=p.empty, default=_Default(p.default) if p.default is not p.empty else p.empty)
+        for p in found.parameters.values()
+        if not (entry.member and p.name == "self")
+    ]
+    if plain and plain[0].kind is plain[0].POSITIONAL_ONLY and entry.member and plain[0].name == "x":
+        plain = plain[1:]  # a function as a method
+    return f"{entry.name}{found.replace(parameters=plain, return_annotation=found.empty)}"
+
+
+class _Default:
+    """A default value as people write it: never an address."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        shown = repr(self.value)
+        return "..." if " at 0x" in shown else shown
+
+
+def markdown(docstring: str) -> str:
+    """A docstring as Markdown: paragraphs, lists of parameters, sessions as code."""
+    blocks = []
+    for block in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
+        if block.startswith(">>>"):
+            blocks.append(f"```python\n{block}\n```")
+        else:
+            blocks += _paragraphs(block.replace("``", "`"))
+    return "\n\n".join(blocks)
+
+
+def _paragraphs(block: str) -> list[str]:
+    """Paragraphs and lists of `name: text` lines of a block; "Raises" and "Returns" begin a paragraph."""
+    found: list[str] = []
+    for line in block.splitlines():
+        item = re.fullmatch(r"([a-z_]\w*(?:, \w+)*):\s+(\S.*)", line)
+        if item:
+            found.append(f"- `{item[1]}`: {item[2]}")
+        elif not found or re.match(r"(Raises|Returns|Gives)\b", line):
+            found.append(line.strip())
+        else:
+            found[-1] += " " + line.strip()
+    joined: list[str] = []
+    for text in found:
+        wrapped = textwrap.fill(text, 110, subsequent_indent="  " if text.startswith("- ") else "",
+                                break_long_words=False, break_on_hyphens=False)  # fmt: skip
+        if text.startswith("- ") and joined and joined[-1].startswith("- "):
+            joined[-1] += "\n" + wrapped
+        else:
+            joined.append(wrapped)
+    return joined
+
+
+def first_line(entry: Entry) -> str:
+    """The first sentence of the docstring, for tables."""
+    if not describes(entry):
+        return f"`{entry.value}`" if isinstance(entry.value, int | float | np.dtype | None) else "An object."
+    paragraph = inspect.cleandoc(entry.value.__doc__).split("\n\n")[0].replace("``", "`")
+    text = " ".join(paragraph.split()).replace("|", "\\|")
+    return text.split(". ")[0].rstrip(".") + "."
+
+
+def describes(entry: Entry) -> bool:
+    """Whether the object has a docstring of its own, and not that of its builtin type."""
+    value = entry.value
+    of_kind = isinstance(value, type | property) or inspect.isfunction(value)
+    return of_kind and bool(value.__doc__)
+
+
+def text_of(entry: Entry) -> str:
+    """The text of one name."""
+    level = "###" if entry.member else "##"
+    if not describes(entry):
+        shown = type(entry.value).__name__
+        if entry.name == "tj.config":
+            shown = markdown(type(entry.value).__doc__ or "")
+            return f"{level} {entry.name}\n\n{shown}"
+        if isinstance(entry.value, np.dtype):
+            return f"{level} {entry.name}\n\nThe dtype `{entry.value}`."
+        if isinstance(entry.value, int | float | None):
+            return f"{level} {entry.name}\n\nThe value `{entry.value!r}`."
+        return f"{level} {entry.name}\n\n{_article(shown)} `{shown}`."
+    call = signature(entry)
+    if entry.name.rsplit(".", 1)[-1] in INTERNAL and entry.name.startswith("tj.engine."):
+        return f"{level} {entry.name}\n\n{first_line(entry)}"
+    head = f"{level} {entry.name}\n\n"
+    if isinstance(entry.value, type) and issubclass(entry.value, Exception):
+        bases = ", ".join(f"`{base.__name__}`" for base in entry.value.__bases__)
+        return f"{head}Also {bases}.\n\n{markdown(entry.value.__doc__ or '')}"
+    shown = "" if isinstance(entry.value, type | property) else f"```python\n{call}\n```\n\n"
+    return head + shown + markdown(entry.value.__doc__ or "")
+
+
+def _article(word: str) -> str:
+    return "An" if word[0].lower() in "aeiou" else "A"
+
+
+def pages() -> dict[str, str]:
+    """The text of every page, by file name."""
+    texts = {}
+    rows = []
+    for page in PAGES:
+        parts = [f"# {page.title}"]
+        if page.intro:
+            parts.append(textwrap.fill(page.intro, 110, break_long_words=False))
+        for name in page.names:
+            entry = Entry(name, resolve(name))
+            inner = [] if name.removeprefix("tj.engine.") in INTERNAL else list(members(entry))
+            parts += [text_of(each) for each in (entry, *inner)]
+            anchor = re.sub(r"[^\w-]", "", name.lower())
+            rows.append(f"| [`{name}`]({page.file}#{anchor}) | {first_line(entry)} |")
+        texts[page.file] = "\n\n".join(parts) + "\n"
+    texts["index.md"] = (
+        "# API reference\n\nEvery public name, as `import tracejit as tj` gives it. These pages are written "
+        "from the docstrings\n(`python -m docs.tools.reference`); all examples run as tests.\n\n"
+        "| name | what it is |\n|---|---|\n" + "\n".join(rows) + "\n"
+    )
+    return texts
+
+
+def main() -> None:
+    """Write all pages."""
+    FOLDER.mkdir(exist_ok=True)
+    texts = pages()
+    for file in FOLDER.glob("*.md"):
+        if file.name not in texts:
+            file.unlink()
+    for name, text in texts.items():
+        (FOLDER / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
