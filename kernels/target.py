@@ -257,7 +257,8 @@ def _lower(state: Any, symbol: str | None) -> None:
     with context.push_code_library(library):
         lower = Loops(context, library, descriptor, function, metadata=state.metadata)
         lower.lower()
-    context.insert_func_defn([(_caller(descriptor, library), library, descriptor.argtypes)])
+    if symbol is None:  # nobody calls a kernel by its name, and Numba would keep it for good
+        context.insert_func_defn([(_caller(descriptor, library), library, descriptor.argtypes)])
     state.cr = compiler.compile_result(
         typing_context=state.typingctx,
         target_context=context,
