@@ -12,7 +12,7 @@ import pytest
 import tracejit as tj
 from tests.counting import mappings
 from tracejit import loader
-from tracejit.codegen import link
+from tracejit.codegen import build, link
 from tracejit.codegen.store import Entry
 from tracejit.config import config
 from tracejit.frontend import eager
@@ -57,6 +57,17 @@ def origin(number):
 def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
+
+
+@linux
+def test_a_compile_leaves_no_memory_of_llvm_behind():
+    draft = build.draft(loader._functions(recipe(0), recipe(0).source(), build.Entry))
+    for _ in range(10):
+        build.finish(draft)
+    before = resident()
+    for _ in range(100):
+        build.finish(draft)
+    assert resident() < before + (3 << 20)
 
 
 @linux

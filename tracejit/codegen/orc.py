@@ -62,9 +62,7 @@ class Linker:
         self._link = self._function(
             "LLJIT_Link", c_void_p, c_void_p, c_char_p, *elements, *symbols, *symbols, POINTER(c_char_p)
         )
-        self._unload = self._function(
-            "LLJIT_Dylib_Tracker_Dispose", c_bool, c_void_p, POINTER(c_char_p)
-        )
+        self._unload = self._function("LLJIT_Dylib_Tracker_Dispose", c_bool, c_void_p, POINTER(c_char_p))
         message = c_char_p()
         self._jit = create(None, False, False, message)
         said = self._text(message)
