@@ -229,11 +229,11 @@ def _fulfil(promised: Sequence[Promised]) -> None:
     """Load or compile what this thread has promised to all that ask."""
     missing = []
     for recipe, promise in promised:
-        entry = store().get(_key(recipe))
-        if entry is None:
+        kernel = _stored(recipe)
+        if kernel is None:
             missing.append((recipe, promise))
         else:
-            promise.keep(_linked(entry, "loaded"))
+            promise.keep(kernel)
     if missing:
         with _compiling, _announced(len(missing)), _in_a_hurry():
             _compile(missing)
@@ -250,9 +250,25 @@ def _key(recipe: Recipe) -> str:
     return key(repr(recipe.structure), link.host())
 
 
+def _stored(recipe: Recipe) -> Kernel | None:
+    """The kernel that the store has; None if there is none, or one that cannot be loaded."""
+    where = store()
+    entry = where.get(_key(recipe))
+    if entry is None:
+        return None
+    try:
+        kernel = _linked(entry, "loaded")
+        if recipe.entries is None and not kernel.addresses.keys() >= set(recipe.symbols):
+            raise LookupError(f"has {', '.join(kernel.addresses)}, not {', '.join(recipe.symbols)}")
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        where.reject(entry.key, f"damaged: cannot be loaded ({type(error).__name__}: {error})")
+        return None
+    return kernel
+
+
 def _linked(entry: Entry, origin: str) -> Kernel:
     code = link.load(entry.name, entry.object_code, entry.metadata["symbols"])
-    width = entry.metadata["width"]
+    width = int(entry.metadata["width"])
     return Kernel(entry.name, entry.key, entry.source, origin, entry.seconds, width, code)
 
 
