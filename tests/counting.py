@@ -20,3 +20,10 @@ def calls(action: Callable[[], Any]) -> int:
     finally:
         sys.setprofile(before)
     return seen
+
+
+def mappings() -> list[tuple[int, int]]:
+    """First and last address of each mapping of this process's memory; Linux only."""
+    with open("/proc/self/maps") as file:
+        ranges = [line.split(maxsplit=1)[0].split("-") for line in file]
+    return [(int(start, 16), int(stop, 16)) for start, stop in ranges]

@@ -189,3 +189,20 @@ def test_listing_needs_no_numba(filled):
 def test_vector_width_is_the_widest_that_computes():
     assert vector_width("%1 = add <8 x i32> %a, %b\n %2 = fadd <4 x double> %c, %d") == 8
     assert vector_width("%1 = getelementptr [16 x float], ptr %p") == 1
+
+
+def test_what_is_no_kernel_stays_and_is_named(filled, run):
+    (config.store / f"{key('photos', TARGET)}.kernel").mkdir()
+    with pytest.warns(RuntimeWarning, match="folder"):
+        assert "is a folder" in run("cache", "verify", status=1) + run("cache", "clear", status=1)
+    assert filled.entries() == []
+
+
+def test_a_folder_of_others_is_left_alone_without_a_traceback(filled, run):
+    config.store.chmod(0o777)
+    for command in ("verify", "clear", "stats", "list"):
+        with pytest.warns(RuntimeWarning, match="not private"):
+            shown = run("cache", command, status=int(command in ("verify", "clear")))
+        assert command == "list" or "not private" in shown
+    config.store.chmod(0o700)
+    assert len(filled.entries()) == 2

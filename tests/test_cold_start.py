@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections import OrderedDict
+from weakref import WeakValueDictionary
 
 import pytest
 
@@ -26,7 +28,8 @@ BROKEN = "def kernel(block, lo, hi, scratch):\n    return missing\n"
 def empty_store(tmp_path, monkeypatch):
     """A kernel store without entries, and nothing in memory."""
     monkeypatch.setattr(config, "store", tmp_path)
-    monkeypatch.setattr(loader, "_kernels", {})
+    monkeypatch.setattr(loader, "_kernels", OrderedDict())
+    monkeypatch.setattr(loader, "_alive", WeakValueDictionary())
     monkeypatch.setattr(loader, "_store", None)
     return tmp_path
 
@@ -173,3 +176,32 @@ def test_a_fork_waits_for_a_compile_so_that_the_child_can_compile(monkeypatch):
         assert pipe.read() == "memory compiled"
     assert os.waitpid(child, 0)[1] == 0
     thread.join()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"object_code": b"no object"},
+        {"object_code": b""},
+        {"metadata": {}},
+        {"metadata": {"symbols": ["other"], "width": 1}},
+        {"metadata": {"symbols": [], "width": 1}},
+        {"metadata": {"symbols": [3], "width": 1}},
+        {"metadata": {"symbols": ["kernel"], "width": "wide"}},
+    ],
+)
+def test_a_stored_kernel_that_cannot_be_loaded_is_compiled_again(change):
+    ((kernel, _),) = loader.load([recipe(1)])
+    store = loader.store()
+    good = store.get(kernel.key)
+    store.put(kernel.key, good._replace(**change))
+    hits = store.hits
+    loader.forget()
+    ((again, origin),) = loader.load([recipe(1)])
+    assert origin == "compiled"
+    assert again.addresses["kernel"]
+    assert store.misses[kernel.key].startswith("damaged: cannot be loaded")
+    assert store.hits == hits
+    loader.forget()
+    assert [origin for _, origin in loader.load([recipe(1)])] == ["loaded"]
+    assert store.get(kernel.key).object_code == good.object_code

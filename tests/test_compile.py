@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections import OrderedDict
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -37,7 +39,8 @@ X = ArrayType((40, 60), F4)
 def empty_store(tmp_path, monkeypatch):
     """A kernel store without entries, and nothing in memory."""
     monkeypatch.setattr(config, "store", tmp_path)
-    monkeypatch.setattr(loader, "_kernels", {})
+    monkeypatch.setattr(loader, "_kernels", OrderedDict())
+    monkeypatch.setattr(loader, "_alive", WeakValueDictionary())
     monkeypatch.setattr(loader, "_store", None)
     return tmp_path
 
@@ -407,6 +410,7 @@ def test_a_forked_child_does_not_wait_for_threads_it_has_not(empty_store):
     compile_graph(elementwise())
     (structure, done), *_ = loader._kernels.items()
     loader._kernels[structure] = type(done)()
+    loader._alive.clear()  # as while it is compiled
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

@@ -26,7 +26,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from tracejit.codegen.objects.entry import Entry, structure_of
-from tracejit.codegen.objects.store import Store
+from tracejit.codegen.objects.store import NOWHERE, Store
 from tracejit.config import config
 from tracejit.errors import ArgumentError, TracejitError
 
@@ -85,7 +85,7 @@ def find(store: Store, key: str) -> Entry:
         return found[0]
     candidates = [f"  {entry.key[:SHORT]}  {entry.name}" for entry in (found or entries)[:10]]
     if not candidates:
-        raise ArgumentError(f"no kernel {key!r}: the store in {store.path} is empty")
+        raise ArgumentError(f"no kernel {key!r}: the store in {store.path or 'memory'} is empty")
     what = f"{key!r} fits {len(found)} kernels" if found else f"no kernel has the key or name {key!r}"
     raise ArgumentError("\n".join([f"{what}; there are:", *candidates]))
 
@@ -149,7 +149,7 @@ def _listing(console: Console, text: str, language: str) -> None:
 def _stats(store: Store, console: Console, options: argparse.Namespace) -> int:
     stats, entries = store.stats(), store.entries()
     facts = [
-        ("folder", str(stats.path)),
+        ("folder", str(stats.path or "none")),
         ("kernels", str(stats.entries)),
         ("size", f"{_size(stats.nbytes)} of {_size(stats.limit)}"),
         ("loaded", f"{sum(entry.hits for entry in entries)} times"),
@@ -162,6 +162,8 @@ def _stats(store: Store, console: Console, options: argparse.Namespace) -> int:
 
 
 def _path(store: Store, console: Console, options: argparse.Namespace) -> int:
+    if store.path is None:
+        raise ArgumentError(NOWHERE)
     console.out(store.path, highlight=False)
     return 0
 
@@ -219,16 +221,25 @@ def _warm(store: Store, console: Console, options: argparse.Namespace) -> int:
 
 
 def _verify(store: Store, console: Console, options: argparse.Namespace) -> int:
-    bad = store.verify()
-    for key, reason in bad.items():
+    removed, left = store.verify()
+    for key, reason in removed.items():
         console.print(f"removed {key[:SHORT]}: {reason}", highlight=False)
-    console.print(f"{_kernels(len(store.entries()))} good, {len(bad)} removed", highlight=False)
-    return 1 if bad else 0
+    for key, reason in left.items():
+        console.print(f"left {key[:SHORT]}: {reason}", highlight=False)
+    console.print(f"{_kernels(len(store.entries()))} good, {len(removed)} removed", highlight=False)
+    return 1 if removed or left or _unusable(store) else 0
 
 
 def _clear(store: Store, console: Console, options: argparse.Namespace) -> int:
     console.print(f"{_kernels(store.clear())} removed", highlight=False)
-    return 0
+    return 1 if _unusable(store) else 0
+
+
+def _unusable(store: Store) -> bool:
+    """Whether the folder could not be used as asked; says why."""
+    if store.problem is not None:
+        print(f"tracejit: {store.path or 'the store'} cannot be used: {store.problem}", file=sys.stderr)
+    return store.problem is not None
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -135,6 +135,7 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
         max((this.scratch for this in jobs), default=0),
         _modes(memory) + [engine.WRITE] * blocks.has_callbacks,
         lambda index, status, block: failure(nodes[index], status, jobs[index], block),
+        keep=[kernel for kernel, _ in loaded],
     )
     return Schedule(
         graph=graph,
@@ -305,9 +306,13 @@ def _part(attribute: str) -> Recipe:
 EXECUTOR = [_part("QUEUES"), _part("THREADS")]
 
 
+_executor: list[Kernel] = []  # the engine calls them until the process ends
+
+
 def load_executor() -> Mapping[str, int]:
     """Addresses of the engine's native functions."""
-    return {name: address for part, _ in load(EXECUTOR) for name, address in part.addresses.items()}
+    _executor.extend(part for part, _ in load(EXECUTOR))
+    return {name: address for part in _executor for name, address in part.addresses.items()}
 
 
 native.install(load_executor)

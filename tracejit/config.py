@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import pathlib
 
+from tracejit.errors import ArgumentError
+
 
 def _flag(name: str) -> bool:
     return os.environ.get(name, "") not in ("", "0")
@@ -17,9 +19,47 @@ def _names(name: str) -> frozenset[str]:
     return frozenset(filter(None, os.environ.get(name, "").split(",")))
 
 
-def _default_store() -> pathlib.Path:
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(os.environ.get("TRACEJIT_CACHE_DIR") or pathlib.Path(base) / "tracejit")
+def _number(name: str, default: int, least: int) -> int:
+    given = os.environ.get(name)
+    if not given:
+        return default
+    try:
+        number = int(given)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise ArgumentError(f"{name}={given!r}: expected a whole number of at least {least}")
+    return number
+
+
+def _choice(name: str, *choices: str) -> str:
+    given = os.environ.get(name) or choices[0]
+    if given not in choices:
+        raise ArgumentError(f"{name}={given!r}: expected {' or '.join(choices)}")
+    return given
+
+
+def _home() -> str | None:
+    """The user's home folder; None if the system knows none."""
+    home = os.environ.get("HOME")
+    if not home:
+        try:
+            import pwd  # not on every system
+
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except (ImportError, KeyError):
+            return None
+    return home if os.path.isabs(home) else None
+
+
+def _default_store() -> pathlib.Path | None:
+    if given := os.environ.get("TRACEJIT_CACHE_DIR"):
+        return pathlib.Path(os.path.abspath(given))  # it stays where it is when the process changes folders
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):  # its specification says to ignore others
+        return pathlib.Path(base, "tracejit")
+    home = _home()
+    return pathlib.Path(home, ".cache", "tracejit") if home else None
 
 
 class Config:
@@ -34,7 +74,7 @@ class Config:
     disable:  names of passes to leave out, for bisection (`TRACEJIT_DISABLE=fuse`).
     explain:  print the reason of every retrace when it happens (`TRACEJIT_EXPLAIN=1`).
     verbose:  say what takes long even where standard error is no terminal (`TRACEJIT_VERBOSE=1`).
-    store:    the kernel store's folder (`TRACEJIT_CACHE_DIR`).
+    store:    the kernel store's folder (`TRACEJIT_CACHE_DIR`); None without a home folder: nothing is stored.
     store_limit: bytes the store may hold before least recently used entries go (`TRACEJIT_CACHE_LIMIT`).
     signatures: how many signatures one jitted function keeps (`TRACEJIT_SIGNATURES`).
 
@@ -45,8 +85,9 @@ class Config:
 
     def __init__(self) -> None:
         self.jit = os.environ.get("TRACEJIT_JIT", "1") != "0"
-        self.engine = os.environ.get("TRACEJIT_ENGINE", "native")
-        self.workers = int(given) if (given := os.environ.get("TRACEJIT_WORKERS")) else None
+        self.engine = _choice("TRACEJIT_ENGINE", "native", "naive")
+        workers = _number("TRACEJIT_WORKERS", -1, 0)
+        self.workers = None if workers < 0 else workers
         self.check = _flag("TRACEJIT_CHECK")
         self.verify = _flag("TRACEJIT_VERIFY")
         self.dump = _names("TRACEJIT_DUMP")
@@ -54,8 +95,8 @@ class Config:
         self.explain = _flag("TRACEJIT_EXPLAIN")
         self.verbose = _flag("TRACEJIT_VERBOSE")
         self.store = _default_store()
-        self.store_limit = int(os.environ.get("TRACEJIT_CACHE_LIMIT", 1 << 30))
-        self.signatures = int(os.environ.get("TRACEJIT_SIGNATURES", 64))
+        self.store_limit = _number("TRACEJIT_CACHE_LIMIT", 1 << 30, 0)
+        self.signatures = _number("TRACEJIT_SIGNATURES", 64, 1)
 
     def __repr__(self) -> str:
         return f"Config({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"

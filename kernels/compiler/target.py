@@ -55,6 +55,9 @@ from tracejit.kernels.compiler.typing import CLASSES, LOWERING, Selection, exten
 NAME = "tracejit"
 """Of this target among Numba's."""
 
+KNOWN = 4096
+"""Types of values and of calls that are remembered."""
+
 INSTRUCTIONS = (builtins, enumimpl, numbers, rangeobj, tupleobj)
 """The modules of Numba that declare instructions for what kernels may say: importing them does."""
 
@@ -65,6 +68,12 @@ SIZES |= {ir.IntType(8 * size): size for size in (1, 2, 4, 8)}
 
 class Kernels(CPU):
     """The target's place in Numba's hierarchy."""
+
+
+def _make_room(known: dict[Any, Any]) -> None:
+    """Forget all, should there be much: kernels have ever new numbers."""
+    if len(known) >= KNOWN:
+        known.clear()
 
 
 class Typing(TypingContext):
@@ -85,6 +94,7 @@ class Typing(TypingContext):
             return super().resolve_value_type(val)
         found = self.values.get((type(val), val))
         if found is None:
+            _make_room(self.values)
             known = CLASSES.get(val) if isinstance(val, type) else None
             found = self.values[type(val), val] = known or super().resolve_value_type(val)
         return found
@@ -97,6 +107,7 @@ class Typing(TypingContext):
         if found is None:
             found = super().resolve_function_type(func, args, kws)
             if found is not None:
+                _make_room(self.calls)
                 self.calls[func, args] = found
         return found
 
@@ -257,7 +268,8 @@ def _lower(state: Any, symbol: str | None) -> None:
     with context.push_code_library(library):
         lower = Loops(context, library, descriptor, function, metadata=state.metadata)
         lower.lower()
-    context.insert_func_defn([(_caller(descriptor, library), library, descriptor.argtypes)])
+    if symbol is None:  # nobody calls a kernel by its name, and Numba would keep it for good
+        context.insert_func_defn([(_caller(descriptor, library), library, descriptor.argtypes)])
     state.cr = compiler.compile_result(
         typing_context=state.typingctx,
         target_context=context,

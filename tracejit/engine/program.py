@@ -73,6 +73,7 @@ class Program:
     on_error:       makes the exception when a kernel returns a nonzero status: ``on_error(task_index, status,
                     block)``, where `block` is the address of the task's argument block: what it leads to may
                     still be read
+    keep:           is referred to as long as the program or a launch of it lives: the code of its kernels
 
     A launch that fails skips its remaining tasks. For WRITE and OVERWRITE arguments to keep their content
     then, every task that can fail has to come before all tasks that write them; the engine does not check
@@ -88,8 +89,10 @@ class Program:
         scratch_bytes: int = 0,
         arguments: Sequence[int] = (),
         on_error: Callable[[int, int, int], BaseException] | None = None,
+        keep: object = None,
     ) -> None:
         self.tasks = list(tasks)
+        self._keep = keep
         blocks = np.array(template, np.int64)
         _check(self.tasks, len(blocks), patches, arguments)
         self._on_error = on_error

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from tests.counting import mappings
 from tracejit.codegen.objects import link as link_module
 from tracejit.codegen.objects import machine, orc
 from tracejit.codegen.objects.build import Entry, build_object
@@ -33,12 +34,16 @@ def test_both_ways_know_the_same_machine(directly):
 @pytest.mark.parametrize("way", ["directly", "machine"])
 def test_both_ways_link_the_same_object(way, directly, object_code):
     linker = {"directly": directly, "machine": machine}[way]
-    first = linker.link(f"{way} one", object_code, ["kernel"])
-    second = linker.link(f"{way} two", object_code, ["kernel"])
+    first, _ = linker.link(f"{way} one", object_code, ["kernel"])
+    second, tracker = linker.link(f"{way} two", object_code, ["kernel"])
     assert first.keys() == second.keys() == {"kernel"}
     assert first["kernel"] != second["kernel"]
     codes = [ctypes.string_at(found["kernel"], 64) for found in (first, second)]
     assert codes[0] == codes[1]
+    linker.unload(tracker)
+    if sys.platform == "linux":
+        assert not any(start <= second["kernel"] < stop for start, stop in mappings())
+    assert ctypes.string_at(first["kernel"], 64) == codes[0]
 
 
 @pytest.mark.parametrize("way", ["directly", "machine"])

@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
+from tracejit.codegen.objects.link import Code
 from tracejit.codegen.objects.loader import Kernel, Promise
 
-KERNEL = Kernel("k", "key", "", "compiled", 0.0, 4, {"kernel": 1})
+KERNEL = Kernel("k", "key", "", "compiled", 0.0, 4, Code({"kernel": 1}, None))
 PATIENCE = 20  # seconds
 
 

@@ -1,17 +1,22 @@
 """The kernel store: what is put comes back, whatever is damaged, foreign or in the way does not."""
 
+import errno
+import json
 import os
 import pathlib
+import socket
 import stat
 import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 
 import pytest
 
 from tests.counting import calls
 from tracejit.codegen.objects import entry as entry_module
+from tracejit.codegen.objects import store as store_module
 from tracejit.codegen.objects.build import Entry as KernelEntry
 from tracejit.codegen.objects.build import build_object
 from tracejit.codegen.objects.entry import DIGEST, MAGIC
@@ -33,6 +38,10 @@ def store(tmp_path):
 
 def file_of(store, k):
     return store.path / f"{k}.kernel"
+
+
+def owned_by(user, status):
+    return os.stat_result((*status[:4], user, *status[5:]))
 
 
 def given(entry):
@@ -156,16 +165,21 @@ def test_files_that_others_could_have_written_are_not_loaded(store, how, monkeyp
     store.put(k, make("a"))
     file = file_of(store, k)
     if how == "owner":
-        user, checks = os.geteuid(), iter([0, 1])  # the folder is ours, the file is not
-        monkeypatch.setattr(os, "geteuid", lambda: user + next(checks))
+        real = os.fstat, os.lstat  # the folder is ours, the file is not
+        for name, status in zip(("fstat", "lstat"), real, strict=True):
+            monkeypatch.setattr(
+                os, name, lambda file, status=status: owned_by(os.geteuid() + 1, status(file))
+            )
     elif how == "link":
         file.rename(tmp_path / "elsewhere")
         file.symlink_to(tmp_path / "elsewhere")
     else:
         file.chmod(0o620 if how == "group" else 0o602)
-    assert store.get(k) is None
+    with pytest.warns(RuntimeWarning, match="another user") if how == "owner" else nullcontext():
+        assert store.get(k) is None
+    monkeypatch.undo()
     assert store.misses[k].startswith("foreign")
-    assert not os.path.lexists(file)
+    assert os.path.lexists(file) == (how == "owner")  # what is not ours is not removed
 
 
 def test_everything_is_private(store):
@@ -270,12 +284,13 @@ def test_least_recently_used_entries_go_first(tmp_path):
 
 def test_unfinished_files_of_dead_processes_are_removed(store):
     store.put(key("a", TARGET), make())
-    old, new = store.path / "old.partial", store.path / "new.partial"
-    for file in (old, new):
+    old, new, other = (store.path / f"{name}.partial" for name in ("0" * 16, "1" * 16, "download"))
+    for file in (old, new, other):
         file.write_bytes(b"half")
-    os.utime(old, (0, 0))
+    for file in (old, other):
+        os.utime(file, (0, 0))
     store.put(key("b", TARGET), make())
-    assert (old.exists(), new.exists()) == (False, True)
+    assert (old.exists(), new.exists(), other.exists()) == (False, True, True)
 
 
 def test_verify_removes_what_is_bad_and_clear_only_what_is_ours(store):
@@ -287,8 +302,8 @@ def test_verify_removes_what_is_bad_and_clear_only_what_is_ours(store):
     with open(file_of(store, keys[1]), "r+b") as file:
         file.seek(len(MAGIC) + DIGEST + 50)
         file.write(b"?")
-    assert store.verify() == {keys[1]: "damaged: wrong checksum"}
-    assert store.verify() == {}
+    assert store.verify() == ({keys[1]: "damaged: wrong checksum"}, {})
+    assert store.verify() == ({}, {})
     assert {e.key for e in store.entries()} == {keys[0], keys[2]}
     store.get(keys[0])
     assert store.clear() == 2
@@ -339,7 +354,7 @@ assert set(store.misses.values()) <= {{"absent"}}, store.misses
 """
     processes = [subprocess.Popen([sys.executable, "-W", "error", "-c", program, str(i)]) for i in range(4)]
     assert [p.wait() for p in processes] == [0] * 4
-    assert store.verify() == {}
+    assert store.verify() == ({}, {})
     assert not list(store.path.glob("*.partial"))
 
 
@@ -367,3 +382,184 @@ def test_metadata_must_be_plain(store):
     with pytest.raises(TypeError):
         store.put(key("a", TARGET), make(bad=object()))
     assert store.entries() == []
+
+
+def failing(monkeypatch, name, number, matches=lambda path: True):
+    """Have `os.name` fail as it does on a disk of some kind."""
+    real = getattr(os, name)
+
+    def fail(path, *args, **kwargs):
+        if matches(path):
+            raise OSError(number, os.strerror(number), path)
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, name, fail)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+@pytest.mark.parametrize("damaged", [True, False])
+def test_what_is_bad_and_cannot_be_removed_is_a_miss_said_once(store, monkeypatch, number, damaged):
+    a, b = key("a", TARGET), key("b", TARGET)
+    for k in (a, b):
+        store.put(k, make())
+        file = file_of(store, k)
+        if damaged:
+            file.write_bytes(file.read_bytes()[:-1])
+        else:
+            file.chmod(0o622)
+    failing(monkeypatch, "unlink", number)
+    with pytest.warns(RuntimeWarning, match="in memory only"):
+        assert store.get(a) is None
+    assert store.get(a) is store.get(b) is None  # a second warning would be an error
+    assert store.misses[a].startswith("damaged: wrong" if damaged else "foreign: others")
+    assert "not removed" in store.misses[a]
+    assert sorted(store.verify().left) == sorted((a, b))
+    assert store.clear() == 0
+    store.put(a, make("new"))
+    assert store.get(a).name == "new"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EMFILE])
+def test_a_disk_that_takes_nothing_degrades_to_memory(store, monkeypatch, number):
+    k = key("a", TARGET)
+    store.put(k, make("a"))
+    failing(monkeypatch, "replace", number)
+    with pytest.warns(RuntimeWarning, match=os.strerror(number)):
+        store.put(key("b", TARGET), make("b"))
+    assert [store.get(key(name, TARGET)).name for name in "ab"] == ["a", "b"]
+    assert not list(store.path.glob("*.partial"))
+
+
+def put_there(file, what):
+    """Something in the place of an entry; what has to be kept until the end of the test."""
+    if what == "folder":
+        file.mkdir()
+        (file / "photo").write_text("mine")
+    elif what == "fifo":
+        os.mkfifo(file)
+    elif what == "socket":
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(os.path.relpath(file))  # the length of a path is limited
+        return listening
+    else:
+        with open(file, "wb") as sparse:
+            sparse.truncate(1 << 40)
+
+
+@pytest.mark.parametrize("what", ["folder", "fifo", "socket", "huge"])
+def test_what_is_no_entry_is_a_miss_and_in_nobodys_way(store, monkeypatch, what):
+    k, good = key("a", TARGET), key("b", TARGET)
+    store.put(good, make("b"))
+    monkeypatch.chdir(store.path)
+    file = file_of(store, k)
+    kept = [put_there(file, what)]
+    assert [entry.name for entry in store.entries()] == ["b"]
+    removed, left = store.verify()
+    assert list(left if what == "folder" else removed) == [k]
+    assert os.path.lexists(file) == (what == "folder")
+    if what != "folder":
+        kept.append(put_there(file, what))
+    with pytest.warns(RuntimeWarning, match="folder") if what == "folder" else nullcontext():
+        assert store.get(k) is None
+    assert store.misses[k].startswith("damaged: " if what == "huge" else "foreign: not a file")
+    store.put(k, make("a"))
+    assert store.get(k).name == "a"
+    assert store.clear() == 2
+    assert os.path.exists(file / "photo") == (what == "folder")
+    for listening in filter(None, kept):
+        listening.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: [1],
+        lambda header: None,
+        lambda header: {**header, "name": 3},
+        lambda header: {**header, "target": "x86"},
+        lambda header: {**header, "seconds": "long"},
+        lambda header: {**header, "metadata": []},
+        lambda header: {**header, "environment": {"python": 3}},
+        lambda header: {**header, "created": None},
+        lambda header: {**header, "sizes": [1, 1]},
+        lambda header: {**header, "sizes": [-1, 1]},
+        lambda header: {**header, "sizes": ["a", "b"]},
+        *(
+            lambda header, gone=gone: {n: v for n, v in header.items() if n != gone}
+            for gone in entry_module.HEADER
+        ),
+        lambda header: {n: v for n, v in header.items() if n != "key"},
+        lambda header: "[" * 100_000,
+    ],
+)
+def test_a_right_checksum_around_something_else_is_a_miss(store, change):
+    k = key("a", TARGET)
+    line, _, content = entry_module.encode(k, make()).split(b"\n", 2)[2].partition(b"\n")
+    changed = change(json.loads(line))
+    text = changed if isinstance(changed, str) else json.dumps(changed)
+    body = text.encode() + b"\n" + content
+    store.put(k, make())
+    file_of(store, k).write_bytes(MAGIC + entry_module._digest(body).encode() + b"\n" + body)
+    assert store.get(k) is None
+    assert store.misses[k].startswith("damaged: not as it was written")
+    assert not file_of(store, k).exists()
+
+
+def test_only_files_of_ours_are_removed_from_a_folder(store, monkeypatch):
+    keys = [key(name, TARGET) for name in "abc"]
+    for k in keys:
+        store.put(k, make())
+    others = [store.path / name for name in ("linux.kernel", "song.hits", f"{keys[0]}.kernel.bak")]
+    for file in others:
+        file.write_text("mine")
+        os.utime(file, (0, 0))
+    foreign = file_of(store, keys[0])
+    os.utime(foreign, (0, 0))
+    real = os.lstat
+    user = os.geteuid()
+    if user == 0:
+        os.chown(foreign, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "lstat", lambda f: owned_by(user + (str(f) == str(foreign)), real(f)))
+    store.limit = 0
+    store.put(key("d", TARGET), make())
+    assert all(file.exists() for file in others)
+    if user == 0:
+        assert foreign.exists()
+        assert list(store.verify().left) == [keys[0]]
+    with pytest.warns(RuntimeWarning, match="another user"):
+        store.clear()
+    assert all(file.exists() for file in (*others, foreign))
+
+
+def test_a_folder_that_is_not_private_is_neither_verified_nor_cleared(store):
+    store.put(key("a", TARGET), make())
+    store.path.chmod(0o777)
+    with pytest.warns(RuntimeWarning, match="not private"):
+        assert store.verify() == ({}, {})
+    assert store.clear() == 0
+    assert file_of(store, key("a", TARGET)).exists()
+
+
+def test_without_a_folder_entries_stay_in_memory(monkeypatch):
+    store = Store(None)
+    with pytest.warns(RuntimeWarning, match="no home folder"):
+        assert store.get(key("a", TARGET)) is None
+    store.put(key("a", TARGET), make("a"))
+    assert store.get(key("a", TARGET)).name == "a"
+    assert (store.stats().path, store.stats().entries) == (None, 1)
+    assert "no home folder" in store.stats().problem
+    monkeypatch.setattr(store_module, "REMEMBERED", 3)
+    for number in range(9):
+        store.get(key(f"missing {number}", TARGET))
+        store.put(key(str(number), TARGET), make())
+    assert len(store.misses) <= 3
+    assert store.clear() <= 4
+
+
+def test_a_fifo_in_the_place_of_uses_is_no_obstacle(store):
+    k = key("a", TARGET)
+    store.put(k, make("a"))
+    os.mkfifo(store.path / f"{k}.hits")
+    with pytest.warns(RuntimeWarning, match="hits"):
+        assert store.get(k).name == "a"

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import llvmlite.binding as llvm
+from llvmlite.binding.newpassmanagers import NewPassManager
 from numba import types
 
 from tracejit.codegen.objects.machine import initialize
@@ -100,7 +101,7 @@ def finish(draft: Draft) -> Built:
         module.get_function(name).linkage = llvm.Linkage.internal
     module.verify()
     builder = llvm.create_pass_builder(machine, _tuning())
-    builder.getModulePassManager().run(module, builder)
+    _run(builder.getModulePassManager(), module, builder)
     _define(module, builder)
     return Built(machine.emit_object(module), str(module))
 
@@ -118,7 +119,18 @@ def _define(module: Any, builder: Any) -> None:
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
     passes.add_global_dead_code_eliminate_pass()
-    passes.run(module, builder)
+    _run(passes, module, builder)
+
+
+def _run(passes: Any, module: Any, builder: Any) -> None:
+    """Run passes, and free them: `ModulePassManager`, by the order of its bases, does not find its way to.
+    Each compile would leave 75 KiB.
+    """
+    try:
+        passes.run(module, builder)
+    finally:
+        NewPassManager._dispose(passes)
+        passes.detach()
 
 
 def _tuning() -> Any:

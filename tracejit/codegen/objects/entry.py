@@ -41,6 +41,17 @@ except ImportError:
 FORMAT = 2
 MAGIC = b"tracejit kernel %d\n" % FORMAT
 DIGEST = 64  # hex digits of a checksum and of a key
+HEADER: dict[str, type | tuple[type, ...]] = {
+    "name": str,
+    "target": list,
+    "seconds": (int, float),
+    "metadata": dict,
+    "environment": dict,
+    "created": (int, float),
+    "sizes": list,
+}
+"""What there is in an entry's line of JSON, besides the key."""
+
 VERSION = re.compile(r'"?version"?\s*[:=]\s*["\'](\S+)["\']')
 
 
@@ -153,10 +164,27 @@ def decode(key: str, data: bytes) -> Entry:
     if _digest(body).encode() != checksum:
         raise DamagedEntryError("damaged: wrong checksum")
     line, _, content = body.partition(b"\n")
-    header = json.loads(line)
+    try:
+        return _entry(key, json.loads(line), content, len(data))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, DamagedEntryError):
+            raise
+        raise DamagedEntryError(f"damaged: not as it was written ({type(error).__name__}: {error})") from None
+
+
+def _entry(key: str, header: Any, content: bytes, nbytes: int) -> Entry:
+    """The entry of a file with this header; what has another type than `encode` writes is an error."""
     if header["key"] != key:
         raise DamagedEntryError("foreign: written under another key")
-    source_size, _ = header["sizes"]
+    for name, kind in HEADER.items():
+        if not isinstance(header[name], kind):
+            raise TypeError(f"{name} is {header[name]!r}")
+    texts = (*header["target"], *header["environment"], *header["environment"].values())
+    source_size, code_size = header["sizes"]
+    if not all(isinstance(text, str) for text in texts) or min(header["sizes"]) < 0:
+        raise TypeError("target, environment or sizes")
+    if source_size + code_size != len(content):
+        raise ValueError("sizes")
     return Entry(
         name=header["name"],
         source=content[:source_size].decode(),
@@ -168,5 +196,5 @@ def decode(key: str, data: bytes) -> Entry:
         environment=header["environment"],
         created=header["created"],
         last_used=header["created"],
-        nbytes=len(data),
+        nbytes=nbytes,
     )

@@ -4,6 +4,9 @@ The linker is that of llvmlite's library, called directly where its functions ar
 the import of llvmlite, and through llvmlite elsewhere (`machine`). Whoever knows that a kernel will be loaded
 soon says so (`anticipate`): the system then loads the library beside what Python does until that.
 
+What `load` gives can be called as long as somebody refers to it. It is unloaded when the next object is
+loaded: at a time of its own, no garbage collection ever calls LLVM.
+
 >>> link("empty", b"", [])
 Traceback (most recent call last):
 ...
@@ -20,7 +23,8 @@ import itertools
 import os
 import pathlib
 import threading
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tracejit.codegen.objects.entry import environment, version
@@ -30,6 +34,8 @@ _SERIAL = itertools.count()
 _LOCK = threading.RLock()
 _STARTING = threading.Lock()
 _coming: threading.Thread | None = None  # loads the library
+_dropped: deque[Any] = deque()  # trackers of code that nobody refers to any more
+_forever: list[Code] = []
 
 
 @functools.cache
@@ -40,7 +46,7 @@ def _library() -> pathlib.Path | None:
 
 @functools.cache
 def _linker() -> Any:
-    """What has the functions `host` and `link`; there is one in a process."""
+    """What has the functions `host`, `link` and `unload`; there is one in a process."""
     path = _library()
     return importlib.import_module("tracejit.codegen.objects.machine") if path is None else Linker(path)
 
@@ -97,14 +103,35 @@ def host() -> tuple[str, str, str]:
         return _host()
 
 
-def link(name: str, object_code: bytes, symbols: Iterable[str]) -> dict[str, int]:
-    """Load an object into the process and return the addresses of `symbols`.
+class Code:
+    """Machine code in the process, with the addresses of its symbols: valid as long as this object lives."""
 
-    Undefined symbols are looked up in the process (the C library). What is linked stays: its addresses are in
-    use.
+    __slots__ = ("__weakref__", "_tracker", "addresses")
+
+    def __init__(self, addresses: Mapping[str, int], tracker: Any) -> None:
+        self.addresses = addresses
+        self._tracker = tracker
+
+    def __del__(self, drop: Callable[[Any], None] = _dropped.append) -> None:
+        drop(self._tracker)
+
+
+def load(name: str, object_code: bytes, symbols: Iterable[str]) -> Code:
+    """Load an object into the process, and unload those that nobody refers to any more.
+
+    Undefined symbols are looked up in the process (the C library).
     """
     if not object_code:
         raise ValueError(f"no object code for {name!r}")
     with _LOCK:
-        addresses: dict[str, int] = _linker().link(f"{name}.{next(_SERIAL)}", object_code, list(symbols))
-    return addresses
+        linker = _linker()
+        while _dropped:
+            linker.unload(_dropped.popleft())
+        return Code(*linker.link(f"{name}.{next(_SERIAL)}", object_code, list(symbols)))
+
+
+def link(name: str, object_code: bytes, symbols: Iterable[str]) -> Mapping[str, int]:
+    """As `load`, for good: the addresses of `symbols`."""
+    code = load(name, object_code, symbols)
+    _forever.append(code)
+    return code.addresses

@@ -5,6 +5,8 @@ about. `load` turns recipes into `Kernel`s. What always holds:
 
 - A structure is compiled once, however many threads ask for it: the first one makes a promise, the others
   wait for it. A compile that fails leaves nothing behind, so the next request tries again.
+- A kernel's code stays in the process as long as anybody refers to the `Kernel`, as programs do, which are
+  referred to while a launch is in flight. Besides, the `KEPT` kernels that were asked for last are kept.
 - LLVM is loaded with the first kernel (see `tracejit.codegen.objects.link`). Numba and llvmlite are imported
   only when something must be compiled, by `_heavy`, the lazy gate of the package: a second process that finds
   its kernels in the store never pays for them.
@@ -21,9 +23,11 @@ import os
 import sys
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from tracejit import collector
 from tracejit.codegen.objects import link
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
 
 SLOW = 1.0
 """Seconds after which a compile says that it runs."""
+
+KEPT = 512
+"""Kernels that stay in memory for the next program: each takes two mappings of memory and 50 KiB or more."""
 
 INTERVAL = 2e-4
 """Seconds after which, during a compile, a thread gives Python's lock to another one that waits for it."""
@@ -55,16 +62,21 @@ class Recipe(NamedTuple):
     entries: tuple[str, str] | None = None
 
 
-class Kernel(NamedTuple):
-    """Machine code in this process. `seconds`: to compile it; `width`: elements in its widest vector."""
+class Kernel:
+    """Machine code in this process, for as long as somebody refers to this object. `seconds`: to compile it;
+    `width`: elements in its widest vector.
+    """
 
-    name: str
-    key: str
-    source: str
-    origin: str
-    seconds: float
-    width: int
-    addresses: Mapping[str, int]
+    def __init__(
+        self, name: str, key: str, source: str, origin: str, seconds: float, width: int, code: link.Code
+    ) -> None:
+        self.name, self.key, self.source, self.origin = name, key, source, origin
+        self.seconds, self.width, self._code = seconds, width, code
+
+    @property
+    def addresses(self) -> Mapping[str, int]:
+        """Where its functions are, by their names."""
+        return self._code.addresses
 
 
 class Promise:
@@ -116,7 +128,8 @@ class Promise:
 Promised = tuple[Recipe, Promise]
 
 _lock = threading.Lock()
-_kernels: dict[Hashable, Promise] = {}
+_kernels: OrderedDict[Hashable, Promise] = OrderedDict()  # the one asked for last comes last
+_alive: WeakValueDictionary[Hashable, Kernel] = WeakValueDictionary()  # all that anybody refers to
 _store: Store | None = None
 _compiling = threading.RLock()  # held while Numba and LLVM are at work
 
@@ -131,9 +144,12 @@ def store() -> Store:
 
 
 def forget() -> None:
-    """Forget the kernels in memory, so that they are looked up in the store again; addresses stay valid."""
+    """Forget the kernels in memory, so that they are looked up in the store again; those that a program
+    refers to stay valid.
+    """
     with _lock:
         _kernels.clear()
+        _alive.clear()
 
 
 def _start_anew_after_fork() -> None:
@@ -172,8 +188,13 @@ def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
                 promise = _kernels.get(recipe.structure)
                 if promise is None:
                     promise = Promise()
-                    mine.append((recipe, promise))  # first: if this is broken off, nobody asks for it
+                    living = _alive.get(recipe.structure)
+                    if living is None:
+                        mine.append((recipe, promise))  # first: if this is broken off, nobody asks for it
+                    else:
+                        promise.keep(living)
                     _kernels[recipe.structure] = promise
+                _kernels.move_to_end(recipe.structure)
                 promises.append(promise)
         if mine:
             _fulfil(mine)
@@ -184,6 +205,7 @@ def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
             promise.wake()
         raise
     kernels = [promise.result() for promise in promises]
+    _remember(recipes, kernels)
     first = {promise: recipe for recipe, promise in mine}
     origins = []
     for promise, kernel in zip(promises, kernels, strict=True):
@@ -191,15 +213,27 @@ def load(recipes: Sequence[Recipe]) -> list[tuple[Kernel, str]]:
     return list(zip(kernels, origins, strict=True))
 
 
+def _remember(recipes: Sequence[Recipe], kernels: Sequence[Kernel]) -> None:
+    """Keep these kernels, and let those go that nobody has asked for since `KEPT` others."""
+    with _lock:
+        for recipe, kernel in zip(recipes, kernels, strict=True):
+            _alive[recipe.structure] = kernel
+        surplus = len(_kernels) - KEPT
+        if surplus > 0:
+            oldest = [structure for structure, promise in _kernels.items() if promise.done()]
+            for structure in oldest[:surplus]:
+                del _kernels[structure]
+
+
 def _fulfil(promised: Sequence[Promised]) -> None:
     """Load or compile what this thread has promised to all that ask."""
     missing = []
     for recipe, promise in promised:
-        entry = store().get(_key(recipe))
-        if entry is None:
+        kernel = _stored(recipe)
+        if kernel is None:
             missing.append((recipe, promise))
         else:
-            promise.keep(_linked(entry, "loaded"))
+            promise.keep(kernel)
     if missing:
         with _compiling, _announced(len(missing)), _in_a_hurry():
             _compile(missing)
@@ -216,10 +250,26 @@ def _key(recipe: Recipe) -> str:
     return key(repr(recipe.structure), link.host())
 
 
+def _stored(recipe: Recipe) -> Kernel | None:
+    """The kernel that the store has; None if there is none, or one that cannot be loaded."""
+    where = store()
+    entry = where.get(_key(recipe))
+    if entry is None:
+        return None
+    try:
+        kernel = _linked(entry, "loaded")
+        if recipe.entries is None and not kernel.addresses.keys() >= set(recipe.symbols):
+            raise LookupError(f"has {', '.join(kernel.addresses)}, not {', '.join(recipe.symbols)}")
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        where.reject(entry.key, f"damaged: cannot be loaded ({type(error).__name__}: {error})")
+        return None
+    return kernel
+
+
 def _linked(entry: Entry, origin: str) -> Kernel:
-    addresses = link.link(entry.name, entry.object_code, entry.metadata["symbols"])
-    width = entry.metadata["width"]
-    return Kernel(entry.name, entry.key, entry.source, origin, entry.seconds, width, addresses)
+    code = link.load(entry.name, entry.object_code, entry.metadata["symbols"])
+    width = int(entry.metadata["width"])
+    return Kernel(entry.name, entry.key, entry.source, origin, entry.seconds, width, code)
 
 
 def _heavy(module: str) -> Any:

@@ -4,7 +4,8 @@ Whatever compiles imports these modules anyway, with Numba. A process that only 
 them: see `tracejit.codegen.objects.link`, which comes here for versions of llvmlite that it does not know.
 
     built = initialize().emit_object(module)
-    link("add.1", built, ["kernel"])     # {"kernel": address}
+    addresses, tracker = link("add.1", built, ["kernel"])     # {"kernel": address}
+    unload(tracker)
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
-
-_LINKED: list[Any] = []  # a linked library lives as long as the process: its addresses are in use
 
 
 def host() -> tuple[str, str, str]:
@@ -53,11 +52,15 @@ def _compiler() -> Any:
     return llvm.create_lljit_compiler()
 
 
-def link(name: str, object_code: bytes, symbols: Sequence[str]) -> dict[str, int]:
-    """As `tracejit.codegen.objects.link.link`; `name` is that of a new library."""
+def link(name: str, object_code: bytes, symbols: Sequence[str]) -> tuple[dict[str, int], Any]:
+    """Addresses of `symbols`, and what `unload` takes; `name` is that of a new library."""
     library = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
     for symbol in symbols:
         library.export_symbol(symbol)
     tracker = library.link(_compiler(), name)
-    _LINKED.append(tracker)
-    return {symbol: tracker[symbol] for symbol in symbols}
+    return {symbol: tracker[symbol] for symbol in symbols}, tracker
+
+
+def unload(tracker: Any) -> None:
+    """Take a library out of the process again; its addresses lead nowhere from then on."""
+    tracker.close()

@@ -1,11 +1,12 @@
 """LLVM's linker, called in llvmlite's shared library without importing llvmlite.
 
 llvmlite is that library, and some fifty Python modules (twenty of its own) which take three times as long to
-import as the library to load. What a stored kernel needs of it are eight C functions. They are described here
+import as the library to load. What a stored kernel needs of it are nine C functions. They are described here
 as `llvmlite.binding` describes them in the versions `KNOWN`; for other versions, nothing here is used.
 
     linker = Linker(library_of_llvmlite())
-    linker.link("add", object_code, ["kernel"])     # {"kernel": address}
+    addresses, tracker = linker.link("add", object_code, ["kernel"])     # {"kernel": address}
+    linker.unload(tracker)
 
 Numba may import llvmlite at any time: both then use one and the same library.
 """
@@ -49,7 +50,7 @@ def library_of_llvmlite() -> pathlib.Path | None:
 
 
 class Linker:
-    """The library with its linker, which keeps all that it has linked."""
+    """The library with its linker, which keeps what it has linked until that is unloaded."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._library = ctypes.CDLL(str(path))
@@ -61,6 +62,7 @@ class Linker:
         self._link = self._function(
             "LLJIT_Link", c_void_p, c_void_p, c_char_p, *elements, *symbols, *symbols, POINTER(c_char_p)
         )
+        self._unload = self._function("LLJIT_Dylib_Tracker_Dispose", c_bool, c_void_p, POINTER(c_char_p))
         message = c_char_p()
         self._jit = create(None, False, False, message)
         said = self._text(message)
@@ -92,13 +94,21 @@ class Linker:
         flat = ",".join(features[name] for name in sorted(features))
         return self._said("GetProcessTriple"), self._said("GetHostCPUName"), flat
 
-    def link(self, name: str, object_code: bytes, symbols: Sequence[str]) -> dict[str, int]:
-        """As `tracejit.codegen.objects.link.link`; `name` is that of a new library."""
+    def link(self, name: str, object_code: bytes, symbols: Sequence[str]) -> tuple[dict[str, int], Any]:
+        """Addresses of `symbols`, and what `unload` takes; `name` is that of a new library."""
         parts = (Element * 2)(Element(OBJECT_CODE, object_code, len(object_code)), Element(LIBRARY, b"", 0))
         found = (Symbol * len(symbols))(*[Symbol(symbol.encode()) for symbol in symbols])
         message = c_char_p()
-        linked = self._link(self._jit, name.encode(), parts, 2, None, 0, found, len(symbols), message)
+        tracker = self._link(self._jit, name.encode(), parts, 2, None, 0, found, len(symbols), message)
         said = self._text(message)
-        if not linked:
+        if not tracker:
             raise RuntimeError(said)
-        return {symbol: place.address for symbol, place in zip(symbols, found, strict=True)}
+        return {symbol: place.address for symbol, place in zip(symbols, found, strict=True)}, tracker
+
+    def unload(self, tracker: Any) -> None:
+        """Take a library out of the process again; its addresses lead nowhere from then on."""
+        message = c_char_p()
+        failed = self._unload(tracker, message)
+        said = self._text(message)
+        if failed:
+            raise RuntimeError(said)

@@ -7,10 +7,12 @@ loaded, and its mtime says when that was last.
 What always holds:
 
 - Object code is executed only from a private folder (ours, not writable by others), from such a file, whose
-  checksum and key are right. Anything else is removed and is a miss, with its reason in `misses`.
+  checksum and key are right. Anything else is a miss, with its reason in `misses`, and is removed.
+- Only what is ours is removed, in a private folder: files (or links) of this user, by names that the store
+  gives. What cannot be removed stays a miss.
 - Files appear by rename, so readers in other processes see a whole entry or none. Two that compile the same
   kernel at the same time both write it; either file is good.
-- Where the disk cannot be written, entries stay in memory, and one warning says so.
+- Where the disk cannot be written, or there is no folder, entries stay in memory, and one warning says so.
 
 >>> import tempfile
 >>> store = Store(pathlib.Path(tempfile.mkdtemp()))
@@ -26,6 +28,7 @@ What always holds:
 import errno
 import os
 import pathlib
+import re
 import stat
 import threading
 import time
@@ -37,19 +40,34 @@ from tracejit.codegen.objects.entry import DIGEST, DamagedEntryError, Entry, dec
 
 __all__ = ["DamagedEntryError", "Entry", "Stats", "Store", "key"]
 
+LARGEST = 1 << 26  # bytes of an entry; kernels have a few thousand
+REMEMBERED = 4096  # misses, and entries in memory where there is no folder: the newest ones
+
+REMEDY = "set TRACEJIT_CACHE_DIR to a private folder that can be written"
+NOWHERE = f"there is no home folder to store kernels in; {REMEDY}"
+OURS = re.compile(rf"[0-9a-f]{{{DIGEST}}}\.(kernel|hits)|[0-9a-f]{{16}}\.partial")
+"""Names of files that a store makes."""
+
 ABANDONED = 3600.0  # seconds after which another process's unfinished file is taken for dead
 
 
 class Stats(NamedTuple):
     """What the store holds, and what this process had from it."""
 
-    path: pathlib.Path
+    path: pathlib.Path | None
     entries: int
     nbytes: int
     limit: int
     hits: int
     misses: Mapping[str, str]
     problem: str | None
+
+
+class Verified(NamedTuple):
+    """What `Store.verify` found to be bad: key to reason."""
+
+    removed: dict[str, str]
+    left: dict[str, str]
 
 
 def _exposure(status: os.stat_result) -> str | None:
@@ -72,12 +90,13 @@ def _difference(there: Mapping[str, str]) -> str:
 class Store:
     """A folder of compiled kernels, shared by the processes of one user; see the module's text.
 
+    path:    the folder; None: there is none.
     hits:    how many entries this process loaded.
     misses:  key to reason, for every key that was asked for and not found.
     problem: why the folder is not used, or not written; None if all is well.
     """
 
-    def __init__(self, path: pathlib.Path, limit: int = 1 << 30) -> None:
+    def __init__(self, path: pathlib.Path | None, limit: int = 1 << 30) -> None:
         self.path = path
         self.limit = limit
         self.hits = 0
@@ -96,8 +115,10 @@ class Store:
                 entry = self._read(key)
                 self._count_use(key)
             except DamagedEntryError as error:
-                self._remove(key)
                 reason = str(error)
+                if left := self._remove(key):
+                    self._report(left)
+                    reason += f"; not removed: {left}"
             except FileNotFoundError:
                 pass  # absent
             except OSError as error:
@@ -105,11 +126,26 @@ class Store:
                 reason = f"unreadable: {error}"
         with self._lock:
             if entry is None:
-                self.misses[key] = reason
+                self._note_miss(key, reason)
             else:
                 self.hits += 1
                 self.misses.pop(key, None)
         return entry
+
+    def reject(self, key: str, reason: str) -> None:
+        """Have the entry of `key`, which `get` gave, count as a miss, and remove it."""
+        left = self._remove(key)
+        with self._lock:
+            self._memory.pop(key, None)
+            self.hits -= 1
+            self._note_miss(key, reason)
+        if left:
+            self._report(left)
+
+    def _note_miss(self, key: str, reason: str) -> None:
+        self.misses[key] = reason
+        if len(self.misses) > REMEMBERED:
+            del self.misses[next(iter(self.misses))]
 
     def why(self, key: str) -> str | None:
         """Why `key` was not found, as far as the store can tell; None if it was not missed.
@@ -156,37 +192,52 @@ class Store:
             self._report(error)
             with self._lock:
                 self._memory[key] = decode(key, data)
+                if len(self._memory) > REMEMBERED:
+                    del self._memory[next(iter(self._memory))]
 
-    def verify(self) -> dict[str, str]:
-        """Check every entry; the damaged and foreign ones are removed and returned with the reason."""
-        bad = {}
+    def verify(self) -> Verified:
+        """Check every entry; the damaged and foreign ones are removed, as far as they are ours."""
+        bad = Verified({}, {})
         for name in self._keys():
             try:
                 self._read(name)
             except DamagedEntryError as error:
-                bad[name] = str(error)
-                self._remove(name)
+                if left := self._remove(name):
+                    bad.left[name] = f"{error}; not removed: {left}"
+                else:
+                    bad.removed[name] = str(error)
+            except FileNotFoundError:
+                continue  # another process removed it
+            except OSError as error:
+                self._report(error)
         return bad
 
     def clear(self) -> int:
         """Remove all entries and return how many; nothing else in the folder is touched."""
-        names = self._keys()
-        for name in names:
-            self._remove(name)
-        count = len(names) + len(self._memory)
+        count = len(self._memory)
         self._memory.clear()
+        for name in self._keys():
+            if left := self._remove(name):
+                self._report(left)
+            else:
+                count += 1
         return count
 
     # The folder
 
     def _file(self, key: str, suffix: str = ".kernel") -> str:
         """The name of a file: every load needs three, and three paths are half of what it does in Python."""
+        if self.path is None:
+            raise OSError(NOWHERE)
         return f"{self.path}{os.sep}{key}{suffix}"
 
     def _keys(self) -> list[str]:
         """Keys of all files, good or bad."""
         try:
-            return sorted(name[:-7] for name in os.listdir(self.path) if name.endswith(".kernel"))
+            if self.path is None:
+                raise OSError(NOWHERE)
+            names = [name for name in os.listdir(self.path) if OURS.fullmatch(name)]
+            return sorted(name[:DIGEST] for name in names if name.endswith(".kernel"))
         except FileNotFoundError:
             return []  # nothing was stored yet
         except OSError as error:
@@ -194,22 +245,38 @@ class Store:
             return []
 
     def _check_folder(self) -> None:
+        if self.path is None:
+            raise OSError(NOWHERE)
         if exposure := _exposure(os.stat(self.path)):
             raise PermissionError(f"the folder is not private: {exposure}")
 
     def _read(self, key: str) -> Entry:
         """The entry in the file of `key`, checked, with its uses."""
         try:
-            handle = os.open(self._file(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+            handle = os.open(self._file(key), flags)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise DamagedEntryError("foreign: a symbolic link") from None
+            if error.errno in (errno.ENXIO, errno.ENODEV):
+                raise DamagedEntryError("foreign: not a file") from None
             raise
-        with open(handle, "rb") as file:
+        try:
             self._check_folder()
-            if exposure := _exposure(os.fstat(handle)):
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise DamagedEntryError("foreign: not a file")
+            if exposure := _exposure(status):
                 raise DamagedEntryError(f"foreign: {exposure}")
-            entry = decode(key, file.read())
+            if status.st_size > LARGEST:
+                raise DamagedEntryError(
+                    f"damaged: {status.st_size:,} bytes, entries have {LARGEST:,} at most"
+                )
+            with open(handle, "rb", closefd=False) as file:
+                data = file.read(LARGEST)
+        finally:
+            os.close(handle)
+        entry = decode(key, data)
         try:
             uses = os.stat(self._file(key, ".hits"))
         except FileNotFoundError:
@@ -218,7 +285,8 @@ class Store:
 
     def _write(self, key: str, data: bytes) -> None:
         """Put a file in place in one step."""
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.path is not None:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._check_folder()
         partial = self._file(os.urandom(8).hex(), ".partial")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -231,51 +299,75 @@ class Store:
             raise
 
     def _count_use(self, key: str) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             with open(os.open(self._file(key, ".hits"), flags, mode=0o600), "ab", buffering=0) as file:
                 file.write(b".")
         except OSError as error:
             self._report(error)
 
-    def _remove(self, key: str) -> None:
-        for suffix in (".kernel", ".hits"):
-            pathlib.Path(self._file(key, suffix)).unlink(missing_ok=True)
+    def _remove(self, key: str) -> str | None:
+        """Remove what there is of an entry; why the entry itself is still there, or None."""
+        try:
+            self._check_folder()
+            self._unlink(self._file(key))
+            self._unlink(self._file(key, ".hits"))
+        except FileNotFoundError:
+            pass  # there is no folder
+        except OSError as error:
+            return str(error)
+        return None
+
+    def _unlink(self, path: str) -> None:
+        """Remove a file that is ours."""
+        try:
+            status = os.lstat(path)
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(f"{path} is a folder")
+            if status.st_uid != os.geteuid():
+                raise PermissionError(f"{path} belongs to another user")
+            os.unlink(path)
+        except FileNotFoundError:
+            pass  # another process removed it
 
     def _evict(self) -> None:
         """Remove the least recently used entries above the limit, and what dead processes left behind."""
         sizes: dict[str, int] = {}
         used: dict[str, int] = {}
+        user = os.geteuid()
         with os.scandir(self.path) as files:
             for file in files:
+                if not OURS.fullmatch(file.name):
+                    continue
                 name, suffix = os.path.splitext(file.name)
                 try:
                     status = file.stat(follow_symlinks=False)
                 except FileNotFoundError:  # another process removed it
+                    continue
+                if status.st_uid != user or not stat.S_ISREG(status.st_mode):
                     continue
                 if suffix == ".kernel":
                     sizes[name] = status.st_size
                 if suffix in (".kernel", ".hits"):
                     used[name] = max(used.get(name, 0), status.st_mtime_ns)
                 elif suffix == ".partial" and time.time() - status.st_mtime > ABANDONED:
-                    pathlib.Path(file).unlink(missing_ok=True)
+                    self._unlink(file.path)
         total = sum(sizes.values())
         for name in sorted(used, key=lambda name: (used[name], name)):
             if name in sizes and total <= self.limit:
                 break
             total -= sizes.get(name, 0)  # without a size: uses of an entry that is gone
-            self._remove(name)
+            if left := self._remove(name):
+                self._report(left)
 
     # Bookkeeping
 
-    def _report(self, problem: Exception) -> None:
+    def _report(self, problem: Exception | str) -> None:
         """Remember that the folder is of no use, and say so once."""
         with self._lock:
             first, self.problem = self.problem is None, str(problem)
         if first:
+            why = NOWHERE if self.path is None else f"{self.path} cannot be used: {problem}\n  {REMEDY}"
             warnings.warn(
-                f"tracejit keeps compiled kernels in memory only, {self.path} cannot be used: {problem}\n"
-                "  set TRACEJIT_CACHE_DIR to a private folder that can be written",
-                RuntimeWarning,
-                stacklevel=3,
+                f"tracejit keeps compiled kernels in memory only, {why}", RuntimeWarning, stacklevel=3
             )
