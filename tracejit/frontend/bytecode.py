@@ -119,6 +119,8 @@ def facts(code: types.CodeType) -> Facts:
         last = ""
         for instruction in instructions(each):
             name, operand = instruction.opname, instruction.argval
+            if name in ("PRECALL", "CACHE"):
+                continue
             if name == "IMPORT_FROM":
                 attributes.add(operand)
             elif name == "MATCH_CLASS":
@@ -134,7 +136,7 @@ def facts(code: types.CodeType) -> Facts:
             taken = operand if is_load and not is_called else None
             is_called |= name == "PUSH_NULL" and sys.version_info < (3, 13)
             last = name
-            if before is not None and name not in ("PRECALL", "CACHE"):
+            if before is not None:
                 uses.add((before, operand if is_attribute else ""))
             if name in _GLOBAL_LOADS:
                 loaded.add(operand)
