@@ -15,7 +15,7 @@ from tracejit.codegen import build, link
 from tracejit.codegen.objects import loader
 from tracejit.codegen.objects.store import Entry
 from tracejit.config import config
-from tracejit.frontend import eager
+from tracejit.frontend.recording import eager
 
 SOURCE = "def kernel(block, lo, hi, scratch):\n    return lo + {number}\n"
 

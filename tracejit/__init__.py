@@ -19,32 +19,32 @@ from tracejit import engine, errors, nn, optim
 from tracejit.config import config
 from tracejit.engine import profile
 from tracejit.errors import TracejitError
-from tracejit.frontend import interop, random
-from tracejit.frontend import trees as tree
-from tracejit.frontend.eager import wait_all
-from tracejit.frontend.functions import NAMESPACE as _NAMESPACE
-from tracejit.frontend.grad import grad, value_and_grad, vjp
-from tracejit.frontend.jit import Jitted, jit
-from tracejit.frontend.ndarray import NDArray
-from tracejit.frontend.specs import Spec, spec
-from tracejit.frontend.vouch import callback, pure
+from tracejit.frontend.arrays import interop, random
+from tracejit.frontend.arrays import trees as tree
+from tracejit.frontend.arrays.functions import NAMESPACE as _NAMESPACE
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.grad.reverse import grad, value_and_grad, vjp
+from tracejit.frontend.jit.jit import Jitted, jit
+from tracejit.frontend.jit.specs import Spec, spec
+from tracejit.frontend.jit.vouch import callback, pure
+from tracejit.frontend.recording.eager import wait_all
 from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # what type checkers know of `NAMESPACE`; functions made from declarations are Any
-    from tracejit.frontend.functions.creation import *
-    from tracejit.frontend.functions.dtypes import *
-    from tracejit.frontend.functions.elementwise import clip as clip
-    from tracejit.frontend.functions.elementwise import positive as positive
-    from tracejit.frontend.functions.elementwise import pow as pow
-    from tracejit.frontend.functions.elementwise import round as round
-    from tracejit.frontend.functions.elementwise import stop_gradient as stop_gradient
-    from tracejit.frontend.functions.elementwise import where as where
-    from tracejit.frontend.functions.linear import *
-    from tracejit.frontend.functions.manipulation import *
-    from tracejit.frontend.functions.movement import *
-    from tracejit.frontend.functions.ranges import *
-    from tracejit.frontend.functions.reductions import *
-    from tracejit.frontend.io import load, save
+    from tracejit.frontend.arrays.functions.creation import *
+    from tracejit.frontend.arrays.functions.dtypes import *
+    from tracejit.frontend.arrays.functions.elementwise import clip as clip
+    from tracejit.frontend.arrays.functions.elementwise import positive as positive
+    from tracejit.frontend.arrays.functions.elementwise import pow as pow
+    from tracejit.frontend.arrays.functions.elementwise import round as round
+    from tracejit.frontend.arrays.functions.elementwise import stop_gradient as stop_gradient
+    from tracejit.frontend.arrays.functions.elementwise import where as where
+    from tracejit.frontend.arrays.functions.linear import *
+    from tracejit.frontend.arrays.functions.manipulation import *
+    from tracejit.frontend.arrays.functions.movement import *
+    from tracejit.frontend.arrays.functions.ranges import *
+    from tracejit.frontend.arrays.functions.reductions import *
+    from tracejit.frontend.arrays.io import load, save
 
 __version__ = "0.1.0"
 
@@ -56,7 +56,7 @@ def __getattr__(name: str) -> Any:
     """
     if name not in ("load", "save"):
         raise AttributeError(f"module 'tracejit' has no attribute {name!r}")
-    globals()[name] = found = getattr(importlib.import_module("tracejit.frontend.io"), name)
+    globals()[name] = found = getattr(importlib.import_module("tracejit.frontend.arrays.io"), name)
     return found
 
 

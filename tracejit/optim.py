@@ -17,10 +17,10 @@ from typing import Any
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, locate
-from tracejit.frontend import dispatch, trees
-from tracejit.frontend.array import ArrayCore
-from tracejit.frontend.functions import creation
-from tracejit.frontend.location import user_location
+from tracejit.frontend.arrays import dispatch, trees
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions import creation
+from tracejit.frontend.recording.location import user_location
 
 
 def _rows(name: str, params: Any, *others: Any) -> list[tuple[Any, ...]]:

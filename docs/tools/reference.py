@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tracejit as tj
-from tracejit.frontend import functions
+from tracejit.frontend.arrays import functions
 
 FOLDER = pathlib.Path(__file__).parent.parent / "api"
 

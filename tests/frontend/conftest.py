@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit.frontend import eager, trees
+from tracejit.frontend.arrays import trees
+from tracejit.frontend.recording import eager
 from tracejit.ir.evaluate import evaluate
 
 MODES = ["evaluator", "eager", "jit"]

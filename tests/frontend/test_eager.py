@@ -5,7 +5,7 @@ import pytest
 
 import tracejit as tj
 from tracejit import compile
-from tracejit.frontend import eager
+from tracejit.frontend.recording import eager
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit.frontend import eager, storage
+from tracejit.frontend.recording import eager, storage
 
 LINE = r"test_eager_failures\.py:\d+"
 HERE = "test_eager_failures.py"

@@ -8,7 +8,7 @@ import scipy.special
 
 import tracejit as tj
 from tests.frontend.samples import DTYPES, FLOATS, assert_close, laid_out, sample, single
-from tracejit.frontend.functions.elementwise import FUNCTIONS, UFUNCS
+from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS, UFUNCS
 from tracejit.ir.op import OPS, Trait
 
 ORACLES = {function.__name__: ufunc for ufunc, function in UFUNCS.items()} | {

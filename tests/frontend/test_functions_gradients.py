@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit.frontend.functions.elementwise import FUNCTIONS
+from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS
 from tracejit.ir.op import OPS
 
 DOMAINS = {

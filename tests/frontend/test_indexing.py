@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 import tracejit as tj
 from tests.frontend.conftest import run_on_evaluator
 from tests.frontend.samples import sample
-from tracejit.frontend import eager
+from tracejit.frontend.recording import eager
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit.frontend import eager
+from tracejit.frontend.recording import eager
 
 HERE = r"test_numbers_in_arrays\.py:\d+"
 WIDE = (1 << 53) - 1

@@ -29,7 +29,7 @@ def test_plan_compiles_runs_and_keeps_nothing(monkeypatch):
         raise AssertionError("a kernel was asked for")
 
     monkeypatch.setattr(loader, "load", refuse)
-    monkeypatch.setattr(tj.frontend.tracer.compile, "load", refuse)
+    monkeypatch.setattr(tj.frontend.jit.record.compile, "load", refuse)
     traced, w = tj.jit(step), tj.asarray(np.ones((40, 30), np.float32))
     plan = traced.plan(w, tj.spec((50, 40)), 0.1)
     assert plan.planned_bytes > 0

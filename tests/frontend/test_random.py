@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 import tracejit as tj
-from tracejit.frontend.random import Stream
+from tracejit.frontend.arrays.random import Stream
 
 DRAWS = {
     "uniform": lambda: tj.random.uniform(shape=(40, 50)),

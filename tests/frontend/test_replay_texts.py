@@ -18,8 +18,8 @@ import pytest
 
 import tracejit as tj
 from tests.golden import check_golden
+from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.text import Writer
-from tracejit.frontend.storage import Storage
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 

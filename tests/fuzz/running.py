@@ -22,7 +22,7 @@ from tests.fuzz.programs import Box, Plain, Program, in_c_order
 from tests.passes.simulate import run_plan
 from tracejit import compile
 from tracejit.config import config
-from tracejit.frontend import check, eager
+from tracejit.frontend.recording import check, eager
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph
 from tracejit.loopnest import sweep

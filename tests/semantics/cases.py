@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import tracejit as tj
-from tracejit.frontend.ndarray import NDArray
+from tracejit.frontend.arrays.ndarray import NDArray
 
 
 class Cases(dict[str, Callable[[Any], Any]]):

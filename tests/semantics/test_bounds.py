@@ -10,8 +10,8 @@ import pytest
 
 import tracejit as tj
 from tracejit.config import config
-from tracejit.frontend import eager, recording
-from tracejit.frontend.storage import Storage
+from tracejit.frontend.recording import eager, recording
+from tracejit.frontend.recording.storage import Storage
 from tracejit.ops.structure import CALLBACKS
 
 LIMIT = 3

@@ -11,7 +11,7 @@ import tracejit as tj
 from tracejit import compile
 from tracejit.config import config
 from tracejit.errors import CheckError
-from tracejit.frontend import eager
+from tracejit.frontend.recording import eager
 from tracejit.ops import sin, tanh
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit.frontend import content
+from tracejit.frontend.python import content
 
 
 class Doubling(dict):

@@ -9,7 +9,7 @@ import pytest
 
 import tracejit as tj
 from tracejit.errors import OutOfBoundsError
-from tracejit.frontend import tracer
+from tracejit.frontend.jit import record
 
 
 class State:
@@ -167,7 +167,7 @@ def test_an_interrupt_while_compiling_leaves_everything_as_it_was(monkeypatch):
     def interrupt(graph):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tracer.compile, "compile_graph", interrupt)
+    monkeypatch.setattr(record.compile, "compile_graph", interrupt)
     with pytest.raises(KeyboardInterrupt):
         step(state, tj.ones(3))
     assert snapshot(state) == before

@@ -279,9 +279,8 @@ def test_a_failure_of_another_call_is_told_before_anything_happens():
         assert state.row.tolist() == [state.t]
 
 
-FIRST = tuple(
-    os.path.join(PACKAGE, "frontend", f"{name}.py") for name in ["tracer", "commit", "trace", "jit"]
-)
+MODULES = ["jit/record", "jit/commit", "recording/trace", "jit/jit"]
+FIRST = tuple(os.path.join(PACKAGE, "frontend", f"{name}.py") for name in MODULES)
 
 
 @pytest.mark.parametrize("body", [plain, rebinding])

@@ -12,7 +12,7 @@ import pytest
 
 import tracejit as tj
 from tests.semantics.compare import Program, check
-from tracejit.frontend.slots import Whole, content_of, same_items
+from tracejit.frontend.signature.slots import Whole, content_of, same_items
 
 SEVEN = tj.asarray(np.arange(7, dtype=np.float32))
 PLAIN_SEVEN = np.arange(7, dtype=np.float32)

@@ -10,7 +10,7 @@ import pytest
 
 import tracejit as tj
 from tests.semantics.cases import Cases, Thing, one, seen
-from tracejit.frontend.number import NumberProxy
+from tracejit.frontend.recording.number import NumberProxy
 
 CASES = Cases()
 

@@ -16,7 +16,7 @@ import pytest
 
 import tracejit as tj
 from tracejit.errors import ReplayError
-from tracejit.frontend import watch
+from tracejit.frontend.surroundings.changes import watch
 
 MARKS = (time.time, time.monotonic, time.process_time, os.getpid, os.getppid, threading.get_ident)
 SCALE = 1.0

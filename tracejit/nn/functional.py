@@ -13,13 +13,13 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
-from tracejit.frontend import dispatch, promotion, random
-from tracejit.frontend.array import ArrayCore
-from tracejit.frontend.axes import integer, normalize_axes, normalize_axis
-from tracejit.frontend.functions import elementwise, reductions
-from tracejit.frontend.functions.ranges import positions
-from tracejit.frontend.location import user_location
-from tracejit.frontend.ndarray import NDArray
+from tracejit.frontend.arrays import dispatch, promotion, random
+from tracejit.frontend.arrays.axes import integer, normalize_axes, normalize_axis
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions import elementwise, reductions
+from tracejit.frontend.arrays.functions.ranges import positions
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.recording.location import user_location
 
 sigmoid = elementwise.sigmoid
 tanh = elementwise.tanh

@@ -13,13 +13,13 @@ from typing import Any
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, ShapeError, locate
-from tracejit.frontend import dispatch, promotion
-from tracejit.frontend.array import ArrayCore
-from tracejit.frontend.axes import integer
-from tracejit.frontend.functions import reductions
-from tracejit.frontend.functions.manipulation import reshape
-from tracejit.frontend.location import user_location
-from tracejit.frontend.ndarray import NDArray
+from tracejit.frontend.arrays import dispatch, promotion
+from tracejit.frontend.arrays.axes import integer
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions import reductions
+from tracejit.frontend.arrays.functions.manipulation import reshape
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.recording.location import user_location
 
 Pair = tuple[int, int]
 

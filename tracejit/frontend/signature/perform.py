@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracejit.frontend import trees
-from tracejit.frontend.content import GONE, fill
-from tracejit.frontend.ndarray import NDArray
+from tracejit.frontend.arrays import trees
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.python.content import GONE, fill
 from tracejit.frontend.signature.program import (
     ArrayOn,
     Const,

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.frontend.storage import Storage
+from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 

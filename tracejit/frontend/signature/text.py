@@ -40,11 +40,12 @@ from typing import Any
 import numpy as np
 
 from tracejit import engine
-from tracejit.frontend import trees
-from tracejit.frontend.captured import read_part
-from tracejit.frontend.content import GONE, Attributes, Items, content_of, fill, same_items, same_parts
-from tracejit.frontend.ndarray import NDArray
-from tracejit.frontend.number import source_of
+from tracejit.frontend.arrays import trees
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.python.content import GONE, Attributes, Items, content_of, fill, same_items, same_parts
+from tracejit.frontend.recording.number import source_of
+from tracejit.frontend.recording.numpy_views import read_part
+from tracejit.frontend.recording.storage import Storage, interned
 from tracejit.frontend.signature.program import (
     ArrayCheck,
     ArrayOn,
@@ -64,7 +65,6 @@ from tracejit.frontend.signature.program import (
     Step,
     Var,
 )
-from tracejit.frontend.storage import Storage, interned
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 

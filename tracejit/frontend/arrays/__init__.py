@@ -1,0 +1,1 @@
+"""Arrays as people use them: operators, functions, indexing, trees, files, random numbers."""

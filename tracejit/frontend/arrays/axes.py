@@ -1,0 +1,87 @@
+"""Axes, shapes and devices as people give them, made canonical: non-negative integers, tuples, `Device`.
+
+>>> normalize_axis("sum", -1, 3)
+2
+>>> normalize_axes("sum", (2, 0), 3)
+(0, 2)
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from tracejit.errors import ArgumentError, AxisError, DeviceError, ShapeError, locate
+from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import CPU, Device
+
+
+def integer(name: str, value: Any) -> int:
+    """`value` as a Python integer; this looks at it."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise locate(
+            ArgumentError(f"{name}: expected an integer, got {type(value).__name__} {value!r}"),
+            user_location(),
+        ) from None
+
+
+def normalize_axis(name: str, axis: Any, ndim: int) -> int:
+    """`axis` as a non-negative integer; `AxisError` if there is no such dimension."""
+    position = integer(f"{name}: axis", axis)
+    if not -ndim <= position < ndim:
+        allowed = f"-{ndim} to {ndim - 1}" if ndim else "there is none"
+        raise locate(
+            AxisError(f"{name}: axis {position} is out of range for {ndim} dimensions ({allowed})"),
+            user_location(),
+        )
+    return position % ndim
+
+
+def axis_list(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
+    """An axis or several as distinct non-negative integers, in the order given."""
+    given = axes if isinstance(axes, tuple | list) else (axes,)
+    found = tuple(normalize_axis(name, a, ndim) for a in given)
+    if len(set(found)) != len(found):
+        raise locate(AxisError(f"{name}: axes {tuple(given)} repeat a dimension"), user_location())
+    return found
+
+
+def normalize_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
+    """An axis, several, or None (all) as sorted non-negative integers."""
+    return tuple(range(ndim)) if axes is None else tuple(sorted(axis_list(name, axes, ndim)))
+
+
+def normalize_shape(name: str, shape: Any) -> tuple[int, ...]:
+    """A shape given as an integer or a sequence of integers."""
+    if isinstance(shape, tuple | list):
+        return tuple(integer(f"{name}: extent", n) for n in shape)
+    return (integer(f"{name}: shape", shape),)
+
+
+def new_shape(name: str, shape: Any) -> tuple[int, ...]:
+    """The shape of a new array: `normalize_shape` without negative extents."""
+    found = normalize_shape(name, shape)
+    if any(n < 0 for n in found):
+        raise locate(ShapeError(f"{name}: the shape {found} has a negative extent"), user_location())
+    return found
+
+
+def as_device(name: str, device: Any, default: Device) -> Device:
+    """A `Device`, its text (``"cpu"``, ``"gpu:1"``), or None for `default`."""
+    if device is None:
+        return default
+    found = device
+    if isinstance(device, str):
+        kind, _, index = device.partition(":")
+        found = Device(kind, int(index)) if index.isdecimal() else Device(kind)
+    if found == CPU:
+        return CPU
+    text = str(device) if isinstance(device, (str, Device)) else repr(device)
+    raise locate(
+        DeviceError(
+            f'{name}: there is no device {text} here; arrays live on tj.cpu(0), written "cpu" or "cpu:0"'
+        ),
+        user_location(),
+    )

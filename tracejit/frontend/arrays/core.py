@@ -1,0 +1,354 @@
+"""What an array is, without its operators: a `Storage` plus a `View`, construction, looking and conversion.
+
+*Looking* at a value (`numpy`, `item`, `float`, `bool`, `print`, ...) flushes the recording that holds it and
+waits for that value only. `NDArray` (in `frontend.ndarray`) adds operators and indexing; `ArrayCore.new`
+makes one without knowing it, so that dispatch can stand below the operators that call it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tracejit import engine
+from tracejit.errors import ArgumentError, ReplayError, ShapeError, locate
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.recording import lock, thread
+from tracejit.frontend.recording.storage import Storage
+from tracejit.ir.types import CPU, DTYPES, ArrayType, Device
+from tracejit.ir.view import View
+
+SMALL = 1 << 14  # bytes; up to this size the memory of imported data is NumPy's
+
+
+class ArrayCore:
+    """The part of `NDArray` that operators stand on."""
+
+    __slots__ = ("__weakref__", "_memory", "_storage", "_view")
+    __array_priority__ = 1000
+    default_device: ClassVar[Device] = CPU
+    concrete: ClassVar[type[Any]]
+
+    def __init_subclass__(cls) -> None:
+        ArrayCore.concrete = cls
+
+    @staticmethod
+    def new(storage: Storage, view: View | None = None) -> Any:
+        """An `NDArray` on `storage`; by default on all of it."""
+        return ArrayCore.concrete(storage, view or View.of_shape(storage.type.shape))
+
+    def __init__(self, storage: Storage, view: View):
+        self._storage = storage
+        self._view = view
+        self._memory: np.ndarray | None = None  # the elements in memory, once somebody has looked there
+
+    # -- what it is ------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the dimensions.
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3)).shape
+        (2, 3)
+        """
+        return self._view.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """NumPy dtype of the elements.
+
+        >>> import tracejit as tj
+        >>> tj.ones(2).dtype
+        dtype('float32')
+        """
+        return self._storage.type.dtype
+
+    @property
+    def device(self) -> Device:
+        """Where the elements live.
+
+        >>> import tracejit as tj
+        >>> print(tj.ones(2).device)
+        cpu:0
+        """
+        return self._storage.type.device
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions.
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3)).ndim
+        2
+        """
+        return len(self._view.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements.
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3)).size
+        6
+        """
+        return self._view.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element.
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3)).itemsize
+        4
+        """
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements.
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3)).nbytes
+        24
+        """
+        return self.size * self.itemsize
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes to step in each dimension, as in NumPy.
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3)).T.strides
+        (4, 12)
+        """
+        return tuple(s * self.itemsize for s in self._view.strides)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise locate(ArgumentError("len() of an array without dimensions"), user_location())
+        return self.shape[0]
+
+    # -- construction ----------------------------------------------------------------------------------------
+
+    @staticmethod
+    def from_numpy(array: np.ndarray) -> Any:
+        """A new array with a copy of `array`'s elements (taken before this returns).
+
+        Shape and dtype are those of `array`.
+        Raises ArgumentError for a dtype that arrays do not hold, and for masked arrays.
+
+        >>> import numpy as np, tracejit as tj
+        >>> tj.NDArray.from_numpy(np.arange(3))
+        NDArray([0, 1, 2], dtype=int64)
+        """
+        if type(array) is not np.ndarray and hasattr(type(array), "filled"):
+            raise locate(
+                ArgumentError("asarray: a masked array would lose its mask; use .filled(...) or .data"),
+                user_location(),
+            )
+        dtype = array.dtype.newbyteorder("=")
+        if dtype not in DTYPES:
+            raise locate(
+                ArgumentError(
+                    f"asarray: NumPy dtype {array.dtype} is not supported; cast it to one of "
+                    f"{', '.join(map(str, DTYPES))}"
+                ),
+                user_location(),
+            )
+        if array.nbytes <= SMALL:
+            storage = Storage.on(np.array(array, dtype, order="C"))
+        else:
+            storage = Storage(ArrayType(array.shape, dtype, CPU))
+            storage.materialise()
+            storage.memory()[...] = array
+        if thread.trace is not None:
+            thread.trace.imported(storage, array)
+        return ArrayCore.new(storage)
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    def __variable__(self) -> engine.Variable:
+        """The variable that orders what uses the memory, for `tj.engine.push` (see `engine.push.Ordered`).
+
+        What was recorded for the array has been launched when this returns. All views of one array have one
+        variable.
+        """
+        self._launched("tj.engine.push()")
+        return self._storage.variable
+
+    def _readable(self) -> np.ndarray | None:
+        """The elements as a NumPy view of the memory, if their values are there now; else None."""
+        storage = self._storage
+        if storage.recording is not None or storage.shared:
+            return None
+        if not storage.untouched and not storage.variable.ready:
+            return None
+        if self._memory is None:
+            self._memory = storage.seen(self._view)
+        return self._memory
+
+    def _writable(self) -> np.ndarray | None:
+        """As `_readable`, if moreover nobody else can use the memory while this thread holds `lock` and
+        `storage.memory_lock`, and the view can be written."""
+        if not self._storage.untouched or not self._view.writable:
+            return None
+        seen = self._readable()
+        if seen is None or seen.flags.c_contiguous:
+            return seen
+        return None if self._view.overlaps_itself() else seen
+
+    def _ready(self, what: str) -> None:
+        """Make the content available in memory: flush what it depends on, and wait for it."""
+        self._launched(what)
+        if self._storage.failure is not None:
+            self._storage.tell_failure()
+        if not self._storage.untouched:
+            engine.wait(self._own_variable())
+
+    def _own_variable(self) -> engine.Variable:
+        """The storage's variable, or what stands for it in a Python task (see `EagerRecording`)."""
+        variable = self._storage.variable
+        return variable if thread.eager is None else thread.eager.held.get(variable.address, variable)
+
+    def _launched(self, what: str) -> None:
+        if thread.trace is not None:
+            thread.trace.look(self, what)
+        holder = self._storage.recording
+        if holder is not None:
+            with lock:
+                if self._storage.recording is not None:
+                    self._storage.recording.release(self._storage)
+
+    def _seen(self, what: str) -> np.ndarray:
+        """The elements as a NumPy view of the memory; call only to read at once."""
+        self._ready(what)
+        if self._memory is None:
+            self._memory = self._storage.seen(self._view)
+        return self._memory
+
+    def numpy(self, *, copy: bool = True) -> np.ndarray:
+        """The elements as a NumPy array: a copy, or with ``copy=False`` a read-only view of the memory.
+
+        A view keeps the storage *shared*: later work that touches it finishes before the call that starts it
+        returns.
+        Inside a traced function this makes the function piecewise. Raises EngineError if the elements could
+        not be computed.
+
+        >>> import tracejit as tj
+        >>> tj.ones(2).numpy()
+        array([1., 1.], dtype=float32)
+        """
+        seen = self._seen("numpy()")
+        if copy:
+            return seen.copy()
+        self._storage.shared = True
+        seen = seen.view()
+        seen.flags.writeable = False
+        return seen
+
+    def item(self, *index: int) -> Any:
+        """The only element (or the one at `index`) as a Python number.
+
+        Raises ValueError if there are several elements and no index, IndexError for one out of range.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([[1, 2]]).item(0, 1)
+        2
+        """
+        return self._seen("item()").item(*index)
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers.
+
+        A number for an array without dimensions. Raises EngineError if the elements could not be computed.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([[1, 2]]).tolist()
+        [[1, 2]]
+        """
+        return self._seen("tolist()").tolist()
+
+    def wait(self) -> Any:
+        """Wait until the elements are computed; raises what went wrong computing them.
+
+        Returns the array itself.
+
+        >>> import tracejit as tj
+        >>> x = (tj.ones(2) * 2).wait()
+        """
+        self._ready("wait()")
+        return self
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ArgumentError(
+                "an NDArray's memory is given to NumPy as a copy; use x.numpy(copy=False) for a view"
+            )
+        array = self._seen("__array__").copy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __float__(self) -> float:
+        return float(self._scalar("float()"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int()"))
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex()"))
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu" or self.ndim:
+            raise locate(
+                ArgumentError(f"only 0-d integer arrays can be an index, not {self.dtype}{list(self.shape)}"),
+                user_location(),
+            )
+        return int(self._scalar("index()"))
+
+    def _scalar(self, what: str) -> Any:
+        if self.size != 1:
+            kind = ShapeError if what == "bool()" else ArgumentError  # as NumPy: ValueError, else TypeError
+            raise locate(
+                kind(
+                    f"{what}: an array of shape {self.shape} has {self.size} elements, expected one; "
+                    "use .any(), .all() or an index"
+                ),
+                user_location(),
+            )
+        return self._seen(what).item()
+
+    def __repr__(self) -> str:
+        text = np.array2string(self._seen("repr()"), separator=", ", prefix="NDArray(")
+        return f"NDArray({text}, dtype={self.dtype})"
+
+    def __str__(self) -> str:
+        return str(self._seen("str()"))
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item() if self.ndim == 0 else str(self), spec)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # -- exchange --------------------------------------------------------------------------------------------
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self._storage.shared = True
+        seen = self._seen("__dlpack__")
+        engine.wait(self._own_variable(), exclusive=True)  # who gets the memory may write it
+        return seen.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __reduce__(self) -> Any:
+        return ArrayCore.from_numpy, (self.numpy(),)
+
+
+def refuse_trace(what: str) -> None:
+    """Raise if a trace is being recorded: `what` cannot happen inside one."""
+    if thread.trace is not None:
+        raise locate(ReplayError(f"{what} cannot be used inside a traced function"), user_location())

@@ -1,0 +1,311 @@
+"""From a user's call to a node: promote, broadcast, cast, emit, wrap.
+
+`apply(op, *operands, **attrs)` is the one way in which array code reaches the recorder. Operands are
+NDArrays, NumPy arrays and scalars, Python numbers or the number proxies of a trace. Dtypes follow NumPy 2:
+`np.result_type` between arrays, Python numbers are weak. Operators never see an ArrayCore: they get values of
+one dtype and one shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError, locate
+from tracejit.frontend.arrays import immediate, promotion
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.promotion import Operand
+from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import NumberProxy, is_of, settled
+from tracejit.frontend.recording.recording import Number, Recording, lock, thread
+from tracejit.ir.graph import Value
+from tracejit.ir.op import Op
+from tracejit.ir.types import Device
+from tracejit.ir.view import View
+from tracejit.ops import astype, less, where
+from tracejit.ops import copy as copy_op
+from tracejit.ops import full as full_op
+
+
+def _check_number(name: str, x: Operand, dtype: np.dtype) -> None:
+    """Raise if `x` is a number that `dtype` cannot hold. Of traced ones it looks, for integers."""
+    is_number = not isinstance(x, ArrayCore) and (dtype.kind in "iu" or type(x) is not NumberProxy)
+    if is_number and not promotion.fits(x, dtype):
+        raise promotion.too_wide(name, x, dtype)
+
+
+def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
+    """Record `op` on promoted and broadcast operands, and wrap its results; or compute it at once."""
+    if thread.trace is None and not attrs and len(operands) <= 2:
+        computed = immediate.binary(op, *operands) if len(operands) == 2 else immediate.unary(op, *operands)
+        if computed is not None:
+            return computed
+    given: list[Any] = []
+    arrays: list[ArrayCore] = []
+    kinds: list[Any] = []
+    for x in operands:
+        if not isinstance(x, ArrayCore):
+            x = as_operand(op.name, x)
+        given.append(x)
+        if isinstance(x, ArrayCore):
+            arrays.append(x)
+            kinds.append(x._storage.type.dtype)
+        else:
+            kinds.append(promotion.kind_of(x))
+    if len(arrays) == 2 == op.arity and promotion.mixed_signs(*kinds) and promotion.is_comparison(op):
+        return _compare_mixed(op, *given)
+    dtypes = promotion.promoted(op, tuple(kinds))
+    shape = common_shape(op.name, arrays)
+    for x, dtype in zip(given, dtypes, strict=True):
+        if isinstance(x, ArrayCore) or type(x) is float or (type(x) is NumberProxy and dtype.kind == "f"):
+            continue  # a run-time integer that no float holds is an error of the launch
+        if not promotion.fits(x, dtype):
+            if promotion.is_comparison(op) and dtype.kind in "iu":
+                truth = op.evaluate(*(y if y is x else 0 for y in given))
+                return full(bool(truth), shape, np.dtype(bool), device_of(given))
+            raise promotion.too_wide(op.name, x, dtype)
+    with lock:
+        recording = eager.current()
+        values = _operands(recording, given, dtypes, shape)
+        if not arrays:
+            values[0] = recording.emit(full_op, values[0], shape=(), device=device_of(given))
+        result = wrap(recording, recording.emit(op, *values, **attrs))
+    recording.end_operation()
+    return result
+
+
+def _compare_mixed(op: Op, x1: Any, x2: Any) -> Any:
+    """A comparison of a signed with a uint64 array, exact as in NumPy: negative is below all others."""
+    signed = x1 if x1.dtype.kind == "i" else x2
+    truth = bool(op.evaluate(-1, 0) if signed is x1 else op.evaluate(0, -1))
+    exact = apply(op, *(emit(astype, x, dtype=promotion.UINT64) if x is signed else x for x in (x1, x2)))
+    return apply(where, apply(less, signed, 0), truth, exact)
+
+
+def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
+    """Record `op` on arrays as they are: no promotion, no broadcasting."""
+    if thread.trace is None:
+        computed = immediate.evaluate(op, operands, attrs)
+        if computed is not None:
+            return computed
+    with lock:
+        recording = eager.current()
+        values = read_all(
+            recording,
+            lambda: [
+                recording.read(x._storage, x._view) if isinstance(x, ArrayCore) else x for x in operands
+            ],
+        )
+        result = wrap(recording, recording.emit(op, *values, **attrs))
+    recording.end_operation()
+    return result
+
+
+def full(value: Operand, shape: tuple[int, ...], dtype: np.dtype, device: Device, name: str = "full") -> Any:
+    """A new array filled with a number, or a 0-d or broadcastable array."""
+    value = as_operand(name, value)
+    _check_number(name, value, dtype)
+    computed = immediate.full(value, shape, dtype, device)
+    if computed is not None:
+        return computed
+    with lock:
+        recording = eager.current()
+        kind = _dtype_of_number(value, dtype)
+        content = value_of(recording, value, kind, shape)
+        if content.type.on_host:
+            content = recording.emit(full_op, content, shape=shape, device=device)
+            if kind != dtype:
+                content = recording.emit(astype, content, dtype=dtype)
+        elif isinstance(value, ArrayCore):
+            content = recording.emit(copy_op, content)
+        result = wrap(recording, content)
+    recording.end_operation()
+    return result
+
+
+def as_array(name: str, x: Any) -> Any:
+    """`x` as an NDArray; numbers become 0-d arrays of their default dtype."""
+    operand = as_operand(name, x)
+    if isinstance(operand, ArrayCore):
+        return operand
+    return full(operand, (), promotion.common_dtype(name, (operand,)), ArrayCore.default_device, name)
+
+
+def _dtype_of_number(x: Operand, wanted: np.dtype) -> np.dtype:
+    """The dtype in which an operand is recorded that is to become `wanted`: a float number that is truncated
+    has to be cast after it became an array."""
+    truncated = wanted.kind != "f" and not isinstance(x, ArrayCore) and isinstance(x, float)
+    return np.dtype("float64") if truncated else wanted
+
+
+def cast(x: Any, dtype: np.dtype) -> Any:
+    """`x` in another dtype; the array itself if it has that already."""
+    return x if x.dtype == dtype else emit(astype, x, dtype=dtype)
+
+
+def wrap(recording: Recording, result: Value | tuple[Value, ...]) -> Any:
+    """New arrays that hold the results of a node."""
+    if isinstance(result, tuple):
+        return tuple([ArrayCore.new(recording.new(v)) for v in result])
+    return ArrayCore.new(recording.new(result))
+
+
+def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts: bool = False) -> None:
+    """Store `value`, broadcast and cast, into the elements that `target` views.
+
+    As in NumPy, an assignment `casts` to any dtype, while in-place operators cast as ``same_kind`` allows.
+    """
+    if immediate.write(target, value):
+        return
+    value = as_operand(name, value)
+    dtype = target.dtype
+    _check_number(name, value, dtype)
+    kind = promotion.kind_of(value)
+    source = promotion.common(name, (kind, dtype)) if isinstance(kind, type) else kind
+    if not casts and not np.can_cast(source, dtype, "same_kind"):
+        given = kind.__name__ if isinstance(kind, type) else str(kind)
+        raise locate(
+            DTypeError(
+                f"{name}: cannot store {given} values in an array of dtype {dtype} without losing "
+                f"information; cast the value with astype({dtype}) or use an array of dtype {source}"
+            ),
+            user_location(),
+        )
+    shape = value.shape if isinstance(value, ArrayCore) else ()
+    if isinstance(value, ArrayCore) and len(shape) > target.ndim:
+        extra = len(shape) - target.ndim
+        if all(n == 1 for n in shape[:extra]):
+            value = ArrayCore.new(value._storage, value._view.drop(range(extra)))
+            shape = value.shape
+    if broadcast_shape(name, [shape, target.shape]) != target.shape:
+        raise locate(
+            ShapeError(
+                f"{name}: a value of shape {shape} does not fit into an array of shape {target.shape}"
+            ),
+            user_location(),
+        )
+    with lock:
+        recording = eager.current(cut=casts)  # an in-place operator is not cut in two
+        exact = _dtype_of_number(value, dtype)
+        new = value_of(recording, value, exact, target.shape)
+        if new.type.on_host:
+            new = recording.emit(full_op, new, shape=target.shape, device=target.device)
+        if exact != dtype:
+            new = recording.emit(astype, new, dtype=dtype)
+        try:
+            if target._storage.pending is None or target._storage.recording is not recording:
+                new = _with_window(recording, target, new)
+            recording.write(target._storage, target._view, new)
+        except TracejitError as error:
+            raise locate(error, user_location()) from None
+    recording.end_operation()
+
+
+def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
+    """Store ``function(target, other)`` into the elements of `target`; no other thread comes in between."""
+    other = as_operand(name, other)
+    with lock:
+        thread.updates += 1
+        try:
+            write(target, function(target, other), f"in-place {name}")
+        finally:
+            thread.updates -= 1
+        recording = eager.current(cut=False)
+    recording.end_operation()
+
+
+def _with_window(recording: Recording, target: ArrayCore, new: Value) -> Value:
+    """Make the window through which `target` is written, and give `new` again: making it may flush."""
+    holder = recording.new(new)
+    recording.window(target._storage, target._view, write=True)
+    return new if new in recording.defined else recording.read(holder, View.of_shape(new.type.shape))
+
+
+def read_all(recording: Recording, read: Callable[[], list[Value]]) -> list[Value]:
+    """What `read` gives; again if reading one operand launched the recording, and the others with it."""
+    values = read()
+    return values if all(v in recording.defined for v in values) else read()
+
+
+def _operands(
+    recording: Recording, operands: Sequence[Operand], dtypes: Sequence[np.dtype], shape: tuple[int, ...]
+) -> list[Value]:
+    """Operands as values of the recording; see `value_of`."""
+    values = [value_of(recording, x, d, shape) for x, d in zip(operands, dtypes, strict=True)]
+    for value in values:
+        if value not in recording.defined:  # reading another operand launched the recording
+            return _operands(recording, operands, dtypes, shape)
+    return values
+
+
+def value_of(recording: Recording, operand: Operand, dtype: np.dtype, shape: tuple[int, ...]) -> Value:
+    """An operand as a value of the recording with this dtype; arrays are broadcast to `shape`."""
+    if isinstance(operand, ArrayCore):
+        seen = operand._view if operand._view.shape == shape else operand._view.broadcast(shape)
+        value = recording.read(operand._storage, seen)
+    elif is_of(operand, recording.numbers):
+        return recording.number(Number(operand._value, operand._source), dtype)
+    else:
+        return recording.literal(settled(operand), dtype)
+    if value.type.dtype != dtype:
+        value = recording.emit(astype, value, dtype=dtype)
+    return value
+
+
+# -- operands ------------------------------------------------------------------------------------------------
+
+
+def as_operand(name: str, x: Any) -> Operand:
+    """`x` as an operand: NDArrays, numbers and proxies stay, NumPy arrays and scalars are brought in."""
+    if isinstance(x, ArrayCore) or type(x) in (NumberProxy, bool, int, float):
+        return x
+    if isinstance(x, (bool, int, float)) and not isinstance(x, np.generic):
+        return int(x) if isinstance(x, int) else float(x)  # of a class of the user's
+    if isinstance(x, np.float64):
+        return x
+    if isinstance(x, (np.ndarray, np.generic)):
+        return ArrayCore.from_numpy(x if isinstance(x, np.ndarray) else np.asarray(x))
+    if hasattr(x, "__dlpack__"):
+        return ArrayCore.from_numpy(np.from_dlpack(x))
+    raise locate(
+        ArgumentError(
+            f"{name}: expected an array or a number, got {type(x).__name__}; convert it with tj.asarray(...)"
+        ),
+        user_location(),
+    )
+
+
+def device_of(operands: Sequence[Operand]) -> Any:
+    """The device of the array operands, or the default."""
+    return next((x.device for x in operands if isinstance(x, ArrayCore)), ArrayCore.default_device)
+
+
+def common_shape(name: str, arrays: Sequence[ArrayCore]) -> tuple[int, ...]:
+    """The shape to which arrays broadcast."""
+    if not arrays:
+        return ()
+    first = arrays[0]._view.shape
+    for x in arrays:
+        if x._view.shape != first:
+            return broadcast_shape(name, [x.shape for x in arrays])
+    return first
+
+
+def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """NumPy's broadcasting, with an error that shows the shapes."""
+    distinct = {*shapes, ()}
+    if len(distinct) <= 2:  # one shape, and scalars
+        return max(distinct, key=len)
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise locate(
+            ShapeError(
+                f"{name}: shapes {' and '.join(map(str, shapes))} do not broadcast; each pair of trailing "
+                "extents must be equal or 1 (insert axes with x[..., None] or reshape)"
+            ),
+            user_location(),
+        ) from None

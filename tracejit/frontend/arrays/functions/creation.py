@@ -1,0 +1,318 @@
+"""Creating arrays from Python and NumPy data, or filled with a number.
+
+Floating arrays are float32 unless a dtype is given, integers int64. Shapes are integers or tuples of them.
+`device` is a `Device` or its text (``"cpu:0"``); the default device if left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
+from tracejit.frontend.arrays import dispatch, promotion
+from tracejit.frontend.arrays.axes import as_device, new_shape
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import NumberProxy, is_number
+from tracejit.ir.types import Device
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+BOOL, INT64, FLOAT32, FLOAT64 = map(np.dtype, ("bool", "int64", "float32", "float64"))
+
+
+def chosen_dtype(name: str, dtype: Any, default: np.dtype) -> np.dtype:
+    """`dtype` if given, else the default."""
+    return default if dtype is None else promotion.supported(name, dtype)
+
+
+def chosen_device(name: str, device: Any) -> Device:
+    """`device` if given, else the default one."""
+    return as_device(name, device, ArrayCore.default_device)
+
+
+# -- from data -----------------------------------------------------------------------------------------------
+
+
+def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> NDArray:
+    """An array of a number, nested lists or a NumPy array (copied); an NDArray itself, unless it must change.
+
+    Python floats become float32, ints int64, bools bool; NumPy data keep their dtype. ``copy=True`` always
+    copies; ``copy=False`` raises ArgumentError where a copy is needed. To share memory, use `from_dlpack`.
+    The result has the shape of the data.
+    Raises ShapeError for lists of unequal lengths, DTypeError or ArgumentError for data of other dtypes,
+    DeviceError for an unknown device.
+
+    >>> import tracejit as tj
+    >>> tj.asarray([[1, 2], [3, 4]])
+    NDArray([[1, 2],
+             [3, 4]], dtype=int64)
+    """
+    asked = None if dtype is None else promotion.supported("asarray", dtype)
+    array = _gather(obj, asked)
+    if copy is False and array is not obj:
+        raise locate(
+            ArgumentError(
+                f"asarray: {type(obj).__name__} data are always copied; use from_dlpack to share memory "
+                "with it"
+            ),
+            user_location(),
+        )
+    wanted = chosen_dtype("asarray", dtype, array.dtype)
+    place = as_device("asarray", device, array.device)
+    if (wanted, place) != (array.dtype, array.device) and copy is False:
+        raise locate(
+            ArgumentError(
+                f"asarray: {array.dtype} on {array.device} to {wanted} on {place} needs a copy, but "
+                "copy=False"
+            ),
+            user_location(),
+        )
+    made = dispatch.cast(array, wanted)
+    if place != made.device:
+        made = dispatch.emit(ops.copy_to, made, device=place)
+    return made.copy() if copy and made is obj else made
+
+
+def _gather(obj: Any, dtype: np.dtype | None) -> Any:
+    """`obj` as an array of the dtype its data suggest; Python's numbers have `dtype` if that is given."""
+    if _is_plain_number(obj) and dtype is not None:
+        return dispatch.full(obj, (), dtype, ArrayCore.default_device, "asarray")
+    if is_number(obj) or isinstance(obj, ArrayCore | np.ndarray | np.generic | bool):
+        return dispatch.as_array("asarray", obj)
+    if hasattr(obj, "__dlpack__"):
+        return dispatch.as_array("asarray", obj)
+    if isinstance(obj, list | tuple) and _holds_recorded(obj):
+        wanted = dtype or _suggested(obj)
+        return _stack([dispatch.cast(_gather(item, wanted), wanted) for item in obj])
+    return ArrayCore.from_numpy(_from_lists(obj, dtype))
+
+
+def _from_lists(obj: Any, dtype: np.dtype | None) -> np.ndarray:
+    """Nested lists without arrays of ours as a NumPy array."""
+    numbers_only = isinstance(obj, list | tuple) and not _holds_arrays(obj)
+    try:
+        array = np.asarray(obj, dtype if numbers_only else None)
+    except (ValueError, OverflowError) as error:
+        message = f"asarray: {error}"
+        is_ragged = isinstance(error, ValueError) and "NaN" not in message
+        raise locate((ShapeError if is_ragged else DTypeError)(message), user_location()) from None
+    if array.dtype.hasobject:
+        what = "numbers beyond 64 bits" if numbers_only else f"{type(obj).__name__} data"
+        raise locate(
+            ArgumentError(f"asarray: expected numbers, arrays or nested lists of these, got {what}"),
+            user_location(),
+        )
+    if dtype is None and array.dtype == FLOAT64 and not _holds_arrays(obj):
+        return array.astype(FLOAT32)
+    return array
+
+
+def _is_plain_number(obj: Any) -> bool:
+    """Whether `obj` is a number of Python's, or a proxy for one."""
+    return (is_number(obj) or isinstance(obj, bool)) and not isinstance(obj, np.generic)
+
+
+def _suggested(obj: Any) -> np.dtype:
+    """The dtype of an array of nested lists which hold arrays or traced numbers."""
+    if isinstance(obj, list | tuple):
+        kinds = tuple(map(_suggested, obj)) or (FLOAT32,)
+        if not _holds_arrays(obj) and any(kind.kind == "f" for kind in kinds):
+            return FLOAT32
+        return promotion.common("asarray", kinds)
+    return promotion.common_dtype("asarray", (dispatch.as_operand("asarray", obj),))
+
+
+def _holds_recorded(obj: Any) -> bool:
+    """Whether nested lists hold arrays or numbers whose values must not be looked at."""
+    if isinstance(obj, list | tuple):
+        return any(map(_holds_recorded, obj))
+    return isinstance(obj, ArrayCore) or type(obj) is NumberProxy
+
+
+def _holds_arrays(obj: Any) -> bool:
+    """Whether `obj` is, or its nested lists hold, data that already have a dtype: no numbers of Python's."""
+    if isinstance(obj, list | tuple):
+        return any(map(_holds_arrays, obj))
+    return not (is_number(obj) or isinstance(obj, bool)) or isinstance(obj, np.generic)
+
+
+def _stack(items: Sequence[Any]) -> Any:
+    """Arrays of one shape and dtype along a new first dimension."""
+    first = items[0]
+    if any(item.shape != first.shape for item in items):
+        shapes = ", ".join(str(item.shape) for item in items)
+        raise locate(
+            ShapeError(f"asarray: the items of a list have different shapes: {shapes}"), user_location()
+        )
+    dtype = first.dtype
+    result = empty((len(items), *first.shape), dtype=dtype, device=first.device)
+    for index, item in enumerate(items):
+        dispatch.write(ArrayCore.new(result._storage, result._view.select(0, index)), item)
+    return result
+
+
+def array(obj: Any, /, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """A new array with a copy of `obj`'s elements; like `asarray` with ``copy=True``.
+
+    Raises what `asarray` raises.
+
+    >>> import tracejit as tj
+    >>> tj.array(tj.ones(2), dtype=tj.int8)
+    NDArray([1, 1], dtype=int8)
+    """
+    return asarray(obj, dtype=dtype, device=device, copy=True)
+
+
+# -- filled --------------------------------------------------------------------------------------------------
+
+
+def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """An array of arbitrary elements (float32 by default).
+
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
+
+    >>> import tracejit as tj
+    >>> tj.empty((2, 3)).shape
+    (2, 3)
+    """
+    where = chosen_device("empty", device)
+    return dispatch.emit(
+        ops.empty, shape=new_shape("empty", shape), dtype=chosen_dtype("empty", dtype, FLOAT32), device=where
+    )
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """An array whose elements are all `fill_value`: a number, or an array that broadcasts to `shape`.
+
+    The dtype is that of the value: bool, int64 or float32 for Python numbers.
+    Raises ShapeError if the value does not broadcast to `shape` or an extent is negative, ArgumentError for
+    other values, DTypeError for an unsupported dtype, DeviceError for an unknown device.
+
+    >>> import tracejit as tj
+    >>> tj.full(2, 7)
+    NDArray([7, 7], dtype=int64)
+    """
+    return _filled("full", shape, fill_value, dtype, device)
+
+
+def _filled(name: str, shape: Any, fill_value: Any, dtype: Any, device: Any) -> NDArray:
+    """What `full` does, for the function called `name`."""
+    value = dispatch.as_operand(name, fill_value)
+    wanted = chosen_dtype(name, dtype, promotion.common_dtype(name, (value,)))
+    extents = new_shape(name, shape)
+    if isinstance(value, ArrayCore) and dispatch.broadcast_shape(name, [value.shape, extents]) != extents:
+        raise locate(
+            ShapeError(f"{name}: a value of shape {value.shape} does not fit {extents}"), user_location()
+        )
+    return dispatch.full(value, extents, wanted, chosen_device(name, device), name)
+
+
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """An array of zeros (float32 by default).
+
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
+
+    >>> import tracejit as tj
+    >>> tj.zeros(2)
+    NDArray([0., 0.], dtype=float32)
+    """
+    return _filled("zeros", shape, 0, chosen_dtype("zeros", dtype, FLOAT32), device)
+
+
+def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """An array of ones (float32 by default).
+
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
+
+    >>> import tracejit as tj
+    >>> tj.ones(2, dtype=tj.int32)
+    NDArray([1, 1], dtype=int32)
+    """
+    return _filled("ones", shape, 1, chosen_dtype("ones", dtype, FLOAT32), device)
+
+
+def full_like(
+    x: Any, /, fill_value: Any, dtype: Any = None, *, shape: Any = None, device: Any = None
+) -> NDArray:
+    """An array like `x` (shape, dtype, device, unless given) whose elements are all `fill_value`.
+
+    Raises what `full` raises.
+
+    >>> import tracejit as tj
+    >>> tj.full_like(tj.asarray([1, 2]), 5)
+    NDArray([5, 5], dtype=int64)
+    """
+    like = dispatch.as_array("full_like", x)
+    return full(
+        like.shape if shape is None else shape,
+        fill_value,
+        dtype=chosen_dtype("full_like", dtype, like.dtype),
+        device=like.device if device is None else device,
+    )
+
+
+def zeros_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any = None) -> NDArray:
+    """Zeros with the shape, dtype and device of `x`, unless given.
+
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
+
+    >>> import tracejit as tj
+    >>> tj.zeros_like(tj.asarray([True, True]))
+    NDArray([False, False], dtype=bool)
+    """
+    return full_like(x, 0, dtype=dtype, shape=shape, device=device)
+
+
+def ones_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any = None) -> NDArray:
+    """Ones with the shape, dtype and device of `x`, unless given.
+
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
+
+    >>> import tracejit as tj
+    >>> tj.ones_like(tj.zeros(2))
+    NDArray([1., 1.], dtype=float32)
+    """
+    return full_like(x, 1, dtype=dtype, shape=shape, device=device)
+
+
+def empty_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any = None) -> NDArray:
+    """Arbitrary elements with the shape, dtype and device of `x`, unless given.
+
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
+
+    >>> import tracejit as tj
+    >>> tj.empty_like(tj.zeros((2, 3))).shape
+    (2, 3)
+    """
+    like = dispatch.as_array("empty_like", x)
+    return empty(
+        like.shape if shape is None else shape,
+        dtype=chosen_dtype("empty_like", dtype, like.dtype),
+        device=like.device if device is None else device,
+    )
+
+
+__all__ = [
+    "array",
+    "asarray",
+    "empty",
+    "empty_like",
+    "full",
+    "full_like",
+    "ones",
+    "ones_like",
+    "zeros",
+    "zeros_like",
+]

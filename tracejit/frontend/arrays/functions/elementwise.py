@@ -1,0 +1,223 @@
+"""The public elementwise functions: one for each operator whose declaration has an arity.
+
+Nothing is listed here: name, operands, dtypes, promotion and text come from the declaration (`tracejit.ops`),
+and NumPy's name for the same function from the ufunc that gives its meaning. So an operator is public once it
+is declared.
+
+>>> import tracejit as tj
+>>> tj.add(tj.asarray([1, 2, 3]), 0.5)
+NDArray([1.5, 2.5, 3.5], dtype=float64)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracejit.errors import ArgumentError, locate
+from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.axes import integer
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import is_number
+from tracejit.ir.op import OPS, Op
+from tracejit.ir.types import DTYPES, ArrayType, name_of
+from tracejit.ops import copy as copy_op
+from tracejit.ops import pow as pow_op
+from tracejit.ops import round as round_op
+from tracejit.ops import sqrt as sqrt_op
+from tracejit.ops import square as square_op
+from tracejit.ops import stop_gradient as stop_gradient_op
+from tracejit.ops import where as where_op
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+    def __getattr__(name: str) -> Any: ...
+
+
+PROMOTION = {
+    "same": "Operands are promoted as in NumPy; Python numbers adapt to the arrays they meet.",
+    "float": "Integers and bools give NumPy's floating dtype for them (float32 where that is float16).",
+    "bool": "Operands are taken as truth values.",
+}
+
+
+def _describe(op: Op) -> str:
+    """The docstring of a public function, from its declaration."""
+    dtypes = ", ".join(sorted(map(name_of, op.admits)))
+    widest = next(dtype for dtype in reversed(DTYPES) if dtype in op.admits)
+    gives_bool = op.infer(*[ArrayType((), widest)] * op.arity).dtype == bool
+    one = op.arity == 1
+    return (
+        f"{op.doc}\n\n"
+        f"{'x: an array of any shape' if one else 'x1, x2: arrays of shapes that broadcast'}, or numbers.\n"
+        f"{PROMOTION[op.promotion or 'same']}\n"
+        f"Returns an array of {'the same' if one else 'the broadcast'} shape and of "
+        f"{'dtype bool' if gives_bool else 'the common dtype'}, computed in\n{dtypes}.\n"
+        f"Raises {'' if one else 'ShapeError if shapes do not broadcast, '}DTypeError for other dtypes, "
+        f"ArgumentError for other objects.\n{_example(op)}"
+    )
+
+
+def _example(op: Op) -> str:
+    """The example of a declaration as a session of Python's prompt."""
+    if not op.example:
+        return ""
+    operands, result = op.example.split(" -> ")
+    elements, dtype = result.rsplit(" ", 1)
+    given = [f"tj.asarray({x})" if x.startswith("[") else x for x in operands.split("; ")]
+    return (
+        "\n>>> import tracejit as tj\n"
+        f">>> tj.{op.name}({', '.join(given)})\nNDArray({elements}, dtype={dtype})\n"
+    )
+
+
+def _public(op: Op) -> Callable[..., Any]:
+    """The public function of an elementwise operator."""
+
+    def unary(x: Any, /) -> Any:
+        return dispatch.apply(op, x)
+
+    def binary(x1: Any, x2: Any, /) -> Any:
+        return dispatch.apply(op, x1, x2)
+
+    function: Callable[..., Any] = unary if op.arity == 1 else binary
+    function.__name__ = function.__qualname__ = op.name
+    function.__module__ = __name__
+    function.__doc__ = _describe(op)
+    return function
+
+
+def pow(x1: Any, x2: Any, /) -> NDArray:
+    """The first operand to the power of the second.
+
+    Integers to a negative power raise ArgumentError, as in NumPy; a literal exponent 2 becomes `square`.
+    The result has the broadcast shape and the common dtype.
+    Raises ShapeError if shapes do not broadcast, DTypeError for bool.
+
+    >>> import tracejit as tj
+    >>> tj.pow(tj.asarray([1, 2, 3]), 2)
+    NDArray([1, 4, 9], dtype=int64)
+    """
+    if type(x2) is int and x2 == 2 and isinstance(x1, ArrayCore) and x1.dtype.kind != "b":
+        return dispatch.apply(square_op, x1)
+    if is_number(x2) and isinstance(x1, ArrayCore) and x1.dtype.kind == "f" and x2 == 0.5:
+        return dispatch.apply(sqrt_op, x1)  # as NumPy does with a number: it differs at -inf and -0.0
+    is_whole = isinstance(x2, int) and not isinstance(x2, bool)
+    if is_whole and isinstance(x1, ArrayCore) and x1.dtype.kind in "biu" and x2 < 0:
+        raise locate(
+            ArgumentError(
+                f"pow: integers to the negative power {x2} are no integers; cast the base to a float first"
+            ),
+            user_location(),
+        )
+    return dispatch.apply(pow_op, x1, x2)
+
+
+def round(x: Any, /, decimals: int = 0) -> NDArray:
+    """Rounded to the nearest number with `decimals` digits after the point, ties to even.
+
+    Negative decimals round integers to tens, hundreds, ...; bools are refused.
+    Shape and dtype stay.
+    Raises ArgumentError where integers or bools cannot be rounded so.
+
+    >>> import tracejit as tj
+    >>> tj.round(tj.asarray([0.5, 1.5, 2.5]))
+    NDArray([0., 2., 2.], dtype=float32)
+    """
+    digits = integer("round: decimals", decimals)
+    if digits == 0:
+        return dispatch.apply(round_op, x)
+    array = dispatch.as_array("round", x)
+    if array.dtype.kind == "f":
+        if digits > 0:
+            return dispatch.apply(round_op, array * 10.0**digits) / 10.0**digits
+        return dispatch.apply(round_op, array / 10.0**-digits) * 10.0**-digits
+    if digits > 0 and array.dtype.kind in "iu":
+        return array.copy()
+    raise locate(
+        ArgumentError(
+            f"round: {array.dtype} cannot be rounded to {digits} decimals; cast it to a float first"
+        ),
+        user_location(),
+    )
+
+
+def positive(x: Any, /) -> NDArray:
+    """A copy of the operand, which must not be bool.
+
+    Shape and dtype stay.
+    Raises ArgumentError for bool and for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.positive(tj.asarray([-1, 2]))
+    NDArray([-1,  2], dtype=int64)
+    """
+    array = dispatch.as_array("positive", x)
+    if array.dtype == bool:
+        raise locate(ArgumentError("positive: not defined for bool; cast it with astype"), user_location())
+    return dispatch.emit(copy_op, array)
+
+
+def where(condition: Any, x1: Any, x2: Any, /) -> NDArray:
+    """Elements of `x1` where `condition` holds, else of `x2`.
+
+    All three broadcast; x1 and x2 are promoted to one dtype; a condition of numbers holds where it is not 0.
+    The result has the shape that all three broadcast to.
+    Raises ShapeError if they do not, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.where(tj.asarray([True, False]), 1.0, tj.asarray([5, 6]))
+    NDArray([1., 6.], dtype=float64)
+    """
+    return dispatch.apply(where_op, condition, x1, x2)
+
+
+def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
+    """Elements below `min` become `min`, those above `max` become `max`; None leaves that side open.
+
+    `x`, `min` and `max` broadcast and are promoted as in NumPy; nan stays nan.
+    The result has the shape that they broadcast to.
+    Raises ShapeError if they do not, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.clip(tj.asarray([-1, 3, 9]), 0, 5)
+    NDArray([0, 3, 5], dtype=int64)
+    """
+    result = dispatch.as_array("clip", x)
+    if min is None and max is None:
+        return result.copy()
+    if min is not None:
+        result = dispatch.apply(OPS["maximum"], result, min)
+    return result if max is None else dispatch.apply(OPS["minimum"], result, max)
+
+
+def stop_gradient(x: Any, /) -> NDArray:
+    """A copy of the operand through which no gradient flows back.
+
+    Shape and dtype stay.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.grad(lambda x: (tj.stop_gradient(x) * x).sum())(tj.asarray([3.0]))
+    NDArray([3.], dtype=float32)
+    """
+    return dispatch.emit(stop_gradient_op, dispatch.as_array("stop_gradient", x))
+
+
+_OWN = {f.__name__: f for f in (pow, round, positive, where, clip, stop_gradient)}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    op.name: _OWN.get(op.name) or _public(op) for op in OPS.values() if op.arity and op.promotion
+} | _OWN
+"""Every public elementwise function, by name."""
+
+UFUNCS: dict[np.ufunc, Callable[..., Any]] = {
+    op.evaluate: FUNCTIONS[op.name] for op in OPS.values() if op.arity and isinstance(op.evaluate, np.ufunc)
+} | {np.power: pow, np.rint: round, np.positive: positive}
+"""What NumPy's ufuncs are here."""
+
+globals().update(FUNCTIONS)
+__all__ = sorted(FUNCTIONS)

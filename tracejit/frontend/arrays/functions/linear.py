@@ -1,0 +1,185 @@
+"""Products of vectors, matrices and tensors, all composed of `matmul` and sums of products."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.errors import ShapeError, locate
+from tracejit.frontend.arrays import dispatch, promotion
+from tracejit.frontend.arrays.axes import axis_list, integer
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions.manipulation import moveaxis, permute_dims, ravel, reshape
+from tracejit.frontend.recording.location import user_location
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+INT64 = np.dtype("int64")
+
+
+def matmul(x1: Any, x2: Any, /) -> NDArray:
+    """Matrix product over the last two dimensions; leading ones broadcast, vectors are rows or columns.
+
+    Shapes (..., n, k) and (..., k, m) give (..., n, m), in the common dtype; of bools, whether a product is
+    true.
+    Raises ShapeError if the extents k differ, leading ones do not broadcast, or an operand has no dimension;
+    ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.matmul(tj.asarray([[1, 2], [3, 4]]), tj.asarray([1, 1]))
+    NDArray([3, 7], dtype=int64)
+    """
+    a, b = dispatch.as_operand("matmul", x1), dispatch.as_operand("matmul", x2)
+    if not isinstance(a, ArrayCore) or not isinstance(b, ArrayCore) or not a.ndim or not b.ndim:
+        raise locate(
+            ShapeError("matmul: operands need at least one dimension; use * for numbers"), user_location()
+        )
+    dtype = promotion.common_dtype("matmul", (a, b))
+    if dtype.kind == "b":
+        counts = matmul(dispatch.cast(a, INT64), dispatch.cast(b, INT64))
+        return dispatch.apply(ops.not_equal, counts, 0)
+    a, b = dispatch.cast(a, dtype), dispatch.cast(b, dtype)
+    left = a._view if a.ndim > 1 else a._view.expand(0)
+    right = b._view if b.ndim > 1 else b._view.expand(1)
+    if left.shape[-1] != right.shape[-2]:
+        raise locate(
+            ShapeError(
+                f"matmul: {a.shape} @ {b.shape}: the last extent of the first ({left.shape[-1]}) must equal "
+                f"the last but one of the second ({right.shape[-2]})"
+            ),
+            user_location(),
+        )
+    shared = left.size > 0 and len(left.shape) > 2 and len(right.shape) == 2
+    rows = left.reshape((left.size // left.shape[-1], left.shape[-1])) if shared else None
+    if rows is not None:
+        # One product instead of a batch of them: its gradients, too, are products of matrices.
+        tall = matmul(ArrayCore.new(a._storage, rows), ArrayCore.new(b._storage, right))
+        return tall.reshape((*left.shape[:-1], *b.shape[1:]))
+    batch = dispatch.broadcast_shape("matmul", [left.shape[:-2], right.shape[:-2]])
+    wide = [
+        ArrayCore.new(x._storage, seen.broadcast((*batch, *seen.shape[-2:])))
+        for x, seen in ((a, left), (b, right))
+    ]
+    result = dispatch.emit(ops.matmul, *wide)
+    view = result._view
+    if b.ndim == 1:
+        view = view.drop([len(view.shape) - 1])
+    if a.ndim == 1:
+        view = view.drop([len(view.shape) - (2 if b.ndim > 1 else 1)])
+    return ArrayCore.new(result._storage, view)
+
+
+def dot(x1: Any, x2: Any, /) -> NDArray:
+    """NumPy's dot: a product with a number, or sums over x1's last and x2's last but one dimension.
+
+    The result has the common dtype.
+    Raises ShapeError if the summed extents differ, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.dot(tj.asarray([1, 2, 3]), tj.asarray([4, 5, 6]))
+    NDArray(32, dtype=int64)
+    """
+    a, b = dispatch.as_array("dot", x1), dispatch.as_array("dot", x2)
+    if not a.ndim or not b.ndim:
+        return dispatch.apply(ops.multiply, a, b)
+    if b.ndim <= 2:
+        return matmul(a, b)
+    return tensordot(a, b, axes=((-1,), (-2,)))
+
+
+def outer(x1: Any, x2: Any, /) -> NDArray:
+    """All products of an element of `x1` with one of `x2`, both flattened: shape (x1.size, x2.size).
+
+    The result has the common dtype.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.outer(tj.asarray([1, 2]), tj.asarray([10, 20]))
+    NDArray([[10, 20],
+             [20, 40]], dtype=int64)
+    """
+    a, b = ravel(dispatch.as_array("outer", x1)), ravel(dispatch.as_array("outer", x2))
+    return dispatch.apply(ops.multiply, ArrayCore.new(a._storage, a._view.expand(1)), b)
+
+
+def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> NDArray:
+    """Sum of products over pairs of axes: the last n of `x1` with the first n of `x2`, or two lists of axes.
+
+    The result has the remaining dimensions of `x1`, then those of `x2`, and the common dtype.
+    Raises ShapeError if extents or numbers of axes do not agree, AxisError for an axis out of range or given
+    twice, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.tensordot(tj.ones((2, 3, 4)), tj.ones((4, 3, 5)), axes=((1, 2), (1, 0))).shape
+    (2, 5)
+    """
+    a, b = dispatch.as_array("tensordot", x1), dispatch.as_array("tensordot", x2)
+    left, right = _contracted(a, b, axes)
+    extents = [a.shape[i] for i in left]
+    if extents != [b.shape[i] for i in right]:
+        raise locate(
+            ShapeError(f"tensordot: {a.shape} and {b.shape} do not agree along axes {left} and {right}"),
+            user_location(),
+        )
+    free_a = [i for i in range(a.ndim) if i not in left]
+    free_b = [i for i in range(b.ndim) if i not in right]
+    inner = math.prod(extents)
+    rows, columns = [a.shape[i] for i in free_a], [b.shape[i] for i in free_b]
+    product = matmul(
+        reshape(permute_dims(a, (*free_a, *left)), (math.prod(rows), inner)),
+        reshape(permute_dims(b, (*right, *free_b)), (inner, math.prod(columns))),
+    )
+    return reshape(product, (*rows, *columns))
+
+
+def _contracted(a: Any, b: Any, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The axes of both arrays over which `tensordot` sums."""
+    if isinstance(axes, tuple | list) and len(axes) == 2:
+        left = axis_list("tensordot", axes[0], a.ndim)
+        right = axis_list("tensordot", axes[1], b.ndim)
+        if len(left) == len(right):
+            return left, right
+    elif not isinstance(axes, tuple | list):
+        count = integer("tensordot: axes", axes)
+        if 0 <= count <= min(a.ndim, b.ndim):
+            return tuple(range(a.ndim - count, a.ndim)), tuple(range(count))
+    raise locate(
+        ShapeError(
+            f"tensordot: axes {axes} do not fit shapes {a.shape} and {b.shape}; give a number or two lists "
+            "of axes of equal length"
+        ),
+        user_location(),
+    )
+
+
+def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> NDArray:
+    """Inner products of the vectors along an axis; all other dimensions broadcast.
+
+    The result has the broadcast shape without the axis, and the common dtype.
+    Raises ShapeError if extents along the axis differ or an operand has no dimension, AxisError for an axis
+    out of range or given twice, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.vecdot(tj.asarray([[1, 2], [3, 4]]), tj.asarray([1, 10]))
+    NDArray([21, 43], dtype=int64)
+    """
+    a, b = dispatch.as_array("vecdot", x1), dispatch.as_array("vecdot", x2)
+    if not a.ndim or not b.ndim:
+        raise locate(ShapeError("vecdot: operands need at least one dimension"), user_location())
+    a, b = moveaxis(a, axis, -1), moveaxis(b, axis, -1)
+    if a.shape[-1] != b.shape[-1]:
+        raise locate(
+            ShapeError(f"vecdot: vectors of {a.shape[-1]} and {b.shape[-1]} elements along axis {axis}"),
+            user_location(),
+        )
+    product = dispatch.apply(ops.multiply, a, b)
+    return dispatch.emit(
+        ops.sum if product.dtype != bool else ops.any, product, axes=(product.ndim - 1,), pieces=0
+    )
+
+
+__all__ = ["dot", "matmul", "outer", "tensordot", "vecdot"]

@@ -1,0 +1,295 @@
+"""Other shapes and orders of the same elements: views, which alias as in NumPy, where strides allow.
+
+`reshape` copies where they do not; the result of `broadcast_to` cannot be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tracejit.errors import ArgumentError, AxisError, ShapeError, locate
+from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.axes import (
+    axis_list,
+    new_shape,
+    normalize_axes,
+    normalize_axis,
+    normalize_shape,
+)
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.recording.location import user_location
+from tracejit.ir.view import View
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+
+def _seen(x: Any, view: View) -> Any:
+    return ArrayCore.new(x._storage, view)
+
+
+# -- shape ---------------------------------------------------------------------------------------------------
+
+
+def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> NDArray:
+    """The elements in C order under another shape, in which one -1 is inferred.
+
+    A view where strides allow, else a copy; ``copy=True`` always copies, ``copy=False`` raises rather than
+    copy.
+    The dtype stays.
+    Raises ShapeError if the numbers of elements differ, ArgumentError for ``copy=False`` where a copy is
+    needed.
+
+    >>> import tracejit as tj
+    >>> tj.reshape(tj.arange(6), (2, -1))
+    NDArray([[0, 1, 2],
+             [3, 4, 5]], dtype=int64)
+    """
+    array = dispatch.as_array("reshape", x)
+    wanted = _inferred(array, normalize_shape("reshape", shape))
+    view = array._view.reshape(wanted)
+    if copy is False and view is None:
+        raise locate(
+            ArgumentError(
+                f"reshape: {array.shape} to {wanted} needs a copy with these strides, but copy=False"
+            ),
+            user_location(),
+        )
+    if copy or view is None:
+        fresh = array.copy()
+        return _seen(fresh, View.of_shape(wanted))
+    return _seen(array, view)
+
+
+def _inferred(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """`shape` with its -1 replaced; it must have as many elements as `x`."""
+    unknown = [i for i, n in enumerate(shape) if n == -1]
+    known = 1
+    for n in shape:
+        known *= 1 if n == -1 else n
+    fits = len(unknown) <= 1 and all(n >= -1 for n in shape)
+    if fits and unknown and known and x.size % known == 0:
+        at = unknown[0]
+        return (*shape[:at], x.size // known, *shape[at + 1 :])
+    if not fits or unknown or known != x.size:
+        raise locate(
+            ShapeError(f"reshape: cannot reshape {x.shape} ({x.size} elements) to {shape}"), user_location()
+        )
+    return shape
+
+
+def ravel(x: Any, /) -> NDArray:
+    """One dimension, in C order: a view where strides allow, else a copy.
+
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.ravel(tj.asarray([[1, 2], [3, 4]]))
+    NDArray([1, 2, 3, 4], dtype=int64)
+    """
+    array = dispatch.as_array("ravel", x)
+    return reshape(array, (array.size,))
+
+
+def squeeze(x: Any, /, axis: Any = None) -> NDArray:
+    """Without the dimensions of extent 1 (a view): all of them, or those of `axis`, which must have extent 1.
+
+    Raises ShapeError for an axis of another extent, AxisError for an axis out of range or given twice,
+    ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.squeeze(tj.zeros((1, 3, 1)), axis=0).shape
+    (3, 1)
+    """
+    array = dispatch.as_array("squeeze", x)
+    if axis is None:
+        axes: Sequence[int] = [a for a, n in enumerate(array.shape) if n == 1]
+    else:
+        axes = normalize_axes("squeeze", axis, array.ndim)
+    wrong = [a for a in axes if array.shape[a] != 1]
+    if wrong:
+        raise locate(
+            ShapeError(
+                f"squeeze: axis {wrong[0]} of {array.shape} has extent {array.shape[wrong[0]]}, expected 1"
+            ),
+            user_location(),
+        )
+    return _seen(array, array._view.drop(axes))
+
+
+def expand_dims(x: Any, /, axis: Any = 0) -> NDArray:
+    """With dimensions of extent 1 inserted (a view), at the places `axis` that they have in the result.
+
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.expand_dims(tj.zeros(3), axis=(0, -1)).shape
+    (1, 3, 1)
+    """
+    array = dispatch.as_array("expand_dims", x)
+    count = len(axis) if isinstance(axis, tuple | list) else 1
+    view = array._view
+    for position in normalize_axes("expand_dims", axis, array.ndim + count):
+        view = view.expand(position)
+    return _seen(array, view)
+
+
+def broadcast_to(x: Any, /, shape: Any) -> NDArray:
+    """The array repeated to `shape`: a view, which cannot be written.
+
+    Raises ShapeError if the array does not broadcast to `shape`, ArgumentError for what is no array or
+    number. Writing to the result raises ReadOnlyError.
+
+    >>> import tracejit as tj
+    >>> tj.broadcast_to(tj.asarray([1, 2]), (2, 2))
+    NDArray([[1, 2],
+             [1, 2]], dtype=int64)
+    """
+    array = dispatch.as_array("broadcast_to", x)
+    wanted = new_shape("broadcast_to", shape)
+    if dispatch.broadcast_shape("broadcast_to", [array.shape, wanted]) != wanted:
+        raise locate(
+            ShapeError(f"broadcast_to: an array of shape {array.shape} does not broadcast to {wanted}"),
+            user_location(),
+        )
+    return _seen(array, array._view.broadcast(wanted).read_only())
+
+
+def broadcast_arrays(*arrays: Any) -> tuple[NDArray, ...]:
+    """Views of all arrays with the one shape that they broadcast to; those that grew cannot be written.
+
+    Raises ShapeError if they do not broadcast, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> [x.shape for x in tj.broadcast_arrays(tj.zeros((2, 1)), tj.zeros(3))]
+    [(2, 3), (2, 3)]
+    """
+    given = [dispatch.as_array("broadcast_arrays", x) for x in arrays]
+    shape = dispatch.broadcast_shape("broadcast_arrays", [x.shape for x in given])
+    return tuple(x if x.shape == shape else _seen(x, x._view.broadcast(shape).read_only()) for x in given)
+
+
+# -- order of dimensions and elements ------------------------------------------------------------------------
+
+
+def permute_dims(x: Any, /, axes: Any) -> NDArray:
+    """Dimensions in another order (a view).
+
+    Raises AxisError if `axes` is no permutation of all dimensions, ArgumentError for what is no array or
+    number.
+
+    >>> import tracejit as tj
+    >>> tj.permute_dims(tj.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    array = dispatch.as_array("permute_dims", x)
+    order = axis_list("permute_dims", axes, array.ndim)
+    if len(order) != array.ndim:
+        raise locate(
+            AxisError(f"permute_dims: axes {axes} are no permutation of {array.ndim} dimensions"),
+            user_location(),
+        )
+    return _seen(array, array._view.permute(order))
+
+
+def transpose(x: Any, /, axes: Any = None) -> NDArray:
+    """Dimensions reversed, or in the order `axes` (a view).
+
+    Raises AxisError if `axes` is no permutation of all dimensions, ArgumentError for what is no array or
+    number.
+
+    >>> import tracejit as tj
+    >>> tj.transpose(tj.zeros((2, 3))).shape
+    (3, 2)
+    """
+    array = dispatch.as_array("transpose", x)
+    return permute_dims(array, tuple(range(array.ndim))[::-1] if axes is None else axes)
+
+
+def matrix_transpose(x: Any, /) -> NDArray:
+    """The last two dimensions exchanged (a view).
+
+    Raises ShapeError for fewer than 2 dimensions, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.matrix_transpose(tj.zeros((5, 2, 3))).shape
+    (5, 3, 2)
+    """
+    array = dispatch.as_array("matrix_transpose", x)
+    if array.ndim < 2:
+        raise locate(
+            ShapeError(f"matrix_transpose: needs at least 2 dimensions, got shape {array.shape}"),
+            user_location(),
+        )
+    return swapaxes(array, -1, -2)
+
+
+def swapaxes(x: Any, axis1: int, axis2: int) -> NDArray:
+    """Two dimensions exchanged (a view).
+
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.swapaxes(tj.zeros((2, 3, 4)), 0, 2).shape
+    (4, 3, 2)
+    """
+    array = dispatch.as_array("swapaxes", x)
+    order = list(range(array.ndim))
+    first = normalize_axis("swapaxes", axis1, array.ndim)
+    second = normalize_axis("swapaxes", axis2, array.ndim)
+    order[first], order[second] = second, first
+    return _seen(array, array._view.permute(order))
+
+
+def moveaxis(x: Any, source: Any, destination: Any, /) -> NDArray:
+    """Dimensions moved to other places, the rest in order (a view).
+
+    Raises AxisError for axes out of range, given twice, or lists of unequal length, ArgumentError for what is
+    no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.moveaxis(tj.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
+    array = dispatch.as_array("moveaxis", x)
+    moved = axis_list("moveaxis", source, array.ndim)
+    places = axis_list("moveaxis", destination, array.ndim)
+    if len(moved) != len(places):
+        raise locate(AxisError(f"moveaxis: {source} and {destination} differ in length"), user_location())
+    order = [a for a in range(array.ndim) if a not in moved]
+    for place, axis in sorted(zip(places, moved, strict=True)):
+        order.insert(place, axis)
+    return _seen(array, array._view.permute(order))
+
+
+def flip(x: Any, /, axis: Any = None) -> NDArray:
+    """Elements in reverse order along the axes, all by default (a view).
+
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.flip(tj.arange(3))
+    NDArray([2, 1, 0], dtype=int64)
+    """
+    array = dispatch.as_array("flip", x)
+    view = array._view
+    for position in normalize_axes("flip", axis, array.ndim):
+        view = view.slice_axis(position, None, None, -1)
+    return _seen(array, view)
+
+
+__all__ = [
+    "broadcast_arrays",
+    "broadcast_to",
+    "expand_dims",
+    "flip",
+    "matrix_transpose",
+    "moveaxis",
+    "permute_dims",
+    "ravel",
+    "reshape",
+    "squeeze",
+    "swapaxes",
+    "transpose",
+]

@@ -1,0 +1,178 @@
+"""New arrays from parts of others: joined, split, rolled, picked by positions.
+
+All are composed of `empty`, assignments to slices, and `gather`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracejit import ops
+from tracejit.errors import ArgumentError, ShapeError, locate
+from tracejit.frontend.arrays import dispatch, indexing, promotion
+from tracejit.frontend.arrays.axes import integer, normalize_axis
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions.creation import empty
+from tracejit.frontend.arrays.functions.manipulation import expand_dims, ravel, reshape
+from tracejit.frontend.recording.location import user_location
+from tracejit.ir.view import View
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+
+def _seen(x: Any, view: View) -> Any:
+    return ArrayCore.new(x._storage, view)
+
+
+def _sequence(name: str, arrays: Any) -> list[Any]:
+    """A non-empty sequence of arrays."""
+    if isinstance(arrays, ArrayCore):
+        arrays = unstack(arrays)
+    if not isinstance(arrays, tuple | list) or not arrays:
+        raise locate(ArgumentError(f"{name}: expected a non-empty list of arrays"), user_location())
+    given = [dispatch.as_operand(name, x) for x in arrays]
+    common = promotion.common(name, tuple(promotion.common_dtype(name, (x,)) for x in given))
+    place = dispatch.device_of(given)
+    return [x if isinstance(x, ArrayCore) else dispatch.full(x, (), common, place, name) for x in given]
+
+
+def _joined(arrays: list[Any], axis: int, dtype: Any) -> Any:
+    """Arrays that differ in the extent of `axis` only, one after the other."""
+    first = arrays[0]
+    extent = sum(x.shape[axis] for x in arrays)
+    shape = (*first.shape[:axis], extent, *first.shape[axis + 1 :])
+    result = empty(shape, dtype=dtype, device=first.device)
+    start = 0
+    for x in arrays:
+        stop = start + x.shape[axis]
+        if x.size:
+            place = _seen(result, result._view.slice_axis(axis, start, stop))
+            dispatch.write(place, dispatch.cast(x, dtype), "concat")
+        start = stop
+    return result
+
+
+def concat(arrays: Any, /, axis: int | None = 0) -> NDArray:
+    """Arrays one after the other along an axis, flattened first if that is None; other extents must agree.
+
+    The result is a new array of the common dtype.
+    Raises ShapeError if other extents differ, AxisError for an axis out of range, ArgumentError for an empty
+    list or what is no list of arrays.
+
+    >>> import tracejit as tj
+    >>> tj.concat([tj.asarray([1, 2]), tj.asarray([3])])
+    NDArray([1, 2, 3], dtype=int64)
+    """
+    given = _sequence("concat", arrays)
+    if axis is None:
+        given, axis = [ravel(x) for x in given], 0
+    first = given[0]
+    position = normalize_axis("concat", axis, first.ndim)
+    shapes = {(*x.shape[:position], *x.shape[position + 1 :]) for x in given}
+    if len(shapes) > 1 or any(x.ndim != first.ndim for x in given):
+        raise locate(
+            ShapeError(
+                f"concat: shapes {', '.join(str(x.shape) for x in given)} must agree except along axis "
+                f"{position}"
+            ),
+            user_location(),
+        )
+    return _joined(given, position, promotion.common_dtype("concat", given))
+
+
+def stack(arrays: Any, /, axis: int = 0) -> NDArray:
+    """Arrays of one shape along a new dimension.
+
+    The result is a new array of the common dtype.
+    Raises ShapeError if shapes differ, AxisError for an axis out of range, ArgumentError for an empty list or
+    what is no list of arrays.
+
+    >>> import tracejit as tj
+    >>> tj.stack([tj.asarray([1, 2]), tj.asarray([3, 4])], axis=1)
+    NDArray([[1, 3],
+             [2, 4]], dtype=int64)
+    """
+    given = _sequence("stack", arrays)
+    if any(x.shape != given[0].shape for x in given):
+        raise locate(
+            ShapeError(f"stack: shapes {', '.join(str(x.shape) for x in given)} must be equal"),
+            user_location(),
+        )
+    position = normalize_axis("stack", axis, given[0].ndim + 1)
+    expanded = [expand_dims(x, axis=position) for x in given]
+    return _joined(expanded, position, promotion.common_dtype("stack", given))
+
+
+def unstack(x: Any, /, axis: int = 0) -> tuple[NDArray, ...]:
+    """The arrays along an axis, without that dimension (views).
+
+    Raises AxisError for an axis out of range, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.unstack(tj.asarray([[1, 2], [3, 4]]), axis=1)[0]
+    NDArray([1, 3], dtype=int64)
+    """
+    array = dispatch.as_array("unstack", x)
+    position = normalize_axis("unstack", axis, array.ndim)
+    return tuple(_seen(array, array._view.select(position, i)) for i in range(array.shape[position]))
+
+
+def roll(x: Any, /, shift: Any, axis: Any = None) -> NDArray:
+    """Elements moved by `shift` places along axes, those beyond the end coming in at the start.
+
+    Without an axis the array is rolled as if flattened. One shift serves several axes, or each has its own.
+    The result is a new array of the same shape and dtype.
+    Raises ArgumentError if numbers of shifts and axes differ or a shift is no integer, AxisError for an axis
+    out of range.
+
+    >>> import tracejit as tj
+    >>> tj.roll(tj.arange(5), 2)
+    NDArray([3, 4, 0, 1, 2], dtype=int64)
+    """
+    array = dispatch.as_array("roll", x)
+    if axis is None:
+        return reshape(roll(ravel(array), shift, axis=0), array.shape)
+    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    shifts = shift if isinstance(shift, tuple | list) else (shift,) * len(axes)
+    if len(axes) == 1:
+        axes = axes * len(shifts)
+    if len(shifts) != len(axes):
+        raise locate(
+            ArgumentError(f"roll: {len(shifts)} shifts for {len(axes)} axes; give one for each"),
+            user_location(),
+        )
+    result = array.copy()
+    for step, along in zip(shifts, axes, strict=True):
+        position = normalize_axis("roll", along, array.ndim)
+        extent = array.shape[position]
+        start = -integer("roll: shift", step) % extent if extent else 0
+        if start:
+            view = result._view
+            parts = view.slice_axis(position, start, None), view.slice_axis(position, 0, start)
+            result = _joined([_seen(result, part) for part in parts], position, array.dtype)
+    return result
+
+
+def take(x: Any, indices: Any, /, axis: int | None = None) -> NDArray:
+    """Elements at integer positions (negative: from the end) along an axis, or of the flattened array.
+
+    The result has the shape of `indices` in place of the axis. Positions out of range raise OutOfBoundsError.
+    The dtype is that of `x`.
+    Raises OutOfBoundsError for indices that are no integers, AxisError for an axis out of range,
+    ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.take(tj.asarray([10, 20, 30]), tj.asarray([2, 0]))
+    NDArray([30, 10], dtype=int64)
+    """
+    array = dispatch.as_array("take", x)
+    if axis is None:
+        array, axis = ravel(array), 0
+    position = normalize_axis("take", axis, array.ndim)
+    index = indexing.index_array(indices)
+    checked = dispatch.emit(ops.check_index, index, extent=array.shape[position], axis=position)
+    return dispatch.emit(ops.gather, array, checked, axis=position)
+
+
+__all__ = ["concat", "roll", "stack", "take", "unstack"]

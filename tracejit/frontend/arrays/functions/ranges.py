@@ -1,0 +1,203 @@
+"""Arrays computed from positions: ranges, grids, diagonals and triangles.
+
+Everything starts from one operator, `iota`; a grid of indices is a view of it (`positions`), so that it costs
+no memory inside a kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.errors import ArgumentError, ShapeError, locate
+from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.axes import integer, new_shape
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions.creation import chosen_device, chosen_dtype
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import is_number
+from tracejit.ir.types import Device
+from tracejit.ir.view import View
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+BOOL, INT64, FLOAT32, FLOAT64 = map(np.dtype, ("bool", "int64", "float32", "float64"))
+
+
+def positions(shape: tuple[int, ...], axis: int, device: Device) -> Any:
+    """For each element of an array of `shape` its index along `axis`, int64: a broadcast view of an iota."""
+    line = dispatch.emit(ops.iota, size=shape[axis], device=device)
+    strides = tuple(int(a == axis) for a in range(len(shape)))
+    return ArrayCore.new(line._storage, View(0, shape, strides))
+
+
+def _line(count: int, start: Any, step: Any, dtype: np.dtype, device: Device) -> Any:
+    """start, start + step, ...: integers exactly, others computed in float64 and cast once."""
+    index = dispatch.emit(ops.iota, size=count, device=device)
+    if dtype.kind == "f" or isinstance(start, float) or isinstance(step, float):
+        index = dispatch.cast(index, FLOAT64)
+    if not (type(step) is int and step == 1):
+        index = index * step
+    if not (type(start) is int and start == 0):
+        index = index + start
+    return dispatch.cast(index, dtype)
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> NDArray:
+    """Evenly spaced numbers from `start` (0 if only one is given) up to `stop`, which is left out.
+
+    int64 where all are integers, else float32.
+    Raises ArgumentError for a step of 0 or bounds that are no numbers, DTypeError for an unsupported dtype,
+    DeviceError for an unknown device.
+
+    >>> import tracejit as tj
+    >>> tj.arange(2, 8, 2)
+    NDArray([2, 4, 6], dtype=int64)
+    """
+    if stop is None:
+        start, stop = 0, start
+    for bound in (start, stop, step):
+        if not is_number(bound):
+            raise locate(
+                ArgumentError(f"arange: expected numbers, got {type(bound).__name__} {bound!r}"),
+                user_location(),
+            )
+    if step == 0:
+        raise locate(ArgumentError("arange: step must not be 0"), user_location())
+    whole = all(isinstance(bound, int) for bound in (start, stop, step))
+    if whole:
+        count = len(range(integer("arange", start), integer("arange", stop), integer("arange", step)))
+    else:
+        count = max(0, math.ceil((stop - start) / step))
+    wanted = chosen_dtype("arange", dtype, INT64 if whole else FLOAT32)
+    return _line(count, start, step, wanted, chosen_device("arange", device))
+
+
+def linspace(
+    start: Any, stop: Any, num: int = 50, *, dtype: Any = None, endpoint: bool = True, device: Any = None
+) -> NDArray:
+    """`num` evenly spaced numbers from `start` to `stop`, which without `endpoint` is left out (float32).
+
+    Integer dtypes round down. `start` and `stop` are numbers.
+    Raises ShapeError for a negative `num`, ArgumentError for bounds that are no numbers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
+
+    >>> import tracejit as tj
+    >>> tj.linspace(0, 1, 5)
+    NDArray([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
+    for bound in (start, stop):
+        if not is_number(bound):
+            raise locate(
+                ArgumentError(f"linspace: expected numbers, got {type(bound).__name__}"), user_location()
+            )
+    count = integer("linspace: num", num)
+    if count < 0:
+        raise locate(ShapeError(f"linspace: num must not be negative, got {count}"), user_location())
+    wanted = chosen_dtype("linspace", dtype, FLOAT32)
+    intervals = count - 1 if endpoint else count
+    index = dispatch.emit(ops.iota, size=count, device=chosen_device("linspace", device))
+    line = dispatch.cast(index, FLOAT64)
+    line = line * ((stop - start) / intervals) + start if intervals > 0 else line + start
+    if endpoint and count > 1:
+        line = dispatch.apply(ops.where, index == intervals, stop * 1.0, line)
+    if wanted.kind in "iu":
+        line = dispatch.apply(ops.floor, line)
+    return dispatch.cast(line, wanted)
+
+
+def eye(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
+) -> NDArray:
+    """Ones on the k-th diagonal and zeros elsewhere (float32 by default).
+
+    Shape (n_rows, n_cols); n_cols is n_rows if left out.
+    Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
+    unsupported dtype, DeviceError for an unknown device.
+
+    >>> import tracejit as tj
+    >>> tj.eye(2, dtype=tj.int8)
+    NDArray([[1, 0],
+             [0, 1]], dtype=int8)
+    """
+    shape = new_shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
+    where = chosen_device("eye", device)
+    hits = positions(shape, 1, where) == positions(shape, 0, where) + integer("eye: k", k)
+    return dispatch.cast(hits, chosen_dtype("eye", dtype, FLOAT32))
+
+
+def _triangle(name: str, x: Any, k: int, *, lower: bool) -> Any:
+    array = dispatch.as_array(name, x)
+    if array.ndim < 2:
+        raise locate(
+            ShapeError(f"{name}: needs at least 2 dimensions, got shape {array.shape}"), user_location()
+        )
+    matrix = array.shape[-2:]
+    column = positions(matrix, 1, array.device)
+    diagonal = positions(matrix, 0, array.device) + integer(f"{name}: k", k)
+    kept = column <= diagonal if lower else column >= diagonal
+    return dispatch.apply(ops.where, kept, array, False if array.dtype == BOOL else 0)
+
+
+def tril(x: Any, /, k: int = 0) -> NDArray:
+    """The elements of matrices on and below the k-th diagonal, zeros elsewhere.
+
+    x: two or more dimensions; shape and dtype stay.
+    Raises ShapeError for fewer dimensions, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.tril(tj.ones((2, 2)))
+    NDArray([[1., 0.],
+             [1., 1.]], dtype=float32)
+    """
+    return _triangle("tril", x, k, lower=True)
+
+
+def triu(x: Any, /, k: int = 0) -> NDArray:
+    """The elements of matrices on and above the k-th diagonal, zeros elsewhere.
+
+    x: two or more dimensions; shape and dtype stay.
+    Raises ShapeError for fewer dimensions, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.triu(tj.ones((2, 2)))
+    NDArray([[1., 1.],
+             [0., 1.]], dtype=float32)
+    """
+    return _triangle("triu", x, k, lower=False)
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[NDArray, ...]:
+    """Coordinate arrays from one-dimensional ones; the first two dimensions are swapped unless ``"ij"``.
+
+    Each result has one dimension for each array, and the array's dtype.
+    Raises ShapeError for arrays of more dimensions, ArgumentError for another `indexing`.
+
+    >>> import tracejit as tj
+    >>> x, y = tj.meshgrid(tj.arange(3), tj.arange(2))
+    >>> y
+    NDArray([[0, 0, 0],
+             [1, 1, 1]], dtype=int64)
+    """
+    if indexing not in ("xy", "ij"):
+        raise locate(ArgumentError(f'meshgrid: indexing is "xy" or "ij", not {indexing!r}'), user_location())
+    lines = [dispatch.as_array("meshgrid", x) for x in arrays]
+    if any(x.ndim > 1 for x in lines):
+        raise locate(ShapeError("meshgrid: the arrays must have one dimension each"), user_location())
+    order = list(range(len(lines)))
+    if indexing == "xy" and len(lines) > 1:
+        order[:2] = 1, 0
+    shape = tuple(lines[i].size for i in order)
+    grids = []
+    for i, line in enumerate(lines):
+        stride = line._view.strides[0] if line.ndim else 0
+        strides = tuple(stride if order[a] == i else 0 for a in range(len(shape)))
+        grids.append(ArrayCore.new(line._storage, View(line._view.offset, shape, strides)).copy())
+    return tuple(grids)
+
+
+__all__ = ["arange", "eye", "linspace", "meshgrid", "tril", "triu"]

@@ -1,0 +1,237 @@
+"""Exchange with NumPy and other array libraries: NumPy's two protocols, and DLPack.
+
+NumPy's ufuncs and functions called on an NDArray give NDArrays, computed here; what does not exist here
+raises `ArgumentError` rather than fall back to NumPy silently. ``out=`` may be an NDArray or, outside of
+traces, a NumPy array, which is then filled at once.
+
+`from_dlpack` shares the exporter's memory: the array's storage lies on it and keeps the exporter alive.
+
+>>> import numpy as np, tracejit as tj
+>>> np.add(np.ones(2), tj.ones(2))
+NDArray([2., 2.], dtype=float64)
+>>> shared = np.zeros(3); x = tj.from_dlpack(shared); x += 1
+>>> x.wait(); shared
+NDArray([1., 1., 1.], dtype=float64)
+array([1., 1., 1.])
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracejit import engine
+from tracejit.errors import ArgumentError, TracejitError, locate
+from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
+from tracejit.frontend.arrays.functions import NAMESPACE, elementwise, linear, reductions
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import settled
+from tracejit.frontend.recording.storage import Storage
+from tracejit.ir.types import DTYPES, ArrayType
+from tracejit.ir.view import View
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+
+def _refuse(what: str, remedy: str) -> TracejitError:
+    return locate(ArgumentError(f"{what}; {remedy}"), user_location())
+
+
+# -- ufuncs --------------------------------------------------------------------------------------------------
+
+UFUNCS: dict[np.ufunc, Callable[..., Any]] = elementwise.UFUNCS | {
+    np.matmul: linear.matmul,
+    np.vecdot: linear.vecdot,
+}
+
+REDUCTIONS: dict[np.ufunc, Callable[..., Any]] = {
+    np.add: reductions.sum,
+    np.multiply: reductions.prod,
+    np.maximum: reductions.max,
+    np.minimum: reductions.min,
+    np.logical_and: reductions.all,
+    np.logical_or: reductions.any,
+}
+
+
+def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """What `NDArray.__array_ufunc__` does."""
+    name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+    out = options.pop("out", (None,))[0]
+    dtype = options.pop("dtype", None)
+    if method == "__call__":
+        function = UFUNCS.get(ufunc)
+    elif method == "reduce":
+        function = REDUCTIONS.get(ufunc)
+        axis = options.pop("axis", 0)
+        options = {k: v for k, v in options.items() if k != "keepdims" or v}
+        keepdims = options.pop("keepdims", False)
+    else:
+        function = None
+    if function is None:
+        raise _refuse(f"numpy.{name} has no counterpart for NDArrays", "convert with x.numpy() first")
+    if options:
+        raise _refuse(
+            f"numpy.{name} on NDArrays does not take {', '.join(options)}",
+            "use tj.where, or convert with x.numpy()",
+        )
+    if dtype is not None:
+        inputs = _cast(ufunc, inputs, np.dtype(dtype)) if method == "__call__" else (inputs[0].astype(dtype),)
+    result = function(*inputs) if method == "__call__" else function(*inputs, axis=axis, keepdims=keepdims)
+    return _deliver(name, result if dtype is None else result.astype(dtype, copy=False), out)
+
+
+def _cast(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype) -> tuple[Any, ...]:
+    """`inputs` in the dtypes in which NumPy computes a result of `dtype`; raises TypeError if it does not."""
+    given = [x.dtype if hasattr(x, "dtype") else type(settled(x)) for x in inputs]
+    signature = (None,) * ufunc.nin + (dtype,) * ufunc.nout
+    found = ufunc.resolve_dtypes((*given, *[None] * ufunc.nout), signature=signature, casting="same_kind")
+    return tuple(
+        [x.astype(d) if hasattr(x, "dtype") else x for x, d in zip(inputs, found[: ufunc.nin], strict=True)]
+    )
+
+
+def _deliver(name: str, result: Any, out: Any) -> Any:
+    """`result`, written into `out` if there is one."""
+    if out is None:
+        return result
+    if isinstance(out, ArrayCore):
+        dispatch.write(out, result, f"numpy.{name}")
+        return out
+    refuse_trace(f"numpy.{name} writing into a NumPy array (make it an NDArray with tj.asarray)")
+    np.copyto(out, result.numpy(), casting="same_kind")
+    return out
+
+
+# -- functions -----------------------------------------------------------------------------------------------
+
+ALIASES = {
+    "amax": "max",
+    "amin": "min",
+    "around": "round",
+    "concatenate": "concat",
+}
+"""NumPy's names of functions -> ours, where they differ."""
+
+
+def _cumsum(x: Any, axis: Any = None, **options: Any) -> Any:
+    """NumPy's cumsum: flattened where no axis is given."""
+    array = dispatch.as_array("cumsum", x)
+    return reductions.cumulative_sum(array.ravel() if axis is None else array, axis=axis or 0, **options)
+
+
+def _array_equal(x1: Any, x2: Any) -> bool:
+    """NumPy's array_equal, which looks at the values."""
+    return np.array_equal(np.asarray(x1), np.asarray(x2))
+
+
+ADAPTED: dict[Callable[..., Any], Callable[..., Any]] = {
+    np.shape: lambda x: x.shape,
+    np.ndim: lambda x: x.ndim,
+    np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
+    np.copy: lambda x: x.copy(),
+    np.cumsum: _cumsum,
+    np.array_equal: _array_equal,
+}
+"""NumPy functions that have no public function of their name here."""
+
+
+def call_function(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """What `NDArray.__array_function__` does."""
+    name = function.__name__
+    ours = ADAPTED.get(function) or NAMESPACE.get(ALIASES.get(name, name))
+    if ours is None or getattr(np, name, None) is not function:
+        where = getattr(function, "__module__", None) or "numpy"
+        raise _refuse(f"{where}.{name} has no counterpart for NDArrays", "convert with x.numpy() first")
+    positional, named = _arranged(name, function, ours, args, options)
+    out = named.pop("out", None)
+    return _deliver(name, ours(*positional, **named), out)
+
+
+def _arranged(
+    name: str,
+    function: Callable[..., Any],
+    ours: Callable[..., Any],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+) -> tuple[list[Any], dict[str, Any]]:
+    """NumPy's arguments as `ours` takes them: its required ones in order, all others by name."""
+    parameters = inspect.signature(ours).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return list(args), dict(options)
+    given = inspect.signature(function).bind(*args, **options).arguments
+    given |= given.pop("kwargs", {})
+    required = sum(p.default is p.empty and p.kind is not p.VAR_KEYWORD for p in parameters)
+    positional, rest = list(given.values())[:required], dict(list(given.items())[required:])
+    named = {k.removeprefix("a_"): v for k, v in rest.items()}  # a_min, a_max
+    known = {p.name for p in parameters} | {"out"}
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    unknown = [k for k in named if k not in known and not open_ended]
+    if unknown:
+        raise _refuse(
+            f"numpy.{name} on NDArrays does not take {', '.join(unknown)}", f"see help(tj.{ours.__name__})"
+        )
+    return positional, named
+
+
+# -- DLPack --------------------------------------------------------------------------------------------------
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> NDArray:
+    """An array on the memory of `x`, which may be anything that speaks DLPack (NumPy, PyTorch, JAX, ...).
+
+    Writes are seen on both sides. Memory that cannot be shared (read-only, or badly aligned) is copied; with
+    ``copy=False`` that raises ArgumentError, ``copy=True`` always copies.
+    The array has the shape and dtype of `x`; `device` is accepted for the array API and has no effect.
+    Raises ArgumentError for what does not speak DLPack or has another dtype.
+
+    >>> import numpy as np, tracejit as tj
+    >>> tj.from_dlpack(np.arange(3))
+    NDArray([0, 1, 2], dtype=int64)
+    """
+    if not hasattr(x, "__dlpack__"):
+        raise _refuse(f"from_dlpack: {type(x).__name__} has no __dlpack__", "use tj.asarray")
+    if isinstance(x, ArrayCore):
+        shared: Any = x
+        return shared.copy() if copy else shared
+    try:
+        seen = np.from_dlpack(x)
+    except (BufferError, RuntimeError) as error:
+        raise _refuse(
+            f"from_dlpack: {type(x).__name__} cannot be imported ({error})", "copy it to a NumPy array"
+        ) from error
+    shareable = seen.flags.writeable and seen.flags.aligned and seen.dtype in DTYPES and _whole_steps(seen)
+    if copy is False and not shareable:
+        raise _refuse(
+            f"from_dlpack: {seen.dtype} memory with strides {seen.strides} "
+            f"({'writable' if seen.flags.writeable else 'read-only'}) cannot be shared",
+            "use tj.asarray to copy it",
+        )
+    if copy or not shareable:
+        return ArrayCore.from_numpy(seen)
+    return _on(seen)
+
+
+def _whole_steps(array: np.ndarray) -> bool:
+    return all(stride % array.itemsize == 0 for stride in array.strides)
+
+
+def _on(array: np.ndarray) -> Any:
+    """An array on the memory of a NumPy array: a storage over the span it covers, and a view of that."""
+    strides = tuple(
+        s // array.itemsize if n > 1 else 0 for s, n in zip(array.strides, array.shape, strict=True)
+    )
+    view = View(0, array.shape, strides)
+    if view.is_contiguous():
+        view = View.of_shape(array.shape)
+    low, high = view.span()
+    shape = array.shape if view.is_contiguous() else (high - low,)
+    address = array.__array_interface__["data"][0] + low * array.itemsize
+    storage = Storage.at(address, ArrayType(shape, array.dtype), array, engine.Variable())
+    storage.shared = True
+    return ArrayCore.new(storage, View(view.offset - low, view.shape, view.strides))

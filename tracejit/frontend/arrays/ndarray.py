@@ -1,0 +1,277 @@
+"""`NDArray`: the array people use. Operators, indexing and the methods NumPy users expect.
+
+Operators are derived from the operator declarations; in-place operators write through the view, so that every
+alias sees them. Methods that need no copy return views.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.errors import ArgumentError, locate
+from tracejit.frontend.arrays import dispatch, immediate, indexing, interop, promotion
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions import elementwise, linear, manipulation, movement, reductions
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.recording import thread
+from tracejit.ir.op import Op
+
+
+def _takes(x: Any) -> bool:
+    return isinstance(x, (ArrayCore, np.ndarray, np.generic, bool, int, float))
+
+
+def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    apply = functools.partial(dispatch.apply, op)
+
+    def forward(self: Any, other: Any) -> Any:
+        return dispatch.apply(op, self, other) if _takes(other) else NotImplemented
+
+    def backward(self: Any, other: Any) -> Any:
+        return dispatch.apply(op, other, self) if _takes(other) else NotImplemented
+
+    def in_place(self: Any, other: Any) -> Any:
+        if thread.trace is None and immediate.in_place(op, self, other):
+            return self
+        if not _takes(other):
+            return NotImplemented
+        dispatch.in_place(op.name, apply, self, other)
+        return self
+
+    return forward, backward, in_place
+
+
+def _comparison(op: Op) -> Callable[..., Any]:
+    def compare(self: Any, other: Any) -> Any:
+        return dispatch.apply(op, self, other) if _takes(other) else NotImplemented
+
+    return compare
+
+
+def _unary(op: Op) -> Callable[..., Any]:
+    def apply(self: Any) -> Any:
+        return dispatch.apply(op, self)
+
+    return apply
+
+
+class NDArray(ArrayCore):
+    """A mutable n-dimensional array, recorded and computed lazily. Make one with `tj.asarray`, `tj.zeros`,
+    ...
+
+    >>> import tracejit as tj
+    >>> x = tj.arange(6).reshape(2, 3)
+    >>> x[0] += 10
+    >>> x
+    NDArray([[10, 11, 12],
+             [ 3,  4,  5]], dtype=int64)
+    """
+
+    __slots__ = ()
+
+    __neg__ = _unary(ops.negative)
+    __pos__ = _unary(ops.copy)
+    __abs__ = _unary(ops.abs)
+    __invert__ = _unary(ops.bitwise_invert)
+    __lt__ = _comparison(ops.less)
+    __le__ = _comparison(ops.less_equal)
+    __gt__ = _comparison(ops.greater)
+    __ge__ = _comparison(ops.greater_equal)
+    __eq__ = _comparison(ops.equal)
+    __ne__ = _comparison(ops.not_equal)
+    __hash__ = None
+
+    __add__, __radd__, __iadd__ = _binary(ops.add)
+    __sub__, __rsub__, __isub__ = _binary(ops.subtract)
+    __mul__, __rmul__, __imul__ = _binary(ops.multiply)
+    __truediv__, __rtruediv__, __itruediv__ = _binary(ops.divide)
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _binary(ops.floor_divide)
+    __mod__, __rmod__, __imod__ = _binary(ops.remainder)
+    __and__, __rand__, __iand__ = _binary(ops.bitwise_and)
+    __or__, __ror__, __ior__ = _binary(ops.bitwise_or)
+    __xor__, __rxor__, __ixor__ = _binary(ops.bitwise_xor)
+    __lshift__, __rlshift__, __ilshift__ = _binary(ops.bitwise_left_shift)
+    __rshift__, __rrshift__, __irshift__ = _binary(ops.bitwise_right_shift)
+
+    def __pow__(self, other: Any) -> Any:
+        return elementwise.pow(self, other) if _takes(other) else NotImplemented
+
+    def __rpow__(self, other: Any) -> Any:
+        return elementwise.pow(other, self) if _takes(other) else NotImplemented
+
+    def __ipow__(self, other: Any) -> Any:
+        if not _takes(other):
+            return NotImplemented
+        dispatch.in_place("pow", elementwise.pow, self, other)
+        return self
+
+    def __matmul__(self, other: Any) -> Any:
+        return linear.matmul(self, other) if isinstance(other, (ArrayCore, np.ndarray)) else NotImplemented
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return linear.matmul(other, self) if isinstance(other, np.ndarray) else NotImplemented
+
+    def __imatmul__(self, other: Any) -> Any:
+        dispatch.in_place("matmul", linear.matmul, self, other)
+        return self
+
+    def __getitem__(self, index: Any) -> Any:
+        return indexing.getitem(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        indexing.setitem(self, index, value)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise locate(ArgumentError("cannot iterate over an array without dimensions"), user_location())
+        return (self[i] for i in range(self.shape[0]))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())
+
+    # -- views -----------------------------------------------------------------------------------------------
+
+    @property
+    def T(self) -> NDArray:
+        """The array with all dimensions reversed (a view).
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3)).T.shape
+        (3, 2)
+        """
+        return manipulation.transpose(self)
+
+    @property
+    def mT(self) -> NDArray:
+        """The array with its last two dimensions exchanged (a view).
+
+        Raises ShapeError for fewer than 2 dimensions.
+
+        >>> import tracejit as tj
+        >>> tj.ones((4, 2, 3)).mT.shape
+        (4, 3, 2)
+        """
+        return manipulation.matrix_transpose(self)
+
+    def transpose(self, *axes: Any) -> NDArray:
+        """Dimensions in another order (a view); reversed by default.
+
+        Raises AxisError if the axes are no permutation of all dimensions.
+
+        >>> import tracejit as tj
+        >>> tj.ones((2, 3, 4)).transpose(1, 0, 2).shape
+        (3, 2, 4)
+        """
+        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        return manipulation.transpose(self, order or None)
+
+    def reshape(self, *shape: Any) -> NDArray:
+        """As `tj.reshape`; the shape may also be given as several integers.
+
+        Raises ShapeError if the numbers of elements differ.
+
+        >>> import tracejit as tj
+        >>> tj.arange(6).reshape(2, -1).shape
+        (2, 3)
+        """
+        return manipulation.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+    def flatten(self) -> NDArray:
+        """One dimension, C order, always a copy.
+
+        The dtype stays.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([[1, 2], [3, 4]]).flatten()
+        NDArray([1, 2, 3, 4], dtype=int64)
+        """
+        return manipulation.reshape(self, (self.size,), copy=True)
+
+    ravel = manipulation.ravel
+    squeeze = manipulation.squeeze
+    swapaxes = manipulation.swapaxes
+    take = movement.take
+    clip = elementwise.clip
+    round = elementwise.round
+    dot = linear.dot
+
+    # -- reductions ------------------------------------------------------------------------------------------
+
+    sum = reductions.sum
+    prod = reductions.prod
+    mean = reductions.mean
+    var = reductions.var
+    std = reductions.std
+    max = reductions.max
+    min = reductions.min
+    any = reductions.any
+    all = reductions.all
+    argmax = reductions.argmax
+    argmin = reductions.argmin
+
+    # -- NumPy's protocols -----------------------------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return interop.call_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        return interop.call_function(function, args, options)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        return sys.modules["tracejit"]
+
+    # -- copies ----------------------------------------------------------------------------------------------
+
+    def copy(self) -> NDArray:
+        """A new array with the same elements.
+
+        Shape and dtype stay.
+
+        >>> import tracejit as tj
+        >>> x = tj.zeros(2)
+        >>> y = x.copy()
+        >>> y += 1
+        >>> x
+        NDArray([0., 0.], dtype=float32)
+        """
+        return dispatch.emit(ops.copy, self)
+
+    def astype(self, dtype: Any, *, copy: bool = True) -> NDArray:
+        """The elements cast to `dtype`; without need and with ``copy=False``, the array itself.
+
+        The shape stays. Raises DTypeError for an unsupported dtype.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([1.5, 2.5]).astype(tj.int32)
+        NDArray([1, 2], dtype=int32)
+        """
+        wanted = promotion.supported("astype", dtype)
+        if wanted == self.dtype:
+            return self.copy() if copy else self
+        return dispatch.emit(ops.astype, self, dtype=wanted)
+
+    def __copy__(self) -> NDArray:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NDArray:
+        return self.copy()
+
+    def fill(self, value: Any) -> None:
+        """Set every element to `value`.
+
+        `value` is a number or an array that broadcasts to the shape; it is cast to the dtype.
+        Raises ShapeError if it does not broadcast, ReadOnlyError for a view that cannot be written.
+
+        >>> import tracejit as tj
+        >>> x = tj.zeros(2)
+        >>> x.fill(3)
+        >>> x
+        NDArray([3., 3.], dtype=float32)
+        """
+        dispatch.write(self, value, "fill", casts=True)

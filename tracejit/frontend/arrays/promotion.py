@@ -1,0 +1,173 @@
+"""NumPy 2's promotion: which dtype operands are cast to, and which numbers fit.
+
+Arrays and NumPy scalars have their dtype; Python numbers are *weak*: they take the dtype of the arrays they
+meet, and their default (bool, int64, float32) where they are alone. float16, which arrays cannot have,
+becomes float32.
+
+>>> common_dtype("add", (1, 2.5))
+dtype('float32')
+>>> floating(np.dtype("int8"))
+dtype('float32')
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracejit.errors import ArgumentError, DTypeError, TracejitError, locate
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import NumberProxy
+from tracejit.ir.op import Op
+from tracejit.ir.types import DTYPES, ArrayType
+
+Operand = Any
+
+UINT64 = np.dtype("uint64")
+INTEGERS = frozenset(d for d in DTYPES if d.kind in "iu")
+HALF, SINGLE = np.dtype("float16"), np.dtype("float32")
+
+
+# -- kinds ---------------------------------------------------------------------------------------------------
+
+Kind = np.dtype | type
+"""What promotion needs to know of an operand: its dtype, or the type of a Python number."""
+
+_NUMBERS: dict[Any, Any] = {bool: np.dtype(bool), int: 0, float: 0.0}
+
+
+def kind_of(x: Operand) -> Kind:
+    """The kind of an operand; it does not look at the value of a traced number."""
+    if isinstance(x, ArrayCore):
+        return x._storage.type.dtype
+    if type(x) is float or type(x) is int:
+        return type(x)
+    number = x._value if type(x) is NumberProxy else x
+    if isinstance(number, np.generic):
+        return number.dtype
+    return bool if isinstance(number, bool) else int if isinstance(number, int) else float
+
+
+# -- dtypes --------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4096)
+def promoted(op: Op, kinds: tuple[Kind, ...]) -> tuple[np.dtype, ...]:
+    """The dtype each operand is cast to for `op`, from the operands' kinds."""
+    if op.name == "where":
+        chosen = common(op.name, kinds[1:])
+        return np.dtype(bool), chosen, chosen
+    found = common(op.name, kinds)
+    if op.promotion == "bool":
+        found = np.dtype(bool)
+    elif op.admits and found not in op.admits:
+        if isinstance(op.evaluate, np.ufunc):
+            found = _numpy_loop(op.evaluate, kinds, found)
+        elif op.promotion == "float":
+            found = floating(found)
+    if op.admits and found not in op.admits:
+        admitted = ", ".join(str(d) for d in DTYPES if d in op.admits)
+        raise locate(
+            DTypeError(f"{op.name}: not defined for {found}; it takes {admitted} (cast with astype)"),
+            user_location(),
+        )
+    return (found,) * len(kinds)
+
+
+def _numpy_loop(ufunc: np.ufunc, kinds: Sequence[Kind], common: np.dtype) -> np.dtype:
+    """The dtype in which NumPy's ufunc would compute these operands; `common` where it would refuse them."""
+    given = (np.dtype(bool) if kind is bool else kind for kind in kinds)
+    try:
+        found = ufunc.resolve_dtypes((*given, *[None] * ufunc.nout))[0]
+    except TypeError:
+        return common
+    return SINGLE if found == HALF else found
+
+
+def common_dtype(name: str, operands: Sequence[Operand]) -> np.dtype:
+    """NumPy 2's common dtype of operands; Python numbers alone give bool, int64 or float32."""
+    return common(name, tuple(map(kind_of, operands)))
+
+
+@functools.lru_cache(maxsize=4096)
+def common(name: str, kinds: tuple[Kind, ...]) -> np.dtype:
+    """As `common_dtype`, of kinds."""
+    if all(kind in _NUMBERS for kind in kinds):
+        if float in kinds:
+            return SINGLE
+        return np.dtype(bool if all(kind is bool for kind in kinds) else np.int64)
+    return supported(name, np.result_type(*(_NUMBERS.get(kind, kind) for kind in kinds)))
+
+
+def supported(name: str, dtype: Any) -> np.dtype:
+    """`dtype` as a NumPy dtype, if arrays can have it."""
+    try:
+        given = np.dtype(dtype)
+    except TypeError:
+        raise locate(ArgumentError(f"{name}: {dtype!r} is no dtype"), user_location()) from None
+    found = given.newbyteorder("=")
+    if found not in DTYPES:
+        raise locate(
+            DTypeError(
+                f"{name}: dtype {given} is not supported; arrays hold {', '.join(map(str, DTYPES))} "
+                "(cast to one of these first)"
+            ),
+            user_location(),
+        )
+    return found
+
+
+def floating(dtype: np.dtype) -> np.dtype:
+    """The dtype of a floating function of `dtype`: NumPy's, with float32 where NumPy has float16."""
+    if dtype.kind == "f":
+        return dtype
+    return SINGLE if dtype.itemsize <= 2 else np.dtype("float64")
+
+
+# -- numbers and signs that have no common dtype ------------------------------------------------------------
+
+
+def fits(number: Any, dtype: np.dtype) -> bool:
+    """Whether a dtype can hold an integer, or the whole part of a float."""
+    if dtype.kind == "f":  # integers beyond float64 are an error in Python, others become infinite
+        return not isinstance(number, int) or bool(-LARGEST <= number <= LARGEST)
+    low, high = _bounds(dtype)
+    return dtype.kind not in "iu" or bool(low - 1 < number < high + 1)
+
+
+LARGEST = int(np.finfo("float64").max)
+
+
+@functools.cache
+def _bounds(dtype: np.dtype) -> tuple[int, int]:
+    """The least and the greatest integer of an integer dtype."""
+    if dtype.kind not in "iu":
+        return 0, 0
+    bounds = np.iinfo(dtype)
+    return int(bounds.min), int(bounds.max)
+
+
+def too_wide(name: str, number: Any, dtype: np.dtype) -> TracejitError:
+    """The error for a number that does not fit."""
+    shown = "of more than 1000 bits" if isinstance(number, int) and abs(number) >> 1000 else str(number)
+    message = f"{name}: the number {shown} does not fit into {dtype}"
+    if isinstance(number, int):
+        message += "; cast the array to a wider dtype"
+    return locate(DTypeError(message), user_location())
+
+
+@functools.cache
+def is_comparison(op: Op) -> bool:
+    """Whether an operator compares two numbers."""
+    number = ArrayType((), np.dtype("int64"))
+    return op.admits >= INTEGERS and op.arity == 2 and op.infer(number, number).dtype == bool
+
+
+@functools.cache
+def mixed_signs(first: np.dtype, second: np.dtype) -> bool:
+    """Whether these are signed and uint64 integers, which no integer dtype holds both."""
+    return {first.kind, second.kind} == {"i", "u"} and UINT64 in (first, second)

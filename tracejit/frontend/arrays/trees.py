@@ -1,0 +1,242 @@
+"""Trees: nested dicts, lists, tuples, named tuples, dataclasses and None, with anything else as a leaf.
+
+A leaf's path is written as one would in Python: ``params['w1']``, ``state.velocity[0]``.
+
+>>> leaves, structure = flatten({"b": 1, "a": [2, (3, None)]})
+>>> leaves
+[1, 2, 3]
+>>> unflatten(structure, [10, 20, 30])
+{'b': 10, 'a': [20, (30, None)]}
+>>> map(lambda x, y: x + y, {"w": 1}, {"w": 2})
+{'w': 3}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, cast
+
+from tracejit.errors import ArgumentError
+from tracejit.frontend.python.content import Attributes, base_of, content_of, factory_of, fill
+
+
+class Structure:
+    """The shape of a tree: its container type, the keys in it, and the structures of its children (None: a
+    leaf). A defaultdict's factory is kept, but does not count: structures without it are equal, too. Nothing
+    of it changes, which is not enforced.
+
+    >>> import tracejit as tj
+    >>> tj.tree.flatten([1, (2, 3)])[1].leaves
+    3
+    """
+
+    __slots__ = ("children", "factory", "keys", "kind")
+
+    def __init__(
+        self,
+        kind: type | None,
+        keys: tuple[Any, ...] = (),
+        children: tuple[Structure, ...] = (),
+        factory: Any = None,
+    ) -> None:
+        self.kind, self.keys, self.children, self.factory = kind, keys, children, factory
+
+    def _parts(self) -> tuple[Any, ...]:
+        return self.kind, self.keys, self.children
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Structure) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash(self._parts())
+
+    def __repr__(self) -> str:
+        return f"Structure{self._parts()}"
+
+    @property
+    def leaves(self) -> int:
+        """How many leaves the tree has.
+
+        >>> import tracejit as tj
+        >>> tj.tree.flatten([1, (2, 3)])[1].leaves
+        3
+        """
+        count, pending = 0, [self]
+        for structure in pending:
+            count += structure.kind is None
+            pending += structure.children
+        return count
+
+
+LEAF = Structure(None)
+
+
+def children_of(tree: Any) -> tuple[type, tuple[Any, ...], list[Any]] | None:
+    """Container type, keys and children of a tree; None for a leaf."""
+    kind = type(tree)
+    if tree is None:
+        return kind, (), []
+    if isinstance(tree, dict):
+        held = content_of(tree)
+        return kind, tuple(held), list(held.values())
+    if kind is list or kind is tuple:
+        return kind, tuple(range(len(tree))), list(tree)
+    if isinstance(tree, tuple) and hasattr(kind, "_fields"):
+        return kind, tuple(kind._fields), content_of(tree)
+    if hasattr(kind, "__dataclass_fields__") and is_made_plainly(kind):
+        names, held = tuple(f.name for f in dataclasses.fields(tree)), Attributes(tree)
+        return kind, names, [held[n] for n in names]
+    return None
+
+
+def is_made_plainly(kind: type) -> bool:
+    """Whether an instance can be made without calling `kind`: it is laid out as objects are, unlike an
+    exception, say.
+    """
+    return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE) is object
+
+
+_HEAP_TYPE = 1 << 9
+
+
+def build(kind: type, keys: Sequence[Any], children: Sequence[Any], factory: Any = None) -> Any:
+    """A container of `kind` with these children; a defaultdict with this factory."""
+    if kind is type(None):
+        return None
+    if issubclass(kind, dict):
+        mapping: Any = base_of(kind).__new__(kind)  # a user's `__init__` may need arguments
+        if factory is not None:
+            mapping.default_factory = factory
+        fill(mapping, dict(zip(keys, children, strict=True)))
+        return mapping
+    if kind is list or kind is tuple:
+        return kind(children)
+    if issubclass(kind, tuple):
+        return tuple.__new__(kind, children)
+    made: Any = object.__new__(cast(Any, kind))
+    held = Attributes(made)
+    for name, child in zip(keys, children, strict=True):
+        held[name] = child
+    return made
+
+
+def rebuilt(tree: Any, kind: type, keys: Sequence[Any], children: Sequence[Any]) -> Any:
+    """A container like `tree`, of `kind`, with these children."""
+    if not issubclass(kind, dict) or kind is dict:
+        return build(kind, keys, children)
+    again = build(kind, keys, children, factory_of(tree))
+    held, given = Attributes(again), Attributes(tree)
+    for name in given.names():
+        held[name] = given[name]
+    return again
+
+
+def step(kind: type, key: Any) -> str:
+    """How a child is written after its container: ``['w']``, ``[0]``, ``.name``."""
+    if issubclass(kind, dict) or kind in (list, tuple):
+        return f"[{key!r}]"
+    return f".{key}"
+
+
+def flatten(tree: Any) -> tuple[list[Any], Structure]:
+    """Leaves in order, and the structure that `unflatten` needs.
+
+    Leaves are what is no dict, list, tuple, named tuple, dataclass or None.
+
+    >>> import tracejit as tj
+    >>> tj.tree.flatten({"w": [1, 2]})[0]
+    [1, 2]
+    """
+    leaves: list[Any] = []
+    return leaves, _flatten(tree, leaves)
+
+
+def _flatten(tree: Any, leaves: list[Any]) -> Structure:
+    """The structure of a tree, whose leaves are appended."""
+    found = children_of(tree)
+    if found is None:
+        leaves.append(tree)
+        return LEAF
+    kind, keys, children = found
+    below = tuple([_flatten(child, leaves) for child in children])
+    return Structure(kind, keys, below, factory_of(tree) if issubclass(kind, dict) else None)
+
+
+def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
+    """The tree of this structure with these leaves.
+
+    Raises ArgumentError if there are more or fewer leaves than the structure has.
+
+    >>> import tracejit as tj
+    >>> leaves, structure = tj.tree.flatten({"w": [1, 2]})
+    >>> tj.tree.unflatten(structure, [10, 20])
+    {'w': [10, 20]}
+    """
+    given = list(leaves)
+    if len(given) != structure.leaves:
+        raise ArgumentError(f"unflatten: got {len(given)} leaves for a tree with {structure.leaves}")
+    return _unflatten(structure, iter(given))
+
+
+def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
+    """The tree of this structure with the next leaves."""
+    if structure.kind is None:
+        return next(leaves)
+    children = [_unflatten(child, leaves) for child in structure.children]
+    return build(structure.kind, structure.keys, children, structure.factory)
+
+
+def leaves_with_paths(tree: Any, root: str = "") -> list[tuple[str, Any]]:
+    """Every leaf with its path.
+
+    >>> import tracejit as tj
+    >>> tj.tree.leaves_with_paths({"w": [1, 2]}, "params")
+    [("params['w'][0]", 1), ("params['w'][1]", 2)]
+    """
+    found: list[tuple[str, Any]] = []
+    _name_leaves(tree, root, found)
+    return found
+
+
+def _name_leaves(tree: Any, path: str, leaves: list[tuple[str, Any]]) -> None:
+    """Append the leaves of the tree that stands at `path`."""
+    found = children_of(tree)
+    if found is None:
+        leaves.append((path, tree))
+        return
+    kind, keys, children = found
+    for key, child in zip(keys, children, strict=True):
+        _name_leaves(child, path + step(kind, key), leaves)
+
+
+def map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """`function` applied to corresponding leaves of trees with one structure.
+
+    Raises ArgumentError for trees of different structure.
+
+    >>> import tracejit as tj
+    >>> tj.tree.map(lambda x, y: x + y, {"w": 1}, {"w": 2})
+    {'w': 3}
+    """
+    leaves, structure = flatten(tree)
+    columns = [leaves]
+    for other in others:
+        more, other_structure = flatten(other)
+        if other_structure != structure:
+            raise ArgumentError(f"tree.map: trees differ in structure: {structure} and {other_structure}")
+        columns.append(more)
+    return unflatten(structure, [function(*row) for row in zip(*columns, strict=True)])
+
+
+def leaves(tree: Any) -> list[Any]:
+    """The leaves in order.
+
+    >>> import tracejit as tj
+    >>> tj.tree.leaves({"b": 1, "a": (2, None)})
+    [1, 2]
+    """
+    return flatten(tree)[0]
+
+
+__all__ = ["Structure", "flatten", "leaves", "leaves_with_paths", "map", "unflatten"]

@@ -1,0 +1,1 @@
+"""Gradients, as nodes appended to a recording."""

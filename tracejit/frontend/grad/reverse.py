@@ -1,0 +1,321 @@
+"""Gradients of functions on arrays: a transformation of the recorded graph, not a mode of the arrays.
+
+`value_and_grad(f)` calls f while the recorder keeps what it records, then appends the backward nodes to the
+same recording. So it works in eager code, inside `tj.jit`, around jitted functions, and on itself (second
+derivatives).
+
+>>> import tracejit as tj
+>>> tj.grad(lambda x: (x * x * x).sum())(tj.asarray([1.0, 2.0]))
+NDArray([ 3., 12.], dtype=float32)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
+
+from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
+from tracejit.frontend.arrays import trees
+from tracejit.frontend.arrays.dispatch import read_all, wrap
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.eager import EagerRecording
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.recording import Recording, lock, taping, thread
+from tracejit.ir.graph import Node, Value
+from tracejit.ir.view import View
+from tracejit.ops import full
+from tracejit.passes.gradient import gradient
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+A = TypeVar("A")
+Ts = TypeVarTuple("Ts")
+
+
+class _Start:
+    """What the storage of a differentiated leaf held at first: elements from `low` on, as `value`."""
+
+    def __init__(self, value: Value, low: int):
+        self.value, self.low = value, low
+
+
+class _Tape:
+    """The nodes recorded on this thread since the tape began, also those of recordings flushed meanwhile."""
+
+    def __init__(self, recording: EagerRecording):
+        self.recording = recording
+        self.start = len(recording.nodes)
+        self.earlier: list[Node] = []
+
+    def nodes(self) -> list[Node]:
+        return self.earlier + self.recording.nodes[self.start :]
+
+    def flushed(self) -> None:
+        """The recording is about to forget its nodes: keep those of this tape."""
+        self.earlier += self.recording.nodes[self.start :]
+        self.start = 0
+
+
+@contextmanager
+def _recorded() -> Iterator[_Tape]:
+    tape = _Tape(eager.current())
+    tape.recording.tapes.append(tape)
+    try:
+        yield tape
+    finally:
+        tape.recording.tapes.remove(tape)
+
+
+@overload
+def vjp(
+    function: Callable[[*Ts], R], *args: *Ts, has_aux: Literal[False] = False
+) -> tuple[R, Callable[[R], tuple[*Ts]]]: ...
+
+
+@overload
+def vjp(
+    function: Callable[[*Ts], tuple[R, A]], *args: *Ts, has_aux: Literal[True]
+) -> tuple[R, Callable[[R], tuple[*Ts]], A]: ...
+
+
+def vjp(  # type: ignore[misc]  # mypy compares `*args: *Ts` with `*args: Any`
+    function: Callable[..., Any], *args: Any, has_aux: bool = False
+) -> Any:
+    """``(value, pull_back)``: the result of ``function(*args)``, and a function from its cotangents to the
+    arguments'.
+
+    `pull_back` takes a tree like the value and returns a tuple with one tree for each argument (None for
+    leaves that are not floating arrays). With `has_aux`, `function` returns (value, aux) and so ``(value,
+    pull_back, aux)`` comes back. Source: reverse-mode differentiation as in TensorFlow's graph gradients.
+    Raises ArgumentError for cotangents of another structure or results that are no arrays, ShapeError for
+    cotangents of other shapes or dtypes.
+
+    >>> import tracejit as tj
+    >>> value, pull_back = tj.vjp(lambda x: x * x, tj.asarray([1.0, 3.0]))
+    >>> pull_back(tj.asarray([1.0, 10.0]))
+    (NDArray([ 2., 60.], dtype=float32),)
+    """
+    leaves, structure = trees.flatten(args)
+    with taping(), _recorded() as tape:
+        wrt = _starts(tape.recording, leaves)
+        result = function(*args)
+        value, aux = result if has_aux else (result, None)
+        outputs, out_structure = trees.flatten(value)
+        with lock:
+            ends = _contents(tape.recording, outputs)
+            nodes = tape.nodes()
+            if thread.trace is None:
+                tape.recording.launch()  # keeps what the pull-back may need
+        tape.recording.end_operation()
+
+    def pull_back(cotangents: Any) -> Any:
+        given, given_structure = trees.flatten(cotangents)
+        if given_structure != out_structure:
+            raise ArgumentError(
+                f"vjp: cotangents of structure {given_structure} for a value of {out_structure}"
+            )
+        with taping(), lock:
+            here = eager.current()
+            seeds = _contents(here, given)
+            for seed, end in zip(seeds, ends, strict=True):
+                if seed.type != end.type:
+                    raise ShapeError(f"vjp: a cotangent of {seed.type} for a value of {end.type}")
+            results = _backward(here, nodes, ends, seeds, wrt, leaves)
+        here.end_operation()
+        return trees.unflatten(structure, results)
+
+    return (value, pull_back, aux) if has_aux else (value, pull_back)
+
+
+@overload
+def value_and_grad(  # type: ignore[overload-overlap]
+    function: Callable[Concatenate[T, P], R], argnums: Literal[0] = 0, *, has_aux: Literal[False] = False
+) -> Callable[Concatenate[T, P], tuple[R, T]]: ...
+
+
+@overload
+def value_and_grad(  # type: ignore[overload-overlap]
+    function: Callable[Concatenate[T, P], tuple[R, A]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> Callable[Concatenate[T, P], tuple[tuple[R, A], T]]: ...
+
+
+@overload
+def value_and_grad(
+    function: Callable[P, R], argnums: int | Sequence[int], *, has_aux: bool = False
+) -> Callable[P, tuple[R, Any]]: ...
+
+
+def value_and_grad(
+    function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
+) -> Any:
+    """A function that returns ``(value, gradients)`` of `function` with respect to the arguments at
+    `argnums`.
+
+    `function` returns a scalar array (with `has_aux`: a pair of it and anything). Gradients have the
+    structure of the
+    argument: arrays of its leaves' shapes and dtypes, None for leaves that are not floating arrays. The
+    derivative is with respect to the array, however the function reaches it: two leaves that are the same
+    memory get the same total.
+    When called, it raises ShapeError for a result that is no floating scalar, DTypeError where no argument is
+    floating, ArgumentError for an argument that was not given.
+
+    >>> import tracejit as tj
+    >>> tj.value_and_grad(lambda params: (params["w"] ** 2).sum())({"w": tj.asarray([1.0, 2.0])})
+    (NDArray(5., dtype=float32), {'w': NDArray([2., 4.], dtype=float32)})
+    """
+    single = isinstance(argnums, int)
+    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        wanted = _arguments(function, positions, args)
+        leaves, structure = trees.flatten(wanted)
+        with taping(), _recorded() as tape:
+            wrt = _starts(tape.recording, leaves)
+            if not any(wrt):
+                raise locate(
+                    DTypeError("grad: no floating array among the arguments to differentiate"),
+                    user_location(),
+                )
+            result = function(*args, **kwargs)
+            loss, aux = result if has_aux else (result, None)
+            with lock:
+                grads = _gradients(tape, loss, wrt, leaves)
+            tape.recording.end_operation()
+        tree = trees.unflatten(structure, grads)
+        tree = tree[0] if single else tree
+        return ((loss, aux), tree) if has_aux else (loss, tree)
+
+    return wrapper
+
+
+@overload
+def grad(  # type: ignore[overload-overlap]
+    function: Callable[Concatenate[T, P], Any], argnums: Literal[0] = 0, *, has_aux: Literal[False] = False
+) -> Callable[Concatenate[T, P], T]: ...
+
+
+@overload
+def grad(
+    function: Callable[Concatenate[T, P], tuple[Any, A]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> Callable[Concatenate[T, P], tuple[T, A]]: ...
+
+
+@overload
+def grad(
+    function: Callable[P, Any], argnums: int | Sequence[int], *, has_aux: bool = False
+) -> Callable[P, Any]: ...
+
+
+def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Any:
+    """A function that returns the gradients of `function`; see `value_and_grad`. With `has_aux`: (gradients,
+    aux).
+    Raises what `value_and_grad` raises.
+
+    >>> import tracejit as tj
+    >>> tj.grad(lambda x, y: (x * y).sum(), argnums=(0, 1))(tj.asarray([2.0]), tj.asarray([3.0]))
+    (NDArray([3.], dtype=float32), NDArray([2.], dtype=float32))
+    """
+    both = value_and_grad(function, argnums, has_aux=has_aux)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        value, gradients = both(*args, **kwargs)
+        return (gradients, value[1]) if has_aux else gradients
+
+    return wrapper
+
+
+def _arguments(function: Any, positions: tuple[int, ...], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    name = getattr(function, "__name__", "function")
+    for position in positions:
+        if not -len(args) <= position < len(args):
+            raise locate(
+                ArgumentError(
+                    f"grad: argnums {position}, but {name} was called with {len(args)} positional arguments"
+                ),
+                user_location(),
+            )
+    return tuple(args[p] for p in positions)
+
+
+def _starts(recording: Recording, leaves: list[Any]) -> list[_Start | None]:
+    with lock:
+        return [_start(recording, leaf) for leaf in leaves]
+
+
+def _start(recording: Recording, leaf: Any) -> _Start | None:
+    """The value a leaf's storage holds now; None if it cannot be differentiated."""
+    if not isinstance(leaf, NDArray) or leaf.dtype.kind != "f":
+        return None
+    storage = leaf._storage
+    if storage.pending is not None and storage.recording is recording:
+        return _Start(storage.pending, 0)
+    window = recording.window(storage, leaf._view, write=False)
+    window.tracked = True
+    return _Start(window.value, window.lo)
+
+
+def _contents(recording: Recording, arrays: list[Any]) -> list[Value]:
+    for array in arrays:
+        if not isinstance(array, NDArray):
+            given = type(array).__name__
+            raise locate(ArgumentError(f"grad: expected an array as result, got {given}"), user_location())
+    return read_all(recording, lambda: [recording.read(a._storage, a._view) for a in arrays])
+
+
+def _gradients(tape: _Tape, loss: Any, wrt: list[_Start | None], leaves: list[Any]) -> list[Any]:
+    """The gradients of a loss with respect to leaves."""
+    recording = tape.recording
+    end = _loss(recording, loss)
+    one = recording.constant(1.0, end.type.dtype)
+    seed = recording.emit(full, one, shape=(), device=end.type.device)
+    return _backward(recording, tape.nodes(), [end], [seed], wrt, leaves)
+
+
+def _loss(recording: Recording, loss: Any) -> Value:
+    (value,) = _contents(recording, [loss])
+    if value.type.shape != () or value.type.dtype.kind != "f":
+        raise locate(
+            ShapeError(
+                f"grad: the function must return a floating scalar (shape ()), got {value.type}; reduce it, "
+                "e.g. with .mean() or .sum()"
+            ),
+            user_location(),
+        )
+    return value
+
+
+def _backward(recording: Recording, nodes: list[Node], ends: list[Value], seeds: list[Value],
+              wrt: list[_Start | None], leaves: list[Any]) -> list[Any]:  # fmt: skip
+    wanted = list(dict.fromkeys(s.value for s in wrt if s is not None))
+    cotangents = gradient(recording, nodes, ends, seeds, wanted)
+    found = dict(zip(wanted, cotangents, strict=True))
+    wholes = [  # arrays, before any of them is copied: that may cut the recording, and values end with it
+        None if start is None else _whole_gradient(recording, leaf, start, found[start.value])
+        for leaf, start in zip(leaves, wrt, strict=True)
+    ]
+    return [
+        None if start is None else _part_of(whole, leaf, start)
+        for whole, leaf, start in zip(wholes, leaves, wrt, strict=True)
+    ]
+
+
+def _whole_gradient(recording: Recording, leaf: NDArray, start: _Start, cotangent: Value | None) -> Any:
+    """The cotangent of the content that a leaf views (a part of); zeros where nothing depends on it."""
+    if cotangent is None:
+        zero = recording.constant(0.0, leaf.dtype)
+        cotangent = recording.emit(full, zero, shape=start.value.type.shape, device=leaf.device)
+    return wrap(recording, cotangent)
+
+
+def _part_of(whole: Any, leaf: NDArray, start: _Start) -> NDArray:
+    """The part of it that the leaf views."""
+    seen = View(leaf._view.offset - start.low, leaf.shape, leaf._view.strides)
+    if seen.shape == whole.shape and seen.is_whole(whole.shape):
+        return whole
+    return NDArray(whole._storage, seen).copy()

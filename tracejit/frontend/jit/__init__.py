@@ -1,0 +1,1 @@
+"""Traced functions: recording a call, replaying later ones, running piecewise."""

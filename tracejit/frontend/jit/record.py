@@ -1,0 +1,432 @@
+"""Recording one call of a traced function, and making the replay function of its signature.
+
+`record` runs the body once on a `Trace`, launches what it recorded, and returns the result together with an
+`Entry`: the signature's replay function, its schedule and the facts it depends on. What cannot be replayed
+gives an entry whose replay says so (`PIECEWISE`), with the reasons.
+
+Between the end of the body and the launch the world is as it was before the call: what the body rebound is
+taken back, and done again once nothing can fail any more. So an error, an interrupt or a refusal leaves
+nothing behind, and other threads see arrays only when they are computed.
+"""
+
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
+
+import gc
+import inspect
+import itertools
+import time
+import types
+from collections.abc import Callable, Set
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tracejit import collector, compile, engine
+from tracejit.frontend.arrays import trees
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.jit import commit
+from tracejit.frontend.jit.emit import Actions, can_fail, check_separate
+from tracejit.frontend.jit.vouch import release_callbacks
+from tracejit.frontend.python.content import GONE, is_stored_plainly
+from tracejit.frontend.recording.number import Computed, source_of
+from tracejit.frontend.recording.recording import Place, thread
+from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.trace import GivenUp, Restart, Trace
+from tracejit.frontend.signature.arguments import Arguments, parameter_names, shared_storages, shows_keywords
+from tracejit.frontend.signature.describe import Description, Unreplayable
+from tracejit.frontend.signature.perform import make, write_back
+from tracejit.frontend.signature.program import Const, Expr, Literal, Operand, Program, Var
+from tracejit.frontend.signature.slots import Attribute, Slot, Whole
+from tracejit.frontend.signature.stand_ins import without_stand_ins
+from tracejit.frontend.signature.text import Writer, function_of, release
+from tracejit.frontend.surroundings.changes import Surroundings
+from tracejit.frontend.surroundings.guards import Guards, Refused, flags
+from tracejit.frontend.surroundings.watch import watching
+from tracejit.ir.graph import Graph
+from tracejit.ir.types import name_of
+
+
+class _Piecewise:
+    """What a replay function returns when the body must run: the signature is known not to be replayable."""
+
+    def __repr__(self) -> str:
+        return "PIECEWISE"
+
+
+PIECEWISE = _Piecewise()
+CLOCK = itertools.count(1)
+"""Ticks at every use of an entry, to find the least recently used one."""
+
+
+class Timing(NamedTuple):
+    """Seconds that the parts of a first call took: recording the body, compiling (or loading), running."""
+
+    record: float
+    compile: float
+    run: float
+
+    @property
+    def total(self) -> float:
+        return self.record + self.compile + self.run
+
+
+@dataclass(eq=False, repr=False)
+class Entry:
+    """One signature of a traced function. `timing` is that of its first call."""
+
+    replay: Callable[[Any, Any], Any]
+    facts: dict[str, str]
+    graph: Graph
+    schedule: Any
+    reasons: list[tuple[str, str | None]] = field(default_factory=list)
+    text: str = ""
+    replays: int = 0
+    used: int = 0  # when it served last
+    pieces: int = 0  # how many calls ran piecewise since one was recorded
+    interval: int = 1  # how many may, before one is recorded again: the reason may be gone
+    timing: Timing | None = None
+
+
+class Recorded(NamedTuple):
+    """What recording a call gives: its result, the entry for later calls (None: record again), and storages
+    that had to enter whole."""
+
+    result: Any
+    entry: Entry | None
+    aliased: Set[Storage] = frozenset()
+
+
+@collector.at_rest()
+def record(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    whole: set[Storage],
+    *,
+    strict: bool,
+    launch: bool = True,
+    compiled: bool = True,
+) -> Recorded:
+    """Run `function` once on these arguments, recording it. Without `launch` nothing is computed; without
+    `compiled` nothing is compiled either, and the result is the plan (`compile.Planned`).
+    """
+    reached: set[int] = set()
+    aliased: set[Storage] = set()
+    plain = False
+    while True:
+        name = getattr(function, "__qualname__", type(function).__name__)
+        trace = Trace(name, strict=strict, dry=not launch, plain=plain)
+        try:
+            call = _Call(trace, function, args, kwargs, whole | aliased, reached)
+            result = call.run_body()
+            call.compiled = compiled
+            return call.conclude(result, launch=launch)._replace(aliased=aliased)
+        except GivenUp as end:
+            end.__traceback__ = None  # which holds all that the body had
+            return Recorded(PIECEWISE, call.piecewise_entry(), aliased)
+        except Restart as restart:
+            restart.__traceback__ = None
+            aliased |= restart.aliased
+            if restart.container is not None:
+                reached.add(id(restart.container))
+            plain = plain or not (restart.aliased or restart.container is not None)
+        finally:
+            trace.numbers.closed = True
+            trace.interruption = None
+
+
+class _Call:
+    """The state of one recording."""
+
+    def __init__(
+        self, trace: Trace, function: Any, args: Any, kwargs: Any, whole: set[Storage], reached: set[int]
+    ):
+        self.trace, self.function = trace, function
+        compile.anticipate()
+        self.started = time.perf_counter()
+        self.program = program = Program()
+        self.arguments = Arguments(trace, program, whole | shared_storages(args, kwargs), reached)
+        program.require(f"len(args) == {len(args)}")
+        if kwargs:
+            in_order = shows_keywords(function)
+            given = Const(tuple(kwargs) if in_order else frozenset(kwargs))
+            program.require("tuple(kwargs) == {}" if in_order else "kwargs.keys() == {}", given)
+        else:
+            program.require("not kwargs")
+        names = parameter_names(function, len(args))
+        bring = self.arguments.bring
+        self.args = [bring(args[i], Expr(f"args[{i}]"), name) for i, name in enumerate(names)]
+        self.kwargs = {k: bring(v, Expr("kwargs[{}]", Literal(k)), k) for k, v in kwargs.items()}
+        self.found = len(program.steps)  # the steps that find the arguments
+        self.surroundings = Surroundings(function, self.arguments)
+        self.changes: list[tuple[Slot, Any]] | None = None
+        self.launched = False
+        self.compiled = True
+
+    def run_body(self) -> Any:
+        """Run the body. Afterwards its surroundings are as before, and `changes` tells what it rebound."""
+        trace, surroundings = self.trace, self.surroundings
+        try:
+            surroundings.scan(self.arguments.objects)
+            try:
+                thread.trace = trace
+                with watching(trace, surroundings):
+                    result = self.function(*self.args, **self.kwargs)
+            finally:
+                thread.trace = None
+            self._take_back()
+            self._check_caught(None)
+        except BaseException as error:
+            self._take_back()
+            self._break_off()
+            if isinstance(error, Exception):
+                self._check_caught(error)
+            if not isinstance(error, Restart):
+                without_stand_ins(error, self.arguments)
+            raise
+        return result
+
+    def _check_caught(self, error: Exception | None) -> None:
+        """Raise what aborted the body if the body caught it; start again if stand-ins were seen for what they
+        are, by a library that does not take them.
+        """
+        trace = self.trace
+        if trace.interruption is not None and trace.interruption is not error:
+            raise trace.interruption from None
+        has_stand_ins = (trace.numbers.given or trace.captured) and not trace.numbers.plain
+        if has_stand_ins and isinstance(error, TypeError):
+            raise Restart from None
+
+    def _break_off(self) -> None:
+        """After an error: a launch that was made has happened, otherwise nothing has."""
+        if not self.launched:
+            self.surroundings.restore_contents()
+        self.trace.reset()
+
+    def conclude(self, result: Any, *, launch: bool) -> Recorded:
+        """Compute what was recorded, and make the entry for later calls."""
+        try:
+            try:
+                return self.finish(result, launch=launch)
+            except (Unreplayable, Refused) as error:
+                remedy, line = "return arrays, numbers and containers of them", None
+                if isinstance(error, Refused):
+                    remedy, line = error.remedy, error.line
+                self.trace.give_up(str(error), remedy, line=line or _line_of(self.function))
+        except BaseException:
+            self._break_off()
+            raise
+
+    def _take_back(self) -> None:
+        """Undo what the body rebound; this may be done twice, as an interrupt may come."""
+        if self.changes is None:
+            self.surroundings.note_logs(self.trace.callbacks)
+            self.changes = self.surroundings.changes()
+        self.surroundings.undo(self.changes)
+
+    # -- piecewise -------------------------------------------------------------------------------------------
+
+    def piecewise_entry(self) -> Entry:
+        """An entry for calls that take the branches that this one took while it was recorded: of numbers, and
+        of flags among the globals.
+        """
+        branches = Program(facts=self.program.facts)
+        for slot in flags(self.surroundings):
+            branches.require("{} is {}", slot.place, Literal(slot.value))
+        self._numbers(branches, self._computed(), values=False)
+        writer = Writer()
+        for step in self.program.restricted(self.found, branches.steps).steps:  # type: ignore[arg-type]
+            writer.step(step)
+        writer.actions.append("entry.used = next(CLOCK); return PIECEWISE")
+        replay, text = function_of(writer, self.trace.name)
+        graph = self.trace.graph([])
+        entry = Entry(replay, self.program.facts, graph, None, self.trace.reasons, text)
+        writer.names.update(entry=entry, CLOCK=CLOCK, PIECEWISE=PIECEWISE)
+        return entry
+
+    # -- replayable ------------------------------------------------------------------------------------------
+
+    def finish(self, result: Any, *, launch: bool) -> Recorded:
+        """Compile and launch what was recorded; the entry by which later calls replay it."""
+        trace, program, arguments = self.trace, self.program, self.arguments
+        guards, computed = Guards(self.surroundings, program), self._computed()
+        guards.emit()
+        description = Description(program, arguments, guards.var_of, computed)
+        self._find_arrays(guards)
+        frozen = self._find_imports(guards)
+        self._describe(result, description)
+        self._check_escapes()
+        self._keep_constants(frozen, description)
+        self._numbers(program, computed)
+        check_separate(program, arguments, self.surroundings, description)
+        outputs = list(program.outputs)
+        graph = trace.finish([s.pending for s in outputs])  # type: ignore[misc]
+        if not self.compiled:
+            self._forget()
+            return Recorded(compile.plan_graph(graph), None)
+        recorded = time.perf_counter()
+        schedule = compile.compile_graph(graph)
+        compiled = time.perf_counter()
+        entry = Entry(lambda a, k: None, program.facts, graph, schedule, used=next(CLOCK))
+        release_callbacks(graph, entry)
+        if launch:  # now, so that it is computed while Python compiles the replay function
+            awaited = bool(program.effects) and can_fail(graph)
+            commit.launch(trace, graph, schedule, outputs, awaited=awaited)
+            self.launched = True
+            write_back(program)
+            shared = [b.storage.variable for b in trace.bound if isinstance(b, Place) and b.storage.shared]
+            engine.wait(*shared, exclusive=True)
+        entry.replay, entry.text = self._replay(entry, computed)
+        if not launch:
+            self._forget()
+            return Recorded(None, entry)
+        entry.timing = Timing(recorded - self.started, compiled - recorded, time.perf_counter() - compiled)
+        trace.reset()
+        assert program.result is not None
+        return Recorded(make(program.result), entry)
+
+    def _replay(self, entry: Entry, computed: dict[Computed, Var]) -> tuple[Any, str]:
+        """The replay function of the program, and its text."""
+        writer, program = Writer(), self.program
+        assert program.result is not None
+        for var, storage in program.constants.items():
+            writer.let(var, storage)
+        for step in program.steps:
+            writer.step(step)
+        Actions(writer, program, self.trace, self.arguments, computed).write(entry.graph, entry.schedule)
+        result = writer.make(program.result)
+        writer.actions.append(f"entry.replays += 1; entry.used = next(CLOCK); return {result}")
+        writer.names.update(entry=entry, CLOCK=CLOCK)
+        return function_of(writer, self.trace.name)
+
+    def _forget(self) -> None:
+        """Nothing of the recording is to be computed."""
+        self.surroundings.restore_contents()
+        self.trace.reset()
+
+    def _computed(self) -> dict[Computed, Var]:
+        """Variables for the numbers that the body computed."""
+        steps = self.trace.numbers.steps
+        return {step: Var("m", step.value, step.path) for step in steps if isinstance(step, Computed)}
+
+    def _numbers(self, program: Program, computed: dict[Computed, Var], *, values: bool = True) -> None:
+        """Compute what the body computed of its numbers, and check what it looked at, in its order; without
+        `values` only which branches were taken.
+        """
+
+        def operand(given: Any) -> Operand:
+            if isinstance(given, Computed):
+                return computed[given]
+            return given if isinstance(given, Operand) else Expr(source_of(given))
+
+        for step in self.trace.numbers.steps:
+            expression = Expr(step.form, *map(operand, step.operands))
+            if isinstance(step, Computed):
+                program.define(computed[step], expression)
+            elif values or isinstance(step.value, bool):
+                program.same(expression, step.value)
+                program.facts[step.path] = repr(step.value)
+
+    def _describe(self, result: Any, description: Description) -> None:
+        """How the result is made, and what is written back."""
+        changes = self.changes or ()
+        description.meet(result)
+        description.meet_changes()
+        for _slot, now in changes:
+            description.meet(now)
+        self.program.result = description.give(result, "the result")
+        description.write_back()
+        for slot, now in changes:
+            self._check_change(slot, now)
+            description.rebind(slot, now, _stored(slot))
+
+    def _check_change(self, slot: Slot, now: Any) -> None:
+        """What the body rebound in its surroundings must be something that a replay can do."""
+        if isinstance(slot, Whole):
+            for leaf in trees.leaves(now):
+                if isinstance(leaf, NDArray) and leaf._storage.pending is not None:
+                    raise Unreplayable(f"an array made at {leaf._storage.made_at} is kept in {slot.path}")
+            raise Unreplayable(f"the body changes the keys, length or content of {slot.path}")
+        if not self.surroundings.is_ours(slot):
+            raise Unreplayable(f"{slot.path} changed while the body was recorded")
+        if now is not GONE and slot.given is slot.value and type(slot.value) in (int, float):
+            raise Unreplayable(
+                f"the body changes the number {slot.path} where that is not a plain assignment"
+            )
+
+    def _find_arrays(self, guards: Guards) -> None:
+        """Arrays found by name: the replay reads their places again."""
+        arguments, program = self.arguments, self.program
+        for slot in guards.arrays:
+            array = slot.value
+            storage, view = array._storage, array._view
+            release(storage)
+            var = program.bind(slot.place, seen=array, path=slot.path)
+            known = arguments.arrays.get(storage)
+            if known is not None:
+                program.require("type({}) is NDArray and {}._storage is {}", var, var, known[0])
+                program.require("{}._view is {} or {}._view == {}", var, Const(view), var, Const(view))
+            else:
+                found = program.array(var, storage, view, window=False)
+                arguments.arrays[storage] = (found, None)
+                if storage in self.trace.windows:
+                    arguments.storages[storage] = found
+            arguments.tell_apart(array, var)
+            arguments.handles.setdefault(id(array), (array, var))
+            program.facts[slot.path] = f"{name_of(array.dtype)}[{','.join(map(str, array.shape))}]"
+        for storage in self.trace.windows:
+            if storage not in arguments.arrays and storage not in self.trace.imports:
+                made = f"{storage.type} made at {storage.made_at}" if storage.made_at else str(storage.type)
+                raise Unreplayable(
+                    f"the body uses an array ({made}) that is no argument and not found by following names"
+                )
+
+    def _find_imports(self, guards: Guards) -> list[Storage]:
+        """NumPy arrays the body brought in: captured ones are copied in again, others are as they were (these
+        are given).
+        """
+        frozen = []
+        for storage, array in self.trace.imports.items():
+            found = guards.copy_in(array)
+            if found is None:
+                frozen.append(storage)
+            self.arguments.copy_in(storage, found or Const(array))
+        return frozen
+
+    def _keep_constants(self, frozen: list[Storage], description: Description) -> None:
+        """Constant arrays that nobody writes or gets need no copy for each replay."""
+        program = self.program
+        for storage in frozen:
+            is_written = any(window.written for window in self.trace.windows.get(storage, ()))
+            if storage not in description.kept and not is_written:
+                var = self.arguments.arrays[storage][0]
+                program.copies = [copy for copy in program.copies if copy[0] is not var]
+                program.constants[var] = storage
+
+    def _check_escapes(self) -> None:
+        """Arrays that the body made and that are still alive must be among the results."""
+        expected = set(self.program.outputs)
+        if all(s in expected for s in self.trace.live()):
+            return
+        gc.collect(collector.YOUNG)  # what only a cycle keeps alive has not escaped
+        if not all(s in expected for s in self.trace.live()):
+            gc.collect()  # the cycle may be older than the call
+        for storage in self.trace.live():
+            if storage not in expected:
+                raise Unreplayable(
+                    f"an array made at {storage.made_at} outlives the call without being returned"
+                )
+
+
+def _line_of(function: Any) -> str | None:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None
+
+
+def _stored(slot: Slot) -> Operand:
+    """Where a replay stores what a slot holds."""
+    cls = type(slot.holder)
+    if not isinstance(slot, Attribute) or issubclass(cls, type | types.ModuleType):
+        return slot.place
+    if is_stored_plainly(cls, slot.key):
+        return slot.place
+    return Expr("Attributes({})[{}]", slot.place.root, Literal(slot.key))

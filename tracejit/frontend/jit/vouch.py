@@ -1,0 +1,166 @@
+"""Ways out of the soundness rule: `pure` vouches for a function, `callback` calls one in every replay."""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracejit import engine
+from tracejit.compile import CALLBACK_ORDER
+from tracejit.errors import ArgumentError, TracejitError, locate
+from tracejit.frontend.arrays import trees
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.python.kinds import Vouched
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import NumberProxy, is_of, plain, settled
+from tracejit.frontend.recording.recording import Number, lock, thread
+from tracejit.ir.graph import Graph
+from tracejit.ops.structure import CALLBACKS, keep_callback
+from tracejit.ops.structure import callback as callback_op
+
+CONSTANT = (bool, int, float, complex, str, bytes, type(None), np.generic)
+
+
+class Pure(Vouched):
+    """A function whose calls a trace does not watch; made by `pure`."""
+
+    def __init__(self, function: Callable[..., Any]):
+        functools.update_wrapper(self, function)
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        trace = thread.trace
+        if trace is None:
+            return self._function(*args, **kwargs)
+        args, kwargs = trees.map(plain, (args, kwargs))
+        trace.vouched += 1
+        try:
+            return self._function(*args, **kwargs)
+        finally:
+            trace.vouched -= 1
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+
+def pure(function: Callable[..., Any]) -> Pure:
+    """Vouch that `function` has no effect that matters and need not run again in a replay.
+
+    While recording, what it does is not watched; what it returns is a constant of the trace. Numbers of the
+    call that are passed to it are looked at, so another value makes another trace.
+    Raises ArgumentError for what cannot be called.
+
+    >>> import tracejit as tj
+    >>> @tj.pure
+    ... def announce(n): print("compiling for", n)
+    >>> @tj.jit
+    ... def double(x):
+    ...     announce(x.shape[0])
+    ...     return x * 2
+    >>> double(tj.ones(3)), double(tj.zeros(3))
+    compiling for 3
+    (NDArray([2., 2., 2.], dtype=float32), NDArray([0., 0., 0.], dtype=float32))
+    """
+    if not callable(function):
+        raise ArgumentError(f"pure: expected a function, got {type(function).__name__}")
+    return Pure(function)
+
+
+class _Call:
+    """What a recorded callback calls: the function, with arrays, numbers and constants in their places."""
+
+    def __init__(self, function: Callable[..., object], arguments: list[Any]):
+        self.function = function
+        self.arguments = arguments  # constants, or `_ARRAY` and `_NUMBER` for what comes at run time
+
+    def __call__(self, *values: np.ndarray) -> None:
+        rest = iter(values)
+        given = [
+            next(rest) if a is _ARRAY else next(rest).item() if a is _NUMBER else a for a in self.arguments
+        ]
+        try:
+            self.function(*given)
+        except Exception as error:  # the launch goes on: a callback writes nothing that others need
+            engine.report(error)
+
+
+_ARRAY, _NUMBER = object(), object()
+
+
+def callback(function: Callable[..., object], *args: Any) -> None:
+    """Call `function` with NumPy copies of arrays, whenever this statement is reached or replayed.
+
+    In a trace it is recorded: each replay calls the function, in the order of all callbacks, as a task of its
+    own when the arrays are there. What it returns is dropped, what it raises is told by `tj.wait_all`.
+    Arguments are arrays, numbers and constants.
+    Raises ArgumentError for other arguments, or a function that captures an array of the traced call.
+
+    >>> import tracejit as tj
+    >>> losses = []
+    >>> @tj.jit
+    ... def step(x):
+    ...     tj.callback(losses.append, x.sum())
+    ...     return x * 2
+    >>> _ = step(tj.ones(2)), step(tj.ones(3)), tj.wait_all()
+    >>> losses
+    [array(2., dtype=float32), array(3., dtype=float32)]
+    """
+    trace = thread.trace
+    if not callable(function):
+        raise locate(
+            ArgumentError(f"callback: expected a function, got {type(function).__name__}"), user_location()
+        )
+    if trace is None:
+        engine.wait(CALLBACK_ORDER)
+        function(*(a.numpy() if isinstance(a, ArrayCore) else plain(a) for a in args))
+        return
+    _check_closure(function)
+    arguments: list[Any] = []
+    with lock:
+        values = []
+        for position, argument in enumerate(args):
+            if isinstance(argument, ArrayCore):
+                arguments.append(_ARRAY)
+                values.append(trace.read(argument._storage, argument._view))
+            elif is_of(argument, trace.numbers):
+                arguments.append(_NUMBER)
+                dtype = np.dtype(np.int64 if issubclass(type(argument._value), int) else np.float64)
+                values.append(trace.number(Number(argument._value, argument._source), dtype))
+            elif isinstance(argument, CONSTANT):
+                arguments.append(settled(argument))
+            else:
+                given = type(argument).__name__
+                raise _error(f"callback: argument {position} is a {given}; pass arrays, numbers and strings")
+        trace.callbacks.append(function)
+        number = keep_callback(_Call(function, arguments))
+        trace.emit(callback_op, *values, id=number)
+    trace.end_operation()
+
+
+def _error(message: str) -> TracejitError:
+    return locate(ArgumentError(message), user_location())
+
+
+def _check_closure(function: Any) -> None:
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            held = cell.cell_contents
+        except ValueError:
+            continue
+        if isinstance(held, ArrayCore) or type(held) is NumberProxy:
+            raise _error(
+                "callback: the function captures an array or number of the traced call, and would see it as "
+                "it was while recording; pass it as an argument of tj.callback"
+            )
+
+
+def release_callbacks(graph: Graph, owner: object) -> None:
+    """Forget the callbacks of a graph when `owner` is gone."""
+    for node in graph.nodes:
+        if node.op is callback_op:
+            weakref.finalize(owner, CALLBACKS.pop, node.attrs["id"], None)

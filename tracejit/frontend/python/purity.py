@@ -1,0 +1,148 @@
+"""Which functions of Python's library, NumPy and such have effects, or give another result on every call.
+
+A replay leaves out calls of Python, so only of functions that are known to be pure. Nothing is guessed: what
+is not in these tables counts as impure.
+"""
+
+from __future__ import annotations
+
+import types
+from types import FrameType
+from typing import Any
+
+from tracejit.frontend.python.kinds import BASES, trusted
+
+
+def _names(*lines: str) -> frozenset[str]:
+    """The words of some lines."""
+    return frozenset(" ".join(lines).split())
+
+
+PURE_BUILTINS = _names(
+    "abs all any ascii bin callable chr delattr dir divmod format getattr hasattr hex isinstance",
+    "issubclass iter len locals max min oct ord pow repr round setattr sorted sum vars __build_class__",
+)
+PURE_MODULES = _names(
+    "math cmath operator _operator _functools functools itertools _collections _abc _struct copy _copy _sre",
+    "unicodedata zlib _bisect _heapq numpy _typing",
+)
+PURE_FUNCTIONS = frozenset({"gc.get_referents", "gc.is_tracked"})
+"""Pure C functions of other modules."""
+PURE_LIBRARY = _names(
+    "abc ast bisect collections contextlib copy copyreg dataclasses decimal enum fractions functools",
+    "heapq inspect itertools keyword math numbers numpy operator re reprlib statistics",
+    "string textwrap tracejit types typing weakref _collections_abc _weakrefset numba scipy llvmlite",
+)
+"""Modules (also of other packages) whose functions, if written in Python, have no effects."""
+_RUNS = PURE_LIBRARY | {"builtins"}
+EFFECTS = (
+    *("numpy.random", "numpy.lib._npyio_impl", "numpy.lib.npyio", "numpy.lib._datasource"),
+    *("numpy.lib.format", "numpy.lib._format_impl", "numpy._core.memmap", "numpy._core.arrayprint"),
+    *("numpy.lib._utils_impl", "numpy.__config__", "numba.np.ufunc.parallel"),
+    *("scipy.stats", "scipy.io", "scipy.datasets"),
+)
+"""Modules of packages otherwise known to be pure: they draw random numbers, read files, print, or have
+settings.
+"""
+STATEFUL = _names(
+    "fromfile numpy._core.records.fromfile statistics.NormalDist.samples weakref.finalize.__init__",
+    "copyreg.pickle copyreg.add_extension copyreg.remove_extension copyreg.clear_extension_cache",
+    "contextlib._RedirectStream.__enter__ contextlib.chdir.__enter__",
+    "inspect.currentframe inspect.stack inspect.trace numpy.polynomial.set_default_printstyle",
+    *(f"numpy._core._ufunc_config.{name}" for name in ("geterr", "seterr", "geterrcall", "seterrcall")),
+    "numpy._core._ufunc_config.getbufsize numpy._core._ufunc_config.setbufsize",
+)
+"""Functions of pure modules that do so, too."""
+OPENING = _names("_io.FileIO _socket.socket mmap.mmap select.epoll sqlite3.Connection")
+"""Classes of C code whose instances open something when they are made, which nobody reports."""
+PURE_TYPES: tuple[type, ...] = (
+    *(
+        dict,
+        list,
+        tuple,
+        str,
+        bytes,
+        bytearray,
+        int,
+        float,
+        complex,
+        bool,
+        set,
+        frozenset,
+        range,
+        slice,
+        type,
+    ),
+    *(type({}.keys()), type({}.values()), type({}.items()), types.MappingProxyType, types.FunctionType),
+    *(types.CodeType, types.MethodType, BaseException, type(None), property, types.CellType),
+    types.GenericAlias,
+)
+PURE_OWNERS = frozenset({"numpy", "collections", "itertools", "re", "decimal", "fractions", "datetime"})
+_CHANGING = _names(
+    "__next__ send throw now today utcnow fromtimestamp timestamp astimezone tofile dump __enter__ __exit__"
+)
+
+
+REMEDY = "call it outside, pass its result as an argument, or wrap it in tj.callback or tj.pure"
+
+
+def impure(function: Any) -> str | None:
+    """The name of a C function that may have effects or a changing result; None for a pure one."""
+    owner = getattr(function, "__self__", None)
+    name = getattr(function, "__name__", str(function))
+    if isinstance(owner, types.ModuleType) or owner is None:
+        module = owner.__name__ if owner is not None else getattr(function, "__module__", None) or ""
+        if module == "builtins":
+            return None if name in PURE_BUILTINS else name
+        root = module.partition(".")[0]
+        is_pure = root in PURE_MODULES and not module.startswith("numpy.random")
+        path = f"{module}.{name}"
+        if path in PURE_FUNCTIONS or ((module in PURE_MODULES or is_pure) and name not in STATEFUL):
+            return None
+        kind = getattr(function, "__objclass__", None)
+        if kind is None:
+            return path if module else name
+    else:
+        kind = owner if isinstance(owner, type) else type(owner)
+    if name not in _CHANGING and (
+        kind is object
+        or issubclass(kind, PURE_TYPES)
+        or (name.startswith("__") and not trusted(kind.__module__))
+        or (
+            kind.__module__.partition(".")[0] in PURE_OWNERS
+            and not kind.__module__.startswith("numpy.random")
+        )
+    ):
+        return None
+    return f"{kind.__module__}.{kind.__name__}.{name}".replace("builtins.", "")
+
+
+def impure_library(frame: FrameType) -> str | None:
+    """The name of a library function written in Python, which is called, that is not known to be pure."""
+    code, module = frame.f_code, frame.f_globals.get("__name__") or ""
+    is_known = module.partition(".")[0] in PURE_LIBRARY and not module.startswith(EFFECTS)
+    path = f"{module}.{code.co_qualname}"
+    if not is_known or path in STATEFUL:
+        return path
+    if module == "collections.abc" and code.co_argcount:  # what a mapping does is up to its class
+        kind = type(frame.f_locals.get(code.co_varnames[0]))
+        if trusted(kind.__module__) and kind.__module__.partition(".")[0] not in _RUNS:
+            return f"{kind.__module__}.{kind.__qualname__}.{code.co_name}"
+    return None
+
+
+def opens(value: Any) -> bool:
+    """Whether `value` is a class whose instances open a file, a connection or such when they are made."""
+    bases = value.__mro__ if isinstance(value, type) else ()
+    return any(f"{base.__module__}.{base.__qualname__}" in OPENING for base in bases)
+
+
+def runs_library_code(cls: type) -> bool:
+    """Whether methods of a library that is known to be pure may read attributes of such objects."""
+    return any(
+        trusted(base.__module__)
+        and (base not in BASES or base is types.SimpleNamespace)
+        and base.__module__.partition(".")[0] in _RUNS
+        and base.__module__ not in ("abc", "typing", "enum")
+        for base in cls.__mro__
+    )

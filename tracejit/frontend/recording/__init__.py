@@ -1,0 +1,1 @@
+"""Storages, numbers and the one recorder, eager or of a traced call."""

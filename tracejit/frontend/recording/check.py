@@ -1,0 +1,138 @@
+"""`TRACEJIT_CHECK=1`: every launch is compared with the NumPy evaluator; the first wrong operator is named.
+
+A checked launch waits for its inputs, copies them, runs, waits again, and compares every output and effect
+with the graph's meaning in NumPy: bit for bit where all operators are exact, within a tolerance elsewhere. On
+a difference the graph is run again, cut off after its first node, its second, ..., and the first node whose
+result differs is named with the user's line. The setting is read when a function is recorded.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracejit import compile, engine
+from tracejit.config import config
+from tracejit.errors import CheckError
+from tracejit.frontend.recording.storage import Storage, memory_at
+from tracejit.ir.evaluate import evaluate
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.op import Trait
+from tracejit.ir.types import ArrayType
+
+TOLERANCE = {np.dtype("float32"): 2e-4, np.dtype("float64"): 1e-9}
+"""Of the largest magnitude in the array: sums of many terms in another order differ by that much."""
+
+Launch = Callable[..., None]
+
+
+def launcher(schedule: Any, graph: Graph) -> Launch:
+    """The schedule's own `launch`, or the checked one: `graph` is what was recorded."""
+    return functools.partial(_checked, schedule, graph) if config.check else schedule.launch
+
+
+def _checked(schedule: Any, graph: Graph, packed: bytes, keep: Any, started: list[int] | None = None) -> None:
+    variables = [storage.variable for storage in keep]
+    engine.wait(*variables, exclusive=True)
+    values = [_argument(packed, i, v.type, keep) for i, v in enumerate((*graph.inputs, *graph.outputs))]
+    count = len(graph.inputs)
+    before = [np.array(v) for v in values[:count]]
+    schedule.launch(packed, keep, started)
+    engine.wait(*variables)
+    places = dict(zip(graph.inputs, values[:count], strict=True))
+    results = [*values[count:], *(places[e.target] for e in graph.effects)]
+    outputs, effects = evaluate(_without_callbacks(graph), before)
+    wanted = [*graph.outputs, *(e.value for e in graph.effects)]
+    for value, result, expected in zip(wanted, results, [*outputs, *effects], strict=True):
+        if not _same(result, expected, _is_exact(graph, value)):
+            raise _find(graph, value, before, result, expected)
+
+
+def _argument(packed: bytes, index: int, type: ArrayType, keep: Any) -> np.ndarray:
+    raw = packed[8 * index : 8 * index + 8]
+    if type.on_host:
+        return np.frombuffer(raw[: type.dtype.itemsize], type.dtype)[0]
+    return memory_at(int(np.frombuffer(raw, np.int64)[0]), type, keep)
+
+
+def _without_callbacks(graph: Graph) -> Graph:
+    nodes = tuple(n for n in graph.nodes if Trait.ORDERED not in n.op.traits)
+    return Graph(graph.inputs, nodes, graph.outputs, graph.effects)
+
+
+def _is_exact(graph: Graph, value: Value) -> bool:
+    """Whether everything `value` depends on is computed bit for bit as in NumPy."""
+    needed = {value}
+    for node in reversed(graph.nodes):
+        if needed.intersection(node.outputs):
+            if Trait.EXACT not in node.op.traits:
+                return False
+            needed.update(node.inputs)
+    return True
+
+
+def _same(result: np.ndarray, expected: np.ndarray, exact: bool) -> bool:
+    if exact or expected.dtype.kind != "f":
+        return bool(np.array_equal(result, expected, equal_nan=expected.dtype.kind == "f"))
+    finite = np.isfinite(expected)
+    if not np.array_equal(np.isfinite(result), finite):
+        return False
+    scale = np.abs(expected[finite]).max(initial=0.0)
+    if not np.array_equal(result[~finite], expected[~finite], equal_nan=True):
+        return False
+    return bool((np.abs(result[finite] - expected[finite]) <= TOLERANCE[expected.dtype] * scale).all())
+
+
+def _find(graph: Graph, value: Value, inputs: Sequence[Any], result: Any, expected: Any) -> CheckError:
+    """The error for a difference at `value`: names the first node that is wrong when the graph ends there."""
+    for position, node in enumerate(graph.nodes):
+        arrays = [v for v in node.outputs if not v.type.on_host]
+        if Trait.ORDERED in node.op.traits or not arrays:
+            continue
+        nodes = tuple(n for n in graph.nodes[: position + 1] if Trait.ORDERED not in n.op.traits)
+        part = Graph(graph.inputs, nodes, tuple(arrays))
+        for v, given, wanted in zip(arrays, _run(part, inputs), evaluate(part, inputs)[0], strict=True):
+            if not _same(given, wanted, _is_exact(part, v)):
+                return _error(node, given, wanted, "")
+    node = next(n for n in graph.nodes if value in n.outputs)
+    return _error(node, result, expected, " (only where the whole graph is fused and planned)")
+
+
+def _run(graph: Graph, inputs: Sequence[Any]) -> list[np.ndarray]:
+    """The outputs of a graph on NumPy inputs, computed by a schedule of its own."""
+    schedule = compile.compile_graph(graph)
+    values: list[Any] = []
+    variables: list[int] = []
+    storages = []
+    arguments = [*inputs, *[None] * len(graph.outputs)]
+    for v, array in zip((*graph.inputs, *graph.outputs), arguments, strict=True):
+        if v.type.on_host:
+            values.append(array.item())
+            variables.append(0)
+            continue
+        storage = Storage(v.type)
+        storage.materialise()
+        if array is not None:
+            storage.memory()[...] = array
+        storages.append(storage)
+        values.append(storage.address)
+        variables.append(storage.variable.address)
+    schedule.launch(schedule.pack.pack(*values, *variables), tuple(storages))
+    made = storages[len(storages) - len(graph.outputs) :]
+    for storage in made:
+        engine.wait(storage.variable)
+    return [storage.memory().copy() for storage in made]
+
+
+def _error(node: Node, result: np.ndarray, expected: np.ndarray, note: str) -> CheckError:
+    wrong = np.flatnonzero(~((result == expected) | ((result != result) & (expected != expected))))
+    first = int(wrong[0]) if wrong.size else 0
+    ours, theirs = result.reshape(-1)[first], expected.reshape(-1)[first]
+    message = (
+        f"check: {node.op.name} gives {ours!r} at element {first} of {node.output.type}, the NumPy evaluator "
+        f"{theirs!r}; {wrong.size} of {result.size} elements differ{note}"
+    )
+    return CheckError(message if node.location is None else f"{message}\n  at {node.location}")

@@ -1,0 +1,466 @@
+"""Eager code: the open recording of each thread, and when and how it is flushed.
+
+A flush compiles the recorded graph (or finds its schedule by structure), gives pending storages their memory
+and launches. It happens at a look, at fixed sizes (so that loops cut into identical groups), when another
+thread or a traced call touches a storage of the recording, and when windows would overlap.
+
+Numbers in eager code are run-time inputs, so `x * 0.1` and `x * 0.2` share one schedule.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tracejit import compile, engine
+from tracejit.errors import AllocationError, TracejitError, locate
+from tracejit.frontend.recording import check, parts
+from tracejit.frontend.recording.kept import KeptRecording
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.recording import Number, Overlap, Place, Window, in_operation, lock, thread
+from tracejit.frontend.recording.storage import Failure, Storage, memory_at
+from tracejit.ir.evaluate import evaluate
+from tracejit.ir.graph import Graph, Value
+from tracejit.ir.op import Trait
+from tracejit.ir.structure import copied
+from tracejit.ir.types import ArrayType
+from tracejit.ir.view import View
+from tracejit.ops import astype
+
+NODE_LIMIT = 64
+BYTE_LIMIT = 256 << 20
+SMALL = 2048  # elements; up to this size exact operators run on NumPy at once
+SCHEDULES = 512
+
+NOTHING_HELD: Mapping[int, engine.Variable] = {}
+
+_schedules: OrderedDict[Any, Any] = OrderedDict()
+_schedules_lock = threading.Lock()
+
+_untold: deque[Failure] = deque(maxlen=256)
+"""Why arrays could not be computed, oldest first; `wait_all` raises what nobody has been told."""
+
+
+class _NumPy:
+    """Stands for the schedule of a graph that NumPy computes."""
+
+
+NUMPY = _NumPy()
+
+
+def schedule_for(key: Hashable, graph: Graph, *, kernels: bool = False) -> Any:
+    """How graphs with this key are computed: by NUMPY, or a schedule, which is compiled if it is new.
+
+    With `kernels` it is a schedule in any case. The ones not used for longest are dropped.
+    """
+    key = key, SMALL, kernels
+    with _schedules_lock:
+        found = _schedules.get(key)
+        if found is not None:
+            _schedules.move_to_end(key)
+            return found
+    # of a copy: values of the recording are to go, and with them the memory that gradients kept
+    found = NUMPY if not kernels and runs_on_numpy(graph) else compile.compile_graph(copied(graph))
+    with _schedules_lock:
+        _schedules[key] = found
+        if len(_schedules) > SCHEDULES:
+            _schedules.popitem(last=False)
+    return found
+
+
+class EagerRecording(KeptRecording):
+    """The open recording of a thread.
+
+    A Python task of the engine has a recording of its own. What it reads or writes is the task's until it
+    ends, so nothing that it starts may queue for that: `held` has another variable for each that the task
+    holds, by address.
+
+    Memory that Python can see is used at once: an operator that touches some is `due` to be flushed when it
+    ends, and what was launched on it is waited for then (`unfinished`).
+    """
+
+    def __init__(self, held: Mapping[int, engine.Variable] = NOTHING_HELD) -> None:
+        self.held = held
+        self.due = False
+        self.unfinished: list[engine.Variable] = []
+        super().__init__()
+
+    def literal(self, number: Any, dtype: np.dtype) -> Value:
+        """A number in eager code: a run-time input, so that its value is not part of the structure."""
+        return self.number(Number(number, number), dtype)
+
+    def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
+        """As in `Recording`; where windows would overlap, what was recorded so far is flushed first."""
+        self.due |= storage.shared
+        if storage.shared or self.parents:
+            touching = [w for s, ws in self.windows.items() if self.share(s, storage) for w in ws]
+            if any(write or w.written for w in touching):
+                self.launch()
+        try:
+            return super().window(storage, wanted, write=write)
+        except Overlap:
+            self.launch()
+            self.unite(storage, wanted)
+            return super().window(storage, wanted, write=write)
+
+    def end_operation(self) -> None:
+        """What touches memory that Python can see happens at once, before Python looks or changes it."""
+        if self.due and self.marks_storages and not in_operation():
+            self.flush()
+            self.due = False
+
+    def release(self, storage: Storage) -> None:
+        """Launch, so that others can use `storage`. A gradient goes on to follow it, unless they write it."""
+        with lock:
+            self.launch()
+            if not self.tapes:
+                self.windows.pop(storage, None)
+            storage.recording = None
+
+    def cut(self) -> None:
+        """Launch if the recording has reached its fixed size. Called between operators, never inside one."""
+        if len(self.nodes) >= NODE_LIMIT or (self.bytes >= BYTE_LIMIT and not self._has_just_cast()):
+            self.launch()
+
+    def _has_just_cast(self) -> bool:
+        """Whether the recording is full only since the statement at work cast an array: ``x.sum()`` of bytes
+        does, and who reads the cast next needs no memory for it."""
+        last = self.nodes[-1]
+        size = last.outputs[0].type.nbytes
+        return last.op is astype and self.bytes - size < BYTE_LIMIT and last.location == user_location()
+
+    def flush(self) -> None:
+        """Launch what was recorded, and wait for what Python can see of it. Never called with `lock`."""
+        self.launch()
+        unfinished, self.unfinished = self.unfinished, []
+        try:
+            engine.wait(*unfinished, exclusive=True)
+        except BaseException:
+            engine.succeeded(*unfinished, exclusive=True)  # an interrupt waits for them, too
+            raise
+
+    def launch(self) -> None:
+        """Launch what was recorded; who holds `lock` sees to it that `end_operation` is called later.
+
+        An interrupt comes before, and the recording stays as it is, or after, and it has been launched.
+        """
+        if not self.inputs and not self.nodes:
+            return  # without the lock: a thread that holds it may wait for the task that ends here
+        with lock:
+            live = self.live()
+            outputs = [s.pending for s in live]
+            written = self.written()
+            places: list[Storage] = list(live)
+            before = self.count_writes() if self.tapes else {}
+            if self.tapes:
+                places += self.keep(outputs, written)
+            started: list[int] = []
+            windows: dict[Storage, list[Window]] = {}
+            launches: list[_Launch] = []
+            try:
+                if places or written or any(Trait.ORDERED in node.op.traits for node in self.nodes):
+                    key = self.key(outputs)  # type: ignore[arg-type]
+                    graph = self.finish(outputs)  # type: ignore[arg-type]
+                    if len(outputs) + len(graph.effects) > 1 and any(
+                        Trait.CAN_FAIL in node.op.traits for node in graph.nodes
+                    ):
+                        launches = _apart(parts.by_failure(graph), graph, key, self.bound, places)
+                    else:
+                        launches = [_Launch(graph, key, self.bound, places)]
+                    launches[0].begun = started
+                    self._run(launches, started)
+                self._forget(before, windows)
+            except BaseException:
+                if started:
+                    self._run(launches, started)  # after an interrupt, the rest
+                    self._forget(before, windows)
+                else:
+                    _take_back(places, outputs, self)
+                raise
+
+    def _run(self, launches: list[_Launch], started: list[int]) -> None:
+        """Make these launches; what cannot be launched fails, without the others.
+
+        Raises what is no want of memory, or an interrupt, at the end. An interrupt before the first launch
+        comes at once, and nothing has happened.
+        """
+        trouble: BaseException | None = None
+        while launches:
+            this = launches[0]
+            begun: list[int] = this.begun
+            try:
+                if not begun:
+                    seen = run(
+                        this.graph, this.bound, this.places, key=this.key, held=self.held, started=begun
+                    )
+                    begun += (1,)
+                    self.unfinished += seen
+                    self.due |= bool(seen)
+            except Exception as error:
+                if not begun:
+                    if len(this.graph.outputs) + len(this.graph.effects) > 1:
+                        launches[:1] = this.smaller()
+                        continue
+                    error = this.fail(error)
+                if not isinstance(error, MemoryError):
+                    trouble = trouble or error
+            except BaseException as interrupt:
+                if not begun and not started:
+                    raise
+                trouble = interrupt
+            if begun or this.failed:
+                started += begun or (1,)
+                launches.pop(0)
+        if trouble is not None:
+            for failure in _untold:
+                failure.told |= failure.error is trouble
+            raise trouble
+
+    def _forget(self, before: dict[Storage, int], windows: dict[Storage, list[Window]]) -> None:
+        """After a launch: begin anew, with the `windows` that gradients follow. May be done twice."""
+        if self.tapes and not windows:
+            windows |= self.kept_windows(before)
+        for storage in self.windows:
+            if storage.recording is self:
+                storage.recording = None
+        self.reset()
+        for storage, kept_windows in windows.items():
+            if storage.recording is None:  # else another thread has it by now
+                storage.recording = self
+            self.windows[storage] = kept_windows
+
+
+class _Launch:
+    """A graph that is to be launched: what it reads and the storages it makes.
+
+    begun: not empty once it was launched; failed: whether it cannot be.
+    """
+
+    __slots__ = ("begun", "bound", "failed", "graph", "key", "places")
+
+    def __init__(
+        self, graph: Graph, key: Hashable, bound: list[Place | Number], places: list[Storage]
+    ) -> None:
+        self.graph, self.key, self.bound, self.places = graph, key, bound, places
+        self.begun: list[int] = []
+        self.failed = False
+
+    def smaller(self) -> list[_Launch]:
+        """The same in several launches: without the results that have no memory, or each result alone."""
+        lost = [i for i, storage in enumerate(self.places) if not _has_memory(storage)]
+        found = parts.by_result(self.graph)
+        if lost and len(lost) < len(found):
+            rest = parts.Part(frozenset((len(self.places),)))
+            for part in found:
+                if not (part.outputs and part.outputs[0] in lost):
+                    rest.join(part)
+            found = [rest, *(part for part in found if part.outputs and part.outputs[0] in lost)]
+        return _apart(found, self.graph, self.key, self.bound, self.places)
+
+    def fail(self, error: Exception) -> Exception:
+        """Nothing can be launched: whoever looks at its results gets the error, which is returned."""
+        self.failed = True
+        location = next((node.location for node in reversed(self.graph.nodes)), None)
+        if isinstance(error, MemoryError) and not isinstance(error, TracejitError):
+            types = ", ".join(str(v.type) for v in self.graph.results())
+            error = locate(AllocationError(f"there is no memory to compute {types}"), location)
+        for storage in self.places:
+            if storage.failure is None:
+                _untold.append(storage.fail(error))
+        windows = dict(zip(self.graph.inputs, self.bound, strict=True))
+        written = [windows[effect.target] for effect in self.graph.effects]
+        for storage in dict.fromkeys(place.storage for place in written if isinstance(place, Place)):
+            storage.failure = Failure(error)  # it keeps its content
+            _untold.append(storage.failure)
+        return error
+
+
+def _has_memory(storage: Storage) -> bool:
+    """Whether there is memory for a storage; if so, it has it now."""
+    try:
+        if storage.variable is None:
+            storage.materialise()
+    except MemoryError:
+        return False
+    return True
+
+
+def _apart(
+    found: list[parts.Part], graph: Graph, key: Hashable, bound: list[Place | Number], places: list[Storage]
+) -> list[_Launch]:
+    """Parts of a graph as launches."""
+    where: dict[Value, Place | Number] = dict(zip(graph.inputs, bound, strict=True))
+    launches = []
+    for number, piece in enumerate(parts.cut(graph, found)):
+        part_bound = [where[value] for value in piece.graph.inputs]
+        part_places = [places[i] for i in piece.outputs]
+        for value in piece.shared:
+            storage = Storage(value.type)
+            part_places.append(storage)
+            where.setdefault(value, Place(storage, 0, value.type.size))
+        name = key, number, tuple(part.causes for part in found)  # the key of the whole names its parts
+        launches.append(_Launch(piece.graph, name, part_bound, part_places))
+    return launches
+
+
+def _take_back(places: list[Storage], values: list[Any], recording: EagerRecording) -> None:
+    """Nothing was launched: the storages that were given memory for it hold values of the recording again."""
+    for storage, value in zip(places, values, strict=True):
+        storage.buffer = storage.variable = None
+        storage.address = 0
+        storage.pending, storage.recording = value, recording
+
+
+def eager() -> EagerRecording:
+    """This thread's open eager recording."""
+    recording = thread.eager
+    if recording is None:
+        recording = thread.eager = EagerRecording()
+    return recording
+
+
+def current(*, cut: bool = True) -> EagerRecording:
+    """Where this thread's array code is recorded: its trace, or its eager recording, cut if it is full."""
+    if thread.trace is not None:
+        return thread.trace
+    recording = eager()
+    if cut:
+        recording.cut()
+    return recording
+
+
+def flush() -> None:
+    """Launch what this thread has recorded eagerly."""
+    if thread.eager is not None:
+        thread.eager.flush()
+
+
+def wait_all() -> None:
+    """Launch what this thread has recorded, and wait until everything launched so far has ended.
+
+    Raises the oldest failure that no wait has raised yet; see `tracejit.engine.wait_all`.
+
+    >>> import tracejit as tj
+    >>> x = tj.ones(3) * 2
+    >>> tj.wait_all()
+    """
+    flush()
+    engine.wait_all()
+    while _untold:
+        failure = _untold.popleft()
+        if not failure.told:
+            raise failure.tell()
+
+
+@contextmanager
+def _in_task() -> Iterator[None]:
+    """Around a Python task of the engine: what it records is a recording of its own, which ends with it."""
+    outer = thread.eager, thread.trace, thread.tapes
+    held = {address: engine.Variable() for address in engine.held()}
+    thread.eager, thread.trace, thread.tapes = EagerRecording(held), None, 0
+    thread.plain += 1
+    try:
+        yield
+    finally:
+        try:
+            flush()
+            engine.wait(*held.values(), exclusive=True)
+        finally:
+            thread.eager, thread.trace, thread.tapes = outer
+            thread.plain -= 1
+
+
+engine.AROUND_TASKS.append(_in_task)
+
+
+def runs_on_numpy(graph: Graph) -> bool:
+    """Whether a graph is so small, and its operators so exact, that NumPy gives a kernel's result sooner."""
+    return not graph.effects and all(
+        Trait.EXACT in node.op.traits
+        and Trait.ORDERED not in node.op.traits
+        and all(v.type.size <= SMALL for v in (*node.inputs, *node.outputs))
+        for node in graph.nodes
+    )
+
+
+def run(
+    graph: Graph,
+    bound: list[Place | Number],
+    places: list[Storage],
+    schedule: Any = None,
+    *,
+    key: Hashable = None,
+    held: Mapping[int, engine.Variable] = NOTHING_HELD,
+    started: list[int] | None = None,
+) -> list[engine.Variable]:
+    """Compute `graph`: inputs from `bound`, outputs into the (pending) storages `places`.
+
+    Without a `schedule`, `schedule_for` finds one by `key`. `held`: see `EagerRecording`. Returns the
+    variables of memory that Python can see: nothing may use it any more when the statement ends, so the
+    caller waits for these, once it does not hold `lock`.
+    """
+    for storage in places:
+        if storage.variable is None:  # else an interrupt came in an earlier attempt
+            storage.materialise()
+    used = [b.storage for b in bound if isinstance(b, Place)] + places
+    seen = [held.get(s.variable.address, s.variable) for s in used if s.shared]
+    if schedule is None:
+        schedule = schedule_for(key, graph)
+        if schedule is NUMPY:
+            if _run_on_numpy(graph, bound, places, held):
+                return seen
+            schedule = schedule_for(key, graph, kernels=True)
+    values: list[Any] = []
+    variables: list[int] = []
+    for item in bound:
+        if isinstance(item, Place):
+            storage, address = item.storage, item.storage.variable.address
+            values.append(storage.address + item.lo * storage.type.dtype.itemsize)
+            variables.append(held[address].address if address in held else address)
+        else:
+            values.append(item.value)
+            variables.append(0)
+    for storage in places:
+        values.append(storage.address)
+        variables.append(storage.variable.address)
+    check.launcher(schedule, graph)(schedule.pack.pack(*values, *variables), tuple(used), started)
+    return seen
+
+
+def _run_on_numpy(
+    graph: Graph, bound: list[Place | Number], places: list[Storage], held: Mapping[int, engine.Variable]
+) -> bool:
+    """Let the evaluator compute `graph`: now, or in a Python task if inputs are not there yet. Nothing waits:
+    the caller has `lock`, which the task that computes an input may need. False if only a kernel can do it.
+    """
+    windows = [item for item in bound if isinstance(item, Place)]
+    inputs = [held.get(w.storage.variable.address, w.storage.variable) for w in windows]
+
+    def compute() -> None:
+        arrays: list[Any] = [
+            window_memory(item, value.type) if isinstance(item, Place) else item.value
+            for value, item in zip(graph.inputs, bound, strict=True)
+        ]
+        outputs, _ = evaluate(graph, arrays)
+        for storage, array in zip(places, outputs, strict=True):
+            storage.memory()[...] = array
+
+    if all(variable.ready for variable in inputs):
+        compute()
+        return True
+    if any(Trait.CAN_FAIL in node.op.traits for node in graph.nodes):
+        return False  # a failing kernel tells its error as it is
+    name = "+".join(dict.fromkeys(node.op.name for node in graph.nodes))
+    engine.push(compute, reads=inputs, writes=[s.variable for s in places], name=name)
+    return True
+
+
+def window_memory(window: Place, type: ArrayType) -> np.ndarray:
+    """The memory of a window as a NumPy array of `type`."""
+    storage = window.storage
+    return memory_at(storage.address + window.lo * storage.type.dtype.itemsize, type, storage.buffer)

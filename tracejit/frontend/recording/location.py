@@ -1,0 +1,30 @@
+"""The user's line: the nearest frame outside this package."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+
+
+FILES = 4096
+_ours: dict[str, bool] = {}
+"""Whether a file is part of the package: for so many of those whose code has run."""
+
+
+def user_location() -> str | None:
+    """``file:line`` of the nearest calling frame that is not part of tracejit."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        ours = _ours.get(file)
+        if ours is None:
+            if len(_ours) >= FILES:
+                _ours.clear()
+            ours = _ours[file] = file.startswith(_PACKAGE)
+        if not ours:
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None

@@ -1,0 +1,413 @@
+"""The one recorder: what array code does becomes a graph, whether it runs eagerly or under `tj.jit`.
+
+A `Recording` is a graph under construction plus what each storage holds in it. A storage that the recording
+created holds a value of the graph (`Storage.pending`). One that existed before is read and written through
+*windows*: a contiguous range of it that enters the graph as one input. Writing rebinds a value, so the graph
+stays pure; when the recording is launched, rebound windows become effects and live pending storages become
+outputs.
+
+What always holds:
+- A window that is written overlaps no other window of its storage (`Overlap` is raised instead: an eager
+  recording is cut there, a trace starts again with the whole storage as one window).
+- An eager recording marks every storage it touches (`storage.recording`), so that whoever touches it from
+  elsewhere flushes first. A trace marks only the storages it creates: nothing it does shows before it is
+  launched.
+
+`thread` holds what this thread has open: one eager recording, at most one trace, the number of active
+gradients. `lock` is held while an operator is recorded: another thread may flush an eager recording between
+two operators. It is one lock for all of them, because a recording that touches a storage of another one
+flushes that while it is changing itself. Nothing waits for a task while it holds the lock: the task may need
+it (`Recording.end_operation`).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import weakref
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tracejit.errors import ReadOnlyError, ReplayError
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import Numbers
+from tracejit.frontend.recording.storage import Storage
+from tracejit.ir.graph import Builder, Effect, Graph, Value, constant_of
+from tracejit.ir.op import Op
+from tracejit.ir.types import HOST, ArrayType
+from tracejit.ir.view import View
+from tracejit.ops import constant, update, view
+
+
+class Place:
+    """Elements ``lo`` to ``hi`` of a materialised storage.
+
+    writes: under a gradient, how many tasks and launches that write the storage came before what is meant.
+    """
+
+    __slots__ = ("hi", "lo", "storage", "writes")
+
+    def __init__(self, storage: Storage, lo: int, hi: int, writes: int | None = None):
+        self.storage, self.lo, self.hi, self.writes = storage, lo, hi, writes
+
+
+class Window(Place):
+    """A place as one value of a recording.
+
+    tracked: a gradient follows the value, so no other value may stand for the same elements.
+    """
+
+    __slots__ = ("input", "tracked", "value")
+
+    def __init__(self, storage: Storage, lo: int, hi: int, value: Value):
+        super().__init__(storage, lo, hi)
+        self.input = self.value = value
+        self.tracked = False
+
+    @property
+    def written(self) -> bool:
+        return self.value is not self.input
+
+    def overlaps(self, lo: int, hi: int) -> bool:
+        return self.lo < hi and lo < self.hi
+
+
+class Number:
+    """Where a run-time number comes from: `value` now; `source` is what identifies it (a number or an
+    expression)."""
+
+    __slots__ = ("source", "value")
+
+    def __init__(self, value: bool | int | float, source: Any):
+        self.value, self.source = value, source
+
+
+class Overlap(Exception):
+    """A window is needed that overlaps a written one of the same storage."""
+
+    def __init__(self, storage: Storage):
+        super().__init__("overlapping windows")
+        self.storage = storage
+
+
+class Recording(Builder):
+    """A graph under construction, and what each storage holds in it."""
+
+    marks_storages = True
+    numbers: Numbers | None = None  # those that are inputs of a trace
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tapes: list[Any] = []  # gradients being taken; told before nodes are forgotten
+        self.parents: dict[Storage, Storage] = {}  # window storage -> the storage it is a part of
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything; active gradients keep the nodes they need."""
+        for tape in self.tapes:
+            tape.flushed()
+        self.inputs, self.nodes = [], []
+        self.bound: list[Place | Number] = []
+        self.windows: dict[Storage, list[Window]] = {}
+        self.created: list[weakref.ref[Storage]] = []
+        self.defined: dict[Value, int] = {}  # inputs and results, numbered as they were added
+        self.scalars: dict[tuple[Any, ...], Value] = {}
+        self.structure: list[Hashable] = []  # inputs and nodes, with values by their numbers: see `key`
+        self.bytes = 0
+
+    # -- values ----------------------------------------------------------------------------------------------
+
+    def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
+        """As `Builder.emit`; kept values of an earlier recording become inputs. An interrupt adds nothing."""
+        defined, structure = self.defined, self.structure
+        for value in inputs:
+            if value not in defined:
+                self.adopt(value)
+        nodes, parts = len(self.nodes), len(structure)
+        try:
+            result = self.append(op, inputs, location or user_location(), attrs)
+            structure.append(op)
+            for value in inputs:
+                structure.append(defined[value])
+            for name, attribute in attrs.items():
+                structure += (name, repr(attribute) if attribute.__class__ is float else attribute)
+            for value in self.nodes[-1].outputs:
+                defined[value] = len(defined)
+                self.bytes += value.type.nbytes
+        except BaseException:
+            for node in self.nodes[nodes:]:
+                for value in node.outputs:
+                    defined.pop(value, None)
+            del self.nodes[nodes:], structure[parts:]
+            raise
+        return result
+
+    def adopt(self, value: Value) -> None:
+        """Make a value kept from an earlier recording (see `kept`) an input of this one."""
+        bound = kept.get(value)
+        if bound is None:
+            raise ReplayError("an array of a finished recording is used here, but was not kept for it")
+        if isinstance(bound, Place):
+            self._mark(bound.storage)
+        self._add_input(value, bound)
+
+    def _add_input(self, value: Value, bound: Place | Number) -> None:
+        kind, number = value.type, len(self.defined)
+        part = (None, kind.shape, kind.dtype, kind.device.kind, kind.device.index)
+        # From here on nothing is called, so no interrupt comes between these.
+        self.inputs += (value,)
+        self.bound += (bound,)
+        self.defined[value] = number
+        self.structure += part
+
+    def literal(self, number: Any, dtype: np.dtype) -> Value:
+        """A number written in the program: part of the graph."""
+        key = ("literal", repr(number), dtype)
+        if key not in self.scalars:
+            self.scalars[key] = self.emit(constant, **constant_of(number, dtype))
+        return self.scalars[key]
+
+    def constant(self, number: Any, dtype: np.dtype) -> Value:
+        """A number that belongs to the structure of the graph, in eager code too."""
+        return Recording.literal(self, number, dtype)
+
+    def number(self, number: Number, dtype: np.dtype) -> Value:
+        """A run-time number: an input on the host."""
+        source = number.source
+        key = (source or repr(source), source.__class__, dtype)  # 0.0 and -0.0 are equal
+        value = self.scalars.get(key)
+        if value is None:
+            value = Value(number_type(dtype))
+            self._add_input(value, number)
+            self.scalars[key] = value
+        return value
+
+    # -- storages --------------------------------------------------------------------------------------------
+
+    def _mark(self, storage: Storage) -> None:
+        if storage.failure is not None and storage.buffer is None:
+            storage.tell_failure()
+        holder = storage.recording
+        if holder is not self and holder is not None:
+            holder.release(storage)
+        if self.marks_storages:
+            storage.recording = self
+
+    def release(self, storage: Storage) -> None:
+        """Make `storage` available to others. Only an eager recording can: what a trace does is not computed
+        yet."""
+        raise ReplayError(
+            f"an array made at {storage.made_at} while a traced function was being recorded is used "
+            "outside of it, but was never computed; return it from the function instead"
+        )
+
+    def new(self, value: Value) -> Storage:
+        """A new storage that holds `value`."""
+        storage = Storage(value.type)
+        storage.recording, storage.pending = self, value
+        storage.made_at = self.nodes[-1].location if self.nodes else None
+        self.created.append(weakref.ref(storage))
+        return storage
+
+    def range_for(self, storage: Storage, wanted: View) -> tuple[int, int]:
+        """The range of a storage to bring in for a view of it."""
+        return wanted.span()
+
+    def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
+        """The window through which `wanted` is accessed; made when there is none."""
+        self._mark(storage)
+        windows = self.windows.setdefault(storage, [])
+        lo, hi = wanted.span()
+        for found in windows:
+            if found.lo <= lo and hi <= found.hi:
+                break
+        else:
+            found = self._new_window(storage, wanted, windows)
+        if (
+            write
+            and len(windows) > 1
+            and any(w is not found and w.overlaps(found.lo, found.hi) for w in windows)
+        ):
+            raise Overlap(storage)
+        return found
+
+    def _new_window(self, storage: Storage, wanted: View, windows: list[Window]) -> Window:
+        lo, hi = self.range_for(storage, wanted)
+        if windows and any((w.written or w.tracked) and w.overlaps(lo, hi) for w in windows):
+            raise Overlap(storage)
+        size, kind = hi - lo, storage.type
+        shape: tuple[int, ...] = (size,)
+        if size == wanted.size and wanted.is_contiguous():
+            shape = wanted.shape
+        elif size == kind.size:
+            shape = kind.shape
+        value = Value(kind if shape == kind.shape else ArrayType(shape, kind.dtype, kind.device))
+        window = Window(storage, lo, hi, value)
+        self._add_input(value, window)
+        windows.append(window)
+        return window
+
+    def read(self, storage: Storage, wanted: View) -> Value:
+        """The current content of `storage` seen through `wanted`, with its shape."""
+        if storage.pending is not None and storage.recording is self:
+            value, low = storage.pending, 0
+        else:
+            window = self.window(storage, wanted, write=False)
+            value, low = window.value, window.lo
+        if value not in self.defined:
+            self.adopt(value)
+        inside = _inside(wanted, low)
+        if inside.is_whole(value.type.shape):
+            return value
+        return self.emit(view, value, view=inside)
+
+    def write(self, storage: Storage, wanted: View, new: Value) -> None:
+        """Rebind the elements of `wanted` to `new`, which has its shape, dtype and device."""
+        if not wanted.writable or wanted.overlaps_itself():
+            raise ReadOnlyError(
+                f"cannot write to a broadcast view of shape {wanted.shape}: several elements may be one in "
+                "memory; write to a copy (x.copy())"
+            )
+        window = None
+        if storage.pending is not None and storage.recording is self:
+            base, low = storage.pending, 0
+        else:
+            window = self.window(storage, wanted, write=True)
+            base, low = window.value, window.lo
+        inside = _inside(wanted, low)
+        if base.type.shape == new.type.shape and inside.is_whole(base.type.shape):
+            value = new
+        else:
+            value = self.emit(update, base, new, view=inside)
+        if window is None:
+            storage.pending = value
+        else:
+            window.value = value
+
+    def share(self, one: Storage, other: Storage) -> bool:
+        """Whether two storages lie on the same memory: parts of one, or both visible to Python there."""
+        if one is other:
+            return False
+        if self.parents.get(one, one) is self.parents.get(other, other):
+            return True
+        if not (one.shared and other.shared):
+            return False
+        ends = one.address + one.type.nbytes, other.address + other.type.nbytes
+        return ends[0] > other.address and ends[1] > one.address
+
+    def end_operation(self) -> None:
+        """An operator has been recorded, and its results are held. Called after `lock` was given back."""
+
+    # -- the finished graph ----------------------------------------------------------------------------------
+
+    def live(self) -> list[Storage]:
+        """The storages this recording created that somebody still holds."""
+        return [s for ref in self.created if (s := ref()) is not None and s.pending is not None]
+
+    def written(self) -> list[Window]:
+        """The windows of older storages whose content changed, in order of first access."""
+        return [w for windows in self.windows.values() for w in windows if w.written]
+
+    def key(self, outputs: list[Value]) -> Hashable:
+        """Equal for recordings whose `finish` with these outputs gives graphs of one structure."""
+        number = self.defined
+        ends = [number[v] for v in outputs]
+        effects = [number[v] for w in self.written() for v in (w.input, w.value)]
+        return (*self.structure, len(ends), *ends, *effects)
+
+    def finish(self, outputs: list[Value]) -> Graph:
+        """The graph with these outputs and an effect for every written window."""
+        return self.graph(outputs, [Effect(w.input, w.value) for w in self.written()])
+
+
+kept: weakref.WeakKeyDictionary[Value, Place | Number] = weakref.WeakKeyDictionary()
+"""Values of launched recordings that a gradient may still need: where they lie, or what number they are.
+
+A place knows nothing of the value, or none would ever be forgotten.
+"""
+
+
+def _inside(wanted: View, low: int) -> View:
+    """A view of a storage as one of its elements from `low` on, for the graph."""
+    if low == 0 and wanted.writable:
+        return wanted
+    return View(wanted.offset - low, wanted.shape, wanted.strides)
+
+
+@functools.cache
+def number_type(dtype: np.dtype) -> ArrayType:
+    """The type of a number of this dtype."""
+    return ArrayType((), dtype, HOST)
+
+
+class Thread(threading.local):
+    """What one thread has open."""
+
+    def __init__(self) -> None:
+        self.eager: Any = None  # the thread's `eager.EagerRecording`, made on first use
+        self.trace: Any = None  # the `trace.Trace` being recorded
+        self.watcher: Any = None  # the `watch.Watcher` that is told what the body calls
+        self.hook: Any = None  # what reports to it on Python 3.11
+        self.quiet = 0  # how many operators are being recorded, one in the other, while there is a hook
+        self.tapes = 0
+        self.updates = 0  # how many in-place operators are being recorded: they read when they are launched
+        self.plain = 0  # how many things make jitted functions run their bodies: gradients, a Python task
+
+
+thread = Thread()
+
+
+class _QuietLock:
+    """Python 3.11: while an operator is recorded, nothing is reported to the watcher of the thread's trace.
+    Reports of our own calls would take several times as long as the work.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.acquire, self.release = self._lock.acquire, self._lock.release
+
+    def __enter__(self) -> None:
+        self.acquire()
+        if thread.hook is not None:
+            thread.quiet += 1
+            if thread.quiet == 1:
+                sys.setprofile(None)
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+        if thread.hook is not None:
+            thread.quiet -= 1
+            if thread.quiet == 0:
+                sys.setprofile(thread.hook)
+
+    def _is_owned(self) -> bool:
+        return self._lock._is_owned()  # type: ignore[attr-defined]
+
+
+lock: Any = threading.RLock() if sys.version_info >= (3, 12) else _QuietLock()
+_condition = threading.Condition(lock)
+
+
+def in_operation() -> bool:
+    """Whether this thread holds `lock`: an operator is half recorded."""
+    try:
+        _condition.notify(0)  # wakes nobody; an error where the lock is not held
+    except RuntimeError:
+        return False
+    return True
+
+
+@contextmanager
+def taping() -> Iterator[None]:
+    """While active, values of flushed recordings are kept for the gradient."""
+    thread.tapes += 1
+    thread.plain += 1
+    try:
+        yield
+    finally:
+        thread.tapes -= 1
+        thread.plain -= 1

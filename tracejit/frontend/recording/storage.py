@@ -1,0 +1,211 @@
+"""What an array owns: memory once it is computed, or a value in an open recording until then.
+
+An `NDArray` is a `Storage` plus a view of it. All views of one array share one storage, and writing through
+any of them rebinds what the storage holds; its address, once it has one, never changes.
+
+States of a storage:
+- *pending*:      no buffer yet; it holds the value `pending` of the recording `recording`, which created it.
+- *materialised*: a buffer and an engine variable, mostly one object. `recording` is the eager recording that
+                  has touched it and is not flushed yet (then its newest content may be a value there), or
+                  None.
+- *failed*:       computing it failed, e.g. for want of memory, and it has none; who asks for its address or
+                  its variable gets the error `failure`. A materialised storage with a `failure` is one that
+                  could not be written: it has its old content, and the next look tells.
+
+A storage that NumPy computed (`Storage.on`) is materialised too, but takes its address and its variable only
+when somebody first asks for them: most small results are used by NumPy again, or dropped, before that. Until
+then no launch can use it, and none can start to while NumPy does, as both need `memory_lock`.
+
+    s = Storage.on(np.zeros(3))
+    s.untouched                     # True: no launch has used it, so there is nothing to wait for
+    s.variable, s.address           # made now
+    s.untouched                     # False
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracejit import engine
+from tracejit.engine.failures import renew
+from tracejit.errors import AllocationError, locate
+from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import CPU, ArrayType
+from tracejit.ir.view import View
+
+if TYPE_CHECKING:
+    from tracejit.frontend.recording.recording import Recording
+    from tracejit.ir.graph import Value
+
+memory_lock = threading.RLock()
+"""Held while NumPy computes on storages that no launch has used, and to give one of these its variable. Who
+holds it waits for nothing."""
+
+
+class Failure:
+    """Why a storage holds nothing, and whether somebody has been told."""
+
+    __slots__ = ("error", "told")
+
+    def __init__(self, error: Exception):
+        self.error, self.told = error, False
+
+    def tell(self) -> BaseException:
+        """The error, for raising."""
+        self.told = True
+        return renew(self.error)
+
+
+_types: dict[tuple[tuple[int, ...], np.dtype], ArrayType] = {}
+TYPES = 4096  # how many of them are kept
+
+
+class Storage:
+    """The content that all views of one array share. `type` describes it as one C-contiguous block."""
+
+    __slots__ = (
+        "__weakref__",
+        "_elements",
+        "address",
+        "buffer",
+        "failure",
+        "made_at",
+        "pending",
+        "recording",
+        "shared",
+        "type",
+        "untouched",
+        "variable",
+    )
+    address: int
+    buffer: Any
+    variable: Any
+
+    def __init__(self, type: ArrayType, buffer: engine.Buffer | None = None) -> None:
+        self.type = type
+        self.buffer = self.variable = buffer
+        self.address = 0 if buffer is None else buffer.memory
+        self.recording: Recording | None = None
+        self.pending: Value | None = None
+        self.shared = False
+        self.made_at: str | None = None
+        self.failure: Failure | None = None
+        self.untouched = False
+        self._elements: np.ndarray | None = None
+
+    @staticmethod
+    def at(address: int, type: ArrayType, owner: object, variable: engine.Variable) -> Storage:
+        """A storage on memory that `owner` keeps and `variable` orders."""
+        storage = Storage(type)
+        storage.address, storage.buffer, storage.variable = address, owner, variable
+        return storage
+
+    @staticmethod
+    def on(array: np.ndarray) -> Storage:
+        """A storage on the memory of a new C-contiguous array, which nobody else writes."""
+        storage = Storage.__new__(Storage)
+        storage.type = type_of(array)
+        storage.buffer = array
+        storage.recording = storage.pending = storage.made_at = storage._elements = storage.failure = None
+        storage.shared = False
+        storage.untouched = True
+        return storage
+
+    def __getattr__(self, name: str) -> Any:
+        """The address and the variable of a storage that has not been asked for them before."""
+        if name not in ("address", "variable"):
+            raise AttributeError(f"'Storage' object has no attribute {name!r}")
+        if self.failure is not None:
+            raise self.failure.tell()
+        address, variable = self.buffer.ctypes.data, engine.Variable()
+        with memory_lock:
+            if self.untouched:
+                self.address, self.variable = address, variable
+                self.untouched = False
+        return object.__getattribute__(self, name)
+
+    def materialise(self) -> None:
+        """Give a pending storage its memory and its engine variable."""
+        try:
+            self.buffer = self.variable = engine.pool.allocate(self.type.nbytes)
+        except (MemoryError, OverflowError, ValueError):  # NumPy's, by how much is asked for
+            message = f"there is no memory for an array of {self.type}, {self.type.nbytes} bytes"
+            raise locate(AllocationError(message), self.made_at or user_location()) from None
+        self.address = self.buffer.memory
+        self.pending = self.recording = None
+
+    def fail(self, error: Exception) -> Failure:
+        """Note that a pending storage cannot be computed."""
+        self.failure = Failure(error)
+        self.pending = self.recording = self.buffer = None
+        del self.variable, self.address
+        return self.failure
+
+    def tell_failure(self) -> None:
+        """Raise why this storage has no content, or, once, why it has not been written."""
+        failure = self.failure
+        if failure is not None:
+            if self.buffer is None:
+                raise failure.tell()
+            self.failure = None
+            if not failure.told:
+                raise failure.tell()
+
+    def memory(self) -> np.ndarray:
+        """The memory as a writable NumPy array of the base shape. Callers have waited for the variable."""
+        return memory_at(self.address, self.type, self)
+
+    @property
+    def elements(self) -> np.ndarray:
+        """The memory as a writable one-dimensional NumPy array, valid as long as this storage."""
+        if self._elements is None:
+            if self.untouched:
+                self._elements = self.buffer.reshape(-1)
+            else:
+                flat = ArrayType((self.type.size,), self.type.dtype)
+                self._elements = memory_at(self.address, flat, self.buffer)
+        return self._elements
+
+    def seen(self, view: View) -> np.ndarray:
+        """The elements a view means, as a NumPy array: one to write to only where no element repeats."""
+        return view.read(self.elements)
+
+
+def type_of(array: np.ndarray) -> ArrayType:
+    """The type of a NumPy array on ``cpu:0``; equal ones are one object, mostly."""
+    return _types.get((array.shape, array.dtype)) or interned(ArrayType(array.shape, array.dtype, CPU))
+
+
+def interned(type: ArrayType) -> ArrayType:
+    """One object for equal types, mostly: replays compare them by identity first."""
+    if type.device != CPU:
+        return type
+    key = type.shape, type.dtype
+    if key not in _types and len(_types) >= TYPES:
+        _types.clear()
+    return _types.setdefault(key, type)
+
+
+class _Memory:
+    """Exposes raw memory through the array interface and keeps its owner alive."""
+
+    __slots__ = ("__array_interface__", "owner")
+
+    def __init__(self, address: int, shape: tuple[int, ...], dtype: np.dtype, owner: object):
+        self.owner = owner
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": shape,
+            "typestr": dtype.str,
+            "version": 3,
+        }
+
+
+def memory_at(address: int, type: ArrayType, owner: object) -> np.ndarray:
+    """A NumPy array on `type.nbytes` bytes at `address`; `owner` lives as long as it."""
+    if type.size == 0:
+        return np.empty(type.shape, type.dtype)
+    return np.asarray(_Memory(address, type.shape, type.dtype, owner))

@@ -1,0 +1,196 @@
+"""A trace: the recording of one call of a traced function.
+
+Nothing is computed while a trace is recorded. It notes which numbers the body looked at (guards), which
+random numbers it drew and which NumPy arrays came in. When the body is about to do something that cannot be
+replayed (it looks at an array's value, for example, or calls `print`), the trace *gives up*: the recording is
+aborted there, all that the body did is taken back, and the body runs itself, from its start: with values
+themselves, not with stand-ins for numbers and copies of containers. The same is done where the reason shows
+only when the body has run.
+
+Handlers of the body (``finally``, ``with``, ``except BaseException``) run while the recording is aborted.
+They are watched like the rest of it: what cannot be replayed raises there, too, before it happens, and what
+they change is taken back.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from tracejit.errors import ReadOnlyError, ReplayError, locate
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import Numbers
+from tracejit.frontend.recording.numpy_views import Held
+from tracejit.frontend.recording.recording import Number, Recording, Window, thread
+from tracejit.frontend.recording.storage import Storage
+from tracejit.ir.graph import Value
+from tracejit.ir.view import View
+
+UINT64 = np.dtype("uint64")
+WORD = 1 << 64
+
+
+class DrawKey(NamedTuple):
+    """Stands for the key of a stream of random numbers, by its number in `Trace.draws`."""
+
+    stream: int
+
+
+class DrawCounter(NamedTuple):
+    """Stands for the counter of a stream at the launch, plus what the body had drawn from it by then."""
+
+    stream: int
+    drawn: int
+
+
+class Draw:
+    """A counter of random numbers: that of stream number `stream` (see `Trace.draws`) at the launch, plus
+    `drawn`.
+    """
+
+    def __init__(self, number: Number, stream: int, drawn: int):
+        self.number, self.stream, self.drawn = number, stream, drawn
+
+
+class Restart(BaseException):
+    """The body has to be recorded again, from the start.
+
+    container: one among the arguments that is also reached by name, or a NumPy array: the body has to get it
+               itself.
+    aliased:   storages of which an argument views a part, and which the body also uses, or of which it may
+               compare that argument with what it finds by name: they enter whole.
+
+    Neither: code compares types, or keeps numbers or NumPy arrays in a class: stand-ins for them will not do.
+    """
+
+    def __init__(self, container: Any = None, aliased: set[Storage] | None = None):
+        super().__init__("recording starts again")
+        self.container = container
+        self.aliased = aliased or set()
+
+
+class GivenUp(BaseException):
+    """The recording is aborted: the body has to run itself, from the start."""
+
+    def __init__(self) -> None:
+        super().__init__("the body runs itself")
+
+
+class Trace(Recording):
+    """The recording of one call. See the module."""
+
+    marks_storages = False
+
+    def __init__(self, name: str, *, strict: bool, dry: bool = False, plain: bool = False) -> None:
+        super().__init__()
+        self.name = name
+        self.strict = strict
+        self.dry = dry  # nothing may be computed: `warm`, `graph`, ...
+        self.numbers: Numbers = Numbers(plain=plain)
+        self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it)
+        self.counters: list[Draw] = []
+        self.makes_classes = False  # whether the body defines classes
+        self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
+        self.captured: list[Held] = []  # NumPy arrays it may bring in that a replay finds again
+        self.callbacks: list[Any] = []  # functions given to `tj.callback`
+        self.read_only: dict[Storage, str] = {}  # storages of NumPy arguments -> their path
+        self.reasons: list[tuple[str, str | None]] = []  # why it cannot be replayed, and the user's line
+        self.interruption: BaseException | None = None  # what aborted the body, which may have caught it
+        self.vouched = 0  # how many `tj.pure` functions are running
+
+    # -- random numbers --------------------------------------------------------------------------------------
+
+    def draw(self, stream: Any, count: int) -> tuple[Value, Value]:
+        """Key and counter for `count` random numbers; replays take them from the stream as it is then."""
+        index = next((i for i, (s, _) in enumerate(self.draws) if s is stream), len(self.draws))
+        if index == len(self.draws):
+            self.draws.append((stream, 0))
+        drawn = self.draws[index][1]
+        self.draws[index] = (stream, drawn + count)
+        key = Number(stream.key, DrawKey(index))
+        counter = Number((stream.counter + drawn) % WORD, DrawCounter(index, drawn))
+        self.counters.append(Draw(counter, index, drawn))
+        return self.number(key, UINT64), self.number(counter, UINT64)
+
+    def take_draws(self) -> None:
+        """Take the numbers drawn so far from their streams; threads that share one get other positions."""
+        starts = [stream.advance(total) for stream, total in self.draws]
+        for draw in self.counters:
+            draw.number.value = (starts[draw.stream] + draw.drawn) % WORD
+
+    # -- storages --------------------------------------------------------------------------------------------
+
+    def imported(self, storage: Storage, array: np.ndarray) -> None:
+        """A NumPy array was brought in by the body: one that it made or worked out is kept as it is now."""
+        kept = any(held.holds(array) for held in self.captured)
+        self.imports[storage] = array if kept else array.copy()
+
+    def range_for(self, storage: Storage, wanted: View) -> tuple[int, int]:
+        """Traces bring storages in whole: windows of arguments are storages of their own (see `parents`)."""
+        return 0, storage.type.size
+
+    def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
+        """As in every recording, but memory that two storages share cannot be replayed.
+
+        Parts of one storage are recorded again, as views of it. Other storages share memory that Python sees.
+        """
+        if not self.windows.get(storage):
+            others = [s for s in self.windows if self.windows[s] and self.share(s, storage)]
+            parts = {self.parents[s] for s in (storage, *others) if s in self.parents}
+            if others and parts:
+                self.interrupt(Restart(aliased=parts))
+            if others:
+                what = "an argument and another array the body uses share memory"
+                self.give_up(what, remedy="", later=True)
+        return super().window(storage, wanted, write=write)
+
+    def _mark(self, storage: Storage) -> None:
+        """As in every recording; a launch of pending eager code, and its compilation, are no part of the
+        body.
+        """
+        watcher, thread.watcher = thread.watcher, None
+        try:
+            super()._mark(storage)
+        finally:
+            thread.watcher = watcher
+
+    def write(self, storage: Storage, wanted: View, new: Value) -> None:
+        """As in every recording; NumPy arguments were copied in, so a write to one would be lost."""
+        path = self.read_only.get(storage)
+        if path is not None:
+            raise locate(
+                ReadOnlyError(
+                    f"assignment: {path} is a NumPy array, which a traced function gets as a copy; writing "
+                    "to it would be lost. Pass tj.asarray(...) and read the result from that"
+                ),
+                user_location(),
+            )
+        super().write(storage, wanted, new)
+
+    # -- giving up -------------------------------------------------------------------------------------------
+
+    def look(self, array: Any, what: str) -> NoReturn:
+        """The body looks at an array's value."""
+        self.give_up(
+            f"{what} looks at the value of an array of shape {array.shape}",
+            remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
+        )
+
+    def interrupt(self, error: BaseException) -> NoReturn:
+        """Abort the body. It may catch the error and go on, so that is remembered."""
+        self.interruption = error
+        raise error
+
+    def give_up(self, reason: str, remedy: str, *, line: str | None = None, later: bool = False) -> NoReturn:
+        """Abort the recording: the call cannot be replayed. A strict trace raises an error instead, unless
+        `later` calls can be replayed.
+        """
+        if self.interruption is not None:
+            raise self.interruption  # the body has caught it, and goes on
+        line = line or user_location()
+        text = f"{reason}; {remedy}" if remedy else reason
+        if self.dry or (self.strict and not later):
+            self.interrupt(locate(ReplayError(f"{self.name}: {text}"), line))
+        self.reasons.append((text, line))
+        self.interrupt(GivenUp())

@@ -1,0 +1,315 @@
+"""The arguments of a traced call: what the body gets to see, and the checks by which a replay recognises them
+again.
+
+`Arguments.bring` walks the arguments once. For each it adds steps to the program of the replay (see
+`frontend.signature`) and gives what the body is called with: containers are rebuilt (so that rebinding can be
+seen, and undone when the body raises), numbers become proxies, NumPy arrays are copied in, arrays and other
+objects are passed as themselves. An array that views a part of its storage is passed as a *window*: an array
+of its own on the same memory, so that its offset is a run-time value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import inspect
+import re
+import types
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracejit.frontend.arrays import trees
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.python import kinds
+from tracejit.frontend.python.content import (
+    Attributes,
+    factory_of,
+    is_found_plainly,
+    is_plain,
+    is_stored_plainly,
+    looks_up_plainly,
+)
+from tracejit.frontend.python.kinds import FIXED, NUMBERS, has_attributes, is_tree, trusted
+from tracejit.frontend.recording.number import settled
+from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.trace import Restart, Trace
+from tracejit.frontend.signature.program import Const, Expr, Literal, Operand, Program, Var, attribute
+from tracejit.frontend.signature.text import release
+from tracejit.ir.types import ArrayType, name_of
+
+PLAIN = (bool, str, bytes, complex, type(None), type(Ellipsis), enum.Enum, np.bool_, np.dtype)
+BY_IDENTITY = (types.ModuleType, type, *FIXED, *kinds.PLAIN)
+
+Part = tuple[type, tuple[Any, ...], list[Any]]
+"""Kind, keys and children of a container."""
+
+
+def parts_of(value: Any) -> Part | None:
+    """As `trees.children_of`, but with all attributes of a dataclass; None for what is no container. So is a
+    dict or a named tuple that has attributes, or whose class finds items in its own way: it is an object.
+    """
+    if isinstance(value, dict | tuple) and (not is_plain(type(value)) or Attributes(value).namespace()):
+        return None
+    if is_tree(value) and trees.is_made_plainly(type(value)):
+        held = Attributes(value)
+        names = tuple(held.namespace() or (f.name for f in dataclasses.fields(value)))
+        return type(value), names, [held[n] for n in names]
+    return trees.children_of(value)
+
+
+def is_told_by_repr(value: Any) -> bool:
+    """Whether a value is equal to another one of its type where both are written alike."""
+    if type(value) is slice:
+        return all(type(part) in (int, type(None)) for part in (value.start, value.stop, value.step))
+    return isinstance(value, _WRITTEN) and trusted(type(value).__module__)
+
+
+_WRITTEN = (range, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, np.generic, *NUMBERS)
+
+
+def is_record(kind: type) -> bool:
+    """Whether the children of such a container are attributes."""
+    return not issubclass(kind, (dict, list, tuple))
+
+
+class Rebuilt(NamedTuple):
+    """A container of the caller's of which the body gets a copy, and what it got for its parts."""
+
+    copy: Any
+    original: Any
+    var: Var
+    keys: tuple[Any, ...]
+    parts: list[Any]
+
+
+class Arguments:
+    """What the trace knows of its call's arguments.
+
+    arrays:     storage the trace sees -> variable of its storage, and its offset in elements, if that is a
+                run-time value.
+    handles:    id of an array passed on -> that array, and the caller's array as the replay finds it.
+    windows:    id of a caller's array of which the body gets a window -> its storage.
+    containers: id of a copy of a container -> the container (see `Rebuilt`).
+    originals:  id of a container -> the same.
+    objects:    operand, path and object, for those passed as themselves.
+    storages:   storages of the caller, in order, and their variables.
+    """
+
+    def __init__(self, trace: Trace, program: Program, whole: set[Storage], reached: set[int]):
+        self.trace, self.program, self.whole, self.reached = trace, program, whole, reached
+        self.arrays: dict[Storage, tuple[Var, Var | None]] = {}
+        self.handles: dict[int, tuple[NDArray, Var]] = {}
+        self.windows: dict[int, Storage] = {}
+        self.containers: dict[int, Rebuilt] = {}
+        self.originals: dict[int, Rebuilt] = {}
+        self.objects: list[tuple[Operand, str, Any]] = []
+        self.storages: dict[Storage, Var] = {}
+        self._open: set[int] = set()  # ids of containers that are being brought
+        self._views: dict[Storage, list[tuple[NDArray, Var]]] = {}  # the arrays given, by storage
+
+    def bring(self, value: Any, place: Operand, path: str) -> Any:
+        """What the body sees for `value`, which the replay finds at `place`."""
+        value = settled(value)
+        kind, program = type(value), self.program
+        if kind in (int, float) or (isinstance(value, np.number) and not isinstance(value, PLAIN)):
+            return self._number(value, program.bind(place, "n", seen=value, path=path), path)
+        var = program.bind(place, seen=value, path=path)
+        if isinstance(value, NDArray):
+            return self._array(value, var, path)
+        if isinstance(value, PLAIN) and not has_attributes(value):
+            program.same(var, value)
+            program.facts[path] = repr(value)
+            return value
+        if isinstance(value, np.ndarray):
+            return self._numpy(value, var, path)
+        found = parts_of(value)
+        if found is not None and id(value) not in self.reached:
+            return self._container(value, found, var, path)
+        return self._object(value, var, path)
+
+    def _number(self, value: Any, var: Var, path: str) -> Any:
+        program = self.program
+        program.require("type({}) is {}", var, Const(type(value)))
+        if self.trace.numbers.plain:
+            program.same(var, value)
+            program.facts[path] = repr(value)
+            return value
+        program.facts[path] = type(value).__name__
+        return self.trace.numbers.argument(value, var)
+
+    def _object(self, value: Any, var: Var, path: str) -> Any:
+        program, kind = self.program, type(value)
+        program.facts[path] = kind.__name__
+        if is_told_by_repr(value):
+            program.require("type({}) is {} and repr({}) == {}", var, Const(kind), var, Literal(repr(value)))
+            program.facts[path] = repr(value)
+            return value
+        if isinstance(value, BY_IDENTITY):
+            program.require("{} == {}" if kind is re.Pattern else "{} is {}", var, Const(value))
+            program.facts[path] = getattr(value, "__name__", None) or repr(value)
+        else:
+            program.require("type({}) is {}", var, Const(kind))
+        if kind is types.FunctionType:  # made anew for each call, maybe; what it captured is guarded
+            program.require(
+                "{}.__code__ is {} and {}.__globals__ is {} and ({}.__name__, {}.__qualname__) == {}",
+                *(var, Const(value.__code__), var, Const(value.__globals__)),
+                *(var, var, Const((value.__name__, value.__qualname__))),
+            )
+            program.facts[path] = f"function {value.__qualname__}"
+        self.objects.append((var, path, value))
+        return value
+
+    def _container(self, value: Any, found: Part, var: Var, path: str) -> Any:
+        program = self.program
+        seen = self.originals.get(id(value))
+        if seen is not None:
+            program.require("{} is {}", var, seen.var)
+            return seen.copy
+        if id(value) in self._open:
+            raise Restart(value)
+        self._open.add(id(value))
+        kind, keys, children = found
+        program.require("type({}) is {}", var, Const(kind))
+        if issubclass(kind, dict):
+            program.keys(var, keys)
+            if factory_of(value) is not None:
+                name, place = f"{path}.default_factory", attribute(var, "default_factory")
+                self._object(factory_of(value), program.bind(place, seen=factory_of(value), path=name), name)
+        elif kind in (list, tuple):
+            program.require("len({}) == {}", var, Literal(len(keys)))
+        elif is_record(kind) and hasattr(value, "__dict__"):
+            form = "tuple({}.__dict__) == {}" if looks_up_plainly(kind) else _NAMES
+            program.require(form, var, Const(keys))
+        described = ", ".join(map(str, keys)) if is_record(kind) else len(keys)
+        program.facts[path] = f"{kind.__name__} of {described}"
+        brought = [
+            self.bring(child, part_of(var, kind, key), path + trees.step(kind, key))
+            for key, child in zip(keys, children, strict=True)
+        ]
+        again = trees.rebuilt(value, kind, keys, brought)
+        if not is_record(kind) and hasattr(value, "__dict__"):
+            program.require("not {}.__dict__", var)
+        if not trusted(kind.__module__):
+            self.objects.append((Const(kind), kind.__name__, kind))
+        rebuilt = Rebuilt(again, value, var, keys, brought)
+        self.containers[id(again)] = self.originals[id(value)] = rebuilt
+        return again
+
+    def _array(self, array: NDArray, var: Var, path: str) -> NDArray:
+        storage, view, program = array._storage, array._view, self.program
+        release(storage)
+        known = self.storages.get(storage)
+        part = not view.is_whole(storage.type.shape) and storage not in self.whole
+        fact = f"{name_of(array.dtype)}[{','.join(map(str, array.shape))}]" + (
+            "" if view.is_contiguous() else f" with strides {view.strides}"
+        )
+        found = program.array(var, storage, view, window=part)
+        if known is not None:
+            program.require("{} is {}", found, known)
+            fact += " sharing memory with another argument"
+        else:
+            self.storages[storage] = found
+        program.facts[path] = fact
+        self.tell_apart(array, var)
+        if part:
+            return self._window(array, var, found)
+        self.arrays.setdefault(storage, (found, None))
+        self.handles.setdefault(id(array), (array, var))
+        return array
+
+    def tell_apart(self, array: NDArray, var: Var) -> None:
+        """Require that arrays on one storage are the same object, or different ones, as they were."""
+        others = self._views.setdefault(array._storage, [])
+        for other, known in others:
+            self.program.require("{} is {}" if other is array else "{} is not {}", var, known)
+        others.append((array, var))
+
+    def _window(self, array: NDArray, var: Var, found: Var) -> NDArray:
+        storage, view = array._storage, array._view
+        low, high = view.span()
+        item = storage.type.dtype.itemsize
+        shape = view.shape if view.is_contiguous() else (high - low,)
+        type = ArrayType(shape, storage.type.dtype, storage.type.device)
+        window = Storage.at(storage.address + low * item, type, storage.buffer, storage.variable)
+        window.shared = storage.shared
+        self.trace.parents[window] = storage
+        start = Expr(f"{{}}._view.offset - {view.offset - low}", var)
+        self.arrays[window] = (found, self.program.bind(start, "o", seen=low))
+        passed = NDArray(window, view.moved(-low))
+        self.handles[id(passed)] = (passed, var)
+        self.windows[id(array)] = storage
+        return passed
+
+    def _numpy(self, array: np.ndarray, var: Var, path: str) -> NDArray:
+        program = self.program
+        program.require("type({}) is {}", var, Const(type(array)))
+        program.require(f"{{}}.shape == {array.shape} and {{}}.dtype == {{}}", var, var, Const(array.dtype))
+        program.facts[path] = f"numpy {array.dtype}{list(array.shape)}"
+        brought = NDArray.from_numpy(array)
+        self.trace.read_only[brought._storage] = path
+        self.copy_in(brought._storage, var)
+        return brought
+
+    def copy_in(self, storage: Storage, array: Operand) -> None:
+        """The replay makes `storage` anew from the NumPy array at `array`."""
+        var = Var("s", storage)
+        var.bound = True
+        self.program.copies.append((var, Expr("from_numpy({})._storage", array)))
+        self.arrays[storage] = (var, None)
+
+
+_NAMES = "tuple(Attributes({}).namespace()) == {}"
+
+
+def part_of(holder: Operand, kind: type, key: Any, *, stored: bool = False) -> Expr:
+    """Where a part of a container lies, to be read or to be `stored`."""
+    if issubclass(kind, dict):
+        return Expr("{}[{}]", holder, Const(key))
+    if issubclass(kind, (list, tuple)):
+        names = getattr(kind, "_fields", None)  # a subclass may show something else under such a name
+        return Expr("{}[{}]", holder, Literal(key if names is None else names.index(key)))
+    plain = is_stored_plainly if stored else is_found_plainly
+    if plain(kind, key):
+        return attribute(holder, key)
+    return Expr("Attributes({})[{}]", holder, Literal(key))
+
+
+def shared_storages(args: Any, kwargs: Any) -> set[Storage]:
+    """Storages that several arrays among the arguments share: these enter the trace whole."""
+    seen: dict[int, Storage] = {}
+    shared: set[Storage] = set()
+    pending, walked = [*args, *kwargs.values()], set()
+    for value in pending:
+        if isinstance(value, NDArray):
+            if id(value._storage) in seen:
+                shared.add(value._storage)
+            seen[id(value._storage)] = value._storage
+        elif id(value) not in walked:  # a container may hold itself
+            walked.add(id(value))
+            found = trees.children_of(value)
+            pending += () if found is None else found[2]
+    return shared
+
+
+def shows_keywords(function: Any) -> bool:
+    """Whether `function` may see in which order keyword arguments were given."""
+    return type(function) is not types.FunctionType or bool(
+        function.__code__.co_flags & inspect.CO_VARKEYWORDS
+    )
+
+
+def parameter_names(function: Any, count: int) -> list[str]:
+    """How people call the first `count` positional arguments."""
+    if type(function) is types.FunctionType and not function.__dict__:  # nor a signature of another function
+        code = function.__code__
+        if count <= code.co_argcount:
+            return list(code.co_varnames[:count])
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:count]
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
+    return names + [f"{rest}[{i}]" for i in range(count - len(names))]

@@ -1,0 +1,239 @@
+"""What a traced call leaves behind, as records: its result, and what it rebound in containers and objects.
+
+`Description.give` walks over a recorded value and tells how it is made (see `signature.program`):
+
+- an array made by the call: a new array on the storage of an output;
+- an array given to the call, or one it reached: that very array, or a view of the same storage;
+- a number: the variable that holds it; constants, functions and types: themselves;
+- a container the caller gave: that container, with its changes written back; a new one: made again;
+- a container or object reached by name: itself.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracejit.frontend.arrays import trees
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.python.content import GONE, Attributes, factory_of
+from tracejit.frontend.recording import numpy_views
+from tracejit.frontend.recording.number import Computed, NumberProxy, is_of, settled
+from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.signature.arguments import Arguments, Part, Rebuilt, is_record, part_of, parts_of
+from tracejit.frontend.signature.program import (
+    ArrayOn,
+    Const,
+    Container,
+    Known,
+    Literal,
+    Make,
+    Operand,
+    Program,
+    Rebind,
+    Refill,
+    SliceOf,
+    Var,
+)
+from tracejit.frontend.signature.slots import Attribute, Item, Slot
+from tracejit.frontend.signature.stand_ins import known
+
+ATOMS = (
+    bool, int, float, complex, str, bytes, type(None), type(Ellipsis), enum.Enum, np.generic, np.dtype, range,
+    types.BuiltinFunctionType, types.ModuleType, type,
+)  # fmt: skip
+
+
+class Unreplayable(Exception):
+    """A result that a replay cannot make again; the message says which and why."""
+
+
+class Description:
+    """Adds to a program how recorded values are made, and what is written back.
+
+    reached:  gives what stands for an object that was found by name, or None.
+    computed: variables of the numbers that the body computed.
+    kept:     older storages that the result refers to.
+    rebinds:  types of the containers and objects that are written.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        arguments: Arguments,
+        reached: Callable[[Any], Operand | None],
+        computed: dict[Computed, Var],
+    ) -> None:
+        self.program, self.arguments, self.reached, self.computed = program, arguments, reached, computed
+        self.kept: set[Storage] = set()
+        self.rebinds: set[type] = set()
+        self._met: dict[int, int] = {}  # by identity: how often something the body made is to be given
+        self._open: set[int] = set()
+        self._shared: dict[int, Var] = {}  # what is given more than once
+        self._written: set[int] = set()
+        self._objects = {id(value): operand for operand, _path, value in arguments.objects}
+
+    # -- values ----------------------------------------------------------------------------------------------
+
+    def give(self, value: Any, path: str) -> Make:
+        """How `value` is made; what it changes in the caller's containers is written back."""
+        if is_of(value, self.arguments.trace.numbers):
+            source = value._source
+            return Known(self.computed[source] if isinstance(source, Computed) else source)
+        value = numpy_views.settled(settled(value))
+        if isinstance(value, type):
+            self._check_class(value, path)
+        if isinstance(value, ATOMS):
+            return Known(Literal(value) if isinstance(value, (bool, type(None))) else Const(value))
+        found = self._known(value)
+        if found is not None:
+            return Known(found)
+        rebuilt = self.arguments.containers.get(id(value))
+        if rebuilt is not None:
+            self._write_back(rebuilt, path)
+            return Known(rebuilt.var)
+        made = self._give_new(value, path)
+        if self._met.get(id(value), 0) > 1:
+            var = self._shared[id(value)] = self._before_launch(made)
+            return Known(var)
+        return made
+
+    def _known(self, value: Any) -> Operand | None:
+        """What stands for this very object in a replay."""
+        handle = self.arguments.handles.get(id(value))
+        if handle is not None:
+            return handle[1]
+        return self._objects.get(id(value)) or self._shared.get(id(value)) or self.reached(value)
+
+    def _give_new(self, value: Any, path: str) -> Make:
+        """How to make what the body made."""
+        if isinstance(value, NDArray):
+            return self._give_array(value, path)
+        if isinstance(value, slice):
+            start, stop, step = [self.give(p, path) for p in (value.start, value.stop, value.step)]
+            return SliceOf((start, stop, step))
+        if isinstance(value, types.FunctionType) and not (
+            value.__closure__ or value.__defaults__ or value.__kwdefaults__
+        ):
+            return Known(Const(value))
+        found = parts_of(value)
+        if found is None:
+            raise Unreplayable(f"{path} is a {type(value).__name__}, which a replay cannot make again")
+        kind, keys, children = found
+        self._check_class(kind, path)
+        parts = [self.give(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
+        factory = None
+        if isinstance(value, dict) and kind is not dict:
+            if Attributes(value).namespace():
+                raise Unreplayable(f"{path} is a {kind.__name__} with attributes, which a replay cannot make")
+            factory = self.give(factory_of(value), path)
+        return Container(kind, self._keys(keys), tuple(parts), factory)
+
+    def _keys(self, keys: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Keys of a container; numbers among them have been looked at, or they had no hash."""
+        return tuple(known(key, self.arguments) for key in keys)
+
+    def _give_array(self, array: NDArray, path: str) -> Make:
+        storage, view = array._storage, array._view
+        if storage.pending is not None:
+            var = self.program.outputs.get(storage)
+            if var is None:
+                var = self.program.outputs[storage] = Var("t", storage)
+            return ArrayOn(var, view)
+        place = self.arguments.arrays.get(storage)
+        if place is None:
+            raise Unreplayable(f"{path} is an array of unknown origin")
+        self.kept.add(storage)
+        return ArrayOn(place[0], view, place[1])
+
+    def _before_launch(self, made: Make) -> Var:
+        """A variable for what is made before the launch."""
+        var = Var("r")
+        self.program.values.append((var, made))
+        return var
+
+    def meet(self, value: Any) -> None:
+        """Note a value that is to be given: what the body made is one object, however often it is met."""
+        if isinstance(value, ATOMS) or type(value) is NumberProxy or self._known(value) is not None:
+            return
+        if id(value) in self.arguments.containers:
+            return
+        self._met[id(value)] = self._met.get(id(value), 0) + 1
+        found = None if self._met[id(value)] > 1 else parts_of(value)
+        if id(value) in self._open:
+            raise Unreplayable(f"a {type(value).__name__} that holds itself cannot be made again by a replay")
+        if found is not None:
+            self._open.add(id(value))
+            for child in found[2]:
+                self.meet(child)
+            self._open.remove(id(value))
+
+    def meet_changes(self) -> None:
+        """Note what the body put into the caller's containers."""
+        for rebuilt in self.arguments.containers.values():
+            before = set(map(id, rebuilt.parts))
+            for child in _parts_again(rebuilt.copy)[2]:
+                if id(child) not in before:
+                    self.meet(child)
+
+    def _check_class(self, kind: type, path: str) -> None:
+        """Each call of a body that defines a class makes another one."""
+        if self.arguments.trace.makes_classes and "<locals>" in kind.__qualname__:
+            raise Unreplayable(f"{path} is of the class {kind.__qualname__}, which the body defines")
+
+    # -- effects ---------------------------------------------------------------------------------------------
+
+    def write_back(self) -> None:
+        """What the body changed in the caller's containers."""
+        for rebuilt in list(self.arguments.containers.values()):
+            self._write_back(rebuilt, rebuilt.var.path)
+
+    def _write_back(self, rebuilt: Rebuilt, path: str) -> None:
+        if id(rebuilt.original) in self._written:
+            return
+        self._written.add(id(rebuilt.original))
+        kind, keys, children = _parts_again(rebuilt.copy)
+        if issubclass(kind, tuple):
+            return
+        if keys != rebuilt.keys and not is_record(kind):
+            parts = [self.give(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
+            self.rebinds.add(kind)
+            whole = Container(dict if issubclass(kind, dict) else list, self._keys(keys), tuple(parts))
+            self.program.effects.append(Refill(rebuilt.var, Known(self._before_launch(whole))))
+            return
+        before = dict(zip(rebuilt.keys, rebuilt.parts, strict=True))
+        for key in rebuilt.keys:
+            if key not in keys:
+                self.rebind(_slot(rebuilt, kind, key, path), GONE)
+        for key, child in zip(keys, children, strict=True):
+            if key not in before or child is not before[key]:
+                self.rebind(_slot(rebuilt, kind, key, path), child)
+
+    def rebind(self, slot: Slot, value: Any, place: Operand | None = None) -> None:
+        """A slot holds `value` after the call; a replay stores it at `place`, or where it is found."""
+        self.rebinds.add(type(slot.holder))
+        made: Any = GONE
+        if value is not GONE:
+            made = self.give(value, slot.path)
+            if not (isinstance(made, Known) and isinstance(made.operand, (Var, Const, Literal))):
+                made = Known(self._before_launch(made))
+        self.program.effects.append(Rebind(slot, place or slot.place, made))
+
+
+def _slot(rebuilt: Rebuilt, kind: type, key: Any, path: str) -> Slot:
+    """A part of a container of the caller's."""
+    place = part_of(rebuilt.var, kind, key, stored=True)
+    slot = Attribute if is_record(kind) else Item
+    return slot(rebuilt.original, key, place, path + trees.step(kind, key), GONE)
+
+
+def _parts_again(copy: Any) -> Part:
+    """The parts of a container that was rebuilt for the body."""
+    found = parts_of(copy)
+    if found is None:
+        raise Unreplayable(f"the body gives a {type(copy).__name__} attributes, which a replay cannot")
+    return found

@@ -1,0 +1,252 @@
+"""The checks of the surroundings: one for each slot that matters.
+
+Only what executed code mentions is checked, so a function that is merely named (handed to `tj.callback`, kept
+for another mode) costs nothing and may change.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import types
+from collections.abc import Set
+from typing import Any
+
+import numpy as np
+
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.python.bytecode import facts, loads, mention
+from tracejit.frontend.python.content import GONE, is_plain, looks_up_plainly
+from tracejit.frontend.python.kinds import IDENTITY, PLAIN
+from tracejit.frontend.python.purity import REMEDY, impure, opens
+from tracejit.frontend.signature.program import Const, Expr, Literal, Operand, Program, Var
+from tracejit.frontend.signature.slots import Attribute, Cell, Global, Slot, Whole
+from tracejit.frontend.surroundings.changes import Surroundings
+from tracejit.frontend.surroundings.members import QUIET, Seen, SeenClass, SeenFunction, SeenModule
+
+
+class Refused(Exception):
+    """A slot that matters and cannot be checked: reason, remedy, user line."""
+
+    def __init__(self, reason: str, remedy: str, line: str | None):
+        super().__init__(reason)
+        self.reason, self.remedy, self.line = reason, remedy, line
+
+
+class Guards:
+    """Appends the checks of the surroundings to `program`, and what they required to its facts."""
+
+    def __init__(self, surroundings: Surroundings, program: Program):
+        self.surroundings, self.program = surroundings, program
+        self.attributes: set[str] = set()  # names of attributes that were read
+        self.arrays: list[Slot] = []
+
+    def var_of(self, value: Any) -> Operand | None:
+        """What stands for this very object in a replay, if it was checked."""
+        var = self.surroundings.var_of(value)
+        return var if isinstance(var, Var) and var.bound else None
+
+    def emit(self) -> None:
+        """Check everything but arrays, which are collected in `arrays`."""
+        surroundings, program = self.surroundings, self.program
+        self.attributes = surroundings.attributes_read()
+        left = [slot for slot in surroundings.slots.values() if self._was_read(slot)]
+        found = [slot for slot in left if _is_found(slot)]
+        while found:  # the same object may be held by code that was not executed, too, and found there first
+            for slot in left:
+                if _is_found(slot):
+                    self._check(slot)
+                    found.append(slot)
+            checked = set(map(id, found))
+            left = [slot for slot in left if id(slot) not in checked]
+            found = [slot for slot in left if _is_found(slot)]
+        handed = {name for code in surroundings.executed for name in facts(code).handed}
+        for holder, names, code in surroundings.shadows:
+            missing = names & surroundings.variables_read(code)
+            for name in missing & handed & vars(builtins).keys():
+                self._refuse_impure(vars(builtins)[name], name)
+            if missing:
+                program.require("{}.keys().isdisjoint({})", holder, Const(frozenset(missing)))
+        self._check_quiet()
+        uses = {use for code in surroundings.executed for use in facts(code).uses}
+        for seen in surroundings.seen:
+            if not seen.var.is_bound:
+                continue
+            if surroundings.lists and not isinstance(seen, SeenFunction):
+                self._check_names(seen)
+            missing = seen.absent if surroundings.dynamic else seen.absent & self.attributes
+            if isinstance(seen, SeenFunction):
+                missing &= self._asked_of(seen.value, uses)
+            if missing and hasattr(seen.value, "__dict__"):
+                program.require("{}.keys().isdisjoint({})", _namespace(seen), Const(frozenset(missing)))
+            if isinstance(seen, SeenClass) and len(order := seen.value.__mro__) > 2:
+                program.require("{}.__mro__ == {}", seen.var, Const(order))
+
+    def _check_names(self, seen: Seen) -> None:
+        """The body may ask which attributes there are."""
+        is_module = isinstance(seen, SeenModule)
+        is_opened = not is_module or seen.path.rpartition(".")[2] in self.surroundings.opened
+        if is_opened and hasattr(seen.value, "__dict__"):
+            self.program.require("tuple({}) == {}", _namespace(seen), Const(seen.at_first))
+
+    def _check_quiet(self) -> None:
+        """Special methods that ran, though nobody named them, must be the same."""
+        for seen in self.surroundings.seen:
+            if isinstance(seen, SeenClass):
+                for name in QUIET:
+                    held = inspect.getattr_static(seen.value, name, None)
+                    held = getattr(held, "__func__", held)  # `__new__` is a static method
+                    if getattr(held, "__code__", None) in self.surroundings.executed:
+                        self.program.require(f"{{}}.{name} is {{}}", Const(seen.value), Const(held))
+
+    def _asked_of(self, function: Any, uses: Set[tuple[str, str]]) -> set[str]:
+        """Names of attributes that code may look for on a function: it is rarely asked for any."""
+        surroundings, name = self.surroundings, getattr(function, "__name__", "")
+        return surroundings.stored | surroundings.strings | {asked for base, asked in uses if base == name}
+
+    def _was_read(self, slot: Slot) -> bool:
+        return self.surroundings.was_read(slot, self.attributes)
+
+    def _is_handed(self, slot: Slot) -> bool:
+        """Whether library code may call what a slot holds: nobody reports what C code calls."""
+        if type(slot) is Slot and not isinstance(slot.holder, types.ModuleType):
+            return not slot.codes
+        return any(slot.key in facts(code).handed for code in self.surroundings.executed)
+
+    def _refuse_impure(self, function: Any, path: str) -> None:
+        """Refuse a function that has effects and may have been called: had the body done so itself, it would
+        have been seen.
+        """
+        name = impure(function) if isinstance(function, types.BuiltinFunctionType) else None
+        if name is not None:
+            what = f"{path} is handed on: {name}() may have an effect or give another result on every call"
+            raise Refused(what, REMEDY, mention(self.surroundings.codes, path))
+
+    def _line_of(self, slot: Slot) -> str | None:
+        return mention(self.surroundings.codes, str(slot.key))
+
+    def _check(self, slot: Slot) -> None:
+        value, program, place = slot.value, self.program, slot.place
+        if value is GONE:
+            self._check_absent(slot)
+            return
+        if slot.refusal is not None:
+            raise Refused(*slot.refusal, self._line_of(slot))
+        if isinstance(value, NDArray):
+            self.arrays.append(slot)
+            return
+        if isinstance(slot, Whole):
+            self._check_whole(slot)
+            return
+        if slot.alias is not None and slot.alias.is_bound:
+            program.require("{} is {}", place, slot.alias)
+            return
+        var = slot.alias or slot.var
+        if isinstance(var, Var) and var is not place:
+            place = program.define(var, place)
+        if isinstance(value, types.FunctionType) and value.__code__ in self.surroundings.executed:
+            holder = Const(value) if slot.guarded else place
+            program.require("{}.__code__ is {}", holder, Const(value.__code__))
+        if isinstance(value, types.BuiltinFunctionType) and self._is_handed(slot):
+            self._refuse_impure(value, slot.path)
+        if opens(value):
+            raise Refused(f"{slot.path} opens something whenever it is called", REMEDY, self._line_of(slot))
+        if slot.guarded:
+            self._check_value(slot, value, place)
+
+    def _check_absent(self, slot: Slot) -> None:
+        """What there was not is not there; of a global that is only written, it does not matter."""
+        if isinstance(slot, Attribute):
+            self.program.require("Attributes({}).get({}) is GONE", slot.place.root, Literal(slot.key))
+        elif isinstance(slot, Cell) and any(loads(code, slot.key) for code in slot.codes):
+            self.program.require("{} == EMPTY", Const(slot.holder))
+
+    def _check_value(self, slot: Slot, value: Any, place: Operand) -> None:
+        """A slot holds what it held: the same value, the same object, or one of the same type."""
+        program = self.program
+        program.facts[slot.path] = _describe(value)
+        if slot.given is not value and type(value) in (int, float):
+            program.require(f"type({{}}) is {type(value).__name__}", place)
+            program.facts[slot.path] = type(value).__name__
+        elif isinstance(value, PLAIN):
+            program.same(place, value)
+        elif isinstance(value, IDENTITY):
+            program.require("{} is {}", place, Const(value))
+        elif isinstance(value, np.ndarray):
+            self._check_numpy(slot, value, place)
+        else:
+            program.require("type({}) is {}", place, Const(type(value)))
+
+    def _check_whole(self, slot: Whole) -> None:
+        program, held, inside = self.program, slot.holder, slot.place
+        if not is_plain(type(held)):
+            inside = Expr("content_of({})", inside)
+        if slot.deep:
+            copy = frozenset(slot.value) if isinstance(held, set | frozenset) else slot.value
+            program.require("same_items({}, {})", slot.place, Const(copy))
+            program.facts[slot.path] = f"{type(held).__name__} of {len(held)} with this content"
+        elif isinstance(held, dict):
+            program.keys(inside, tuple(slot.value))
+            program.facts[slot.path] = f"dict of {', '.join(map(repr, slot.value))}"
+        else:
+            program.require("len({}) == {}", inside, Literal(len(slot.value)))
+            program.facts[slot.path] = f"{type(held).__name__} of {len(slot.value)}"
+
+    def _check_numpy(self, slot: Slot, array: np.ndarray, place: Operand) -> None:
+        held = self.surroundings.held[id(array)]
+        program, text = self.program, f"numpy {array.dtype}{list(array.shape)}"
+        program.require("type({}) is {}", place, Const(type(array)))
+        form = f"{{}}.shape == {array.shape} and {{}}.strides == {array.strides}"
+        program.require(form, place, place)
+        program.require("{}.dtype == {}", place, Const(array.dtype))
+        program.facts[slot.path] = text
+        if not held.is_data:
+            return
+        assert held.content is not None, "the recording was given up when the array was used as data"
+        if held.changed():
+            what = f"the body changes the NumPy array {slot.path}"
+            raise Refused(what, "make it an NDArray, with tj.asarray", self._line_of(slot))
+        program.require("same_array({}, {})", place, Const(held.content))
+        program.facts[slot.path] = text + " with this content"
+
+    def copy_in(self, array: np.ndarray) -> Expr | Var | None:
+        """What gives a captured NumPy array that was used as an operand, or a part of one."""
+        for slot in self.surroundings.slots.values():
+            held = self.surroundings.held.get(id(slot.value))
+            var = slot.var
+            if held is not None and isinstance(var, Var) and var.bound and held.holds(array):
+                part = held.part(array)
+                if part == held.part(held.origin):
+                    return var
+                return Expr(f"read_part({{}}, {part[0]}, {part[1]}, {part[2]})", var)
+        return None
+
+
+def flags(surroundings: Surroundings) -> list[Slot]:
+    """Globals that are flags, for calls that run piecewise as long as these stay."""
+    attributes = surroundings.attributes_read()
+    return [
+        slot
+        for slot in surroundings.slots.values()
+        if isinstance(slot, Global) and type(slot.value) is bool and surroundings.was_read(slot, attributes)
+    ]
+
+
+def _is_found(slot: Slot) -> bool:
+    """Whether what holds the slot is bound."""
+    return slot.place.root.is_bound
+
+
+def _namespace(seen: Seen) -> Operand:
+    """What an object holds by name."""
+    plain = isinstance(seen.value, type | types.ModuleType) or looks_up_plainly(type(seen.value))
+    return Expr("{}.__dict__" if plain else "Attributes({}).namespace()", seen.var)
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, PLAIN):
+        text = repr(value)
+        return text if len(text) <= 60 else text[:57] + "..."
+    if isinstance(value, IDENTITY):
+        return str(getattr(value, "__qualname__", None) or getattr(value, "__name__", type(value).__name__))
+    return type(value).__name__

@@ -1,0 +1,434 @@
+"""What a traced body can reach besides its arguments: globals, closures, attributes.
+
+The body's surroundings are over-approximated by *names*: just before a Python function runs for the first
+time, every global, closure cell and attribute is visited whose name occurs in its code (`bytecode.facts`).
+What other code could have changed was visited before that ran, so what is found is as it was before the
+call. Each thing found is a `Slot`:
+
+- arrays are inputs by reference: a replay reads the slot again;
+- plain values (numbers, strings, flags) and functions are guarded: a change retraces. Numbers that some code
+  assigns (``self.t += 1``) are run-time numbers instead: the body finds a proxy there;
+- functions are guarded to be the same, and what they name is visited when they are called;
+- containers are guarded by keys or length, and their items are slots; sets and long tables by content;
+- objects are guarded by type, by the attributes that are named, and by those that are not there;
+- what cannot be checked (iterators, NumPy's generators, objects written in C) makes the function piecewise.
+
+The same object found on a second way is guarded to be the same. Code of Python's library, NumPy and this
+package is trusted: its names do not count. What the body did to the slots is told by `surroundings`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import functools
+import operator
+import sys
+import types
+from collections.abc import Callable, Container
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.python import kinds
+from tracejit.frontend.python.bytecode import codes, facts, formatted, strings_in
+from tracejit.frontend.python.content import GONE, content_of, factory_of, is_plain
+from tracejit.frontend.python.kinds import (
+    FIXED,
+    IDENTITY,
+    PLAIN,
+    has_attributes,
+    is_added,
+    is_outside,
+    trusted,
+)
+from tracejit.frontend.recording import numpy_views
+from tracejit.frontend.recording.number import Numbers, settled
+from tracejit.frontend.recording.trace import Restart
+from tracejit.frontend.signature.program import Const, Expr, Operand, Var, item
+from tracejit.frontend.signature.slots import Cell, Global, Item, Slot, Whole
+from tracejit.frontend.surroundings.members import Seen, SeenClass, SeenFunction, SeenModule, SeenObject
+
+MANY = 8  # plain items; longer tables are guarded as a whole
+STORED = 64  # the same, where code stores some of them
+PEEKS = 300  # functions looked into before they are called
+ITEMS = 4096  # other items; containers with more cannot be checked
+CHANGES = frozenset(
+    {"append", "appendleft", "extend", "insert", "pop", "popleft", "remove", "clear", "reverse", "sort"}
+    | {"add", "discard", "update", "setdefault", "popitem", "__setitem__", "__delitem__"}
+)
+"""Methods of containers: C code to which one is handed calls it unseen."""
+
+
+class Visitor:
+    """What a function can reach, as it was before the body could change it.
+
+    rebuilt: ids of the caller's containers of which the body gets copies.
+    """
+
+    def __init__(self, function: Any, numbers: Numbers, rebuilt: Container[int] = ()):
+        self.function, self.numbers, self.rebuilt = function, numbers, rebuilt
+        self.slots: dict[Any, Slot] = {}  # by place; cells by identity
+        self.fresh: list[Slot] = []  # found just now: the body has not run since
+        self.codes: set[types.CodeType] = set()  # code whose names were visited, and code inside it
+        self.entered: set[types.CodeType] = set()
+        self.key_kinds: set[type] = set()  # types of keys that are told apart by identity, maybe
+        self.getters: set[str] = set()  # names of attributes that `operator.attrgetter` and such look up
+        self.functions: dict[types.CodeType, list[tuple[Any, Operand]]] = {}  # found by name
+        self.peeked: set[types.CodeType] = set()
+        self.peeked_names: set[str] = set()
+        self.refused: list[Slot] = []  # what a replay cannot check
+        self.names: set[str] = set()
+        self.stored: set[str] = set()
+        self.strings: set[str] = set()
+        self.opened: set[str] = set()  # names of what is searched for attributes that are not named
+        self.stores_items = self.dynamic = self.climbs = self.lists = self.touches = False
+        self.seen: list[Seen] = []
+        self.shadows: list[
+            tuple[Operand, set[str], types.CodeType]
+        ] = []  # (globals, names of builtins, code)
+        self._vars: dict[int, Operand] = {}
+        self._alive: list[Any] = []
+
+    def scan(self, objects: list[tuple[Operand, str, Any]]) -> None:
+        """Note the function and the `objects` (operand, path, object) from which the body starts."""
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        self.visit(Slot(None, name, Const(self.function), name, self.function, guarded=False))
+        for operand, path, value in objects:
+            self.visit(Slot(None, path, operand, path, value, guarded=False))
+        self._settle()
+
+    def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
+        """A Python function is about to run for the first time: visit what it names.
+
+        Whether what it captured is known: its function was found by name, or made by code that was.
+        """
+        inside = code in self.codes
+        self.entered.add(code)
+        self._code(code, namespace)
+        found = self.functions.get(code, ())
+        for function, base in found:
+            self._closure(function, base, code)
+        self._settle()
+        return inside or bool(found) or not set(code.co_freevars) - {"__class__"}
+
+    def _settle(self) -> None:
+        """Look up names on objects until there are no new ones."""
+        while True:
+            before = len(self.names), len(self.seen), self.dynamic, len(self.peeked_names)
+            for seen in list(self.seen):
+                seen.look_up(self)
+            if before == (len(self.names), len(self.seen), self.dynamic, len(self.peeked_names)):
+                return
+
+    # -- visiting --------------------------------------------------------------------------------------------
+
+    def visit(self, slot: Slot) -> None:
+        """Note what a slot holds, and go on to what can be reached from there."""
+        key = ("cell", id(slot.holder)) if isinstance(slot, Cell) else slot.place.key
+        if key in self.slots:
+            self.slots[key].found_again(slot)
+            return
+        self.slots[key] = slot
+        self.fresh.append(slot)
+        # another thread may be recording
+        value = slot.value = slot.given = settled(numpy_views.settled(slot.value))
+        if isinstance(value, str):
+            if names := formatted(value):
+                self.getters.update(names)
+                self.names.update(names)
+        elif id(value) in _OPENERS:  # under another name, or it would not be found here
+            self.dynamic = self.lists = True
+        if isinstance(value, NDArray) or (isinstance(value, PLAIN) and not has_attributes(value)):
+            return
+        known = self._vars.get(id(value))
+        if known is not None:
+            slot.alias = known
+            return
+        self._alive.append(value)
+        for group, follow in self._KINDS:
+            if isinstance(value, group):
+                follow(self, slot)
+                return
+        kind = type(value)
+        if hasattr(kind, "__next__"):
+            what = f"{slot.path} is an iterator ({kind.__name__}), which every call moves on"
+            self.refuse(slot, what, "pass what it yields as an argument")
+        elif kind.__module__.startswith("numpy.random") or not kinds.is_python_class(kind):
+            what = f"{slot.path} is a {kind.__module__}.{kind.__name__}, whose state a replay cannot check"
+            self.refuse(slot, what, "use it outside and pass the result as an argument")
+        else:
+            self._object(slot)
+
+    def _bind(self, slot: Slot) -> Operand:
+        """What stands for an object in a replay."""
+        if slot.var is None:
+            slot.var = Var("h", slot.value, slot.path) if isinstance(slot.place, Expr) else slot.place
+        self._vars[id(slot.value)] = slot.var
+        return slot.var
+
+    def _part(self, slot: Slot, value: Any, step: str, name: str | None = None) -> None:
+        """Visit something that belongs to a value and cannot be assigned."""
+        self.visit(
+            Slot(slot.value, step, Expr("{}" + step, self._bind(slot)), slot.path + (name or step), value)
+        )
+
+    def _fixed(self, slot: Slot) -> None:
+        value = slot.value
+        if isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
+            if not isinstance(value.__self__, types.ModuleType | type):
+                self._part(slot, value.__self__, ".__self__")
+        elif isinstance(value, operator.attrgetter | operator.methodcaller):
+            self.getters |= _names_looked_up(value)
+            self.names |= self.getters
+        if has_attributes(value):
+            self._object(slot)
+
+    def _function(self, slot: Slot) -> None:
+        function = slot.value
+        base = Const(function) if slot.guarded else self._bind(slot)
+        if is_outside(function):
+            self._closure(function, base, None)
+            if function.__code__ is _DISPATCHES:
+                self._part(slot, dict(function.registry), ".registry.copy()", ".registry")
+            return
+        self.seen.append(SeenFunction(function, base, slot.path))
+        self.functions.setdefault(function.__code__, []).append((function, base))
+        self.peek(function)
+        if function.__code__ in self.entered:
+            self._closure(function, base, function.__code__)
+
+    def _closure(self, function: Any, base: Operand, code: types.CodeType | None) -> None:
+        """Visit what a function captured, and its defaults."""
+        for index, cell in enumerate(function.__closure__ or ()):
+            variable = function.__code__.co_freevars[index]
+            place = Expr(f"{{}}.__closure__[{index}].cell_contents", base)
+            held = Cell(cell, variable, place, variable, GONE, code=code)
+            held.value = held.given = held.read()
+            if held.value is GONE and code is not None:
+                self.slots.setdefault(("cell", id(cell)), held)
+            elif held.value is not GONE and (code is not None or _is_users(held.value)):
+                self.visit(held)
+        for index, default in enumerate(function.__defaults__ or ()):
+            path = f"default {index} of {function.__name__}"
+            place = Expr(f"{{}}.__defaults__[{index}]", base)
+            self.visit(Slot(function, index, place, path, default, code=code))
+        for name, default in list((function.__kwdefaults__ or {}).items()):
+            place = item(Expr("{}.__kwdefaults__", base), name)
+            self.visit(Item(function.__kwdefaults__, name, place, name, default, code=code))
+
+    def peek(self, function: Any) -> None:
+        """Note what a function assigns that may be called later: numbers it changes are proxies at once."""
+        if function.__code__ in self.peeked or len(self.peeked) >= PEEKS or is_outside(function):
+            return
+        self.peeked.add(function.__code__)
+        found = facts(function.__code__)
+        self.stored |= found.stored
+        self.strings |= found.strings
+        self.stores_items |= found.stores_items
+        self.peeked_names |= found.attributes
+        for name in found.globals & function.__globals__.keys():
+            value = function.__globals__[name]
+            if isinstance(value, types.FunctionType):
+                self.peek(value)
+
+    def _code(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
+        """Note the names of a code object and visit the globals among them."""
+        if code in self.codes:
+            return
+        self.codes.update(codes(code))
+        found = facts(code)
+        self.names |= found.attributes
+        self.stored |= found.stored
+        self.strings |= found.strings
+        self.stores_items |= found.stores_items
+        self.dynamic |= found.dynamic
+        self.opened |= found.opened
+        self.lists |= found.lists
+        self.touches |= not CHANGES.isdisjoint(found.handed)
+        self.climbs |= "super" in found.globals
+        self._imports(found.imports, namespace)
+        ours = code.co_filename.startswith(kinds.PACKAGE)
+        asks = found.compares_types and "type" not in namespace
+        if (asks or any(namespace.get(n) is type for n in found.globals)) and not (
+            self.numbers.plain or ours
+        ):
+            raise Restart
+        holder = Const(namespace)
+        for name in sorted((found.globals | found.written) & namespace.keys()):
+            self.visit(Global(namespace, name, item(holder, name), name, namespace[name], code=code))
+        for name in sorted(found.written - namespace.keys()):
+            slot = Global(namespace, name, item(holder, name), name, GONE, code=code)
+            self.slots.setdefault(slot.place.key, slot)
+        missing = set(found.globals - namespace.keys())
+        if missing:
+            self.shadows.append((holder, missing, code))
+        for name in sorted(missing & vars(builtins).keys()):
+            if is_added(value := vars(builtins)[name]):
+                place = item(Const(vars(builtins)), name)
+                self.visit(Global(vars(builtins), name, place, name, value, code=code))
+        names = {name for name, attribute in found.uses if attribute == "random"}
+        imports_numpy = (0, "numpy") in found.imports and "random" in found.attributes
+        for name in [n for n in names if namespace.get(n) is np] + ["numpy"] * imports_numpy:
+            path = f"{name}.random"
+            refusal = (f"{path} gives other numbers on every call", "use tj.random")
+            random = Slot(None, "random", holder, path, np.random, guarded=False, code=code, refusal=refusal)
+            self.slots[f"{path} in code {id(code)}"] = random
+            self.refused.append(random)
+
+    def _imports(self, imports: frozenset[tuple[int, str]], namespace: dict[str, Any]) -> None:
+        """Visit modules that code imports, as far as they are loaded."""
+        for level, name in sorted(imports):
+            if level:
+                package = ".".join((namespace.get("__package__") or "").split(".")[: 1 - level or None])
+                name = f"{package}.{name}" if name else package
+            parts = name.split(".")
+            for end in range(1, len(parts) + 1):
+                full = ".".join(parts[:end])
+                if full in sys.modules:
+                    place = item(Const(sys.modules), full)
+                    self.visit(Item(sys.modules, full, place, full, sys.modules[full]))
+
+    def _method(self, slot: Slot) -> None:
+        self._part(slot, slot.value.__self__, ".__self__")
+        self._part(slot, slot.value.__func__, ".__func__", "")
+
+    def _partial(self, slot: Slot) -> None:
+        self.seen.append(SeenFunction(slot.value, self._bind(slot), slot.path))
+        for part in ("func", "args", "keywords"):
+            self._part(slot, getattr(slot.value, part), f".{part}")
+
+    def _wrapped(self, slot: Slot) -> None:
+        self.seen.append(SeenFunction(slot.value, self._bind(slot), slot.path))
+        self._part(slot, slot.value.__wrapped__, ".__wrapped__", "")
+
+    def _module(self, slot: Slot) -> None:
+        module = slot.value
+        if module.__name__.startswith("numpy.random"):
+            self.refuse(slot, f"{slot.path} gives other numbers on every call", "use tj.random")
+        else:
+            self.seen.append(SeenModule(module, self._bind(slot), slot.path))
+
+    def _class(self, slot: Slot) -> None:
+        if slot.codes and hasattr(slot.value, "__del__"):
+            what = f"{slot.path} has a finalizer (__del__), which would run for the recording, too"
+            self.refuse(slot, what, "make its objects outside of the function")
+        if not trusted(slot.value.__module__):
+            self.seen.append(SeenClass(slot.value, self._bind(slot), slot.path))
+
+    def visit_class(self, cls: type) -> None:
+        """Visit a class that an object is of, or that another class inherits from."""
+        self.visit(Slot(None, cls.__name__, Const(cls), cls.__name__, cls, guarded=False))
+
+    def _object(self, slot: Slot) -> None:
+        if id(slot.value) in self.rebuilt:
+            raise Restart(slot.value)
+        self.seen.append(SeenObject(slot.value, self._bind(slot), slot.path))
+        cls = type(slot.value)
+        if not trusted(cls.__module__):
+            self.visit_class(cls)
+
+    def _container(self, slot: Slot) -> None:
+        value = slot.value
+        if id(value) in self.rebuilt:
+            raise Restart(value)
+        var = self._bind(slot)
+        content = content_of(value)  # at one moment: others may change it
+        items = list(content.values()) if isinstance(content, dict) else list(content)
+        plain = all(isinstance(item, PLAIN) for item in items)
+        whole = isinstance(value, set | frozenset) or (
+            plain and len(items) > (STORED if self._stores_in(content) else MANY)
+        )
+        if (whole and not plain and not all(isinstance(i, (type, *FIXED, *PLAIN)) for i in items)) or (
+            not whole and len(items) > ITEMS
+        ):
+            what = f"{slot.path} holds {len(items)} objects, too many to check"
+            self.refuse(slot, what, "pass what is used as an argument")
+            return
+        self.slots["content", var.key] = Whole(value, "content", var, slot.path, content, var, deep=whole)
+        if factory_of(value) is not None:
+            self._part(slot, factory_of(value), ".default_factory")
+        if isinstance(content, dict | set):
+            self._keys(slot, list(content), whole)
+        is_plain_class = type(value) in (dict, list, tuple, set, frozenset, collections.deque)
+        if not is_plain_class and (not trusted(type(value).__module__) or hasattr(value, "__dict__")):
+            self._object(slot)
+        if whole:
+            return
+        kind = Slot if isinstance(value, tuple) else Item
+        inside = var if is_plain(type(value)) else Expr("Items({})", var)
+        for key, held in content.items() if isinstance(content, dict) else enumerate(items):
+            self.visit(kind(value, key, item(inside, key), f"{slot.path}[{key!r}]", held))
+
+    def _stores_in(self, content: Any) -> bool:
+        """Whether code stores items of a dict by name: those that stay are checked one by one, then."""
+        return self.stores_items and isinstance(content, dict) and not self.strings.isdisjoint(content)
+
+    def _ndarray(self, slot: Slot) -> None:
+        self._bind(slot)
+        if slot.value.dtype.hasobject:
+            what = f"{slot.path} is a NumPy array of objects, which a replay cannot check"
+            self.refuse(slot, what, "use it outside and pass the result as an argument")
+        elif has_attributes(slot.value):
+            self._object(slot)
+
+    def refuse(self, slot: Slot, what: str, remedy: str) -> None:
+        """Note what a replay cannot check, nor a recording take back."""
+        slot.refusal = what, remedy
+        self.refused.append(slot)
+
+    def _cache(self, slot: Slot) -> None:
+        what = f"{slot.path} keeps results (functools.lru_cache), which a replay cannot check"
+        self.refuse(slot, what, "call it outside and pass the result as an argument")
+
+    def _keys(self, slot: Slot, keys: list[Any], whole: bool) -> None:
+        """Visit keys that are objects: they may hold something. Whoever has one as an argument finds it."""
+        for index, key in enumerate(keys):
+            if id(key) in self.rebuilt:
+                raise Restart(key)
+            if type(key) is str or (isinstance(key, PLAIN) and not has_attributes(key)):
+                continue
+            self.key_kinds.add(type(key))
+            if not whole and (not isinstance(key, IDENTITY) or has_attributes(key)):
+                path = f"key {index} of {slot.path}"
+                self.visit(Slot(None, index, Expr(f"tuple({{}})[{index}]", self._bind(slot)), path, key))
+
+    _KINDS: ClassVar[list[tuple[Any, Callable[[Visitor, Slot], Any]]]] = [
+        (types.FunctionType, _function),
+        (types.MethodType, _method),
+        (FIXED, _fixed),
+        (functools.partial, _partial),
+        (types.ModuleType, _module),
+        (type, _class),
+        ((dict, list, tuple, set, frozenset, collections.deque), _container),
+        (np.ndarray, _ndarray),
+        (functools._lru_cache_wrapper, _cache),
+        (kinds.Transparent, _wrapped),
+    ]
+
+    def var_of(self, value: Any) -> Operand | None:
+        """What stands for this very object in a replay."""
+        return self._vars.get(id(value))
+
+
+def _is_users(value: Any) -> bool:
+    """Whether something that the library's code captured is the user's."""
+    return isinstance(value, NDArray) or kinds.is_users(value)
+
+
+_OPENERS = set(
+    map(id, (getattr, hasattr, setattr, delattr, vars, dir, operator.attrgetter, operator.methodcaller))
+)
+"""What reaches attributes whose names no code mentions."""
+
+_DISPATCHES = cast(Any, functools.singledispatch(len)).__code__
+"""The code of all functions that `functools.singledispatch` makes."""
+
+
+def _names_looked_up(getter: Any) -> set[str]:
+    """The names of attributes for which an `operator.attrgetter` or a `methodcaller` asks."""
+    made, given = getter.__reduce__()
+    if isinstance(made, functools.partial):  # a method called with keywords
+        given = made.args
+    return {name for path in strings_in(given) for name in path.split(".")}
