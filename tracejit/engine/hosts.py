@@ -146,6 +146,14 @@ def _run_next(thread: Thread, patience: int) -> bool:
     return True
 
 
+def run_ready() -> None:
+    """Run a Python task that is ready on the calling thread, where no more threads can be started for it."""
+    if ENGINE.words[ENGINE_HOST_READY >> 3]:
+        hosts.ensure()
+        if hosts.exhausted:
+            _run_next(threads.current(), 0)
+
+
 def run_here() -> None:
     """Run everything that is ready on the calling thread: the naive engine."""
     thread = threads.current()
@@ -186,6 +194,8 @@ class Hosts:
         self._busy = 0  # threads that run a task
         self._blocked = 0  # of these, threads whose task waits
         self._stopping = False
+        self.exhausted = False  # the last attempt to start a thread failed
+        self.ending = False  # the process ends: threads there are do what no others can be started for
 
     def ensure(self) -> None:
         """See that a thread is free, unless as many as may are at work."""
@@ -201,8 +211,14 @@ class Hosts:
                 name = f"tracejit {thread.name}"
                 python = threading.Thread(target=self._serve, args=(thread,), name=name, daemon=True)
                 self._threads[thread] = python
+                self.exhausted = False
                 try:
                     python.start()
+                except RuntimeError:  # no more threads
+                    del self._threads[thread]
+                    self.exhausted = True
+                    if not self.ending:
+                        raise
                 except BaseException:  # an interrupt: if the thread runs nevertheless, it says so itself
                     del self._threads[thread]
                     raise

@@ -43,6 +43,14 @@ HOMES = (0, 4, 2, 6, 1, 5, 3, 7)
 there are.
 """
 
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+between_slices: Callable[[], object] = nothing
+"""Called by a thread that waits, now and then."""
+
 _numbers = itertools.count()
 _local = threading.local()
 
@@ -134,6 +142,7 @@ def _wait_on(thread: Thread, code: int) -> None:
     while code != 1:
         if code < 0:
             thread.grow()
+        between_slices()
         code = native.calls().wait(ENGINE.address, thread.address, AGAIN, 0, SLICE)
 
 

@@ -21,12 +21,12 @@ then no launch can use it, and none can start to while NumPy does, as both need 
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracejit import engine
+from tracejit.forking import make_rlock
 from tracejit.ir.types import CPU, ArrayType
 from tracejit.ir.view import View
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording import Recording
     from tracejit.ir.graph import Value
 
-memory_lock = threading.RLock()
+memory_lock = make_rlock()
 """Held while NumPy computes on storages that no launch has used, and to give one of these its variable. Who
 holds it waits for nothing."""
 
