@@ -17,7 +17,7 @@ INTERPRETER ?= tests/engine tests/test_loader.py tests/test_cold_start.py tests/
 	tests/semantics/test_watching.py tests/semantics/test_numbers.py tests/frontend/test_interop.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-venv test-all tiny lint types fuzz bench docs clean
+.PHONY: help demo test test-all tiny lint types fuzz bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s%s\n", $$1, $$2}' Makefile
@@ -27,6 +27,7 @@ demo: $(VENV)/.examples ## Train a small network and show what was compiled
 
 test: test-venv $(OTHERS:%=test-on-%) ## Run all tests, and on other Pythons what depends on the interpreter
 
+.PHONY: test-venv
 test-venv: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --maxprocesses 2
 

@@ -96,8 +96,10 @@ def _at_exit() -> None:
     if not native.loaded():
         return
     hosts.ending, threads.between_slices = True, run_ready
+    end = time.monotonic() + PATIENCE
     try:
-        drain(PATIENCE)
+        while drain(max(0.0, end - time.monotonic())) and ENGINE.words[ENGINE_OLDEST >> 3]:
+            pass  # tasks have launched others
     finally:
         hosts.ending, threads.between_slices = False, nothing
     hosts.stop(0.1)
