@@ -19,7 +19,7 @@ from tracejit.engine.launches import IN_FLIGHT
 from tracejit.engine.machine import processors
 from tracejit.engine.native import ENGINE, LOCK
 from tracejit.engine.threads import Thread, workers
-from tracejit.errors import EngineError, locate
+from tracejit.errors import EngineError, locate, text
 from tracejit.kernels.executor_layout import (
     ENGINE_HOST_READY,
     INSTANCE_SEQUENCE,
@@ -107,7 +107,7 @@ class Run:
 
 def _explain(call: Call, error: BaseException) -> Callable[[], BaseException]:
     def make() -> BaseException:
-        failure = EngineError(f"task {call.name!r} failed: {type(error).__name__}: {error}")
+        failure = EngineError(f"task {call.name!r} failed: {text(error)}")
         failure.__cause__ = error
         return locate(failure, call.location)
 
