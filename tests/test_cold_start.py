@@ -177,3 +177,30 @@ def test_a_child_forked_during_a_compile_compiles_in_a_process_of_its_own(monkey
     assert os.waitpid(child, 0)[1] == 0
     leave.set()
     thread.join()
+
+
+REFUSED = {
+    "free-threaded": "import sys; sys.abiflags = 't'; import tracejit",
+    "free-threaded build": "import sys; sys.version = '3.13.0 free-threading build'; import tracejit",
+}
+IN_A_SUBINTERPRETER = """
+try:
+    import _interpreters as interpreters
+    new = interpreters.create("legacy")
+except ImportError:
+    import _xxsubinterpreters as interpreters
+    new = interpreters.create(isolated=False)
+program = "import sys\\ntry:\\n import tracejit\\nexcept ImportError as e:\\n print(e, file=sys.stderr)"
+interpreters.run_string(new, program)
+raise SystemExit(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("sentence", "program"), [*REFUSED.items(), ("this is a subinterpreter", IN_A_SUBINTERPRETER)]
+)
+def test_interpreters_without_what_is_needed_are_refused(sentence, program):
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "ImportError" in done.stderr or "tracejit" in done.stderr
+    assert sentence in done.stderr

@@ -300,7 +300,7 @@ def test_an_error_whose_text_raises_is_told_as_itself():
 
 @pytest.mark.parametrize("kind", [UnspeakableError, UncopiableError])
 def test_an_on_error_may_give_any_error(kind):
-    for i in range(2):
+    for _ in range(2):
         program = Program([task("check", can_fail=True)], [0, 0, 0], [(1, 0, 0)], arguments=[READ],
                           on_error=lambda index, status, block: kind())  # fmt: skip
         cell, variable = np.full(1, -1, np.int64), Variable()
@@ -325,3 +325,19 @@ def test_many_failures_are_summed_up():
     assert "task 1" in notes[0]
     assert notes[-1] == "and 96 more failed"
     assert max(map(len, notes)) < 300
+
+
+def test_a_wait_that_takes_long_names_the_tasks_once(monkeypatch, capsys):
+    """Tasks that wait for one another, and one that nobody completes."""
+    monkeypatch.setattr(engine.threads, "LONG", 0.2)
+    variable, other, kept = Variable(), Variable(), []
+    engine.push(kept.append, writes=[variable], asynchronous=True, name="forgotten")
+    engine.push(lambda: engine.wait(variable), writes=[other], name="waiter")
+    timer = threading.Timer(1.0, lambda: kept[0]())
+    timer.start()
+    engine.wait(other)
+    timer.join()
+    said = capsys.readouterr().err
+    assert said.count("'forgotten' at ") == said.count("not completed") == said.count("a wait has taken") == 2
+    assert "'waiter' at " in said
+    assert "test_failures.py:" in said

@@ -8,6 +8,7 @@ against the bound, so tasks that wait for one another cannot use it up.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -53,12 +54,12 @@ class Run:
     Calling it ends the task: ``on_complete()``, or ``on_complete(error)``.
     """
 
-    __slots__ = ("_address", "_ended", "_start", "call", "outer", "sequence", "variables")
+    __slots__ = ("_address", "_ended", "call", "outer", "sequence", "started", "variables")
 
     def __init__(self, call: Call, address: int, sequence: int) -> None:
         self.call, self._address, self.sequence = call, address, sequence
         self.outer: Run | None = None  # the task on whose thread it runs (naive engine)
-        self._start = time.monotonic_ns()
+        self.started = time.monotonic_ns()
         self._ended = threading.Lock()  # held from the moment at which the task ends
         self.variables = call.variables
 
@@ -91,7 +92,7 @@ class Run:
         if error is not None:
             failures.record(self.sequence, _explain(self.call, error))
         if first:
-            profiler.record_host(self.call.name, self.call.location, self._start)
+            profiler.record_host(self.call.name, self.call.location, self.started)
             RUNNING.discard(self)
             native.calls().complete(ENGINE.address, self._address, int(error is not None))
         return first
@@ -127,6 +128,20 @@ AROUND_TASKS: list[Callable[[], contextlib.AbstractContextManager[None]]] = []
 
 RUNNING: set[Run] = set()
 """Python tasks that have started and not ended."""
+
+
+def _say_what_runs(seconds: float) -> None:
+    """Name the Python tasks that have not ended, for somebody who wonders what a wait waits for."""
+    lines = [f"tracejit: a wait has taken {seconds:.0f} s; Python tasks that have not ended:"]
+    for run in sorted(RUNNING, key=lambda run: run.sequence):
+        state = "not completed" if run.call.asynchronous else "running"
+        age = (time.monotonic_ns() - run.started) / 1e9
+        lines.append(f"  {run.call.name!r} at {run.call.location}, {state} for {age:.0f} s")
+    if RUNNING:
+        print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+threads.while_long = _say_what_runs
 
 
 def _run_next(thread: Thread, patience: int) -> bool:
