@@ -101,7 +101,7 @@ def save(path: Path, tree: Any) -> None:
 
     Looks at all arrays. Raises ArgumentError for anything else in the tree.
     """
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     structure = json.dumps(_describe(tree, ROOT, arrays))
     arrays[STRUCTURE] = np.array(structure)
     target = os.fspath(path)

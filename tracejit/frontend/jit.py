@@ -17,7 +17,6 @@
 import copy
 import functools
 import sys
-import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple
 from tracejit.compile import Planned
 from tracejit.config import config
 from tracejit.errors import ArgumentError
+from tracejit.forking import make_rlock
 from tracejit.frontend import explain, specs, tracer
 from tracejit.frontend.kinds import Transparent
 from tracejit.frontend.piecewise import run_piecewise
@@ -61,7 +61,7 @@ class Jitted(Transparent):
         self._entries: list[Entry] = []
         self._retraces: list[explain.Retrace] = []
         self._whole: weakref.WeakSet[Storage] = weakref.WeakSet()
-        self._lock = threading.RLock()
+        self._lock = make_rlock()
         self._traces = 0
         self._dropped = 0
         self._grown = 0  # calls that changed a container in a way that they may not do again

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import ReadOnlyError, ReplayError
+from tracejit.forking import make_rlock
 from tracejit.frontend.location import user_location
 from tracejit.frontend.number import Numbers
 from tracejit.frontend.storage import Storage
@@ -335,7 +336,7 @@ def number_type(dtype: np.dtype) -> ArrayType:
     return ArrayType((), dtype, HOST)
 
 
-lock = threading.RLock()
+lock = make_rlock()
 _condition = threading.Condition(lock)
 
 
