@@ -8,17 +8,52 @@ TREE := build/tree
 FUZZ ?= 10000
 TINY := tests/ir tests/loopnest tests/passes tests/codegen/objects/test_store.py tests/test_cli.py tests/test_repository.py
 
+# Other Pythons run what depends on the interpreter. 3.12 does so with the oldest NumPy, Numba and llvmlite that
+# pyproject.toml admits, 3.13 with the newest ones that pip finds. `make test OTHERS=` leaves them out.
+OTHERS ?= 3.11 3.12 3.13
+OLDEST := 3.12
+INTERPRETER ?= tests/engine tests/codegen/objects/test_loader.py tests/test_cold_start.py \
+	tests/semantics/test_failure.py tests/semantics/test_threads.py tests/semantics/test_interrupts.py \
+	tests/semantics/test_surroundings.py tests/semantics/test_watching.py tests/semantics/test_numbers.py \
+	tests/frontend/test_interop.py
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test tiny lint types fuzz bench docs clean
+.PHONY: help demo test test-all tiny lint types fuzz bench docs clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s%s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s%s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.examples ## Train a small network and show what was compiled
 	$(BIN)/python examples/digits.py
 
-test: $(VENV)/.test ## Run all tests
+test: test-venv $(OTHERS:%=test-on-%) ## Run all tests, and on other Pythons what depends on the interpreter
+
+.PHONY: test-venv
+test-venv: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --maxprocesses 2
+
+test-all: ## Run all tests on all Pythons
+	$(MAKE) test INTERPRETER=tests
+
+# The tests `INTERPRETER` on another Python: the one on the path, or pyenv's newest.
+test-on-%: test-venv
+	@set -e; if $(BIN)/python -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != "$*")'; then exit; fi; \
+	for python in python$* $$(ls -d "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$*.*/bin/python 2>/dev/null | sort -rV); do \
+	  if "$$python" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != "$*")' 2>/dev/null; then \
+	    test -x $(VENV)-$*/bin/python || "$$python" -m venv $(VENV)-$*; \
+	    exec $(MAKE) --no-print-directory run-on-$*; \
+	  fi; \
+	done; echo "No Python $* is installed here: NOTHING WAS TESTED ON IT"
+
+run-on-%: $(VENV)-%/.test
+	$(VENV)-$*/bin/python -m pip --disable-pip-version-check list 2>/dev/null | grep -E '^(numpy|numba|llvmlite) '
+	$(VENV)-$*/bin/python -m pytest -n auto --maxprocesses 2 $(INTERPRETER)
+
+.PRECIOUS: $(VENV)-%/.test
+$(VENV)-%/.test: pyproject.toml Makefile
+	$(VENV)-$*/bin/python -m pip --disable-pip-version-check install --quiet --upgrade --editable '.[test]' \
+	  $(if $(filter $*,$(OLDEST)),$(shell sed -nE 's/^    "(numpy|numba|llvmlite)>=([0-9.]+)",$$/\1==\2/p' pyproject.toml))
+	@touch $@
 
 tiny: $(VENV)/.test ## Run the tests that take seconds
 	$(BIN)/python -m pytest $(TINY)
@@ -44,7 +79,7 @@ docs: $(VENV)/.docs ## Build the documents as a site, build/docs/index.html
 	@echo "build/docs/index.html"
 
 clean: ## Remove the environment and all that was built
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-3.* build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections import OrderedDict
 from weakref import WeakValueDictionary
 
@@ -13,6 +12,7 @@ import pytest
 
 from tracejit.codegen.objects import loader
 from tracejit.config import config
+from tracejit.errors import EngineError
 
 SOURCE = """
 from numba import int64
@@ -150,13 +150,13 @@ def test_a_failure_of_llvm_is_raised_and_leaves_nothing_behind(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_fork_waits_for_a_compile_so_that_the_child_can_compile(monkeypatch):
-    """Numba and LLVM have locks; a child would wait forever for one that a thread of its parent held."""
-    drafted, inside = loader._drafted, threading.Event()
+def test_a_child_forked_during_a_compile_compiles_in_a_process_of_its_own(monkeypatch):
+    """Numba and LLVM have locks; the child would wait forever for one that a thread of its parent held."""
+    drafted, inside, leave = loader._drafted, threading.Event(), threading.Event()
 
     def slowly(recipe):
         inside.set()
-        time.sleep(0.2)
+        assert leave.wait(60)
         return drafted(recipe)
 
     monkeypatch.setattr(loader, "_drafted", slowly)
@@ -167,14 +167,18 @@ def test_a_fork_waits_for_a_compile_so_that_the_child_can_compile(monkeypatch):
     child = os.fork()
     if child == 0:
         try:
-            loaded = loader.load([recipe(1), recipe(2)])
+            loaded = loader.load([recipe(1), recipe(2), recipe(1)])
             os.write(write, " ".join(origin for _, origin in loaded).encode())
+            loader.load([recipe(3, BROKEN)])
+        except EngineError as error:
+            os.write(write, b" missing" if "missing" in str(error) else b" another error")
         finally:
             os._exit(0)
     os.close(write)
     with open(read) as pipe:
-        assert pipe.read() == "memory compiled"
+        assert pipe.read() == "compiled compiled memory missing"
     assert os.waitpid(child, 0)[1] == 0
+    leave.set()
     thread.join()
 
 
@@ -205,3 +209,30 @@ def test_a_stored_kernel_that_cannot_be_loaded_is_compiled_again(change):
     loader.forget()
     assert [origin for _, origin in loader.load([recipe(1)])] == ["loaded"]
     assert store.get(kernel.key).object_code == good.object_code
+
+
+REFUSED = {
+    "free-threaded": "import sys; sys.abiflags = 't'; import tracejit",
+    "free-threaded build": "import sys; sys.version = '3.13.0 free-threading build'; import tracejit",
+}
+IN_A_SUBINTERPRETER = """
+try:
+    import _interpreters as interpreters
+    new = interpreters.create("legacy")
+except ImportError:
+    import _xxsubinterpreters as interpreters
+    new = interpreters.create(isolated=False)
+program = "import sys\\ntry:\\n import tracejit\\nexcept ImportError as e:\\n print(e, file=sys.stderr)"
+interpreters.run_string(new, program)
+raise SystemExit(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("sentence", "program"), [*REFUSED.items(), ("this is a subinterpreter", IN_A_SUBINTERPRETER)]
+)
+def test_interpreters_without_what_is_needed_are_refused(sentence, program):
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "ImportError" in done.stderr or "tracejit" in done.stderr
+    assert sentence in done.stderr

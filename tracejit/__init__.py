@@ -15,6 +15,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import tracejit.interpreter as _interpreter  # noqa: F401 - first: it refuses what results would be wrong in
+
+# isort: split
 from tracejit import engine, errors, nn, optim
 from tracejit.config import config
 from tracejit.engine import profile

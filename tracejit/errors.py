@@ -146,6 +146,18 @@ class VerificationError(TracejitError, AssertionError):
     """
 
 
+def text(error: BaseException) -> str:
+    """Return ``type: message`` of any exception, also of one whose ``__str__`` raises.
+
+    >>> text(KeyError("bang"))
+    "KeyError: 'bang'"
+    """
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as problem:
+        return f"{type(error).__name__} (its message cannot be had: {type(problem).__name__})"
+
+
 def locate(error: TracejitError, location: str | None) -> TracejitError:
     """Return `error` with ``(at file:line)`` appended to its message, once."""
     if location and error.args and location not in str(error.args[0]):

@@ -274,3 +274,70 @@ def test_an_on_error_that_raises_is_told_too():
     assert isinstance(caught.value.__cause__, LookupError)
     with pytest.raises(EngineError):
         engine.wait_all()
+
+
+class UnspeakableError(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+class UncopiableError(Exception):
+    def __reduce_ex__(self, protocol):
+        raise RuntimeError("no copies")
+
+
+def test_an_error_whose_text_raises_is_told_as_itself():
+    variable = Variable()
+
+    def fail():
+        raise UnspeakableError
+
+    engine.push(fail, writes=[variable], name="dumb")
+    with pytest.raises(EngineError, match="'dumb' failed: UnspeakableError") as caught:
+        engine.wait(variable)
+    assert isinstance(caught.value.__cause__, UnspeakableError)
+
+
+@pytest.mark.parametrize("kind", [UnspeakableError, UncopiableError])
+def test_an_on_error_may_give_any_error(kind):
+    for _ in range(2):
+        program = Program([task("check", can_fail=True)], [0, 0, 0], [(1, 0, 0)], arguments=[READ],
+                          on_error=lambda index, status, block: kind())  # fmt: skip
+        cell, variable = np.full(1, -1, np.int64), Variable()
+        for _ in range(2):
+            program.launch(pack((cell.ctypes.data, variable)), (cell, variable))
+    with pytest.raises(kind) as caught:
+        engine.wait_all()
+    assert len(caught.value.__notes__) == 3
+    assert kind.__name__ in caught.value.__notes__[-1]
+
+
+def test_many_failures_are_summed_up():
+    def fail(i):
+        raise ValueError("line\n" * 1000 + str(i))
+
+    for i in range(100):
+        engine.push(lambda i=i: fail(i), writes=[Variable()], name=f"task {i}")
+    with pytest.raises(EngineError, match="task 0") as caught:
+        engine.wait_all()
+    notes = "\n".join(caught.value.__notes__).splitlines()
+    assert len(notes) == 4
+    assert "task 1" in notes[0]
+    assert notes[-1] == "and 96 more failed"
+    assert max(map(len, notes)) < 300
+
+
+def test_a_wait_that_takes_long_names_the_tasks_once(monkeypatch, capsys):
+    """Tasks that wait for one another, and one that nobody completes."""
+    monkeypatch.setattr(engine.threads, "LONG", 0.2)
+    variable, other, kept = Variable(), Variable(), []
+    engine.push(kept.append, writes=[variable], asynchronous=True, name="forgotten")
+    engine.push(lambda: engine.wait(variable), writes=[other], name="waiter")
+    timer = threading.Timer(1.0, lambda: kept[0]())
+    timer.start()
+    engine.wait(other)
+    timer.join()
+    said = capsys.readouterr().err
+    assert said.count("'forgotten' at ") == said.count("not completed") == said.count("a wait has taken") == 2
+    assert "'waiter' at " in said
+    assert "test_failures.py:" in said

@@ -57,6 +57,32 @@ def test_pending_work_is_done_at_exit():
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_tasks_are_done_at_exit_where_no_thread_can_be_started(workers):
+    """As in Python 3.12 when the interpreter ends; some tasks wait for others."""
+    done = run_script(
+        f"""
+        import atexit
+        engine.set_workers({workers})
+        def refuse(thread):
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+        def refuse_all():
+            threading.Thread.start = refuse
+        variables = [Variable() for _ in range(12)]
+        def chain(i):
+            time.sleep(0.01)
+            if i < 8:
+                push(lambda: print("task\\n", end="", flush=True), writes=[variables[i]])
+            if i < 4:
+                wait(variables[i])
+        for i in range(12):
+            push(lambda i=i: chain(i))
+        atexit.register(refuse_all)
+        """
+    )
+    assert (done.stderr, done.stdout.split(), done.returncode) == ("", ["task"] * 8, 0)
+
+
 def test_what_never_ends_cannot_hold_up_the_exit():
     """A pending task, one stuck in Python, and native work behind them; and an error that nobody saw."""
     start = time.monotonic()

@@ -198,3 +198,13 @@ def test_wrong_arguments():
         engine.push(print, device="gpu:0")
     with pytest.raises(ArgumentError, match="-1"):
         engine.set_workers(-1)
+
+
+@pytest.mark.parametrize("priority", [2**70, 2**63, -(2**63) - 1, 1.5, None])
+def test_a_priority_that_is_no_word_is_refused(priority):
+    with pytest.raises(ArgumentError, match="priority"):
+        engine.push(lambda: None, priority=priority)
+    seen = []
+    engine.push(lambda: seen.append(1), priority=2**63 - 1)
+    engine.wait_all()
+    assert seen == [1]

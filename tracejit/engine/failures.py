@@ -28,8 +28,14 @@ _failures: OrderedDict[int, Failure] = OrderedDict()
 
 
 def renew(error: BaseException) -> BaseException:
-    """The same exception once more, without the traceback that raising it has left."""
-    new = copy(error)
+    """The same exception once more, without the traceback that raising it has left.
+
+    One that cannot be copied is itself raised again.
+    """
+    try:
+        new = copy(error)
+    except Exception:
+        return error.with_traceback(None)
     new.__cause__ = error.__cause__
     return new
 

@@ -8,6 +8,7 @@ against the bound, so tasks that wait for one another cannot use it up.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from tracejit.engine.launches import IN_FLIGHT
 from tracejit.engine.machine import processors
 from tracejit.engine.native import ENGINE, LOCK
 from tracejit.engine.threads import Thread, workers
-from tracejit.errors import EngineError, locate
+from tracejit.errors import EngineError, locate, text
 from tracejit.kernels.executor.layout import (
     ENGINE_HOST_READY,
     INSTANCE_SEQUENCE,
@@ -53,12 +54,12 @@ class Run:
     Calling it ends the task: ``on_complete()``, or ``on_complete(error)``.
     """
 
-    __slots__ = ("_address", "_ended", "_start", "call", "outer", "sequence", "variables")
+    __slots__ = ("_address", "_ended", "call", "outer", "sequence", "started", "variables")
 
     def __init__(self, call: Call, address: int, sequence: int) -> None:
         self.call, self._address, self.sequence = call, address, sequence
         self.outer: Run | None = None  # the task on whose thread it runs (naive engine)
-        self._start = time.monotonic_ns()
+        self.started = time.monotonic_ns()
         self._ended = threading.Lock()  # held from the moment at which the task ends
         self.variables = call.variables
 
@@ -91,7 +92,7 @@ class Run:
         if error is not None:
             failures.record(self.sequence, _explain(self.call, error))
         if first:
-            profiler.record_host(self.call.name, self.call.location, self._start)
+            profiler.record_host(self.call.name, self.call.location, self.started)
             RUNNING.discard(self)
             native.calls().complete(ENGINE.address, self._address, int(error is not None))
         return first
@@ -107,7 +108,7 @@ class Run:
 
 def _explain(call: Call, error: BaseException) -> Callable[[], BaseException]:
     def make() -> BaseException:
-        failure = EngineError(f"task {call.name!r} failed: {type(error).__name__}: {error}")
+        failure = EngineError(f"task {call.name!r} failed: {text(error)}")
         failure.__cause__ = error
         return locate(failure, call.location)
 
@@ -142,6 +143,20 @@ RUNNING: set[Run] = set()
 """Python tasks that have started and not ended."""
 
 
+def _say_what_runs(seconds: float) -> None:
+    """Name the Python tasks that have not ended, for somebody who wonders what a wait waits for."""
+    lines = [f"tracejit: a wait has taken {seconds:.0f} s; Python tasks that have not ended:"]
+    for run in sorted(RUNNING, key=lambda run: run.sequence):
+        state = "not completed" if run.call.asynchronous else "running"
+        age = (time.monotonic_ns() - run.started) / 1e9
+        lines.append(f"  {run.call.name!r} at {run.call.location}, {state} for {age:.0f} s")
+    if RUNNING:
+        print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+threads.while_long = _say_what_runs
+
+
 def _run_next(thread: Thread, patience: int) -> bool:
     """Take and run the next Python task; wait for it at most `patience` ns. Whether there was one."""
     calls = native.calls()
@@ -157,6 +172,14 @@ def _run_next(thread: Thread, patience: int) -> bool:
     with hosts.occupied():
         run.start()
     return True
+
+
+def run_ready() -> None:
+    """Run a Python task that is ready on the calling thread, where no more threads can be started for it."""
+    if ENGINE.words[ENGINE_HOST_READY >> 3]:
+        hosts.ensure()
+        if hosts.exhausted:
+            _run_next(threads.current(), 0)
 
 
 def run_here() -> None:
@@ -199,6 +222,8 @@ class Hosts:
         self._busy = 0  # threads that run a task
         self._blocked = 0  # of these, threads whose task waits
         self._stopping = False
+        self.exhausted = False  # the last attempt to start a thread failed
+        self.ending = False  # the process ends: threads there are do what no others can be started for
 
     def ensure(self) -> None:
         """See that a thread is free, unless as many as may are at work."""
@@ -214,8 +239,14 @@ class Hosts:
                 name = f"tracejit {thread.name}"
                 python = threading.Thread(target=self._serve, args=(thread,), name=name, daemon=True)
                 self._threads[thread] = python
+                self.exhausted = False
                 try:
                     python.start()
+                except RuntimeError:  # no more threads
+                    del self._threads[thread]
+                    self.exhausted = True
+                    if not self.ending:
+                        raise
                 except BaseException:  # an interrupt: if the thread runs nevertheless, it says so itself
                     del self._threads[thread]
                     raise

@@ -5,7 +5,9 @@ that the child finds consistent queues. The child has none of the threads: worke
 when they are needed, Python tasks that were running elsewhere fail there.
 
 At exit, what has been launched is given a short time to end, failures that no wait has raised are printed,
-and all threads are stopped; a task that waits for something that never happens cannot hold up the exit.
+and all threads are stopped; a task that waits for something that never happens cannot hold up the exit. Some
+versions of Python start no threads at exit: Python tasks that no thread is free for then run on the exiting
+one, and end before it does.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ import sys
 import time
 
 from tracejit.engine import failures, native, threads
-from tracejit.engine.hosts import RUNNING, hosts, settle
+from tracejit.engine.hosts import RUNNING, hosts, run_ready, settle
 from tracejit.engine.launches import reap
 from tracejit.engine.native import ENGINE, LOCK
-from tracejit.engine.threads import SLICE, workers
+from tracejit.engine.threads import SLICE, nothing, workers
 from tracejit.kernels.executor.layout import AGAIN, ALL, ENGINE_OLDEST
 
 PATIENCE = 5.0  # seconds
@@ -34,6 +36,7 @@ def drain(seconds: float = float("inf")) -> bool:
     thread, calls = threads.Thread("drain"), native.calls()
     code = calls.wait(ENGINE.address, thread.address, ALL, 0, 0)
     while code != 1 and time.monotonic() < end:
+        run_ready()
         code = calls.wait(ENGINE.address, thread.address, AGAIN, 0, SLICE)
         if code < 0:
             thread.grow()
@@ -41,17 +44,25 @@ def drain(seconds: float = float("inf")) -> bool:
     return code == 1
 
 
+_locked = False  # whether the thread that forks has the lock
 _quiet = False  # whether `_before_fork` got through: the hooks after a fork run even if it raised
 
 
 def _before_fork() -> None:
-    global _quiet
+    global _quiet, _locked
     if native.loaded():
         if threads.current().task is None:
             drain(PATIENCE)
-        LOCK.acquire()
+        _locked = LOCK.acquire(timeout=PATIENCE)  # who has it for longer may need what a hook before us holds
         native.calls().quiesce(ENGINE.address)
         _quiet = True
+
+
+def _unlock() -> None:
+    global _locked
+    if _locked:
+        _locked = False
+        LOCK.release()
 
 
 def _after_in_parent() -> None:
@@ -59,7 +70,7 @@ def _after_in_parent() -> None:
     if _quiet:
         _quiet = False
         native.calls().resume(ENGINE.address)
-        LOCK.release()
+        _unlock()
         settle()  # what a thread turned away from while the engine was paused
 
 
@@ -77,14 +88,20 @@ def _after_in_child() -> None:
         mine = mine.outer
     for run in list(RUNNING):
         run.lose()
-    LOCK.release()
+    _unlock()
     settle()
 
 
 def _at_exit() -> None:
     if not native.loaded():
         return
-    drain(PATIENCE)
+    hosts.ending, threads.between_slices = True, run_ready
+    end = time.monotonic() + PATIENCE
+    try:
+        while drain(max(0.0, end - time.monotonic())) and ENGINE.words[ENGINE_OLDEST >> 3]:
+            pass  # tasks have launched others
+    finally:
+        hosts.ending, threads.between_slices = False, nothing
     hosts.stop(0.1)
     workers.stop()
     for error in failures.untold():

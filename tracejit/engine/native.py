@@ -14,13 +14,13 @@ through ctypes.
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import ctypes
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tracejit.errors import EngineError
+from tracejit.forking import make_rlock
 from tracejit.kernels.executor.layout import ENGINE_BYTES
 
 LINE = 64  # bytes of a cache line
@@ -62,7 +62,7 @@ class Calls(NamedTuple):
 ENGINE = Record(ENGINE_BYTES)
 """The engine's native record; there is one per process."""
 
-LOCK = threading.RLock()
+LOCK = make_rlock()
 """Guards what the engine keeps in Python, off the fast paths. A fork takes it: no child finds it taken."""
 
 _loader: Loader | None = None

@@ -256,6 +256,10 @@ def _check(
                 f"task {i} ({task.name}): function {task.function}, units {task.units}, chunk {task.chunk}; "
                 "expected an address, units of at least 0 and a chunk of at least 1"
             )
+        if not -(1 << 63) <= task.priority < 1 << 63:
+            raise ArgumentError(
+                f"task {i} ({task.name}): priority must be an integer of 64 bits, got {task.priority}"
+            )
         if not 0 <= task.block <= slots:
             raise ArgumentError(f"task {i} ({task.name}): block {task.block} lies outside {slots} slots")
     for slot, argument, _ in patches:

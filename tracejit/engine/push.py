@@ -10,6 +10,7 @@ What a task reads and writes is named by variables, or by objects that have one:
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
+import operator
 import struct
 import sys
 from collections.abc import Callable, Sequence
@@ -68,6 +69,12 @@ def push(
     """
     if device is not None and not str(device).startswith("cpu"):
         raise DeviceError(f"push: Python tasks run on CPU devices, got {device}")
+    try:
+        fits = -(1 << 63) <= operator.index(priority) < 1 << 63
+    except TypeError:
+        fits = False
+    if not fits:
+        raise ArgumentError(f"push: priority must be an integer of 64 bits, got {priority!r}")
     kept = (*reads, *writes)
     variables = [x if isinstance(x, Variable) else _variable(x) for x in kept]
     frame = sys._getframe(1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -42,6 +43,21 @@ HOMES = (0, 4, 2, 6, 1, 5, 3, 7)
 """The shares of a task that the thread that waits and the workers begin with: far apart, however many threads
 there are.
 """
+
+
+LONG = 5.0
+"""Seconds after which a wait says once what has not ended."""
+
+while_long: Callable[[float], object] = float
+"""Says it; told how many seconds the wait has taken."""
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+between_slices: Callable[[], object] = nothing
+"""Called by a thread that waits, now and then."""
 
 _numbers = itertools.count()
 _local = threading.local()
@@ -136,9 +152,14 @@ def block(kind: int, place: int) -> None:
 
 def _wait_on(thread: Thread, code: int) -> None:
     """Wait until what `thread` waits for has come; `code`: what the wait so far gave."""
+    start, said = time.monotonic(), False
     while code != 1:
         if code < 0:
             thread.grow()
+        between_slices()
+        if not said and (seconds := time.monotonic() - start) >= LONG:
+            said = True
+            while_long(seconds)
         code = native.calls().wait(ENGINE.address, thread.address, AGAIN, 0, SLICE)
 
 

@@ -25,7 +25,7 @@ from tracejit.engine import failures, native, threads
 from tracejit.engine.launches import find_failure, note_running, reap
 from tracejit.engine.machine import ORDERED
 from tracejit.engine.native import ENGINE, LOCK, Record
-from tracejit.errors import EngineError
+from tracejit.errors import EngineError, text
 from tracejit.kernels.executor.layout import (
     ALL,
     UNUSED,
@@ -142,6 +142,13 @@ class Variable:
         return failures.peek(sequence)
 
 
+NAMED = 3
+"""Failures that `wait_all` names besides the one that it raises."""
+
+LINE = 200
+"""Characters of such a name at most."""
+
+
 def wait(*variables: Variable, exclusive: bool = False) -> None:
     """Wait until everything pushed so far that writes `variables` has ended; raise if one of them failed.
 
@@ -194,10 +201,15 @@ def succeeded(*variables: Variable, exclusive: bool = False) -> bool:
     return True
 
 
+def _one_line(error: BaseException) -> str:
+    line = " ".join(text(error).removeprefix("EngineError: ").split())
+    return line if len(line) <= LINE else f"{line[: LINE // 2]} ... {line[-LINE // 2 :]}"
+
+
 def wait_all() -> None:
     """Wait until everything launched so far has ended; raise the oldest failure that no wait has raised yet.
 
-    Further such failures are named in a note on the exception; all of them count as raised.
+    Notes on the exception name the next few such failures and count the others; all of them count as raised.
     Raises EngineError inside a task.
 
     >>> import tracejit as tj
@@ -214,6 +226,8 @@ def wait_all() -> None:
     reap()
     errors = failures.untold()
     if errors:
-        for other in errors[1:]:
-            errors[0].add_note(f"also failed: {other}")
+        for other in errors[1 : 1 + NAMED]:
+            errors[0].add_note(f"also failed: {_one_line(other)}")
+        if len(errors) > 1 + NAMED:
+            errors[0].add_note(f"and {len(errors) - 1 - NAMED} more failed")
         raise errors[0]

@@ -1,6 +1,8 @@
 """Kernels that one thread makes for all: whatever breaks it off, nobody waits for good."""
 
 import itertools
+import os
+import subprocess
 import sys
 import threading
 
@@ -95,3 +97,64 @@ def test_a_maker_that_is_broken_off_is_heard_again():
         if ended:
             break
     assert step > 3
+
+
+FORK_WHILE_A_THREAD_COMPILES = """
+import os, threading, sys, gc
+import tracejit as tj
+from tracejit.codegen.objects import loader
+
+foreign, inside, forked = threading.Lock(), threading.Event(), threading.Event()
+drafted = loader._drafted
+
+def needs_a_foreign_lock(recipe):
+    if threading.current_thread() is not threading.main_thread():
+        inside.set()
+        forked.wait(60) if {needs_the_fork} else None
+        with foreign:
+            pass
+    return drafted(recipe)
+
+loader._drafted = needs_a_foreign_lock
+os.register_at_fork(before=foreign.acquire, after_in_parent=foreign.release, after_in_child=foreign.release)
+
+@tj.jit
+def step(x):
+    return tj.tanh(x @ x).sum()
+
+def work():
+    return float(step(tj.ones((64, 64)))), float((tj.ones((64, 64)) * 2.0).sum())
+
+usual = gc.isenabled(), sys.getswitchinterval()
+thread = threading.Thread(target={target})
+thread.start()
+assert inside.wait(60)
+child = os.fork()
+if child == 0:
+    code = 1
+    try:
+        code = 0 if work() == (4096.0, 8192.0) and (gc.isenabled(), sys.getswitchinterval()) == usual else 2
+    finally:
+        os._exit(code)
+forked.set()
+status = os.waitpid(child, 0)[1]
+thread.join()
+print(status, work())
+"""
+
+
+@pytest.mark.parametrize(
+    "target", ["work", "lambda: float(tj.exp(tj.ones((64, 64)) + 1).sum())", "tj.engine.start"]
+)
+@pytest.mark.parametrize("needs_the_fork", [False, True])
+def test_a_fork_does_not_wait_for_a_compile(tmp_path, target, needs_the_fork):
+    """Fork hooks of other libraries, such as `logging`, hold locks; the child compiles for itself."""
+    program = FORK_WHILE_A_THREAD_COMPILES.format(target=target, needs_the_fork=needs_the_fork)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "TRACEJIT_CACHE_DIR": str(tmp_path)},
+    )
+    assert (done.stdout.strip(), done.stderr) == ("0 (4096.0, 8192.0)", "")

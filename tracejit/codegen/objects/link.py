@@ -29,10 +29,12 @@ from typing import Any
 
 from tracejit.codegen.objects.entry import environment, version
 from tracejit.codegen.objects.orc import KNOWN, Linker, library_of_llvmlite
+from tracejit.forking import make_lock, make_rlock
 
 _SERIAL = itertools.count()
-_LOCK = threading.RLock()
-_STARTING = threading.Lock()
+_LOCK = make_rlock()
+_STARTING = make_lock()
+PATIENCE = 2.0  # seconds that a fork waits for LLVM's linker and the system's loader
 _coming: threading.Thread | None = None  # loads the library
 _dropped: deque[Any] = deque()  # trackers of code that nobody refers to any more
 _forever: list[Code] = []
@@ -77,18 +79,33 @@ def _open(path: pathlib.Path) -> None:
     opened(os.fsencode(path), os.RTLD_NOW)
 
 
+_holding: set[int] = set()  # threads for which nothing is being linked
+
+
 def hold() -> None:
-    """Wait until nothing is being loaded or linked, and let nothing begin: a fork must not come between."""
-    with _STARTING:
-        coming = _coming
+    """Wait until nothing is being loaded or linked, and let nothing begin: a fork should not come between.
+
+    Whoever does not end that in time waits for a lock of Python, which the forking thread may have; it is not
+    inside the linker or the loader.
+    """
+    coming = _coming
     if coming is not None:
-        coming.join()
-    _LOCK.acquire()
+        coming.join(PATIENCE)
+    if _LOCK.acquire(timeout=PATIENCE):
+        _holding.add(threading.get_ident())
 
 
 def let_go() -> None:
     """After `hold`."""
-    _LOCK.release()
+    if threading.get_ident() in _holding:
+        _holding.discard(threading.get_ident())
+        _LOCK.release()
+
+
+def start_anew() -> None:
+    """After `hold`, in a forked child."""
+    let_go()
+    _holding.clear()
 
 
 @functools.cache

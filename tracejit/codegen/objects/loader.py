@@ -11,6 +11,9 @@ about. `load` turns recipes into `Kernel`s. What always holds:
   only when something must be compiled, by `_heavy`, the lazy gate of the package: a second process that finds
   its kernels in the store never pays for them.
 - Of several kernels, LLVM works on one while Numba's front end, which is Python, works on the next.
+- A fork waits for no compile, which may need a lock that the fork holds (any library may take locks before a
+  fork). A child that was forked during one has Numba's locks taken for good: it discards the promises that
+  nobody will keep, and has its kernels compiled by another process.
 
     (kernel, origin), = load([Recipe("add", spec, lambda: emit(spec))])
     kernel.addresses["kernel"], origin       # "compiled", "loaded" (from the store) or "memory"
@@ -20,12 +23,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import sys
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -34,6 +39,8 @@ from tracejit.codegen.objects import link
 from tracejit.codegen.objects.entry import Entry, key
 from tracejit.codegen.objects.store import Store
 from tracejit.config import config
+from tracejit.errors import EngineError
+from tracejit.forking import make_lock
 
 if TYPE_CHECKING:
     import queue
@@ -127,7 +134,7 @@ class Promise:
 
 Promised = tuple[Recipe, Promise]
 
-_lock = threading.Lock()
+_lock = make_lock()
 _kernels: OrderedDict[Hashable, Promise] = OrderedDict()  # the one asked for last comes last
 _alive: WeakValueDictionary[Hashable, Kernel] = WeakValueDictionary()  # all that anybody refers to
 _store: Store | None = None
@@ -152,27 +159,39 @@ def forget() -> None:
         _alive.clear()
 
 
-def _start_anew_after_fork() -> None:
-    """In a forked child, the threads that promised kernels or held the lock are gone."""
-    global _lock
-    _after_fork()
-    _lock = threading.Lock()
-    for structure, promise in list(_kernels.items()):
-        if not promise.done():
-            del _kernels[structure]
+_forking: set[int] = set()  # threads that fork while no other one compiles
+_torn = False  # this process was forked while another thread compiled: it cannot compile by itself
+_usual_interval: float | None = None  # the switch interval outside of a compile that runs now
 
 
 def _before_fork() -> None:
-    """A child must not inherit locks of Numba, LLVM or the system's loader that a thread of the parent
-    holds.
-    """
-    _compiling.acquire()
+    if _compiling.acquire(blocking=False):
+        _forking.add(threading.get_ident())
     link.hold()
 
 
 def _after_fork() -> None:
     link.let_go()
-    _compiling.release()
+    if threading.get_ident() in _forking:
+        _forking.discard(threading.get_ident())
+        _compiling.release()
+
+
+def _start_anew_after_fork() -> None:
+    """In a forked child, the threads that promised kernels or compiled are gone."""
+    global _compiling, _torn
+    link.start_anew()
+    if threading.get_ident() in _forking:
+        _compiling.release()
+    else:
+        _compiling, _torn = threading.RLock(), True
+        if _usual_interval is not None:
+            sys.setswitchinterval(_usual_interval)
+    _forking.clear()
+    collector.wake()  # a rest of another thread would never end
+    for structure, promise in list(_kernels.items()):
+        if not promise.done():
+            del _kernels[structure]
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_start_anew_after_fork)
@@ -234,7 +253,10 @@ def _fulfil(promised: Sequence[Promised]) -> None:
             missing.append((recipe, promise))
         else:
             promise.keep(kernel)
-    if missing:
+    if missing and _torn:
+        with _compiling, _announced(len(missing)):
+            _compile_elsewhere(missing)
+    elif missing:
         with _compiling, _announced(len(missing)), _in_a_hurry():
             _compile(missing)
 
@@ -310,13 +332,15 @@ def _in_a_hurry() -> Iterator[None]:
     """Settings of the interpreter for a compile. LLVM's thread needs Python's lock between LLVM's functions,
     and would wait for 5 ms each time.
     """
-    interval = sys.getswitchinterval()
+    global _usual_interval
+    _usual_interval = interval = sys.getswitchinterval()
     sys.setswitchinterval(INTERVAL)
     try:
         with collector.at_rest():
             yield
     finally:
         sys.setswitchinterval(interval)
+        _usual_interval = None
 
 
 def _finish_all(drafts: queue.SimpleQueue[tuple[Promise, Drafted] | None]) -> None:
@@ -349,10 +373,20 @@ def _functions(recipe: Recipe, source: str, entry: Callable[..., Any]) -> list[A
 
 def _finished(drafted: Drafted) -> Kernel:
     """LLVM's part; the result goes into the store."""
+    return _put(_entry(drafted))
+
+
+def _put(entry: Entry) -> Kernel:
+    """Store what was compiled, and link it."""
+    store().put(entry.key, entry)
+    return _linked(entry, "compiled")
+
+
+def _entry(drafted: Drafted) -> Entry:
     start = time.perf_counter()
     listing = _heavy("tracejit.codegen.objects.listing")
     built = listing.build.finish(drafted.draft)
-    entry = Entry(
+    return Entry(
         name=drafted.recipe.name,
         source=drafted.source,
         object_code=built.object_code,
@@ -361,8 +395,61 @@ def _finished(drafted: Drafted) -> Kernel:
         metadata={"symbols": list(drafted.draft.names), "width": listing.vector_width(built.llvm_ir)},
         key=_key(drafted.recipe),
     )
-    store().put(entry.key, entry)
-    return _linked(entry, "compiled")
+
+
+# ----------------------------------------------------------------------------- compilation by another process
+
+
+def _compile_elsewhere(missing: Sequence[Promised]) -> None:
+    """Compile in a new process. Only what needs no module that the parent may have been importing is used."""
+    if not sys.executable:
+        raise EngineError(
+            "this process was forked while another thread compiled kernels, and there is no executable of "
+            "Python to compile in another process; fork before the first call, or spawn processes"
+        )
+    wanted = [(r.name, r.structure, r.source(), r.symbols, r.entries) for r, _ in missing]
+    program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+    ours_to_theirs, theirs_to_ours = os.pipe(), os.pipe()
+    actions = [
+        (os.POSIX_SPAWN_DUP2, ours_to_theirs[0], 0),
+        (os.POSIX_SPAWN_DUP2, theirs_to_ours[1], 1),
+    ]
+    try:
+        process = os.posix_spawn(
+            sys.executable, [sys.executable, "-c", program], os.environ, file_actions=actions
+        )
+    finally:
+        os.close(ours_to_theirs[0])
+        os.close(theirs_to_ours[1])
+    with open(ours_to_theirs[1], "wb") as request, open(theirs_to_ours[0], "rb") as answer:
+        pickle.dump(wanted, request)
+        request.close()
+        given = answer.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    if status or not given:
+        raise EngineError(f"the process that compiles for this forked one ended with status {status}")
+    for (recipe, promise), made in zip(missing, pickle.loads(given), strict=True):
+        if isinstance(made, str):
+            _break(recipe, promise, EngineError(f"kernel {recipe.name!r} could not be compiled:\n{made}"))
+        else:
+            promise.keep(_put(Entry(**made)))
+
+
+def serve() -> None:
+    """Compile what the process at the other end of standard input wants: the life of the new process."""
+    import traceback
+
+    answer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what is printed is no part of the answer
+    made: list[dict[str, Any] | str] = []
+    for name, structure, source, symbols, entries in pickle.load(sys.stdin.buffer):
+        try:
+            entry = _entry(_drafted(Recipe(name, structure, partial(str, source), symbols, entries)))
+            made.append({**entry._asdict(), "metadata": dict(entry.metadata), "environment": {}})
+        except Exception:
+            made.append(traceback.format_exc())
+    with answer:
+        pickle.dump(made, answer)
 
 
 @contextmanager

@@ -30,13 +30,13 @@ import os
 import pathlib
 import re
 import stat
-import threading
 import time
 import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from tracejit.codegen.objects.entry import DIGEST, DamagedEntryError, Entry, decode, encode, environment, key
+from tracejit.forking import make_lock
 
 __all__ = ["DamagedEntryError", "Entry", "Stats", "Store", "key"]
 
@@ -103,7 +103,7 @@ class Store:
         self.misses: dict[str, str] = {}
         self.problem: str | None = None
         self._memory: dict[str, Entry] = {}
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     # Reading
 

@@ -108,14 +108,14 @@ def save(path: Path, tree: Any) -> None:
     ...     tj.load(path)["epoch"]
     4
     """
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     structure = json.dumps(_describe(tree, ROOT, arrays))
     arrays[STRUCTURE] = np.array(structure)
     target = os.fspath(path)
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(target) or ".", suffix=".npz")
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]  # of no objects, see `_describe`
+            np.savez(file, **arrays)  # of no objects, see `_describe`
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, locate
+from tracejit.forking import make_lock
 from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.axes import as_device, integer, new_shape
 from tracejit.frontend.arrays.core import ArrayCore
@@ -56,7 +56,7 @@ class Stream:
     __slots__ = ("counter", "key", "lock")
 
     def __init__(self, seed: int | None = None):
-        self.lock = threading.Lock()
+        self.lock = make_lock()
         self.seed(seed)
 
     def seed(self, seed: int | None) -> None:
@@ -107,7 +107,7 @@ class Stream:
 
 
 _streams: dict[Device, Stream] = {}
-_streams_lock = threading.Lock()
+_streams_lock = make_lock()
 _seed: list[int | None] = [None]
 
 

@@ -17,7 +17,6 @@
 import copy
 import functools
 import sys
-import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -36,6 +35,7 @@ from typing import (
 from tracejit.compile import Planned
 from tracejit.config import config
 from tracejit.errors import ArgumentError
+from tracejit.forking import make_rlock
 from tracejit.frontend.jit import explain, record, specs
 from tracejit.frontend.jit.piecewise import run_piecewise
 from tracejit.frontend.jit.record import PIECEWISE, Entry
@@ -94,7 +94,7 @@ class Jitted(Transparent, Generic[P, R]):
         self._entries: list[Entry] = []
         self._retraces: list[explain.Retrace] = []
         self._whole: weakref.WeakSet[Storage] = weakref.WeakSet()
-        self._lock = threading.RLock()
+        self._lock = make_rlock()
         self._traces = 0
         self._dropped = 0
         self._replayed_before = 0

@@ -9,7 +9,6 @@ Numbers in eager code are run-time inputs, so `x * 0.1` and `x * 0.2` share one 
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import numpy as np
 
 from tracejit import compile, engine
 from tracejit.errors import AllocationError, TracejitError, locate
+from tracejit.forking import make_lock
 from tracejit.frontend.recording import check, parts
 from tracejit.frontend.recording.kept import KeptRecording
 from tracejit.frontend.recording.location import user_location
@@ -40,7 +40,7 @@ SCHEDULES = 512
 NOTHING_HELD: Mapping[int, engine.Variable] = {}
 
 _schedules: OrderedDict[Any, Any] = OrderedDict()
-_schedules_lock = threading.Lock()
+_schedules_lock = make_lock()
 
 _untold: deque[Failure] = deque(maxlen=256)
 """Why arrays could not be computed, oldest first; `wait_all` raises what nobody has been told."""

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import ReadOnlyError, ReplayError
+from tracejit.forking import make_rlock
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import Numbers
 from tracejit.frontend.recording.storage import Storage
@@ -367,7 +368,7 @@ class _QuietLock:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = make_rlock()
         self.acquire, self.release = self._lock.acquire, self._lock.release
 
     def __enter__(self) -> None:
@@ -385,10 +386,10 @@ class _QuietLock:
                 sys.setprofile(thread.hook)
 
     def _is_owned(self) -> bool:
-        return self._lock._is_owned()  # type: ignore[attr-defined]
+        return self._lock._is_owned()
 
 
-lock: Any = threading.RLock() if sys.version_info >= (3, 12) else _QuietLock()
+lock: Any = make_rlock() if sys.version_info >= (3, 12) else _QuietLock()
 _condition = threading.Condition(lock)
 
 

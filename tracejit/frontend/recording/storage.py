@@ -24,7 +24,6 @@ then no launch can use it, and none can start to while NumPy does, as both need 
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +31,7 @@ import numpy as np
 from tracejit import engine
 from tracejit.engine.failures import renew
 from tracejit.errors import AllocationError, locate
+from tracejit.forking import make_rlock
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.types import CPU, ArrayType
 from tracejit.ir.view import View
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tracejit.frontend.recording.recording import Recording
     from tracejit.ir.graph import Value
 
-memory_lock = threading.RLock()
+memory_lock = make_rlock()
 """Held while NumPy computes on storages that no launch has used, and to give one of these its variable. Who
 holds it waits for nothing."""
 

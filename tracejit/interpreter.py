@@ -1,0 +1,38 @@
+"""What the package needs of the interpreter; checked before anything else is imported.
+
+The engine's Python side relies on the GIL, and there is one engine per process.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def check() -> None:
+    """Raise `ImportError` in an interpreter in which results could be wrong."""
+    # Not whether the GIL is on now: in a free-threaded build it may go and come with every import.
+    if "free-threading" in sys.version or getattr(sys, "abiflags", "").find("t") >= 0:
+        raise ImportError(
+            "tracejit needs the GIL, and this is a free-threaded build of Python: use the usual build of "
+            f"CPython {sys.version_info.major}.{sys.version_info.minor}"
+        )
+    if not _is_main():
+        raise ImportError(
+            "tracejit runs in the main interpreter of a process only, and this is a subinterpreter: "
+            "use threads or processes instead"
+        )
+
+
+def _is_main() -> bool:
+    for name in ("_interpreters", "_xxsubinterpreters"):  # from 3.13 on, before
+        try:
+            interpreters = __import__(name)
+        except ImportError:
+            continue
+        current = interpreters.get_current()
+        number = current[0] if isinstance(current, tuple) else current
+        return int(number) == 0
+    return True
+
+
+check()
