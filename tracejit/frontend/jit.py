@@ -22,11 +22,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tracejit import engine
 from tracejit.compile import Planned
 from tracejit.config import config
 from tracejit.errors import ArgumentError
 from tracejit.forking import make_rlock
 from tracejit.frontend import explain, specs, tracer
+from tracejit.frontend.eager import no_memory
 from tracejit.frontend.kinds import Transparent
 from tracejit.frontend.piecewise import run_piecewise
 from tracejit.frontend.recording import thread
@@ -71,12 +73,15 @@ class Jitted(Transparent):
         if thread.trace is not None or thread.plain or not config.jit:
             return self._inline(args, kwargs)
         entries = self._entries
-        for entry in entries:
-            result = entry.replay(args, kwargs)
-            if result is not MISS:
-                if result is PIECEWISE:
-                    return self._run_piecewise(entry, args, kwargs)
-                return result
+        try:
+            for entry in entries:
+                result = entry.replay(args, kwargs)
+                if result is not MISS:
+                    if result is PIECEWISE:
+                        return self._run_piecewise(entry, args, kwargs)
+                    return result
+        except engine.ExhaustedError as error:
+            raise no_memory(entry.graph, error) from None
         return self._record(args, kwargs, entries)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -108,7 +113,10 @@ class Jitted(Transparent):
         with self._lock:
             # Another thread may have recorded this signature meanwhile.
             for entry in list(self._entries) if self._entries is not known else ():
-                result = entry.replay(args, kwargs)
+                try:
+                    result = entry.replay(args, kwargs)
+                except engine.ExhaustedError as error:
+                    raise no_memory(entry.graph, error) from None
                 if result is PIECEWISE:
                     break
                 if result is not MISS:
