@@ -146,6 +146,18 @@ class VerificationError(TracejitError, AssertionError):
     """
 
 
+def message(error: BaseException) -> str:
+    """Return the message of any exception, also of one whose ``__str__`` raises.
+
+    >>> message(ValueError("bang"))
+    'bang'
+    """
+    try:
+        return str(error)
+    except Exception as problem:
+        return f"({type(error).__name__}, whose message cannot be had: {type(problem).__name__})"
+
+
 def text(error: BaseException) -> str:
     """Return ``type: message`` of any exception, also of one whose ``__str__`` raises.
 

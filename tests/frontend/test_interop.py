@@ -115,7 +115,7 @@ FUNCTIONS = {
     ),
     "order": lambda f, x: (f.moveaxis(x, 0, 1), f.swapaxes(x, 0, 1), f.flip(x, 0), f.roll(x, 1, axis=1)),
     "pick": lambda f, x: (f.take(x, [1, 0], axis=0), f.where(x > 1, x, 0.0), f.clip(x, 0.5, 2), f.tril(x)),
-    "products": lambda f, x: (f.dot(x, x.T), f.tensordot(x, x, axes=2), f.outer(x[0], x[1])),
+    "products": lambda f, x: (f.dot(x, b=x.T), f.tensordot(x, x, axes=2), f.outer(x[0], x[1])),
     "sums": lambda f, x: (
         f.cumsum(x),
         f.cumsum(x, 1),
@@ -229,6 +229,28 @@ def test_dlpack_both_ways():
     np.testing.assert_array_equal(seen, [[50, 3], [1, 4], [2, 5]])
     assert tj.from_dlpack(x) is x
     assert x.__dlpack_device__() == (1, 0)
+
+
+class UnspeakableError(ValueError, BufferError):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class Unspeakable:
+    def __array__(self, dtype=None, copy=None):
+        raise UnspeakableError
+
+    def __dlpack__(self, **options):
+        raise UnspeakableError
+
+
+def test_foreign_errors_without_a_text_are_told():
+    x = Unspeakable()
+    with pytest.raises(tj.errors.ArgumentError, match=r"from_dlpack: .*UnspeakableError"):
+        tj.from_dlpack(x)
+    del Unspeakable.__dlpack__
+    with pytest.raises(tj.errors.ShapeError, match=r"asarray: .*UnspeakableError"):
+        tj.asarray(x)
 
 
 def test_dlpack_copies_when_it_must():

@@ -17,7 +17,7 @@ from tracejit.engine.hosts import AROUND_TASKS, report, run_here
 from tracejit.engine.instance import LABEL
 from tracejit.engine.lifecycle import drain
 from tracejit.engine.machine import processors
-from tracejit.engine.memory import Buffer, Pool, Statistics, pool
+from tracejit.engine.memory import Buffer, ExhaustedError, Pool, Statistics, pool
 from tracejit.engine.profiler import Event, Profile, Recording
 from tracejit.engine.program import FINISHED, PROGRAMS, Program
 from tracejit.engine.push import push
@@ -36,6 +36,7 @@ __all__ = [
     "WRITE",
     "Buffer",
     "Event",
+    "ExhaustedError",
     "Pool",
     "Profile",
     "Program",

@@ -30,7 +30,7 @@ from tracejit.engine.launches import reap
 from tracejit.engine.machine import populate
 from tracejit.engine.native import LOCK
 from tracejit.engine.variable import Variable, new_place
-from tracejit.errors import ArgumentError
+from tracejit.errors import AllocationError, ArgumentError
 from tracejit.kernels.executor.layout import VARIABLE_FAILURE, VARIABLE_HEAD, VARIABLE_POISON
 
 ALIGNMENT = 64
@@ -67,6 +67,10 @@ def size_class(nbytes: int) -> int:
     """
     step = max(ALIGNMENT, 1 << max(0, (nbytes - 1).bit_length() - (3 if nbytes <= LARGE else 6)))
     return max(ALIGNMENT, nbytes + -nbytes % step)
+
+
+class ExhaustedError(AllocationError):
+    """The system has no memory for a block. Whoever knows what it is for raises an error that says so."""
 
 
 class Statistics(NamedTuple):
@@ -196,11 +200,7 @@ class Pool:
             boundary, offset = ALIGNMENT, 0
             if size >= FAR:
                 boundary, offset = HUGE, self._allocations % COLOURS * COLOUR
-            try:
-                memory = np.empty(size + boundary + offset, np.uint8)
-            except MemoryError:
-                self.trim()
-                memory = np.empty(size + boundary + offset, np.uint8)
+            memory = self._taken(size, boundary + offset)
             start = memory.ctypes.data
             address: int = start + -start % boundary + offset
             if PAGES <= size < FAR:
@@ -211,6 +211,16 @@ class Pool:
             self._owned += size
             self._allocations += 1
             shelf.blocks.append(block)
+
+    def _taken(self, size: int, margin: int) -> np.ndarray:
+        """Memory from the system; where it has none, unused memory is given back to it first."""
+        for attempt in range(2):
+            try:
+                return np.empty(size + margin, np.uint8)
+            except (MemoryError, OverflowError, ValueError):  # NumPy's, by how much is asked for
+                if attempt == 0:
+                    self.trim()
+        raise ExhaustedError(f"there is no memory for {size} bytes")
 
     def _cached(self) -> int:
         blocks = sum(size * len(shelf.blocks) for size, shelf in list(self._shelves.items()))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit import engine
-from tracejit.errors import ArgumentError, TracejitError, locate
+from tracejit.errors import ArgumentError, TracejitError, locate, message
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
 from tracejit.frontend.arrays.functions import NAMESPACE, elementwise, linear, reductions
@@ -141,6 +141,16 @@ ADAPTED: dict[Callable[..., Any], Callable[..., Any]] = {
 """NumPy functions that have no public function of their name here."""
 
 
+BUILTINS: dict[Callable[..., Any], Callable[..., None]] = {
+    np.can_cast: lambda from_, to, casting="safe": None,
+    np.concatenate: lambda arrays, /, axis=0, out=None, *, dtype=None, casting="same_kind": None,
+    np.dot: lambda a, b, out=None: None,
+    np.empty_like: lambda prototype, /, dtype=None, order="K", subok=True, shape=None, *, device=None: None,
+    np.where: lambda condition, x=None, y=None, /: None,
+}
+"""NumPy's builtin functions -> what has their signatures, which they tell themselves from NumPy 2.4 on."""
+
+
 def call_function(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """What `NDArray.__array_function__` does."""
     name = function.__name__
@@ -164,7 +174,7 @@ def _arranged(
     parameters = inspect.signature(ours).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return list(args), dict(options)
-    given = inspect.signature(function).bind(*args, **options).arguments
+    given = inspect.signature(BUILTINS.get(function, function)).bind(*args, **options).arguments
     given |= given.pop("kwargs", {})
     required = sum(p.default is p.empty and p.kind is not p.VAR_KEYWORD for p in parameters)
     positional, rest = list(given.values())[:required], dict(list(given.items())[required:])
@@ -202,9 +212,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> N
     try:
         seen = np.from_dlpack(x)
     except (BufferError, RuntimeError) as error:
-        raise _refuse(
-            f"from_dlpack: {type(x).__name__} cannot be imported ({error})", "copy it to a NumPy array"
-        ) from error
+        what = f"from_dlpack: {type(x).__name__} cannot be imported ({message(error)})"
+        raise _refuse(what, "copy it to a NumPy array") from error
     shareable = seen.flags.writeable and seen.flags.aligned and seen.dtype in DTYPES and _whole_steps(seen)
     if copy is False and not shareable:
         raise _refuse(

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from tracejit.errors import ArgumentError, TracejitError, locate
+from tracejit.errors import ArgumentError, TracejitError, locate, message
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.recording.location import user_location
@@ -140,7 +140,7 @@ def load(path: Path) -> Any:
         try:
             return _read(handle)
         except Exception as error:  # damaged files make NumPy, zipfile and json raise all kinds
-            raise _refuse(f"load: {os.fspath(path)} is no file that save wrote ({error})") from error
+            raise _refuse(f"load: {os.fspath(path)} is no file that save wrote ({message(error)})") from error
 
 
 def _read(handle: BinaryIO) -> Any:

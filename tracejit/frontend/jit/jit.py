@@ -32,6 +32,7 @@ from typing import (
     overload,
 )
 
+from tracejit import engine
 from tracejit.compile import Planned
 from tracejit.config import config
 from tracejit.errors import ArgumentError
@@ -40,6 +41,7 @@ from tracejit.frontend.jit import explain, record, specs
 from tracejit.frontend.jit.piecewise import run_piecewise
 from tracejit.frontend.jit.record import PIECEWISE, Entry
 from tracejit.frontend.python.kinds import Transparent
+from tracejit.frontend.recording.eager import no_memory
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.text import MISS
@@ -103,12 +105,15 @@ class Jitted(Transparent, Generic[P, R]):
         if thread.trace is not None or thread.plain or not config.jit:
             return self._inline(args, kwargs)
         entries = self._entries
-        for entry in entries:
-            result = entry.replay(args, kwargs)
-            if result is not MISS:
-                if result is PIECEWISE:
-                    return self._run_piecewise(entry, args, kwargs)
-                return result
+        try:
+            for entry in entries:
+                result = entry.replay(args, kwargs)
+                if result is not MISS:
+                    if result is PIECEWISE:
+                        return self._run_piecewise(entry, args, kwargs)
+                    return result
+        except engine.ExhaustedError as error:
+            raise no_memory(entry.graph, error) from None
         return self._record(args, kwargs, entries)
 
     @overload
@@ -146,7 +151,10 @@ class Jitted(Transparent, Generic[P, R]):
         with self._lock:
             # Another thread may have recorded this signature meanwhile.
             for entry in list(self._entries) if self._entries is not known else ():
-                result = entry.replay(args, kwargs)
+                try:
+                    result = entry.replay(args, kwargs)
+                except engine.ExhaustedError as error:
+                    raise no_memory(entry.graph, error) from None
                 if result is PIECEWISE:
                     break
                 if result is not MISS:

@@ -265,10 +265,8 @@ class _Launch:
     def fail(self, error: Exception) -> Exception:
         """Nothing can be launched: whoever looks at its results gets the error, which is returned."""
         self.failed = True
-        location = next((node.location for node in reversed(self.graph.nodes)), None)
         if isinstance(error, MemoryError) and not isinstance(error, TracejitError):
-            types = ", ".join(str(v.type) for v in self.graph.results())
-            error = locate(AllocationError(f"there is no memory to compute {types}"), location)
+            error = no_memory(self.graph)
         for storage in self.places:
             if storage.failure is None:
                 _untold.append(storage.fail(error))
@@ -428,8 +426,19 @@ def run(
     for storage in places:
         values.append(storage.address)
         variables.append(storage.variable.address)
-    check.launcher(schedule, graph)(schedule.pack.pack(*values, *variables), tuple(used), started)
+    try:
+        check.launcher(schedule, graph)(schedule.pack.pack(*values, *variables), tuple(used), started)
+    except engine.ExhaustedError as error:
+        raise no_memory(graph, error) from None
     return seen
+
+
+def no_memory(graph: Graph, why: Exception | None = None) -> TracejitError:
+    """The error that tells what could not be computed for want of memory, and on which line."""
+    types = ", ".join(str(value.type) for value in graph.results())
+    location = next((node.location for node in reversed(graph.nodes)), None)
+    message = f"there is no memory to compute {types}" + (f": {why}" if why else "")
+    return locate(AllocationError(message), location)
 
 
 def _run_on_numpy(

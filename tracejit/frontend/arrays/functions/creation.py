@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit import ops
-from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
+from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate, message
 from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.axes import as_device, new_shape
 from tracejit.frontend.arrays.core import ArrayCore
@@ -99,9 +99,9 @@ def _from_lists(obj: Any, dtype: np.dtype | None) -> np.ndarray:
     try:
         array = np.asarray(obj, dtype if numbers_only else None)
     except (ValueError, OverflowError) as error:
-        message = f"asarray: {error}"
-        is_ragged = isinstance(error, ValueError) and "NaN" not in message
-        raise locate((ShapeError if is_ragged else DTypeError)(message), user_location()) from None
+        told = f"asarray: {message(error)}"
+        is_ragged = isinstance(error, ValueError) and "NaN" not in told
+        raise locate((ShapeError if is_ragged else DTypeError)(told), user_location()) from None
     if array.dtype.hasobject:
         what = "numbers beyond 64 bits" if numbers_only else f"{type(obj).__name__} data"
         raise locate(
