@@ -94,7 +94,6 @@ class Recorded(NamedTuple):
     grown: bool = False  # the body changed a container in a way that it may not do again
 
 
-@collector.at_rest()
 def record(
     function: Any,
     args: tuple[Any, ...],
@@ -111,27 +110,28 @@ def record(
     reached: set[int] = set()
     aliased: set[Storage] = set()
     plain = False
-    while True:
-        name = getattr(function, "__qualname__", type(function).__name__)
-        trace = Trace(name, strict=strict, dry=not launch, plain=plain)
-        try:
-            call = _Call(trace, function, args, kwargs, whole | aliased, reached)
-            result = call.run_body()
-            call.compiled = compiled
-            return call.conclude(result, launch=launch)._replace(aliased=aliased)
-        except GivenUp as end:
-            end.__traceback__ = None  # which holds all that the body had
-            entry = None if trace.transient else call.piecewise_entry()
-            return Recorded(PIECEWISE, entry, aliased, call.grown)
-        except Restart as restart:
-            restart.__traceback__ = None
-            aliased |= restart.aliased
-            if restart.container is not None:
-                reached.add(id(restart.container))
-            plain = plain or not (restart.aliased or restart.container is not None)
-        finally:
-            trace.numbers.closed = True
-            trace.interruption = None
+    with collector.at_rest():
+        while True:
+            name = getattr(function, "__qualname__", type(function).__name__)
+            trace = Trace(name, strict=strict, dry=not launch, plain=plain)
+            try:
+                call = _Call(trace, function, args, kwargs, whole | aliased, reached)
+                result = call.run_body()
+                call.compiled = compiled
+                return call.conclude(result, launch=launch)._replace(aliased=aliased)
+            except GivenUp as end:
+                end.__traceback__ = None  # which holds all that the body had
+                entry = None if trace.transient else call.piecewise_entry()
+                return Recorded(PIECEWISE, entry, aliased, call.grown)
+            except Restart as restart:
+                restart.__traceback__ = None
+                aliased |= restart.aliased
+                if restart.container is not None:
+                    reached.add(id(restart.container))
+                plain = plain or not (restart.aliased or restart.container is not None)
+            finally:
+                trace.numbers.closed = True
+                trace.interruption = None
 
 
 class _Call:
