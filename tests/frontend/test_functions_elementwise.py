@@ -221,3 +221,25 @@ def test_half_as_an_exponent_is_the_square_root_everywhere(dtype):
     for got in (x**0.5, tj.jit(lambda v: v**0.5)(x), step(x, 0.5)):
         np.testing.assert_array_equal(got.numpy(), expected)
         np.testing.assert_array_equal(np.signbit(got.numpy()[[2, 3]]), [True, False])
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1, 100), (2, 300), (-1, 300), (-(2**70), 2**70)])
+def test_clip_takes_limits_beyond_the_dtype(run, low, high):
+    x = np.array([1, 2, 200], np.uint8)
+    got = run(lambda x: tj.clip(x, low, high), tj.asarray(x))
+    assert got.dtype == x.dtype
+    np.testing.assert_array_equal(got, np.clip(x.astype(int), max(low, 0), min(high, 255)))
+
+
+def test_clip_refuses_limits_that_leave_nothing():
+    for low, high in ((300, None), (None, -1)):
+        with pytest.raises(tj.errors.DTypeError, match="does not fit into uint8"):
+            tj.clip(tj.ones(3, "uint8"), low, high)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "uint16", "int32", "int64", "float32", "float64"])
+def test_rint_gives_floats(dtype, run):
+    x = np.array([0, 1, 2]).astype(dtype)
+    got = run(np.rint, tj.asarray(x))
+    assert got.dtype == np.result_type(np.rint(x).dtype, np.float32)
+    np.testing.assert_array_equal(got, np.rint(x))

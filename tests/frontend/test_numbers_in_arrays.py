@@ -160,3 +160,9 @@ def test_masked_arrays_are_refused():
     for use in (tj.asarray, lambda m: tj.ones(2) + m, lambda m: tj.ones(2).__setitem__(slice(None), m)):
         with pytest.raises(tj.errors.ArgumentError, match="mask"):
             use(masked)
+
+
+@pytest.mark.parametrize("odd", [np.ones(3, np.float16), np.array(["a"])], ids=["float16", "strings"])
+def test_what_a_traced_function_cannot_take_is_told_on_the_callers_line(odd):
+    with pytest.raises(tj.errors.ArgumentError, match=r"not supported(?s:.*)test_numbers_in_arrays\.py:\d+"):
+        tj.jit(lambda x: x + 1)(odd)

@@ -117,6 +117,8 @@ def test_errors():
         lambda: tj.random.integers(3, 3),
         lambda: tj.random.integers(0, 257, dtype=tj.uint8),
         lambda: tj.random.integers(0, 2, dtype=tj.float32),
+        lambda: tj.random.normal(scale=-1),
+        lambda: tj.random.normal(0, -0.5, 3),
         lambda: tj.random.seed("x"),
     ):
         with pytest.raises(tj.errors.ArgumentError, match=r"random\.(?s:.*)test_random"):

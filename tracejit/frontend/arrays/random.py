@@ -231,6 +231,10 @@ def normal(
     dtype('float64')
     """
     extents, wanted, place = _place("random.normal", shape, dtype, device)
+    if type(scale) in (int, float) and scale < 0:
+        raise locate(
+            ArgumentError(f"random.normal: expected a scale of at least 0, got {scale}"), user_location()
+        )
     if wanted == FLOAT32:
         bits = _bits(extents, UINT64, place)
         radius = dispatch.cast(bits >> 32, FLOAT32) * 2.0**-32 + 2.0**-33

@@ -95,7 +95,6 @@ class Recorded(NamedTuple):
     aliased: Set[Storage] = frozenset()
 
 
-@collector.at_rest()
 def record(
     function: Any,
     args: tuple[Any, ...],
@@ -109,6 +108,20 @@ def record(
     """Run `function` once on these arguments, recording it. Without `launch` nothing is computed; without
     `compiled` nothing is compiled either, and the result is the plan (`compile.Planned`).
     """
+    with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
+        return _record(function, args, kwargs, whole, strict=strict, launch=launch, compiled=compiled)
+
+
+def _record(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    whole: set[Storage],
+    *,
+    strict: bool,
+    launch: bool,
+    compiled: bool,
+) -> Recorded:
     reached: set[int] = set()
     aliased: set[Storage] = set()
     plain = False

@@ -179,7 +179,8 @@ def where(condition: Any, x1: Any, x2: Any, /) -> NDArray:
 def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
     """Elements below `min` become `min`, those above `max` become `max`; None leaves that side open.
 
-    `x`, `min` and `max` broadcast and are promoted as in NumPy; nan stays nan.
+    `x`, `min` and `max` broadcast and are promoted as in NumPy; nan stays nan. A Python integer beyond the
+    range of the dtype leaves its side open.
     The result has the shape that they broadcast to.
     Raises ShapeError if they do not, ArgumentError for what is no array or number.
 
@@ -188,6 +189,10 @@ def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
     NDArray([0, 3, 5], dtype=int64)
     """
     result = dispatch.as_array("clip", x)
+    if result.dtype.kind in "iu":
+        limits = np.iinfo(result.dtype)
+        min = None if type(min) is int and min < limits.min else min
+        max = None if type(max) is int and max > limits.max else max
     if min is None and max is None:
         return result.copy()
     if min is not None:
@@ -208,6 +213,14 @@ def stop_gradient(x: Any, /) -> NDArray:
     return dispatch.emit(stop_gradient_op, dispatch.as_array("stop_gradient", x))
 
 
+def _rint(x: Any) -> NDArray:
+    """NumPy's rint, whose results are floats."""
+    array = dispatch.as_array("rint", x)
+    if array.dtype.kind == "f":
+        return round(array)
+    return dispatch.cast(array, np.dtype(np.float64 if array.dtype.itemsize > 2 else np.float32))
+
+
 _OWN = {f.__name__: f for f in (pow, round, positive, where, clip, stop_gradient)}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     op.name: _OWN.get(op.name) or _public(op) for op in OPS.values() if op.arity and op.promotion
@@ -216,7 +229,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 UFUNCS: dict[np.ufunc, Callable[..., Any]] = {
     op.evaluate: FUNCTIONS[op.name] for op in OPS.values() if op.arity and isinstance(op.evaluate, np.ufunc)
-} | {np.power: pow, np.rint: round, np.positive: positive}
+} | {np.power: pow, np.rint: _rint, np.positive: positive}
 """What NumPy's ufuncs are here."""
 
 globals().update(FUNCTIONS)
