@@ -12,6 +12,7 @@ from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS, UFUNCS
 from tracejit.ir.op import OPS, Trait
 
 ORACLES = {function.__name__: ufunc for ufunc, function in UFUNCS.items()} | {
+    "round": np.rint,
     "erf": scipy.special.erf,
     "sigmoid": scipy.special.expit,
 }
