@@ -15,6 +15,7 @@ OLDEST := 3.12
 INTERPRETER ?= tests/engine tests/codegen/objects/test_loader.py tests/test_cold_start.py \
 	tests/semantics/test_failure.py tests/semantics/test_threads.py tests/semantics/test_interrupts.py \
 	tests/semantics/test_surroundings.py tests/semantics/test_watching.py tests/semantics/test_numbers.py \
+	tests/semantics/test_piecewise.py tests/semantics/test_giving_up.py tests/semantics/test_realistic.py \
 	tests/frontend/test_interop.py
 
 .DEFAULT_GOAL := help
