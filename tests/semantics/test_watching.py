@@ -16,7 +16,7 @@ import pytest
 
 import tracejit as tj
 from tracejit.errors import ReplayError
-from tracejit.frontend.surroundings.changes import watch
+from tracejit.frontend.surroundings import watch
 
 MARKS = (time.time, time.monotonic, time.process_time, os.getpid, os.getppid, threading.get_ident)
 SCALE = 1.0
@@ -298,3 +298,18 @@ def test_compiling_pending_eager_code_is_no_part_of_the_body(tmp_path):
     """In a new process with an empty store: the body is the first to look at what eager code has recorded."""
     environment = {**os.environ, "TRACEJIT_CACHE_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", PENDING], env=environment, check=True)
+
+
+def test_equal_functions_are_told_apart():
+    """Code objects are equal where their source is; each has calls of its own."""
+
+    def make():
+        namespace = {"time": time, "__name__": "user"}
+        exec("def clock(x):\n    time.time()\n    return x\n", namespace)
+        return namespace["clock"]
+
+    for _ in range(3):
+        clock = make()
+        step = tj.jit(lambda x, clock=clock: clock(x) * 2)
+        step(tj.ones(1))
+        assert "time.time()" in step.explain()

@@ -21,8 +21,8 @@ from __future__ import annotations
 import builtins
 import collections
 import inspect
+import os
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +33,7 @@ import numpy as np
 
 from tracejit import engine
 from tracejit.errors import ReplayError
+from tracejit.forking import make_lock
 from tracejit.frontend.arrays import random
 from tracejit.frontend.python.kinds import trusted
 from tracejit.frontend.python.purity import REMEDY, impure, impure_library
@@ -183,10 +184,10 @@ def watching(trace: Trace, surroundings: Surroundings) -> Iterator[None]:
 
 if sys.version_info >= (3, 12):
     _EVENTS = sys.monitoring.events
-    _switch = threading.Lock()
+    _switch = make_lock()
     _tools: list[int] = []  # the number by which the interpreter knows this package, once there is one
     _watchers: set[Watcher] = set()  # on all threads; events are reported while there is any
-    _reporting: list[types.CodeType] = []  # code of users whose calls are reported
+    _reporting: dict[int, types.CodeType] = {}  # by identity: code of users whose calls are reported
 
     def _watch(watcher: Watcher) -> Callable[[], None]:
         """Report to the watcher what this thread does; gives what ends that."""
@@ -203,7 +204,7 @@ if sys.version_info >= (3, 12):
                 if not _watchers:
                     sys.monitoring.set_events(tool, 0)
                     while _reporting:
-                        sys.monitoring.set_local_events(tool, _reporting.pop(), 0)
+                        sys.monitoring.set_local_events(tool, _reporting.popitem()[1], 0)
 
         return stop
 
@@ -221,15 +222,21 @@ if sys.version_info >= (3, 12):
         _tools.append(free[0])
         return free[0]
 
+    def _forget_other_threads() -> None:
+        """In a forked child: threads that recorded in its parent are gone."""
+        _watchers.intersection_update({thread.watcher})
+
+    os.register_at_fork(after_in_child=_forget_other_threads)
+
     def _on_start(code: types.CodeType, _offset: int) -> Any:
         watcher = thread.watcher
         if watcher is None:
             return None
         if watcher.started(sys._getframe(1)):
             return sys.monitoring.DISABLE
-        if id(code) in watcher.users and code not in _reporting:
+        if id(code) in watcher.users and id(code) not in _reporting:
             with _switch:
-                _reporting.append(code)
+                _reporting[id(code)] = code
                 sys.monitoring.set_local_events(_tools[0], code, _EVENTS.CALL)
         return None
 
