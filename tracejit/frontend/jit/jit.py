@@ -83,7 +83,7 @@ class Jitted(Transparent, Generic[P, R]):
 
     >>> import tracejit as tj
     >>> type(tj.jit(lambda x: x + 1))
-    <class 'tracejit.frontend.jit.Jitted'>
+    <class 'tracejit.frontend.jit.jit.Jitted'>
     """
 
     def __init__(self, function: Callable[P, R], *, strict: bool = False):
