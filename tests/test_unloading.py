@@ -11,8 +11,7 @@ import pytest
 
 import tracejit as tj
 from tests.counting import mappings
-from tracejit.codegen import build, link
-from tracejit.codegen.objects import loader
+from tracejit.codegen.objects import build, link, loader
 from tracejit.codegen.objects.store import Entry
 from tracejit.config import config
 from tracejit.frontend.recording import eager

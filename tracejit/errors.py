@@ -92,7 +92,17 @@ class ArgumentError(TracejitError, TypeError):
 
 
 class AllocationError(TracejitError, MemoryError):
-    """There is no memory for an array."""
+    """There is no memory for an array, or for what a call computes on its way.
+
+    Arrays are lazy, so it is raised by what looks at the array.
+
+    >>> import tracejit as tj
+    >>> try:
+    ...     tj.zeros((1 << 30, 1 << 20)).wait()
+    ... except tj.errors.AllocationError as error:
+    ...     print(isinstance(error, MemoryError))
+    True
+    """
 
 
 class ReadOnlyError(TracejitError, ValueError):

@@ -28,7 +28,7 @@ FOLDER = pathlib.Path(__file__).parent.parent / "api"
 INTERNAL = frozenset(
     [
         *("ARENA", "AROUND_TASKS", "FINISHED", "FRESH", "NUMBER", "OVERWRITE", "READ", "WRITE"),
-        *("Buffer", "Pool", "Program", "Statistics", "Task", "pool", "run_here", "workers"),
+        *("Buffer", "ExhaustedError", "Pool", "Program", "Statistics", "Task", "pool", "run_here", "workers"),
     ]
 )
 HIDDEN = frozenset(["tj.NDArray.new"])  # for modules that stand below arrays

@@ -22,7 +22,8 @@ microseconds:
 An error in a check (an attribute that is gone, a division by zero) is a miss as well: the body runs, and
 raises where it does. Nothing after the checks can fail because of the arguments, so a replay that raises has
 changed nothing. The launch is one call into native code, so an interrupt (Ctrl-C) finds arrays written wholly
-or not at all; rebindings are as atomic as Python's own statements. This is the only module that writes text.
+or not at all; rebindings are as atomic as Python's own statements. The lines around the launch are written in
+`jit.emit`; all others here.
 """
 
 from __future__ import annotations
