@@ -20,7 +20,7 @@ from tracejit.frontend.arrays.promotion import Operand
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_of, settled
-from tracejit.frontend.recording.recording import Number, Recording, lock, thread
+from tracejit.frontend.recording.recording import Number, Recording, lock, quiet, thread
 from tracejit.ir.graph import Value
 from tracejit.ir.op import Op
 from tracejit.ir.types import Device
@@ -67,7 +67,7 @@ def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
                 truth = op.evaluate(*(y if y is x else 0 for y in given))
                 return full(bool(truth), shape, np.dtype(bool), device_of(given))
             raise promotion.too_wide(op.name, x, dtype)
-    with lock:
+    with lock, quiet:
         recording = eager.current()
         values = _operands(recording, given, dtypes, shape)
         if not arrays:
@@ -91,7 +91,7 @@ def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
         computed = immediate.evaluate(op, operands, attrs)
         if computed is not None:
             return computed
-    with lock:
+    with lock, quiet:
         recording = eager.current()
         values = read_all(
             recording,
@@ -111,7 +111,7 @@ def full(value: Operand, shape: tuple[int, ...], dtype: np.dtype, device: Device
     computed = immediate.full(value, shape, dtype, device)
     if computed is not None:
         return computed
-    with lock:
+    with lock, quiet:
         recording = eager.current()
         kind = _dtype_of_number(value, dtype)
         content = value_of(recording, value, kind, shape)
@@ -187,7 +187,7 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
             ),
             user_location(),
         )
-    with lock:
+    with lock, quiet:
         recording = eager.current(cut=casts)  # an in-place operator is not cut in two
         exact = _dtype_of_number(value, dtype)
         new = value_of(recording, value, exact, target.shape)

@@ -32,7 +32,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import plain
-from tracejit.frontend.recording.recording import Number, Recording, lock
+from tracejit.frontend.recording.recording import Number, Recording, lock, quiet
 from tracejit.ir.graph import Value
 from tracejit.ir.types import Device
 
@@ -160,7 +160,7 @@ def stream_values(recording: Recording, source: Stream, count: int) -> tuple[Val
 
 def _bits(shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Any:
     """Random bits of `dtype` (uint32 or uint64), one position for each element."""
-    with lock:
+    with lock, quiet:
         recording = eager.current()
         bits = _draw(recording, math.prod(shape), dtype, device)
     recording.end_operation()

@@ -23,7 +23,7 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.eager import EagerRecording
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.recording import Recording, lock, taping, thread
+from tracejit.frontend.recording.recording import Recording, lock, quiet, taping, thread
 from tracejit.ir.graph import Node, Value
 from tracejit.ir.view import View
 from tracejit.ops import full
@@ -183,7 +183,7 @@ def value_and_grad(
                 )
             result = function(*args, **kwargs)
             loss, aux = result if has_aux else (result, None)
-            with lock:
+            with lock, quiet:
                 grads = _gradients(tape, loss, wrt, leaves)
             tape.recording.end_operation()
         tree = trees.unflatten(structure, grads)
@@ -244,7 +244,7 @@ def _arguments(function: Any, positions: tuple[int, ...], args: tuple[Any, ...])
 
 
 def _starts(recording: Recording, leaves: list[Any]) -> list[_Start | None]:
-    with lock:
+    with lock, quiet:
         return [_start(recording, leaf) for leaf in leaves]
 
 

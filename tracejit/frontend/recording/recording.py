@@ -353,7 +353,6 @@ class Thread(threading.local):
         self.trace: Any = None  # the `trace.Trace` being recorded
         self.watcher: Any = None  # the `watch.Watcher` that is told what the body calls
         self.hook: Any = None  # what reports to it on Python 3.11
-        self.quiet = 0  # how many operators are being recorded, one in the other, while there is a hook
         self.tapes = 0
         self.updates = 0  # how many in-place operators are being recorded: they read when they are launched
         self.plain = 0  # how many things make jitted functions run their bodies: gradients, a Python task
@@ -362,34 +361,27 @@ class Thread(threading.local):
 thread = Thread()
 
 
-class _QuietLock:
+lock = make_rlock()
+
+
+class _Quiet:
     """Python 3.11: while an operator is recorded, nothing is reported to the watcher of the thread's trace.
-    Reports of our own calls would take several times as long as the work.
+    Reports of our own calls would take several times as long as the work. An interrupt may come anywhere: the
+    end of the next operator sets the hook again.
     """
 
-    def __init__(self) -> None:
-        self._lock = make_rlock()
-        self.acquire, self.release = self._lock.acquire, self._lock.release
-
     def __enter__(self) -> None:
-        self.acquire()
         if thread.hook is not None:
-            thread.quiet += 1
-            if thread.quiet == 1:
-                sys.setprofile(None)
+            sys.setprofile(None)
 
     def __exit__(self, *error: object) -> None:
-        self.release()
         if thread.hook is not None:
-            thread.quiet -= 1
-            if thread.quiet == 0:
-                sys.setprofile(thread.hook)
-
-    def _is_owned(self) -> bool:
-        return self._lock._is_owned()
+            sys.setprofile(thread.hook)
 
 
-lock: Any = make_rlock() if sys.version_info >= (3, 12) else _QuietLock()
+quiet: Any = make_rlock() if sys.version_info >= (3, 12) else _Quiet()
+"""For use within `lock`. Where nothing needs to be done, it is a lock too: the cheapest context manager."""
+
 _condition = threading.Condition(lock)
 
 
