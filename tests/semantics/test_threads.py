@@ -252,15 +252,6 @@ def test_stress():
     assert all(f.cache_info().traces <= 8 for f in functions)
 
 
-ALARMS = dict.fromkeys(range(3000), 0)
-
-
-def note_alarm(*_):
-    ALARMS[0] += 1
-    if ALARMS[0] % 2:
-        ALARMS[len(ALARMS)] = 0
-
-
 class Tally:
     """Handlers of signals that count in every kind of container."""
 
