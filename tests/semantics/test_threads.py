@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import os
 import signal
@@ -252,27 +251,6 @@ def test_stress():
     assert all(f.cache_info().traces <= 8 for f in functions)
 
 
-class Tally:
-    """Handlers of signals that count in every kind of container."""
-
-    def __init__(self):
-        self.calls, self.votes, self.table, self.log = 0, collections.Counter(), {}, []
-        self.busy = False
-
-    def note(self, number, frame):
-        if self.busy:  # this very code was interrupted
-            return
-        self.busy = True
-        self.calls += 1
-        self.votes[frame.f_code.co_name] += 1
-        self.table[frame.f_code.co_name] = self.table.get(frame.f_code.co_name, 0) + 1
-        self.log.append(time.time())
-        self.busy = False
-
-    def check(self):
-        assert self.calls == self.votes.total() == sum(self.table.values()) == len(self.log)
-
-
 @contextlib.contextmanager
 def alarms(handler, first=2e-4, then=2e-4):
     before = signal.signal(signal.SIGALRM, handler)
@@ -282,24 +260,6 @@ def alarms(handler, first=2e-4, then=2e-4):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-TALLY = Tally()
-
-
-class Callable(list):
-    """A handler that is an object, and has no hash."""
-
-    def __call__(self, number, frame):
-        TALLY.note(number, frame)
-
-
-class Heir(Callable):
-    pass
-
-
-def note_in_tally(number, frame):
-    TALLY.note(number, frame)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where nobody may raise
@@ -328,20 +288,3 @@ def test_a_handler_of_signals_that_raises_leaves_the_watch_in_order():
     assert stopped > 0
     first, second = timed(tj.zeros(1)).item(), timed(tj.zeros(1)).item()
     assert second >= first > 1e9
-
-
-def test_a_function_that_is_called_like_a_handler_is_part_of_the_body():
-    """Only what Python calls for a signal is left out."""
-    seen = []
-
-    def look(number, x):
-        seen.append(number)
-        return x * number
-
-    @tj.jit
-    def step(x):
-        return look(signal.SIGALRM.value, x)
-
-    for _ in range(3):
-        assert step(tj.ones(2)).sum().item() == 2 * signal.SIGALRM.value
-    assert len(seen) == 3
