@@ -94,7 +94,7 @@ class ArgumentError(TracejitError, TypeError):
 class AllocationError(TracejitError, MemoryError):
     """There is no memory for an array, or for what a call computes on its way.
 
-    Arrays are lazy, so it is raised by what looks at the array.
+    Raised where an array is made, or, as arrays are lazy, by what looks at it.
 
     >>> import tracejit as tj
     >>> try:

@@ -87,8 +87,8 @@ def _traced(count):
         sys.settrace(before)
 
 
-TOOL = 4
-"""Of `sys.monitoring`; debuggers, coverage and profilers have others."""
+TOOL = 5
+"""Of `sys.monitoring`; debuggers, coverage, profilers and the package itself have others."""
 
 
 @contextlib.contextmanager
