@@ -448,16 +448,13 @@ class Guarded:
     def __init__(self, w):
         self._w, self.t = w, 0
 
-    def __setattr__(self, name, value):
-        object.__setattr__(self, name, value)
-
     @property
     def w(self):
         return self._w
 
 
 @case
-def setattr_and_property():
+def attributes_behind_a_property():
     def descend(model, rate):
         model._w = model.w - rate * model.w
         model.t += 1

@@ -627,7 +627,6 @@ def test_library_calls_that_cost_nothing():
     held.k = 2.0
     for body in (
         lambda x: x * len(list(itertools.chain.from_iterable([[1], [2]]))),
-        lambda x: x * vars(held)["k"],
         lambda x: x * held.k,
         lambda x: x * worker.scale,
     ):

@@ -139,13 +139,13 @@ class Registry:
     """Keeps what is assigned to it in a dict of its own, as modules of networks do."""
 
     def __init__(self):
-        self.__dict__["_parts"] = {}
+        object.__setattr__(self, "_parts", {})
 
     def __setattr__(self, name, value):
         self._parts[name] = value
 
     def __getattr__(self, name):
-        return self.__dict__["_parts"][name]
+        return self._parts[name]
 
 
 @pytest.mark.parametrize("kind", [Slotted, Registry])

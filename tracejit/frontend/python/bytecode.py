@@ -1,4 +1,4 @@
-"""What a code object mentions: names of globals and attributes, what it assigns, and whether it is dynamic.
+"""Names that a code object mentions: globals and attributes, read or assigned.
 
 Functions defined inside count as part of the code. This is what `surroundings` over-approximates with: the
 body can only reach by name what its code names.
@@ -26,16 +26,8 @@ _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
 _LOADS = _VARIABLES | _ATTRIBUTES
 _MENTIONS = _VARIABLES | _GLOBAL_STORES | {"STORE_DEREF", "DELETE_DEREF"}
 _STORES = {"STORE_ATTR", "DELETE_ATTR"}
-_ASKS = frozenset({"getattr", "hasattr"})
-_ACCESSORS = _ASKS | {"setattr", "delattr"}
-_DYNAMIC = frozenset(
-    {"vars", "dir", "__dict__", "__slots__", "attrgetter", "methodcaller", "getmembers", "getattr_static"}
-    | {"__getattribute__", "__setattr__", "__delattr__"}
-)
-"""Names by which code reads or writes attributes that it does not name; so do the accessors, if they are
-called with anything but a string.
-"""
-_LISTS = _DYNAMIC - {"__slots__", "__setattr__", "__delattr__"}
+_STORERS = frozenset({"setattr", "delattr"})
+_ACCESSORS = _STORERS | {"getattr", "hasattr"}
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 _LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 
@@ -54,9 +46,6 @@ class Facts(NamedTuple):
     imports:    (level, module) of what is imported.
     handed:     names of globals and attributes of which the value is taken: it is not only called, or
                 searched for an attribute.
-    opened:     names from which attributes may be read whose names do not occur.
-    lists:      whether it may be asked which attributes there are, or for any one of them.
-    dynamic:    whether attributes may be reached whose names do not occur.
     compares_types: whether something is asked of ``type(...)`` besides its attributes.
     compares: whether two values are compared (``is``, ``==``, ``in``), of which none is a constant.
     """
@@ -69,10 +58,7 @@ class Facts(NamedTuple):
     uses: frozenset[tuple[str, str]]
     imports: frozenset[tuple[int, str]]
     handed: frozenset[str]
-    opened: frozenset[str]
-    lists: bool
     stores_items: bool
-    dynamic: bool
     compares_types: bool
     compares: bool
 
@@ -103,15 +89,9 @@ def facts(code: types.CodeType) -> Facts:
     uses: set[tuple[str, str]] = set()
     imports: set[tuple[int, str]] = set()
     handed: set[str] = set()
-    opened: set[str] = set()
-    items = dynamic = lists = False
+    items = False
     for each in codes(code):
-        for accessor, name, known in _accesses(instructions(each)):
-            opened.update(known)
-            dynamic |= name is None
-            lists |= name is None and accessor in _ASKS
-            if name is not None and accessor not in _ASKS:
-                stored.add(name)
+        stored.update(name for accessor, name in _accesses(each) if accessor in _STORERS and name is not None)
         imports.update(_imports(instructions(each)))
         before: str | None = None
         taken: str | None = None
@@ -125,8 +105,6 @@ def facts(code: types.CodeType) -> Facts:
                 attributes.add(operand)
             elif name == "MATCH_CLASS":
                 attributes.add("__match_args__")
-            if operand == "__dict__" and before is not None:
-                opened.add(before)
             is_attribute = name in _ATTRIBUTES
             if taken is not None and not is_attribute and name != "PUSH_NULL":
                 handed.add(taken)
@@ -156,15 +134,11 @@ def facts(code: types.CodeType) -> Facts:
                 items = items or instruction.argrepr.endswith("=")
             before = operand if name in _LOADS else None
         strings.update(strings_in(each.co_consts))
-    strings.update([name for text in strings for name in formatted(text)])
     names = attributes | {s for s in strings if s.isidentifier()}
-    mentioned = loaded | attributes
-    lists |= not _LISTS.isdisjoint(mentioned) or not _ASKS.isdisjoint(attributes)
-    dynamic |= not _DYNAMIC.isdisjoint(mentioned) or not _ACCESSORS.isdisjoint(attributes)
     return Facts(
         frozenset(loaded), frozenset(names), frozenset(strings), frozenset(stored), frozenset(written),
-        frozenset(uses), frozenset(imports), frozenset(handed), frozenset(opened),
-        lists, items, dynamic, any(map(_compares_types, codes(code))), any(map(_compares, codes(code))),
+        frozenset(uses), frozenset(imports), frozenset(handed),
+        items, any(map(_compares_types, codes(code))), any(map(_compares, codes(code))),
     )  # fmt: skip
 
 
@@ -176,11 +150,11 @@ def _imports(found: tuple[dis.Instruction, ...]) -> Iterator[tuple[int, str]]:
             yield level, each.argval
 
 
-def _accesses(found: tuple[dis.Instruction, ...]) -> Iterator[tuple[str, str | None, list[str]]]:
-    """Every ``getattr(a.b, "name")``: its function, the name (None if it is no constant) and what occurs in
-    the first operand.
+def _accesses(code: types.CodeType) -> Iterator[tuple[str, str | None]]:
+    """Every mention of ``getattr`` and its like: the function, and the constant name it is called with, if
+    that is all that is done with it.
     """
-    shown = [each for each in found if each.opname not in ("PUSH_NULL", "CACHE", "PRECALL", "NOP")]
+    shown = [i for i in instructions(code) if i.opname not in ("PUSH_NULL", "CACHE", "PRECALL", "NOP")]
     for index, each in enumerate(shown):
         if each.opname not in _GLOBAL_LOADS or each.argval not in _ACCESSORS:
             continue
@@ -191,7 +165,17 @@ def _accesses(found: tuple[dis.Instruction, ...]) -> Iterator[tuple[str, str | N
             given[::2] == ["LOAD_CONST", 3] and given[1] in _LOADS | _LOCAL_LOADS | {"LOAD_CONST"}
         )
         is_name = bool(operands) and named and isinstance(rest[0].argval, str)
-        yield each.argval, rest[0].argval if is_name else None, [i.argval for i in operands]
+        yield each.argval, rest[0].argval if is_name else None
+
+
+@functools.lru_cache(maxsize=4096)
+def computed_access(code: types.CodeType) -> str | None:
+    """The function by which `code` itself may reach attributes that it does not name, if there is one."""
+    found = [accessor for accessor, name in _accesses(code) if name is None]
+    found += sorted(_ACCESSORS & own(code)[1])  # builtins.getattr
+    if "format" in own(code)[1] and any(map(looks_up, strings_in(code.co_consts))):
+        found.append("format")
+    return found[0] if found else None
 
 
 def _types(code: types.CodeType) -> Iterator[tuple[dis.Instruction, bool, bool]]:
@@ -213,9 +197,14 @@ def _compares_types(code: types.CodeType) -> bool:
     return any(not (is_named or is_own) for _, is_named, is_own in _types(code))
 
 
-def formatted(text: str) -> list[str]:
-    """The names of attributes in a format string: ``"{0.rate}".format(...)``."""
-    return re.findall(r"\.([^\W\d]\w*)", text) if "{" in text else []
+def looks_up(text: str) -> bool:
+    """Whether `text` may be a format string that looks up attributes: ``"{0.rate}".format(...)``."""
+    return re.search(r"\{[^}]*\.[^\W\d]", text) is not None
+
+
+def is_made_by_dataclass(code: types.CodeType) -> bool:
+    """Whether a function was written by `dataclasses`: what it captured are constants, bound once."""
+    return code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.<locals>.")
 
 
 def loads(code: types.CodeType, name: str) -> bool:

@@ -33,7 +33,7 @@ def base_of(kind: type) -> Any:
 
 def is_plain(kind: type) -> bool:
     """Whether items are found and stored in containers of type `kind` as in Python's own class: such a
-    container can be made again from its items. Else `Items` finds them.
+    container can be made again from its items.
     """
     base = base_of(kind)
     if kind is base or kind.__module__ == "collections":
@@ -59,37 +59,6 @@ class _Gone:
 
 
 GONE = _Gone()
-
-
-class Items:
-    """The items of a container: ``Items(votes)["a"] = 1`` stores them as its base does."""
-
-    __slots__ = ("container",)
-
-    def __init__(self, container: Any) -> None:
-        self.container = container
-
-    def get(self, key: Any) -> Any:
-        """An item; `GONE` if there is none."""
-        if isinstance(self.container, dict):
-            return dict.get(self.container, key, GONE)  # makes no default
-        try:
-            return base_of(type(self.container)).__getitem__(self.container, key)
-        except LookupError:
-            return GONE
-
-    def __getitem__(self, key: Any) -> Any:
-        found = self.get(key)
-        if found is GONE:
-            raise LookupError(key)
-        return found
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        base_of(type(self.container)).__setitem__(self.container, key, value)
-
-    def remove(self, key: Any) -> None:
-        """Take an item out of a dict, if it is there."""
-        base_of(type(self.container)).pop(self.container, key, None)
 
 
 def looks_up_plainly(cls: type) -> bool:

@@ -46,7 +46,7 @@ FIXED: tuple[type, ...] = (
     *(types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
     *(types.MethodWrapperType, types.GenericAlias, types.CodeType, np.ufunc, type(np.sum), re.Pattern),
     *(datetime.date, datetime.timedelta, datetime.tzinfo, slice, functools.cached_property),
-    *(operator.itemgetter, operator.attrgetter, operator.methodcaller, Vouched, property),
+    *(operator.itemgetter, Vouched, property),
     *NUMBERS,
 )
 """Values that never change: the same object is the same thing."""

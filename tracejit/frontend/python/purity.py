@@ -19,8 +19,8 @@ def _names(*lines: str) -> frozenset[str]:
 
 
 PURE_BUILTINS = _names(
-    "abs all any ascii bin callable chr delattr dir divmod format getattr hasattr hex isinstance",
-    "issubclass iter len locals max min oct ord pow repr round setattr sorted sum vars __build_class__",
+    "abs all any ascii bin callable chr delattr divmod format getattr hasattr hex isinstance",
+    "issubclass iter len locals max min oct ord pow repr round setattr sorted sum __build_class__",
 )
 PURE_MODULES = _names(
     "math cmath operator _operator _functools functools itertools _collections _abc _struct copy _copy _sre",
@@ -49,6 +49,7 @@ STATEFUL = _names(
     "copyreg.pickle copyreg.add_extension copyreg.remove_extension copyreg.clear_extension_cache",
     "contextlib._RedirectStream.__enter__ contextlib.chdir.__enter__",
     "inspect.currentframe inspect.stack inspect.trace numpy.polynomial.set_default_printstyle",
+    "functools.singledispatch.<locals>.wrapper functools.singledispatchmethod.__get__.<locals>._method",
     *(f"numpy._core._ufunc_config.{name}" for name in ("geterr", "seterr", "geterrcall", "seterrcall")),
     "numpy._core._ufunc_config.getbufsize numpy._core._ufunc_config.setbufsize",
 )

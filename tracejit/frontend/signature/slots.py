@@ -11,7 +11,7 @@ import types
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracejit.frontend.python.content import GONE, Attributes, Items, content_of, fill, same_items
+from tracejit.frontend.python.content import GONE, Attributes, content_of, fill, same_items
 from tracejit.frontend.signature.program import Operand
 
 
@@ -100,13 +100,15 @@ class Item(Slot):
     assignable = True
 
     def read(self) -> Any:
-        return Items(self.holder).get(self.key)
+        if isinstance(self.holder, dict):
+            return self.holder.get(self.key, GONE)  # makes no default
+        return self.holder[self.key] if self.key < len(self.holder) else GONE
 
     def put(self, value: Any) -> None:
         if value is not GONE:
-            Items(self.holder)[self.key] = value
+            self.holder[self.key] = value
         elif isinstance(self.holder, dict):  # of a list, the content goes as a whole
-            Items(self.holder).remove(self.key)
+            self.holder.pop(self.key, None)
 
 
 class Global(Item):

@@ -43,7 +43,7 @@ import numpy as np
 from tracejit import engine
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.python.content import GONE, Attributes, Items, content_of, fill, same_items, same_parts
+from tracejit.frontend.python.content import GONE, Attributes, fill, same_items, same_parts
 from tracejit.frontend.recording.number import source_of
 from tracejit.frontend.recording.numpy_views import read_part
 from tracejit.frontend.recording.storage import Storage, interned
@@ -123,7 +123,7 @@ HELPERS: dict[str, Any] = {
     "ndarray": np.ndarray, "release": release, "is_block": is_block, "disjoint": disjoint,
     "wait": engine.wait, "np": np, "nan": math.nan, "inf": math.inf, "GONE": GONE, "EMPTY": EMPTY,
     "Attributes": Attributes,
-    "Items": Items, "content_of": content_of, "fill": fill, "same_items": same_items,
+    "fill": fill, "same_items": same_items,
     "same_parts": same_parts, "same_array": same_array, "read_part": read_part,
     "from_numpy": NDArray.from_numpy,
 }  # fmt: skip

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracejit.frontend.python.bytecode import codes, facts, mention, own
+from tracejit.frontend.python.bytecode import (
+    codes,
+    computed_access,
+    facts,
+    is_made_by_dataclass,
+    mention,
+    own,
+)
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.python.kinds import FUNCTIONS, PLAIN, is_tree
 from tracejit.frontend.python.purity import runs_library_code
@@ -29,8 +36,10 @@ from tracejit.ir.types import DTYPES
 INNER = frozenset(
     {"__globals__", "__closure__", "cell_contents", "__code__", "__defaults__", "__kwdefaults__", "__bases__"}
     | {"f_globals", "f_locals", "f_builtins", "getclosurevars"}
+    | {"__dict__", "__slots__", "__getattribute__", "__setattr__", "__delattr__"}
+    | {"attrgetter", "methodcaller", "getmembers", "getattr_static"}
 )
-"""Attributes by which functions, frames and classes show what lies behind them."""
+"""Attributes by which functions, frames, classes and objects show what lies behind them."""
 
 
 class Surroundings(Visitor):
@@ -116,8 +125,6 @@ class Surroundings(Visitor):
         for seen in self.seen:
             namespace = seen.namespace()
             added = seen.absent & namespace.keys()
-            if self.dynamic and not seen.is_library:
-                added |= {n for n in namespace.keys() - set(seen.at_first) if not n.startswith("__")}
             for name in [name for name in list(namespace) if name in added]:
                 seen.absent.add(name)
                 path = f"{seen.path}.{name}"
@@ -138,7 +145,7 @@ class Surroundings(Visitor):
         stores = self.stores_items or self.touches or id(slot.holder) in self.touched
         if stores and isinstance(slot, Item | Whole):
             return True
-        return slot.assignable and (self.dynamic or slot.value is GONE or self._assigned(slot))
+        return slot.assignable and (slot.value is GONE or self._assigned(slot))
 
     def restore_contents(self) -> None:
         """NumPy arrays hold again what they held before the body ran."""
@@ -161,7 +168,7 @@ class Surroundings(Visitor):
 
     def attributes_read(self) -> set[str]:
         """Names of attributes that were read or written while the body ran; strings may be such names."""
-        found = set(self.getters)
+        found = set(self.matched)
         for code in self.executed:
             found |= own(code)[1] | facts(code).strings
         return found
@@ -178,7 +185,7 @@ class Surroundings(Visitor):
             if not isinstance(slot, Global | Cell):
                 return not slot.codes.isdisjoint(self.executed)
             return any(slot.key in self.variables_read(code) for code in slot.codes)
-        if not isinstance(slot, Attribute | ClassItem) or self.dynamic or is_tree(slot.holder):
+        if not isinstance(slot, Attribute | ClassItem) or is_tree(slot.holder):
             return True
         if runs_library_code(type(slot.holder)) and not isinstance(
             slot.holder, (type, types.ModuleType, *FUNCTIONS)
@@ -201,13 +208,18 @@ class Surroundings(Visitor):
         uses = {attribute for code in self.executed for name, attribute in facts(code).uses if name in names}
         return bool(uses) and all(attribute and hasattr(holder, attribute) for attribute in uses)
 
-    def refusal(self) -> Refusal | None:
-        """Why the code that is about to run cannot be replayed, if it names something that is refused."""
+    def refusal(self, code: types.CodeType) -> Refusal | None:
+        """Why `code`, which is about to run, cannot be replayed, if it names something that is refused."""
+        remedy = "use what is found there by its own name"
+        if not is_made_by_dataclass(code):
+            if inner := (own(code)[1] | facts(code).strings) & INNER or self.stored & {"__class__"}:
+                name = min(inner)
+                what = f"the body uses {name}, which a replay cannot follow"
+                return Refusal(what, remedy, mention(self.codes, name))
+            if accessor := computed_access(code):
+                what = f"{accessor} looks up names that the body computes, which a replay cannot follow"
+                return Refusal(what, remedy, mention({code}, accessor))
         attributes = self.attributes_read()
-        if inner := attributes & INNER or self.stored & {"__class__"}:
-            name = min(inner)
-            what = f"the body uses {name}, which a replay cannot follow"
-            return Refusal(what, "use what is found there by its own name", mention(self.codes, name))
         for slot in self.refused:
             if slot.refusal is not None and self.was_read(slot, attributes):
                 return Refusal(*slot.refusal, mention(self.codes, str(slot.key)))

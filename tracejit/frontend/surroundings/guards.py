@@ -16,13 +16,13 @@ import numpy as np
 
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.bytecode import facts, loads, mention
-from tracejit.frontend.python.content import GONE, is_plain, looks_up_plainly
+from tracejit.frontend.python.content import GONE, looks_up_plainly
 from tracejit.frontend.python.kinds import IDENTITY, PLAIN
 from tracejit.frontend.python.purity import REMEDY, impure, opens
 from tracejit.frontend.signature.program import Const, Expr, Literal, Operand, Program, Var
 from tracejit.frontend.signature.slots import Attribute, Cell, Global, Slot, Whole
 from tracejit.frontend.surroundings.changes import Surroundings
-from tracejit.frontend.surroundings.members import QUIET, Seen, SeenClass, SeenFunction, SeenModule
+from tracejit.frontend.surroundings.members import QUIET, Seen, SeenClass, SeenFunction
 
 
 class Refused(Exception):
@@ -72,22 +72,13 @@ class Guards:
         for seen in surroundings.seen:
             if not seen.var.is_bound:
                 continue
-            if surroundings.lists and not isinstance(seen, SeenFunction):
-                self._check_names(seen)
-            missing = seen.absent if surroundings.dynamic else seen.absent & self.attributes
+            missing = seen.absent & self.attributes
             if isinstance(seen, SeenFunction):
                 missing &= self._asked_of(seen.value, uses)
             if missing and hasattr(seen.value, "__dict__"):
                 program.require("{}.keys().isdisjoint({})", _namespace(seen), Const(frozenset(missing)))
             if isinstance(seen, SeenClass) and len(order := seen.value.__mro__) > 2:
                 program.require("{}.__mro__ == {}", seen.var, Const(order))
-
-    def _check_names(self, seen: Seen) -> None:
-        """The body may ask which attributes there are."""
-        is_module = isinstance(seen, SeenModule)
-        is_opened = not is_module or seen.path.rpartition(".")[2] in self.surroundings.opened
-        if is_opened and hasattr(seen.value, "__dict__"):
-            self.program.require("tuple({}) == {}", _namespace(seen), Const(seen.at_first))
 
     def _check_quiet(self) -> None:
         """Special methods that ran, though nobody named them, must be the same."""
@@ -178,18 +169,16 @@ class Guards:
             program.require("type({}) is {}", place, Const(type(value)))
 
     def _check_whole(self, slot: Whole) -> None:
-        program, held, inside = self.program, slot.holder, slot.place
-        if not is_plain(type(held)):
-            inside = Expr("content_of({})", inside)
+        program, held = self.program, slot.holder
         if slot.deep:
             copy = frozenset(slot.value) if isinstance(held, set | frozenset) else slot.value
             program.require("same_items({}, {})", slot.place, Const(copy))
             program.facts[slot.path] = f"{type(held).__name__} of {len(held)} with this content"
         elif isinstance(held, dict):
-            program.keys(inside, tuple(slot.value))
+            program.keys(slot.place, tuple(slot.value))
             program.facts[slot.path] = f"dict of {', '.join(map(repr, slot.value))}"
         else:
-            program.require("len({}) == {}", inside, Literal(len(slot.value)))
+            program.require("len({}) == {}", slot.place, Literal(len(slot.value)))
             program.facts[slot.path] = f"{type(held).__name__} of {len(slot.value)}"
 
     def _check_numpy(self, slot: Slot, array: np.ndarray, place: Operand) -> None:

@@ -49,22 +49,12 @@ class Seen:
         self.value, self.var, self.path = value, var, path
         self.names: set[str] = set()
         self.absent: set[str] = set()
-        self.at_first = tuple(self.namespace())  # the names of what it held before the body ran
         self._always: AbstractSet[str] = self._implied()
         self._reach = (-1, -1)  # how many names were known when they were last looked up
-
-    @property
-    def is_library(self) -> bool:
-        """Whether it is a module that others than the user change."""
-        return False
 
     def namespace(self) -> Any:
         """What it holds itself, by name."""
         return vars(self.value)
-
-    def listed(self) -> Any:
-        """The names of what it holds."""
-        return self.namespace().keys()
 
     def place(self, name: str) -> Operand:
         """What finds, in a replay, an attribute that it holds itself."""
@@ -73,13 +63,9 @@ class Seen:
     def look_up(self, visitor: Visitor) -> None:
         """Visit what the names hold that code mentioned since the last time."""
         reach = len(visitor.names), len(visitor.peeked_names)
-        is_open = self._is_open(visitor)
-        if is_open or reach != self._reach:
+        if reach != self._reach:
             self._reach = reach
-            names = visitor.names | self._always
-            if is_open:
-                names |= self.listed()
-            names -= self.names
+            names = (visitor.names | self._always) - self.names
             self.names |= names
             self._find(names, visitor)
 
@@ -87,19 +73,12 @@ class Seen:
         """Names that Python and its library use without saying them."""
         return frozenset()
 
-    def _is_open(self, visitor: Visitor) -> bool:
-        """Whether code that is not followed may read all of its attributes."""
-        return False
-
     def _find(self, names: set[str], visitor: Visitor) -> None:
         raise NotImplementedError
 
 
 class SeenFunction(Seen):
     """A function: somebody may have given it attributes (``step.calls += 1``)."""
-
-    def _is_open(self, visitor: Visitor) -> bool:
-        return visitor.dynamic
 
     def namespace(self) -> Any:
         return Attributes(self.value).namespace()
@@ -118,10 +97,6 @@ class SeenFunction(Seen):
 class SeenModule(Seen):
     """A module; of Python's library, only data counts, and functions that have effects."""
 
-    @property
-    def is_library(self) -> bool:
-        return trusted(self.value.__name__)
-
     def _implied(self) -> AbstractSet[str]:
         return {"__getattr__"} & vars(self.value).keys()
 
@@ -130,17 +105,14 @@ class SeenModule(Seen):
             return item(Expr("{}.__dict__", self.var), name)
         return super().place(name)
 
-    def _is_open(self, visitor: Visitor) -> bool:
-        is_opened = visitor.dynamic and self.path.rpartition(".")[2] in visitor.opened
-        return is_opened and not self.is_library
-
     def _find(self, names: set[str], visitor: Visitor) -> None:
         module, namespace = self.value.__name__, vars(self.value)
-        if not self.is_library:
+        is_library = trusted(module)
+        if not is_library:
             self.absent |= names - namespace.keys()
         for name in sorted(names & namespace.keys()):
             found = namespace[name]
-            counts = not self.is_library or (module == "tracejit" and name == "optim")
+            counts = not is_library or (module == "tracejit" and name == "optim")
             if not counts and module in sys.stdlib_module_names:
                 is_function = isinstance(found, types.BuiltinFunctionType)
                 has_effect = impure(found) is not None if is_function else opens(found)
@@ -155,6 +127,8 @@ class SeenObject(Seen):
     def _implied(self) -> AbstractSet[str]:
         if isinstance(self.value, BaseException):
             return {"args"}
+        if runs_library_code(type(self.value)):
+            return set(Attributes(self.value).names())
         return {f.name for f in dataclasses.fields(self.value)} if is_tree(self.value) else frozenset()
 
     def namespace(self) -> Any:
@@ -169,12 +143,6 @@ class SeenObject(Seen):
             if name in self.namespace():
                 return item(Expr("{}.__dict__", self.var), name)
         return item(Expr("Attributes({})", self.var), name)
-
-    def _is_open(self, visitor: Visitor) -> bool:
-        return visitor.dynamic or runs_library_code(type(self.value))
-
-    def listed(self) -> Any:
-        return set(Attributes(self.value).names())
 
     def _find(self, names: set[str], visitor: Visitor) -> None:
         cls, held = type(self.value), Attributes(self.value)
@@ -211,12 +179,6 @@ class SeenClass(Seen):
         held = [(name, value) for base in _users_bases(self.value) for name, value in vars(base).items()]
         return {n for n, value in held if n.startswith("__") and isinstance(value, _METHODS)} - QUIET
 
-    def _is_open(self, visitor: Visitor) -> bool:
-        return visitor.dynamic
-
-    def listed(self) -> Any:
-        return {name for name in vars(self.value) if not name.startswith("__")}
-
     def _find(self, names: set[str], visitor: Visitor) -> None:
         bases = _users_bases(self.value)
         for name in sorted(names):
@@ -232,10 +194,9 @@ class SeenClass(Seen):
         if "__match_args__" in names:
             fields = set(inspect.getattr_static(self.value, "__match_args__", ()))
             visitor.names |= fields
-            visitor.getters |= fields
-        if visitor.climbs or visitor.dynamic or self.absent:
-            for base in bases[1:]:
-                visitor.visit_class(base)
+            visitor.matched |= fields
+        for base in bases[1:]:
+            visitor.visit_class(base)
         if not trusted(type(self.value).__module__):
             visitor.visit_class(type(self.value))
 

@@ -26,13 +26,13 @@ import operator
 import sys
 import types
 from collections.abc import Callable, Container
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python import kinds
-from tracejit.frontend.python.bytecode import codes, facts, formatted, strings_in
+from tracejit.frontend.python.bytecode import codes, facts, looks_up
 from tracejit.frontend.python.content import GONE, content_of, factory_of, is_plain
 from tracejit.frontend.python.kinds import (
     FIXED,
@@ -74,7 +74,7 @@ class Visitor:
         self.codes: set[types.CodeType] = set()  # code whose names were visited, and code inside it
         self.entered: set[types.CodeType] = set()
         self.key_kinds: set[type] = set()  # types of keys that are told apart by identity, maybe
-        self.getters: set[str] = set()  # names of attributes that `operator.attrgetter` and such look up
+        self.matched: set[str] = set()  # names of attributes that patterns look up (``case Point(x, y)``)
         self.functions: dict[types.CodeType, list[tuple[Any, Operand]]] = {}  # found by name
         self.peeked: set[types.CodeType] = set()
         self.peeked_names: set[str] = set()
@@ -82,8 +82,7 @@ class Visitor:
         self.names: set[str] = set()
         self.stored: set[str] = set()
         self.strings: set[str] = set()
-        self.opened: set[str] = set()  # names of what is searched for attributes that are not named
-        self.stores_items = self.dynamic = self.climbs = self.lists = self.touches = False
+        self.stores_items = self.touches = False
         self.seen: list[Seen] = []
         self.shadows: list[
             tuple[Operand, set[str], types.CodeType]
@@ -116,10 +115,10 @@ class Visitor:
     def _settle(self) -> None:
         """Look up names on objects until there are no new ones."""
         while True:
-            before = len(self.names), len(self.seen), self.dynamic, len(self.peeked_names)
+            before = len(self.names), len(self.seen), len(self.peeked_names)
             for seen in list(self.seen):
                 seen.look_up(self)
-            if before == (len(self.names), len(self.seen), self.dynamic, len(self.peeked_names)):
+            if before == (len(self.names), len(self.seen), len(self.peeked_names)):
                 return
 
     # -- visiting --------------------------------------------------------------------------------------------
@@ -134,12 +133,11 @@ class Visitor:
         self.fresh.append(slot)
         # another thread may be recording
         value = slot.value = slot.given = settled(numpy_views.settled(slot.value))
-        if isinstance(value, str):
-            if names := formatted(value):
-                self.getters.update(names)
-                self.names.update(names)
-        elif id(value) in _OPENERS:  # under another name, or it would not be found here
-            self.dynamic = self.lists = True
+        if isinstance(value, str) and looks_up(value):
+            self.refuse(slot, f"{slot.path} is a format string that looks up attributes", "use an f-string")
+        elif id(value) in _ACCESSORS:  # under another name, or it would not be found here
+            what = f"{slot.path} reaches attributes by names that a replay cannot follow"
+            self.refuse(slot, what, "name the attributes in the code")
         if isinstance(value, NDArray) or (isinstance(value, PLAIN) and not has_attributes(value)):
             return
         known = self._vars.get(id(value))
@@ -176,12 +174,9 @@ class Visitor:
 
     def _fixed(self, slot: Slot) -> None:
         value = slot.value
-        if isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
-            if not isinstance(value.__self__, types.ModuleType | type):
-                self._part(slot, value.__self__, ".__self__")
-        elif isinstance(value, operator.attrgetter | operator.methodcaller):
-            self.getters |= _names_looked_up(value)
-            self.names |= self.getters
+        is_bound = isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType)
+        if is_bound and not isinstance(value.__self__, types.ModuleType | type):
+            self._part(slot, value.__self__, ".__self__")
         if has_attributes(value):
             self._object(slot)
 
@@ -190,8 +185,6 @@ class Visitor:
         base = Const(function) if slot.guarded else self._bind(slot)
         if is_outside(function):
             self._closure(function, base, None)
-            if function.__code__ is _DISPATCHES:
-                self._part(slot, dict(function.registry), ".registry.copy()", ".registry")
             return
         self.seen.append(SeenFunction(function, base, slot.path))
         self.functions.setdefault(function.__code__, []).append((function, base))
@@ -243,11 +236,7 @@ class Visitor:
         self.stored |= found.stored
         self.strings |= found.strings
         self.stores_items |= found.stores_items
-        self.dynamic |= found.dynamic
-        self.opened |= found.opened
-        self.lists |= found.lists
         self.touches |= not CHANGES.isdisjoint(found.handed)
-        self.climbs |= "super" in found.globals
         self._imports(found.imports, namespace)
         ours = code.co_filename.startswith(kinds.PACKAGE)
         asks = found.compares_types and "type" not in namespace
@@ -334,6 +323,10 @@ class Visitor:
         if id(value) in self.rebuilt:
             raise Restart(value)
         var = self._bind(slot)
+        if not is_plain(type(value)):
+            what = f"{slot.path} is a {type(value).__qualname__}, which finds or stores items in its own way"
+            self.refuse(slot, what, "use it outside and pass the result as an argument")
+            return
         content = content_of(value)  # at one moment: others may change it
         items = list(content.values()) if isinstance(content, dict) else list(content)
         plain = all(isinstance(item, PLAIN) for item in items)
@@ -357,9 +350,8 @@ class Visitor:
         if whole:
             return
         kind = Slot if isinstance(value, tuple) else Item
-        inside = var if is_plain(type(value)) else Expr("Items({})", var)
         for key, held in content.items() if isinstance(content, dict) else enumerate(items):
-            self.visit(kind(value, key, item(inside, key), f"{slot.path}[{key!r}]", held))
+            self.visit(kind(value, key, item(var, key), f"{slot.path}[{key!r}]", held))
 
     def _stores_in(self, content: Any) -> bool:
         """Whether code stores items of a dict by name: those that stay are checked one by one, then."""
@@ -417,18 +409,7 @@ def _is_users(value: Any) -> bool:
     return isinstance(value, NDArray) or kinds.is_users(value)
 
 
-_OPENERS = set(
+_ACCESSORS = frozenset(
     map(id, (getattr, hasattr, setattr, delattr, vars, dir, operator.attrgetter, operator.methodcaller))
 )
-"""What reaches attributes whose names no code mentions."""
-
-_DISPATCHES = cast(Any, functools.singledispatch(len)).__code__
-"""The code of all functions that `functools.singledispatch` makes."""
-
-
-def _names_looked_up(getter: Any) -> set[str]:
-    """The names of attributes for which an `operator.attrgetter` or a `methodcaller` asks."""
-    made, given = getter.__reduce__()
-    if isinstance(made, functools.partial):  # a method called with keywords
-        given = made.args
-    return {name for path in strings_in(given) for name in path.split(".")}
+"""Functions that reach attributes whose names no code mentions."""

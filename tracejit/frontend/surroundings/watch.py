@@ -35,6 +35,7 @@ from tracejit import engine
 from tracejit.errors import ReplayError
 from tracejit.forking import make_lock
 from tracejit.frontend.arrays import random
+from tracejit.frontend.python.bytecode import is_made_by_dataclass
 from tracejit.frontend.python.kinds import trusted
 from tracejit.frontend.python.purity import REMEDY, impure, impure_library
 from tracejit.frontend.recording.recording import thread
@@ -111,10 +112,10 @@ class Watcher:
         except Restart as restart:
             self.trace.interrupt(restart)
         self.trace.captured = list(surroundings.held.values())
-        refusal = surroundings.refusal()
+        refusal = surroundings.refusal(code)
         if refusal is not None:
             self.trace.give_up(refusal.reason, refusal.remedy, line=refusal.line)
-        if not known and not _made_by_dataclass(code):
+        if not known and not is_made_by_dataclass(code):
             self.trace.give_up(
                 f"{code.co_qualname} is a closure that was not found by name, so what it captured cannot be "
                 "watched",
@@ -164,11 +165,6 @@ def _given(frame: FrameType) -> list[Any]:
     if code.co_flags & inspect.CO_VARARGS:
         given += frame.f_locals[code.co_varnames[named]]
     return given
-
-
-def _made_by_dataclass(code: types.CodeType) -> bool:
-    """Whether a closure was written by `dataclasses`: what it captured are constants, bound once."""
-    return code.co_filename == "<string>" and code.co_qualname.startswith("__create_fn__.<locals>.")
 
 
 @contextmanager
