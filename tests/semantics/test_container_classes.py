@@ -21,27 +21,6 @@ class Doubling(dict):
             self[key] = value
 
 
-class Shifted(dict):
-    """Shows one more than it stores."""
-
-    def __getitem__(self, key):
-        return super().__getitem__(key) + 1
-
-
-class Sorted(dict):
-    """Shows its keys in their order."""
-
-    def __iter__(self):
-        return iter(sorted(super().__iter__()))
-
-
-class Ordered(collections.OrderedDict):
-    """Stores twice what it is given, but for arrays."""
-
-    def __setitem__(self, key, value):
-        super().__setitem__(key, value * 2 if isinstance(value, int) else value)
-
-
 class Configured(dict):
     """Behaves as a dict, with an attribute."""
 
@@ -83,9 +62,6 @@ MAPPINGS = {
     "OrderedDict": collections.OrderedDict,
     "defaultdict": lambda items: collections.defaultdict(seven, items),
     "Doubling": Doubling,
-    "Shifted": Shifted,
-    "Sorted": Sorted,
-    "Ordered": Ordered,
     "Configured": Configured,
 }
 SEQUENCES = {"list": list, "Echo": Echo, "deque": collections.deque, "Ended": Ended}

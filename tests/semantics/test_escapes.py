@@ -187,20 +187,6 @@ def test_into_a_weak_dictionary():
         assert strong[-1].y.tolist() == [2 * i]
 
 
-def test_new_attributes_of_computed_names_are_kept():
-    holder = types.SimpleNamespace()
-
-    def body(x):
-        y = x * 2  # the culprit
-        setattr(holder, "y" + str(len(vars(holder))), y)
-        return y
-
-    step = tj.jit(body, strict=True)
-    for _ in range(3):
-        step(tj.ones(2))
-    assert {name: y.tolist() for name, y in vars(holder).items()} == {f"y{i}": [2, 2] for i in range(3)}
-
-
 @pytest.mark.parametrize("kind", ["list", "sink"])
 def test_strict_names_the_line_and_keeps_nothing(kind):
     held, sink = [], Sink()

@@ -186,25 +186,6 @@ def test_a_replaced_method_and_a_changed_class_attribute_are_seen(monkeypatch):
     assert step(x).tolist() == [30, 30]
 
 
-def test_getattr_with_a_computed_name_is_guarded():
-    class Settings:
-        def __init__(self):
-            self.alpha, self.beta = 1.0, 2.0
-
-    settings = Settings()
-
-    @tj.jit
-    def step(x, name):
-        return x * getattr(settings, name + "a" if name == "bet" else name)
-
-    x = tj.ones(1)
-    assert step(x, "alpha").tolist() == [1]
-    assert step(x, "bet").tolist() == [2]
-    settings.alpha, settings.beta = 5.0, 6.0
-    assert step(x, "alpha").tolist() == [5]
-    assert step(x, "bet").tolist() == [6]
-
-
 def test_an_attribute_read_only_by_an_operator_method_is_guarded():
     class Scaled:
         def __init__(self):

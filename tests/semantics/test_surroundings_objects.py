@@ -7,14 +7,12 @@ import collections
 import dataclasses
 import decimal
 import fractions
-import functools
 import heapq
 import operator
 import sys
 import types
 import typing
 
-import numpy as np
 import pytest
 
 import tracejit as tj
@@ -168,24 +166,6 @@ def test_unusual_places_for_attributes(kind):
     assert step.cache_info().replays >= 3, step.explain()
 
 
-def test_attributes_set_through_their_dictionary():
-    class Box:
-        pass
-
-    box = Box()
-    box.w = tj.zeros(1)
-
-    @tj.jit
-    def step(x):
-        vars(box)["w"] = box.w + x
-        box.__dict__.update(last=x * 2)
-
-    for i in range(1, 5):
-        step(tj.ones(1) * i)
-        assert box.w.tolist() == [i * (i + 1) / 2]
-        assert box.last.tolist() == [2 * i]
-
-
 RATE = 2.0
 WEIGHTS = tj.ones(1)
 
@@ -296,45 +276,6 @@ class Model:
         self.k += 1
 
 
-@functools.lru_cache
-def twice(model):
-    return model.k * 2
-
-
-@functools.lru_cache
-def doubled(k):
-    return k * 2
-
-
-@functools.cache
-def both(pair):
-    return [pair[0] + 1, {"sum": sum(pair)}]
-
-
-def test_numbers_that_a_cache_keeps_are_those_of_no_call():
-    """What `functools.lru_cache` holds outlives the call: it is asked with numbers and gives numbers."""
-
-    def program(xp):
-        model = Model()
-        doubled.cache_clear()
-        both.cache_clear()
-
-        def step(x, n):
-            model.step()
-            held = both((model.k, n))
-            return x * doubled(model.k) + doubled(n) + held[0] + held[1]["sum"] + twice(model)
-
-        return step
-
-    plain, traced = program(np), tj.jit(program(tj))
-    x = np.ones(2, np.float32)
-    for n in (1, 2, 1, 1, 3, 2, 2):
-        assert traced(tj.asarray(x), n).tolist() == plain(x, n).tolist()
-    for cached in (doubled(2), *both((2, 1))):
-        assert type(cached) in (int, list, dict)
-    assert [type(part) for part in (both((2, 1))[0], both((2, 1))[1]["sum"])] == [int, int]
-
-
 CHANGES = {
     "a method of Python's library": lambda c: c["votes"].update("ab"),
     "a function of Python's library": lambda c: collections.Counter.update(c["votes"], "b"),
@@ -442,21 +383,3 @@ def test_attributes_of_a_traced_function_are_read_and_written():
     counted.calls = 10
     assert counted(tj.ones(1)).tolist() == [11]
     assert "piecewise" not in counted.explain()
-
-
-def test_a_cache_may_keep_a_container_that_holds_itself():
-    model = Model()
-
-    @functools.lru_cache
-    def circle():
-        held = [model.k]
-        held.append(held)
-        return held
-
-    @tj.jit
-    def step(x):
-        model.step()
-        return x * circle()[0]
-
-    assert [step(tj.ones(1)).tolist() for _ in range(3)] == [[2], [2], [2]]
-    assert type(circle()[0]) is int

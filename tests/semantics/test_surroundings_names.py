@@ -3,7 +3,6 @@
 import abc
 import builtins
 import functools
-import inspect
 import operator
 import os
 import random
@@ -15,34 +14,34 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tests.semantics.cases import Cases, Thing, one
+from tests.semantics.cases import Cases, one
 
 CASES = Cases()
 
 
-sys.modules["tracejit_test_routes"] = ROUTES = types.ModuleType("tracejit_test_routes")
+sys.modules["tracejit_test_module"] = MODULE = types.ModuleType("tracejit_test_module")
 
 
 @CASES.add
 def imports_in_the_body(jit):
-    ROUTES.scale, ROUTES.f = 2.0, lambda x: x * 3
+    MODULE.scale, MODULE.f = 2.0, lambda x: x * 3
 
     @jit
     def step(x):
-        import tracejit_test_routes
+        import tracejit_test_module
 
-        return tracejit_test_routes.f(x * tracejit_test_routes.scale)
+        return tracejit_test_module.f(x * tracejit_test_module.scale)
 
     @jit
     def part(x):
-        from tracejit_test_routes import scale as s
+        from tracejit_test_module import scale as s
 
         return x * s
 
     found = [step(one()), part(one())]
-    ROUTES.scale = 5.0
+    MODULE.scale = 5.0
     found += [step(one()), part(one())]
-    ROUTES.f = lambda x: x * 7
+    MODULE.f = lambda x: x * 7
     return found, step(one())
 
 
@@ -185,33 +184,6 @@ def methods_that_are_no_functions(jit):
 
 
 @CASES.add
-def computed_names(jit):
-    class C:
-        rate_up = 2.0
-
-        def f_up(self, x):
-            return x * 2
-
-    c = C()
-    module = types.ModuleType("some_module")
-    module.rate_up = 2.0
-    steps = (
-        jit(lambda x, mode: x * getattr(c, "rate_" + mode)),
-        jit(lambda x, mode: getattr(c, "f_" + mode)(x)),
-        jit(lambda x, mode: x * getattr(module, "rate_" + mode)),
-        jit(lambda x, mode: x * sum(v for k, v in C.__dict__.items() if k == "rate_" + mode)),
-        jit(lambda x, mode: x * sum(v for k, v in vars(C).items() if k == "rate_" + mode)),
-        jit(lambda x, mode: x * len([n for n in dir(c) if n.startswith("r")])),
-        jit(lambda x, mode: x * len(vars(c))),
-    )
-    found = [step(one(), "up") for step in steps]
-    C.rate_up = module.rate_up = 5.0
-    C.f_up = lambda self, x: x * 5
-    c.run = c.rest = 1
-    return found, [step(one(), "up") for step in steps]
-
-
-@CASES.add
 def empty_slots(jit):
     class S:
         __slots__ = ("k",)
@@ -235,21 +207,6 @@ def empty_slots(jit):
 
 
 @CASES.add
-def getters(jit):
-    node = Thing(k=2.0, below=Thing(k=2.0), f=lambda: 2.0, g=lambda *, k: k)
-    by_k, below, call = (
-        operator.attrgetter("k"),
-        operator.attrgetter("below.k"),
-        operator.methodcaller("f"),
-    )
-    keyword = operator.methodcaller("g", k=2.0)
-    steps = [jit(lambda x, get=get: x * get(node)) for get in (by_k, below, call, keyword)]
-    found = [step(one()) for step in steps]
-    node.k, node.below.k, node.f, node.g = 5.0, 6.0, lambda: 7.0, lambda *, k: k + 6.0
-    return found, [step(one()) for step in steps]
-
-
-@CASES.add
 def methods_of_containers(jit):
     items = [1, 2]
     size = items.__len__
@@ -257,57 +214,6 @@ def methods_of_containers(jit):
     found = [step(one())]
     items.append(3)
     return found, step(one())
-
-
-@CASES.add
-def what_a_cache_keeps(jit):
-    @functools.cache
-    def config():
-        return Thing(k=2.0)
-
-    @functools.lru_cache(maxsize=3)
-    def table(n):
-        return {"k": [n]}
-
-    step = jit(lambda x: x * config().k)
-    other = jit(lambda x: x * table(2)["k"][0])
-    found = []
-    for k in (2.0, 5.0, 6.0):
-        found += [step(one()), other(one())]
-        config().k = table(2)["k"][0] = k
-    found += [step(one()), other(one())]
-    config.cache_clear()
-    table.cache_clear()
-    return found, step(one()), other(one())
-
-
-@CASES.add
-def what_a_cached_function_names(jit):
-    held = Thing(k=2.0)
-
-    @functools.cache
-    def scale(n):
-        return held.k * n
-
-    scale(3)
-    step = jit(lambda x: x * scale(3))
-    found = [step(one()), step(one())]
-    held.k = 5.0
-    found.append(step(one()))
-    scale.cache_clear()
-    return found, step(one()), step(one())
-
-
-@CASES.add
-def single_dispatch(jit):
-    @functools.singledispatch
-    def kind(v):
-        return 1.0
-
-    step = jit(lambda x, s: x * kind(s))
-    found = [step(one(), "a")]
-    kind.register(str, lambda v: 5.0)
-    return found, step(one(), "a"), step(one(), 3)
 
 
 @CASES.add
@@ -408,18 +314,13 @@ def fields_in_patterns_and_formats(jit):
         def __init__(self, r):
             self.r_up = r
 
-    def pattern(x, p, m):
+    def pattern(x, p):
         match p:
             case P(r):
                 return x * r
 
-    steps = (
-        jit(pattern),
-        jit(lambda x, p, m: x * float(f"{p.r_up}")),
-        jit(lambda x, p, m: x * getattr(p, "r_" + m)),
-        jit(lambda x, p, m: x * next(v for n, v in inspect.getmembers(p) if n[0] != "_")),
-    )
-    return [step(one(), P(r), "up") for step in steps for r in (2.0, 3.0)]
+    steps = jit(pattern), jit(lambda x, p: x * float(f"{p.r_up}"))
+    return [step(one(), P(r)) for step in steps for r in (2.0, 3.0)]
 
 
 @CASES.add
@@ -430,7 +331,7 @@ def attributes_of_anything_that_is_called(jit):
     p, c = functools.partial(lambda x: x), functools.cache(lambda n: 1.0)
     g.r_up = p.rp = c.rc = 2.0
     steps = (
-        jit(lambda x, m: g(x) * getattr(g, "r_" + m)),
+        jit(lambda x, m: g(x) * g.r_up),
         jit(lambda x, m: p(x) * p.rp),
         jit(lambda x, m: x * c(1) * c.rc),
     )
@@ -455,59 +356,6 @@ def modules_that_find_names_themselves(jit):
 
 
 @CASES.add
-def names_that_the_body_computes(jit):
-    held, other, totals = Thing(), Thing(), {"a": 0, "b": 0}
-
-    @jit
-    def put(x, kw):
-        for k, v in kw.items():
-            setattr(held, k, v)
-        return x
-
-    @jit
-    def put_all(x, kw):
-        other.__dict__.update(kw)
-        return x
-
-    @jit
-    def add(x, v):
-        for k in totals:
-            totals[k] += v
-        return x
-
-    found = []
-    for i in range(3):
-        put(one(), {"z": i, "a": 1.5})
-        put_all(one(), {"z": i})
-        add(one(), i)
-        found += [dict(vars(held)), dict(vars(other)), dict(totals)]
-    return found
-
-
-@CASES.add
-def classes_that_the_body_assigns(jit):
-    class Fresh:
-        k = 2.0
-
-    class Trained:
-        k = 3.0
-
-    m = Fresh()
-
-    @jit
-    def step(x):
-        r = x * m.k
-        m.__class__ = Trained
-        return r
-
-    found = []
-    for _ in range(3):
-        found += [step(one()), type(m).__name__]
-    m.__class__ = Fresh
-    return found, step(one()), type(m).__name__
-
-
-@CASES.add
 def arrays_of_objects(jit):
     class A(np.ndarray):
         pass
@@ -520,6 +368,67 @@ def arrays_of_objects(jit):
     found = [step(one()) for step in steps]
     o[0]["k"] = a.k = 5.0
     return found, [step(one()) for step in steps]
+
+
+@CASES.add
+def names_that_a_class_gets(jit):
+    class Base:
+        pass
+
+    class Model(Base):
+        pass
+
+    model = Model()
+    step = jit(lambda x: x * (2 if hasattr(model, "mask") else 3))
+    results = [step(one())]
+    Base.mask = 1
+    return [*results, step(one())]
+
+
+GET, GETTER, PUT, HAS, SHOWN = getattr, operator.attrgetter, setattr, hasattr, "{0.rate} of {0.inner.size}"
+
+
+@CASES.add
+def variables_that_are_empty_at_first(jit):
+    def make():
+        def step(x):
+            nonlocal factor
+            try:
+                factor = factor + 1
+            except NameError:
+                factor = 0.0
+            return x * factor
+
+        if jit is None:
+            factor = 1
+        return step
+
+    step = jit(make())
+    return [step(one()) for _ in range(4)]
+
+
+@CASES.add
+def variables_that_others_fill(jit):
+    def make():
+        def step(x):
+            try:
+                return x * factor
+            except NameError:
+                return x
+
+        def put(value):
+            nonlocal factor
+            factor = value
+
+        if jit is None:
+            factor = 1
+        return step, put
+
+    step, put = make()
+    step = jit(step)
+    results = [step(one())]
+    put(5.0)
+    return [*results, step(one())]
 
 
 LOG = functools.partial(print, "loss")
