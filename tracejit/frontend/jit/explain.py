@@ -12,13 +12,13 @@ from typing import Any
 class Retrace:
     """Why none of the signatures known before served for a call. It is found when somebody asks."""
 
-    def __init__(self, facts: dict[str, str], known: Sequence[dict[str, str]]) -> None:
-        self._facts, self._known = facts, known
+    def __init__(self, required: dict[str, str], known: Sequence[dict[str, str]]) -> None:
+        self._required, self._known = required, known
 
     @functools.cached_property
     def differences(self) -> list[tuple[str, str, str]]:
         """What differs from the nearest of them: (path, old, new)."""
-        return min((_differences(known, self._facts) for known in self._known), key=len)
+        return min((_differences(known, self._required) for known in self._known), key=len)
 
     def __str__(self) -> str:
         shown = [f"{path}: {old} -> {new}" for path, old, new in self.differences[:4]]
@@ -28,7 +28,7 @@ class Retrace:
 
 def reason(entry: Any, known: Sequence[Any]) -> Retrace | None:
     """Why none of the `known` signatures served for `entry`, if there were any."""
-    return Retrace(entry.facts, [other.facts for other in known]) if known else None
+    return Retrace(entry.requirements, [other.requirements for other in known]) if known else None
 
 
 def _differences(old: dict[str, str], new: dict[str, str]) -> list[tuple[str, str, str]]:
@@ -56,7 +56,7 @@ def report(name: str, entries: Sequence[Any], retraces: Sequence[Retrace], dropp
 
 
 def _describe(number: int, entry: Any) -> list[str]:
-    arguments = ", ".join(f"{p}: {f}" for p, f in list(entry.facts.items())[:12])
+    arguments = ", ".join(f"{p}: {f}" for p, f in list(entry.requirements.items())[:12])
     lines = [f"signature {number} ({entry.replays} replays): {arguments}"]
     for text, line in entry.reasons:
         lines.append(f"  runs piecewise: {text}" + (f"\n    at {line}" if line else ""))

@@ -39,12 +39,12 @@ from tracejit.errors import ArgumentError
 from tracejit.forking import make_rlock
 from tracejit.frontend.jit import explain, record, specs
 from tracejit.frontend.jit.piecewise import run_piecewise
-from tracejit.frontend.jit.record import PIECEWISE, Entry
+from tracejit.frontend.jit.record import Entry
 from tracejit.frontend.python.kinds import Transparent
 from tracejit.frontend.recording.eager import no_memory
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.signature.text import MISS
+from tracejit.frontend.signature.text import MISS, PIECEWISE
 from tracejit.ir.graph import Graph
 
 

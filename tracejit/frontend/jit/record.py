@@ -1,7 +1,7 @@
 """Recording one call of a traced function, and making the replay function of its signature.
 
 `record` runs the body once on a `Trace`, launches what it recorded, and returns the result together with an
-`Entry`: the signature's replay function, its schedule and the facts it depends on. What cannot be replayed
+`Entry`: the signature's replay function, its schedule and what it requires. What cannot be replayed
 gives an entry whose replay says so (`PIECEWISE`), with the reasons.
 
 Between the end of the body and the launch the world is as it was before the call: what the body rebound is
@@ -13,7 +13,6 @@ nothing behind, and other threads see arrays only when they are computed.
 
 import gc
 import inspect
-import itertools
 import time
 import types
 from collections.abc import Callable, Set
@@ -23,38 +22,30 @@ from typing import Any, NamedTuple
 from tracejit import collector, compile, engine
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.jit import commit
-from tracejit.frontend.jit.emit import Actions, can_fail, check_separate
+from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.content import GONE, is_stored_plainly
 from tracejit.frontend.recording.number import Computed, source_of
 from tracejit.frontend.recording.recording import Place, thread
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import GivenUp, Restart, Trace
-from tracejit.frontend.signature.arguments import Arguments, parameter_names, shared_storages, shows_keywords
+from tracejit.frontend.signature.arguments import (
+    Arguments,
+    described,
+    parameter_names,
+    shared_storages,
+    shows_keywords,
+)
 from tracejit.frontend.signature.describe import Description, Unreplayable
 from tracejit.frontend.signature.perform import make, write_back
 from tracejit.frontend.signature.program import Const, Expr, Literal, Operand, Program, Var
 from tracejit.frontend.signature.slots import Attribute, Slot, Whole
 from tracejit.frontend.signature.stand_ins import without_stand_ins
-from tracejit.frontend.signature.text import Writer, function_of, release
+from tracejit.frontend.signature.text import CLOCK, PIECEWISE, recogniser_of, release, replay_of
 from tracejit.frontend.surroundings.changes import Surroundings
-from tracejit.frontend.surroundings.guards import Guards, Refused, flags
+from tracejit.frontend.surroundings.guards import Guards, Refused, check_separate, flags
 from tracejit.frontend.surroundings.watch import watching
 from tracejit.ir.graph import Graph
-from tracejit.ir.types import name_of
-
-
-class _Piecewise:
-    """What a replay function returns when the body must run: the signature is known not to be replayable."""
-
-    def __repr__(self) -> str:
-        return "PIECEWISE"
-
-
-PIECEWISE = _Piecewise()
-CLOCK = itertools.count(1)
-"""Ticks at every use of an entry, to find the least recently used one."""
 
 
 class Timing(NamedTuple):
@@ -74,7 +65,7 @@ class Entry:
     """One signature of a traced function. `timing` is that of its first call."""
 
     replay: Callable[[Any, Any], Any]
-    facts: dict[str, str]
+    requirements: dict[str, str]
     graph: Graph
     schedule: Any
     reasons: list[tuple[str, str | None]] = field(default_factory=list)
@@ -242,18 +233,14 @@ class _Call:
         """An entry for calls that take the branches that this one took while it was recorded: of numbers, and
         of flags among the globals.
         """
-        branches = Program(facts=self.program.facts)
+        branches = Program()
         for slot in flags(self.surroundings):
             branches.require("{} is {}", slot.place, Literal(slot.value))
         self._numbers(branches, self._computed(), values=False)
-        writer = Writer()
-        for step in self.program.restricted(self.found, branches.steps).steps:  # type: ignore[arg-type]
-            writer.step(step)
-        writer.actions.append("entry.used = next(CLOCK); return PIECEWISE")
-        replay, text = function_of(writer, self.trace.name)
-        graph = self.trace.graph([])
-        entry = Entry(replay, self.program.facts, graph, None, self.trace.reasons, text)
-        writer.names.update(entry=entry, CLOCK=CLOCK, PIECEWISE=PIECEWISE)
+        program = self.program.restricted(self.found, branches.steps)  # type: ignore[arg-type]
+        requirements = {**self.program.requirements(), **branches.requirements()}
+        entry = Entry(_no_replay, requirements, self.trace.graph([]), None, self.trace.reasons)
+        entry.replay, entry.text = recogniser_of(program, self.trace.name, entry)
         return entry
 
     # -- replayable ------------------------------------------------------------------------------------------
@@ -270,7 +257,7 @@ class _Call:
         self._check_escapes()
         self._keep_constants(frozen, description)
         self._numbers(program, computed)
-        check_separate(program, arguments, self.surroundings, description)
+        check_separate(program, self.surroundings, description.rebinds)
         outputs = list(program.outputs)
         graph = trace.finish([s.pending for s in outputs])  # type: ignore[misc]
         if not self.compiled:
@@ -279,16 +266,16 @@ class _Call:
         recorded = time.perf_counter()
         schedule = compile.compile_graph(graph)
         compiled = time.perf_counter()
-        entry = Entry(lambda a, k: None, program.facts, graph, schedule, used=next(CLOCK))
+        program.launch = launches.launch_of(program, trace, arguments, computed, graph, schedule)
+        entry = Entry(_no_replay, program.requirements(), graph, schedule, used=next(CLOCK))
         release_callbacks(graph, entry)
         if launch:  # now, so that it is computed while Python compiles the replay function
-            awaited = bool(program.effects) and can_fail(graph)
-            commit.launch(trace, graph, schedule, outputs, awaited=awaited)
+            launches.launch(trace, graph, schedule, outputs, awaited=program.launch.is_awaited)
             self.launched = True
             write_back(program)
             shared = [b.storage.variable for b in trace.bound if isinstance(b, Place) and b.storage.shared]
             engine.wait(*shared, exclusive=True)
-        entry.replay, entry.text = self._replay(entry, computed)
+        entry.replay, entry.text = replay_of(program, trace.name, entry)
         if not launch:
             self._forget()
             return Recorded(None, entry)
@@ -296,20 +283,6 @@ class _Call:
         trace.reset()
         assert program.result is not None
         return Recorded(make(program.result), entry)
-
-    def _replay(self, entry: Entry, computed: dict[Computed, Var]) -> tuple[Any, str]:
-        """The replay function of the program, and its text."""
-        writer, program = Writer(), self.program
-        assert program.result is not None
-        for var, storage in program.constants.items():
-            writer.let(var, storage)
-        for step in program.steps:
-            writer.step(step)
-        Actions(writer, program, self.trace, self.arguments, computed).write(entry.graph, entry.schedule)
-        result = writer.make(program.result)
-        writer.actions.append(f"entry.replays += 1; entry.used = next(CLOCK); return {result}")
-        writer.names.update(entry=entry, CLOCK=CLOCK)
-        return function_of(writer, self.trace.name)
 
     def _forget(self) -> None:
         """Nothing of the recording is to be computed."""
@@ -336,8 +309,7 @@ class _Call:
             if isinstance(step, Computed):
                 program.define(computed[step], expression)
             elif values or isinstance(step.value, bool):
-                program.same(expression, step.value)
-                program.facts[step.path] = repr(step.value)
+                program.same(expression, step.value, (step.path, repr(step.value)))
 
     def _describe(self, result: Any, description: Description) -> None:
         """How the result is made, and what is written back."""
@@ -375,17 +347,18 @@ class _Call:
             release(storage)
             var = program.bind(slot.place, seen=array, path=slot.path)
             known = arguments.arrays.get(storage)
+            says = slot.path, described(array)
             if known is not None:
-                program.require("type({}) is NDArray and {}._storage is {}", var, var, known[0])
+                form = "type({}) is NDArray and {}._storage is {}"
+                program.require(form, var, var, known[0], says=says)
                 program.require("{}._view is {} or {}._view == {}", var, Const(view), var, Const(view))
             else:
-                found = program.array(var, storage, view, window=False)
+                found = program.array(var, storage, view, window=False, says=says)
                 arguments.arrays[storage] = (found, None)
                 if storage in self.trace.windows:
                     arguments.storages[storage] = found
             arguments.tell_apart(array, var)
             arguments.handles.setdefault(id(array), (array, var))
-            program.facts[slot.path] = f"{name_of(array.dtype)}[{','.join(map(str, array.shape))}]"
         for storage in self.trace.windows:
             if storage not in arguments.arrays and storage not in self.trace.imports:
                 made = f"{storage.type} made at {storage.made_at}" if storage.made_at else str(storage.type)
@@ -428,6 +401,10 @@ class _Call:
                 raise Unreplayable(
                     f"an array made at {storage.made_at} outlives the call without being returned"
                 )
+
+
+def _no_replay(args: Any, kwargs: Any) -> Any:
+    """Stands for the replay function until that is written."""
 
 
 def _line_of(function: Any) -> str | None:

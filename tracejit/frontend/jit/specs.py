@@ -85,7 +85,7 @@ def entry_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         recorded = record.record(function, args, kwargs, set(jitted._whole), strict=True, launch=False)
         entry = recorded.entry
         assert entry is not None
-        known = next((e for e in jitted._entries if e.facts == entry.facts), None)
+        known = next((e for e in jitted._entries if e.requirements == entry.requirements), None)
         if known is not None:
             return known
         jitted._traces += 1

@@ -69,6 +69,11 @@ def is_told_by_repr(value: Any) -> bool:
 _WRITTEN = (range, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, np.generic, *NUMBERS)
 
 
+def described(array: NDArray) -> str:
+    """Dtype and shape of an array, for people."""
+    return f"{name_of(array.dtype)}[{','.join(map(str, array.shape))}]"
+
+
 def is_record(kind: type) -> bool:
     """Whether the children of such a container are attributes."""
     return not issubclass(kind, (dict, list, tuple))
@@ -119,8 +124,7 @@ class Arguments:
         if isinstance(value, NDArray):
             return self._array(value, var, path)
         if isinstance(value, PLAIN) and not has_attributes(value):
-            program.same(var, value)
-            program.facts[path] = repr(value)
+            program.same(var, value, (path, repr(value)))
             return value
         if isinstance(value, np.ndarray):
             return self._numpy(value, var, path)
@@ -131,33 +135,31 @@ class Arguments:
 
     def _number(self, value: Any, var: Var, path: str) -> Any:
         program = self.program
-        program.require("type({}) is {}", var, Const(type(value)))
+        program.require("type({}) is {}", var, Const(type(value)), says=(path, type(value).__name__))
         if self.trace.numbers.plain:
-            program.same(var, value)
-            program.facts[path] = repr(value)
+            program.same(var, value, (path, repr(value)))
             return value
-        program.facts[path] = type(value).__name__
         return self.trace.numbers.argument(value, var)
 
     def _object(self, value: Any, var: Var, path: str) -> Any:
         program, kind = self.program, type(value)
-        program.facts[path] = kind.__name__
+        says = path, kind.__name__
         if is_told_by_repr(value):
-            program.require("type({}) is {} and repr({}) == {}", var, Const(kind), var, Literal(repr(value)))
-            program.facts[path] = repr(value)
+            form, shown = "type({}) is {} and repr({}) == {}", repr(value)
+            program.require(form, var, Const(kind), var, Literal(shown), says=(path, shown))
             return value
         if isinstance(value, BY_IDENTITY):
-            program.require("{} == {}" if kind is re.Pattern else "{} is {}", var, Const(value))
-            program.facts[path] = getattr(value, "__name__", None) or repr(value)
+            says = path, getattr(value, "__name__", None) or repr(value)
+            program.require("{} == {}" if kind is re.Pattern else "{} is {}", var, Const(value), says=says)
         else:
-            program.require("type({}) is {}", var, Const(kind))
+            program.require("type({}) is {}", var, Const(kind), says=says)
         if kind is types.FunctionType:  # made anew for each call, maybe; what it captured is guarded
             program.require(
                 "{}.__code__ is {} and {}.__globals__ is {} and ({}.__name__, {}.__qualname__) == {}",
                 *(var, Const(value.__code__), var, Const(value.__globals__)),
                 *(var, var, Const((value.__name__, value.__qualname__))),
+                says=(path, f"function {value.__qualname__}"),
             )
-            program.facts[path] = f"function {value.__qualname__}"
         self.objects.append((var, path, value))
         return value
 
@@ -171,9 +173,11 @@ class Arguments:
             raise Restart(value)
         self._open.add(id(value))
         kind, keys, children = found
-        program.require("type({}) is {}", var, Const(kind))
+        parts = ", ".join(map(str, keys)) if is_record(kind) else len(keys)
+        says = path, f"{kind.__name__} of {parts}"
+        program.require("type({}) is {}", var, Const(kind), says=says)
         if issubclass(kind, dict):
-            program.keys(var, keys)
+            program.keys(var, keys, says)
             if factory_of(value) is not None:
                 name, place = f"{path}.default_factory", attribute(var, "default_factory")
                 self._object(factory_of(value), program.bind(place, seen=factory_of(value), path=name), name)
@@ -182,8 +186,6 @@ class Arguments:
         elif is_record(kind) and hasattr(value, "__dict__"):
             form = "tuple({}.__dict__) == {}" if looks_up_plainly(kind) else _NAMES
             program.require(form, var, Const(keys))
-        described = ", ".join(map(str, keys)) if is_record(kind) else len(keys)
-        program.facts[path] = f"{kind.__name__} of {described}"
         brought = [
             self.bring(child, part_of(var, kind, key), path + trees.step(kind, key))
             for key, child in zip(keys, children, strict=True)
@@ -202,16 +204,13 @@ class Arguments:
         release(storage)
         known = self.storages.get(storage)
         part = not view.is_whole(storage.type.shape) and storage not in self.whole
-        fact = f"{name_of(array.dtype)}[{','.join(map(str, array.shape))}]" + (
-            "" if view.is_contiguous() else f" with strides {view.strides}"
-        )
-        found = program.array(var, storage, view, window=part)
+        shown = described(array) + ("" if view.is_contiguous() else f" with strides {view.strides}")
+        found = program.array(var, storage, view, window=part, says=(path, shown))
         if known is not None:
-            program.require("{} is {}", found, known)
-            fact += " sharing memory with another argument"
+            says = path, f"{shown} sharing memory with another argument"
+            program.require("{} is {}", found, known, says=says)
         else:
             self.storages[storage] = found
-        program.facts[path] = fact
         self.tell_apart(array, var)
         if part:
             return self._window(array, var, found)
@@ -245,8 +244,9 @@ class Arguments:
     def _numpy(self, array: np.ndarray, var: Var, path: str) -> NDArray:
         program = self.program
         program.require("type({}) is {}", var, Const(type(array)))
-        program.require(f"{{}}.shape == {array.shape} and {{}}.dtype == {{}}", var, var, Const(array.dtype))
-        program.facts[path] = f"numpy {array.dtype}{list(array.shape)}"
+        says = path, f"numpy {array.dtype}{list(array.shape)}"
+        form = f"{{}}.shape == {array.shape} and {{}}.dtype == {{}}"
+        program.require(form, var, var, Const(array.dtype), says=says)
         brought = NDArray.from_numpy(array)
         self.trace.read_only[brought._storage] = path
         self.copy_in(brought._storage, var)

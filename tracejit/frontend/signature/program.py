@@ -139,9 +139,13 @@ class Bind:
 
 @dataclass(frozen=True, eq=False)
 class Check:
-    """The call is of this signature only if a condition holds."""
+    """The call is of this signature only if a condition holds.
+
+    says: of which path people are told that it is `says[1]`.
+    """
 
     condition: Expr
+    says: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +156,7 @@ class ArrayCheck:
     storage: Var
     type: ArrayType
     view: View
+    says: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,26 +229,68 @@ class Refill:
 Effect = Rebind | Refill
 
 
+# -- launch --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Address:
+    """Where a storage lies, from element `offset` on where that is a run-time value, and its variable of the
+    engine.
+    """
+
+    storage: Var
+    offset: Var | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A word of a random stream: its key, or its counter after `drawn` others of this call."""
+
+    stream: int
+    drawn: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """The one call into native code.
+
+    call, pack: functions of the schedule; the call takes what the other one packs.
+    storages:   of the caller; pending eager code that touches one is launched before.
+    words:      what is packed, but for the outputs' addresses.
+    draws:      random streams, and how many numbers the call draws of each.
+    written:    storages of the caller that it writes.
+    is_awaited: it may fail, and effects depend on its success.
+    """
+
+    call: Any
+    pack: Any
+    storages: tuple[Var, ...]
+    words: tuple[Address | Drawn | Operand, ...]
+    draws: tuple[tuple[Any, int], ...]
+    written: tuple[Var, ...]
+    is_awaited: bool
+
+
 @dataclass(eq=False)
 class Program:
     """What a replay does.
 
     steps:   variables and checks, in order.
-    facts:   path -> what was required of it, for people.
     copies:  storages that a replay makes from NumPy arrays, after its checks.
     constants: storages that stay the same in all replays.
     outputs: storages that it makes.
     values:  what is made before the launch, to be written back or used more than once.
+    launch:  what is computed.
     effects: what is written back after it.
     result:  what the call returns.
     """
 
     steps: list[Step] = field(default_factory=list)
-    facts: dict[str, str] = field(default_factory=dict)
     copies: list[tuple[Var, Expr]] = field(default_factory=list)
     constants: dict[Var, Storage] = field(default_factory=dict)
     outputs: dict[Storage, Var] = field(default_factory=dict)
     values: list[tuple[Var, Make]] = field(default_factory=list)
+    launch: Launch | None = None
     effects: list[Effect] = field(default_factory=list)
     result: Make | None = None
 
@@ -259,38 +306,27 @@ class Program:
         self.steps.append(Bind(var, value))
         return var
 
-    def require(self, form: str, *operands: Operand) -> None:
+    def require(self, form: str, *operands: Operand, says: tuple[str, str] | None = None) -> None:
         """The call is of this signature only if ``form.format(*operands)`` holds."""
-        self.steps.append(Check(Expr(form, *operands)))
+        self.steps.append(Check(Expr(form, *operands), says))
 
-    def same(self, operand: Operand, value: Any) -> None:
+    def same(self, operand: Operand, value: Any, says: tuple[str, str] | None = None) -> None:
         """Require that a plain value is what it was: equal, of the same type, and the same zero or nan."""
-        kind = type(value)
-        if value is None or kind is bool or value is Ellipsis:
-            self.require("{} is {}", operand, Literal(value))
-        elif kind is float and value == value and value != 0:
-            self.require("type({}) is float and {} == {}", operand, operand, Literal(value))
-        elif kind in (int, str, bytes):
-            form = f"type({{}}) is {kind.__name__} and {{}} == {{}}"
-            self.require(form, operand, operand, Literal(value))
-        elif kind in (float, complex) or isinstance(value, np.generic):
-            form = "type({}) is type({}) and repr({}) == {}"
-            self.require(form, operand, Const(value), operand, Literal(repr(value)))
-        elif kind is range or isinstance(value, np.dtype):
-            form = "type({}) is type({}) and {} == {}"
-            self.require(form, operand, Const(value), operand, Const(value))
-        else:
-            self.require("{} is {}", operand, Const(value))
+        form, *operands = _equal(operand, value)
+        self.require(form, *operands, says=says)
 
-    def keys(self, operand: Operand, keys: tuple[Any, ...]) -> None:
+    def keys(self, operand: Operand, keys: tuple[Any, ...], says: tuple[str, str]) -> None:
         """Require that a dict has these keys, in this order, and not just equal ones, as 1 and True are."""
+        given = Const(keys)
         if all(type(key) is str for key in keys):
-            self.require("tuple({}) == {}", operand, Const(keys))
+            self.require("tuple({}) == {}", operand, given, says=says)
         else:
-            given = Const(keys)
-            self.require("tuple({}) == {} and same_parts(tuple({}), {})", operand, given, operand, given)
+            form = "tuple({}) == {} and same_parts(tuple({}), {})"
+            self.require(form, operand, given, operand, given, says=says)
 
-    def array(self, operand: Operand, storage: Storage, view: View, *, window: bool) -> Var:
+    def array(
+        self, operand: Operand, storage: Storage, view: View, *, window: bool, says: tuple[str, str]
+    ) -> Var:
         """Require an NDArray with this view (any offset, for a window); gives the variable of its storage."""
         kind = storage.type
         self.require("type({}) is NDArray", operand)
@@ -302,9 +338,10 @@ class Program:
             self.require(
                 f"{{}}.shape == {{}} and {{}}.strides == {{}} and {{}}.writable is {view.writable}",
                 *(seen, Const(view.shape), seen, Const(view.strides), seen),
+                says=says,
             )
         else:
-            self.steps.append(ArrayCheck(operand, var, kind, view))
+            self.steps.append(ArrayCheck(operand, var, kind, view, says))
         return var
 
     # -- asking ----------------------------------------------------------------------------------------------
@@ -321,7 +358,11 @@ class Program:
                 steps.append(step)
                 if isinstance(step, Bind):
                     found.add(step.var)
-        return Program(steps, self.facts)
+        return Program(steps)
+
+    def requirements(self) -> dict[str, str]:
+        """What is required of each path, for people."""
+        return dict(s.says for s in self.steps if isinstance(s, Check | ArrayCheck) and s.says is not None)
 
 
 def variables(operand: Operand) -> set[Var]:
@@ -331,3 +372,20 @@ def variables(operand: Operand) -> set[Var]:
     if isinstance(operand, Expr):
         return set().union(*(variables(each) for each in operand.operands))
     return set()
+
+
+def _equal(operand: Operand, value: Any) -> tuple[Any, ...]:
+    """Form and operands of the condition that a plain value is what it was."""
+    kind = type(value)
+    if value is None or kind is bool or value is Ellipsis:
+        return "{} is {}", operand, Literal(value)
+    if kind is float and value == value and value != 0:
+        return "type({}) is float and {} == {}", operand, operand, Literal(value)
+    if kind in (int, str, bytes):
+        return f"type({{}}) is {kind.__name__} and {{}} == {{}}", operand, operand, Literal(value)
+    if kind in (float, complex) or isinstance(value, np.generic):
+        form = "type({}) is type({}) and repr({}) == {}"
+        return form, operand, Const(value), operand, Literal(repr(value))
+    if kind is range or isinstance(value, np.dtype):
+        return "type({}) is type({}) and {} == {}", operand, Const(value), operand, Const(value)
+    return "{} is {}", operand, Const(value)

@@ -22,8 +22,8 @@ microseconds:
 An error in a check (an attribute that is gone, a division by zero) is a miss as well: the body runs, and
 raises where it does. Nothing after the checks can fail because of the arguments, so a replay that raises has
 changed nothing. The launch is one call into native code, so an interrupt (Ctrl-C) finds arrays written wholly
-or not at all; rebindings are as atomic as Python's own statements. The lines around the launch are written in
-`jit.emit`; all others here.
+or not at all; rebindings are as atomic as Python's own statements. All that will be written back is computed
+before the launch; a launch that may fail is waited for before anything is written back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import math
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,14 +47,18 @@ from tracejit.frontend.python.content import GONE, Attributes, fill, same_items,
 from tracejit.frontend.recording.number import source_of
 from tracejit.frontend.recording.numpy_views import read_part
 from tracejit.frontend.recording.storage import Storage, interned
+from tracejit.frontend.recording.trace import WORD
 from tracejit.frontend.signature.program import (
+    Address,
     ArrayCheck,
     ArrayOn,
     Bind,
     Check,
     Const,
+    Drawn,
     Expr,
     Known,
+    Launch,
     Literal,
     Make,
     Operand,
@@ -78,6 +82,18 @@ class _Miss:
 
 
 MISS = _Miss()
+
+
+class _Piecewise:
+    """What a replay function returns when the body must run: the signature is known not to be replayable."""
+
+    def __repr__(self) -> str:
+        return "PIECEWISE"
+
+
+PIECEWISE = _Piecewise()
+CLOCK = itertools.count(1)
+"""Ticks at every use of an entry, to find the least recently used one."""
 MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a check may raise when a call is not of the signature."""
 
@@ -243,11 +259,93 @@ class Writer:
         place = self.write(effect.place)
         return f"del {place}" if effect.value is GONE else f"{place} = {self.make(effect.value)}"
 
+    def launch(self, launch: Launch, program: Program) -> None:
+        """The call into native code, and what is made before and waited for around it."""
+        actions = self.actions
+        self.names.update(launch=launch.call, pack=launch.pack)
+        storages = [self.write(var) for var in launch.storages]
+        actions += [f"if {name}.recording is not None: release({name})" for name in storages]
+        actions += [f"{self.write(var)} = {self.write(array)}" for var, array in program.copies]
+        for storage, var in program.outputs.items():
+            kind = self.constant(interned(storage.type))
+            shelf = self.constant(engine.pool.shelf(storage.type.nbytes))
+            actions.append(f"{self.write(var)} = Storage({kind}, {shelf}.take())")
+        for var, value in program.values:
+            made = self.make(value)
+            actions.append(f"{self.write(var)} = {made}")
+        written = sorted({self.write(var) for var in launch.written})
+        if launch.is_awaited:
+            actions.append(f"wait({_variables(written)})")  # older failures are not this call's
+        for index, (stream, total) in enumerate(launch.draws):
+            held = self.constant(stream)
+            actions.append(f"key{index} = {held}.key; counter{index} = {held}.advance({total})")
+        outputs = [self.write(var) for var in program.outputs.values()]
+        actions.append(self._call(launch, outputs))
+        if launch.is_awaited:
+            actions.append(f"wait({_variables([*outputs, *written])})")
+        actions += [self.effect(effect) for effect in program.effects]
+        if storages:
+            actions.append(f"if shared: wait({_variables(storages)}, exclusive=True)")
 
-def write_checks(writer: Writer, program: Program) -> None:
-    """The part of a replay function up to its actions."""
+    def _call(self, launch: Launch, outputs: list[str]) -> str:
+        """The call on addresses and numbers, with the variables of the engine after them."""
+        values: list[str] = []
+        variables: list[str] = []
+        keep: list[str] = []
+        for word in launch.words:
+            if isinstance(word, Address):
+                name = self.write(word.storage)
+                start = ""
+                if word.offset is not None:
+                    start = f" + {self.write(word.offset)} * {word.storage.value.type.dtype.itemsize}"
+                values.append(f"{name}.address{start}")
+                variables.append(f"{name}.variable.address")
+                keep.append(name)
+            else:
+                values.append(_drawn(word) if isinstance(word, Drawn) else self.write(word))
+                variables.append("0")
+        values += [f"{name}.address" for name in outputs]
+        variables += [f"{name}.variable.address" for name in outputs]
+        held = "".join(f"{name}, " for name in dict.fromkeys([*keep, *outputs]))
+        return f"launch(pack({', '.join(values + variables)}), ({held}))"
+
+
+def _variables(names: Iterable[str]) -> str:
+    return ", ".join(f"{name}.variable" for name in names)
+
+
+def _drawn(word: Drawn) -> str:
+    """A word of a random stream."""
+    if word.drawn is None:
+        return f"key{word.stream}"
+    return f"((counter{word.stream} + {word.drawn}) & {WORD - 1})"
+
+
+def replay_of(program: Program, name: str, entry: Any) -> tuple[Callable[[Any, Any], Any], str]:
+    """The replay function of a program, and its source. It counts its calls in `entry`."""
+    assert program.launch is not None
+    assert program.result is not None
+    writer = Writer()
+    for var, storage in program.constants.items():
+        writer.let(var, storage)
     for step in program.steps:
         writer.step(step)
+    writer.launch(program.launch, program)
+    result = writer.make(program.result)
+    writer.actions.append(f"entry.replays += 1; entry.used = next(CLOCK); return {result}")
+    writer.names.update(entry=entry, CLOCK=CLOCK)
+    return _function_of(writer, name)
+
+
+def recogniser_of(program: Program, name: str, entry: Any) -> tuple[Callable[[Any, Any], Any], str]:
+    """A function that says `PIECEWISE` for the calls of a program, and its source."""
+    writer = Writer()
+    for step in program.steps:
+        writer.step(step)
+    writer.actions.append("entry.used = next(CLOCK); return PIECEWISE")
+    replay, text = _function_of(writer, name)
+    writer.names.update(entry=entry, CLOCK=CLOCK, PIECEWISE=PIECEWISE)
+    return replay, text
 
 
 # -- compiling -----------------------------------------------------------------------------------------------
@@ -283,7 +381,7 @@ def _placed(code: types.CodeType, filename: str) -> types.CodeType:
     return code.replace(co_filename=filename, co_consts=tuple(constants))
 
 
-def function_of(writer: Writer, name: str) -> tuple[Callable[[Any, Any], Any], str]:
+def _function_of(writer: Writer, name: str) -> tuple[Callable[[Any, Any], Any], str]:
     """The function ``replay(args, kwargs)`` and its source, which is registered with `linecache`."""
     text = _text(writer.checks, writer.actions)
     for gone in iter(_next_gone, None):

@@ -19,7 +19,9 @@ from tracejit.frontend.python.bytecode import facts, loads, mention
 from tracejit.frontend.python.content import GONE, looks_up_plainly
 from tracejit.frontend.python.kinds import IDENTITY, PLAIN
 from tracejit.frontend.python.purity import REMEDY, impure, opens
-from tracejit.frontend.signature.program import Const, Expr, Literal, Operand, Program, Var
+from tracejit.frontend.recording.numpy_views import Held
+from tracejit.frontend.signature.arguments import Arguments
+from tracejit.frontend.signature.program import Const, Expr, Literal, Operand, Program, Separate, Var
 from tracejit.frontend.signature.slots import Attribute, Cell, Global, Slot, Whole
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.members import QUIET, Seen, SeenClass, SeenFunction
@@ -34,7 +36,7 @@ class Refused(Exception):
 
 
 class Guards:
-    """Appends the checks of the surroundings to `program`, and what they required to its facts."""
+    """Appends the checks of the surroundings to `program`."""
 
     def __init__(self, surroundings: Surroundings, program: Program):
         self.surroundings, self.program = surroundings, program
@@ -154,49 +156,48 @@ class Guards:
 
     def _check_value(self, slot: Slot, value: Any, place: Operand) -> None:
         """A slot holds what it held: the same value, the same object, or one of the same type."""
-        program = self.program
-        program.facts[slot.path] = _describe(value)
+        program, says = self.program, (slot.path, _describe(value))
         if slot.given is not value and type(value) in (int, float):
-            program.require(f"type({{}}) is {type(value).__name__}", place)
-            program.facts[slot.path] = type(value).__name__
+            name = type(value).__name__
+            program.require(f"type({{}}) is {name}", place, says=(slot.path, name))
         elif isinstance(value, PLAIN):
-            program.same(place, value)
+            program.same(place, value, says)
         elif isinstance(value, IDENTITY):
-            program.require("{} is {}", place, Const(value))
+            program.require("{} is {}", place, Const(value), says=says)
         elif isinstance(value, np.ndarray):
             self._check_numpy(slot, value, place)
         else:
-            program.require("type({}) is {}", place, Const(type(value)))
+            program.require("type({}) is {}", place, Const(type(value)), says=says)
 
     def _check_whole(self, slot: Whole) -> None:
-        program, held = self.program, slot.holder
+        program, held, path, size = self.program, slot.holder, slot.path, len(slot.value)
+        kind = type(held).__name__
         if slot.deep:
             copy = frozenset(slot.value) if isinstance(held, set | frozenset) else slot.value
-            program.require("same_items({}, {})", slot.place, Const(copy))
-            program.facts[slot.path] = f"{type(held).__name__} of {len(held)} with this content"
+            says = path, f"{kind} of {size} with this content"
+            program.require("same_items({}, {})", slot.place, Const(copy), says=says)
         elif isinstance(held, dict):
-            program.keys(slot.place, tuple(slot.value))
-            program.facts[slot.path] = f"dict of {', '.join(map(repr, slot.value))}"
+            says = path, f"dict of {', '.join(map(repr, slot.value))}"
+            program.keys(slot.place, tuple(slot.value), says)
         else:
-            program.require("len({}) == {}", slot.place, Literal(len(slot.value)))
-            program.facts[slot.path] = f"{type(held).__name__} of {len(slot.value)}"
+            says = path, f"{kind} of {size}"
+            program.require("len({}) == {}", slot.place, Literal(size), says=says)
 
     def _check_numpy(self, slot: Slot, array: np.ndarray, place: Operand) -> None:
         held = self.surroundings.held[id(array)]
-        program, text = self.program, f"numpy {array.dtype}{list(array.shape)}"
+        program, shown = self.program, f"numpy {array.dtype}{list(array.shape)}"
         program.require("type({}) is {}", place, Const(type(array)))
         form = f"{{}}.shape == {array.shape} and {{}}.strides == {array.strides}"
         program.require(form, place, place)
-        program.require("{}.dtype == {}", place, Const(array.dtype))
-        program.facts[slot.path] = text
+        program.require("{}.dtype == {}", place, Const(array.dtype), says=(slot.path, shown))
         if not held.is_data:
             return
         assert held.content is not None, "the recording was given up when the array was used as data"
         if held.changed():
             what = f"the body changes the NumPy array {slot.path}"
             raise Refused(what, "make it an NDArray, with tj.asarray", self._line_of(slot))
-        program.require("same_array({}, {})", place, Const(held.content))
-        program.facts[slot.path] = text + " with this content"
+        says = slot.path, f"{shown} with this content"
+        program.require("same_array({}, {})", place, Const(held.content), says=says)
 
     def copy_in(self, array: np.ndarray) -> Expr | Var | None:
         """What gives a captured NumPy array that was used as an operand, or a part of one."""
@@ -209,6 +210,47 @@ class Guards:
                     return var
                 return Expr(f"read_part({{}}, {part[0]}, {part[1]}, {part[2]})", var)
         return None
+
+
+def check_separate(program: Program, surroundings: Surroundings, rebinds: Set[type]) -> None:
+    """What was apart in the recorded call must be apart in a replay: storages, shared memory, whatever is of
+    a type that is written (among `rebinds`), and everything where the body compares objects.
+    """
+    arguments = surroundings.arguments
+    program.steps.append(Separate(tuple(arguments.storages.values())))
+    for operand, _path, value in arguments.objects:
+        if type(value) in surroundings.key_kinds:
+            program.require("{} is {}", operand, Const(value))
+    held: list[tuple[type, Operand | None]] = [
+        (type(rebuilt.original), rebuilt.var) for rebuilt in arguments.containers.values()
+    ]
+    held += [(type(s.holder), s.place) for s in surroundings.slots.values() if type(s) is Whole]
+    held += [(type(seen.value), seen.var) for seen in surroundings.seen]
+    vars = {id(s.value): s.var for s in surroundings.slots.values() if s.var is not None}
+    held += [(Held, vars[id(each.origin)]) for each in surroundings.held.values()]
+    compares = any(facts(code).compares for code in surroundings.executed)
+    if compares:
+        handles = arguments.handles.values()
+        named = set(arguments.storages.values())
+        if not all(arguments.arrays[array._storage][0] in named for array, _var in handles):
+            held += [(type(array), var) for array, var in handles]  # storages do not tell
+        _check_functions(program, arguments, surroundings)
+    apart = [var for kind, var in dict.fromkeys(held) if compares or kind in rebinds]
+    bound = [var for var in apart if isinstance(var, Var) and var.bound]
+    if len(bound) > 1:
+        ids = ", ".join(["id({})"] * len(bound))
+        program.require(f"len({{{{{ids}}}}}) == {len(bound)}", *bound)
+
+
+def _check_functions(program: Program, arguments: Arguments, surroundings: Surroundings) -> None:
+    """An argument that is a function or class found by name must be so again; any other must not."""
+    named = {id(s.value) for s in surroundings.slots.values() if s.guarded and isinstance(s.value, IDENTITY)}
+    for operand, _path, value in arguments.objects:
+        if named and isinstance(value, types.FunctionType):
+            if id(value) in named:
+                program.require("{} is {}", operand, Const(value))
+            else:
+                program.require("id({}) not in {}", operand, Const(frozenset(named)))
 
 
 def flags(surroundings: Surroundings) -> list[Slot]:

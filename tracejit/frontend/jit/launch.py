@@ -1,0 +1,68 @@
+"""The launch of what was recorded: once for the recorded call, and as a record for all replays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracejit import engine
+from tracejit.frontend.recording import check, eager
+from tracejit.frontend.recording.number import Computed, source_of
+from tracejit.frontend.recording.recording import Number, Window
+from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
+from tracejit.frontend.signature.arguments import Arguments
+from tracejit.frontend.signature.program import Address, Drawn, Expr, Launch, Operand, Program, Var
+from tracejit.ir.graph import Graph
+from tracejit.ir.op import Trait
+
+
+def can_fail(graph: Graph) -> bool:
+    """Whether running `graph` may find an index out of range."""
+    return any(Trait.CAN_FAIL in node.op.traits for node in graph.nodes)
+
+
+def launch(trace: Trace, graph: Graph, schedule: Any, outputs: list[Storage], *, awaited: bool) -> None:
+    """Compute the recorded `graph` into `outputs`.
+
+    awaited: it may fail, and what depends on its success follows: wait for it, and raise its failure.
+    """
+    written = [window.storage for window in trace.written()] if awaited else []
+    engine.wait(*(storage.variable for storage in written))  # older failures are not this call's
+    trace.take_draws()
+    eager.run(graph, trace.bound, outputs, schedule)
+    if awaited:
+        engine.wait(*(storage.variable for storage in (*outputs, *written)))
+
+
+def launch_of(
+    program: Program,
+    trace: Trace,
+    arguments: Arguments,
+    computed: dict[Computed, Var],
+    graph: Graph,
+    schedule: Any,
+) -> Launch:
+    """How a replay launches the `schedule` of the recorded `graph`."""
+
+    def word(bound: Any) -> Address | Drawn | Operand:
+        if isinstance(bound, Window):
+            return Address(*arguments.arrays[bound.storage])
+        assert isinstance(bound, Number)
+        source = bound.source
+        if isinstance(source, DrawKey):
+            return Drawn(source.stream)
+        if isinstance(source, DrawCounter):
+            return Drawn(source.stream, source.drawn)
+        if isinstance(source, Computed):
+            return computed[source]
+        return source if isinstance(source, Operand) else Expr(source_of(source))
+
+    return Launch(
+        call=check.launcher(schedule, graph),
+        pack=schedule.pack.pack,
+        storages=tuple(arguments.storages.values()),
+        words=tuple(map(word, trace.bound)),
+        draws=tuple(trace.draws),
+        written=tuple(arguments.arrays[window.storage][0] for window in trace.written()),
+        is_awaited=bool(program.effects) and can_fail(graph),
+    )
