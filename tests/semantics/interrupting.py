@@ -34,6 +34,12 @@ def _looks(code):
     }
 
 
+@functools.cache
+def _handlers(code):
+    """Offsets at which handlers begin: CPython does not look for signals where a call has raised."""
+    return {i.offset for i in dis.get_instructions(code) if i.opname == "PUSH_EXC_INFO"}
+
+
 class _Countdown:
     """Counts the places that instructions come to; `fired` when the interrupt has been raised."""
 
@@ -51,7 +57,10 @@ class _Countdown:
         if self.fired:
             return
         before, self.last[id(frame)] = self.last.get(id(frame), ENTERED), offset
-        if not self.checks or before == ENTERED or before in _looks(frame.f_code):
+        looks = before == ENTERED or (
+            before in _looks(frame.f_code) and offset not in _handlers(frame.f_code)
+        )
+        if not self.checks or looks:
             if self.left == 0:
                 self.fired = True
                 raise KeyboardInterrupt

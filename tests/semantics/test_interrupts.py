@@ -22,6 +22,8 @@ from tracejit import engine
 from tracejit.engine import launches, variable
 from tracejit.engine.hosts import hosts
 from tracejit.errors import OutOfBoundsError
+from tracejit.frontend.jit import record
+from tracejit.frontend.surroundings import watch
 
 
 def everywhere(call, look, expect, *, checks=False):
@@ -251,6 +253,28 @@ def test_real_signals():
         thread.join()
         signal.signal(signal.SIGUSR1, before)
     assert hits > 20
+
+
+def is_watched():
+    """Whether calls of this thread are reported, after one more that was."""
+    (lambda: None)()
+    return bool(watch._watchers) if sys.version_info >= (3, 12) else sys.getprofile() is not None
+
+
+@pytest.mark.parametrize("looks", [False, True])
+def test_an_interrupted_recording_watches_nothing_any_more(looks):
+    def body(x):
+        return x * 2 if not looks or x.sum() > 0 else x
+
+    for number in itertools.count():
+        step = tj.jit(body)
+        within = (record.__file__, watch.__file__)
+        fired = interrupted(functools.partial(step, tj.ones(2)), number, checks=True, within=within)
+        assert not is_watched(), number
+        assert step(tj.ones(2)).tolist() == [2, 2]
+        if not fired:
+            break
+    assert number > 30
 
 
 def test_a_failure_of_another_call_is_told_before_anything_happens():

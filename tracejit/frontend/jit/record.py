@@ -44,7 +44,7 @@ from tracejit.frontend.signature.stand_ins import without_stand_ins
 from tracejit.frontend.signature.text import CLOCK, PIECEWISE, recogniser_of, release, replay_of
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.guards import Guards, Refused, check_separate, flags
-from tracejit.frontend.surroundings.watch import watching
+from tracejit.frontend.surroundings.watch import Watcher
 from tracejit.ir.graph import Graph
 
 
@@ -171,12 +171,15 @@ class _Call:
         trace, surroundings = self.trace, self.surroundings
         try:
             surroundings.scan(self.arguments.objects)
+            watcher = Watcher(trace, surroundings)
             try:
                 thread.trace = trace
-                with watching(trace, surroundings):
-                    result = self.function(*self.args, **self.kwargs)
+                watcher.start()
+                result = self.function(*self.args, **self.kwargs)
             finally:
                 thread.trace = None
+                watcher.over = True  # whatever interrupts `stop`
+                watcher.stop()
             self._take_back()
             self._check_caught(None)
         except BaseException as error:

@@ -24,8 +24,6 @@ import inspect
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -77,12 +75,25 @@ class Watcher:
     known: ids of code of which no start matters any more: this package's, and the user's that has been
            entered. Code of the user's is kept alive by the surroundings, this package's by its modules.
     users: ids of code of the user's that has been entered.
+    over:  the body has ended. An interrupt may come before `stop` has done its work; the next event that is
+           reported does it then.
     """
 
     def __init__(self, trace: Trace, surroundings: Surroundings) -> None:
         self.trace, self.surroundings = trace, surroundings
         self.known: set[int] = set()
         self.users: set[int] = set()
+        self.over = False
+        self._before: Any = None  # what was told of events, where this watcher is told now
+
+    def start(self) -> None:
+        """Be told of the calls of this thread."""
+        _start(self)
+
+    def stop(self) -> None:
+        """Be told no more; this may be done twice."""
+        if self._before is not None:
+            _stop(self)
 
     def started(self, frame: FrameType) -> bool:
         """A Python function starts; whether this code need never be reported again to any watcher."""
@@ -167,17 +178,6 @@ def _given(frame: FrameType) -> list[Any]:
     return given
 
 
-@contextmanager
-def watching(trace: Trace, surroundings: Surroundings) -> Iterator[None]:
-    """Report the calls of this thread to a watcher while the body runs."""
-    watcher = Watcher(trace, surroundings)
-    stop = _watch(watcher)
-    try:
-        yield
-    finally:
-        stop()
-
-
 if sys.version_info >= (3, 12):
     _EVENTS = sys.monitoring.events
     _switch = make_lock()
@@ -185,24 +185,24 @@ if sys.version_info >= (3, 12):
     _watchers: set[Watcher] = set()  # on all threads; events are reported while there is any
     _reporting: dict[int, types.CodeType] = {}  # by identity: code of users whose calls are reported
 
-    def _watch(watcher: Watcher) -> Callable[[], None]:
-        """Report to the watcher what this thread does; gives what ends that."""
+    def _start(watcher: Watcher) -> None:
+        """Report to the watcher what this thread does."""
+        watcher._before = (thread.watcher,)
         with _switch:
             tool = _tools[0] if _tools else _claim()
             _watchers.add(watcher)
             sys.monitoring.set_events(tool, _EVENTS.PY_START)
-        outer, thread.watcher = thread.watcher, watcher
+        thread.watcher = watcher
 
-        def stop() -> None:
-            thread.watcher = outer
-            with _switch:
-                _watchers.discard(watcher)
-                if not _watchers:
-                    sys.monitoring.set_events(tool, 0)
-                    while _reporting:
-                        sys.monitoring.set_local_events(tool, _reporting.popitem()[1], 0)
-
-        return stop
+    def _stop(watcher: Watcher) -> None:
+        with _switch:
+            _watchers.discard(watcher)
+            if not _watchers and _tools:
+                sys.monitoring.set_events(_tools[0], 0)
+                while _reporting:
+                    sys.monitoring.set_local_events(_tools[0], _reporting.popitem()[1], 0)
+        if thread.watcher is watcher:
+            (thread.watcher,) = watcher._before
 
     def _claim() -> int:
         """Take a number that no other tool has."""
@@ -228,6 +228,9 @@ if sys.version_info >= (3, 12):
         watcher = thread.watcher
         if watcher is None:
             return None
+        if watcher.over:
+            watcher.stop()
+            return None
         if watcher.started(sys._getframe(1)):
             return sys.monitoring.DISABLE
         if id(code) in watcher.users and id(code) not in _reporting:
@@ -238,7 +241,7 @@ if sys.version_info >= (3, 12):
 
     def _on_call(code: types.CodeType, _offset: int, function: Any, first: Any) -> None:
         watcher = thread.watcher
-        if watcher is None or id(code) not in watcher.users:
+        if watcher is None or watcher.over or id(code) not in watcher.users:
             return
         if type(function) is types.MethodDescriptorType:
             if not isinstance(first, function.__objclass__):
@@ -249,11 +252,14 @@ if sys.version_info >= (3, 12):
 
 else:
 
-    def _watch(watcher: Watcher) -> Callable[[], None]:
-        """Report to the watcher what this thread does; gives what ends that."""
-        profiler, known, users = sys.getprofile(), watcher.known, watcher.users
+    def _start(watcher: Watcher) -> None:
+        """Report to the watcher what this thread does."""
+        known, users = watcher.known, watcher.users
 
         def hook(frame: FrameType, event: str, function: Any) -> None:
+            if watcher.over:
+                watcher.stop()
+                return
             try:
                 if event == "call":
                     if id(frame.f_code) not in known:
@@ -264,15 +270,15 @@ else:
                 _Again.watch(frame)  # CPython drops a hook that raises
                 raise
 
-        def stop() -> None:
-            thread.hook = outer
-            if isinstance(sys.gettrace(), _Again):
-                sys.settrace(None)
-            _profile_with(profiler)
-
-        outer, thread.hook = thread.hook, hook
+        watcher._before = sys.getprofile(), thread.hook
+        thread.hook = hook
         sys.setprofile(hook)
-        return stop
+
+    def _stop(watcher: Watcher) -> None:
+        profiler, thread.hook = watcher._before
+        if isinstance(sys.gettrace(), _Again):
+            sys.settrace(None)
+        _profile_with(profiler)
 
     class _Again:
         """Sets a hook again as soon as the error that it raised has come to the body: that may have a
