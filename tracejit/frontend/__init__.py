@@ -1,1 +1,1 @@
-"""What people use: arrays, the recorder, traced functions, gradients and the function namespace."""
+"""The public side: arrays, the recorder, traced functions, gradients and the function namespace."""

@@ -1,4 +1,4 @@
-"""What an array is, without its operators: a `Storage` plus a `View`, construction, looking and conversion.
+"""Arrays without their operators: a `Storage` plus a `View`, construction, looking and conversion.
 
 *Looking* at a value (`numpy`, `item`, `float`, `bool`, `print`, ...) flushes the recording that holds it and
 waits for that value only. `NDArray` (in `frontend.ndarray`) adds operators and indexing; `ArrayCore.new`
@@ -67,7 +67,7 @@ class ArrayCore:
 
     @property
     def device(self) -> Device:
-        """Where the elements live.
+        """The device on which the elements live.
 
         >>> import tracejit as tj
         >>> print(tj.ones(2).device)
@@ -190,8 +190,9 @@ class ArrayCore:
         return self._memory
 
     def _writable(self) -> np.ndarray | None:
-        """As `_readable`, if moreover nobody else can use the memory while this thread holds `lock` and
-        `storage.memory_lock`, and the view can be written."""
+        """Like `_readable`, if the view can be written and nobody else can use the memory while this thread holds
+        `lock` and `storage.memory_lock`.
+        """
         if not self._storage.untouched or not self._view.writable:
             return None
         seen = self._readable()

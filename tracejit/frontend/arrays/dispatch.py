@@ -225,7 +225,7 @@ def _with_window(recording: Recording, target: ArrayCore, new: Value) -> Value:
 
 
 def read_all(recording: Recording, read: Callable[[], list[Value]]) -> list[Value]:
-    """What `read` gives; again if reading one operand launched the recording, and the others with it."""
+    """Call `read`, and once more if reading one operand launched the recording, and the others with it."""
     values = read()
     return values if all(v in recording.defined for v in values) else read()
 

@@ -199,7 +199,7 @@ def _elements(x: Any) -> Any:
 
 
 def _writes(*operands: Any) -> int:
-    """How many launches that write the operands there have been: more than before, and what was read may be
+    """Count the launches that write the operands: if there are more than before, values read may be
     partly old. It is 0 for operands that no launch can use meanwhile."""
     concrete, count = ArrayCore.concrete, 0
     for x in operands:
@@ -254,7 +254,7 @@ def _plan(op: Op, kinds: tuple[promotion.Kind, ...]) -> Plan | None:
 
 
 def _make_plan(op: Op, kinds: tuple[promotion.Kind, ...]) -> Plan | None:
-    """How NumPy computes an operator on operands of these kinds; None if it has to be recorded."""
+    """Plan how NumPy computes an operator on operands of these kinds; None if it has to be recorded."""
     if not _is_exact(op) or not isinstance(op.evaluate, np.ufunc) or op.evaluate.nout != 1:
         return None
     dtypes = {kind for kind in kinds if isinstance(kind, np.dtype)}

@@ -60,7 +60,7 @@ REDUCTIONS: dict[np.ufunc, Callable[..., Any]] = {
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """What `NDArray.__array_ufunc__` does."""
+    """Implement `NDArray.__array_ufunc__`."""
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     out = options.pop("out", (None,))[0]
     dtype = options.pop("dtype", None)
@@ -152,7 +152,7 @@ BUILTINS: dict[Callable[..., Any], Callable[..., None]] = {
 
 
 def call_function(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """What `NDArray.__array_function__` does."""
+    """Implement `NDArray.__array_function__`."""
     name = function.__name__
     ours = ADAPTED.get(function) or NAMESPACE.get(ALIASES.get(name, name))
     if ours is None or getattr(np, name, None) is not function:

@@ -144,7 +144,7 @@ def load(path: Path) -> Any:
 
 
 def _read(handle: BinaryIO) -> Any:
-    """What the file holds."""
+    """Read the tree in a file."""
     size = os.fstat(handle.fileno()).st_size
     if handle.read(len(MAGIC)) == MAGIC:
         handle.seek(0)

@@ -172,7 +172,7 @@ class NDArray(ArrayCore):
         return manipulation.transpose(self, order or None)
 
     def reshape(self, *shape: Any) -> NDArray:
-        """As `tj.reshape`; the shape may also be given as several integers.
+        """Like `tj.reshape`; the shape may also be given as several integers.
 
         Raises ShapeError if the numbers of elements differ.
 

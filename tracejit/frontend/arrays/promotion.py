@@ -95,7 +95,7 @@ def common_dtype(name: str, operands: Sequence[Operand]) -> np.dtype:
 
 @functools.lru_cache(maxsize=4096)
 def common(name: str, kinds: tuple[Kind, ...]) -> np.dtype:
-    """As `common_dtype`, of kinds."""
+    """The common dtype of kinds."""
     if all(kind in _NUMBERS for kind in kinds):
         if float in kinds:
             return SINGLE

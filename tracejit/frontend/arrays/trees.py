@@ -56,7 +56,7 @@ class Structure:
 
     @property
     def leaves(self) -> int:
-        """How many leaves the tree has.
+        """The number of leaves.
 
         >>> import tracejit as tj
         >>> tj.tree.flatten([1, (2, 3)])[1].leaves
@@ -133,7 +133,7 @@ def rebuilt(tree: Any, kind: type, keys: Sequence[Any], children: Sequence[Any])
 
 
 def step(kind: type, key: Any) -> str:
-    """How a child is written after its container: ``['w']``, ``[0]``, ``.name``."""
+    """The text by which a child follows its container: ``['w']``, ``[0]``, ``.name``."""
     if issubclass(kind, dict) or kind in (list, tuple):
         return f"[{key!r}]"
     return f".{key}"

@@ -37,7 +37,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class _Start:
-    """What the storage of a differentiated leaf held at first: elements from `low` on, as `value`."""
+    """The first content of a differentiated leaf's storage: elements from `low` on, as `value`."""
 
     def __init__(self, value: Value, low: int):
         self.value, self.low = value, low

@@ -17,7 +17,7 @@ class Retrace:
 
     @functools.cached_property
     def differences(self) -> list[tuple[str, str, str]]:
-        """What differs from the nearest of them: (path, old, new)."""
+        """Differences from the nearest of them: (path, old, new)."""
         return min((_differences(known, self._required) for known in self._known), key=len)
 
     def __str__(self) -> str:

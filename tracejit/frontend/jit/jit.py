@@ -71,7 +71,7 @@ S = TypeVar("S", contravariant=True)
 if TYPE_CHECKING:
 
     class BoundJitted(Protocol[P, R]):
-        """What a traced method of an object is for type checkers; Python makes it a bound method."""
+        """The type of a bound traced method, for type checkers only; Python makes it a bound method."""
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
         def explain(self) -> str: ...
@@ -312,7 +312,7 @@ class Jitted(Transparent, Generic[P, R]):
         return [e.schedule for e in reversed(self._entries) if e.schedule is not None]
 
     def first_call(self) -> record.Timing:
-        """How long the first call of the oldest signature took: record, compile (or load), run.
+        """Time that the first call of the oldest signature took: record, compile (or load), run.
 
         Seconds. Raises ArgumentError if no call could be replayed yet.
 

@@ -42,7 +42,7 @@ def launch_of(
     graph: Graph,
     schedule: Any,
 ) -> Launch:
-    """How a replay launches the `schedule` of the recorded `graph`."""
+    """Describe how a replay launches the `schedule` of the recorded `graph`."""
 
     def word(bound: Any) -> Address | Drawn | Operand:
         if isinstance(bound, Window):

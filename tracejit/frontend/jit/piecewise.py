@@ -37,7 +37,7 @@ class _Converted:
         self._known: dict[int, Any] = {}  # by identity of the container: its copy
 
     def convert(self, value: Any) -> Any:
-        """What the body gets for an argument."""
+        """Return the value that the body gets for an argument."""
         if isinstance(value, np.ndarray):
             return NDArray.from_numpy(value)
         found = parts_of(value)
@@ -51,7 +51,7 @@ class _Converted:
         return self._known[id(value)]
 
     def write_back(self) -> None:
-        """What the body rebound in the copies is rebound in the containers."""
+        """Rebind in the containers whatever the body rebound in their copies."""
         for copy, container, given in self.copies.values():
             kind, keys, parts = parts_of(copy) or trees.children_of(copy) or (type(copy), (), [])
             now = dict(zip(keys, map(self.original, parts), strict=True))
@@ -73,7 +73,7 @@ class _Converted:
                 fill(container, merged if isinstance(container, dict) else list(merged.values()))
 
     def original(self, value: Any) -> Any:
-        """What the caller gets for a value: its own container for a copy."""
+        """Return the caller's value: its own container for a copy."""
         if id(value) in self.copies:
             return self.copies[id(value)][1]
         found = parts_of(value) if type(value) in (dict, list, tuple) else None

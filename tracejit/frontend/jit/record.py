@@ -78,8 +78,9 @@ class Entry:
 
 
 class Recorded(NamedTuple):
-    """What recording a call gives: its result, the entry for later calls (None: record again), and storages
-    that had to enter whole."""
+    """The outcome of recording a call: its result, the entry for later calls (None: record again), and storages
+    of which views share memory, so that they have to enter as one.
+    """
 
     result: Any
     entry: Entry | None
@@ -315,7 +316,7 @@ class _Call:
                 program.same(expression, step.value, (step.path, repr(step.value)))
 
     def _describe(self, result: Any, description: Description) -> None:
-        """How the result is made, and what is written back."""
+        """Describe how the result is made, and what is written back."""
         changes = self.changes or ()
         description.meet(result)
         description.meet_changes()
@@ -328,7 +329,7 @@ class _Call:
             description.rebind(slot, now, _stored(slot))
 
     def _check_change(self, slot: Slot, now: Any) -> None:
-        """What the body rebound in its surroundings must be something that a replay can do."""
+        """Raise if a replay cannot rebind this slot."""
         if isinstance(slot, Whole):
             for leaf in trees.leaves(now):
                 if isinstance(leaf, NDArray) and leaf._storage.pending is not None:
@@ -416,7 +417,7 @@ def _line_of(function: Any) -> str | None:
 
 
 def _stored(slot: Slot) -> Operand:
-    """Where a replay stores what a slot holds."""
+    """The expression to which a replay assigns a slot's value."""
     cls = type(slot.holder)
     if not isinstance(slot, Attribute) or issubclass(cls, type | types.ModuleType):
         return slot.place

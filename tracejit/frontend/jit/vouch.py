@@ -72,7 +72,7 @@ def pure(function: Callable[..., Any]) -> Pure:
 
 
 class _Call:
-    """What a recorded callback calls: the function, with arrays, numbers and constants in their places."""
+    """A recorded callback: the function, with arrays, numbers and constants in their places."""
 
     def __init__(self, function: Callable[..., object], arguments: list[Any]):
         self.function = function

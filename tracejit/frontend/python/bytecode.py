@@ -33,7 +33,7 @@ _LOCAL_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 
 
 class Facts(NamedTuple):
-    """What a code object and the functions defined in it mention.
+    """Names that a code object and the functions defined in it mention.
 
     globals:    names read as globals (or builtins).
     attributes: names of attributes read or written, and all short strings (`getattr`, `hasattr`).
@@ -80,7 +80,7 @@ def instructions(code: types.CodeType) -> tuple[dis.Instruction, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def facts(code: types.CodeType) -> Facts:
-    """What `code` mentions."""
+    """Collect the names that `code` mentions."""
     loaded: set[str] = set()
     attributes: set[str] = set()
     strings: set[str] = set()

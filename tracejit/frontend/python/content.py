@@ -1,4 +1,4 @@
-"""What containers and objects hold, past what their classes make of it.
+"""Content of containers and objects, past the methods of their classes.
 
 A recording takes back what the body changed and does it again later; both must leave just what was there. A
 `Counter` adds where a dict is updated, a class of the user's may store something else than it is given, in
@@ -52,7 +52,7 @@ def content_of(container: Any) -> Any:
 
 
 class _Gone:
-    """What a place holds that does not exist."""
+    """The type of `GONE`, which stands for a missing value."""
 
     def __repr__(self) -> str:
         return "GONE"
@@ -67,7 +67,7 @@ def looks_up_plainly(cls: type) -> bool:
 
 
 def _inherited(cls: type, name: str) -> Any:
-    """What a class or the classes that it inherits from hold under a name; None if nothing."""
+    """Look a name up in a class and its bases, without descriptors; None if there is none."""
     return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
 
 
@@ -100,7 +100,7 @@ class Attributes:
         self.holder = holder
 
     def namespace(self) -> dict[str, Any]:
-        """Those that are not slots."""
+        """The instance dictionary: attributes that are not slots."""
         try:
             found = object.__getattribute__(self.holder, "__dict__")
         except AttributeError:
@@ -108,7 +108,7 @@ class Attributes:
         return found if isinstance(found, dict) else {}
 
     def names(self) -> list[str]:
-        """Those that it has, slots too."""
+        """Names of the attributes that exist, slots included."""
         found = list(self.namespace())
         for base in type(self.holder).__mro__:
             if "__slots__" in vars(base) or issubclass(base, BaseException):
@@ -116,7 +116,7 @@ class Attributes:
         return found
 
     def _slot(self, name: str) -> Any:
-        """What reaches a slot (``__slots__``); None if there is none of this name."""
+        """The descriptor of a slot (``__slots__``); None if there is none of this name."""
         for base in type(self.holder).__mro__:
             if _reaches(held := vars(base).get(name)):
                 return held
@@ -221,5 +221,5 @@ def same_parts(held: Iterable[Any], copy: Iterable[Any]) -> bool:
 
 
 def factory_of(container: Any) -> Any:
-    """What a dict calls for a missing key's value; None if nothing."""
+    """The factory of a defaultdict; None for other containers."""
     return container.default_factory if isinstance(container, defaultdict) else None

@@ -1,4 +1,4 @@
-"""Which functions of Python's library, NumPy and such have effects, or give another result on every call.
+"""Tables of pure functions of Python's library, NumPy and others; all other functions count as impure.
 
 A replay leaves out calls of Python, so only of functions that are known to be pure. Nothing is guessed: what
 is not in these tables counts as impure.

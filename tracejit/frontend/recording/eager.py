@@ -54,7 +54,7 @@ NUMPY = _NumPy()
 
 
 def schedule_for(key: Hashable, graph: Graph, *, kernels: bool = False) -> Any:
-    """How graphs with this key are computed: by NUMPY, or a schedule, which is compiled if it is new.
+    """Choose how graphs with this key are computed: NUMPY, or a schedule, which is compiled if it is new.
 
     With `kernels` it is a schedule in any case. The ones not used for longest are dropped.
     """
@@ -95,7 +95,7 @@ class EagerRecording(KeptRecording):
         return self.number(Number(number, number), dtype)
 
     def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
-        """As in `Recording`; where windows would overlap, what was recorded so far is flushed first."""
+        """Open a window; where windows would overlap, the recording is flushed first."""
         self.due |= storage.shared
         if storage.shared or self.parents:
             touching = [w for s, ws in self.windows.items() if self.share(s, storage) for w in ws]
@@ -109,7 +109,7 @@ class EagerRecording(KeptRecording):
             return super().window(storage, wanted, write=write)
 
     def end_operation(self) -> None:
-        """What touches memory that Python can see happens at once, before Python looks or changes it."""
+        """Flush an operation that touches memory which Python can see, before Python looks or changes it."""
         if self.due and self.marks_storages and not in_operation():
             self.flush()
             self.due = False
@@ -323,7 +323,7 @@ def eager() -> EagerRecording:
 
 
 def current(*, cut: bool = True) -> EagerRecording:
-    """Where this thread's array code is recorded: its trace, or its eager recording, cut if it is full."""
+    """The open recording of this thread: its trace, or its eager recording, cut if it is full."""
     if thread.trace is not None:
         return thread.trace
     recording = eager()

@@ -41,7 +41,7 @@ class KeptRecording(Recording):
         return self.held.get(storage.variable.address, storage.variable)
 
     def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
-        """As in `Recording`; under a gradient it notes how often the storage had been written."""
+        """Open a window; under a gradient, note how often the storage has been written."""
         if not self.tapes:
             return super().window(storage, wanted, write=write)
         self.windows[storage] = [w for w in self.windows.get(storage, ()) if not self._is_stale(w)]
@@ -55,7 +55,7 @@ class KeptRecording(Recording):
         return place.writes is not None and place.writes != self.variable_of(place.storage).writes
 
     def adopt(self, value: Value) -> None:
-        """As in `Recording`; what others have overwritten is gone."""
+        """Adopt a value of an earlier recording; values that others have overwritten are gone."""
         bound = kept.get(value)
         if isinstance(bound, Place) and self._is_stale(bound):
             raise ReplayError(
@@ -118,7 +118,7 @@ class KeptRecording(Recording):
         return places
 
     def count_writes(self) -> dict[Storage, int]:
-        """How many tasks and launches that write each storage in use have been pushed so far."""
+        """Count the tasks and launches pushed so far that write each storage in use."""
         return {storage: self.variable_of(storage).writes for storage in self.windows}
 
     def kept_windows(self, before: dict[Storage, int]) -> dict[Storage, list[Window]]:

@@ -41,7 +41,7 @@ class Computed:
 
 
 class Looked:
-    """What the body asked of its numbers, ``form.format(*operands)``, and the answer."""
+    """A question that the body asked of its numbers, ``form.format(*operands)``, and the answer."""
 
     __slots__ = ("form", "operands", "path", "value")
 
@@ -50,7 +50,7 @@ class Looked:
 
 
 class Numbers:
-    """What a trace knows of its numbers.
+    """The numbers of a trace.
 
     steps:  what was computed and looked at, in the body's order.
     given:  whether there are any.
@@ -247,7 +247,7 @@ def _answers(other: Any, method: str) -> bool:
 
 @contextmanager
 def looked_at(*operands: Any) -> Iterator[None]:
-    """Where the computation inside is an error, its operands have been looked at: the body may go on."""
+    """Guard the operands of a computation that raises: the body may catch the error and go on."""
     try:
         yield
     except Exception:

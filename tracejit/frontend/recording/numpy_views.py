@@ -75,7 +75,7 @@ class Held:
         return bool(start <= low and high <= end)
 
     def part(self, array: np.ndarray) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-        """Where `array` lies in it: byte offset, shape, strides."""
+        """The place of `array` in it: byte offset, shape, strides."""
         offset = array.__array_interface__["data"][0] - self.origin.__array_interface__["data"][0]
         return offset, array.shape, array.strides
 

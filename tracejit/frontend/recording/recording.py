@@ -78,7 +78,7 @@ class Window(Place):
 
 
 class Number:
-    """Where a run-time number comes from: `value` now; `source` is what identifies it (a number or an
+    """The origin of a run-time number: `value` now; `source` is what identifies it (a number or an
     expression)."""
 
     __slots__ = ("source", "value")
@@ -123,7 +123,7 @@ class Recording(Builder):
     # -- values ----------------------------------------------------------------------------------------------
 
     def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
-        """As `Builder.emit`; kept values of an earlier recording become inputs. An interrupt adds nothing."""
+        """Append a node; kept values of an earlier recording become inputs. An interrupt adds nothing."""
         defined, structure = self.defined, self.structure
         for value in inputs:
             if value not in defined:
@@ -346,7 +346,7 @@ def number_type(dtype: np.dtype) -> ArrayType:
 
 
 class Thread(threading.local):
-    """What one thread has open."""
+    """State of one thread: its open recordings and settings."""
 
     def __init__(self) -> None:
         self.eager: Any = None  # the thread's `eager.EagerRecording`, made on first use

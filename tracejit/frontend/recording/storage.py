@@ -1,4 +1,4 @@
-"""What an array owns: memory once it is computed, or a value in an open recording until then.
+"""Storage of arrays: memory once it is computed, or a value in an open recording until then.
 
 An `NDArray` is a `Storage` plus a view of it. All views of one array share one storage, and writing through
 any of them rebinds what the storage holds; its address, once it has one, never changes.

@@ -131,7 +131,7 @@ class Trace(Recording):
         return 0, storage.type.size
 
     def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
-        """As in every recording, but memory that two storages share cannot be replayed.
+        """Open a window; memory that two storages share cannot be replayed.
 
         Parts of one storage are recorded again, as views of it. Other storages share memory that Python sees.
         """
@@ -146,7 +146,7 @@ class Trace(Recording):
         return super().window(storage, wanted, write=write)
 
     def _mark(self, storage: Storage) -> None:
-        """As in every recording; a launch of pending eager code, and its compilation, are no part of the
+        """Mark a storage; a launch of pending eager code, and its compilation, are no part of the
         body.
         """
         watcher, thread.watcher = thread.watcher, None
@@ -156,7 +156,7 @@ class Trace(Recording):
             thread.watcher = watcher
 
     def write(self, storage: Storage, wanted: View, new: Value) -> None:
-        """As in every recording; NumPy arguments were copied in, so a write to one would be lost."""
+        """Record a write; NumPy arguments were copied in, so a write to one would be lost and is refused."""
         path = self.read_only.get(storage)
         if path is not None:
             raise locate(

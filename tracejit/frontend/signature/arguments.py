@@ -47,8 +47,8 @@ Part = tuple[type, tuple[Any, ...], list[Any]]
 
 
 def parts_of(value: Any) -> Part | None:
-    """As `trees.children_of`, but with all attributes of a dataclass; None for what is no container. So is a
-    dict or a named tuple that has attributes, or whose class finds items in its own way: it is an object.
+    """Like `trees.children_of`, but with all attributes of a dataclass; None for anything that is no container.
+    A dict or a named tuple that has attributes, or whose class finds items in its own way, is an object.
     """
     if isinstance(value, dict | tuple) and (not is_plain(type(value)) or Attributes(value).namespace()):
         return None
@@ -90,7 +90,7 @@ class Rebuilt(NamedTuple):
 
 
 class Arguments:
-    """What the trace knows of its call's arguments.
+    """The arguments of a call that is being traced.
 
     arrays:     storage the trace sees -> variable of its storage, and its offset in elements, if that is a
                 run-time value.
@@ -115,7 +115,7 @@ class Arguments:
         self._views: dict[Storage, list[tuple[NDArray, Var]]] = {}  # the arrays given, by storage
 
     def bring(self, value: Any, place: Operand, path: str) -> Any:
-        """What the body sees for `value`, which the replay finds at `place`."""
+        """Return the value that the body sees for `value`, which the replay finds at `place`."""
         value = settled(value)
         kind, program = type(value), self.program
         if kind in (int, float) or (isinstance(value, np.number) and not isinstance(value, PLAIN)):
@@ -264,7 +264,7 @@ _NAMES = "tuple(Attributes({}).namespace()) == {}"
 
 
 def part_of(holder: Operand, kind: type, key: Any, *, stored: bool = False) -> Expr:
-    """Where a part of a container lies, to be read or to be `stored`."""
+    """The expression for a part of a container, to be read or to be `stored`."""
     if issubclass(kind, dict):
         return Expr("{}[{}]", holder, Const(key))
     if issubclass(kind, (list, tuple)):
@@ -301,7 +301,7 @@ def shows_keywords(function: Any) -> bool:
 
 
 def parameter_names(function: Any, count: int) -> list[str]:
-    """How people call the first `count` positional arguments."""
+    """Names of the first `count` positional arguments, for messages."""
     if type(function) is types.FunctionType and not function.__dict__:  # nor a signature of another function
         code = function.__code__
         if count <= code.co_argcount:

@@ -1,4 +1,4 @@
-"""What a traced call leaves behind, as records: its result, and what it rebound in containers and objects.
+"""Results of a traced call, as records: what it returns, and what it rebound in containers and objects.
 
 `Description.give` walks over a recorded value and tells how it is made (see `signature.program`):
 
@@ -80,7 +80,7 @@ class Description:
     # -- values ----------------------------------------------------------------------------------------------
 
     def give(self, value: Any, path: str) -> Make:
-        """How `value` is made; what it changes in the caller's containers is written back."""
+        """Describe how `value` is made; changes of the caller's containers are written back."""
         if is_of(value, self.arguments.trace.numbers):
             source = value._source
             return Known(self.computed[source] if isinstance(source, Computed) else source)
@@ -103,14 +103,14 @@ class Description:
         return made
 
     def _known(self, value: Any) -> Operand | None:
-        """What stands for this very object in a replay."""
+        """The expression for this very object in a replay; None if there is none."""
         handle = self.arguments.handles.get(id(value))
         if handle is not None:
             return handle[1]
         return self._objects.get(id(value)) or self._shared.get(id(value)) or self.reached(value)
 
     def _give_new(self, value: Any, path: str) -> Make:
-        """How to make what the body made."""
+        """Describe how to make a value that the body made."""
         if isinstance(value, NDArray):
             return self._give_array(value, path)
         if isinstance(value, slice):
@@ -188,7 +188,7 @@ class Description:
     # -- effects ---------------------------------------------------------------------------------------------
 
     def write_back(self) -> None:
-        """What the body changed in the caller's containers."""
+        """Describe what the body changed in the caller's containers."""
         for rebuilt in list(self.arguments.containers.values()):
             self._write_back(rebuilt, rebuilt.var.path)
 

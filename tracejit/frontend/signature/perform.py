@@ -1,4 +1,4 @@
-"""What a replay does after its launch, done for the call that is recorded: make, write back, return.
+"""The steps of a replay after its launch, done for the call that is recorded: make, write back, return.
 
 The values of the recorded call are held by the program's variables. What the caller gets are its own objects,
 without the stand-ins that the body was given.

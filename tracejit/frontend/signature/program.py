@@ -174,7 +174,7 @@ Step = Bind | Check | ArrayCheck | Separate
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What a replay knows already: an argument, a constant, a number it has computed, something shared."""
+    """A value that a replay has already: an argument, a constant, a computed number, something shared."""
 
     operand: Operand
 
@@ -211,7 +211,7 @@ Make = Known | ArrayOn | Container | SliceOf
 
 @dataclass(frozen=True, eq=False)
 class Rebind:
-    """What a slot holds after the call; `GONE` where that is nothing. `place` is where a replay stores it."""
+    """The value of a slot after the call; `GONE` removes it. `place` is where a replay stores it."""
 
     slot: Any
     place: Operand
@@ -234,9 +234,7 @@ Effect = Rebind | Refill
 
 @dataclass(frozen=True, eq=False)
 class Address:
-    """Where a storage lies, from element `offset` on where that is a run-time value, and its variable of the
-    engine.
-    """
+    """The address of a storage, from a run-time element `offset` on, if any, and its variable of the engine."""
 
     storage: Var
     offset: Var | None = None
@@ -273,7 +271,7 @@ class Launch:
 
 @dataclass(eq=False)
 class Program:
-    """What a replay does.
+    """The steps of a replay.
 
     steps:   variables and checks, in order.
     copies:  storages that a replay makes from NumPy arrays, after its checks.
@@ -361,7 +359,7 @@ class Program:
         return Program(steps)
 
     def requirements(self) -> dict[str, str]:
-        """What is required of each path, for people."""
+        """Requirements by path, for people."""
         return dict(s.says for s in self.steps if isinstance(s, Check | ArrayCheck) and s.says is not None)
 
 

@@ -50,7 +50,7 @@ class Slot:
             self.codes = self.codes | other.codes if other.codes else set()
 
     def read(self) -> Any:
-        """What it holds now; `GONE` if nothing."""
+        """The present value; `GONE` if there is none."""
         return self.given
 
     def put(self, value: Any) -> None:
@@ -58,7 +58,7 @@ class Slot:
         raise AssertionError(f"{self.path} cannot be assigned")
 
     def give(self, value: Any) -> None:
-        """What the body shall find instead of the value."""
+        """Put a stand-in there, which the body finds instead of the value."""
         self.given = value
         self.put(value)
 
@@ -88,7 +88,7 @@ class Attribute(Slot):
 
 
 class ClassItem(Slot):
-    """What a class itself holds under a name, where that is a descriptor: attributes show something else."""
+    """A descriptor in the namespace of a class; its attribute shows something else."""
 
     def read(self) -> Any:
         return vars(self.holder).get(self.key, GONE)

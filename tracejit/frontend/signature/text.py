@@ -75,7 +75,7 @@ from tracejit.ir.view import View
 
 
 class _Miss:
-    """What a replay function returns when the call is not of its signature."""
+    """The type of `MISS`, which a replay function returns when the call is not of its signature."""
 
     def __repr__(self) -> str:
         return "MISS"
@@ -85,7 +85,7 @@ MISS = _Miss()
 
 
 class _Piecewise:
-    """What a replay function returns when the body must run: the signature is known not to be replayable."""
+    """The type of `PIECEWISE`, which a replay function returns when its signature is not replayable."""
 
     def __repr__(self) -> str:
         return "PIECEWISE"

@@ -1,1 +1,1 @@
-"""What a traced body reaches by name: found, guarded, taken back and watched."""
+"""Surroundings of a traced body: reached by name, guarded, taken back and watched."""

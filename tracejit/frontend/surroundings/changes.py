@@ -1,4 +1,4 @@
-"""What a traced body does to what it reaches by name: numbers that change, and what it rebound.
+"""Changes that a traced body makes to what it reaches by name: numbers, and rebound values.
 
 `Surroundings` gives the body stand-ins for numbers that some code assigns, and watched views of NumPy
 arrays. When the body has run, `changes` tells what it rebound, and `undo` takes that back; what another
@@ -43,7 +43,7 @@ INNER = frozenset(
 
 
 class Surroundings(Visitor):
-    """What a function can reach, and what it did to that.
+    """The surroundings of a function, and its changes to them.
 
     executed: code that ran.
     held:     by identity: NumPy arrays of which the body gets watched views.

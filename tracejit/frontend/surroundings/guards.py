@@ -44,7 +44,7 @@ class Guards:
         self.arrays: list[Slot] = []
 
     def var_of(self, value: Any) -> Operand | None:
-        """What stands for this very object in a replay, if it was checked."""
+        """The variable for this very object in a replay, if it was checked."""
         var = self.surroundings.var_of(value)
         return var if isinstance(var, Var) and var.bound else None
 
@@ -148,7 +148,7 @@ class Guards:
             self._check_value(slot, value, place)
 
     def _check_absent(self, slot: Slot) -> None:
-        """What there was not is not there; of a global that is only written, it does not matter."""
+        """Require that a missing value is still missing, unless it is a global that is only written."""
         if isinstance(slot, Attribute):
             self.program.require("Attributes({}).get({}) is GONE", slot.place.root, Literal(slot.key))
         elif isinstance(slot, Cell) and any(loads(code, slot.key) for code in slot.codes):
@@ -200,7 +200,7 @@ class Guards:
         program.require("same_array({}, {})", place, Const(held.content), says=says)
 
     def copy_in(self, array: np.ndarray) -> Expr | Var | None:
-        """What gives a captured NumPy array that was used as an operand, or a part of one."""
+        """The expression for a captured NumPy array that was used as an operand, or a part of one."""
         for slot in self.surroundings.slots.values():
             held = self.surroundings.held.get(id(slot.value))
             var = slot.var
@@ -213,8 +213,8 @@ class Guards:
 
 
 def check_separate(program: Program, surroundings: Surroundings, rebinds: Set[type]) -> None:
-    """What was apart in the recorded call must be apart in a replay: storages, shared memory, whatever is of
-    a type that is written (among `rebinds`), and everything where the body compares objects.
+    """Require distinct objects where the recorded call had distinct ones: storages, shared memory, objects of a
+    type that is written (among `rebinds`), and all objects where the body compares some.
     """
     arguments = surroundings.arguments
     program.steps.append(Separate(tuple(arguments.storages.values())))
@@ -269,7 +269,7 @@ def _is_found(slot: Slot) -> bool:
 
 
 def _namespace(seen: Seen) -> Operand:
-    """What an object holds by name."""
+    """The namespace of an object."""
     plain = isinstance(seen.value, type | types.ModuleType) or looks_up_plainly(type(seen.value))
     return Expr("{}.__dict__" if plain else "Attributes({}).namespace()", seen.var)
 

@@ -53,11 +53,11 @@ class Seen:
         self._reach = (-1, -1)  # how many names were known when they were last looked up
 
     def namespace(self) -> Any:
-        """What it holds itself, by name."""
+        """Its own attributes, by name."""
         return vars(self.value)
 
     def place(self, name: str) -> Operand:
-        """What finds, in a replay, an attribute that it holds itself."""
+        """The expression for one of its own attributes in a replay."""
         return attribute(self.var, name)
 
     def look_up(self, visitor: Visitor) -> None:

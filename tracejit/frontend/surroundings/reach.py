@@ -1,4 +1,4 @@
-"""What a traced body can reach besides its arguments: globals, closures, attributes.
+"""Reachability of a traced body: globals, closures, attributes.
 
 The body's surroundings are over-approximated by *names*: just before a Python function runs for the first
 time, every global, closure cell and attribute is visited whose name occurs in its code (`bytecode.facts`).
@@ -62,7 +62,7 @@ CHANGES = frozenset(
 
 
 class Visitor:
-    """What a function can reach, as it was before the body could change it.
+    """The values that a function can reach, as they were before the body could change them.
 
     rebuilt: ids of the caller's containers of which the body gets copies.
     """
@@ -160,7 +160,7 @@ class Visitor:
             self._object(slot)
 
     def _bind(self, slot: Slot) -> Operand:
-        """What stands for an object in a replay."""
+        """Bind the variable for an object in a replay."""
         if slot.var is None:
             slot.var = Var("h", slot.value, slot.path) if isinstance(slot.place, Expr) else slot.place
         self._vars[id(slot.value)] = slot.var
@@ -400,7 +400,7 @@ class Visitor:
     ]
 
     def var_of(self, value: Any) -> Operand | None:
-        """What stands for this very object in a replay."""
+        """The expression for this very object in a replay; None if there is none."""
         return self._vars.get(id(value))
 
 

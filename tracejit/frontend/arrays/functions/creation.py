@@ -203,7 +203,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
 
 
 def _filled(name: str, shape: Any, fill_value: Any, dtype: Any, device: Any) -> NDArray:
-    """What `full` does, for the function called `name`."""
+    """Implement `full` for the function called `name`."""
     value = dispatch.as_operand(name, fill_value)
     wanted = chosen_dtype(name, dtype, promotion.common_dtype(name, (value,)))
     extents = new_shape(name, shape)

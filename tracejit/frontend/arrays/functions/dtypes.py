@@ -23,7 +23,7 @@ newaxis = None
 
 
 def _typed(x: Any) -> Any:
-    """What NumPy's functions on dtypes take: the dtype of an array, numbers and dtypes themselves."""
+    """Return the dtype of an array; numbers and dtypes stay themselves."""
     return x.dtype if isinstance(x, ArrayCore) else plain(x)
 
 

@@ -294,7 +294,7 @@ def cumulative_sum(
 
 
 def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
-    """How many elements over axes are not 0 (int64).
+    """The number of elements over axes that are not 0 (int64).
 
     Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
 
