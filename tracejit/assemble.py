@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracejit import ops
-from tracejit.codegen.encode import LINE
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.codegen.spec import Address, Integer, Lowered, Spec
@@ -38,9 +37,11 @@ from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, packing
 from tracejit.kernels.images.windows import ROLES, window_call
 from tracejit.kernels.library.plan import Copy, ScatterAdd, copy_plan, scatter_plan
+from tracejit.kernels.split import ceil_div
 from tracejit.ops.structure import CALLBACKS
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
+from tracejit.tuning import tuning_of
 
 
 class At(NamedTuple):
@@ -115,9 +116,11 @@ def _recipe(name: str, lowered: Lowered) -> Recipe:
 
 def _source(spec: Spec) -> str:
     """The source of a generated kernel."""
-    from tracejit.codegen.emit import emit  # where all kernels are in the store, nothing writes source
+    from tracejit.codegen.cpu.emit import (
+        emit_cpu,  # where all kernels are in the store, nothing writes source
+    )
 
-    return emit(spec)
+    return emit_cpu(spec)
 
 
 def _words(node: Node, lowered: Lowered) -> tuple[Word, ...]:
@@ -172,7 +175,8 @@ def _panel(node: Node, lowered: Lowered) -> Job:
         plain[Gemm.ADD] = product.add
         return Job(name, (gemm,), _row(plain, Gemm), split.units, split.chunk, room)
     panel = in_scratch * split.panel_rows * split.panel_columns * dtype.itemsize
-    before = lowered.scratch + -(-panel // LINE) * LINE
+    line = tuning_of(node.outputs[0].type.device).caches.line
+    before = lowered.scratch + ceil_div(panel, line) * line
     linked: dict[Any, Word] = {
         Gemm.EPILOGUE: Ref(1),
         Gemm.EPILOGUE_BLOCK: Distance(len(Gemm)),

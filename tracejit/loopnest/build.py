@@ -51,6 +51,7 @@ from tracejit.loopnest.program import (
     row_tile,
 )
 from tracejit.loopnest.regions import disjoint
+from tracejit.tuning import tuning_of_values
 
 INT64 = np.dtype("int64")
 
@@ -70,7 +71,8 @@ def _traced(body: Graph, layout: Layout) -> Program:
     """The program over one layout."""
     tracer = _Tracer(body, *layout)
     stores = tuple(s for position, value in enumerate(body.outputs) for s in tracer.stores(position, value))
-    program = merge(Program(tracer.domain, tuple(tracer.terms), stores, tracer.matmul))
+    terms, tuning = tuple(tracer.terms), tuning_of_values((*body.inputs, *body.outputs))
+    program = merge(Program(tracer.domain, terms, stores, tracer.matmul, tuning))
     if program.domain.pieces:
         piece_length(program.domain)
     if program.matmul is not None:
