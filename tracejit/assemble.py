@@ -31,17 +31,23 @@ from tracejit.codegen.spec import Address, Integer, Lowered, Spec
 from tracejit.errors import OutOfBoundsError, VerificationError, locate
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Graph, Node, Value
-from tracejit.ir.op import Trait
+from tracejit.ir.op import OPS, Op, Trait
 from tracejit.ir.types import name_of
 from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, packing
-from tracejit.kernels.images.windows import ROLES, window_call
-from tracejit.kernels.library.plan import Copy, ScatterAdd, copy_plan, scatter_plan
+from tracejit.kernels.images.windows import WINDOWS, window_call
+from tracejit.kernels.library import plan as library
 from tracejit.kernels.split import ceil_div
 from tracejit.ops.structure import CALLBACKS
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
 from tracejit.tuning import tuning_of
+
+CALLS = {
+    **dict.fromkeys(WINDOWS, ("IMAGES", window_call)),
+    **{name: ("LIBRARY", call) for name, call in library.CALLS.items()},
+}
+"""Operators with kernels of their own: the table that has the kernel, and what says how to call it."""
 
 
 class At(NamedTuple):
@@ -81,7 +87,7 @@ class Job(NamedTuple):
 def job(task: PlannedTask) -> Job:
     """What has to run for a planned task."""
     node = task.node
-    special = _JOBS.get(node.op.name)
+    special = _JOBS.get(node.op)
     if special is not None:
         return special(node)
     if node.op is not ops.fused:
@@ -220,48 +226,13 @@ def _gemm(
     return slots, split, packing(layout, split, dtype.itemsize) if dtype.kind == "f" else 0
 
 
-def _copy(node: Node) -> Job:
-    nbytes = node.output.type.nbytes
-    split = copy_plan(nbytes)
-    slots: dict[Copy, Word] = {
-        Copy.SOURCE: At(node.inputs[0]),
-        Copy.TARGET: At(node.output),
-        Copy.BYTES: nbytes,
-        Copy.UNIT_BYTES: split.unit_bytes,
-    }
-    return Job("copy", (_library("copy", "uint8"),), _row(slots, Copy), split.units, split.chunk)
-
-
-def _scatter_add(node: Node) -> Job:
-    x, index = node.inputs
-    axis, extent = node.attrs["axis"], node.attrs["extent"]
-    outer = int(np.prod(x.type.shape[:axis], dtype=np.int64))
-    inner = int(np.prod(x.type.shape[axis + index.type.ndim :], dtype=np.int64))
-    split = scatter_plan(outer, index.type.size, inner, extent)
-    slots: dict[ScatterAdd, Word] = {
-        ScatterAdd.X: At(x),
-        ScatterAdd.INDEX: At(index),
-        ScatterAdd.OUT: At(node.output),
-        ScatterAdd.COUNT: index.type.size,
-        ScatterAdd.INNER: inner,
-        ScatterAdd.EXTENT: extent,
-        ScatterAdd.ROWS: split.rows,
-        ScatterAdd.ROW_PARTS: split.row_parts,
-        ScatterAdd.COLUMNS: split.columns,
-        ScatterAdd.COLUMN_PARTS: split.column_parts,
-    }
-    recipe = _library("scatter_add", name_of(x.type.dtype))
-    return Job("scatter_add", (recipe,), _row(slots, ScatterAdd), split.units, split.chunk)
-
-
-def _windows(node: Node) -> Job:
-    """Convolution and pooling: the operands' addresses come last in the block."""
-    operands, dtype, name = (*node.inputs, node.output), node.output.type.dtype, node.op.name
-    shapes = [v.type.shape for v in operands]
-    split = window_call(name, shapes, node.attrs, name_of(dtype))
-    words: tuple[Word, ...] = (*split.words, *map(At, operands))
-    recipe = _library(split.kernel, name_of(dtype), "IMAGES")
-    return Job(name, (recipe,), words, split.units, split.chunk, split.scratch)
+def _alone_in_library(node: Node) -> Job:
+    """An operator that has a kernel of its own; the operands' addresses come last in the block."""
+    name, operands = node.op.name, (*node.inputs, node.output)
+    table, call = CALLS[name]
+    made = call(name, [v.type.shape for v in operands], node.attrs, name_of(node.output.type.dtype))
+    recipe = _library(made.kernel, made.dtype, table)
+    return Job(name, (recipe,), (*made.words, *map(At, operands)), made.units, made.chunk, made.scratch)
 
 
 def _row(slots: Mapping[Any, Word], names: Any) -> tuple[Word, ...]:
@@ -300,12 +271,10 @@ class Callback:
         self._function(*arrays)
 
 
-_JOBS: dict[str, Callable[[Node], Job]] = {
-    "matmul": _matmul,
-    "copy": _copy,
-    "scatter_add": _scatter_add,
-    "callback": _callback,
-    **dict.fromkeys(ROLES, _windows),
+_JOBS: dict[Op, Callable[[Node], Job]] = {
+    ops.matmul: _matmul,
+    ops.callback: _callback,
+    **{OPS[name]: _alone_in_library for name in CALLS},
 }
 """Operators that no generated kernel computes."""
 

@@ -12,9 +12,11 @@ ScatterPlan(rows=30000, row_parts=1, columns=96, column_parts=8, units=8, chunk=
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import enum
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from tracejit.kernels.split import ceil_div
+from tracejit.kernels.split import Call, ceil_div
 
 COPY_BYTES = 1 << 18  # one unit of a copy: about 10 us
 SCATTER_WORK = 1 << 15  # elements added below which a scatter is not split
@@ -25,10 +27,10 @@ LINE = 16  # elements: parts of a row end on cache lines for items of 4 bytes or
 class Copy(enum.IntEnum):
     """Slots of ``copy``: BYTES bytes from SOURCE to TARGET, which do not overlap; unit = UNIT_BYTES."""
 
-    SOURCE = 0
-    TARGET = 1
-    BYTES = 2
-    UNIT_BYTES = 3
+    BYTES = 0
+    UNIT_BYTES = 1
+    SOURCE = 2
+    TARGET = 3
 
 
 class ScatterAdd(enum.IntEnum):
@@ -39,16 +41,16 @@ class ScatterAdd(enum.IntEnum):
     one unit and takes its additions in the order of INDEX, so the split does not show in the result.
     """
 
-    X = 0
-    INDEX = 1
-    OUT = 2
-    COUNT = 3
-    INNER = 4
-    EXTENT = 5
-    ROWS = 6  # target rows in a part
-    ROW_PARTS = 7
-    COLUMNS = 8  # columns in a part
-    COLUMN_PARTS = 9
+    COUNT = 0
+    INNER = 1
+    EXTENT = 2
+    ROWS = 3  # target rows in a part
+    ROW_PARTS = 4
+    COLUMNS = 5  # columns in a part
+    COLUMN_PARTS = 6
+    X = 7
+    INDEX = 8
+    OUT = 9
 
 
 class CopyPlan(NamedTuple):
@@ -94,3 +96,46 @@ def scatter_plan(outer: int, count: int, inner: int, extent: int) -> ScatterPlan
     row_parts, column_parts = ceil_div(extent, rows), ceil_div(inner, columns)
     chunk = max(1, SCATTER_WORK // max(1, count * columns + rows * columns))
     return ScatterPlan(rows, row_parts, columns, column_parts, outer * row_parts * column_parts, chunk)
+
+
+# ----------------------------------------------------------------------------------------------- the table
+
+Shape = Sequence[int]
+SIZES = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+    "float32": 4,
+    "float64": 8,
+}
+"""Bytes of an element."""
+
+
+def copy_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+    """The call of a copy; the kernel moves bytes, whatever they are."""
+    nbytes = math.prod(shapes[0]) * SIZES[dtype]
+    split = copy_plan(nbytes)
+    return Call(name, "uint8", (nbytes, split.unit_bytes), split.units, split.chunk)
+
+
+def scatter_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+    """The call of ``scatter_add`` of `x` at `index` along an axis."""
+    x, index, _ = shapes
+    axis, extent, count = attrs["axis"], attrs["extent"], math.prod(index)
+    inner = math.prod(x[axis + len(index) :])
+    split = scatter_plan(math.prod(x[:axis]), count, inner, extent)
+    parts = (split.rows, split.row_parts, split.columns, split.column_parts)
+    return Call(name, dtype, (count, inner, extent, *parts), split.units, split.chunk)
+
+
+CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], Call]] = {
+    "copy": copy_call,
+    "scatter_add": scatter_call,
+}
+"""By operator: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the result."""

@@ -318,7 +318,7 @@ def test_copy(nbytes):
     rng = np.random.default_rng(0)
     source, target = rng.integers(0, 256, nbytes, dtype=np.uint8), np.zeros(nbytes + 1, np.uint8)
     plan = copy_plan(nbytes)
-    values = (source.ctypes.data, target.ctypes.data, nbytes, plan.unit_bytes)
+    values = (nbytes, plan.unit_bytes, source.ctypes.data, target.ctypes.data)
     block = block_of(Copy, dict(zip(Copy, values, strict=True)))
     run(address("copy", "uint8"), block, random_ranges(rng, plan.units), threads=3)
     np.testing.assert_array_equal(target[:-1], source)

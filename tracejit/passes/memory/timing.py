@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from tracejit import ops
 from tracejit.ir.graph import Node
 from tracejit.ir.op import Trait
-from tracejit.kernels.images.windows import ROLES, multiply_adds
 from tracejit.tuning import tuning_of_values
 
 NEVER = 1 << 60
@@ -33,11 +32,9 @@ def cost(node: Node) -> int:
     costs = tuning_of_values(arrays).costs
     total = sum(v.type.nbytes for v in arrays)
     for inner in node.attrs["body"].nodes if node.op is ops.fused else (node,):
-        if inner.op is ops.matmul:
-            total += 2 * inner.output.type.size * inner.inputs[0].type.shape[-1] // costs.flops
-        elif inner.op.name in ROLES:
-            shapes = [v.type.shape for v in (*inner.inputs, inner.output)]
-            total += 2 * multiply_adds(inner.op.name, shapes, inner.attrs) // costs.flops
+        if inner.op.work is not None:
+            shapes = [v.type.shape for v in (*inner.inputs, *inner.outputs)]
+            total += 2 * inner.op.work(shapes, inner.attrs) // costs.flops
         elif Trait.EXPENSIVE in inner.op.traits:
             total += inner.output.type.size * costs.transcendental
     return total
