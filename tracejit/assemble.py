@@ -31,23 +31,17 @@ from tracejit.codegen.spec import Address, Integer, Lowered, Spec
 from tracejit.errors import OutOfBoundsError, VerificationError, locate
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Graph, Node, Value
-from tracejit.ir.op import OPS, Op, Trait
+from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import name_of
 from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, packing
 from tracejit.kernels.images.windows import WINDOWS, window_call
-from tracejit.kernels.library import plan as library
-from tracejit.kernels.split import ceil_div
+from tracejit.kernels.library.plan import CALLS
+from tracejit.kernels.split import Call, ceil_div
 from tracejit.ops.structure import CALLBACKS
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
 from tracejit.tuning import tuning_of
-
-CALLS = {
-    **dict.fromkeys(WINDOWS, ("IMAGES", window_call)),
-    **{name: ("LIBRARY", call) for name, call in library.CALLS.items()},
-}
-"""Operators with kernels of their own: the table that has the kernel, and what says how to call it."""
 
 
 class At(NamedTuple):
@@ -90,6 +84,10 @@ def job(task: PlannedTask) -> Job:
     special = _JOBS.get(node.op)
     if special is not None:
         return special(node)
+    if node.op.name in WINDOWS:
+        return _called(node, "IMAGES", window_call)
+    if node.op.name in CALLS:
+        return _called(node, "LIBRARY", CALLS[node.op.name])
     if node.op is not ops.fused:
         node = _alone(node)
     lowered = lower(node, task.shared)
@@ -226,10 +224,9 @@ def _gemm(
     return slots, split, packing(layout, split, dtype.itemsize) if dtype.kind == "f" else 0
 
 
-def _alone_in_library(node: Node) -> Job:
-    """An operator that has a kernel of its own; the operands' addresses come last in the block."""
+def _called(node: Node, table: str, call: Callable[..., Call]) -> Job:
+    """An operator with a kernel of its own in a table; the operands' addresses come last in the block."""
     name, operands = node.op.name, (*node.inputs, node.output)
-    table, call = CALLS[name]
     made = call(name, [v.type.shape for v in operands], node.attrs, name_of(node.output.type.dtype))
     recipe = _library(made.kernel, made.dtype, table)
     return Job(name, (recipe,), (*made.words, *map(At, operands)), made.units, made.chunk, made.scratch)
@@ -274,9 +271,8 @@ class Callback:
 _JOBS: dict[Op, Callable[[Node], Job]] = {
     ops.matmul: _matmul,
     ops.callback: _callback,
-    **{OPS[name]: _alone_in_library for name in CALLS},
 }
-"""Operators that no generated kernel computes."""
+"""Operators that are more than one call of a kernel."""
 
 
 # ---------------------------------------------------------------------------------------------------- facts

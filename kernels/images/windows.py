@@ -198,7 +198,9 @@ class Window(NamedTuple):
     module: str
 
 
-def _convolution(split: Callable[[Sizes], Split], roles: str) -> Window:
+def convolution(roles: str, split: Callable[[Sizes], Split]) -> Window:
+    """The line of a convolution, or of a gradient of one."""
+
     def call(name: str, of: Mapping[str, Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
         steps = (attrs["stride"], _low(attrs), attrs["dilation"], attrs["groups"])
         return convolution_call(split, name, of["x"], of["w"], of["y"], *steps, dtype)
@@ -206,7 +208,9 @@ def _convolution(split: Callable[[Sizes], Split], roles: str) -> Window:
     return Window(roles, call, "convolution")
 
 
-def _pool(roles: str) -> Window:
+def pooling(roles: str) -> Window:
+    """The line of an operator whose block is `tracejit.kernels.images.window_blocks.Pool`."""
+
     def call(name: str, of: Mapping[str, Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
         return pool_call(name, of["x"], of["y"], attrs["window"], attrs["stride"], _low(attrs), dtype)
 
@@ -219,14 +223,14 @@ def _low(attrs: Mapping[str, Any]) -> list[int]:
 
 
 WINDOWS = {
-    "conv2d": _convolution(_forward, "xwy"),
-    "conv2d_input_gradient": _convolution(_input_gradient, "ywx"),
-    "conv2d_weight_gradient": _convolution(_weight_gradient, "xyw"),
-    "max_pool": _pool("xy"),
-    "max_pool_gradient": _pool("xyx"),
-    "max_pool_select": _pool("xxy"),
-    "average_pool": _pool("xy"),
-    "average_pool_gradient": _pool("yx"),
+    "conv2d": convolution("xwy", _forward),
+    "conv2d_input_gradient": convolution("ywx", _input_gradient),
+    "conv2d_weight_gradient": convolution("xyw", _weight_gradient),
+    "max_pool": pooling("xy"),
+    "max_pool_gradient": pooling("xyx"),
+    "max_pool_select": pooling("xxy"),
+    "average_pool": pooling("xy"),
+    "average_pool_gradient": pooling("yx"),
 }
 """All operators over images that have kernels."""
 
