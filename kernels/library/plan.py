@@ -1,7 +1,7 @@
-"""Argument blocks and splits of the library kernels other than ``gemm`` (see `gemm.plan`). Needs no Numba.
+"""Calls of the library kernels other than ``gemm`` (see `gemm.plan`), and their splits. Needs no Numba.
 
-A block is a row of 8-byte slots; each class names the slots of one kernel of
-`tracejit.kernels.library.table`. A plan says into how many units a task falls, from shapes alone.
+A plan says into how many units a task falls, from shapes alone; a call adds the slots of the argument block
+(see `tracejit.kernels.library.blocks`).
 
 >>> copy_plan(1 << 20)
 CopyPlan(unit_bytes=262144, units=4, chunk=1)
@@ -11,7 +11,6 @@ ScatterPlan(rows=30000, row_parts=1, columns=96, column_parts=8, units=8, chunk=
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
-import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,35 +21,6 @@ COPY_BYTES = 1 << 18  # one unit of a copy: about 10 us
 SCATTER_WORK = 1 << 15  # elements added below which a scatter is not split
 SCATTER_PARTS = 8
 LINE = 16  # elements: parts of a row end on cache lines for items of 4 bytes or more
-
-
-class Copy(enum.IntEnum):
-    """Slots of ``copy``: BYTES bytes from SOURCE to TARGET, which do not overlap; unit = UNIT_BYTES."""
-
-    BYTES = 0
-    UNIT_BYTES = 1
-    SOURCE = 2
-    TARGET = 3
-
-
-class ScatterAdd(enum.IntEnum):
-    """Slots of ``scatter_add``: OUT = 0, then for p in order ``OUT[o, INDEX[p], :] += X[o, p, :]``.
-
-    X is (outer, COUNT, INNER), INDEX is int64 (COUNT,) and in range, OUT is (outer, EXTENT, INNER), all
-    C-contiguous. Unit = (o, part of the target rows, part of the columns). Every element of OUT belongs to
-    one unit and takes its additions in the order of INDEX, so the split does not show in the result.
-    """
-
-    COUNT = 0
-    INNER = 1
-    EXTENT = 2
-    ROWS = 3  # target rows in a part
-    ROW_PARTS = 4
-    COLUMNS = 5  # columns in a part
-    COLUMN_PARTS = 6
-    X = 7
-    INDEX = 8
-    OUT = 9
 
 
 class CopyPlan(NamedTuple):

@@ -24,7 +24,7 @@ from tracejit.loopnest import schedule as phases
 from tracejit.loopnest.program import Domain, Kind, Level, Program, Store, Term, piece_length
 from tracejit.loopnest.schedule import Orientation, Schedule
 from tracejit.loopnest.sweep import Sweep, updating
-from tracejit.loopnest.traffic import Prefetch, Traffic, lane_of
+from tracejit.loopnest.traffic import Traffic, lane_of
 
 PANEL = -1
 """Stands for a buffer: the panel of a product in scratch memory."""
@@ -209,14 +209,14 @@ class Encoder:
     def prefetching(self, sections: list[Section]) -> list[Section]:
         """`sections`, with the prefetches that were decided on."""
         match self.traffic.prefetch:
-            case Prefetch.SWEEP:
+            case "sweep":
                 (section,) = sections
                 return [prefetch.sweep_ahead(section, self.moves, list(self.pointers))]
-            case Prefetch.LINES:
+            case "lines":
                 return prefetch.lines_ahead(sections, self.moves, self.traffic.lines)
-            case Prefetch.ROWS:
+            case "rows":
                 return prefetch.rows_ahead(sections, self.moves)
-            case Prefetch.MAP:
+            case "map":
                 page = self.program.tuning.caches.page
                 return [prefetch.map_ahead(section, self.moves, page) for section in sections]
         return sections

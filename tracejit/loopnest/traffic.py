@@ -2,7 +2,7 @@
 
     traffic(body, program, plan, sweep, operands, outputs)
     Traffic(streamed=<stores that bypass the caches>, turned=<loads transposed by tiles>, lines=1,
-    prefetch=Prefetch.ROWS)
+    prefetch="rows")
 
 What is decided depends on the bytes of all operands: results are streamed and operands prefetched only where
 no cache holds them.
@@ -10,9 +10,8 @@ no cache holds them.
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
-import enum
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.view import View
@@ -23,15 +22,8 @@ from tracejit.loopnest.sweep import Sweep
 LEAST_SIDE = 8
 """Extents below which a transposed operand is read as it lies."""
 
-
-class Prefetch(enum.Enum):
-    """What a kernel prefetches (see `tracejit.codegen.prefetch`)."""
-
-    NOTHING = "nothing"
-    SWEEP = "sweep"
-    LINES = "lines"
-    ROWS = "rows"
-    MAP = "map"
+Prefetch = Literal["nothing", "sweep", "lines", "rows", "map"]
+"""What a kernel prefetches (see `tracejit.codegen.prefetch`)."""
 
 
 class Traffic(NamedTuple):
@@ -118,14 +110,14 @@ def _prefetch(
     """What is prefetched: all but sweeps do so where operands are not near only."""
     domain = program.domain
     if sweep is not None:
-        return Prefetch.SWEEP if len(domain.kept) > 1 else Prefetch.NOTHING
+        return "sweep" if len(domain.kept) > 1 else "nothing"
     if is_near or program.matmul is not None:
-        return Prefetch.NOTHING
+        return "nothing"
     if plan.orientation is COLUMNS:
-        return Prefetch.LINES
+        return "lines"
     if plan.orientation is ROWS:
         in_rows = bool(domain.kept) and len(domain.reduced) == 1 and not domain.pieces
-        return Prefetch.ROWS if in_rows else Prefetch.NOTHING
+        return "rows" if in_rows else "nothing"
     is_slow = any(term.expensive for term in program.terms)
     is_long = domain.kept[-1] >= program.tuning.units.run
-    return Prefetch.MAP if is_slow and is_long and not is_tiled else Prefetch.NOTHING
+    return "map" if is_slow and is_long and not is_tiled else "nothing"

@@ -77,7 +77,8 @@ import ctypes, pathlib, sys
 import numpy as np
 from tracejit.codegen.objects.link import host, link
 from tracejit.codegen.objects.store import Store, key
-from tracejit.kernels.library.plan import ScatterAdd, scatter_plan
+from tracejit.kernels.library.blocks import ScatterAdd
+from tracejit.kernels.library.plan import scatter_plan
 found = Store(pathlib.Path({str(store.path)!r})).get(key("scatter_add int32", host()))
 address = link(found.name, found.object_code, ["kernel"])["kernel"]
 x, index, out = np.arange(5, dtype="i4"), np.array([2, 0, 2, 2, 1]), np.empty(3, "i4")

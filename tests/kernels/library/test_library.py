@@ -5,7 +5,8 @@ import pytest
 
 from tests.kernels.native import SIGNATURE, address, block_of, random_ranges, run
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots
-from tracejit.kernels.library.plan import Copy, ScatterAdd, copy_plan, scatter_plan
+from tracejit.kernels.library.blocks import Copy, ScatterAdd
+from tracejit.kernels.library.plan import copy_plan, scatter_plan
 from tracejit.kernels.library.table import LIBRARY, NUMBERS
 
 FLOATS, INTEGERS = ["float32", "float64"], ["bool", "int8", "int32", "int64", "uint8", "uint64"]
