@@ -1,6 +1,6 @@
 """The slots of the argument blocks of the library kernels other than ``gemm``: rows of 8 bytes each.
 
-The addresses of the operands come last, inputs first; `tracejit.kernels.library.plan` fills in what is before.
+The addresses of the operands come last, inputs first; `tracejit.kernels.library.plan` fills in the rest.
 """
 
 from __future__ import annotations
