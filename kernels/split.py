@@ -1,6 +1,23 @@
-"""Splitting work into units: arithmetic that all plans share. Needs no Numba."""
+"""Splitting work into units: what all plans share. Needs no Numba."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
+
+from typing import NamedTuple
+
+
+class Call(NamedTuple):
+    """How a kernel computes an operator by itself.
+
+    kernel, dtype: its name in its table. words: the slots of its block before the addresses of the operands,
+    which follow, inputs first. units: of the work; chunk: how many to take at once. scratch: bytes.
+    """
+
+    kernel: str
+    dtype: str
+    words: tuple[int, ...]
+    units: int
+    chunk: int
+    scratch: int = 0
 
 
 def ceil_div(total: int, size: int) -> int:

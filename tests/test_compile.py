@@ -19,7 +19,6 @@ from tests.graphs import F4, F8, I4, I8, outcome, random_graph, random_inputs
 from tests.launching import launch, start
 from tracejit import compile, engine, ops
 from tracejit.assemble import At, Job, failure
-from tracejit.codegen.emit import emit
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects import loader
 from tracejit.compile import compile_graph
@@ -30,6 +29,7 @@ from tracejit.ir.types import CPU, HOST, ArrayType, Device
 from tracejit.ir.view import View
 from tracejit.ops.structure import CALLBACKS, keep_callback
 from tracejit.schedule import Packer
+from tracejit.targets import emit
 
 GOLDEN = pathlib.Path(__file__).parent / "passes" / "golden"
 X = ArrayType((40, 60), F4)

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import os
 import pathlib
 import pkgutil
 import re
@@ -32,12 +33,15 @@ def test_docstrings(name):
     assert doctest.testmod(importlib.import_module(name), optionflags=OPTIONS).failed == 0
 
 
-def test_adding_an_operator():
-    """The page's code, in order, in a process of its own: it declares an operator."""
-    page = (ROOT / "docs" / "adding_an_operator.md").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("page", ["adding_an_operator", "adding_a_kernel"])
+def test_adding_pages(page, tmp_path):
+    """A page's code, in order, in a process of its own: it declares an operator."""
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) >= 4
-    done = subprocess.run([sys.executable, "-c", "\n".join(blocks)], cwd=ROOT, capture_output=True, text=True)
+    environment = {**os.environ, "TRACEJIT_CACHE_DIR": str(tmp_path)}  # what it compiles is in no sources
+    command = [sys.executable, "-c", "\n".join(blocks)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

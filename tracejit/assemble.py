@@ -25,22 +25,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracejit import ops
-from tracejit.codegen.encode import LINE
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.codegen.spec import Address, Integer, Lowered, Spec
 from tracejit.errors import OutOfBoundsError, VerificationError, locate
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Graph, Node, Value
-from tracejit.ir.op import Trait
+from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import name_of
 from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, packing
-from tracejit.kernels.images.windows import ROLES, window_call
-from tracejit.kernels.library.plan import Copy, ScatterAdd, copy_plan, scatter_plan
+from tracejit.kernels.images.windows import WINDOWS, window_call
+from tracejit.kernels.library.plan import CALLS
+from tracejit.kernels.split import Call, ceil_div
 from tracejit.ops.structure import CALLBACKS
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
+from tracejit.tuning import tuning_of
 
 
 class At(NamedTuple):
@@ -80,9 +81,13 @@ class Job(NamedTuple):
 def job(task: PlannedTask) -> Job:
     """What has to run for a planned task."""
     node = task.node
-    special = _JOBS.get(node.op.name)
+    special = _JOBS.get(node.op)
     if special is not None:
         return special(node)
+    if node.op.name in WINDOWS:
+        return _called(node, "IMAGES", window_call)
+    if node.op.name in CALLS:
+        return _called(node, "LIBRARY", CALLS[node.op.name])
     if node.op is not ops.fused:
         node = _alone(node)
     lowered = lower(node, task.shared)
@@ -115,9 +120,11 @@ def _recipe(name: str, lowered: Lowered) -> Recipe:
 
 def _source(spec: Spec) -> str:
     """The source of a generated kernel."""
-    from tracejit.codegen.emit import emit  # where all kernels are in the store, nothing writes source
+    from tracejit.codegen.cpu.emit import (
+        emit_cpu,  # where all kernels are in the store, nothing writes source
+    )
 
-    return emit(spec)
+    return emit_cpu(spec)
 
 
 def _words(node: Node, lowered: Lowered) -> tuple[Word, ...]:
@@ -172,7 +179,8 @@ def _panel(node: Node, lowered: Lowered) -> Job:
         plain[Gemm.ADD] = product.add
         return Job(name, (gemm,), _row(plain, Gemm), split.units, split.chunk, room)
     panel = in_scratch * split.panel_rows * split.panel_columns * dtype.itemsize
-    before = lowered.scratch + -(-panel // LINE) * LINE
+    line = tuning_of(node.outputs[0].type.device).caches.line
+    before = lowered.scratch + ceil_div(panel, line) * line
     linked: dict[Any, Word] = {
         Gemm.EPILOGUE: Ref(1),
         Gemm.EPILOGUE_BLOCK: Distance(len(Gemm)),
@@ -216,48 +224,12 @@ def _gemm(
     return slots, split, packing(layout, split, dtype.itemsize) if dtype.kind == "f" else 0
 
 
-def _copy(node: Node) -> Job:
-    nbytes = node.output.type.nbytes
-    split = copy_plan(nbytes)
-    slots: dict[Copy, Word] = {
-        Copy.SOURCE: At(node.inputs[0]),
-        Copy.TARGET: At(node.output),
-        Copy.BYTES: nbytes,
-        Copy.UNIT_BYTES: split.unit_bytes,
-    }
-    return Job("copy", (_library("copy", "uint8"),), _row(slots, Copy), split.units, split.chunk)
-
-
-def _scatter_add(node: Node) -> Job:
-    x, index = node.inputs
-    axis, extent = node.attrs["axis"], node.attrs["extent"]
-    outer = int(np.prod(x.type.shape[:axis], dtype=np.int64))
-    inner = int(np.prod(x.type.shape[axis + index.type.ndim :], dtype=np.int64))
-    split = scatter_plan(outer, index.type.size, inner, extent)
-    slots: dict[ScatterAdd, Word] = {
-        ScatterAdd.X: At(x),
-        ScatterAdd.INDEX: At(index),
-        ScatterAdd.OUT: At(node.output),
-        ScatterAdd.COUNT: index.type.size,
-        ScatterAdd.INNER: inner,
-        ScatterAdd.EXTENT: extent,
-        ScatterAdd.ROWS: split.rows,
-        ScatterAdd.ROW_PARTS: split.row_parts,
-        ScatterAdd.COLUMNS: split.columns,
-        ScatterAdd.COLUMN_PARTS: split.column_parts,
-    }
-    recipe = _library("scatter_add", name_of(x.type.dtype))
-    return Job("scatter_add", (recipe,), _row(slots, ScatterAdd), split.units, split.chunk)
-
-
-def _windows(node: Node) -> Job:
-    """Convolution and pooling: the operands' addresses come last in the block."""
-    operands, dtype, name = (*node.inputs, node.output), node.output.type.dtype, node.op.name
-    shapes = [v.type.shape for v in operands]
-    split = window_call(name, shapes, node.attrs, name_of(dtype))
-    words: tuple[Word, ...] = (*split.words, *map(At, operands))
-    recipe = _library(split.kernel, name_of(dtype), "IMAGES")
-    return Job(name, (recipe,), words, split.units, split.chunk, split.scratch)
+def _called(node: Node, table: str, call: Callable[..., Call]) -> Job:
+    """An operator with a kernel of its own in a table; the operands' addresses come last in the block."""
+    name, operands = node.op.name, (*node.inputs, node.output)
+    made = call(name, [v.type.shape for v in operands], node.attrs, name_of(node.output.type.dtype))
+    recipe = _library(made.kernel, made.dtype, table)
+    return Job(name, (recipe,), (*made.words, *map(At, operands)), made.units, made.chunk, made.scratch)
 
 
 def _row(slots: Mapping[Any, Word], names: Any) -> tuple[Word, ...]:
@@ -296,14 +268,11 @@ class Callback:
         self._function(*arrays)
 
 
-_JOBS: dict[str, Callable[[Node], Job]] = {
-    "matmul": _matmul,
-    "copy": _copy,
-    "scatter_add": _scatter_add,
-    "callback": _callback,
-    **dict.fromkeys(ROLES, _windows),
+_JOBS: dict[Op, Callable[[Node], Job]] = {
+    ops.matmul: _matmul,
+    ops.callback: _callback,
 }
-"""Operators that no generated kernel computes."""
+"""Operators that are more than one call of a kernel."""
 
 
 # ---------------------------------------------------------------------------------------------------- facts

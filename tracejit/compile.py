@@ -1,70 +1,44 @@
-"""Graph to schedule: the one place that knows both the compiler's side and the engine's.
+"""Graph to schedule: the passes and the memory plan, then what the target of the graph's device makes of it.
 
     graph --optimize--> kernels as nodes --legalize--> fit for memory --plan--> places and dependencies
-          --assemble--> recipes and argument blocks --load--> addresses --> Program (the engine's) in a
-          `Schedule`
+          --launch, of the target--> `Schedule`
 
-Nothing here imports Numba: kernels come from the store, and `tracejit.codegen.objects.loader` has the lazy
-gate for when one must be compiled. The engine's own executor comes the same way; importing this module
-installs it.
+Nothing here imports Numba. Importing this module installs the engine's executor, which comes from the kernel
+store, too.
 """
 
-# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
+from __future__ import annotations
 
-import struct
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections.abc import Sequence
 
-import numpy as np
-
-from tracejit import collector, engine
-from tracejit.assemble import At, Distance, Job, Ref, Word, failure, job, locations
+from tracejit import collector
 from tracejit.codegen.objects.link import anticipate
-from tracejit.codegen.objects.loader import Kernel, Recipe, load
 from tracejit.engine import native
-from tracejit.errors import DeviceError, VerificationError
-from tracejit.ir.evaluate import evaluate_node
-from tracejit.ir.graph import Graph, Node, Value
-from tracejit.ir.op import Trait
+from tracejit.errors import DeviceError
+from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU
-from tracejit.passes.driver import check, clean, form_kernels
+from tracejit.launch import load_executor
+from tracejit.passes.driver import check, clean, form_kernels, timed
 from tracejit.passes.fusion.fuse import Missed
-from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.legalize import legalize
-from tracejit.passes.memory.plan import Kind, MemoryPlan, Place, naive_bytes, plan
-from tracejit.schedule import KernelInfo, Packer, Schedule
+from tracejit.passes.memory.plan import naive_bytes, plan
+from tracejit.schedule import Planned, Schedule
+from tracejit.targets import Target, target_of
 
 Aliases = Sequence[Sequence[int]]
 
 
-class Planned(NamedTuple):
-    """What is decided of a graph before any kernel is compiled; `times` are the seconds of each stage."""
-
-    memory: MemoryPlan
-    naive_bytes: int
-    operations: int
-    missed: tuple[Missed, ...]
-    times: dict[str, float]
-
-    @property
-    def planned_bytes(self) -> int:
-        """Bytes of internal memory that one launch takes: the arena."""
-        return self.memory.arena_bytes
-
-
 def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
     """The memory plan of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
-    _check_devices(graph)
+    target_of_graph(graph)
     times: dict[str, float] = {}
     missed: list[Missed] = []
     needed = clean(graph, times)
     fused = form_kernels(needed, times, missed)
-    with _timed(times, "legalize"):
+    with timed(times, "legalize"):
         legal = legalize(fused, aliases)
     check("legalize", legal)
-    with _timed(times, "plan"):
+    with timed(times, "plan"):
         memory = plan(legal, aliases)
     return Planned(memory, naive_bytes(needed), len(graph.nodes), tuple(missed), times)
 
@@ -74,245 +48,19 @@ def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
     """The schedule of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
     anticipate()
     planned = plan_graph(graph, aliases)
-    times = planned.times
-    with _timed(times, "lower"):
-        jobs = [job(task) for task in planned.memory.tasks]
-    with _timed(times, "kernels"):
-        executor = [] if native.loaded() else EXECUTOR  # what has to be compiled is compiled together
-        loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])[len(executor) :]
-    with _timed(times, "assemble"):
-        return _schedule(planned, jobs, loaded)
+    launch = target_of_graph(planned.memory.graph).launch
+    assert launch is not None, "plan_graph refuses what no engine runs"
+    return launch(planned)
 
 
-@contextmanager
-def _timed(times: dict[str, float], name: str) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    times[name] = times.get(name, 0.0) + time.perf_counter() - start
+def target_of_graph(graph: Graph) -> Target:
+    """The target of a graph; raises `DeviceError` where nothing runs its kernels."""
+    values = [*graph.inputs, *(v for node in graph.nodes for v in node.outputs)]
+    devices = {id(v.type.device): v.type.device for v in values if not v.type.on_host}  # few, often seen
+    for device in devices.values():
+        if target_of(device).launch is None or device.index:
+            raise DeviceError(f"there is no engine for {device} yet; use arrays on {CPU}")
+    return target_of(next(iter(devices.values()), CPU))
 
 
-def _check_devices(graph: Graph) -> None:
-    values = (*graph.inputs, *(v for node in graph.nodes for v in node.outputs))
-    for value in values:
-        if not value.type.on_host and value.type.device is not CPU and value.type.device != CPU:
-            raise DeviceError(f"there is no engine for {value.type.device} yet; use arrays on {CPU}")
-
-
-# ------------------------------------------------------------------------------------------------ the program
-
-
-def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kernel, str]]) -> Schedule:
-    memory = planned.memory
-    graph = memory.graph
-    blocks = _Blocks(memory)
-    kernels = iter(loaded)
-    nodes = [task.node for task in memory.tasks]
-    lines = tuple(map(locations, nodes))
-    tasks = []
-    for task, this, written in zip(memory.tasks, jobs, lines, strict=True):
-        addresses = [next(kernels)[0].addresses["kernel"] for _ in this.recipes]
-        node = task.node
-        tasks.append(
-            engine.Task(
-                name=this.name,
-                location=written[-1] if written else None,
-                function=addresses[0] if addresses else 0,
-                block=blocks.add(this.words, addresses),
-                units=this.units,
-                chunk=this.chunk,
-                after=task.after,
-                uses=blocks.uses(node),
-                can_fail=can_fail(node),
-                callable=this.callable,
-                cost=task.cost,
-            )
-        )
-    program = engine.Program(
-        tasks,
-        blocks.template,
-        blocks.patches,
-        memory.arena_bytes,
-        max((this.scratch for this in jobs), default=0),
-        _modes(memory) + [engine.WRITE] * blocks.has_callbacks,
-        lambda index, status, block: failure(nodes[index], status, jobs[index], block),
-        keep=[kernel for kernel, _ in loaded],
-    )
-    return Schedule(
-        graph=graph,
-        plan=memory,
-        program=program,
-        tasks=tuple(tasks),
-        kernels=_infos(jobs, lines, loaded),
-        pack=Packer([v.type for v in (*graph.inputs, *graph.outputs)]),
-        launch=_ordered_launch(program) if blocks.has_callbacks else program.launch,
-        naive_bytes=planned.naive_bytes,
-        operations=planned.operations,
-        lines=lines,
-        missed=planned.missed,
-        times=planned.times,
-    )
-
-
-class _Blocks:
-    """The argument blocks of all tasks, one after the other, and where addresses have to be filled in.
-
-    The engine's arguments are the graph's inputs, then its outputs; if there are callbacks, then the
-    variable that keeps them in order.
-    """
-
-    def __init__(self, memory: MemoryPlan):
-        graph = memory.graph
-        self.template: list[int] = []
-        self.patches: list[tuple[int, int, int]] = []
-        self.has_callbacks = any(Trait.ORDERED in task.node.op.traits for task in memory.tasks)
-        self._places = memory.places
-        self._input = {value: i for i, value in enumerate(graph.inputs)}
-        self._outputs_start = len(graph.inputs)
-        self._last = len(graph.inputs) + len(graph.outputs)
-        self._numbers = _known_numbers(graph)
-
-    def add(self, words: Sequence[Word], addresses: Sequence[int]) -> int:
-        """Append the block of a task; the index of its first slot."""
-        start = len(self.template)
-        for word in words:
-            if type(word) is int:  # most are
-                self.template.append(word)
-            elif isinstance(word, At):
-                self._add_value(*word)
-            elif isinstance(word, Ref):
-                self.template.append(addresses[word.kernel])
-            elif isinstance(word, Distance):
-                self.template.append(8 * word.slot)
-            else:
-                self.template.append(word)
-        return start
-
-    def _add_value(self, value: Value, offset: int) -> None:
-        slot = len(self.template)
-        if value in self._numbers:
-            self.template.append(_bits(self._numbers[value]))
-            return
-        self.template.append(0)
-        if value.type.on_host:
-            self.patches.append((slot, self._input[value], 0))
-            return
-        place = self._places[value]
-        argument = self._argument(place)
-        self.patches.append((slot, engine.ARENA if argument is None else argument, place.offset + offset))
-
-    def _argument(self, place: Place) -> int | None:
-        if place.kind is Kind.ARENA:
-            return None
-        return place.number + (self._outputs_start if place.kind is Kind.OUTPUT else 0)
-
-    def uses(self, node: Node) -> tuple[int, ...]:
-        """The arguments whose variables a task needs."""
-        places = (self._places[v] for v in (*node.inputs, *node.outputs) if v in self._places)
-        found = {self._argument(place) for place in places}
-        if Trait.ORDERED in node.op.traits:
-            found.add(self._last)
-        return tuple(sorted(argument for argument in found if argument is not None))
-
-
-def _known_numbers(graph: Graph) -> dict[Value, np.ndarray]:
-    """Numbers that the graph itself computes from constants."""
-    known: dict[Value, np.ndarray] = {}
-    for node in graph.nodes:
-        if node.outputs and all(v.type.on_host for v in node.outputs):
-            if not all(v in known for v in node.inputs):
-                raise VerificationError(
-                    f"{node.op.name} computes a number from run-time numbers, which is Python's business"
-                )
-            with np.errstate(all="ignore"):
-                results = evaluate_node(node, [known[v] for v in node.inputs])
-            known.update(zip(node.outputs, results, strict=True))
-    return known
-
-
-def _bits(number: np.ndarray) -> int:
-    """A number's own bits in the low bytes of an int64."""
-    return struct.unpack("q", number.tobytes().ljust(8, b"\0"))[0]
-
-
-def _modes(memory: MemoryPlan) -> list[int]:
-    """How the program uses each argument: the graph's inputs, then its outputs."""
-    graph, places = memory.graph, memory.places
-    origin = memory.spans
-    read: set[Value] = set()
-    written: set[int] = set()
-    for task in memory.tasks:
-        arrays = [v for v in (*task.node.inputs, *task.node.outputs) if v in origin]
-        read.update(origin[v].root for v in arrays)
-        written.update(
-            places[v].number for v in task.node.outputs if v in places and places[v].kind is Kind.INPUT
-        )
-    modes = {
-        (False, False): engine.NUMBER,  # nobody looks at it
-        (True, False): engine.READ,
-        (True, True): engine.WRITE,
-        (False, True): engine.OVERWRITE,
-    }
-    inputs = [modes[value in read, i in written] for i, value in enumerate(graph.inputs)]
-    return [*inputs, *[engine.FRESH] * len(graph.outputs)]
-
-
-def _infos(
-    jobs: Sequence[Job], lines: Sequence[tuple[str, ...]], loaded: Sequence[tuple[Kernel, str]]
-) -> tuple[KernelInfo, ...]:
-    """The distinct kernels with the user's lines they compute."""
-    found: dict[str, tuple[Kernel, str, dict[str, None]]] = {}
-    each = iter(loaded)
-    for this, written in zip(jobs, lines, strict=True):
-        for _ in this.recipes:
-            kernel, origin = next(each)
-            found.setdefault(kernel.key, (kernel, origin, {}))[2].update(dict.fromkeys(written))
-    return tuple(
-        KernelInfo(k.name, k.source, k.key, tuple(places), k.width, origin, k.seconds)
-        for k, origin, places in found.values()
-    )
-
-
-# ------------------------------------------------------------------------------------------------ callbacks
-
-CALLBACK_ORDER = engine.Variable("callbacks")
-"""Every launch with callbacks writes this, so that callbacks of different calls keep their order, too."""
-
-
-def _ordered_launch(program: engine.Program) -> Callable[..., None]:
-    """`program.launch` with the variable of all callbacks as a last argument."""
-    variable = struct.pack("q", CALLBACK_ORDER.address)
-
-    def launch(packed: bytes, keep: object, started: list[int] | None = None) -> None:
-        half = len(packed) // 2
-        program.launch(packed[:half] + bytes(8) + packed[half:] + variable, (keep, CALLBACK_ORDER), started)
-
-    return launch
-
-
-# -------------------------------------------------------------------------------------------------- executor
-
-
-def _part(attribute: str) -> Recipe:
-    """Entry points of the executor that are compiled together."""
-    module = "tracejit.kernels.executor.entry_points"
-    return Recipe(
-        "executor",
-        ("executor", attribute),
-        lambda: f"from {module} import {attribute}\n",
-        entries=(module, attribute),
-    )
-
-
-EXECUTOR = [_part("QUEUES"), _part("THREADS")]
-
-
-_executor: list[Kernel] = []  # the engine calls them until the process ends
-
-
-def load_executor() -> Mapping[str, int]:
-    """Addresses of the engine's native functions."""
-    _executor.extend(part for part, _ in load(EXECUTOR))
-    return {name: address for part in _executor for name, address in part.addresses.items()}
-
-
-native.install(load_executor)
+native.install(load_executor)  # of the host: Python tasks need it, whatever the target

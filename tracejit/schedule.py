@@ -75,6 +75,21 @@ def _converted(type: ArrayType, value: Any) -> Any:
     return value
 
 
+class Planned(NamedTuple):
+    """What is decided of a graph before any kernel is compiled; `times` are the seconds of each stage."""
+
+    memory: MemoryPlan
+    naive_bytes: int
+    operations: int
+    missed: tuple[Missed, ...]
+    times: dict[str, float]
+
+    @property
+    def planned_bytes(self) -> int:
+        """Bytes of internal memory that one launch takes: the arena."""
+        return self.memory.arena_bytes
+
+
 class KernelInfo(NamedTuple):
     """A kernel of a schedule, for people. `locations`: the user's lines that all its tasks compute."""
 

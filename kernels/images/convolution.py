@@ -1,6 +1,6 @@
 """Convolution and its gradients by BLAS, over columns gathered in panels.
 
-The argument block and what a unit is are in `tracejit.kernels.images.windows`. `make_convolutions` gives the
+The argument block and what a unit is are in `tracejit.kernels.images.windows`. `make` gives the
 kernels by operator name, as Python functions for Numba. Much shortened:
 
     for unit in range(lo, hi):
@@ -16,6 +16,7 @@ from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gemm.calls import PLAIN, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm
+from tracejit.kernels.images.depthwise import make_depthwise
 from tracejit.kernels.images.places import inside
 from tracejit.kernels.images.window_blocks import Convolution as C
 
@@ -256,7 +257,8 @@ def make_weight_gradient(dtype, itemsize):
     return conv2d_weight_gradient
 
 
-def make_convolutions(dtype, itemsize):
-    """The three convolutions by name."""
+def make(dtype, itemsize):
+    """The three convolutions by name, and those for groups of one channel."""
     makers = (make_conv2d, make_input_gradient, make_weight_gradient)
-    return {kernel.__name__: kernel for kernel in (make(dtype, itemsize) for make in makers)}
+    general = {kernel.__name__: kernel for kernel in (make(dtype, itemsize) for make in makers)}
+    return general | make_depthwise(dtype, itemsize)

@@ -1,6 +1,6 @@
 """Pooling: the largest element or the mean of windows, row by row of results, and what gradients need.
 
-The argument block and what a unit is are in `tracejit.kernels.images.windows`. `make_pools` gives the kernels
+The argument block and what a unit is are in `tracejit.kernels.images.windows`. `make` gives the kernels
 by operator name, as Python functions for Numba. A position in the window is taken for a whole row of windows
 at once, so that loops become vectors:
 
@@ -247,7 +247,7 @@ def make_average_pool_gradient(dtype, itemsize):
     return average_pool_gradient
 
 
-def make_pools(dtype, itemsize):
+def make(dtype, itemsize):
     """The pooling kernels by name."""
     makers = (
         make_max_pool,

@@ -8,21 +8,21 @@ Their interface is that of the kernels of `tracejit.kernels.library.table`, thei
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 
 import numpy as np
 from numba import from_dtype
 
-from tracejit.kernels.images.convolution import make_convolutions
-from tracejit.kernels.images.depthwise import make_depthwise
-from tracejit.kernels.images.pooling import make_pools
+from tracejit.kernels.images.windows import WINDOWS
 
 
 def _make(dtype: str) -> dict[tuple[str, str], Callable[[int, int, int, int], int]]:
     """The kernels for `dtype`, a NumPy name."""
     scalar, itemsize = from_dtype(np.dtype(dtype)), np.dtype(dtype).itemsize
-    makers = (make_convolutions, make_depthwise, make_pools)
-    kernels = {name: kernel for make in makers for name, kernel in make(scalar, itemsize).items()}
+    names = dict.fromkeys(window.module for window in WINDOWS.values())
+    modules = [importlib.import_module(f"tracejit.kernels.images.{name}") for name in names]
+    kernels = {name: kernel for module in modules for name, kernel in module.make(scalar, itemsize).items()}
     return {(name, dtype): kernel for name, kernel in kernels.items()}
 
 

@@ -26,12 +26,11 @@ number of workers.
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit.kernels.gemm.blas import entry_points
-from tracejit.kernels.split import ceil_div
+from tracejit.kernels.split import Call, ceil_div
 
 Shape = Sequence[int]
 
@@ -55,18 +54,6 @@ ENTRIES = {"float32": ("sgemm", 4), "float64": ("dgemm", 8)}
 """The BLAS function for a dtype, and bytes of an element."""
 
 
-class Call(NamedTuple):
-    """Name of the kernel; the slots of its block before the operands; units, how many to take at once; bytes
-    of scratch memory.
-    """
-
-    kernel: str
-    words: tuple[int, ...]
-    units: int
-    chunk: int
-    scratch: int
-
-
 class Sizes(NamedTuple):
     """What a split of a convolution depends on; `row_bytes` are those of one column element for a row of
     places.
@@ -84,6 +71,7 @@ class Sizes(NamedTuple):
 
 
 def convolution_call(
+    split: Callable[[Sizes], Split],
     name: str,
     x: Shape,
     w: Shape,
@@ -94,12 +82,12 @@ def convolution_call(
     groups: int,
     dtype: str,
 ) -> Call:
-    """The call of one of the three convolutions between shapes `x`, `w` and `y`; `low`: padding before."""
+    """The call of a convolution between shapes `x`, `w` and `y`, or of a gradient; `low`: padding before."""
     entry, itemsize = ENTRIES[dtype]
     direct = w[2] * w[3] == 1 and tuple(stride) == (1, 1) and x[2:] == y[2:] and not any(low)
     sizes = Sizes(x[0], groups, w[1], w[0] // groups, w[2] * w[3], y[2], y[3], y[3] * itemsize, direct)
     depthwise = sizes.channels == sizes.filters == 1
-    slots, units, scratch = _depthwise(name, sizes) if depthwise else _SPLITS[name](sizes)
+    slots, units, scratch = _depthwise(name, sizes) if depthwise else split(sizes)
     work = ceil_div(x[0] * w[0] * w[1] * w[2] * w[3] * y[2] * y[3], max(units, 1))
     words = (
         *(entry_points()[entry], x[0], groups, sizes.channels, sizes.filters),
@@ -107,7 +95,7 @@ def convolution_call(
         *(*y[2:], int(direct), *slots),
     )
     kernel = f"depthwise_{name}" if depthwise else name
-    return Call(kernel, words, units, max(1, CHUNK_WORK // max(work, 1)), scratch)
+    return Call(kernel, dtype, words, units, max(1, CHUNK_WORK // max(work, 1)), scratch)
 
 
 def _panels(sizes: Sizes, depth: int, tasks: int) -> tuple[int, int]:
@@ -181,13 +169,6 @@ def _depthwise(name: str, sizes: Sizes) -> Split:
     return (sizes.out_height, 1, part, 1, 1), ceil_div(planes, part), 0
 
 
-_SPLITS = {
-    "conv2d": _forward,
-    "conv2d_input_gradient": _input_gradient,
-    "conv2d_weight_gradient": _weight_gradient,
-}
-
-
 def pool_call(name: str, x: Shape, y: Shape, window: Shape, stride: Shape, low: Shape, dtype: str) -> Call:
     """The call of a pooling operator between images `x` and their windows `y`; scratch holds two rows of y.
 
@@ -198,34 +179,63 @@ def pool_call(name: str, x: Shape, y: Shape, window: Shape, stride: Shape, low: 
     work = max(y[2] * y[3] * window[0] * window[1], x[2] * x[3])
     together = max(1, PLANE_WORK // work)
     words = (planes, together, *x[2:], *window, *stride, *low, *y[2:])
-    return Call(name, words, ceil_div(planes, together), 1, 2 * y[3] * ENTRIES[dtype][1])
+    return Call(name, dtype, words, ceil_div(planes, together), 1, 2 * y[3] * ENTRIES[dtype][1])
 
 
-ROLES = {
-    "conv2d": "xwy",
-    "conv2d_input_gradient": "ywx",
-    "conv2d_weight_gradient": "xyw",
-    "max_pool": "xy",
-    "max_pool_gradient": "xyx",
-    "max_pool_select": "xxy",
-    "average_pool": "xy",
-    "average_pool_gradient": "yx",
+# ----------------------------------------------------------------------------------------------- the table
+
+
+class Window(NamedTuple):
+    """An operator over images.
+
+    roles:  by operand, what has the shape of images (x), of a weight (w), of windows (y); the result is last.
+    call:   ``call(name, shapes, attrs, dtype)``, shapes by role.
+    module: the one in `tracejit.kernels.images` whose ``make(dtype, itemsize)`` has the kernel.
+    """
+
+    roles: str
+    call: Callable[[str, Mapping[str, Shape], Mapping[str, Any], str], Call]
+    module: str
+
+
+def convolution(roles: str, split: Callable[[Sizes], Split]) -> Window:
+    """The line of a convolution, or of a gradient of one."""
+
+    def call(name: str, of: Mapping[str, Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+        steps = (attrs["stride"], _low(attrs), attrs["dilation"], attrs["groups"])
+        return convolution_call(split, name, of["x"], of["w"], of["y"], *steps, dtype)
+
+    return Window(roles, call, "convolution")
+
+
+def pooling(roles: str) -> Window:
+    """The line of an operator whose block is `tracejit.kernels.images.window_blocks.Pool`."""
+
+    def call(name: str, of: Mapping[str, Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+        return pool_call(name, of["x"], of["y"], attrs["window"], attrs["stride"], _low(attrs), dtype)
+
+    return Window(roles, call, "pooling")
+
+
+def _low(attrs: Mapping[str, Any]) -> list[int]:
+    """The padding before the first row and column."""
+    return [before for before, _ in attrs["padding"]]
+
+
+WINDOWS = {
+    "conv2d": convolution("xwy", _forward),
+    "conv2d_input_gradient": convolution("ywx", _input_gradient),
+    "conv2d_weight_gradient": convolution("xyw", _weight_gradient),
+    "max_pool": pooling("xy"),
+    "max_pool_gradient": pooling("xyx"),
+    "max_pool_select": pooling("xxy"),
+    "average_pool": pooling("xy"),
+    "average_pool_gradient": pooling("yx"),
 }
-"""By operator, what has the shape of images (x), of a weight (w), of windows (y); the result is last."""
+"""All operators over images that have kernels."""
 
 
 def window_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
     """The call of the operator `name` with these attributes; `shapes`: operands, then the result."""
-    of = dict(zip(ROLES[name], shapes, strict=True))
-    low = [before for before, _ in attrs["padding"]]
-    if name not in _SPLITS:
-        return pool_call(name, of["x"], of["y"], attrs["window"], attrs["stride"], low, dtype)
-    steps = (attrs["stride"], low, attrs["dilation"], attrs["groups"])
-    return convolution_call(name, of["x"], of["w"], of["y"], *steps, dtype)
-
-
-def multiply_adds(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any]) -> int:
-    """How many multiplications and additions the operator takes, or elements of windows it looks at."""
-    of = dict(zip(ROLES[name], shapes, strict=True))
-    window = of["w"][1:] if "w" in of else attrs["window"]
-    return math.prod(of["y"]) * math.prod(window)
+    window = WINDOWS[name]
+    return window.call(name, dict(zip(window.roles, shapes, strict=True)), attrs, dtype)

@@ -1,7 +1,7 @@
-"""Argument blocks and splits of the library kernels other than ``gemm`` (see `gemm.plan`). Needs no Numba.
+"""Calls of the library kernels other than ``gemm`` (see `gemm.plan`), and their splits. Needs no Numba.
 
-A block is a row of 8-byte slots; each class names the slots of one kernel of
-`tracejit.kernels.library.table`. A plan says into how many units a task falls, from shapes alone.
+A plan says into how many units a task falls, from shapes alone; a call adds the slots of the argument block
+(see `tracejit.kernels.library.blocks`).
 
 >>> copy_plan(1 << 20)
 CopyPlan(unit_bytes=262144, units=4, chunk=1)
@@ -11,44 +11,16 @@ ScatterPlan(rows=30000, row_parts=1, columns=96, column_parts=8, units=8, chunk=
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
-import enum
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from tracejit.kernels.split import ceil_div
+from tracejit.kernels.split import Call, ceil_div
 
 COPY_BYTES = 1 << 18  # one unit of a copy: about 10 us
 SCATTER_WORK = 1 << 15  # elements added below which a scatter is not split
 SCATTER_PARTS = 8
 LINE = 16  # elements: parts of a row end on cache lines for items of 4 bytes or more
-
-
-class Copy(enum.IntEnum):
-    """Slots of ``copy``: BYTES bytes from SOURCE to TARGET, which do not overlap; unit = UNIT_BYTES."""
-
-    SOURCE = 0
-    TARGET = 1
-    BYTES = 2
-    UNIT_BYTES = 3
-
-
-class ScatterAdd(enum.IntEnum):
-    """Slots of ``scatter_add``: OUT = 0, then for p in order ``OUT[o, INDEX[p], :] += X[o, p, :]``.
-
-    X is (outer, COUNT, INNER), INDEX is int64 (COUNT,) and in range, OUT is (outer, EXTENT, INNER), all
-    C-contiguous. Unit = (o, part of the target rows, part of the columns). Every element of OUT belongs to
-    one unit and takes its additions in the order of INDEX, so the split does not show in the result.
-    """
-
-    X = 0
-    INDEX = 1
-    OUT = 2
-    COUNT = 3
-    INNER = 4
-    EXTENT = 5
-    ROWS = 6  # target rows in a part
-    ROW_PARTS = 7
-    COLUMNS = 8  # columns in a part
-    COLUMN_PARTS = 9
 
 
 class CopyPlan(NamedTuple):
@@ -94,3 +66,46 @@ def scatter_plan(outer: int, count: int, inner: int, extent: int) -> ScatterPlan
     row_parts, column_parts = ceil_div(extent, rows), ceil_div(inner, columns)
     chunk = max(1, SCATTER_WORK // max(1, count * columns + rows * columns))
     return ScatterPlan(rows, row_parts, columns, column_parts, outer * row_parts * column_parts, chunk)
+
+
+# ----------------------------------------------------------------------------------------------- the table
+
+Shape = Sequence[int]
+SIZES = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+    "float32": 4,
+    "float64": 8,
+}
+"""Bytes of an element."""
+
+
+def copy_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+    """The call of a copy; the kernel moves bytes, whatever they are."""
+    nbytes = math.prod(shapes[0]) * SIZES[dtype]
+    split = copy_plan(nbytes)
+    return Call(name, "uint8", (nbytes, split.unit_bytes), split.units, split.chunk)
+
+
+def scatter_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+    """The call of ``scatter_add`` of `x` at `index` along an axis."""
+    x, index, _ = shapes
+    axis, extent, count = attrs["axis"], attrs["extent"], math.prod(index)
+    inner = math.prod(x[axis + len(index) :])
+    split = scatter_plan(math.prod(x[:axis]), count, inner, extent)
+    parts = (split.rows, split.row_parts, split.columns, split.column_parts)
+    return Call(name, dtype, (count, inner, extent, *parts), split.units, split.chunk)
+
+
+CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], Call]] = {
+    "copy": copy_call,
+    "scatter_add": scatter_call,
+}
+"""By operator: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the result."""

@@ -2,8 +2,8 @@
 
 `LIBRARY` maps (name, dtype) to a Python function for Numba to compile; name and dtype are stable and stand in
 the keys of the kernel store. The blocks are documented where their slots are named:
-`tracejit.kernels.gemm.plan.Gemm`, `tracejit.kernels.library.plan.ScatterAdd`,
-`tracejit.kernels.library.plan.Copy`.
+`tracejit.kernels.gemm.plan.Gemm`, `tracejit.kernels.library.blocks.ScatterAdd`,
+`tracejit.kernels.library.blocks.Copy`.
 
     block = np.zeros(len(Copy), np.int64)
     block[Copy.SOURCE], block[Copy.TARGET] = source.ctypes.data, target.ctypes.data
@@ -21,7 +21,7 @@ from numba import boolean, float32, float64, from_dtype, int64, uint8
 from tracejit.kernels.compiler.memory import copy_bytes, pointer, slot
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gemm.products import make_float_product, make_gemm, make_loop_product
-from tracejit.kernels.library.plan import Copy, ScatterAdd
+from tracejit.kernels.library.blocks import Copy, ScatterAdd
 
 
 def make_scatter_add(dtype, itemsize, add):

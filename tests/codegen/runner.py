@@ -7,14 +7,15 @@ import itertools
 import numpy as np
 
 from tracejit import ops
-from tracejit.codegen.emit import emit, load_source
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.build import Entry, build_object
 from tracejit.codegen.objects.link import link
 from tracejit.codegen.spec import Address, Integer
+from tracejit.codegen.text import load_source
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Node, Value
 from tracejit.passes.memory.aliases import overwrites
+from tracejit.targets import emit
 
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 

@@ -13,10 +13,11 @@ from tests.codegen import bodies, runner
 from tests.codegen.cases import CASES, arguments
 from tests.graphs import random_graph, random_inputs
 from tracejit import ops
-from tracejit.codegen.emit import emit, load_source
+from tracejit.codegen.text import load_source
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.kernels.compiler import memory
 from tracejit.passes.fusion.fuse import fuse
+from tracejit.targets import emit
 
 
 class Pointer:
@@ -71,7 +72,7 @@ def run_units(lowered, buffers, rng=None, product=None):
     if lowered.spec.panel >= 0:
         scratch = np.concatenate([scratch, product.reshape(-1).view(np.uint8)])
     failure = np.zeros(1, np.int64)
-    function = cuda.jit(load_source(emit(lowered.spec, "cuda")))
+    function = cuda.jit(load_source(emit(lowered.spec, "gpu")))
     function[grid, threads](block.ctypes.data, 0, lowered.units, scratch.ctypes.data, failure.ctypes.data)
     return int(failure[0])
 

@@ -9,10 +9,11 @@ import pytest
 from tests.codegen import runner
 from tests.codegen.cases import CASES, arguments
 from tests.golden import check_golden
-from tracejit.codegen.emit import emit, load_source
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.text import load_source
 from tracejit.errors import DeviceError
+from tracejit.targets import emit
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
@@ -28,7 +29,7 @@ def test_cpu_source(name):
 @pytest.mark.parametrize("name", ["silu", "softmax", "bias_gradient"])
 def test_cuda_source(name):
     (node,) = CASES[name]()
-    check_golden(GOLDEN / f"{name}_cuda.py.txt", emit(lower(node).spec, "cuda"))
+    check_golden(GOLDEN / f"{name}_cuda.py.txt", emit(lower(node).spec, "gpu"))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -46,7 +47,7 @@ def test_shapes_and_literals_are_not_in_a_spec():
 
 def test_unknown_targets_are_refused():
     (node,) = CASES["silu"]()
-    with pytest.raises(DeviceError, match="cpu, cuda"):
+    with pytest.raises(DeviceError, match="kinds cpu and gpu"):
         emit(lower(node).spec, "tpu")
 
 

@@ -9,8 +9,9 @@ from tracejit import ops
 from tracejit.codegen.lower import lower
 from tracejit.codegen.units import at_once
 from tracejit.ir.graph import Builder
-from tracejit.ir.types import ArrayType
+from tracejit.ir.types import CPU, ArrayType
 from tracejit.ir.view import View
+from tracejit.tuning import tuning_of
 
 F4 = np.dtype("float32")
 
@@ -95,7 +96,7 @@ def test_addition_is_not_contracted():
 
 
 def test_many_units_are_taken_more_at_once():
-    assert [at_once(units, 4) for units in (1, 8, 40, 1024, 2048, 4096, 16384, 1 << 20)] == [
+    assert [at_once(tuning_of(CPU), units, 4) for units in (1, 8, 40, 1024, 2048, 4096, 16384, 1 << 20)] == [
         *(1, 1, 4, 4, 8, 16, 64, 64),
     ]
-    assert at_once(10_000, 0) == 1
+    assert at_once(tuning_of(CPU), 10_000, 0) == 1

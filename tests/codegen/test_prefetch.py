@@ -10,13 +10,13 @@ from numba import float32, float64, int64, uint8
 
 from tests.codegen import bodies, runner
 from tests.codegen.cases import CASES, arguments, kernels
+from tests.tuning import tune
 from tracejit import ops
-from tracejit.codegen import encode
-from tracejit.codegen.emit import emit, load_source
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.build import Entry, build_object
 from tracejit.codegen.objects.link import link
 from tracejit.codegen.objects.listing import vector_width
+from tracejit.codegen.text import load_source
 from tracejit.ir.graph import Builder
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
@@ -26,6 +26,7 @@ from tracejit.kernels.scalar import exp
 from tracejit.kernels.streams import prefetch as instruction
 from tracejit.kernels.streams.prefetch import prefetch
 from tracejit.loopnest import sweep as sweep_module
+from tracejit.targets import emit
 
 pytestmark = pytest.mark.usefixtures("nothing_known")
 
@@ -35,8 +36,7 @@ LINE = 64
 
 @pytest.fixture
 def everything_is_far(monkeypatch):
-    monkeypatch.setattr(encode, "NEAR", -1)
-    monkeypatch.setattr(encode, "RUN", 1)
+    tune(monkeypatch, near=-1, run=1)
 
 
 def asked(node):
@@ -152,7 +152,7 @@ def test_rows_share_their_prefetches_out_and_leave_repeated_operands(everything_
 
 
 def test_what_caches_hold_is_not_asked_for(monkeypatch):
-    monkeypatch.setattr(encode, "NEAR", 2 * 4 * 50 * 300)
+    tune(monkeypatch, near=2 * 4 * 50 * 300)
     (node,) = CASES["softmax"](50, 300)
     assert not any(asked(node))
     (node,) = CASES["softmax"](51, 300)
@@ -240,7 +240,7 @@ def test_column_sums(shape, dtype, everything_is_far):
 def test_cuda_leaves_it_to_other_threads(everything_is_far):
     (node,) = CASES["softmax"](50, 300)
     assert "prefetch" in emit(lower(node).spec)
-    assert "prefetch" not in emit(lower(node).spec, "cuda")
+    assert "prefetch" not in emit(lower(node).spec, "gpu")
 
 
 def test_the_source_can_be_compiled_by_itself(everything_is_far):

@@ -6,14 +6,14 @@ import pytest
 from tests.codegen import runner
 from tests.codegen.bodies import random_array
 from tests.codegen.cases import kernels, spread
+from tests.tuning import tune
 from tracejit import ops
-from tracejit.codegen import encode, units
-from tracejit.codegen.emit import emit
 from tracejit.codegen.lower import lower
 from tracejit.ir.graph import Builder
-from tracejit.ir.types import DTYPES, HOST, ArrayType
+from tracejit.ir.types import CPU, DTYPES, HOST, ArrayType
 from tracejit.ir.view import View
-from tracejit.passes.fusion import prepare
+from tracejit.targets import emit
+from tracejit.tuning import tuning_of
 
 REDUCTIONS = [ops.sum, ops.prod, ops.max, ops.min, ops.any, ops.all]
 F4, F8 = np.dtype("float32"), np.dtype("float64")
@@ -188,8 +188,7 @@ def test_a_bias_gradient_updates_in_place():
 
 @pytest.mark.parametrize("shape", [(96, 5000), (32, 3, 400), (31, 2000), (64, 20000)])
 def test_far_rows_are_taken_whole_and_in_pieces(shape, monkeypatch):
-    monkeypatch.setattr(prepare, "FAR", 1000)
-    monkeypatch.setattr(units, "FAR", 1000)
+    tune(monkeypatch, far=1000)
     rng = np.random.default_rng(4)
     b = Builder()
     x = b.input(ArrayType(shape, F4))
@@ -200,7 +199,7 @@ def test_far_rows_are_taken_whole_and_in_pieces(shape, monkeypatch):
     width = int(np.prod(shape[1:]))
     if shape[0] % 2 == 0:
         slots = [dict(zip(lower(n).spec.slot_names(), lower(n).slots, strict=True)) for n in columns[:2]]
-        tiles = {min(width, units.WIDE_TILE // (1 + (len(columns) == 1)))}
+        tiles = {min(width, tuning_of(CPU).units.wide // (1 + (len(columns) == 1)))}
         assert {s["columns"].value for s in slots} == tiles
         assert all(lower(n).spec.pieces for n in columns[:2])
     array = rng.standard_normal(shape).astype(F4)
@@ -220,7 +219,7 @@ def test_far_rows_are_taken_whole_and_in_pieces(shape, monkeypatch):
 @pytest.mark.parametrize("rows", [*range(2, 12), 33])
 def test_columns_take_lines_in_order(rows, monkeypatch):
     """Several lines are read at once; each column still adds up one element after the other."""
-    monkeypatch.setattr(encode, "NEAR", 0)
+    tune(monkeypatch, near=0)
     rng = np.random.default_rng(rows)
     b = Builder()
     shape = rows, 700
@@ -232,7 +231,7 @@ def test_columns_take_lines_in_order(rows, monkeypatch):
     outputs.append(b.emit(ops.sum, b.emit(ops.multiply, x, y), axes=(0,)))
     nodes = kernels(b.graph(outputs))
     assert {node.attrs["kind"] for node in nodes} == {"columns"}
-    assert {lower(node).spec.lines for node in nodes} == {encode.LINES}
+    assert {lower(node).spec.lines for node in nodes} == {tuning_of(CPU).units.lines}
     values = {v: rng.standard_normal(v.type.shape).astype(F4) for v in b.inputs}
     in_order = [np.zeros(700), np.full(700, -np.inf, F4), np.zeros(700)]
     for line in range(rows):

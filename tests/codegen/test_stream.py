@@ -7,15 +7,18 @@ import pytest
 
 from tests.codegen import bodies, runner
 from tests.codegen.cases import CASES, arguments, kernels, spread
+from tests.tuning import tune
 from tracejit import ops
-from tracejit.codegen import encode
 from tracejit.codegen.cpu.map import BAND
-from tracejit.codegen.emit import emit, load_source
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.spec import BLOCK
+from tracejit.codegen.text import load_source
 from tracejit.ir.graph import Builder, Effect
-from tracejit.ir.types import ArrayType
+from tracejit.ir.types import CPU, ArrayType
 from tracejit.ir.view import View
+from tracejit.targets import emit
+from tracejit.tuning import tuning_of
 
 pytestmark = pytest.mark.usefixtures("nothing_known")
 
@@ -24,8 +27,7 @@ F4 = np.dtype("float32")
 
 @pytest.fixture(autouse=True)
 def _everything_is_large(monkeypatch):
-    monkeypatch.setattr(encode, "STREAMED", -1)
-    monkeypatch.setattr(encode, "RUN", 1)
+    tune(monkeypatch, streamed=-1, run=1)
 
 
 @pytest.mark.parametrize("seed", range(200, 230))
@@ -80,7 +82,7 @@ def test_far_tiles_ask_for_those_to_come():
 
 
 def test_rows_of_a_far_tile_are_streamed_together():
-    assert BAND * encode.TILE <= encode.BLOCK  # of a stage
+    assert BAND * tuning_of(CPU).units.side <= BLOCK  # of a stage
     (node,) = CASES["symmetric"](300)
     source = emit(lower(node).spec)
     assert "stream_rows(x1, band * s0_0 + a1, s0_0, stage0, columns, stop - band, b1 - a1)" in source
@@ -153,7 +155,7 @@ def test_memory_that_is_read_too_is_stored_as_usual():
 
 
 def test_what_caches_hold_is_stored_as_usual(monkeypatch):
-    monkeypatch.setattr(encode, "STREAMED", 8 * 4000)
+    tune(monkeypatch, streamed=8 * 4000)
     for n, streamed in ((4000, ()), (4001, ("float32",))):
         (node,) = CASES["silu"](n)
         assert lower(node).spec.stages == streamed
@@ -167,6 +169,6 @@ def test_lines_are_stored_around_the_caches():
 
 def test_cuda_stores_as_usual():
     (node,) = CASES["softmax"](5, 3000)
-    text = emit(lower(node).spec, "cuda")
+    text = emit(lower(node).spec, "gpu")
     assert "stage" not in text
     assert "x1[p0 + i1] = v" in text

@@ -11,15 +11,15 @@ import pytest
 import tracejit as tj
 from tests.codegen import runner
 from tests.golden import check_golden
+from tests.tuning import tune
 from tracejit import ops
-from tracejit.codegen import encode
-from tracejit.codegen.emit import emit
 from tracejit.codegen.lower import lower
 from tracejit.config import config
 from tracejit.errors import DeviceError, VerificationError
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Graph, Node
 from tracejit.loopnest import sweep as sweep_module
+from tracejit.targets import emit
 
 pytestmark = pytest.mark.usefixtures("nothing_known")
 
@@ -448,8 +448,7 @@ def test_source_over_one_dimension():
 
 @pytest.mark.usefixtures("bands")
 def test_results_beside_a_sweep_may_be_streamed(monkeypatch):
-    monkeypatch.setattr(encode, "STREAMED", -1)
-    monkeypatch.setattr(encode, "RUN", 1)
+    tune(monkeypatch, streamed=-1, run=1)
     step = compare(two_results, values(np.random.default_rng(9), (40, 3000), "float32"))
     (task,) = (t for t in step.schedules()[0].plan.tasks if t.node.attrs.get("sweep") is not None)
     assert lower(task.node, task.shared).spec.stages == ("float32",)
@@ -482,7 +481,7 @@ def test_bands_in_any_order(seed):
 
 def test_other_targets_refuse_a_sweep():
     with pytest.raises(DeviceError, match="sweep"):
-        emit(lower(sweep_node((64, 50))).spec, "cuda")
+        emit(lower(sweep_node((64, 50))).spec, "gpu")
 
 
 def test_a_sweep_is_never_taken_for_a_map():

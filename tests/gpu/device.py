@@ -20,11 +20,12 @@ from numba.cuda.core import config
 
 from tests.codegen import runner
 from tests.kernels.loops import TYPES
-from tracejit.codegen.emit import emit, load_source
 from tracejit.codegen.gpu.launch import launch
 from tracejit.codegen.spec import Address
+from tracejit.codegen.text import load_source
 from tracejit.kernels.compiler.memory import pointer_slot
 from tracejit.kernels.scalar import FUNCTIONS
+from tracejit.targets import emit
 
 if not cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
@@ -38,7 +39,7 @@ MARGIN, POISON = 256, 0xA5
 @functools.cache
 def compiled(spec):
     """The kernel of a spec."""
-    return cuda.jit(load_source(emit(spec, "cuda")))
+    return cuda.jit(load_source(emit(spec, "gpu")))
 
 
 class Memory:

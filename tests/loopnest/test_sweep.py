@@ -9,6 +9,7 @@ import pytest
 from tests.golden import check_golden
 from tests.graphs import F4, F8, I4, assert_same, assert_same_meaning
 from tests.passes.simulate import run_plan
+from tests.tuning import tune
 from tracejit import ops
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Builder, Effect
@@ -256,11 +257,11 @@ def test_what_is_no_sweep():
 def test_rows_too_long_for_the_ring_are_no_sweep(monkeypatch, nothing_known):
     assert sweep_of(cross((200, 20))) is not None
     diagonal = cross((200, 20), shifts=[(-1, -1)])
-    monkeypatch.setattr(sweep_module, "RING_BYTES", 18 * 4)
+    tune(monkeypatch, scratch=18 * 4)
     nothing_known()
     assert sweep_of(cross((200, 20))).along
     assert sweep_of(diagonal) is None
-    monkeypatch.setattr(sweep_module, "RING_BYTES", 2 * 18 * 4)
+    tune(monkeypatch, scratch=2 * 18 * 4)
     nothing_known()
     assert not sweep_of(diagonal).along
 

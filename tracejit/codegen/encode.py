@@ -1,13 +1,13 @@
 """Scheduled terms to a `Spec` and the values of its slots.
 
-Everything is numbered in order of first use, which makes the spec canonical: two kernels with the same
+Nothing is decided here: what a kernel streams, transposes and prefetches is in its `Traffic`. Everything is
+numbered in order of first use, which makes the spec canonical: two kernels with the same
 structure get equal specs, whatever their shapes, names and literals. What a term needs at run time (an
 extent, a stride, an offset) goes to `Encoder.slots` under the name that `Spec.slot_names` gives it.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
-import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,37 +19,15 @@ from tracejit.codegen.spec import BLOCK, Access, Address, Integer, Layout, Numbe
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.types import name_of
 from tracejit.ir.view import View
+from tracejit.kernels.split import ceil_div
 from tracejit.loopnest import schedule as phases
 from tracejit.loopnest.program import Domain, Kind, Level, Program, Store, Term, piece_length
 from tracejit.loopnest.schedule import Orientation, Schedule
 from tracejit.loopnest.sweep import Sweep, updating
-
-LINE = 64  # bytes: scratch rows start on cache lines
+from tracejit.loopnest.traffic import Traffic, lane_of
 
 PANEL = -1
 """Stands for a buffer: the panel of a product in scratch memory."""
-
-TILE = 64
-"""Side of a transposed tile: it and the lines it comes from stay in the first cache."""
-
-STREAMED = 128 << 20
-"""Bytes of operands above which a kernel streams its results. With less than that, a good part is still in
-the last cache when the next kernel, or the next call of this one, looks for it.
-"""
-
-NEAR = 4 << 20
-"""Bytes of operands that the cache of one processor may hold. With more, a COLUMNS kernel takes several lines
-at a time, so that the processor finds enough to fetch: 2 to 3 times as fast; its code is twice as long.
-"""
-
-LINES = 8
-"""How many lines that may be."""
-
-RUN = 256
-"""Neighbouring elements that are worth streaming."""
-
-TILES = 8
-"""Most operands that are transposed tile by tile."""
 
 Fields = dict[str, Any]
 """Fields of a `Step`."""
@@ -76,6 +54,7 @@ class Encoder:
         outputs: Sequence[int],
         columns: int,
         sweep: Sweep | None,
+        traffic: Traffic,
     ):
         """`operands`, `outputs`: numbers of the buffers, or PANEL.
 
@@ -84,9 +63,7 @@ class Encoder:
         self.body, self.program, self.plan = body, program, plan
         self.domain: Domain = program.domain
         self.operands, self.outputs, self.columns, self.sweep = operands, outputs, columns, sweep
-        self.lane = len(self.domain.kept) - 1
-        if plan.orientation is Orientation.ROWS:
-            self.lane = len(self.domain.shape) - 1
+        self.traffic, self.lane = traffic, lane_of(program, plan)
         self.slots: dict[str, Slot] = {f"n{d}": Integer(n) for d, n in enumerate(self.domain.shape)}
         self.pointers: dict[tuple[int, int], int] = {}
         self.pointer_types: list[str] = []
@@ -128,7 +105,7 @@ class Encoder:
             tuple(sections),
             self.lay_out_panel(),
             tuple(self.stages),
-            LINES if self.plan.orientation is Orientation.COLUMNS and self.bytes > NEAR else 1,
+            self.traffic.lines,
             self.sweep is not None,
             self.sweep is not None and self.sweep.along,
         )
@@ -136,13 +113,7 @@ class Encoder:
     @property
     def side(self) -> int:
         """Of transposed tiles; 0 if there are none."""
-        return TILE if self.tiles else 0
-
-    @functools.cached_property
-    def bytes(self) -> int:
-        """Of all operands together."""
-        operands = (*self.body.inputs, *self.body.outputs)
-        return sum(v.type.nbytes for v in operands if not v.type.on_host)
+        return self.program.tuning.units.side if self.tiles else 0
 
     def lay_out_scratch(self, rows: Sequence[str]) -> None:
         """Offsets of scratch rows, and of the accumulators of a COLUMNS kernel."""
@@ -157,10 +128,11 @@ class Encoder:
         if self.plan.orientation is Orientation.COLUMNS:
             areas = [(name, self.columns, dtype) for name, _, dtype in areas]
             areas += [(f"t{n}_at", self.columns, dtype) for n, dtype in enumerate(self.accumulators)]
+        line = self.program.tuning.caches.line
         for name, length, dtype in areas:
             self.slots[name] = Integer(self.scratch)
             size = length * np.dtype(dtype).itemsize
-            self.scratch += -(-size // LINE) * LINE
+            self.scratch += ceil_div(size, line) * line
 
     def lay_out_panel(self) -> int:
         """The pointer to the panel of a product, which lies behind everything else in scratch; or -1."""
@@ -235,23 +207,19 @@ class Encoder:
             yield self.store(store, where)
 
     def prefetching(self, sections: list[Section]) -> list[Section]:
-        """`sections`, which also ask for memory ahead of its use where that pays."""
-        domain, orientation = self.domain, self.plan.orientation
-        if self.sweep is not None:
-            (section,) = sections
-            in_rows = len(domain.kept) > 1
-            return [prefetch.sweep_ahead(section, self.moves, list(self.pointers))] if in_rows else sections
-        if self.bytes <= NEAR or self.program.matmul is not None:
-            return sections
-        if orientation is Orientation.COLUMNS:
-            return prefetch.lines_ahead(sections, self.moves, LINES)
-        if orientation is Orientation.ROWS:
-            in_rows = bool(domain.kept) and len(domain.reduced) == 1 and not domain.pieces
-            return prefetch.rows_ahead(sections, self.moves) if in_rows else sections
-        is_slow = any(term.expensive for term in self.program.terms)
-        if not is_slow or self.tiles or domain.kept[-1] < RUN:
-            return sections
-        return [prefetch.map_ahead(section, self.moves) for section in sections]
+        """`sections`, with the prefetches that were decided on."""
+        match self.traffic.prefetch:
+            case "sweep":
+                (section,) = sections
+                return [prefetch.sweep_ahead(section, self.moves, list(self.pointers))]
+            case "lines":
+                return prefetch.lines_ahead(sections, self.moves, self.traffic.lines)
+            case "rows":
+                return prefetch.rows_ahead(sections, self.moves)
+            case "map":
+                page = self.program.tuning.caches.page
+                return [prefetch.map_ahead(section, self.moves, page) for section in sections]
+        return sections
 
     def moves(self, access: Access) -> bool:
         """Whether an access goes along the lane, and on to new memory with the loop around it."""
@@ -299,46 +267,20 @@ class Encoder:
         step = Step("store", name_of(store.term.dtype), args=(self.name(store.term, where),), access=access)
         if self.sweep is not None and store.base is not None:
             return step.replace(kind="ring")
-        if not self.is_streamed(store):
+        if store not in self.traffic.streamed:
             return step
         self.stages.append(step.dtype)
         return step.replace(kind="stream", position=len(self.stages) - 1)
-
-    def is_streamed(self, store: Store) -> bool:
-        """Whether a store goes around the caches: new memory, written in long runs and not read again here,
-        by a kernel whose operands no cache holds.
-        """
-        if self.plan.orientation is Orientation.COLUMNS or self.program.matmul is not None:
-            return False
-        strides = store.view.strides
-        along = self.lane < len(strides) and strides[self.lane] == 1
-        reloaded = any(store in section.reload.values() for section in self.plan.sections)
-        return (
-            self.bytes > STREAMED
-            and (along and self.domain.shape[self.lane] >= RUN)
-            and not (store.base is not None or reloaded)
-            and self.outputs[store.output] not in self.operands.values()
-        )
 
     def load(self, term: Term) -> Fields:
         assert term.value is not None
         assert term.view is not None
         level = term.level if term.kind is Kind.LOAD else self.domain.level(term.view)
         access = self.access(self.operands[term.value], term.view, level, term.dtype)
-        if term.kind is Kind.LOAD and self.lies_across(term.view):
+        if term in self.traffic.turned:
             number = self.tiles.setdefault(access, len(self.tiles))
             return {"kind": "tile", "access": access, "position": number}
         return {"access": access}
-
-    def lies_across(self, view: View) -> bool:
-        """Whether `view` is contiguous along the last dimension but one, and worth transposing by tiles."""
-        if self.plan.orientation is not Orientation.MAP or self.program.matmul or len(view.strides) < 2:
-            return False
-        if self.sweep is not None:  # it walks rows, not tiles
-            return False
-        down, along = view.strides[-2:]
-        across = down == 1 and along not in (0, 1) and min(self.domain.kept[-2:]) >= 8
-        return across and len(self.tiles) < TILES
 
     def gather(self, term: Term) -> Fields:
         return {**self.load(term), "position": self.next("jump", Integer(term.stride))}

@@ -1,7 +1,8 @@
 """A `fused` node with concrete shapes to a `Lowered` kernel: structure, argument block, units. Needs no
 Numba.
 
-`analyse` (shared with the fusion pass) says what is computed and when; `Encoder` splits that
+`analyse` (shared with the fusion pass) says what is computed and when, `traffic` what is streamed,
+transposed and prefetched; `Encoder` splits that
 into structure (the `Spec`) and run-time values (the slots); `units.split` cuts the domain into units by shape
 alone.
 
@@ -24,6 +25,7 @@ from tracejit.loopnest.analysis import analyse
 from tracejit.loopnest.program import Program, Store
 from tracejit.loopnest.schedule import schedule
 from tracejit.loopnest.sweep import Sweep, without_edges
+from tracejit.loopnest.traffic import traffic
 
 
 def lower(node: Node, shared: Sequence[tuple[int, int]] = ()) -> Lowered:
@@ -61,7 +63,8 @@ def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowere
         if len(stores) < len(program.stores):
             program = program._replace(stores=stores)
             plan = schedule(program)
-    encoder = Encoder(body, program, plan, operands, outputs, column_tile(program), sweep)
+    moved = traffic(body, program, plan, sweep, operands, outputs)
+    encoder = Encoder(body, program, plan, operands, outputs, column_tile(program), sweep, moved)
     spec = encoder.encode()
     slots = encoder.slots
     units, chunk, tiles = split(program, plan.orientation, encoder.side, sweep)

@@ -20,8 +20,6 @@ import numpy as np
 
 from tracejit.codegen.spec import Access, Section, Step
 
-PAGE = 4096  # bytes: as far as a processor prefetches ahead by itself
-
 Moves = Callable[[Access], bool]
 """Whether an access goes along the lane, and on to new memory with the loop around it."""
 
@@ -65,11 +63,11 @@ def sweep_ahead(section: Section, moves: Moves, places: Sequence[tuple[int, int]
     return _with(first.values(), section)
 
 
-def map_ahead(section: Section, moves: Moves) -> Section:
-    """A loop over everything."""
+def map_ahead(section: Section, moves: Moves, page: int) -> Section:
+    """A loop over everything. `page`: bytes as far as a processor prefetches by itself."""
     both = dict([*_accesses(section, "load"), *_accesses(section, "store")])
     steps = [
-        _prefetch(access, dtype, PAGE // np.dtype(dtype).itemsize, "elements")
+        _prefetch(access, dtype, page // np.dtype(dtype).itemsize, "elements")
         for access, dtype in both.items()
         if moves(access)
     ]

@@ -1,9 +1,15 @@
-"""What the sources for all targets share: steps as lines of Python, imports, identities of reductions."""
+"""What the sources for all targets share: steps as lines of Python, imports, identities of reductions.
+
+Names in a source: ``x0`` a pointer, ``n0`` an extent, ``i0`` an index, ``s0_1`` the stride of layout 0 along
+dimension 1, ``p0`` the place of layout 0 so far, ``v0`` a value, ``c0`` a number, ``t0`` an accumulator,
+``row0`` a scratch row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +30,13 @@ COMBINE = {
 
 REORDERED = {"sum": "add_reassoc", "prod": "multiply_reassoc"}
 """For floats: the same, in any order (see `tracejit.kernels.scalar.accumulate`)."""
+
+
+def load_source(source: str, name: str = "<kernel>") -> Callable[..., Any]:
+    """The function ``kernel`` that `source` defines, to be compiled by `build_object`."""
+    namespace: dict[str, Any] = {}
+    exec(compile(source, name, "exec"), namespace)
+    return namespace["kernel"]
 
 
 def identity(function: str, dtype: str) -> str:

@@ -7,36 +7,22 @@ from __future__ import annotations
 import math
 
 from tracejit.kernels.split import ceil_div
-from tracejit.loopnest.program import FAR, GATHER, LOAD, REDUCE, SCAN, Program, elements_per_unit, row_tile
+from tracejit.loopnest.program import GATHER, LOAD, REDUCE, SCAN, Program, elements_per_unit, row_tile
 from tracejit.loopnest.schedule import COLUMNS, MAP, ROWS, Orientation
 from tracejit.loopnest.sweep import Sweep
-
-SHARED = 8
-"""Chunks that a task should have: it falls into so many shares, of which each thread has its own."""
-
-MANY, LONGER = 256, 16
-"""Up to LONGER times as many units as are worth it are taken at once where MANY chunks are left: in a kernel
-over rows the last row of a chunk has no next one whose loops run meanwhile, and what is streamed must arrive
-before a chunk ends.
-"""
-
-COLUMN_TILE = 1024
-"""Most columns of a unit that reduces over rows: its accumulators stay in the first cache."""
-
-WIDE_TILE = 16384
-"""The same, of all accumulators together, where no cache holds what is read: they stay in the second cache,
-and memory is read in order.
-"""
+from tracejit.tuning import Tuning
 
 Split = tuple[int, int, dict[str, int]]
 """How many units, how many to take at once, and the slots that say so to the kernel."""
 
 
-def at_once(units: int, wanted: int) -> int:
+def at_once(tuning: Tuning, units: int, wanted: int) -> int:
     """How many units to take at once: as many as are worth it, or down to a quarter of that where there would
     hardly be chunks enough for all threads, and more where there are plenty.
     """
-    return max(1, min(wanted, max(units // SHARED, wanted // 4)), min(LONGER * wanted, units // MANY))
+    of = tuning.units
+    enough = max(units // of.shares, wanted // 4)
+    return max(1, min(wanted, enough), min(of.longer * wanted, units // of.many))
 
 
 def split_map(program: Program, side: int) -> Split:
@@ -55,12 +41,12 @@ def split_map(program: Program, side: int) -> Split:
     if len(kept) == 1:
         tile = max(1, columns if program.matmul is not None else budget)
         units = ceil_div(kept[0], tile)
-        return units, at_once(units, 1), {"tile": tile}
+        return units, at_once(program.tuning, units, 1), {"tile": tile}
     rows, columns = max(1, min(rows, kept[-2])), max(1, columns)
     row_tiles, column_tiles = ceil_div(kept[-2], rows), ceil_div(kept[-1], columns)
     slots = {"rows": rows, "row_tiles": row_tiles, "columns": columns, "column_tiles": column_tiles}
     units = math.prod(kept[:-2]) * row_tiles * column_tiles
-    return units, at_once(units, budget // (rows * columns)), slots
+    return units, at_once(program.tuning, units, budget // (rows * columns)), slots
 
 
 def split_sweep(sweep: Sweep) -> Split:
@@ -75,7 +61,7 @@ def split_rows(program: Program, side: int) -> Split:
     domain = program.domain
     units = math.prod(domain.kept) * max(1, domain.pieces)
     length = ceil_div(math.prod(domain.reduced), max(1, domain.pieces))
-    return units, at_once(units, elements_per_unit(program) // max(1, length)), {}
+    return units, at_once(program.tuning, units, elements_per_unit(program) // max(1, length)), {}
 
 
 def column_tile(program: Program) -> int:
@@ -83,10 +69,12 @@ def column_tile(program: Program) -> int:
     if not program.domain.kept:
         return 1
     reads = [t for t in program.terms if t.kind in (LOAD, GATHER) and t.view is not None]
-    is_far = program.domain.pieces and sum(t.view.size * t.dtype.itemsize for t in reads if t.view) > FAR
+    caches, units = program.tuning.caches, program.tuning.units
+    read = sum(t.view.size * t.dtype.itemsize for t in reads if t.view)
     accumulators = sum(t.kind in (REDUCE, SCAN) for t in program.terms)
-    most = WIDE_TILE // max(accumulators, 1) if is_far else COLUMN_TILE
-    return max(1, min(program.domain.kept[-1], max(most, COLUMN_TILE)))
+    is_far = program.domain.pieces and read > caches.far
+    most = units.wide // max(accumulators, 1) if is_far else units.columns
+    return max(1, min(program.domain.kept[-1], max(most, units.columns)))
 
 
 def split_columns(program: Program, side: int) -> Split:
@@ -97,7 +85,7 @@ def split_columns(program: Program, side: int) -> Split:
     units = math.prod(domain.kept[:-1]) * tiles * max(1, domain.pieces)
     work = ceil_div(math.prod(domain.reduced), max(1, domain.pieces)) * columns
     slots = {"columns": columns, "column_tiles": tiles}
-    return units, at_once(units, elements_per_unit(program) // max(1, work)), slots
+    return units, at_once(program.tuning, units, elements_per_unit(program) // max(1, work)), slots
 
 
 _SPLITS = {

@@ -8,7 +8,7 @@ generation read traits and never keep lists of operator names.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +24,13 @@ class Trait(enum.Enum):
     ORDERED = "ordered"  # has a side effect: never removed, merged or reordered (callbacks)
     EXPENSIVE = "expensive"  # a transcendental: computing it twice costs more than storing it
     LIBRARY = "library"  # runs as a library task, alone or with an elementwise epilogue
+    SCAN = "scan"  # along an axis; every element is the reduction `Op.along` of all up to it
     EXACT = "exact"  # exactly rounded or integer or pure movement: NumPy's result bit for bit
 
     __hash__ = object.__hash__  # members are unique; the one of `Enum` is Python code, and passes ask often
 
 
-ELEMENTWISE, COMMUTATIVE, VIEW, REDUCTION, CAN_FAIL, ORDERED, EXPENSIVE, LIBRARY, EXACT = Trait
+ELEMENTWISE, COMMUTATIVE, VIEW, REDUCTION, CAN_FAIL, ORDERED, EXPENSIVE, LIBRARY, SCAN, EXACT = Trait
 """The members as constants: passes ask for them thousands of times, and asking an enumeration takes longer
 than the answer.
 """
@@ -49,6 +50,9 @@ class Op:
     kernel:    name of the scalar function in `tracejit.kernels.scalar`: of an elementwise operator, or the
                one with which a reduction combines two elements.
     traits:    see `Trait`.
+    work:      ``work(shapes, attrs)``: multiplications of a product, from the shapes of operands and result;
+               None: what takes time is to read and write.
+    along:     the reduction that an operator along one axis (attrs: axis) is made of: `max` for argmax.
     doc:       one line for people.
     example:   operands and result of a public elementwise function: ``"[1, 2]; 3 -> [4, 5] int64"``.
     arity:     operands of a public elementwise function, else 0.
@@ -68,6 +72,8 @@ class Op:
     admits: frozenset[Any] = frozenset()
     promotion: str | None = None
     example: str = ""
+    work: Callable[[Sequence[tuple[int, ...]], Mapping[str, Any]], int] | None = None
+    along: str = ""
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"

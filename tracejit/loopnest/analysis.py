@@ -19,9 +19,6 @@ from tracejit.loopnest.program import LOAD, SCAN, Program
 from tracejit.loopnest.schedule import Schedule, check_updates, schedule
 from tracejit.loopnest.sweep import Sweep
 
-SCRATCH_PANEL = 1 << 21
-"""Most bytes of a panel of a product that lies in scratch memory: every worker has that much for itself."""
-
 
 class Analysis(NamedTuple):
     """A body with its program and schedule: proof that one kernel computes it. `sweep`: how, if it updates an
@@ -96,7 +93,7 @@ class Analysis(NamedTuple):
         assert self.program.matmul is not None
         product = self.program.matmul.output.type
         line = product.shape[-1] * product.dtype.itemsize
-        return min(product.nbytes, most_panel_bytes(line)) <= SCRATCH_PANEL
+        return min(product.nbytes, most_panel_bytes(line)) <= self.program.tuning.caches.scratch
 
 
 def computed(body: Graph) -> Program:

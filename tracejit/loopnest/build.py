@@ -23,9 +23,9 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
-from tracejit.ir.op import ELEMENTWISE, EXPENSIVE, REDUCTION, Op
+from tracejit.ir.op import ELEMENTWISE, EXPENSIVE, REDUCTION, Op, Trait
 from tracejit.ir.view import View, contiguous_strides
-from tracejit.loopnest.layout import ALONG_AXIS, Layout, is_fold, layouts, reduced_axes
+from tracejit.loopnest.layout import Layout, is_fold, layouts, reduced_axes
 from tracejit.loopnest.program import (
     APPLY,
     CHECK,
@@ -51,6 +51,7 @@ from tracejit.loopnest.program import (
     row_tile,
 )
 from tracejit.loopnest.regions import disjoint
+from tracejit.tuning import tuning_of_values
 
 INT64 = np.dtype("int64")
 
@@ -70,7 +71,8 @@ def _traced(body: Graph, layout: Layout) -> Program:
     """The program over one layout."""
     tracer = _Tracer(body, *layout)
     stores = tuple(s for position, value in enumerate(body.outputs) for s in tracer.stores(position, value))
-    program = merge(Program(tracer.domain, tuple(tracer.terms), stores, tracer.matmul))
+    terms, tuning = tuple(tracer.terms), tuning_of_values((*body.inputs, *body.outputs))
+    program = merge(Program(tracer.domain, terms, stores, tracer.matmul, tuning))
     if program.domain.pieces:
         piece_length(program.domain)
     if program.matmul is not None:
@@ -288,7 +290,7 @@ class _Tracer:
         view = View.of_shape(x.type.shape)
         while x not in self.inputs:
             node = self.producers[x]
-            if node.op.name != "view":
+            if node.op is not ops.view:
                 raise Unfusable("gather reads an input of the kernel only")
             view, (x,) = self.compose(node.attrs["view"], view, node), node.inputs
         return view, x
@@ -326,10 +328,9 @@ class _Tracer:
         if node.attrs.get("pieces", 0) != self.domain.pieces:
             raise Unfusable("partial and whole reductions do not mix")
         operand = self.demand(node.inputs[0], self.operand_view(node, view))
-        name = node.op.name
-        if name in ALONG_AXIS:
-            return self.position(node, operand, ALONG_AXIS[name])
-        return self.reduce(node, name, operand, node.output.type.dtype)
+        if node.op.along:
+            return self.position(node, operand, node.op.along)
+        return self.reduce(node, node.op.name, operand, node.output.type.dtype)
 
     def reduce(self, node: Node, function: str, operand: Term, dtype: np.dtype) -> Term:
         term = Term(REDUCE, dtype, KEPT, (operand,), function=function, node=node)
@@ -349,7 +350,7 @@ class _Tracer:
         self.once(node, view)
         is_empty = not (self.full_size or node.output.type.size)
         if not is_empty and (view != self.full or self.domain.pieces or not self.runs_along(node)):
-            raise Unfusable("cumulative_sum is computed in its own order only")
+            raise Unfusable(f"{node.op.name} is computed in its own order only")
         operand = self.demand(node.inputs[0], view)
         return self.add(SCAN, node.output.type.dtype, FULL, [operand], function=node.op.name, node=node)
 
@@ -369,23 +370,25 @@ def is_partial(node: Node | None) -> bool:
     return node is not None and bool(node.attrs.get("pieces", 0))
 
 
-_BY_NAME = {
-    "view": _Tracer.view,
-    "full": _Tracer.full_of,
-    "iota": _Tracer.iota,
-    "matmul": _Tracer.matmul_result,
-    "check_index": _Tracer.check_index,
-    "gather": _Tracer.gather,
-    "cumulative_sum": _Tracer.scan,
+_BY_OPERATOR: dict[Op, Callable[[_Tracer, Node, View], Term]] = {
+    ops.view: _Tracer.view,
+    ops.full: _Tracer.full_of,
+    ops.iota: _Tracer.iota,
+    ops.matmul: _Tracer.matmul_result,
+    ops.check_index: _Tracer.check_index,
+    ops.gather: _Tracer.gather,
 }
+"""Operators that are index maps, or terms of a kind of their own."""
 
 
 @functools.cache
 def _way(op: Op) -> Callable[[_Tracer, Node, View], Term]:
     """How the element of such a node is found."""
-    if op.name in _BY_NAME:
-        return _BY_NAME[op.name]
-    if REDUCTION in op.traits or op.name in ALONG_AXIS:
+    if op in _BY_OPERATOR:
+        return _BY_OPERATOR[op]
+    if Trait.SCAN in op.traits:
+        return _Tracer.scan
+    if REDUCTION in op.traits or op.along:
         return _Tracer.reduction
     if ELEMENTWISE in op.traits:
         return _Tracer.expensive if EXPENSIVE in op.traits else _Tracer.elementwise

@@ -21,9 +21,6 @@ from tracejit.ir.op import REDUCTION
 from tracejit.ir.view import View, contiguous_strides
 from tracejit.loopnest.program import Domain
 
-ALONG_AXIS = {"argmax": "max", "argmin": "min", "cumulative_sum": "sum"}
-"""Operators that run along an axis without being reductions of the registry, and what they accumulate."""
-
 
 def reduced_axes(node: Node) -> tuple[int, ...]:
     """The axes that a reduction or scan runs over."""
@@ -32,7 +29,7 @@ def reduced_axes(node: Node) -> tuple[int, ...]:
 
 def is_fold(node: Node) -> bool:
     """Whether the node runs over reduced dimensions: a reduction, argmax, argmin or a scan."""
-    return REDUCTION in node.op.traits or node.op.name in ALONG_AXIS
+    return REDUCTION in node.op.traits or bool(node.op.along)
 
 
 def keeps_order(fold: Node) -> bool:

@@ -29,9 +29,7 @@ from tracejit.ir.graph import Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
-
-FAR = 32 << 20
-"""Bytes of an array that no cache holds."""
+from tracejit.tuning import Tuning
 
 
 class Unfusable(TracejitError, ValueError):
@@ -130,29 +128,27 @@ class Store(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What `trace` finds: all terms in order of definition, and the stores in the order of the outputs."""
+    """What `trace` finds: all terms in order of definition, and the stores in the order of the outputs.
+    `tuning`: of the device of its arrays, which says how large and how dear things are.
+    """
 
     domain: Domain
     terms: tuple[Term, ...]
     stores: tuple[Store, ...]
     matmul: Node | None
-
-
-UNIT_NANOSECONDS = 40_000
-"""About how long one unit of a kernel should take on one core: long against the cost of a task, short against
-a whole kernel.
-"""
+    tuning: Tuning
 
 
 def elements_per_unit(program: Program) -> int:
     """A power of two, from a rough price in nanoseconds of one element: memory, arithmetic, functions."""
-    price = 0.4 * len(program.stores)
+    costs = program.tuning.costs
+    price = costs.access * len(program.stores)
     for term in program.terms:
         if term.kind in (LOAD, GATHER):
-            price += 0.4 * (1 + 4 * (term.kind is GATHER))
+            price += costs.gathered if term.kind is GATHER else costs.access
         else:
-            price += 2.0 if term.expensive else 0.05
-    return 1 << max(10, int(math.log2(UNIT_NANOSECONDS / price)))
+            price += costs.expensive if term.expensive else costs.operator
+    return 1 << max(10, int(math.log2(program.tuning.units.nanoseconds / price)))
 
 
 def piece_length(domain: Domain) -> int:
@@ -229,4 +225,4 @@ def merge(program: Program) -> Program:
         Store(s.output, made[s.term], narrowed[id(s.view)], s.level, s.base) for s in program.stores
     )
     merged = Domain(extents(kept), extents(reduced), domain.pieces)
-    return Program(merged, tuple(made.values()), stores, program.matmul)
+    return Program(merged, tuple(made.values()), stores, program.matmul, program.tuning)

@@ -38,14 +38,8 @@ from tracejit.loopnest.program import (
 from tracejit.loopnest.regions import disjoint
 from tracejit.loopnest.sweep import Sweep, find_sweep
 
-KEEP_BYTES = 1 << 21
-"""Rows kept in scratch may take this many bytes; longer ones are computed again."""
-
 CHEAP = 8
 """How many operators are worth computing again rather than storing and loading a value."""
-
-NARROW = 8
-"""Fewer columns than this do not fill a vector: such reductions run along the reduced dimensions."""
 
 
 class Orientation(enum.Enum):
@@ -86,10 +80,10 @@ class Schedule(NamedTuple):
 
 def orient(program: Program) -> Orientation:
     """Along the reduced dimensions, unless most of what is read lies along the kept ones."""
-    domain = program.domain
+    domain, narrow = program.domain, program.tuning.units.narrow
     if not any(t.kind in (REDUCE, SCAN) for t in program.terms):
         return MAP
-    if not domain.kept or domain.kept[-1] < NARROW or program.matmul is not None or not domain.reduced:
+    if not domain.kept or domain.kept[-1] < narrow or program.matmul is not None or not domain.reduced:
         return ROWS
     lane = len(domain.kept) - 1
     reads = [t for t in program.terms if t.view is not None and t.value is not None and t.level is FULL]
@@ -193,11 +187,13 @@ class _Scheduler:
             section.recall[term] = row
 
     def keepable(self, term: Term) -> bool:
-        """Whether a scratch row may hold the term: of the reduced dimensions, or of one tile of columns."""
+        """Whether a scratch row may hold the term: of the reduced dimensions, or of one tile of columns.
+        Longer ones are computed again.
+        """
         if self.orientation is COLUMNS:
             return term.level is KEPT
         size = math.prod(self.program.domain.reduced) * (len(self.rows) + 1)
-        return term.kind is SCAN or size * 8 <= KEEP_BYTES
+        return term.kind is SCAN or size * 8 <= self.program.tuning.caches.scratch
 
     def is_cheap(self, term: Term, where: tuple[int, Level]) -> bool:
         """Whether computing `term` again from what is at hand in `where` costs less than keeping it."""

@@ -33,11 +33,6 @@ from tracejit.ir.graph import Builder, Graph, Value
 from tracejit.ir.view import View
 from tracejit.loopnest.program import Kind, Program, Store, Term, elements_per_unit
 
-RING_BYTES = 1 << 21
-"""Rows that wait may take this many bytes of scratch memory. More than a processor's second cache holds still
-pays (see docs/lab/kernels.md), but every worker has that much for itself.
-"""
-
 RUN = 1024
 """Elements of a row where the update has one dimension only."""
 
@@ -95,17 +90,17 @@ def find_sweep(program: Program, shifted: Iterable[Term]) -> Sweep | None:
     """
     updates = [store for store in program.stores if store.base is not None]
     kept = program.domain.kept
-    if len(updates) != 1 or not math.prod(kept) or updates[0].view.strides[-1] != 1:
+    if not program.tuning.sweeps or len(updates) != 1:
+        return None
+    if not math.prod(kept) or updates[0].view.strides[-1] != 1:
         return None
     (store,) = updates
     run = RUN if len(kept) == 1 else 0
     rows = in_rows(store.view, run)
     reads: list[tuple[int, int, int]] = []
     for term in shifted:
-        assert term.value is not None
         assert term.view is not None
-        is_shift = term.kind is Kind.LOAD and term.view.strides == store.view.strides
-        if not is_shift or term.value.type.device.kind != "cpu":
+        if term.kind is not Kind.LOAD or term.view.strides != store.view.strides:
             return None
         shift = term.view.offset - store.view.offset
         lowest, highest = rows_read(rows, shift)
@@ -117,8 +112,8 @@ def find_sweep(program: Program, shifted: Iterable[Term]) -> Sweep | None:
     along = not run and up > 0 and above == {-up * rows.strides[0]}
     bands, band = in_bands(elements_per_unit(program), rows, up, down, run)
     sweep = Sweep(bands, band, up, down, run, along)
-    size = math.prod(rows.shape[1:])
-    if not bands or sweep.ring * size * store.term.dtype.itemsize > RING_BYTES:
+    ring = sweep.ring * math.prod(rows.shape[1:]) * store.term.dtype.itemsize
+    if not bands or ring > program.tuning.caches.scratch:  # more than the second cache holds still pays
         return None
     return sweep
 

@@ -21,6 +21,7 @@ array([[[[ 8., 12.],
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -230,6 +231,11 @@ def _weight_gradient_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[
     return [_by_input(y, ct, x, node), conv2d(x, ct, **_geometry(node))]
 
 
+def _work(y: int, w: int) -> Any:
+    """The multiplications, from the operands (or the result) with the shapes of windows and of the weight."""
+    return lambda shapes, attrs: math.prod(shapes[y]) * math.prod(shapes[w][1:])
+
+
 LIBRARY = frozenset({Trait.LIBRARY})
 
 conv2d = Operator(
@@ -240,6 +246,7 @@ conv2d = Operator(
     traits=LIBRARY,
     doc="Sums of products of a weight with windows of images (cross-correlation), in groups of channels.",
     admits=FLOATING,
+    work=_work(y=2, w=1),
 )
 register(conv2d)
 
@@ -251,6 +258,7 @@ conv2d_input_gradient = Operator(
     traits=LIBRARY,
     doc="Gradient of a convolution with respect to its input, from that of its result and the weight.",
     admits=FLOATING,
+    work=_work(y=0, w=1),
 )
 register(conv2d_input_gradient)
 
@@ -262,5 +270,6 @@ conv2d_weight_gradient = Operator(
     traits=LIBRARY,
     doc="Gradient of a convolution with respect to its weight, from its input and that of its result.",
     admits=FLOATING,
+    work=_work(y=1, w=2),
 )
 register(conv2d_weight_gradient)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -49,5 +50,6 @@ matmul = Operator(
     traits=frozenset({Trait.LIBRARY}),
     doc="Matrix product over the last two dimensions, for each index of the leading ones.",
     admits=NUMERIC,
+    work=lambda shapes, attrs: math.prod(shapes[-1]) * shapes[0][-1],
 )
 register(matmul)

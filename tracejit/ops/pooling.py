@@ -21,6 +21,7 @@ array([[[[ 0., 10., 20.,  0.]]]])
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -164,6 +165,11 @@ def _average_pool_gradient_rule(node: SymNode, cotangents: Sequence[Sym]) -> lis
     return [average_pool(ct, **_geometry(node))]
 
 
+def _work(y: int) -> Any:
+    """The elements of windows that are looked at; `y`: which of operands and result has one for each."""
+    return lambda shapes, attrs: math.prod(shapes[y]) * math.prod(attrs["window"])
+
+
 LIBRARY = frozenset({Trait.LIBRARY})
 
 max_pool = Operator(
@@ -174,6 +180,7 @@ max_pool = Operator(
     traits=LIBRARY | {Trait.EXACT},
     doc="The largest element of each window of images; nan if one is nan.",
     admits=FLOATING,
+    work=_work(y=1),
 )
 register(max_pool)
 
@@ -185,6 +192,7 @@ max_pool_gradient = Operator(
     traits=LIBRARY,
     doc="The second operand, added up where the first largest elements of the windows of the first are.",
     admits=FLOATING,
+    work=_work(y=1),
 )
 register(max_pool_gradient)
 
@@ -196,6 +204,7 @@ max_pool_select = Operator(
     traits=LIBRARY | {Trait.EXACT},
     doc="Elements of the second operand where the first largest elements of the windows of the first are.",
     admits=FLOATING,
+    work=_work(y=2),
 )
 register(max_pool_select)
 
@@ -207,6 +216,7 @@ average_pool = Operator(
     traits=LIBRARY,
     doc="The mean of each window of images; positions beyond the borders count as zeros.",
     admits=FLOATING,
+    work=_work(y=1),
 )
 register(average_pool)
 
@@ -218,5 +228,6 @@ average_pool_gradient = Operator(
     traits=LIBRARY,
     doc="Gradient of the mean of each window: the operand shared out evenly over its window, and added up.",
     admits=FLOATING,
+    work=_work(y=0),
 )
 register(average_pool_gradient)

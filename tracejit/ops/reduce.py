@@ -206,7 +206,7 @@ def _check_axis(name: str, types: Sequence[ArrayType], axis: int, admits: frozen
     return x
 
 
-def _position(name: str, evaluate: Callable[..., Any], doc: str) -> Operator:
+def _position(name: str, evaluate: Callable[..., Any], along: str, which: str) -> Operator:
     def infer(*types: ArrayType, axis: int) -> ArrayType:
         x = _check_axis(name, types, axis, ALL)
         if x.shape[axis] == 0:
@@ -218,8 +218,9 @@ def _position(name: str, evaluate: Callable[..., Any], doc: str) -> Operator:
         infer,
         lambda x, *, axis: evaluate(x, axis).astype(INT64),
         traits=frozenset({Trait.EXACT}),
-        doc=doc,
+        doc=f"Position of the first {which} element (or nan) along an axis.",
         admits=ALL,
+        along=along,
     )
     register(op)
     return op
@@ -234,15 +235,17 @@ def _cumulative_sum_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[S
     return [cumulative_sum(ct.flip(axis), axis=axis).flip(axis)]
 
 
-argmax = _position("argmax", np.argmax, "Position of the first largest element (or nan) along an axis.")
-argmin = _position("argmin", np.argmin, "Position of the first smallest element (or nan) along an axis.")
+argmax = _position("argmax", np.argmax, "max", "largest")
+argmin = _position("argmin", np.argmin, "min", "smallest")
 
 cumulative_sum = Operator(
     "cumulative_sum",
     _infer_cumulative_sum,
     lambda x, *, axis: np.cumsum(x, axis, dtype=x.dtype),
     _cumulative_sum_gradient,
+    traits=frozenset({Trait.SCAN}),
     doc="Sums of all elements up to each one along an axis.",
     admits=NUMERIC,
+    along="sum",
 )
 register(cumulative_sum)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from tracejit.config import config
 from tracejit.ir.graph import Graph
@@ -58,12 +59,18 @@ def run_pass(name: str, transform: Pass, graph: Graph, times: dict[str, float] |
     """Run one pass, unless it is disabled; then verify and print its result if the settings say so."""
     if name in config.disable:
         return graph
-    start = time.perf_counter()
-    graph = transform(graph)
-    if times is not None:
-        times[name] = times.get(name, 0.0) + time.perf_counter() - start
+    with timed({} if times is None else times, name):
+        graph = transform(graph)
     check(name, graph)
     return graph
+
+
+@contextmanager
+def timed(times: dict[str, float], name: str) -> Iterator[None]:
+    """Add the seconds that the block takes to those of the stage `name`."""
+    start = time.perf_counter()
+    yield
+    times[name] = times.get(name, 0.0) + time.perf_counter() - start
 
 
 def check(name: str, graph: Graph) -> None:

@@ -16,7 +16,7 @@ from collections import Counter
 
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
-from tracejit.kernels.images.windows import ROLES
+from tracejit.ir.op import Trait
 
 KEEPING = 2
 """How many products read a value that lives until the backward pass."""
@@ -73,7 +73,7 @@ def lasting(graph: Graph) -> set[Value]:
     producers = {value: node for node in graph.nodes for value in node.outputs}
     readers: Counter[Value] = Counter()
     for node in graph.nodes:
-        if node.op is ops.matmul or node.op.name in ROLES:
+        if Trait.LIBRARY in node.op.traits:
             readers.update({_source(value, producers) for value in node.inputs})
     return {value for value, count in readers.items() if count >= KEEPING} | set(graph.results())
 

@@ -9,9 +9,10 @@ import sys
 import pytest
 
 from tests.codegen.cases import CASES
-from tracejit.codegen.emit import emit, load_source
 from tracejit.codegen.gpu.launch import THREADS, launch
 from tracejit.codegen.lower import lower
+from tracejit.codegen.text import load_source
+from tracejit.targets import emit
 
 HAS_CUDA = importlib.util.find_spec("numba_cuda") is not None
 needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="needs the package numba-cuda")
@@ -20,7 +21,7 @@ needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="needs the package numba-cu
 @pytest.mark.parametrize("name", CASES)
 def test_sources_are_python(name):
     for node in CASES[name]():
-        source = emit(lower(node).spec, "cuda")
+        source = emit(lower(node).spec, "gpu")
         compile(source, name, "exec")
         assert "def kernel(block, lo, hi, scratch, failure):" in source
 
@@ -31,7 +32,7 @@ def test_ptx(name):
     from numba import cuda, int64, void
 
     for node in CASES[name]():
-        function = load_source(emit(lower(node).spec, "cuda"))
+        function = load_source(emit(lower(node).spec, "gpu"))
         ptx, _ = cuda.compile_ptx(function, void(*[int64] * 5), cc=(9, 0))
         assert ".visible .entry" in ptx
 

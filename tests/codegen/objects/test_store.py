@@ -77,12 +77,13 @@ import ctypes, pathlib, sys
 import numpy as np
 from tracejit.codegen.objects.link import host, link
 from tracejit.codegen.objects.store import Store, key
-from tracejit.kernels.library.plan import ScatterAdd, scatter_plan
+from tracejit.kernels.library.blocks import ScatterAdd
+from tracejit.kernels.library.plan import scatter_plan
 found = Store(pathlib.Path({str(store.path)!r})).get(key("scatter_add int32", host()))
 address = link(found.name, found.object_code, ["kernel"])["kernel"]
 x, index, out = np.arange(5, dtype="i4"), np.array([2, 0, 2, 2, 1]), np.empty(3, "i4")
 plan = scatter_plan(1, 5, 1, 3)
-block = np.array([x.ctypes.data, index.ctypes.data, out.ctypes.data, 5, 1, 3, *plan[:4]])
+block = np.array([5, 1, 3, *plan[:4], x.ctypes.data, index.ctypes.data, out.ctypes.data])
 assert len(block) == len(ScatterAdd)
 function = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)(address)
 assert function(block.ctypes.data, 0, plan.units, 0) == 0

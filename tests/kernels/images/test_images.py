@@ -12,10 +12,10 @@ from tracejit.ir.op import OPS
 from tracejit.kernels.images import windows
 from tracejit.kernels.images.table import IMAGES
 from tracejit.kernels.images.window_blocks import Convolution, Pool
-from tracejit.kernels.images.windows import ROLES, window_call
+from tracejit.kernels.images.windows import WINDOWS, window_call
 
 FLOATS = ["float32", "float64"]
-CONVOLUTIONS = [name for name in ROLES if name.startswith("conv2d")]
+CONVOLUTIONS = [name for name in WINDOWS if name.startswith("conv2d")]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def operands(name, rng, dtype):
         extra = {"extents": tuple(extents)} if name == "conv2d_input_gradient" else {}
         extra |= {"window": window} if name == "conv2d_weight_gradient" else {}
         of = {"x": x, "w": w, "y": y}
-    return [of[role] for role in ROLES[name][:-1]], attrs | extra
+    return [of[role] for role in WINDOWS[name].roles[:-1]], attrs | extra
 
 
 def run(kernels, name, arrays, attrs, result, ranges=None, threads=1):
@@ -87,12 +87,12 @@ def run(kernels, name, arrays, attrs, result, ranges=None, threads=1):
 
 
 def test_there_is_a_kernel_for_every_role():
-    names = [*ROLES, *(f"depthwise_{name}" for name in CONVOLUTIONS)]
+    names = [*WINDOWS, *(f"depthwise_{name}" for name in CONVOLUTIONS)]
     assert set(IMAGES) == {(name, dtype) for name in names for dtype in FLOATS}
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("name", ROLES)
+@pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("seed", range(12))
 def test_kernel_equals_numpy(kernels, name, dtype, seed, monkeypatch):
     rng = np.random.default_rng([seed, len(name)])
@@ -133,7 +133,7 @@ def test_a_window_of_one_element_reads_images_in_place(kernels):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("groups", [2, 12])
-@pytest.mark.parametrize("name", ROLES)
+@pytest.mark.parametrize("name", WINDOWS)
 def test_bits_do_not_depend_on_threads_or_ranges(kernels, name, groups, dtype):
     rng = np.random.default_rng(3)
     x = rng.normal(size=(5, 12, 40, 30)).astype(dtype)
@@ -148,13 +148,13 @@ def test_bits_do_not_depend_on_threads_or_ranges(kernels, name, groups, dtype):
     expected = run(
         kernels,
         name,
-        [of[r] for r in ROLES[name][:-1]],
+        [of[r] for r in WINDOWS[name].roles[:-1]],
         attrs,
-        np.empty_like(of[ROLES[name][-1]]),
+        np.empty_like(of[WINDOWS[name].roles[-1]]),
     )
     for threads in (1, 2, 3, 8):
         result = np.full_like(expected, np.nan)
-        arrays = [of[r] for r in ROLES[name][:-1]]
+        arrays = [of[r] for r in WINDOWS[name].roles[:-1]]
         run(kernels, name, arrays, attrs, result, lambda n: random_ranges(rng, n), threads)
         assert result.tobytes() == expected.tobytes()
 
@@ -183,7 +183,7 @@ def test_work_is_shared_out():
             "w": (filters, channels, 3, 3),
             "y": (batch, filters, extent, extent),
         }
-        return window_call(name, [shapes[r] for r in ROLES[name]], attrs, "float32").units
+        return window_call(name, [shapes[r] for r in WINDOWS[name].roles], attrs, "float32").units
 
     for name in CONVOLUTIONS:
         assert units(name, 1, 64, 64, 56) >= 4

@@ -5,7 +5,8 @@ import pytest
 
 from tests.kernels.native import SIGNATURE, address, block_of, random_ranges, run
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots
-from tracejit.kernels.library.plan import Copy, ScatterAdd, copy_plan, scatter_plan
+from tracejit.kernels.library.blocks import Copy, ScatterAdd
+from tracejit.kernels.library.plan import copy_plan, scatter_plan
 from tracejit.kernels.library.table import LIBRARY, NUMBERS
 
 FLOATS, INTEGERS = ["float32", "float64"], ["bool", "int8", "int32", "int64", "uint8", "uint64"]
@@ -318,7 +319,7 @@ def test_copy(nbytes):
     rng = np.random.default_rng(0)
     source, target = rng.integers(0, 256, nbytes, dtype=np.uint8), np.zeros(nbytes + 1, np.uint8)
     plan = copy_plan(nbytes)
-    values = (source.ctypes.data, target.ctypes.data, nbytes, plan.unit_bytes)
+    values = (nbytes, plan.unit_bytes, source.ctypes.data, target.ctypes.data)
     block = block_of(Copy, dict(zip(Copy, values, strict=True)))
     run(address("copy", "uint8"), block, random_ranges(rng, plan.units), threads=3)
     np.testing.assert_array_equal(target[:-1], source)

@@ -10,7 +10,8 @@ from tracejit.ir.types import CPU, ArrayType
 from tracejit.ir.verify import verify
 from tracejit.ir.view import View
 from tracejit.passes.dce import dce
-from tracejit.passes.fusion.prepare import UNITS, pieces_of, prepare
+from tracejit.passes.fusion.prepare import pieces_of, prepare
+from tracejit.tuning import tuning_of
 
 F4 = np.dtype("float32")
 
@@ -36,7 +37,7 @@ def reduced(shape, axes):
 def test_pieces_follow_from_the_shape(shape, axes, pieces):
     (node,) = reduced(shape, axes).nodes
     assert pieces_of(node) == pieces
-    assert pieces <= UNITS
+    assert pieces <= tuning_of(CPU).units.enough
 
 
 @pytest.mark.parametrize(("shape", "axes"), [((200_003,), (0,)), ((3, 200_000), (1,)), ((50_000, 3), (0, 1))])

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from tracejit import engine
-from tracejit.compile import CALLBACK_ORDER
 from tracejit.errors import ArgumentError, TracejitError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.core import ArrayCore
@@ -20,6 +19,7 @@ from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_of, plain, settled
 from tracejit.frontend.recording.recording import Number, lock, thread
 from tracejit.ir.graph import Graph
+from tracejit.launch import CALLBACK_ORDER
 from tracejit.ops.structure import CALLBACKS, keep_callback
 from tracejit.ops.structure import callback as callback_op
 

@@ -29,22 +29,8 @@ from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import REDUCTION
 from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import is_tiled
-from tracejit.loopnest.program import FAR
 from tracejit.loopnest.regions import disjoint, same
-
-PIECE = 65536
-"""Elements that one piece should have at least: some 10 us of work."""
-
-UNITS = 64
-"""A reduction that has this many units is not split."""
-
-COLUMNS = 128
-"""Kept elements along the last dimension that one unit takes at a time."""
-
-FAR_PIECES = 16
-"""How many pieces reductions over the rows of an array fall into, at most, if no cache holds it (`FAR`): a
-unit then goes through whole rows, which memory gives 10 to 20 % faster than narrow tiles of them.
-"""
+from tracejit.tuning import tuning_of
 
 SHARERS, FEW_ROWS = 4, 64
 """How many products must share a transposed factor, and how many rows they have at most, for it to be worth a
@@ -207,21 +193,22 @@ def pieces_of(node: Node) -> int:
     if REDUCTION not in node.op.traits or node.attrs.get("pieces", 0) or not node.attrs["axes"]:
         return 0
     shape, axes = node.inputs[0].type.shape, node.attrs["axes"]
-    if axes == (0,) and len(shape) > 1 and node.inputs[0].type.nbytes > FAR:
-        return max(d for d in range(1, FAR_PIECES + 1) if shape[0] % d == 0)
-    units = _units(shape, axes)
-    if not units or units >= UNITS:
+    tuning = tuning_of(node.inputs[0].type.device)
+    if axes == (0,) and len(shape) > 1 and node.inputs[0].type.nbytes > tuning.caches.far:
+        return max(d for d in range(1, tuning.units.far_pieces + 1) if shape[0] % d == 0)
+    units, enough = _units(shape, axes, tuning.units.part), tuning.units.enough
+    if not units or units >= enough:
         return 0
-    wanted = min(math.prod(shape) // units // PIECE, UNITS // units)
+    wanted = min(math.prod(shape) // units // tuning.units.piece, enough // units)
     even = max((d for d in range(1, wanted + 1) if shape[axes[0]] % d == 0), default=0)
     if 2 * even > wanted or axes != tuple(range(axes[0], axes[-1] + 1)):
         return even
     return wanted
 
 
-def _units(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
-    """Units of the reduction as it stands: one for each result, or for each tile of them."""
+def _units(shape: tuple[int, ...], axes: tuple[int, ...], part: int) -> int:
+    """Units of the reduction as it stands: one for each result, or for each `part` of them."""
     kept = [n for a, n in enumerate(shape) if a not in axes]
     if not kept or axes[-1] == len(shape) - 1:
         return math.prod(kept)
-    return math.prod(kept[:-1]) * -(-kept[-1] // COLUMNS)
+    return math.prod(kept[:-1]) * -(-kept[-1] // part)

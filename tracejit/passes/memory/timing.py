@@ -20,16 +20,7 @@ from collections.abc import Sequence
 from tracejit import ops
 from tracejit.ir.graph import Node
 from tracejit.ir.op import Trait
-from tracejit.kernels.images.windows import ROLES, multiply_adds
-
-TRANSCENDENTAL_COST = 10
-"""Cost of a transcendental function of one element, in units of 0.1 ns (see `engine.Task.cost`)."""
-
-FLOPS = 10
-"""Floating point operations of a matrix product in a unit of cost."""
-
-STARTING = 5000
-"""What every task costs on top of its work: being found, and woken up for."""
+from tracejit.tuning import tuning_of_values
 
 NEVER = 1 << 60
 """Duration of a task that may take any time."""
@@ -38,15 +29,14 @@ NEVER = 1 << 60
 def cost(node: Node) -> int:
     """Estimated cost of a task: bytes of memory traffic, or as much time (0.1 ns each)."""
     arrays = [v for v in (*node.inputs, *node.outputs) if not v.type.on_host]
+    costs = tuning_of_values(arrays).costs
     total = sum(v.type.nbytes for v in arrays)
     for inner in node.attrs["body"].nodes if node.op is ops.fused else (node,):
-        if inner.op is ops.matmul:
-            total += 2 * inner.output.type.size * inner.inputs[0].type.shape[-1] // FLOPS
-        elif inner.op.name in ROLES:
-            shapes = [v.type.shape for v in (*inner.inputs, inner.output)]
-            total += 2 * multiply_adds(inner.op.name, shapes, inner.attrs) // FLOPS
+        if inner.op.work is not None:
+            shapes = [v.type.shape for v in (*inner.inputs, *inner.outputs)]
+            total += 2 * inner.op.work(shapes, inner.attrs) // costs.flops
         elif Trait.EXPENSIVE in inner.op.traits:
-            total += inner.output.type.size * TRANSCENDENTAL_COST
+            total += inner.output.type.size * costs.transcendental
     return total
 
 
@@ -61,7 +51,8 @@ def earliest(
     times: list[tuple[int, int]] = []
     for node, cost, waits in zip(nodes, costs, after, strict=True):
         start = max((times[t][1] for t in waits), default=0)
-        times.append((start, start + (NEVER if Trait.ORDERED in node.op.traits else cost + STARTING)))
+        starting = tuning_of_values((*node.inputs, *node.outputs)).costs.starting
+        times.append((start, start + (NEVER if Trait.ORDERED in node.op.traits else cost + starting)))
     return times
 
 

@@ -1,0 +1,90 @@
+"""One record for each kind of device decides sizes, costs, emitter and launcher."""
+
+import numpy as np
+import pytest
+
+from tests.codegen.cases import CASES, kernels
+from tracejit import ops, targets, tuning
+from tracejit.codegen.lower import lower
+from tracejit.compile import compile_graph
+from tracejit.errors import DeviceError
+from tracejit.ir.graph import Builder
+from tracejit.ir.op import OPS, Trait
+from tracejit.ir.types import CPU, ArrayType, Device
+from tracejit.kernels.images.windows import WINDOWS
+from tracejit.passes.memory.timing import cost
+
+F4 = np.dtype("float32")
+
+
+def total(device, rows=4096, columns=64):
+    """The kernels of a sum over the rows of an array."""
+    b = Builder()
+    x = b.input(ArrayType((rows, columns), F4, device))
+    return kernels(b.graph([b.emit(ops.sum, b.emit(ops.exp, x), axes=(0,))]))
+
+
+def test_targets_and_tunings_are_of_the_same_kinds():
+    assert targets.TARGETS.keys() == tuning.TUNINGS.keys()
+    for kind, target in targets.TARGETS.items():
+        assert target.tuning is tuning.tuning_of(Device(kind))
+    assert targets.target_of(CPU).launch is not None
+    assert targets.target_of(Device("gpu")).launch is None
+
+
+def test_numbers_alone_are_the_cpu_s():
+    b = Builder()
+    assert tuning.tuning_of_values([]) is tuning.tuning_of(CPU)
+    assert tuning.tuning_of_values([b.input(ArrayType((), F4, Device("host")))]) is tuning.tuning_of(CPU)
+
+
+@pytest.mark.parametrize("device", [Device("gpu"), Device("tpu"), Device("cpu", 1)])
+def test_devices_without_an_engine_are_refused(device):
+    b = Builder()
+    x = b.input(ArrayType((3,), F4, device))
+    with pytest.raises(DeviceError, match=str(device)):
+        compile_graph(b.graph([b.emit(ops.exp, x)]))
+
+
+def test_unknown_kinds_are_refused_wherever_numbers_are_asked_for():
+    with pytest.raises(DeviceError, match="no target for tpu:0"):
+        total(Device("tpu"))
+    with pytest.raises(DeviceError, match="no target for tpu:0"):
+        targets.target_of(Device("tpu"))
+
+
+def test_every_device_has_its_own_numbers(monkeypatch, nothing_known):
+    """Splits, units, costs and traffic of a body follow from the device it is on, and from no other."""
+    gpu = Device("gpu")
+
+    def facts(device):
+        nothing_known()
+        nodes = total(device)
+        return [(n.op.name, lower(n).spec, lower(n).units, lower(n).chunk, cost(n)) for n in nodes]
+
+    before = facts(CPU)
+    assert facts(gpu) == before
+    numbers = tuning.tuning_of(gpu)
+    caches = numbers.caches._replace(near=0, far=1 << 12)
+    units = numbers.units._replace(columns=16, wide=16, far_pieces=4, nanoseconds=1000)
+    costs = numbers.costs._replace(transcendental=1000)
+    changed = numbers._replace(caches=caches, units=units, costs=costs)
+    monkeypatch.setitem(tuning.TUNINGS, "gpu", changed)
+    after = facts(gpu)
+    assert facts(CPU) == before
+    assert after[0][1].lines == units.lines != before[0][1].lines
+    assert after[0][2] == 4 * (64 // 16) != before[0][2]  # pieces, tiles of columns
+    assert after[0][4] > before[0][4]
+
+
+def test_emitters_are_asked_by_kind():
+    (node,) = CASES["silu"]()
+    spec = lower(node).spec
+    assert targets.emit(spec) == targets.target_of(CPU).emit(spec)
+    assert "cuda" in targets.emit(spec, "gpu")
+
+
+def test_operators_that_run_alone_have_a_kernel_and_a_cost():
+    alone = {op.name for op in OPS.values() if Trait.LIBRARY in op.traits}
+    assert alone == {"matmul", *WINDOWS}
+    assert {op.name for op in OPS.values() if op.work is not None} == alone

@@ -1,0 +1,256 @@
+"""From a planned graph to a program of the engine: what the CPU's target does to launch it.
+
+    planned tasks --job--> recipes and argument blocks --load--> addresses --> Program (the engine's) in a
+                  `Schedule`
+
+Nothing here imports Numba: kernels come from the store, and `tracejit.codegen.objects.loader` has the lazy
+gate for when one must be compiled. The engine's own executor comes the same way.
+"""
+
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from tracejit import engine
+from tracejit.assemble import At, Distance, Job, Ref, Word, failure, job, locations
+from tracejit.codegen.objects.loader import Kernel, Recipe, load
+from tracejit.engine import native
+from tracejit.errors import VerificationError
+from tracejit.ir.evaluate import evaluate_node
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.op import Trait
+from tracejit.passes.driver import timed
+from tracejit.passes.memory.aliases import can_fail
+from tracejit.passes.memory.plan import Kind, MemoryPlan, Place
+from tracejit.schedule import KernelInfo, Packer, Planned, Schedule
+
+# ------------------------------------------------------------------------------------------------ the program
+
+
+def launch(planned: Planned) -> Schedule:
+    """The schedule of a planned graph: its kernels are loaded, or compiled, and its program is ready."""
+    times = planned.times
+    with timed(times, "lower"):
+        jobs = [job(task) for task in planned.memory.tasks]
+    with timed(times, "kernels"):
+        executor = [] if native.loaded() else EXECUTOR  # what has to be compiled is compiled together
+        loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])[len(executor) :]
+    with timed(times, "assemble"):
+        return _schedule(planned, jobs, loaded)
+
+
+def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kernel, str]]) -> Schedule:
+    memory = planned.memory
+    graph = memory.graph
+    blocks = _Blocks(memory)
+    kernels = iter(loaded)
+    nodes = [task.node for task in memory.tasks]
+    lines = tuple(map(locations, nodes))
+    tasks = []
+    for task, this, written in zip(memory.tasks, jobs, lines, strict=True):
+        addresses = [next(kernels)[0].addresses["kernel"] for _ in this.recipes]
+        node = task.node
+        tasks.append(
+            engine.Task(
+                name=this.name,
+                location=written[-1] if written else None,
+                function=addresses[0] if addresses else 0,
+                block=blocks.add(this.words, addresses),
+                units=this.units,
+                chunk=this.chunk,
+                after=task.after,
+                uses=blocks.uses(node),
+                can_fail=can_fail(node),
+                callable=this.callable,
+                cost=task.cost,
+            )
+        )
+    program = engine.Program(
+        tasks,
+        blocks.template,
+        blocks.patches,
+        memory.arena_bytes,
+        max((this.scratch for this in jobs), default=0),
+        _modes(memory) + [engine.WRITE] * blocks.has_callbacks,
+        lambda index, status, block: failure(nodes[index], status, jobs[index], block),
+        keep=[kernel for kernel, _ in loaded],
+    )
+    return Schedule(
+        graph=graph,
+        plan=memory,
+        program=program,
+        tasks=tuple(tasks),
+        kernels=_infos(jobs, lines, loaded),
+        pack=Packer([v.type for v in (*graph.inputs, *graph.outputs)]),
+        launch=_ordered_launch(program) if blocks.has_callbacks else program.launch,
+        naive_bytes=planned.naive_bytes,
+        operations=planned.operations,
+        lines=lines,
+        missed=planned.missed,
+        times=planned.times,
+    )
+
+
+class _Blocks:
+    """The argument blocks of all tasks, one after the other, and where addresses have to be filled in.
+
+    The engine's arguments are the graph's inputs, then its outputs; if there are callbacks, then the
+    variable that keeps them in order.
+    """
+
+    def __init__(self, memory: MemoryPlan):
+        graph = memory.graph
+        self.template: list[int] = []
+        self.patches: list[tuple[int, int, int]] = []
+        self.has_callbacks = any(Trait.ORDERED in task.node.op.traits for task in memory.tasks)
+        self._places = memory.places
+        self._input = {value: i for i, value in enumerate(graph.inputs)}
+        self._outputs_start = len(graph.inputs)
+        self._last = len(graph.inputs) + len(graph.outputs)
+        self._numbers = _known_numbers(graph)
+
+    def add(self, words: Sequence[Word], addresses: Sequence[int]) -> int:
+        """Append the block of a task; the index of its first slot."""
+        start = len(self.template)
+        for word in words:
+            if type(word) is int:  # most are
+                self.template.append(word)
+            elif isinstance(word, At):
+                self._add_value(*word)
+            elif isinstance(word, Ref):
+                self.template.append(addresses[word.kernel])
+            elif isinstance(word, Distance):
+                self.template.append(8 * word.slot)
+            else:
+                self.template.append(word)
+        return start
+
+    def _add_value(self, value: Value, offset: int) -> None:
+        slot = len(self.template)
+        if value in self._numbers:
+            self.template.append(_bits(self._numbers[value]))
+            return
+        self.template.append(0)
+        if value.type.on_host:
+            self.patches.append((slot, self._input[value], 0))
+            return
+        place = self._places[value]
+        argument = self._argument(place)
+        self.patches.append((slot, engine.ARENA if argument is None else argument, place.offset + offset))
+
+    def _argument(self, place: Place) -> int | None:
+        if place.kind is Kind.ARENA:
+            return None
+        return place.number + (self._outputs_start if place.kind is Kind.OUTPUT else 0)
+
+    def uses(self, node: Node) -> tuple[int, ...]:
+        """The arguments whose variables a task needs."""
+        places = (self._places[v] for v in (*node.inputs, *node.outputs) if v in self._places)
+        found = {self._argument(place) for place in places}
+        if Trait.ORDERED in node.op.traits:
+            found.add(self._last)
+        return tuple(sorted(argument for argument in found if argument is not None))
+
+
+def _known_numbers(graph: Graph) -> dict[Value, np.ndarray]:
+    """Numbers that the graph itself computes from constants."""
+    known: dict[Value, np.ndarray] = {}
+    for node in graph.nodes:
+        if node.outputs and all(v.type.on_host for v in node.outputs):
+            if not all(v in known for v in node.inputs):
+                raise VerificationError(
+                    f"{node.op.name} computes a number from run-time numbers, which is Python's business"
+                )
+            with np.errstate(all="ignore"):
+                results = evaluate_node(node, [known[v] for v in node.inputs])
+            known.update(zip(node.outputs, results, strict=True))
+    return known
+
+
+def _bits(number: np.ndarray) -> int:
+    """A number's own bits in the low bytes of an int64."""
+    return struct.unpack("q", number.tobytes().ljust(8, b"\0"))[0]
+
+
+def _modes(memory: MemoryPlan) -> list[int]:
+    """How the program uses each argument: the graph's inputs, then its outputs."""
+    graph, places = memory.graph, memory.places
+    origin = memory.spans
+    read: set[Value] = set()
+    written: set[int] = set()
+    for task in memory.tasks:
+        arrays = [v for v in (*task.node.inputs, *task.node.outputs) if v in origin]
+        read.update(origin[v].root for v in arrays)
+        written.update(
+            places[v].number for v in task.node.outputs if v in places and places[v].kind is Kind.INPUT
+        )
+    modes = {
+        (False, False): engine.NUMBER,  # nobody looks at it
+        (True, False): engine.READ,
+        (True, True): engine.WRITE,
+        (False, True): engine.OVERWRITE,
+    }
+    inputs = [modes[value in read, i in written] for i, value in enumerate(graph.inputs)]
+    return [*inputs, *[engine.FRESH] * len(graph.outputs)]
+
+
+def _infos(
+    jobs: Sequence[Job], lines: Sequence[tuple[str, ...]], loaded: Sequence[tuple[Kernel, str]]
+) -> tuple[KernelInfo, ...]:
+    """The distinct kernels with the user's lines they compute."""
+    found: dict[str, tuple[Kernel, str, dict[str, None]]] = {}
+    each = iter(loaded)
+    for this, written in zip(jobs, lines, strict=True):
+        for _ in this.recipes:
+            kernel, origin = next(each)
+            found.setdefault(kernel.key, (kernel, origin, {}))[2].update(dict.fromkeys(written))
+    return tuple(
+        KernelInfo(k.name, k.source, k.key, tuple(places), k.width, origin, k.seconds)
+        for k, origin, places in found.values()
+    )
+
+
+# ------------------------------------------------------------------------------------------------ callbacks
+
+CALLBACK_ORDER = engine.Variable("callbacks")
+"""Every launch with callbacks writes this, so that callbacks of different calls keep their order, too."""
+
+
+def _ordered_launch(program: engine.Program) -> Callable[..., None]:
+    """`program.launch` with the variable of all callbacks as a last argument."""
+    variable = struct.pack("q", CALLBACK_ORDER.address)
+
+    def launch(packed: bytes, keep: object, started: list[int] | None = None) -> None:
+        half = len(packed) // 2
+        program.launch(packed[:half] + bytes(8) + packed[half:] + variable, (keep, CALLBACK_ORDER), started)
+
+    return launch
+
+
+# -------------------------------------------------------------------------------------------------- executor
+
+
+def _part(attribute: str) -> Recipe:
+    """Entry points of the executor that are compiled together."""
+    module = "tracejit.kernels.executor.entry_points"
+    return Recipe(
+        "executor",
+        ("executor", attribute),
+        lambda: f"from {module} import {attribute}\n",
+        entries=(module, attribute),
+    )
+
+
+EXECUTOR = [_part("QUEUES"), _part("THREADS")]
+
+
+_executor: list[Kernel] = []  # the engine calls them until the process ends
+
+
+def load_executor() -> Mapping[str, int]:
+    """Addresses of the engine's native functions."""
+    _executor.extend(part for part, _ in load(EXECUTOR))
+    return {name: address for part in _executor for name, address in part.addresses.items()}

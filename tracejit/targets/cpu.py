@@ -1,0 +1,20 @@
+"""The CPU: kernels of plain loops, which the engine runs on its worker threads."""
+
+from __future__ import annotations
+
+from tracejit.codegen.spec import Spec
+from tracejit.launch import launch
+from tracejit.targets.target import Target
+from tracejit.tuning import cpu
+
+
+def emit(spec: Spec) -> str:
+    """The source of ``kernel(block, lo, hi, scratch) -> status``."""
+    from tracejit.codegen.cpu.emit import (
+        emit_cpu,  # where all kernels are in the store, nothing writes source
+    )
+
+    return emit_cpu(spec)
+
+
+TARGET = Target(cpu.TUNING, emit, launch)

@@ -1,0 +1,35 @@
+"""Numbers for CPUs, measured on x86 servers; docs/lab has the experiments."""
+
+from tracejit.tuning.record import Caches, Costs, Tuning, Units
+
+TUNING = Tuning(
+    kind="cpu",
+    caches=Caches(line=64, page=4096, near=4 << 20, far=32 << 20, streamed=128 << 20, scratch=1 << 21),
+    units=Units(
+        nanoseconds=40_000,
+        shares=8,
+        many=256,
+        longer=16,
+        narrow=8,
+        columns=1024,
+        wide=16384,
+        lines=8,
+        run=256,
+        side=64,
+        tiles=8,
+        piece=65536,
+        enough=64,
+        part=128,
+        far_pieces=16,
+    ),
+    costs=Costs(
+        access=0.4,
+        gathered=2.0,
+        expensive=2.0,
+        operator=0.05,
+        transcendental=10,
+        flops=10,
+        starting=5000,
+    ),
+    sweeps=True,
+)

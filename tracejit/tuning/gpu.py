@@ -1,0 +1,7 @@
+"""Numbers for CUDA GPUs: those of the CPU, whose units `tracejit.codegen.gpu.launch` shares out to blocks of
+threads. Numbers of their own come with an engine, when they can be measured.
+"""
+
+from tracejit.tuning import cpu
+
+TUNING = cpu.TUNING._replace(kind="gpu", sweeps=False)

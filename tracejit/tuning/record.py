@@ -1,0 +1,100 @@
+"""The records of numbers that a target is tuned by: how large things are, how work is cut, what it takes."""
+
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
+
+from typing import NamedTuple
+
+
+class Caches(NamedTuple):
+    """Sizes of memory, in bytes.
+
+    line:     a cache line: scratch rows start on one.
+    page:     as far as a processor prefetches by itself; kernels prefetch beyond.
+    near:     operands that the cache of one processor may hold. With more, a kernel prefetches.
+    far:      an array that no cache holds.
+    streamed: operands above which results bypass the caches. With less, a good part is still in the last
+              cache when the next kernel, or the next call of this one, looks for it.
+    scratch:  rows, the ring of a sweep or a panel of a product that lie in scratch memory. Every worker has
+              that much for itself.
+    """
+
+    line: int
+    page: int
+    near: int
+    far: int
+    streamed: int
+    scratch: int
+
+
+class Units(NamedTuple):
+    """How work is cut into units, and units into chunks.
+
+    nanoseconds:  about how long a unit takes on one core: long against the cost of a task, short against a
+                  whole kernel.
+    shares:       chunks that a task should have: each thread has shares of its own.
+    many, longer: up to `longer` times as many units as are worth it are taken at once where `many` chunks are
+                  left. In a kernel over rows the last row of a chunk has no next one whose loops run
+                  meanwhile, and what is streamed must arrive before a chunk ends.
+    narrow:       columns that do not fill a vector: such reductions run along the reduced dimensions.
+    columns:      most columns of a unit that reduces over rows: its accumulators stay in the first cache.
+    wide:         the same, of all accumulators together, where no cache holds what is read: they stay in the
+                  second cache, and memory is read in order.
+    lines:        lines that such a unit reads side by side where operands are not `near`, so that the
+                  processor finds enough to fetch: 2 to 3 times as fast; the code is twice as long.
+    run:          neighbouring elements that are worth streaming.
+    side:         of a transposed tile: it and the lines it comes from stay in the first cache.
+    tiles:        most operands that are transposed tile by tile.
+    piece:        elements that one piece of a split reduction has at least.
+    enough:       units with which a reduction is not split.
+    part:         columns that count as one unit when a split is considered.
+    far_pieces:   most pieces of a reduction over the rows of a `far` array: a unit then goes through whole
+                  rows, which memory gives 10 to 20 % faster than narrow tiles of them.
+    """
+
+    nanoseconds: int
+    shares: int
+    many: int
+    longer: int
+    narrow: int
+    columns: int
+    wide: int
+    lines: int
+    run: int
+    side: int
+    tiles: int
+    piece: int
+    enough: int
+    part: int
+    far_pieces: int
+
+
+class Costs(NamedTuple):
+    """What work takes.
+
+    For units, in nanoseconds an element: `access` to memory in order, `gathered`, an `expensive` function,
+    another `operator`. For the order of tasks, in units of 0.1 ns (see `engine.Task.cost`): `transcendental`,
+    of one element; `starting`, of any task on top of its work. `flops`: floating point operations of a
+    product or convolution in such a unit.
+    """
+
+    access: float
+    gathered: float
+    expensive: float
+    operator: float
+    transcendental: int
+    flops: int
+    starting: int
+
+
+class Tuning(NamedTuple):
+    """What is known of the devices of one kind, before any kernel is written.
+
+    kind:   as in `Device.kind`.
+    sweeps: whether kernels can go through rows in order (`tracejit.loopnest.sweep`).
+    """
+
+    kind: str
+    caches: Caches
+    units: Units
+    costs: Costs
+    sweeps: bool
