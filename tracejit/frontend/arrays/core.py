@@ -190,8 +190,8 @@ class ArrayCore:
         return self._memory
 
     def _writable(self) -> np.ndarray | None:
-        """Like `_readable`, if the view can be written and nobody else can use the memory while this thread holds
-        `lock` and `storage.memory_lock`.
+        """Like `_readable`, if the view can be written and nobody else can use the memory while this thread
+        holds `lock` and `storage.memory_lock`.
         """
         if not self._storage.untouched or not self._view.writable:
             return None

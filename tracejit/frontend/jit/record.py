@@ -78,8 +78,8 @@ class Entry:
 
 
 class Recorded(NamedTuple):
-    """The outcome of recording a call: its result, the entry for later calls (None: record again), and storages
-    of which views share memory, so that they have to enter as one.
+    """The outcome of recording a call: its result, the entry for later calls (None: record again), and
+    storages of which views share memory, so that they have to enter as one.
     """
 
     result: Any

@@ -234,7 +234,7 @@ Effect = Rebind | Refill
 
 @dataclass(frozen=True, eq=False)
 class Address:
-    """The address of a storage, from a run-time element `offset` on, if any, and its variable of the engine."""
+    """The address of a storage, or of its element `offset`, and its variable of the engine."""
 
     storage: Var
     offset: Var | None = None

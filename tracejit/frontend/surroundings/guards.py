@@ -213,8 +213,8 @@ class Guards:
 
 
 def check_separate(program: Program, surroundings: Surroundings, rebinds: Set[type]) -> None:
-    """Require distinct objects where the recorded call had distinct ones: storages, shared memory, objects of a
-    type that is written (among `rebinds`), and all objects where the body compares some.
+    """Require distinct objects where the recorded call had distinct ones: storages, shared memory, objects of
+    a type that is written (among `rebinds`), and all objects where the body compares some.
     """
     arguments = surroundings.arguments
     program.steps.append(Separate(tuple(arguments.storages.values())))
