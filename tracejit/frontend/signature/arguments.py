@@ -47,7 +47,10 @@ Part = tuple[type, tuple[Any, ...], list[Any]]
 
 
 def parts_of(value: Any) -> Part | None:
-    """Like `trees.children_of`, but with all attributes of a dataclass; None for all but containers. A dict or a named tuple that has attributes, or whose class finds items in its own way, is an object."""
+    """Like `trees.children_of`, but with all attributes of a dataclass; None for all but containers.
+
+    A dict or a named tuple that has attributes, or whose class finds items in its own way, is an object.
+    """
     if isinstance(value, dict | tuple) and (not is_plain(type(value)) or Attributes(value).namespace()):
         return None
     if is_tree(value) and trees.is_made_plainly(type(value)):
