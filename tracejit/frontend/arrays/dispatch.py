@@ -20,7 +20,7 @@ from tracejit.frontend.arrays.promotion import Operand
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_of, settled
-from tracejit.frontend.recording.recording import Number, Recording, lock, quiet, thread
+from tracejit.frontend.recording.recording import Recording, RuntimeNumber, lock, quiet, thread
 from tracejit.ir.graph import Value
 from tracejit.ir.op import Op
 from tracejit.ir.types import Device
@@ -247,7 +247,7 @@ def value_of(recording: Recording, operand: Operand, dtype: np.dtype, shape: tup
         seen = operand._view if operand._view.shape == shape else operand._view.broadcast(shape)
         value = recording.read(operand._storage, seen)
     elif is_of(operand, recording.numbers):
-        return recording.number(Number(operand._value, operand._source), dtype)
+        return recording.number(RuntimeNumber(operand._value, operand._source), dtype)
     else:
         return recording.literal(settled(operand), dtype)
     if value.type.dtype != dtype:

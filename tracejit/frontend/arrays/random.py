@@ -32,7 +32,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import plain
-from tracejit.frontend.recording.recording import Number, Recording, lock, quiet
+from tracejit.frontend.recording.recording import Recording, RuntimeNumber, lock, quiet
 from tracejit.ir.graph import Value
 from tracejit.ir.types import Device
 
@@ -153,8 +153,8 @@ def stream_values(recording: Recording, source: Stream, count: int) -> tuple[Val
         return draw(source, count)
     start = source.advance(count)
     return (
-        recording.number(Number(source.key, source.key), UINT64),
-        recording.number(Number(start, start), UINT64),
+        recording.number(RuntimeNumber(source.key, source.key), UINT64),
+        recording.number(RuntimeNumber(start, start), UINT64),
     )
 
 

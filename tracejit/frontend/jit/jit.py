@@ -39,7 +39,7 @@ from tracejit.errors import ArgumentError
 from tracejit.forking import make_rlock
 from tracejit.frontend.jit import explain, record, specs
 from tracejit.frontend.jit.piecewise import run_piecewise
-from tracejit.frontend.jit.record import Entry
+from tracejit.frontend.jit.record import Signature
 from tracejit.frontend.python.kinds import Transparent
 from tracejit.frontend.recording.eager import no_memory
 from tracejit.frontend.recording.recording import thread
@@ -93,7 +93,7 @@ class Jitted(Transparent, Generic[P, R]):
         self.__name__: str = getattr(function, "__name__", type(function).__name__)
         self.__wrapped__ = function
         self._strict = strict
-        self._entries: list[Entry] = []
+        self._entries: list[Signature] = []
         self._retraces: list[explain.Retrace] = []
         self._whole: weakref.WeakSet[Storage] = weakref.WeakSet()
         self._lock = make_rlock()
@@ -133,7 +133,7 @@ class Jitted(Transparent, Generic[P, R]):
             return self.__wrapped__(*args, **kwargs)
         return run_piecewise(self.__wrapped__, args, kwargs)
 
-    def _run_piecewise(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_piecewise(self, entry: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the body, or record it again, after twice as many calls every time: state that is made when it
         is first needed is there by now, and a flag that only some code reads may have changed.
         """
@@ -146,7 +146,7 @@ class Jitted(Transparent, Generic[P, R]):
             result = self._record_now(args, kwargs, interval=2 * entry.interval)
         return run_piecewise(self.__wrapped__, args, kwargs) if result is PIECEWISE else result
 
-    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], known: list[Entry]) -> Any:
+    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], known: list[Signature]) -> Any:
         """Record a call that none of the entries `known` can replay."""
         with self._lock:
             # Another thread may have recorded this signature meanwhile.
@@ -176,7 +176,7 @@ class Jitted(Transparent, Generic[P, R]):
             self._add(entry)
         return recorded.result
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: Signature) -> None:
         retrace = explain.reason(entry, self._entries)
         if retrace is not None:
             self._retraces = [*self._retraces[-99:], retrace]
@@ -231,7 +231,7 @@ class Jitted(Transparent, Generic[P, R]):
 
     # -- looking inside --------------------------------------------------------------------------------------
 
-    def entry_for(self, *args: Any, **kwargs: Any) -> Entry:
+    def entry_for(self, *args: Any, **kwargs: Any) -> Signature:
         """The entry these arguments (arrays, or `tj.spec`s for them) have; recorded without running, if
         new.
         For tools; `graph`, `schedule` and `kernels` show what it holds.

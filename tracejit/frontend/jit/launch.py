@@ -7,11 +7,11 @@ from typing import Any
 from tracejit import engine
 from tracejit.frontend.recording import check, eager
 from tracejit.frontend.recording.number import Computed, source_of
-from tracejit.frontend.recording.recording import Number, Window
+from tracejit.frontend.recording.recording import RuntimeNumber, Window
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
 from tracejit.frontend.signature.arguments import Arguments
-from tracejit.frontend.signature.program import Address, Drawn, Expr, Launch, Operand, Program, Var
+from tracejit.frontend.signature.program import Drawn, Expr, Form, Launch, ReplayProgram, StorageAddress, Var
 from tracejit.ir.graph import Graph
 from tracejit.ir.op import Trait
 
@@ -35,7 +35,7 @@ def launch(trace: Trace, graph: Graph, schedule: Any, outputs: list[Storage], *,
 
 
 def launch_of(
-    program: Program,
+    program: ReplayProgram,
     trace: Trace,
     arguments: Arguments,
     computed: dict[Computed, Var],
@@ -44,10 +44,10 @@ def launch_of(
 ) -> Launch:
     """Describe how a replay launches the `schedule` of the recorded `graph`."""
 
-    def word(bound: Any) -> Address | Drawn | Operand:
+    def word(bound: Any) -> StorageAddress | Drawn | Expr:
         if isinstance(bound, Window):
-            return Address(*arguments.arrays[bound.storage])
-        assert isinstance(bound, Number)
+            return StorageAddress(*arguments.arrays[bound.storage])
+        assert isinstance(bound, RuntimeNumber)
         source = bound.source
         if isinstance(source, DrawKey):
             return Drawn(source.stream)
@@ -55,7 +55,7 @@ def launch_of(
             return Drawn(source.stream, source.drawn)
         if isinstance(source, Computed):
             return computed[source]
-        return source if isinstance(source, Operand) else Expr(source_of(source))
+        return source if isinstance(source, Expr) else Form(source_of(source))
 
     return Launch(
         call=check.launcher(schedule, graph),

@@ -1,7 +1,7 @@
 """Recording one call of a traced function, and making the replay function of its signature.
 
 `record` runs the body once on a `Trace`, launches what it recorded, and returns the result together with an
-`Entry`: the signature's replay function, its schedule and what it requires. What cannot be replayed
+`Signature`: the signature's replay function, its schedule and what it requires. What cannot be replayed
 gives an entry whose replay says so (`PIECEWISE`), with the reasons.
 
 Between the end of the body and the launch the world is as it was before the call: what the body rebound is
@@ -26,7 +26,7 @@ from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.content import GONE, is_stored_plainly
 from tracejit.frontend.recording.number import Computed, source_of
-from tracejit.frontend.recording.recording import Place, thread
+from tracejit.frontend.recording.recording import Extent, thread
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import GivenUp, Restart, Trace
 from tracejit.frontend.signature.arguments import (
@@ -38,7 +38,7 @@ from tracejit.frontend.signature.arguments import (
 )
 from tracejit.frontend.signature.describe import Description, Unreplayable
 from tracejit.frontend.signature.perform import make, write_back
-from tracejit.frontend.signature.program import Const, Expr, Literal, Operand, Program, Var
+from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Var
 from tracejit.frontend.signature.slots import Attribute, Slot, Whole
 from tracejit.frontend.signature.stand_ins import without_stand_ins
 from tracejit.frontend.signature.text import CLOCK, PIECEWISE, recogniser_of, release, replay_of
@@ -61,7 +61,7 @@ class Timing(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class Entry:
+class Signature:
     """One signature of a traced function. `timing` is that of its first call."""
 
     replay: Callable[[Any, Any], Any]
@@ -83,7 +83,7 @@ class Recorded(NamedTuple):
     """
 
     result: Any
-    entry: Entry | None
+    entry: Signature | None
     aliased: Set[Storage] = frozenset()
 
 
@@ -121,7 +121,7 @@ def _record(
         name = getattr(function, "__qualname__", type(function).__name__)
         trace = Trace(name, strict=strict, dry=not launch, plain=plain)
         try:
-            call = _Call(trace, function, args, kwargs, whole | aliased, reached)
+            call = _TracedCall(trace, function, args, kwargs, whole | aliased, reached)
             result = call.run_body()
             call.compiled = compiled
             return call.conclude(result, launch=launch)._replace(aliased=aliased)
@@ -139,7 +139,7 @@ def _record(
             trace.interruption = None
 
 
-class _Call:
+class _TracedCall:
     """The state of one recording."""
 
     def __init__(
@@ -148,7 +148,7 @@ class _Call:
         self.trace, self.function = trace, function
         compile.anticipate()
         self.started = time.perf_counter()
-        self.program = program = Program()
+        self.program = program = ReplayProgram()
         self.arguments = Arguments(trace, program, whole | shared_storages(args, kwargs), reached)
         program.require(f"len(args) == {len(args)}")
         if kwargs:
@@ -158,9 +158,9 @@ class _Call:
         else:
             program.require("not kwargs")
         names = parameter_names(function, len(args))
-        bring = self.arguments.bring
-        self.args = [bring(args[i], Expr(f"args[{i}]"), name) for i, name in enumerate(names)]
-        self.kwargs = {k: bring(v, Expr("kwargs[{}]", Literal(k)), k) for k, v in kwargs.items()}
+        wrap = self.arguments.wrap
+        self.args = [wrap(args[i], Form(f"args[{i}]"), name) for i, name in enumerate(names)]
+        self.kwargs = {k: wrap(v, Form("kwargs[{}]", Literal(k)), k) for k, v in kwargs.items()}
         self.found = len(program.steps)  # the steps that find the arguments
         self.surroundings = Surroundings(function, self.arguments)
         self.changes: list[tuple[Slot, Any]] | None = None
@@ -233,17 +233,17 @@ class _Call:
 
     # -- piecewise -------------------------------------------------------------------------------------------
 
-    def piecewise_entry(self) -> Entry:
+    def piecewise_entry(self) -> Signature:
         """An entry for calls that take the branches that this one took while it was recorded: of numbers, and
         of flags among the globals.
         """
-        branches = Program()
+        branches = ReplayProgram()
         for slot in flags(self.surroundings):
             branches.require("{} is {}", slot.place, Literal(slot.value))
         self._numbers(branches, self._computed(), values=False)
         program = self.program.restricted(self.found, branches.steps)  # type: ignore[arg-type]
         requirements = {**self.program.requirements(), **branches.requirements()}
-        entry = Entry(_no_replay, requirements, self.trace.graph([]), None, self.trace.reasons)
+        entry = Signature(_no_replay, requirements, self.trace.graph([]), None, self.trace.reasons)
         entry.replay, entry.text = recogniser_of(program, self.trace.name, entry)
         return entry
 
@@ -271,13 +271,13 @@ class _Call:
         schedule = compile.compile_graph(graph)
         compiled = time.perf_counter()
         program.launch = launches.launch_of(program, trace, arguments, computed, graph, schedule)
-        entry = Entry(_no_replay, program.requirements(), graph, schedule, used=next(CLOCK))
+        entry = Signature(_no_replay, program.requirements(), graph, schedule, used=next(CLOCK))
         release_callbacks(graph, entry)
         if launch:  # now, so that it is computed while Python compiles the replay function
             launches.launch(trace, graph, schedule, outputs, awaited=program.launch.is_awaited)
             self.launched = True
             write_back(program)
-            shared = [b.storage.variable for b in trace.bound if isinstance(b, Place) and b.storage.shared]
+            shared = [b.storage.variable for b in trace.bound if isinstance(b, Extent) and b.storage.shared]
             engine.wait(*shared, exclusive=True)
         entry.replay, entry.text = replay_of(program, trace.name, entry)
         if not launch:
@@ -298,18 +298,18 @@ class _Call:
         steps = self.trace.numbers.steps
         return {step: Var("m", step.value, step.path) for step in steps if isinstance(step, Computed)}
 
-    def _numbers(self, program: Program, computed: dict[Computed, Var], *, values: bool = True) -> None:
+    def _numbers(self, program: ReplayProgram, computed: dict[Computed, Var], *, values: bool = True) -> None:
         """Compute what the body computed of its numbers, and check what it looked at, in its order; without
         `values` only which branches were taken.
         """
 
-        def operand(given: Any) -> Operand:
+        def operand(given: Any) -> Expr:
             if isinstance(given, Computed):
                 return computed[given]
-            return given if isinstance(given, Operand) else Expr(source_of(given))
+            return given if isinstance(given, Expr) else Form(source_of(given))
 
         for step in self.trace.numbers.steps:
-            expression = Expr(step.form, *map(operand, step.operands))
+            expression = Form(step.form, *map(operand, step.operands))
             if isinstance(step, Computed):
                 program.define(computed[step], expression)
             elif values or isinstance(step.value, bool):
@@ -318,11 +318,11 @@ class _Call:
     def _describe(self, result: Any, description: Description) -> None:
         """Describe how the result is made, and what is written back."""
         changes = self.changes or ()
-        description.meet(result)
-        description.meet_changes()
+        description.count(result)
+        description.count_changes()
         for _slot, now in changes:
-            description.meet(now)
-        self.program.result = description.give(result, "the result")
+            description.count(now)
+        self.program.result = description.describe(result, "the result")
         description.write_back()
         for slot, now in changes:
             self._check_change(slot, now)
@@ -416,11 +416,11 @@ def _line_of(function: Any) -> str | None:
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None
 
 
-def _stored(slot: Slot) -> Operand:
+def _stored(slot: Slot) -> Expr:
     """The expression to which a replay assigns a slot's value."""
     cls = type(slot.holder)
     if not isinstance(slot, Attribute) or issubclass(cls, type | types.ModuleType):
         return slot.place
     if is_stored_plainly(cls, slot.key):
         return slot.place
-    return Expr("Attributes({})[{}]", slot.place.root, Literal(slot.key))
+    return Form("Attributes({})[{}]", slot.place.root, Literal(slot.key))

@@ -75,7 +75,7 @@ def plan_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     return plan
 
 
-def entry_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> record.Entry:
+def entry_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> record.Signature:
     """The entry of `jitted` for these arguments, recorded and compiled without running anything if it is
     new."""
     if any(isinstance(leaf, Spec) for leaf in trees.leaves((args, kwargs))):

@@ -17,7 +17,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.python.kinds import Vouched
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_of, plain, settled
-from tracejit.frontend.recording.recording import Number, lock, thread
+from tracejit.frontend.recording.recording import RuntimeNumber, lock, thread
 from tracejit.ir.graph import Graph
 from tracejit.launch import CALLBACK_ORDER
 from tracejit.ops.structure import CALLBACKS, keep_callback
@@ -71,7 +71,7 @@ def pure(function: Callable[..., Any]) -> Pure:
     return Pure(function)
 
 
-class _Call:
+class _Callback:
     """A recorded callback: the function, with arrays, numbers and constants in their places."""
 
     def __init__(self, function: Callable[..., object], arguments: list[Any]):
@@ -130,14 +130,14 @@ def callback(function: Callable[..., object], *args: Any) -> None:
             elif is_of(argument, trace.numbers):
                 arguments.append(_NUMBER)
                 dtype = np.dtype(np.int64 if issubclass(type(argument._value), int) else np.float64)
-                values.append(trace.number(Number(argument._value, argument._source), dtype))
+                values.append(trace.number(RuntimeNumber(argument._value, argument._source), dtype))
             elif isinstance(argument, CONSTANT):
                 arguments.append(settled(argument))
             else:
                 given = type(argument).__name__
                 raise _error(f"callback: argument {position} is a {given}; pass arrays, numbers and strings")
         trace.callbacks.append(function)
-        number = keep_callback(_Call(function, arguments))
+        number = keep_callback(_Callback(function, arguments))
         trace.emit(callback_op, *values, id=number)
     trace.end_operation()
 

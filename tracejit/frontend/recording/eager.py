@@ -22,8 +22,17 @@ from tracejit.forking import make_lock
 from tracejit.frontend.recording import check, parts
 from tracejit.frontend.recording.kept import KeptRecording
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.recording import Number, Overlap, Place, Window, in_operation, lock, thread
-from tracejit.frontend.recording.storage import Failure, Storage, memory_at
+from tracejit.frontend.recording.recording import (
+    Bound,
+    Extent,
+    Overlap,
+    RuntimeNumber,
+    Window,
+    in_operation,
+    lock,
+    thread,
+)
+from tracejit.frontend.recording.storage import Storage, StorageFailure, memory_at
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Trait
@@ -42,7 +51,7 @@ NOTHING_HELD: Mapping[int, engine.Variable] = {}
 _schedules: OrderedDict[Any, Any] = OrderedDict()
 _schedules_lock = make_lock()
 
-_untold: deque[Failure] = deque(maxlen=256)
+_untold: deque[StorageFailure] = deque(maxlen=256)
 """Why arrays could not be computed, oldest first; `wait_all` raises what nobody has been told."""
 
 
@@ -92,7 +101,7 @@ class EagerRecording(KeptRecording):
 
     def literal(self, number: Any, dtype: np.dtype) -> Value:
         """A number in eager code: a run-time input, so that its value is not part of the structure."""
-        return self.number(Number(number, number), dtype)
+        return self.number(RuntimeNumber(number, number), dtype)
 
     def window(self, storage: Storage, wanted: View, *, write: bool) -> Window:
         """Open a window; where windows would overlap, the recording is flushed first."""
@@ -161,7 +170,7 @@ class EagerRecording(KeptRecording):
                 places += self.keep(outputs, written)
             started: list[int] = []
             windows: dict[Storage, list[Window]] = {}
-            launches: list[_Launch] = []
+            launches: list[_EagerLaunch] = []
             try:
                 if places or written or any(Trait.ORDERED in node.op.traits for node in self.nodes):
                     key = self.key(outputs)  # type: ignore[arg-type]
@@ -171,7 +180,7 @@ class EagerRecording(KeptRecording):
                     ):
                         launches = _apart(parts.by_failure(graph), graph, key, self.bound, places)
                     else:
-                        launches = [_Launch(graph, key, self.bound, places)]
+                        launches = [_EagerLaunch(graph, key, self.bound, places)]
                     launches[0].begun = started
                     self._run(launches, started)
                 self._forget(before, windows)
@@ -183,7 +192,7 @@ class EagerRecording(KeptRecording):
                     _take_back(places, outputs, self)
                 raise
 
-    def _run(self, launches: list[_Launch], started: list[int]) -> None:
+    def _run(self, launches: list[_EagerLaunch], started: list[int]) -> None:
         """Make these launches; what cannot be launched fails, without the others.
 
         Raises what is no want of memory, or an interrupt, at the end. An interrupt before the first launch
@@ -235,7 +244,7 @@ class EagerRecording(KeptRecording):
             self.windows[storage] = kept_windows
 
 
-class _Launch:
+class _EagerLaunch:
     """A graph that is to be launched: what it reads and the storages it makes.
 
     begun: not empty once it was launched; failed: whether it cannot be.
@@ -243,14 +252,12 @@ class _Launch:
 
     __slots__ = ("begun", "bound", "failed", "graph", "key", "places")
 
-    def __init__(
-        self, graph: Graph, key: Hashable, bound: list[Place | Number], places: list[Storage]
-    ) -> None:
+    def __init__(self, graph: Graph, key: Hashable, bound: list[Bound], places: list[Storage]) -> None:
         self.graph, self.key, self.bound, self.places = graph, key, bound, places
         self.begun: list[int] = []
         self.failed = False
 
-    def smaller(self) -> list[_Launch]:
+    def smaller(self) -> list[_EagerLaunch]:
         """The same in several launches: without the results that have no memory, or each result alone."""
         lost = [i for i, storage in enumerate(self.places) if not _has_memory(storage)]
         found = parts.by_result(self.graph)
@@ -272,8 +279,8 @@ class _Launch:
                 _untold.append(storage.fail(error))
         windows = dict(zip(self.graph.inputs, self.bound, strict=True))
         written = [windows[effect.target] for effect in self.graph.effects]
-        for storage in dict.fromkeys(place.storage for place in written if isinstance(place, Place)):
-            storage.failure = Failure(error)  # it keeps its content
+        for storage in dict.fromkeys(place.storage for place in written if isinstance(place, Extent)):
+            storage.failure = StorageFailure(error)  # it keeps its content
             _untold.append(storage.failure)
         return error
 
@@ -289,10 +296,14 @@ def _has_memory(storage: Storage) -> bool:
 
 
 def _apart(
-    found: list[parts.Part], graph: Graph, key: Hashable, bound: list[Place | Number], places: list[Storage]
-) -> list[_Launch]:
+    found: list[parts.Part],
+    graph: Graph,
+    key: Hashable,
+    bound: list[Bound],
+    places: list[Storage],
+) -> list[_EagerLaunch]:
     """Parts of a graph as launches."""
-    where: dict[Value, Place | Number] = dict(zip(graph.inputs, bound, strict=True))
+    where: dict[Value, Bound] = dict(zip(graph.inputs, bound, strict=True))
     launches = []
     for number, piece in enumerate(parts.cut(graph, found)):
         part_bound = [where[value] for value in piece.graph.inputs]
@@ -300,9 +311,9 @@ def _apart(
         for value in piece.shared:
             storage = Storage(value.type)
             part_places.append(storage)
-            where.setdefault(value, Place(storage, 0, value.type.size))
+            where.setdefault(value, Extent(storage, 0, value.type.size))
         name = key, number, tuple(part.causes for part in found)  # the key of the whole names its parts
-        launches.append(_Launch(piece.graph, name, part_bound, part_places))
+        launches.append(_EagerLaunch(piece.graph, name, part_bound, part_places))
     return launches
 
 
@@ -388,7 +399,7 @@ def runs_on_numpy(graph: Graph) -> bool:
 
 def run(
     graph: Graph,
-    bound: list[Place | Number],
+    bound: list[Bound],
     places: list[Storage],
     schedule: Any = None,
     *,
@@ -405,7 +416,7 @@ def run(
     for storage in places:
         if storage.variable is None:  # else an interrupt came in an earlier attempt
             storage.materialise()
-    used = [b.storage for b in bound if isinstance(b, Place)] + places
+    used = [b.storage for b in bound if isinstance(b, Extent)] + places
     seen = [held.get(s.variable.address, s.variable) for s in used if s.shared]
     if schedule is None:
         schedule = schedule_for(key, graph)
@@ -416,7 +427,7 @@ def run(
     values: list[Any] = []
     variables: list[int] = []
     for item in bound:
-        if isinstance(item, Place):
+        if isinstance(item, Extent):
             storage, address = item.storage, item.storage.variable.address
             values.append(storage.address + item.lo * storage.type.dtype.itemsize)
             variables.append(held[address].address if address in held else address)
@@ -442,17 +453,20 @@ def no_memory(graph: Graph, why: Exception | None = None) -> TracejitError:
 
 
 def _run_on_numpy(
-    graph: Graph, bound: list[Place | Number], places: list[Storage], held: Mapping[int, engine.Variable]
+    graph: Graph,
+    bound: list[Bound],
+    places: list[Storage],
+    held: Mapping[int, engine.Variable],
 ) -> bool:
     """Let the evaluator compute `graph`: now, or in a Python task if inputs are not there yet. Nothing waits:
     the caller has `lock`, which the task that computes an input may need. False if only a kernel can do it.
     """
-    windows = [item for item in bound if isinstance(item, Place)]
+    windows = [item for item in bound if isinstance(item, Extent)]
     inputs = [held.get(w.storage.variable.address, w.storage.variable) for w in windows]
 
     def compute() -> None:
         arrays: list[Any] = [
-            window_memory(item, value.type) if isinstance(item, Place) else item.value
+            window_memory(item, value.type) if isinstance(item, Extent) else item.value
             for value, item in zip(graph.inputs, bound, strict=True)
         ]
         outputs, _ = evaluate(graph, arrays)
@@ -469,7 +483,7 @@ def _run_on_numpy(
     return True
 
 
-def window_memory(window: Place, type: ArrayType) -> np.ndarray:
+def window_memory(window: Extent, type: ArrayType) -> np.ndarray:
     """The memory of a window as a NumPy array of `type`."""
     storage = window.storage
     return memory_at(storage.address + window.lo * storage.type.dtype.itemsize, type, storage.buffer)

@@ -20,7 +20,7 @@ from typing import Any
 
 from tracejit import engine
 from tracejit.errors import ReplayError
-from tracejit.frontend.recording.recording import Number, Place, Recording, Window, kept
+from tracejit.frontend.recording.recording import Extent, Recording, RuntimeNumber, Window, kept
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
 from tracejit.ir.view import View, contiguous_strides
@@ -50,14 +50,14 @@ class KeptRecording(Recording):
             found.writes = self.variable_of(storage).writes
         return found
 
-    def _is_stale(self, place: Place) -> bool:
+    def _is_stale(self, place: Extent) -> bool:
         """Whether others have written there meanwhile."""
         return place.writes is not None and place.writes != self.variable_of(place.storage).writes
 
     def adopt(self, value: Value) -> None:
         """Adopt a value of an earlier recording; values that others have overwritten are gone."""
         bound = kept.get(value)
-        if isinstance(bound, Place) and self._is_stale(bound):
+        if isinstance(bound, Extent) and self._is_stale(bound):
             raise ReplayError(
                 f"a gradient needs an array ({value.type}) as it was before a task or another thread wrote "
                 "it; use a copy of it in the function (x.copy())"
@@ -80,7 +80,7 @@ class KeptRecording(Recording):
         copies = [self.new(self.emit(copy, part.value)) for part in parts]
         self.launch()
         for part, saved in zip(parts, copies, strict=True):
-            kept[part.value] = Place(saved, 0, saved.type.size)
+            kept[part.value] = Extent(saved, 0, saved.type.size)
         self.windows[storage] = [w for w in self.windows[storage] if not w.overlaps(lo, hi)]
         united = super().window(storage, View(lo, (hi - lo,), (1,)), write=False)
         for part in parts:
@@ -94,25 +94,27 @@ class KeptRecording(Recording):
         """Under a gradient: add every value the backward pass may ask for to `outputs`; their storages."""
         have = {id(v) for v in outputs}
         for storage, value in zip(self.live(), outputs, strict=True):
-            kept[value] = Place(storage, 0, value.type.size)
+            kept[value] = Extent(storage, 0, value.type.size)
         kept.update(
-            (v, bound) for v, bound in zip(self.inputs, self.bound, strict=True) if type(bound) is Number
+            (v, bound)
+            for v, bound in zip(self.inputs, self.bound, strict=True)
+            if type(bound) is RuntimeNumber
         )
         for node in self.nodes:
             if node.op is constant:
-                kept[node.output] = Number(node.attrs["value"], node.attrs["value"])
+                kept[node.output] = RuntimeNumber(node.attrs["value"], node.attrs["value"])
         places = []
         for window in written:
             old = window.input
             value = self.emit(copy, old)
             storage = Storage(old.type)
-            kept[old] = Place(storage, 0, old.type.size)
+            kept[old] = Extent(storage, 0, old.type.size)
             outputs.append(value)
             places.append(storage)
         for value in [v for node in self.nodes for v in node.outputs]:
             if id(value) not in have and not value.type.on_host:
                 storage = Storage(value.type)
-                kept[value] = Place(storage, 0, value.type.size)
+                kept[value] = Extent(storage, 0, value.type.size)
                 outputs.append(value)
                 places.append(storage)
         return places
@@ -135,12 +137,12 @@ class KeptRecording(Recording):
                 if window.writes is not None:
                     again.writes = window.writes + self.variable_of(storage).writes - before[storage]
                 bound = kept.get(window.value)
-                if bound is None or (isinstance(bound, Place) and bound.storage is storage):
-                    kept[window.value] = Place(storage, again.lo, again.hi, again.writes)
+                if bound is None or (isinstance(bound, Extent) and bound.storage is storage):
+                    kept[window.value] = Extent(storage, again.lo, again.hi, again.writes)
                 windows[storage].append(again)
         held: dict[Storage, Value] = {}
         for value, bound in kept.items():
-            if isinstance(bound, Place):
+            if isinstance(bound, Extent):
                 held.setdefault(bound.storage, value)
         for ref in self.created:
             created = ref()

@@ -26,7 +26,7 @@ _QUIET = _SHAPE | {"_held", "__class__", "__dict__", "__array_interface__", "__a
 _QUIET |= {"__array_ufunc__", "__array_function__", "__array_finalize__", "__array_wrap__"}  # fmt: skip
 
 
-class Held:
+class Captured:
     """A NumPy array, its content before the body ran, whether the body finds a view in its place, and whether
     it used it as data.
     """
@@ -83,7 +83,7 @@ class Held:
 class Watched(np.ndarray):
     """A view of a captured array, as the body finds it."""
 
-    _held: Held
+    _held: Captured
     __class__ = property(lambda self: np.ndarray)
 
     def __array_finalize__(self, parent: Any) -> None:
@@ -163,14 +163,14 @@ def settled(value: Any) -> Any:
 def read_part(
     origin: np.ndarray, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> np.ndarray:
-    """The part of an array that `Held.part` describes."""
+    """The part of an array that `Captured.part` describes."""
     interface = dict(origin.__array_interface__)
     interface["data"] = (interface["data"][0] + offset, True)
     interface["shape"], interface["strides"] = shape, strides
-    return np.asarray(_Part(interface, origin))
+    return np.asarray(_PartOfArray(interface, origin))
 
 
-class _Part:
+class _PartOfArray:
     def __init__(self, interface: dict[str, Any], owner: np.ndarray):
         self.__array_interface__ = interface
         self.owner = owner

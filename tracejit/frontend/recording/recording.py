@@ -44,7 +44,7 @@ from tracejit.ir.view import View
 from tracejit.ops import constant, update, view
 
 
-class Place:
+class Extent:
     """Elements ``lo`` to ``hi`` of a materialised storage.
 
     writes: under a gradient, how many tasks and launches that write the storage came before what is meant.
@@ -56,7 +56,7 @@ class Place:
         self.storage, self.lo, self.hi, self.writes = storage, lo, hi, writes
 
 
-class Window(Place):
+class Window(Extent):
     """A place as one value of a recording.
 
     tracked: a gradient follows the value, so no other value may stand for the same elements.
@@ -77,7 +77,7 @@ class Window(Place):
         return self.lo < hi and lo < self.hi
 
 
-class Number:
+class RuntimeNumber:
     """The origin of a run-time number: `value` now; `source` is what identifies it (a number or an
     expression)."""
 
@@ -93,6 +93,10 @@ class Overlap(Exception):
     def __init__(self, storage: Storage):
         super().__init__("overlapping windows")
         self.storage = storage
+
+
+Bound = Extent | RuntimeNumber
+"""The origin of an input of a recording."""
 
 
 class Recording(Builder):
@@ -112,7 +116,7 @@ class Recording(Builder):
         for tape in self.tapes:
             tape.flushed()
         self.inputs, self.nodes = [], []
-        self.bound: list[Place | Number] = []
+        self.bound: list[Bound] = []
         self.windows: dict[Storage, list[Window]] = {}
         self.created: list[weakref.ref[Storage]] = []
         self.defined: dict[Value, int] = {}  # inputs and results, numbered as they were added
@@ -152,11 +156,11 @@ class Recording(Builder):
         bound = kept.get(value)
         if bound is None:
             raise ReplayError("an array of a finished recording is used here, but was not kept for it")
-        if isinstance(bound, Place):
+        if isinstance(bound, Extent):
             self._mark(bound.storage)
         self._add_input(value, bound)
 
-    def _add_input(self, value: Value, bound: Place | Number) -> None:
+    def _add_input(self, value: Value, bound: Bound) -> None:
         kind, number = value.type, len(self.defined)
         part = (None, kind.shape, kind.dtype, kind.device.kind, kind.device.index)
         # From here on nothing is called, so no interrupt comes between these.
@@ -176,7 +180,7 @@ class Recording(Builder):
         """A number that belongs to the structure of the graph, in eager code too."""
         return Recording.literal(self, number, dtype)
 
-    def number(self, number: Number, dtype: np.dtype) -> Value:
+    def number(self, number: RuntimeNumber, dtype: np.dtype) -> Value:
         """A run-time number: an input on the host."""
         source = number.source
         key = (source or repr(source), source.__class__, dtype)  # 0.0 and -0.0 are equal
@@ -325,7 +329,7 @@ class Recording(Builder):
         return self.graph(outputs, [Effect(w.input, w.value) for w in self.written()])
 
 
-kept: weakref.WeakKeyDictionary[Value, Place | Number] = weakref.WeakKeyDictionary()
+kept: weakref.WeakKeyDictionary[Value, Bound] = weakref.WeakKeyDictionary()
 """Values of launched recordings that a gradient may still need: where they lie, or what number they are.
 
 A place knows nothing of the value, or none would ever be forgotten.
@@ -345,7 +349,7 @@ def number_type(dtype: np.dtype) -> ArrayType:
     return ArrayType((), dtype, HOST)
 
 
-class Thread(threading.local):
+class ThreadState(threading.local):
     """State of one thread: its open recordings and settings."""
 
     def __init__(self) -> None:
@@ -358,7 +362,7 @@ class Thread(threading.local):
         self.plain = 0  # how many things make jitted functions run their bodies: gradients, a Python task
 
 
-thread = Thread()
+thread = ThreadState()
 
 
 lock = make_rlock()

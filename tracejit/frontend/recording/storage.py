@@ -45,7 +45,7 @@ memory_lock = make_rlock()
 holds it waits for nothing."""
 
 
-class Failure:
+class StorageFailure:
     """Why a storage holds nothing, and whether somebody has been told."""
 
     __slots__ = ("error", "told")
@@ -92,7 +92,7 @@ class Storage:
         self.pending: Value | None = None
         self.shared = False
         self.made_at: str | None = None
-        self.failure: Failure | None = None
+        self.failure: StorageFailure | None = None
         self.untouched = False
         self._elements: np.ndarray | None = None
 
@@ -137,9 +137,9 @@ class Storage:
         self.address = self.buffer.memory
         self.pending = self.recording = None
 
-    def fail(self, error: Exception) -> Failure:
+    def fail(self, error: Exception) -> StorageFailure:
         """Note that a pending storage cannot be computed."""
-        self.failure = Failure(error)
+        self.failure = StorageFailure(error)
         self.pending = self.recording = self.buffer = None
         del self.variable, self.address
         return self.failure

@@ -21,8 +21,8 @@ import numpy as np
 from tracejit.errors import ReadOnlyError, ReplayError, locate
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import Numbers
-from tracejit.frontend.recording.numpy_views import Held
-from tracejit.frontend.recording.recording import Number, Recording, Window, thread
+from tracejit.frontend.recording.numpy_views import Captured
+from tracejit.frontend.recording.recording import Recording, RuntimeNumber, Window, thread
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
 from tracejit.ir.view import View
@@ -49,7 +49,7 @@ class Draw:
     `drawn`.
     """
 
-    def __init__(self, number: Number, stream: int, drawn: int):
+    def __init__(self, number: RuntimeNumber, stream: int, drawn: int):
         self.number, self.stream, self.drawn = number, stream, drawn
 
 
@@ -92,7 +92,7 @@ class Trace(Recording):
         self.counters: list[Draw] = []
         self.makes_classes = False  # whether the body defines classes
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
-        self.captured: list[Held] = []  # NumPy arrays it may bring in that a replay finds again
+        self.captured: list[Captured] = []  # NumPy arrays it may bring in that a replay finds again
         self.callbacks: list[Any] = []  # functions given to `tj.callback`
         self.read_only: dict[Storage, str] = {}  # storages of NumPy arguments -> their path
         self.reasons: list[tuple[str, str | None]] = []  # why it cannot be replayed, and the user's line
@@ -108,8 +108,8 @@ class Trace(Recording):
             self.draws.append((stream, 0))
         drawn = self.draws[index][1]
         self.draws[index] = (stream, drawn + count)
-        key = Number(stream.key, DrawKey(index))
-        counter = Number((stream.counter + drawn) % WORD, DrawCounter(index, drawn))
+        key = RuntimeNumber(stream.key, DrawKey(index))
+        counter = RuntimeNumber((stream.counter + drawn) % WORD, DrawCounter(index, drawn))
         self.counters.append(Draw(counter, index, drawn))
         return self.number(key, UINT64), self.number(counter, UINT64)
 

@@ -1,7 +1,7 @@
 """The arguments of a traced call: what the body gets to see, and the checks by which a replay recognises them
 again.
 
-`Arguments.bring` walks the arguments once. For each it adds steps to the program of the replay (see
+`Arguments.wrap` walks the arguments once. For each it adds steps to the program of the replay (see
 `frontend.signature`) and gives what the body is called with: containers are rebuilt (so that rebinding can be
 seen, and undone when the body raises), numbers become proxies, NumPy arrays are copied in, arrays and other
 objects are passed as themselves. An array that views a part of its storage is passed as a *window*: an array
@@ -35,7 +35,7 @@ from tracejit.frontend.python.kinds import FIXED, NUMBERS, has_attributes, is_tr
 from tracejit.frontend.recording.number import settled
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Restart, Trace
-from tracejit.frontend.signature.program import Const, Expr, Literal, Operand, Program, Var, attribute
+from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Var, attribute
 from tracejit.frontend.signature.text import release
 from tracejit.ir.types import ArrayType, name_of
 
@@ -103,19 +103,19 @@ class Arguments:
     storages:   storages of the caller, in order, and their variables.
     """
 
-    def __init__(self, trace: Trace, program: Program, whole: set[Storage], reached: set[int]):
+    def __init__(self, trace: Trace, program: ReplayProgram, whole: set[Storage], reached: set[int]):
         self.trace, self.program, self.whole, self.reached = trace, program, whole, reached
         self.arrays: dict[Storage, tuple[Var, Var | None]] = {}
         self.handles: dict[int, tuple[NDArray, Var]] = {}
         self.windows: dict[int, Storage] = {}
         self.containers: dict[int, Rebuilt] = {}
         self.originals: dict[int, Rebuilt] = {}
-        self.objects: list[tuple[Operand, str, Any]] = []
+        self.objects: list[tuple[Expr, str, Any]] = []
         self.storages: dict[Storage, Var] = {}
         self._open: set[int] = set()  # ids of containers that are being brought
         self._views: dict[Storage, list[tuple[NDArray, Var]]] = {}  # the arrays given, by storage
 
-    def bring(self, value: Any, place: Operand, path: str) -> Any:
+    def wrap(self, value: Any, place: Expr, path: str) -> Any:
         """Return the value that the body sees for `value`, which the replay finds at `place`."""
         value = settled(value)
         kind, program = type(value), self.program
@@ -188,7 +188,7 @@ class Arguments:
             form = "tuple({}.__dict__) == {}" if looks_up_plainly(kind) else _NAMES
             program.require(form, var, Const(keys))
         brought = [
-            self.bring(child, part_of(var, kind, key), path + trees.step(kind, key))
+            self.wrap(child, part_of(var, kind, key), path + trees.step(kind, key))
             for key, child in zip(keys, children, strict=True)
         ]
         again = trees.rebuilt(value, kind, keys, brought)
@@ -235,7 +235,7 @@ class Arguments:
         window = Storage.at(storage.address + low * item, type, storage.buffer, storage.variable)
         window.shared = storage.shared
         self.trace.parents[window] = storage
-        start = Expr(f"{{}}._view.offset - {view.offset - low}", var)
+        start = Form(f"{{}}._view.offset - {view.offset - low}", var)
         self.arrays[window] = (found, self.program.bind(start, "o", seen=low))
         passed = NDArray(window, view.moved(-low))
         self.handles[id(passed)] = (passed, var)
@@ -253,28 +253,28 @@ class Arguments:
         self.copy_in(brought._storage, var)
         return brought
 
-    def copy_in(self, storage: Storage, array: Operand) -> None:
+    def copy_in(self, storage: Storage, array: Expr) -> None:
         """The replay makes `storage` anew from the NumPy array at `array`."""
         var = Var("s", storage)
         var.bound = True
-        self.program.copies.append((var, Expr("from_numpy({})._storage", array)))
+        self.program.copies.append((var, Form("from_numpy({})._storage", array)))
         self.arrays[storage] = (var, None)
 
 
 _NAMES = "tuple(Attributes({}).namespace()) == {}"
 
 
-def part_of(holder: Operand, kind: type, key: Any, *, stored: bool = False) -> Expr:
+def part_of(holder: Expr, kind: type, key: Any, *, stored: bool = False) -> Form:
     """The expression for a part of a container, to be read or to be `stored`."""
     if issubclass(kind, dict):
-        return Expr("{}[{}]", holder, Const(key))
+        return Form("{}[{}]", holder, Const(key))
     if issubclass(kind, (list, tuple)):
         names = getattr(kind, "_fields", None)  # a subclass may show something else under such a name
-        return Expr("{}[{}]", holder, Literal(key if names is None else names.index(key)))
+        return Form("{}[{}]", holder, Literal(key if names is None else names.index(key)))
     plain = is_stored_plainly if stored else is_found_plainly
     if plain(kind, key):
         return attribute(holder, key)
-    return Expr("Attributes({})[{}]", holder, Literal(key))
+    return Form("Attributes({})[{}]", holder, Literal(key))
 
 
 def shared_storages(args: Any, kwargs: Any) -> set[Storage]:

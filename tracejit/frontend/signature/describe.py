@@ -1,6 +1,6 @@
 """Results of a traced call, as records: what it returns, and what it rebound in containers and objects.
 
-`Description.give` walks over a recorded value and tells how it is made (see `signature.program`):
+`Description.describe` walks over a recorded value and tells how it is made (see `signature.program`):
 
 - an array made by the call: a new array on the storage of an output;
 - an array given to the call, or one it reached: that very array, or a view of the same storage;
@@ -29,13 +29,13 @@ from tracejit.frontend.signature.program import (
     ArrayOn,
     Const,
     Container,
+    Expr,
     Known,
     Literal,
     Make,
-    Operand,
-    Program,
     Rebind,
     Refill,
+    ReplayProgram,
     SliceOf,
     Var,
 )
@@ -63,15 +63,15 @@ class Description:
 
     def __init__(
         self,
-        program: Program,
+        program: ReplayProgram,
         arguments: Arguments,
-        reached: Callable[[Any], Operand | None],
+        reached: Callable[[Any], Expr | None],
         computed: dict[Computed, Var],
     ) -> None:
         self.program, self.arguments, self.reached, self.computed = program, arguments, reached, computed
         self.kept: set[Storage] = set()
         self.rebinds: set[type] = set()
-        self._met: dict[int, int] = {}  # by identity: how often something the body made is to be given
+        self._uses: dict[int, int] = {}  # by identity: how often something the body made is to be given
         self._open: set[int] = set()
         self._shared: dict[int, Var] = {}  # what is given more than once
         self._written: set[int] = set()
@@ -79,7 +79,7 @@ class Description:
 
     # -- values ----------------------------------------------------------------------------------------------
 
-    def give(self, value: Any, path: str) -> Make:
+    def describe(self, value: Any, path: str) -> Make:
         """Describe how `value` is made; changes of the caller's containers are written back."""
         if is_of(value, self.arguments.trace.numbers):
             source = value._source
@@ -96,25 +96,25 @@ class Description:
         if rebuilt is not None:
             self._write_back(rebuilt, path)
             return Known(rebuilt.var)
-        made = self._give_new(value, path)
-        if self._met.get(id(value), 0) > 1:
+        made = self._describe_new(value, path)
+        if self._uses.get(id(value), 0) > 1:
             var = self._shared[id(value)] = self._before_launch(made)
             return Known(var)
         return made
 
-    def _known(self, value: Any) -> Operand | None:
+    def _known(self, value: Any) -> Expr | None:
         """The expression for this very object in a replay; None if there is none."""
         handle = self.arguments.handles.get(id(value))
         if handle is not None:
             return handle[1]
         return self._objects.get(id(value)) or self._shared.get(id(value)) or self.reached(value)
 
-    def _give_new(self, value: Any, path: str) -> Make:
+    def _describe_new(self, value: Any, path: str) -> Make:
         """Describe how to make a value that the body made."""
         if isinstance(value, NDArray):
-            return self._give_array(value, path)
+            return self._describe_array(value, path)
         if isinstance(value, slice):
-            start, stop, step = [self.give(p, path) for p in (value.start, value.stop, value.step)]
+            start, stop, step = [self.describe(p, path) for p in (value.start, value.stop, value.step)]
             return SliceOf((start, stop, step))
         if isinstance(value, types.FunctionType) and not (
             value.__closure__ or value.__defaults__ or value.__kwdefaults__
@@ -125,19 +125,19 @@ class Description:
             raise Unreplayable(f"{path} is a {type(value).__name__}, which a replay cannot make again")
         kind, keys, children = found
         self._check_class(kind, path)
-        parts = [self.give(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
+        parts = [self.describe(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
         factory = None
         if isinstance(value, dict) and kind is not dict:
             if Attributes(value).namespace():
                 raise Unreplayable(f"{path} is a {kind.__name__} with attributes, which a replay cannot make")
-            factory = self.give(factory_of(value), path)
+            factory = self.describe(factory_of(value), path)
         return Container(kind, self._keys(keys), tuple(parts), factory)
 
     def _keys(self, keys: tuple[Any, ...]) -> tuple[Any, ...]:
         """Keys of a container; numbers among them have been looked at, or they had no hash."""
         return tuple(known(key, self.arguments) for key in keys)
 
-    def _give_array(self, array: NDArray, path: str) -> Make:
+    def _describe_array(self, array: NDArray, path: str) -> Make:
         storage, view = array._storage, array._view
         if storage.pending is not None:
             var = self.program.outputs.get(storage)
@@ -156,29 +156,29 @@ class Description:
         self.program.values.append((var, made))
         return var
 
-    def meet(self, value: Any) -> None:
+    def count(self, value: Any) -> None:
         """Note a value that is to be given: what the body made is one object, however often it is met."""
         if isinstance(value, ATOMS) or type(value) is NumberProxy or self._known(value) is not None:
             return
         if id(value) in self.arguments.containers:
             return
-        self._met[id(value)] = self._met.get(id(value), 0) + 1
-        found = None if self._met[id(value)] > 1 else parts_of(value)
+        self._uses[id(value)] = self._uses.get(id(value), 0) + 1
+        found = None if self._uses[id(value)] > 1 else parts_of(value)
         if id(value) in self._open:
             raise Unreplayable(f"a {type(value).__name__} that holds itself cannot be made again by a replay")
         if found is not None:
             self._open.add(id(value))
             for child in found[2]:
-                self.meet(child)
+                self.count(child)
             self._open.remove(id(value))
 
-    def meet_changes(self) -> None:
+    def count_changes(self) -> None:
         """Note what the body put into the caller's containers."""
         for rebuilt in self.arguments.containers.values():
             before = set(map(id, rebuilt.parts))
             for child in _parts_again(rebuilt.copy)[2]:
                 if id(child) not in before:
-                    self.meet(child)
+                    self.count(child)
 
     def _check_class(self, kind: type, path: str) -> None:
         """Each call of a body that defines a class makes another one."""
@@ -200,7 +200,9 @@ class Description:
         if issubclass(kind, tuple):
             return
         if keys != rebuilt.keys and not is_record(kind):
-            parts = [self.give(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
+            parts = [
+                self.describe(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)
+            ]
             self.rebinds.add(kind)
             whole = Container(dict if issubclass(kind, dict) else list, self._keys(keys), tuple(parts))
             self.program.effects.append(Refill(rebuilt.var, Known(self._before_launch(whole))))
@@ -213,12 +215,12 @@ class Description:
             if key not in before or child is not before[key]:
                 self.rebind(_slot(rebuilt, kind, key, path), child)
 
-    def rebind(self, slot: Slot, value: Any, place: Operand | None = None) -> None:
+    def rebind(self, slot: Slot, value: Any, place: Expr | None = None) -> None:
         """A slot holds `value` after the call; a replay stores it at `place`, or where it is found."""
         self.rebinds.add(type(slot.holder))
         made: Any = GONE
         if value is not GONE:
-            made = self.give(value, slot.path)
+            made = self.describe(value, slot.path)
             if not (isinstance(made, Known) and isinstance(made.operand, (Var, Const, Literal))):
                 made = Known(self._before_launch(made))
         self.program.effects.append(Rebind(slot, place or slot.place, made))

@@ -16,18 +16,18 @@ from tracejit.frontend.signature.program import (
     Const,
     Container,
     Effect,
+    Expr,
     Known,
     Literal,
     Make,
-    Operand,
-    Program,
     Rebind,
+    ReplayProgram,
     SliceOf,
     Var,
 )
 
 
-def write_back(program: Program) -> None:
+def write_back(program: ReplayProgram) -> None:
     """Make what is written back or used more than once, and write it back."""
     for var, value in program.values:
         var.value = make(value)
@@ -58,6 +58,6 @@ def make(value: Make) -> Any:
     return trees.build(value.kind, value.keys, [make(part) for part in value.parts], factory)
 
 
-def _known(operand: Operand) -> Any:
+def _known(operand: Expr) -> Any:
     assert isinstance(operand, (Var, Const, Literal)), "numbers that are computed have variables"
     return operand.value

@@ -1,11 +1,11 @@
 """Records of what a replay does, in the order in which it does it.
 
-A `Program` is made while a call is recorded. Values are `Var` (bound by a step of the program), `Const` (the
-very object) and `Expr`: a form of Python with operands in its places.
+A `ReplayProgram` is made while a call is recorded. Values are `Var` (bound by a step of the program), `Const`
+(the very object) and `Form`: a form of Python with operands in its places.
 
-    n = program.bind(Expr("args[{}]", Literal(1)), "n")        n0 = args[1]
+    n = program.bind(Form("args[{}]", Literal(1)), "n")        n0 = args[1]
     program.require("type({}) is {}", n, Const(float))         if not (type(n0) is K1): return MISS
-    m = program.bind(Expr("({} * {})", n, Literal(2)), "m")    m2 = (n0 * 2)
+    m = program.bind(Form("({} * {})", n, Literal(2)), "m")    m2 = (n0 * 2)
 
 Each variable knows the object that it was in the recorded call, so one description serves the call that is
 recorded (`perform`) and the calls that are replayed (`text`). Nothing reads text that was written from it.
@@ -26,7 +26,7 @@ from tracejit.ir.view import View
 # -- values --------------------------------------------------------------------------------------------------
 
 
-class Operand:
+class Expr:
     """A value that stands in an expression."""
 
     __slots__ = ()
@@ -37,7 +37,7 @@ class Operand:
         raise NotImplementedError
 
     @property
-    def root(self) -> Operand:
+    def root(self) -> Expr:
         """From which variable or constant it is found."""
         return self
 
@@ -47,7 +47,7 @@ class Operand:
         return True
 
 
-class Const(Operand):
+class Const(Expr):
     """This very object; the replay function keeps it alive."""
 
     __slots__ = ("value",)
@@ -60,7 +60,7 @@ class Const(Operand):
         return "constant", id(self.value)
 
 
-class Literal(Operand):
+class Literal(Expr):
     """A value that is written down: a number, a string, a tuple of such."""
 
     __slots__ = ("value",)
@@ -73,7 +73,7 @@ class Literal(Operand):
         return "literal", type(self.value), repr(self.value)
 
 
-class Var(Operand):
+class Var(Expr):
     """A variable of the replay; `value` is what it held in the recorded call, `path` how people call it.
 
     prefix: what its name begins with: v (argument), n and m (numbers), s (storage), h (found by name),
@@ -95,12 +95,12 @@ class Var(Operand):
         return self.bound
 
 
-class Expr(Operand):
-    """A form of Python with operands: ``Expr("{}.shape[{}]", x, Literal(0))``."""
+class Form(Expr):
+    """A form of Python with operands: ``Form("{}.shape[{}]", x, Literal(0))``."""
 
     __slots__ = ("form", "operands")
 
-    def __init__(self, form: str, *operands: Operand) -> None:
+    def __init__(self, form: str, *operands: Expr) -> None:
         self.form, self.operands = form, operands
 
     @property
@@ -108,7 +108,7 @@ class Expr(Operand):
         return (self.form, *(operand.key for operand in self.operands))
 
     @property
-    def root(self) -> Operand:
+    def root(self) -> Expr:
         return self.operands[0].root if self.operands else self
 
     @property
@@ -116,14 +116,14 @@ class Expr(Operand):
         return all(operand.is_bound for operand in self.operands)
 
 
-def attribute(holder: Operand, name: str) -> Expr:
+def attribute(holder: Expr, name: str) -> Form:
     """``holder.name``."""
-    return Expr("{}." + name, holder)
+    return Form("{}." + name, holder)
 
 
-def item(holder: Operand, key: Any) -> Expr:
+def item(holder: Expr, key: Any) -> Form:
     """``holder[key]``."""
-    return Expr("{}[{}]", holder, Literal(key) if type(key) in (str, int, bool) else Const(key))
+    return Form("{}[{}]", holder, Literal(key) if type(key) in (str, int, bool) else Const(key))
 
 
 # -- steps ---------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Bind:
     """``var = value``."""
 
     var: Var
-    value: Operand
+    value: Expr
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +144,7 @@ class Check:
     says: of which path people are told that it is `says[1]`.
     """
 
-    condition: Expr
+    condition: Form
     says: tuple[str, str] | None = None
 
 
@@ -152,7 +152,7 @@ class Check:
 class ArrayCheck:
     """An NDArray lies as a whole on a storage of this type and has this view."""
 
-    array: Operand
+    array: Expr
     storage: Var
     type: ArrayType
     view: View
@@ -176,7 +176,7 @@ Step = Bind | Check | ArrayCheck | Separate
 class Known:
     """A value that a replay has already: an argument, a constant, a computed number, something shared."""
 
-    operand: Operand
+    operand: Expr
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +214,7 @@ class Rebind:
     """The value of a slot after the call; `GONE` removes it. `place` is where a replay stores it."""
 
     slot: Any
-    place: Operand
+    place: Expr
     value: Make | Any
 
 
@@ -233,7 +233,7 @@ Effect = Rebind | Refill
 
 
 @dataclass(frozen=True, eq=False)
-class Address:
+class StorageAddress:
     """The address of a storage, or of its element `offset`, and its variable of the engine."""
 
     storage: Var
@@ -263,14 +263,14 @@ class Launch:
     call: Any
     pack: Any
     storages: tuple[Var, ...]
-    words: tuple[Address | Drawn | Operand, ...]
+    words: tuple[StorageAddress | Drawn | Expr, ...]
     draws: tuple[tuple[Any, int], ...]
     written: tuple[Var, ...]
     is_awaited: bool
 
 
 @dataclass(eq=False)
-class Program:
+class ReplayProgram:
     """The steps of a replay.
 
     steps:   variables and checks, in order.
@@ -284,7 +284,7 @@ class Program:
     """
 
     steps: list[Step] = field(default_factory=list)
-    copies: list[tuple[Var, Expr]] = field(default_factory=list)
+    copies: list[tuple[Var, Form]] = field(default_factory=list)
     constants: dict[Var, Storage] = field(default_factory=dict)
     outputs: dict[Storage, Var] = field(default_factory=dict)
     values: list[tuple[Var, Make]] = field(default_factory=list)
@@ -294,26 +294,26 @@ class Program:
 
     # -- building --------------------------------------------------------------------------------------------
 
-    def bind(self, value: Operand, prefix: str = "v", *, seen: Any = None, path: str = "") -> Var:
+    def bind(self, value: Expr, prefix: str = "v", *, seen: Any = None, path: str = "") -> Var:
         """A new variable for a value, which was `seen` in the recorded call."""
         return self.define(Var(prefix, seen, path), value)
 
-    def define(self, var: Var, value: Operand) -> Var:
+    def define(self, var: Var, value: Expr) -> Var:
         """Bind a variable that was made before."""
         var.bound = True
         self.steps.append(Bind(var, value))
         return var
 
-    def require(self, form: str, *operands: Operand, says: tuple[str, str] | None = None) -> None:
+    def require(self, form: str, *operands: Expr, says: tuple[str, str] | None = None) -> None:
         """The call is of this signature only if ``form.format(*operands)`` holds."""
-        self.steps.append(Check(Expr(form, *operands), says))
+        self.steps.append(Check(Form(form, *operands), says))
 
-    def same(self, operand: Operand, value: Any, says: tuple[str, str] | None = None) -> None:
+    def same(self, operand: Expr, value: Any, says: tuple[str, str] | None = None) -> None:
         """Require that a plain value is what it was: equal, of the same type, and the same zero or nan."""
         form, *operands = _equal(operand, value)
         self.require(form, *operands, says=says)
 
-    def keys(self, operand: Operand, keys: tuple[Any, ...], says: tuple[str, str]) -> None:
+    def keys(self, operand: Expr, keys: tuple[Any, ...], says: tuple[str, str]) -> None:
         """Require that a dict has these keys, in this order, and not just equal ones, as 1 and True are."""
         given = Const(keys)
         if all(type(key) is str for key in keys):
@@ -323,7 +323,7 @@ class Program:
             self.require(form, operand, given, operand, given, says=says)
 
     def array(
-        self, operand: Operand, storage: Storage, view: View, *, window: bool, says: tuple[str, str]
+        self, operand: Expr, storage: Storage, view: View, *, window: bool, says: tuple[str, str]
     ) -> Var:
         """Require an NDArray with this view (any offset, for a window); gives the variable of its storage."""
         kind = storage.type
@@ -344,7 +344,7 @@ class Program:
 
     # -- asking ----------------------------------------------------------------------------------------------
 
-    def restricted(self, count: int, branches: Iterable[Bind | Check]) -> Program:
+    def restricted(self, count: int, branches: Iterable[Bind | Check]) -> ReplayProgram:
         """The program of calls that are known by the first `count` steps, which find the arguments, and by
         those of the `branches` that can be checked there.
         """
@@ -356,23 +356,23 @@ class Program:
                 steps.append(step)
                 if isinstance(step, Bind):
                     found.add(step.var)
-        return Program(steps)
+        return ReplayProgram(steps)
 
     def requirements(self) -> dict[str, str]:
         """Requirements by path, for people."""
         return dict(s.says for s in self.steps if isinstance(s, Check | ArrayCheck) and s.says is not None)
 
 
-def variables(operand: Operand) -> set[Var]:
+def variables(operand: Expr) -> set[Var]:
     """The variables in an expression."""
     if isinstance(operand, Var):
         return {operand}
-    if isinstance(operand, Expr):
+    if isinstance(operand, Form):
         return set().union(*(variables(each) for each in operand.operands))
     return set()
 
 
-def _equal(operand: Operand, value: Any) -> tuple[Any, ...]:
+def _equal(operand: Expr, value: Any) -> tuple[Any, ...]:
     """Form and operands of the condition that a plain value is what it was."""
     kind = type(value)
     if value is None or kind is bool or value is Ellipsis:

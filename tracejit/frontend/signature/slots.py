@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracejit.frontend.python.content import GONE, Attributes, content_of, fill, same_items
-from tracejit.frontend.signature.program import Operand
+from tracejit.frontend.signature.program import Expr
 
 
 @dataclass(eq=False, repr=False)
@@ -26,12 +26,12 @@ class Slot:
 
     holder: Any
     key: Any
-    place: Operand
+    place: Expr
     path: str
     value: Any
-    var: Operand | None = None
+    var: Expr | None = None
     given: Any = None
-    alias: Operand | None = None  # stands for the same object, found before on another way
+    alias: Expr | None = None  # stands for the same object, found before on another way
     guarded: bool = True  # whether replays have to check the value
     code: types.CodeType | None = None  # the code that mentions it
     codes: set[types.CodeType] = field(default_factory=set)  # all such; it matters if one of them reads it
@@ -57,7 +57,7 @@ class Slot:
         """Make it hold `value`; `GONE` removes it."""
         raise AssertionError(f"{self.path} cannot be assigned")
 
-    def give(self, value: Any) -> None:
+    def replace(self, value: Any) -> None:
         """Put a stand-in there, which the body finds instead of the value."""
         self.given = value
         self.put(value)

@@ -1,4 +1,4 @@
-"""Replay functions: the Python that a repeated call runs instead of the body, written from a `Program`.
+"""Replay functions: the Python that a repeated call runs instead of the body, written from a `ReplayProgram`.
 
 For every recorded signature a function is generated that is straight-line Python: walk the arguments, check
 them (return `MISS` where they are not of this signature), compute the numbers, bind addresses, launch, write
@@ -49,7 +49,6 @@ from tracejit.frontend.recording.numpy_views import read_part
 from tracejit.frontend.recording.storage import Storage, interned
 from tracejit.frontend.recording.trace import WORD
 from tracejit.frontend.signature.program import (
-    Address,
     ArrayCheck,
     ArrayOn,
     Bind,
@@ -57,17 +56,18 @@ from tracejit.frontend.signature.program import (
     Const,
     Drawn,
     Expr,
+    Form,
     Known,
     Launch,
     Literal,
     Make,
-    Operand,
-    Program,
     Rebind,
     Refill,
+    ReplayProgram,
     Separate,
     SliceOf,
     Step,
+    StorageAddress,
     Var,
 )
 from tracejit.ir.types import ArrayType
@@ -172,7 +172,7 @@ class Writer:
             self.names[found] = value
         return found
 
-    def write(self, operand: Operand) -> str:
+    def write(self, operand: Expr) -> str:
         """An operand as Python."""
         if isinstance(operand, Var):
             found = self._variables.get(operand)
@@ -184,7 +184,7 @@ class Writer:
         if isinstance(operand, Literal):
             value = operand.value
             return source_of(value) if type(value) is float else repr(value)
-        assert isinstance(operand, Expr)
+        assert isinstance(operand, Form)
         return operand.form.format(*map(self.write, operand.operands))
 
     def let(self, var: Var, value: Any) -> None:
@@ -259,7 +259,7 @@ class Writer:
         place = self.write(effect.place)
         return f"del {place}" if effect.value is GONE else f"{place} = {self.make(effect.value)}"
 
-    def launch(self, launch: Launch, program: Program) -> None:
+    def launch(self, launch: Launch, program: ReplayProgram) -> None:
         """The call into native code, and what is made before and waited for around it."""
         actions = self.actions
         self.names.update(launch=launch.call, pack=launch.pack)
@@ -293,7 +293,7 @@ class Writer:
         variables: list[str] = []
         keep: list[str] = []
         for word in launch.words:
-            if isinstance(word, Address):
+            if isinstance(word, StorageAddress):
                 name = self.write(word.storage)
                 start = ""
                 if word.offset is not None:
@@ -321,7 +321,7 @@ def _drawn(word: Drawn) -> str:
     return f"((counter{word.stream} + {word.drawn}) & {WORD - 1})"
 
 
-def replay_of(program: Program, name: str, entry: Any) -> tuple[Callable[[Any, Any], Any], str]:
+def replay_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[[Any, Any], Any], str]:
     """The replay function of a program, and its source. It counts its calls in `entry`."""
     assert program.launch is not None
     assert program.result is not None
@@ -337,7 +337,7 @@ def replay_of(program: Program, name: str, entry: Any) -> tuple[Callable[[Any, A
     return _function_of(writer, name)
 
 
-def recogniser_of(program: Program, name: str, entry: Any) -> tuple[Callable[[Any, Any], Any], str]:
+def recogniser_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[[Any, Any], Any], str]:
     """A function that says `PIECEWISE` for the calls of a program, and its source."""
     writer = Writer()
     for step in program.steps:

@@ -24,7 +24,7 @@ from tracejit.frontend.python.bytecode import (
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.python.kinds import FUNCTIONS, PLAIN, is_tree
 from tracejit.frontend.python.purity import runs_library_code
-from tracejit.frontend.recording.numpy_views import Held
+from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Restart
 from tracejit.frontend.signature.arguments import Arguments
@@ -46,7 +46,7 @@ class Surroundings(Visitor):
     """The surroundings of a function, and its changes to them.
 
     executed: code that ran.
-    held:     by identity: NumPy arrays of which the body gets watched views.
+    captured: by identity: NumPy arrays of which the body gets watched views.
     met:      storages of arguments that are also found by name, and of which the body gets windows.
     logs:     ids of containers that only callbacks write.
     touched:  ids of containers of which the body called a method, or that it gave to a library function.
@@ -58,7 +58,7 @@ class Surroundings(Visitor):
         self.arguments = arguments
         self.met: set[Storage] = set()
         self.executed: set[types.CodeType] = set()
-        self.held: dict[int, Held] = {}
+        self.captured: dict[int, Captured] = {}
         self.logs: set[int] = set()
         self.touched: set[int] = set()
 
@@ -85,16 +85,16 @@ class Surroundings(Visitor):
                 continue
             elif type(slot.value) in (int, float) and self._assigned(slot) and not self.numbers.plain:
                 slot.var = Var("n", slot.value, slot.path)
-                slot.give(self.numbers.argument(slot.value, slot.var))
+                slot.replace(self.numbers.argument(slot.value, slot.var))
 
     def _hold(self, slot: Slot) -> None:
         """Note what a NumPy array holds, and watch its use, unless there must be no stand-in for it: then it
         counts as data. So it does everywhere if it is also found where nothing can be put in its place.
         """
         array = slot.value
-        held = self.held.get(id(array))
+        held = self.captured.get(id(array))
         if held is None:
-            held = self.held[id(array)] = Held(array, slot.path)
+            held = self.captured[id(array)] = Captured(array, slot.path)
             known = type(array) is np.ndarray and array.dtype in DTYPES
             held.is_watched = known and id(array) not in self.arguments.reached and not self.numbers.plain
             held.is_data = not held.is_watched
@@ -103,7 +103,7 @@ class Surroundings(Visitor):
         if held.is_watched:
             if not slot.assignable:
                 raise Restart(array)
-            slot.give(held.watched)
+            slot.replace(held.watched)
 
     def _assigned(self, slot: Slot) -> bool:
         if type(slot) is Item:
@@ -149,7 +149,7 @@ class Surroundings(Visitor):
 
     def restore_contents(self) -> None:
         """NumPy arrays hold again what they held before the body ran."""
-        for held in self.held.values():
+        for held in self.captured.values():
             held.restore()
 
     def note_logs(self, callbacks: list[Any]) -> None:

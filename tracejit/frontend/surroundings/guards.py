@@ -19,9 +19,9 @@ from tracejit.frontend.python.bytecode import facts, loads, mention
 from tracejit.frontend.python.content import GONE, looks_up_plainly
 from tracejit.frontend.python.kinds import IDENTITY, PLAIN
 from tracejit.frontend.python.purity import REMEDY, impure, opens
-from tracejit.frontend.recording.numpy_views import Held
+from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.signature.arguments import Arguments
-from tracejit.frontend.signature.program import Const, Expr, Literal, Operand, Program, Separate, Var
+from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Separate, Var
 from tracejit.frontend.signature.slots import Attribute, Cell, Global, Slot, Whole
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.members import QUIET, Seen, SeenClass, SeenFunction
@@ -38,12 +38,12 @@ class Refused(Exception):
 class Guards:
     """Appends the checks of the surroundings to `program`."""
 
-    def __init__(self, surroundings: Surroundings, program: Program):
+    def __init__(self, surroundings: Surroundings, program: ReplayProgram):
         self.surroundings, self.program = surroundings, program
         self.attributes: set[str] = set()  # names of attributes that were read
         self.arrays: list[Slot] = []
 
-    def var_of(self, value: Any) -> Operand | None:
+    def var_of(self, value: Any) -> Expr | None:
         """The variable for this very object in a replay, if it was checked."""
         var = self.surroundings.var_of(value)
         return var if isinstance(var, Var) and var.bound else None
@@ -154,7 +154,7 @@ class Guards:
         elif isinstance(slot, Cell) and any(loads(code, slot.key) for code in slot.codes):
             self.program.require("{} == EMPTY", Const(slot.holder))
 
-    def _check_value(self, slot: Slot, value: Any, place: Operand) -> None:
+    def _check_value(self, slot: Slot, value: Any, place: Expr) -> None:
         """A slot holds what it held: the same value, the same object, or one of the same type."""
         program, says = self.program, (slot.path, _describe(value))
         if slot.given is not value and type(value) in (int, float):
@@ -183,8 +183,8 @@ class Guards:
             says = path, f"{kind} of {size}"
             program.require("len({}) == {}", slot.place, Literal(size), says=says)
 
-    def _check_numpy(self, slot: Slot, array: np.ndarray, place: Operand) -> None:
-        held = self.surroundings.held[id(array)]
+    def _check_numpy(self, slot: Slot, array: np.ndarray, place: Expr) -> None:
+        held = self.surroundings.captured[id(array)]
         program, shown = self.program, f"numpy {array.dtype}{list(array.shape)}"
         program.require("type({}) is {}", place, Const(type(array)))
         form = f"{{}}.shape == {array.shape} and {{}}.strides == {array.strides}"
@@ -199,20 +199,20 @@ class Guards:
         says = slot.path, f"{shown} with this content"
         program.require("same_array({}, {})", place, Const(held.content), says=says)
 
-    def copy_in(self, array: np.ndarray) -> Expr | Var | None:
+    def copy_in(self, array: np.ndarray) -> Form | Var | None:
         """The expression for a captured NumPy array that was used as an operand, or a part of one."""
         for slot in self.surroundings.slots.values():
-            held = self.surroundings.held.get(id(slot.value))
+            held = self.surroundings.captured.get(id(slot.value))
             var = slot.var
             if held is not None and isinstance(var, Var) and var.bound and held.holds(array):
                 part = held.part(array)
                 if part == held.part(held.origin):
                     return var
-                return Expr(f"read_part({{}}, {part[0]}, {part[1]}, {part[2]})", var)
+                return Form(f"read_part({{}}, {part[0]}, {part[1]}, {part[2]})", var)
         return None
 
 
-def check_separate(program: Program, surroundings: Surroundings, rebinds: Set[type]) -> None:
+def check_separate(program: ReplayProgram, surroundings: Surroundings, rebinds: Set[type]) -> None:
     """Require distinct objects where the recorded call had distinct ones: storages, shared memory, objects of
     a type that is written (among `rebinds`), and all objects where the body compares some.
     """
@@ -221,13 +221,13 @@ def check_separate(program: Program, surroundings: Surroundings, rebinds: Set[ty
     for operand, _path, value in arguments.objects:
         if type(value) in surroundings.key_kinds:
             program.require("{} is {}", operand, Const(value))
-    held: list[tuple[type, Operand | None]] = [
+    held: list[tuple[type, Expr | None]] = [
         (type(rebuilt.original), rebuilt.var) for rebuilt in arguments.containers.values()
     ]
     held += [(type(s.holder), s.place) for s in surroundings.slots.values() if type(s) is Whole]
     held += [(type(seen.value), seen.var) for seen in surroundings.seen]
     vars = {id(s.value): s.var for s in surroundings.slots.values() if s.var is not None}
-    held += [(Held, vars[id(each.origin)]) for each in surroundings.held.values()]
+    held += [(Captured, vars[id(each.origin)]) for each in surroundings.captured.values()]
     compares = any(facts(code).compares for code in surroundings.executed)
     if compares:
         handles = arguments.handles.values()
@@ -242,7 +242,7 @@ def check_separate(program: Program, surroundings: Surroundings, rebinds: Set[ty
         program.require(f"len({{{{{ids}}}}}) == {len(bound)}", *bound)
 
 
-def _check_functions(program: Program, arguments: Arguments, surroundings: Surroundings) -> None:
+def _check_functions(program: ReplayProgram, arguments: Arguments, surroundings: Surroundings) -> None:
     """An argument that is a function or class found by name must be so again; any other must not."""
     named = {id(s.value) for s in surroundings.slots.values() if s.guarded and isinstance(s.value, IDENTITY)}
     for operand, _path, value in arguments.objects:
@@ -268,10 +268,10 @@ def _is_found(slot: Slot) -> bool:
     return slot.place.root.is_bound
 
 
-def _namespace(seen: Seen) -> Operand:
+def _namespace(seen: Seen) -> Expr:
     """The namespace of an object."""
     plain = isinstance(seen.value, type | types.ModuleType) or looks_up_plainly(type(seen.value))
-    return Expr("{}.__dict__" if plain else "Attributes({}).namespace()", seen.var)
+    return Form("{}.__dict__" if plain else "Attributes({}).namespace()", seen.var)
 
 
 def _describe(value: Any) -> str:

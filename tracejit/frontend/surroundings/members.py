@@ -19,7 +19,7 @@ from tracejit.frontend.python import kinds
 from tracejit.frontend.python.content import GONE, Attributes, is_computed, is_found_plainly
 from tracejit.frontend.python.kinds import IDENTITY, PLAIN, is_tree, trusted
 from tracejit.frontend.python.purity import impure, opens, runs_library_code
-from tracejit.frontend.signature.program import Const, Expr, Operand, attribute, item
+from tracejit.frontend.signature.program import Const, Expr, Form, attribute, item
 from tracejit.frontend.signature.slots import Attribute, ClassItem, Slot
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Seen:
     absent: of these, what it does not have.
     """
 
-    def __init__(self, value: Any, var: Operand, path: str):
+    def __init__(self, value: Any, var: Expr, path: str):
         self.value, self.var, self.path = value, var, path
         self.names: set[str] = set()
         self.absent: set[str] = set()
@@ -56,7 +56,7 @@ class Seen:
         """Its own attributes, by name."""
         return vars(self.value)
 
-    def place(self, name: str) -> Operand:
+    def place(self, name: str) -> Expr:
         """The expression for one of its own attributes in a replay."""
         return attribute(self.var, name)
 
@@ -100,9 +100,9 @@ class SeenModule(Seen):
     def _implied(self) -> AbstractSet[str]:
         return {"__getattr__"} & vars(self.value).keys()
 
-    def place(self, name: str) -> Operand:
+    def place(self, name: str) -> Expr:
         if "__getattr__" in vars(self.value):  # would be called for a name that is gone
-            return item(Expr("{}.__dict__", self.var), name)
+            return item(Form("{}.__dict__", self.var), name)
         return super().place(name)
 
     def _find(self, names: set[str], visitor: Visitor) -> None:
@@ -134,15 +134,15 @@ class SeenObject(Seen):
     def namespace(self) -> Any:
         return Attributes(self.value).namespace()
 
-    def place(self, name: str) -> Operand:
+    def place(self, name: str) -> Expr:
         """By another object of the class, which may not hold it, no code of the user's is called."""
         cls = type(self.value)
         if is_found_plainly(cls, name):
             if not is_computed(cls, name):
                 return super().place(name)
             if name in self.namespace():
-                return item(Expr("{}.__dict__", self.var), name)
-        return item(Expr("Attributes({})", self.var), name)
+                return item(Form("{}.__dict__", self.var), name)
+        return item(Form("Attributes({})", self.var), name)
 
     def _find(self, names: set[str], visitor: Visitor) -> None:
         cls, held = type(self.value), Attributes(self.value)
@@ -221,7 +221,7 @@ class SeenClass(Seen):
             place = attribute(self.var, name + step)
             visitor.visit(Slot(self.value, name, place, path, getattr(found, "__func__", found)))
         elif isinstance(held, _DESCRIPTORS) or not trusted(type(held).__module__):
-            place = item(Expr("{}.__dict__", self.var if base is self.value else Const(base)), name)
+            place = item(Form("{}.__dict__", self.var if base is self.value else Const(base)), name)
             visitor.visit(ClassItem(base, name, place, path, held))
             for part in ("fget", "fset", "func"):
                 if isinstance(held, property | functools.cached_property) and hasattr(held, part):

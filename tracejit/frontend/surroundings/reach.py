@@ -46,7 +46,7 @@ from tracejit.frontend.python.kinds import (
 from tracejit.frontend.recording import numpy_views
 from tracejit.frontend.recording.number import Numbers, settled
 from tracejit.frontend.recording.trace import Restart
-from tracejit.frontend.signature.program import Const, Expr, Operand, Var, item
+from tracejit.frontend.signature.program import Const, Expr, Form, Var, item
 from tracejit.frontend.signature.slots import Cell, Global, Item, Slot, Whole
 from tracejit.frontend.surroundings.members import Seen, SeenClass, SeenFunction, SeenModule, SeenObject
 
@@ -75,7 +75,7 @@ class Visitor:
         self.entered: set[types.CodeType] = set()
         self.key_kinds: set[type] = set()  # types of keys that are told apart by identity, maybe
         self.matched: set[str] = set()  # names of attributes that patterns look up (``case Point(x, y)``)
-        self.functions: dict[types.CodeType, list[tuple[Any, Operand]]] = {}  # found by name
+        self.functions: dict[types.CodeType, list[tuple[Any, Expr]]] = {}  # found by name
         self.peeked: set[types.CodeType] = set()
         self.peeked_names: set[str] = set()
         self.refused: list[Slot] = []  # what a replay cannot check
@@ -84,13 +84,11 @@ class Visitor:
         self.strings: set[str] = set()
         self.stores_items = self.touches = False
         self.seen: list[Seen] = []
-        self.shadows: list[
-            tuple[Operand, set[str], types.CodeType]
-        ] = []  # (globals, names of builtins, code)
-        self._vars: dict[int, Operand] = {}
+        self.shadows: list[tuple[Expr, set[str], types.CodeType]] = []  # (globals, names of builtins, code)
+        self._vars: dict[int, Expr] = {}
         self._alive: list[Any] = []
 
-    def scan(self, objects: list[tuple[Operand, str, Any]]) -> None:
+    def scan(self, objects: list[tuple[Expr, str, Any]]) -> None:
         """Note the function and the `objects` (operand, path, object) from which the body starts."""
         name = getattr(self.function, "__name__", type(self.function).__name__)
         self.visit(Slot(None, name, Const(self.function), name, self.function, guarded=False))
@@ -159,17 +157,17 @@ class Visitor:
         else:
             self._object(slot)
 
-    def _bind(self, slot: Slot) -> Operand:
+    def _bind(self, slot: Slot) -> Expr:
         """Bind the variable for an object in a replay."""
         if slot.var is None:
-            slot.var = Var("h", slot.value, slot.path) if isinstance(slot.place, Expr) else slot.place
+            slot.var = Var("h", slot.value, slot.path) if isinstance(slot.place, Form) else slot.place
         self._vars[id(slot.value)] = slot.var
         return slot.var
 
     def _part(self, slot: Slot, value: Any, step: str, name: str | None = None) -> None:
         """Visit something that belongs to a value and cannot be assigned."""
         self.visit(
-            Slot(slot.value, step, Expr("{}" + step, self._bind(slot)), slot.path + (name or step), value)
+            Slot(slot.value, step, Form("{}" + step, self._bind(slot)), slot.path + (name or step), value)
         )
 
     def _fixed(self, slot: Slot) -> None:
@@ -192,11 +190,11 @@ class Visitor:
         if function.__code__ in self.entered:
             self._closure(function, base, function.__code__)
 
-    def _closure(self, function: Any, base: Operand, code: types.CodeType | None) -> None:
+    def _closure(self, function: Any, base: Expr, code: types.CodeType | None) -> None:
         """Visit what a function captured, and its defaults."""
         for index, cell in enumerate(function.__closure__ or ()):
             variable = function.__code__.co_freevars[index]
-            place = Expr(f"{{}}.__closure__[{index}].cell_contents", base)
+            place = Form(f"{{}}.__closure__[{index}].cell_contents", base)
             held = Cell(cell, variable, place, variable, GONE, code=code)
             held.value = held.given = held.read()
             if held.value is GONE and code is not None:
@@ -205,10 +203,10 @@ class Visitor:
                 self.visit(held)
         for index, default in enumerate(function.__defaults__ or ()):
             path = f"default {index} of {function.__name__}"
-            place = Expr(f"{{}}.__defaults__[{index}]", base)
+            place = Form(f"{{}}.__defaults__[{index}]", base)
             self.visit(Slot(function, index, place, path, default, code=code))
         for name, default in list((function.__kwdefaults__ or {}).items()):
-            place = item(Expr("{}.__kwdefaults__", base), name)
+            place = item(Form("{}.__kwdefaults__", base), name)
             self.visit(Item(function.__kwdefaults__, name, place, name, default, code=code))
 
     def peek(self, function: Any) -> None:
@@ -384,7 +382,7 @@ class Visitor:
             self.key_kinds.add(type(key))
             if not whole and (not isinstance(key, IDENTITY) or has_attributes(key)):
                 path = f"key {index} of {slot.path}"
-                self.visit(Slot(None, index, Expr(f"tuple({{}})[{index}]", self._bind(slot)), path, key))
+                self.visit(Slot(None, index, Form(f"tuple({{}})[{index}]", self._bind(slot)), path, key))
 
     _KINDS: ClassVar[list[tuple[Any, Callable[[Visitor, Slot], Any]]]] = [
         (types.FunctionType, _function),
@@ -399,7 +397,7 @@ class Visitor:
         (kinds.Transparent, _wrapped),
     ]
 
-    def var_of(self, value: Any) -> Operand | None:
+    def var_of(self, value: Any) -> Expr | None:
         """The expression for this very object in a replay; None if there is none."""
         return self._vars.get(id(value))
 

@@ -122,7 +122,7 @@ class Watcher:
             known = surroundings.enter(code, frame.f_globals)
         except Restart as restart:
             self.trace.interrupt(restart)
-        self.trace.captured = list(surroundings.held.values())
+        self.trace.captured = list(surroundings.captured.values())
         refusal = surroundings.refusal(code)
         if refusal is not None:
             self.trace.give_up(refusal.reason, refusal.remedy, line=refusal.line)
@@ -158,7 +158,7 @@ class Watcher:
         elif getattr(function, "__module__", None) in CHANGERS:
             self.surroundings.touches = True
         elif getattr(function, "__name__", "") in LOOKS_INTO and getattr(np, function.__name__) is function:
-            for held in self.surroundings.held.values():
+            for held in self.surroundings.captured.values():
                 held.use_as_data()
 
     def _refuse(self, name: str | None, user: FrameType) -> None:
