@@ -14,7 +14,7 @@ y. So the gradients of each are the other two, and derivatives of any order exis
 
 >>> x, w = np.arange(9.0).reshape(1, 1, 3, 3), np.ones((1, 1, 2, 2))
 >>> attrs = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
->>> conv2d.evaluate(x, w, ***attrs)
+>>> conv2d.evaluate(x, w, **attrs)
 array([[[[ 8., 12.],
          [20., 24.]]]])
 """
