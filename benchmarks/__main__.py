@@ -24,7 +24,7 @@ TIMED = [name for name, workload in WORKLOADS.items() if workload.kind != "memor
 BANDWIDTH_ROUNDS = 9
 FIRST_CALLS = 7
 FILE_WIDTH = 180
-"""Columns of tables that go into a file or a pipe, where nobody knows a width."""
+"""Columns of tables that go into a file or a pipe."""
 
 
 def sections(run: Run, peers: Iterable[str]) -> dict[str, Callable[[], dict[str, Any]]]:
@@ -69,7 +69,7 @@ def _chosen(name: str, patterns: list[str] | None) -> bool:
 
 
 def list_names(console: Console) -> None:
-    """Everything that can be chosen."""
+    """Print all names that can be chosen."""
     for name in TIMED:
         console.print(f"{name:28s}{', '.join(WORKLOADS[name].sides)}", soft_wrap=True)
     for name, title in report.SECTIONS.items():
@@ -77,7 +77,7 @@ def list_names(console: Console) -> None:
 
 
 def measure(console: Console, options: argparse.Namespace, findings: dict[str, Any]) -> None:
-    """Fill `findings`, showing every part when it is done."""
+    """Fill `findings`, and show every part when it is done."""
     rounds, seconds = (2, 0.1) if options.quick else (10, options.seconds)
     with Run(threads=options.threads, seconds=seconds, rounds=rounds, quick=options.quick) as run:
         parts = sections(run, options.peers)
@@ -95,7 +95,7 @@ def measure(console: Console, options: argparse.Namespace, findings: dict[str, A
 
 
 def main() -> None:
-    """Measure what was asked for and report it."""
+    """Measure the chosen parts and report them."""
     options = parse()
     console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     if options.list:

@@ -24,7 +24,7 @@ from benchmarks.peers import pin
 
 SIDE = 8192
 BYTES = 4 * SIDE * SIDE  # 256 MB
-SETTLE = 0.01
+PAUSE = 0.01
 
 
 @numba.njit(parallel=True, error_model="numpy")
@@ -87,7 +87,7 @@ def main() -> None:
     times: dict[str, list[float]] = {name: [] for name in all_kernels}
     for number in range(rounds + 1):
         for name, (_, call) in all_kernels.items():
-            time.sleep(SETTLE)
+            time.sleep(PAUSE)
             start = time.perf_counter()
             call()
             tj.wait_all()

@@ -10,7 +10,7 @@ chain       nanoseconds per task in a launch of 1,000 counting tasks, each after
 branches    seconds of two tasks one after the other, over seconds of the same two side by side
 push        microseconds of `push` of a Python function, without running it
 replay      microseconds of a replayed call with 12 arrays and 2 numbers, tiny and waited for
-python      the same with the native launch replaced by nothing: what Python costs
+python      the same without the native launch: the cost of Python
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def chain(function: int) -> float:
 
 
 def branches(function: int) -> float:
-    """How many times faster two tasks are side by side."""
+    """The speedup of two parallel tasks."""
     in_turn = _program(function, [(), (0,)], cost=SPIN_COST)
     side_by_side = _program(function, [(), ()], cost=SPIN_COST)
     in_turn(), side_by_side()
@@ -114,7 +114,7 @@ def _nothing() -> None:
 
 
 def replay() -> tuple[float, float]:
-    """Microseconds of a tiny replayed call, waited for; and of its Python alone."""
+    """Microseconds of a tiny replayed call, waited for; and of its Python part."""
 
     @tj.jit
     def step(params, gradients, rate, decay):
@@ -136,12 +136,12 @@ def replay() -> tuple[float, float]:
     for _ in range(100):
         call()
     assert changed()
-    whole = median(call, 5000)
+    complete = median(call, 5000)
     # The native entry point is taken out of the launch; nothing is computed from here on.
     step.schedules()[0].program._launch = lambda instance, packed, thread, started: FINISHED
     assert not changed()
     python = median(lambda: step(params, gradients, 1e-3, 1e-4), 5000)
-    return whole * 1e6, python * 1e6
+    return complete * 1e6, python * 1e6
 
 
 def main() -> None:
@@ -149,12 +149,12 @@ def main() -> None:
     pin(int(sys.argv[1]))
     entries = [Entry("count", count), Entry("spin", spin)]
     addresses = link("benchmark", build_object(entries).object_code, ["count", "spin"])
-    whole, python = replay()
+    complete, python = replay()
     findings = {
         "chain": chain(addresses["count"]),
         "branches": branches(addresses["spin"]),
         "push": push(),
-        "replay": whole,
+        "replay": complete,
         "python": python,
     }
     print(json.dumps(findings))

@@ -4,15 +4,15 @@
         result = run.workload(WORKLOADS["stencil"], peers={"numpy", "jax"})
 
 For every side two processes are started. The first one finds empty caches (for tracejit: a kernel store
-that holds the native executor and nothing else) and gives the cold first call. The second one finds what
-the first has left, gives the warm first call, and is then timed. `quick` does without the first.
+that holds the native executor and nothing else) and measures the cold first call. The second one finds the
+caches of the first, measures the warm first call, and is then timed. `quick` omits the first.
 
 All sides of a workload are prepared and compared with the reference before anything is timed; then they
 take turns, in another order each round, so that a machine that drifts drifts for all of them. A turn is a
-pause in which threads of the other sides come to rest, one call that does not count, and calls for its
+pause in which threads of the other sides go to sleep, one call that does not count, and calls for its
 share of the time.
 
-What a side does wrong (not installed, raises, crashes, takes too long, differs) is its `status` and never
+The failure of a side (not installed, raises, crashes, takes too long, differs) is its `status` and never
 stops the others.
 """
 
@@ -45,12 +45,12 @@ ERROR = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")  # how 
 
 
 class SideFailed(Exception):
-    """A side did not do what it was told; the message says why, in one line."""
+    """A side failed; the message is the reason, in one line."""
 
 
 @dataclass
 class Column:
-    """What is known of one side. Seconds, except `times`: nanoseconds of the calls, by rounds."""
+    """The measurements of one side: seconds, except `times`, nanoseconds of the calls by rounds."""
 
     status: str = "ok"
     imported: float | None = None
@@ -70,7 +70,7 @@ class Column:
         return statistics.median(self.calls)
 
     def summary(self) -> dict[str, Any]:
-        """Plain data, for the report and its file."""
+        """The summary as JSON data, for the report and its file."""
         found: dict[str, Any] = {"status": self.status, "import": self.imported}
         found |= {"cold": self.cold, "warm": self.warm, "difference": self.difference}
         if self.times:
@@ -96,7 +96,7 @@ def ratios(ours: Column, other: Column) -> dict[str, float]:
 
 
 class Worker:
-    """The process of one side (`benchmarks.worker`), and how to ask it something."""
+    """The process of one side (`benchmarks.worker`), to which commands are sent."""
 
     def __init__(self, workload: str, side: str, caches: pathlib.Path, threads: int) -> None:
         self.log = caches / f"{side.replace(':', '-')}.log"
@@ -188,7 +188,7 @@ class Run:
         return folder
 
     def python(self, *arguments: str, caches: pathlib.Path, patience: float = PATIENCE) -> str:
-        """Run Python in the environment of our side; what it prints. `SideFailed` if it fails."""
+        """Run Python in the environment of our side; return its output. `SideFailed` if it fails."""
         try:
             done = subprocess.run(
                 [sys.executable, *arguments],
@@ -207,7 +207,7 @@ class Run:
         return done.stdout
 
     def module(self, name: str, *arguments: object, caches: pathlib.Path | None = None) -> dict[str, Any]:
-        """What a module of this package prints, run in a process of its own: one line of JSON."""
+        """Run a module of this package in a process of its own; return its output, one line of JSON."""
         where = self.caches() if caches is None else caches
         return json.loads(self.python("-m", f"benchmarks.{name}", *map(str, arguments), caches=where))
 
@@ -218,7 +218,7 @@ class Run:
         return Worker(workload.name, side, caches, self.threads)
 
     def workload(self, workload: Workload, peers: Iterable[str]) -> dict[str, Any]:
-        """Prepare, compare and time the sides of these peers (and ours); plain data."""
+        """Prepare, compare and time the sides of these peers (and ours); return JSON data."""
         wanted = {OURS, *peers}
         columns = {side: Column() for side in workload.sides if peer_of(side) in wanted}
         workers: dict[str, Worker] = {}
@@ -311,13 +311,13 @@ class Run:
 
     @staticmethod
     def _count(worker: Worker, share: float) -> int:
-        """How many calls fill a share of the time."""
+        """The number of calls that fill a share of the time."""
         once = statistics.median(worker.ask("burst", count=3, warm=1)["times"]) / 1e9
         return max(1, min(MOST_CALLS, int(share / once)))
 
 
 def _summary(workload: Workload, columns: dict[str, Column]) -> dict[str, Any]:
-    """Plain data: all columns, our ratio to each that could be timed, and which was the best peer."""
+    """JSON data: all columns, our ratio to each that could be timed, and which was the best peer."""
     ours = columns[OURS]
     timed = {
         side: column

@@ -1,4 +1,4 @@
-"""The marks: what the comparison is expected to show, each with what was measured.
+"""The marks: the expectations of the comparison, each with its measurement.
 
 A mark is a limit and a function from the findings of a run to labelled values; there is one row for every
 value, also where it was not measured. Ratios are our time over the best peer's, unless the text says
@@ -78,19 +78,19 @@ def _first(workload: str) -> Callable[[Findings], Labelled]:
 
 
 def _geometric_mean(found: Findings) -> Labelled:
-    """Of all of them: a mean of some says nothing about the mark."""
+    """The geometric mean over all kernels; None unless all were measured."""
     ratios = [against_best(found, name) for name in KERNELS]
     measured = [ratio for ratio in ratios if ratio is not None]
-    whole = len(measured) == len(KERNELS)
+    complete = len(measured) == len(KERNELS)
     yield (
         f"geometric mean of {len(measured)} of {len(KERNELS)}",
-        math.prod(measured) ** (1 / len(KERNELS)) if whole else None,
+        math.prod(measured) ** (1 / len(KERNELS)) if complete else None,
     )
 
 
 def _single_kernels(found: Findings) -> Labelled:
-    """The Adam update has a mark of its own against the hand-written loop; here it is held against the
-    others."""
+    """The ratios of single kernels. The Adam update has another mark against the hand-written loop; here it
+    is compared with the other peers."""
     for name in KERNELS:
         ratios = dig(found, "workloads", name, "ratios") or {}
         if name == "adam-4M":

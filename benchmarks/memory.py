@@ -1,13 +1,12 @@
-"""Memory: what is planned against what one buffer per result would take, and the step's footprint against
-JAX's.
+"""Memory: the plan against one buffer per result, and the step's footprint against JAX's.
 
-    planned, naive  bytes for intermediate results, of training steps and of forward passes
-    scratch         bytes of the scratch memory of all threads
-    step            bytes of arguments, results and intermediate results together, and of tracejit's scratch;
-                    JAX's as its compiler says, which leaves out what its threads and products take
-    peak            resident memory at its highest in twenty steps, over what it was after the import
-    faults          page faults in twenty steps after the third
-    allocations     how often tracejit took memory from the system in these steps
+planned, naive  bytes for intermediate results, of training steps and of forward passes
+scratch         bytes of the scratch memory of all threads
+step            bytes of arguments, results and intermediate results together, and of tracejit's scratch;
+                JAX's as its compiler says, which leaves out what its threads and products take
+peak            resident memory at its highest in twenty steps, over what it was after the import
+faults          page faults in twenty steps after the third
+allocations     how often tracejit took memory from the system in these steps
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ STEPS = 20
 
 
 def measure(run: Run, peers: Iterable[str]) -> dict[str, Any]:
-    """Findings by workload and side; a side that cannot be weighed says why."""
+    """Findings by workload and side; for a side that fails, the reason."""
     wanted = {OURS, *peers}
     found: dict[str, Any] = {}
     for name in (*TRAINING, *FORWARD):
@@ -46,7 +45,7 @@ def measure(run: Run, peers: Iterable[str]) -> dict[str, Any]:
 
 
 def forward_of(net: str) -> str:
-    """What the forward pass of a net is called."""
+    """The name of the forward pass of a net."""
     return f"{net}-forward"
 
 

@@ -1,4 +1,4 @@
-"""The peers: what each is imported as, how one waits for its results, and the settings it runs under."""
+"""The peers: their import names, the functions that wait for results, and their settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.workload import OURS
 
 
 def _at_once(_module: Any) -> Callable[[Any], Any]:
-    """For peers whose calls return when they are done."""
+    """Do not wait: calls of these peers return when they are done."""
     return lambda result: result
 
 
@@ -26,7 +26,7 @@ def _wait_all(tracejit: Any) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class Peer:
-    """A package to compare with. `finish(module)` gives the function that waits for what a step returned."""
+    """A package to compare with. `finish(module)` returns the function that waits for a step's result."""
 
     name: str
     finish: Callable[[Any], Callable[[Any], Any]] = _at_once
@@ -37,7 +37,7 @@ class Peer:
         return importlib.util.find_spec(self.name) is None
 
     def versions(self) -> dict[str, str]:
-        """Versions of the peer and of what does its work."""
+        """Versions of the peer and of its backend."""
         return {package: metadata.version(package) for package in (self.name, *self.packages)}
 
 

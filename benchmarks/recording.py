@@ -1,4 +1,4 @@
-"""First calls by themselves: what recording, passes and assembly cost for each operation of a body.
+"""First calls: the cost of recording, passes and assembly for each operation of a body.
 
     python -m benchmarks.recording THREADS REPEATS
 
@@ -9,7 +9,7 @@ wide      one momentum update for each of 500 parameters, all of them arguments:
 looping   a Python loop of 200 rounds of a helper with six operations
 
 Each is recorded once to fill the kernel store and the analyses that the process keeps, and then, as another
-function each time, as often as asked for. Medians of these:
+function each time, REPEATS times. Medians of these:
 
 record     microseconds for each operation that the body does: arguments, body and watch, without passes
 passes     microseconds of all passes, from the graph to its memory plan, for each recorded node

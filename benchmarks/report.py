@@ -1,6 +1,6 @@
-"""What a run found, for people: tables on the console and in Markdown, a plot, and a file with everything.
+"""The report of a run: tables on the console and in Markdown, a plot, and a file with everything.
 
-Findings are plain data:
+Findings are JSON data:
 
     {"date", "machine", "versions", "settings",
      "workloads": {name: {"kind", "best", "ratios": {side: ...}, "sides": {side: ...}}},
@@ -37,7 +37,7 @@ MET = {True: "met", False: "missed", None: "not measured"}
 
 
 def surroundings(peers: Iterable[str], settings: dict[str, Any]) -> dict[str, Any]:
-    """When, where, and with which versions."""
+    """Date, machine, versions and settings of a run."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -157,7 +157,7 @@ def show_section(console: Console, name: str, findings: dict[str, Any]) -> None:
 
 
 def show_marks(console: Console, findings: dict[str, Any]) -> None:
-    """Every mark with what was measured."""
+    """Show every mark with its measurement."""
     console.print("Marks", style="italic")
     table = Table("mark", "of", "limit", "measured", "", show_edge=False)
     styles = {True: "green", False: "red", None: "yellow"}

@@ -1,4 +1,4 @@
-"""The process of one side: imports its peer, prepares the workload, and then does what it is told, line by
+"""The process of one side: imports its peer, prepares the workload, and then executes commands, line by
 line.
 
     python -m benchmarks.worker WORKLOAD SIDE THREADS
@@ -11,7 +11,7 @@ output (anything that a peer prints goes to standard error):
     {"do": "read", "path": "a.npz"}     write the results
     {"do": "burst", "count": 10, "warm": 1}    nanoseconds of ten calls, after one that does not count
     {"do": "watch", "count": 20}        page faults, memory taken from the system and peak memory during calls
-    {"do": "memory"}                    what the compiled function says of its memory
+    {"do": "memory"}                    the compiled function's report of its memory
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from benchmarks.peers import PEERS, peer_of, pin
 from benchmarks.workload import OURS, Side
 from benchmarks.workloads import WORKLOADS
 
-SETTLE = 0.002  # seconds before a burst, in which threads of the other sides stop spinning
+PAUSE = 0.002  # seconds before a burst, in which threads of the other sides stop spinning
 
 
 def resident(key: str) -> int:
@@ -88,7 +88,7 @@ class Worker:
     def burst(self, count: int, warm: int) -> dict[str, Any]:
         """Nanoseconds of each of `count` calls."""
         clock, step, finish, times = time.perf_counter_ns, self.side.step, self.finish, [0] * count
-        time.sleep(SETTLE)
+        time.sleep(PAUSE)
         gc.disable()
         for _ in range(warm):
             finish(step())
@@ -100,7 +100,7 @@ class Worker:
         return {"times": times}
 
     def watch(self, count: int) -> dict[str, Any]:
-        """What `count` calls ask of the system, and the peak of resident memory since the import."""
+        """The system resources of `count` calls, and the peak of resident memory since the import."""
         pathlib.Path("/proc/self/clear_refs").write_text("5")  # peak := now
         before, allocated = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, self._allocations()
         self.step(count)

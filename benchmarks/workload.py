@@ -1,5 +1,5 @@
-"""What is compared: a `Workload` is data and one *side* per peer, written the way that peer's users would
-write it.
+"""The compared workloads: a `Workload` is data and one *side* per peer, written the way that peer's users
+would write it.
 
     def in_numpy(np, data):
         x, out = data["x"], np.empty_like(data["x"])
@@ -8,8 +8,8 @@ write it.
     Workload("exp", data=lambda: {"x": normal(1 << 20)}, sides={"numpy": in_numpy})
 
 A side is made by ``function(module, data)``: the peer's module (imported by the worker process of that
-side, which imports nothing else) and a dict of NumPy arrays, the same for all peers. Its `step` is one call
-of the thing that is timed and returns whatever has to be waited for; its `read` gives results as NumPy
+side, which imports nothing else) and a dict of NumPy arrays, the same for all peers. Its `step` is one timed
+call and returns the objects to wait for; its `read` returns results as NumPy
 arrays, which are compared with the first side's after the same number of steps.
 
 A side's name is the peer's, or ``peer:variant`` where a peer has several good ways (``torch:eager``).
@@ -31,8 +31,8 @@ OURS = "tracejit"
 class Side:
     """One peer's version of a workload, ready to run.
 
-    step:      one call; returns what to wait for
-    read:      results after the steps so far
+    step:      one call; returns the objects to wait for
+    read:      the results after the steps so far
     function:  the compiled function, if the peer can say more about it (memory, time to record)
     arguments: the arguments that `step` would call it with now
     """

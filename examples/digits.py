@@ -31,7 +31,7 @@ SIZES = (64, 256, 128, 10)
 BATCH = 64
 MOMENTUM = 0.9
 COMMAND = os.path.relpath(pathlib.Path(sys.executable).with_name("tracejit"))
-"""How to call the command of the environment that this runs in."""
+"""The path of the command ``tracejit`` in this environment."""
 
 
 def forward(params, x):
@@ -120,7 +120,7 @@ def batches(images, labels, epochs: int, seed: int):
 
 
 def main() -> None:
-    """Train, compare with NumPy, and say what happened."""
+    """Train, compare with NumPy, and report the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
@@ -152,7 +152,7 @@ def main() -> None:
 
 
 def report(console, accuracy, ours, numpys, loss, loss_by_hand, difference) -> None:
-    """A few lines a person can read."""
+    """Print a short report."""
     schedule = train_step.schedules()[0]
     first, info = train_step.first_call(), train_step.cache_info()
     replay, numpy = (statistics.median(times[1:]) * 1e6 for times in (ours, numpys))

@@ -1,6 +1,6 @@
 """A two-layer network with backpropagation written by hand, after Minerva's `mnist_mlp` (784-256-10 there).
 
-The step is plain array code, without automatic gradients. It runs once undecorated, where the same operations
+The step is array code, without automatic gradients. It runs once undecorated, where the same operations
 are recorded lazily and launched together, and once under `@tj.jit`. Three of its results need only the hidden
 layer's error and the output error: `s2` (the error going back), `gw2` and `gb2`. No path in the schedule
 connects them, so with two workers the engine runs them at the same time, and the profile shows it.
@@ -47,7 +47,7 @@ def parameters(seed: int = 0):
 
 
 def train(run, images, targets):
-    """Train for a few epochs; the error rate of the last one."""
+    """Train for a few epochs; return the error rate of the last one."""
     params = parameters()
     for _ in range(EPOCHS):
         wrong = tj.zeros((), dtype=tj.int64)
@@ -57,7 +57,7 @@ def train(run, images, targets):
 
 
 def main() -> None:
-    """Train lazily and decorated, then show what is independent and what overlapped."""
+    """Train lazily and decorated, then show which tasks are independent and which overlapped."""
     digits = load_digits()
     images = tj.asarray((digits.data / 16).astype(np.float32))
     targets = tj.nn.one_hot(tj.asarray(digits.target.astype(np.int64)), 10)
@@ -95,7 +95,7 @@ def lines_of(*names: str) -> dict[str, int]:
 
 
 def overlap(profile, tasks) -> str:
-    """How often two of the tasks (user line -> name) ran at the same time, from the engine's events."""
+    """Count how often two tasks (user line -> name) ran at the same time, from the engine's events."""
     events = [(event, tasks[event.location]) for event in profile.events if event.location in tasks]
     pairs: dict[str, int] = {}
     for i, (event, name) in enumerate(events):

@@ -21,7 +21,7 @@ class Call(NamedTuple):
 
 
 def ceil_div(total: int, size: int) -> int:
-    """How many pieces of `size` cover `total`.
+    """The number of pieces of `size` that cover `total`.
 
     >>> ceil_div(10, 4), ceil_div(8, 4), ceil_div(0, 4)
     (3, 2, 0)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-import tracejit.interpreter as _interpreter  # noqa: F401 - first: it refuses what results would be wrong in
+import tracejit.interpreter as _interpreter  # noqa: F401 - first: it refuses unsupported interpreters
 
 # isort: split
 from tracejit import engine, errors, nn, optim
@@ -33,7 +33,7 @@ from tracejit.frontend.jit.vouch import callback, pure
 from tracejit.frontend.recording.eager import wait_all
 from tracejit.ir.types import Device
 
-if TYPE_CHECKING:  # what type checkers know of `NAMESPACE`; functions made from declarations are Any
+if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
     from tracejit.frontend.arrays.functions.creation import *
     from tracejit.frontend.arrays.functions.dtypes import *
     from tracejit.frontend.arrays.functions.elementwise import clip as clip
@@ -53,7 +53,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`save` and `load`, when they are first used: importing what reads ZIP files takes 4 ms.
+    """Import `save` and `load` at their first use: the module for ZIP files takes 4 ms.
 
     For type checkers this also stands for the functions of `frontend.functions`.
     """

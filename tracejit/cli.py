@@ -1,12 +1,11 @@
-"""The command ``tracejit``: look into the kernel store, fill it ahead of time, check it, empty it.
+"""The command ``tracejit``: inspect the kernel store, fill it ahead of time, verify it, clear it.
 
     tracejit cache list
     tracejit cache show 3f2a --asm
     tracejit cache warm train.py:warm
 
-A key may be shortened, as long as it fits one entry; a kernel's name does too. The exit status is 0, or 1
-where the command could not do what it was asked (or ``verify`` found something bad), or 2 for a wrong command
-line.
+A key may be abbreviated if it is unique; a kernel's name is accepted, too. The exit status is 0, or 1 if the
+command failed (or ``verify`` found a bad entry), or 2 for a wrong command line.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def _time(seconds: float) -> str:
 
 
 def _machine(target: Sequence[str]) -> str:
-    """The part of a target that people recognise: triple and processor, not the list of its features."""
+    """The readable part of a target: triple and processor, not the list of its features."""
     return " ".join(target[:2])
 
 
@@ -76,7 +75,7 @@ def find(store: Store, key: str) -> Entry:
     """The entry whose key starts with `key` or whose name it is; an error lists the candidates.
 
     Versions of one kernel (for other targets, or compiled by another version of the packages) have keys that
-    begin alike: of these it is the one that was used last.
+    begin alike: of these, the one used last is chosen.
     """
     entries = store.entries()
     found = [entry for entry in entries if entry.key.startswith(key)] if key else []
@@ -125,7 +124,7 @@ def _show(store: Store, console: Console, options: argparse.Namespace) -> int:
 
 
 def _facts(entry: Entry) -> list[tuple[str, str]]:
-    """What there is to say about an entry, for people."""
+    """The facts about an entry, as labels and values."""
     return [
         ("key", entry.key),
         ("name", entry.name),
@@ -139,7 +138,7 @@ def _facts(entry: Entry) -> list[tuple[str, str]]:
 
 
 def _listing(console: Console, text: str, language: str) -> None:
-    """Code, in colour on a terminal, as it is into a file."""
+    """Print code, in colour on a terminal, unchanged into a file."""
     if console.is_terminal:
         console.print(Syntax(text, language, background_color="default", word_wrap=True))
     else:
@@ -169,7 +168,7 @@ def _path(store: Store, console: Console, options: argparse.Namespace) -> int:
 
 
 def load_function(text: str) -> Callable[[], Any]:
-    """The function that ``FILE.py:NAME`` or ``module:NAME`` names; NAME is ``warm`` where it is left out."""
+    """Import the function ``FILE.py:NAME`` or ``module:NAME``; NAME is ``warm`` by default."""
     where, _, name = text.partition(":")
     name = name or "warm"
     if where.endswith(".py"):
@@ -236,7 +235,7 @@ def _clear(store: Store, console: Console, options: argparse.Namespace) -> int:
 
 
 def _unusable(store: Store) -> bool:
-    """Whether the folder could not be used as asked; says why."""
+    """Whether the folder is unusable; prints the reason."""
     if store.problem is not None:
         print(f"tracejit: {store.path or 'the store'} cannot be used: {store.problem}", file=sys.stderr)
     return store.problem is not None

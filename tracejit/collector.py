@@ -1,11 +1,11 @@
-"""Rest for Python's garbage collector while a call is recorded, planned and compiled.
+"""Suspension of Python's garbage collector while a call is recorded, planned and compiled.
 
-All that makes many objects that live on, and hardly any cycles: looking for garbage among them takes a sixth
-of Numba's time and a tenth of that of the passes. What the collector calls while a body is recorded
-(finalizers, ``gc.callbacks``) would moreover look like calls of the body.
+These stages create many objects that live on, and hardly any cycles: collections would take a sixth of
+Numba's time and a tenth of that of the passes. Functions that the collector calls while a body is recorded
+(finalizers, ``gc.callbacks``) would also look like calls of the body.
 
-When the rest ends, the collector goes through what is new: after a call has launched its work, or, while
-LLVM works on a kernel, when `collect_young` is called.
+At the end, the collector examines the new objects: after a call has launched its work, or, while LLVM
+compiles a kernel, when `collect_young` is called.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _rests = False
 
 @contextmanager
 def at_rest() -> Iterator[None]:
-    """Look for no garbage meanwhile. Does nothing if somebody has turned the collector off."""
+    """Suspend collections in a ``with`` block. Does nothing if the collector is disabled."""
     global _rests
     ours = gc.isenabled()
     try:
@@ -36,7 +36,7 @@ def at_rest() -> Iterator[None]:
 
 
 def wake() -> None:
-    """End a rest before its time: what follows may be long."""
+    """End a suspension early, before a long operation."""
     global _rests
     if _rests:
         _rests = False
@@ -44,6 +44,6 @@ def wake() -> None:
 
 
 def collect_young() -> None:
-    """During a rest, look for garbage among new objects."""
+    """Collect the youngest generation during a suspension."""
     if _rests:
         gc.collect(YOUNG)

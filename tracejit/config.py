@@ -44,7 +44,7 @@ def _home() -> str | None:
     home = os.environ.get("HOME")
     if not home:
         try:
-            import pwd  # not on every system
+            import pwd  # not available on every system
 
             home = pwd.getpwuid(os.getuid()).pw_dir
         except (ImportError, KeyError):
@@ -53,10 +53,10 @@ def _home() -> str | None:
 
 
 def _default_store() -> pathlib.Path | None:
-    if given := os.environ.get("TRACEJIT_CACHE_DIR"):
-        return pathlib.Path(os.path.abspath(given))  # it stays where it is when the process changes folders
+    if path := os.environ.get("TRACEJIT_CACHE_DIR"):
+        return pathlib.Path(os.path.abspath(path))  # absolute, as the process may change its folder
     base = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(base):  # its specification says to ignore others
+    if os.path.isabs(base):  # the XDG specification says to ignore relative paths
         return pathlib.Path(base, "tracejit")
     home = _home()
     return pathlib.Path(home, ".cache", "tracejit") if home else None
@@ -73,7 +73,7 @@ class Config:
     dump:     names of passes whose result is printed (`TRACEJIT_DUMP=cse,fuse`).
     disable:  names of passes to leave out, for bisection (`TRACEJIT_DISABLE=fuse`).
     explain:  print the reason of every retrace when it happens (`TRACEJIT_EXPLAIN=1`).
-    verbose:  say what takes long even where standard error is no terminal (`TRACEJIT_VERBOSE=1`).
+    verbose:  report long operations even where standard error is no terminal (`TRACEJIT_VERBOSE=1`).
     store:    the kernel store's folder (`TRACEJIT_CACHE_DIR`); None without a home folder: nothing is stored.
     store_limit: bytes the store may hold before least recently used entries go (`TRACEJIT_CACHE_LIMIT`).
     signatures: how many signatures one jitted function keeps (`TRACEJIT_SIGNATURES`).

@@ -1,6 +1,6 @@
 """Errors that teach: every error is a `TracejitError` and also the builtin a Python programmer expects.
 
-A message names the operator, what was given, what was expected, the user's ``file:line`` and the remedy.
+A message names the operator, the argument, the expectation, the user's ``file:line`` and the remedy.
 `locate` adds the location once, at the place where it is known, so that the rules themselves stay short.
 
 >>> issubclass(ShapeError, ValueError) and issubclass(ShapeError, TracejitError)
@@ -92,9 +92,9 @@ class ArgumentError(TracejitError, TypeError):
 
 
 class AllocationError(TracejitError, MemoryError):
-    """There is no memory for an array, or for what a call computes on its way.
+    """There is no memory for an array, or for the intermediate results of a call.
 
-    Raised where an array is made, or, as arrays are lazy, by what looks at it.
+    Raised where an array is made, or, as arrays are lazy, where it is read.
 
     >>> import tracejit as tj
     >>> try:
@@ -106,7 +106,7 @@ class AllocationError(TracejitError, MemoryError):
 
 
 class ReadOnlyError(TracejitError, ValueError):
-    """A write to something that cannot be written, e.g. a broadcast view.
+    """A write to a read-only array, e.g. a broadcast view.
 
     >>> import tracejit as tj
     >>> try:

@@ -1,8 +1,8 @@
-"""Locks that a forked child finds free, whatever the threads of its parent were doing.
+"""Locks that are free in a forked child, whichever threads of its parent held them.
 
 A fork waits for no thread: that thread may need a lock which a fork hook of another library, such as
-`logging`, already holds. So a child may come about while other threads, which it has not, hold locks. Locks
-made here are free in the child, except those of the thread that forked.
+`logging`, already holds. So a fork may happen while other threads, which the child does not have, hold locks.
+Locks made here are free in the child, except those of the thread that forked.
 
 >>> lock = make_lock()
 >>> lock.acquire()

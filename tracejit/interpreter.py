@@ -1,4 +1,4 @@
-"""What the package needs of the interpreter; checked before anything else is imported.
+"""The requirements on the interpreter, checked before anything else is imported.
 
 The engine's Python side relies on the GIL, and there is one engine per process.
 """
@@ -10,7 +10,7 @@ import sys
 
 def check() -> None:
     """Raise `ImportError` in an interpreter in which results could be wrong."""
-    # Not whether the GIL is on now: in a free-threaded build it may go and come with every import.
+    # A test of the GIL's current state would not do: in a free-threaded build any import may change it.
     if "free-threading" in sys.version or getattr(sys, "abiflags", "").find("t") >= 0:
         raise ImportError(
             "tracejit needs the GIL, and this is a free-threaded build of Python: use the usual build of "

@@ -1,4 +1,4 @@
-"""Optimizers as plain functions on trees of arrays: they update the parameters in place.
+"""Optimizers as functions on trees of arrays: they update the parameters in place.
 
 State is a tree like the parameters (`zeros_like`) or a dict that holds such trees (`adam_state`), so it can
 be passed to traced functions, saved and loaded like anything else. Learning rates and step counters are
@@ -124,7 +124,7 @@ def adam(
 ) -> None:
     """Adam (Kingma and Ba, 2015), with AdamW's decoupled weight decay (Loshchilov and Hutter, 2019).
 
-    state: what `adam_state` made; its step counter and moments are updated in place.
+    state: the result of `adam_state`; its step counter and moments are updated in place.
     params, grads: trees of one structure with arrays of equal shapes; all others are numbers.
     Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
 

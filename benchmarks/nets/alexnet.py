@@ -40,5 +40,5 @@ def smaller(x: Any) -> Any:
 
 
 def response_normed(x: Any) -> Any:
-    """With the paper's constants; its alpha is for a sum over five channels, not a mean."""
+    """Local response normalisation with the paper's constants; its alpha is for a sum, not a mean."""
     return tj.nn.local_response_norm(x, 5, alpha=5e-4, beta=0.75, k=2.0)

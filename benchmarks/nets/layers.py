@@ -1,4 +1,4 @@
-"""What the nets are made of: a description of parameters by name, and layers that read them by name.
+"""Building blocks of the nets: a description of parameters by name, and layers that read them by name.
 
 class SmallNet(Net):
     def declare(self):
@@ -81,7 +81,7 @@ class Net:
         raise NotImplementedError
 
     def loss(self, layers: Layers, x: Any, labels: Any) -> Any:
-        """What training makes small."""
+        """The training loss."""
         return tj.nn.cross_entropy(self.scores(layers, x), labels)
 
     # ---- parameters

@@ -43,7 +43,7 @@ def training(net: Net, batch: int) -> Any:
 
 
 def forward(net: Net, batch: int) -> Any:
-    """The plan of the forward pass alone."""
+    """The plan of the forward pass."""
 
     def predict(params, running, x):
         return net.scores(Layers(params, running, training=False), x)
@@ -57,7 +57,7 @@ def images(net: Net, batch: int) -> Any:
 
 
 def findings(name: str, batch: int = BATCH) -> dict[str, Any]:
-    """What is known of one net."""
+    """The findings of one net."""
     net = NETS[name]()
     found: dict[str, Any] = {"parameters": 4 * sum(map(math.prod, net.shapes.values()))}
     for what, plan in (("training", training(net, batch)), ("forward", forward(net, batch))):

@@ -110,7 +110,7 @@ def transpose_add_by_hand(result, scratch, x):
 
 
 def transpose_add_loop(numba: Any) -> Any:
-    """In tiles of 32 by 32, so that both reads stay in the cache."""
+    """A loop over tiles of 32 by 32, so that both reads stay in the cache."""
 
     @numba.njit(**PARALLEL)
     def loop(result, x):
@@ -129,7 +129,7 @@ def transpose_add_loop(numba: Any) -> Any:
 
 
 def sum_squares_by_hand(result, scratch, x):
-    """A dot product, which NumPy gives to BLAS."""
+    """A dot product, which NumPy computes by BLAS."""
     result[()] = np.dot(x, x)
 
 
@@ -166,7 +166,7 @@ def gelu_chain_data() -> dict[str, np.ndarray]:
 
 
 def gelu_chain_by_hand(result, scratch, x, scale, shift, gate):
-    """Into two buffers."""
+    """The chain with two buffers."""
     np.multiply(x, scale, out=result)
     result += shift
     np.multiply(result, result, out=scratch)

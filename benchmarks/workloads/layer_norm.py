@@ -1,4 +1,4 @@
-"""Layer norm over rows, forward alone, and forward with the gradients for a given cotangent in one call."""
+"""Layer norm over rows: forward, and forward with the gradients for a given cotangent in one call."""
 
 from __future__ import annotations
 

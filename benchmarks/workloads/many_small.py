@@ -1,7 +1,7 @@
 """Overhead: a thousand live arrays, each times 100 plus 1, and a chain of five thousand ``+= 1`` (Minerva's
 test).
 
-Arrays are tiny (10 x 8), so what is measured is everything but arithmetic.
+Arrays are tiny (10 x 8), so the overhead is measured, not arithmetic.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def chain_in_jax(jax: Any, data: dict[str, np.ndarray]) -> Side:
 
 
 def chain_in_torch_eager(torch: Any, data: dict[str, np.ndarray]) -> Side:
-    """As it is written; torch.compile unrolls the loop and takes minutes."""
+    """The eager loop; torch.compile unrolls it and takes minutes."""
     x = torch.from_numpy(data["x"]).clone()
 
     def step():

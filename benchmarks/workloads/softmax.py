@@ -1,4 +1,4 @@
-"""Softmax over rows, forward alone, and forward with the gradient for a given cotangent in one call."""
+"""Softmax over rows: forward, and forward with the gradient for a given cotangent in one call."""
 
 from __future__ import annotations
 

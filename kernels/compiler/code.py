@@ -1,4 +1,4 @@
-"""LLVM IR of kernels and subroutines as Numba's front end gives it, and how they call one another.
+"""LLVM IR of kernels and subroutines, as Numba's front end emits it, and their calling convention.
 
 Nothing is optimised, linked or loaded here: a `Library` collects texts, for `tracejit.codegen.objects.build`.
 """
@@ -15,7 +15,7 @@ from numba.core import callconv, cgutils, codegen
 
 @functools.cache
 def features() -> dict[str, bool]:
-    """What the processor of this machine has, by LLVM's names."""
+    """The features of this machine's processor, by LLVM's names."""
     return dict(llvm.get_host_cpu_features())
 
 
@@ -28,11 +28,11 @@ def processor() -> str:
 class Library(codegen.CodeLibrary):
     """The LLVM IR of a function, and the libraries of the functions it calls.
 
-    text:    of the LLVM module.
+    text:    the text of the LLVM module.
     defined: the names in it that can be linked to.
     """
 
-    def __init__(self, owner: Code, name: str) -> None:
+    def __init__(self, owner: KernelCodegen, name: str) -> None:
         super().__init__(owner, name)
         self.text = ""
         self.defined: list[str] = []
@@ -40,7 +40,7 @@ class Library(codegen.CodeLibrary):
 
     def add_ir_module(self, ir_module: ir.Module) -> None:
         for value in ir_module.global_values:
-            if value.linkage == "common":  # a pointer to Python's environment of the function: nobody's here
+            if value.linkage == "common":  # the pointer to a function's Python environment, unused here
                 value.linkage = "internal"
             elif isinstance(value, ir.Function) and not (value.is_declaration or value.linkage):
                 self.defined.append(value.name)
@@ -53,7 +53,7 @@ class Library(codegen.CodeLibrary):
         self._finalized = True
 
     def closure(self) -> list[Library]:
-        """This library and all that it needs, each once."""
+        """This library and all that it depends on, each once."""
         found: dict[Library, None] = {}
         waiting = [self]
         while waiting:
@@ -72,17 +72,17 @@ class Library(codegen.CodeLibrary):
     get_asm_str = get_function
 
 
-class Code(codegen.Codegen):
+class KernelCodegen(codegen.Codegen):
     """Makes empty modules for the host; nothing is optimised or loaded here."""
 
     _library_class = Library
 
     def __init__(self) -> None:
-        features()  # later LLVM may be busy in another thread
+        features()  # cached now: later LLVM may be busy in another thread
         llvm.initialize_native_target()
         machine = llvm.Target.from_default_triple().create_target_machine()
         self.triple = llvm.get_process_triple()
-        self._target_data = machine.target_data  # these two are what Numba wants to find
+        self._target_data = machine.target_data  # Numba reads these two attributes
         self._data_layout = str(machine.target_data)
 
     def _create_empty_module(self, name: str) -> ir.Module:
@@ -95,7 +95,7 @@ class Code(codegen.Codegen):
 
 
 class Convention(callconv.BaseCallConv):
-    """How functions are called: as in C. Arguments are values, the result is returned, nothing is raised."""
+    """The C calling convention: arguments are values, the result is returned, nothing is raised."""
 
     def get_function_type(self, restype: Any, argtypes: Any) -> ir.FunctionType:
         arguments = self._get_arg_packer(argtypes).argument_types
@@ -120,4 +120,4 @@ class Convention(callconv.BaseCallConv):
         raise TypeError(f"kernels cannot raise exceptions, here {exc}")
 
     def _make_call_helper(self, builder: ir.IRBuilder) -> None:
-        """Numba wants to ask."""
+        """Nothing: there is no helper, but Numba requires the method."""

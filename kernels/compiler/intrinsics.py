@@ -1,7 +1,9 @@
-"""The words in which scalar functions are written, beside Python's operators: see `lane`.
+"""The intrinsics in which scalar functions are written, beside Python's operators: see `lane`.
 
-Each word has two meanings, that must agree: what it emits on a `Lane`, and what it computes on NumPy values.
-`fma` is rounded once, always. `convert` from float to integer, and `quotient`, want operands in range.
+Each intrinsic has two meanings, which must agree: the instructions it emits for a `Lane`, and its result
+for NumPy values.
+
+`fma` is always rounded once. `convert` from float to integer, and `quotient`, require operands in range.
 """
 
 from __future__ import annotations
@@ -21,16 +23,16 @@ def _lifted(*operands: Any) -> list[Lane]:
     """Lanes and Python numbers as lanes of one dtype."""
     lane = next((o for o in operands if isinstance(o, Lane)), None)
     if lane is None:
-        raise TypeError(f"one of {operands} must be a lane, to give the dtype; use fill")
+        raise TypeError(f"one of {operands} must be a lane, to determine the dtype; use fill")
     return [lane.lift(o) for o in operands]
 
 
 def _exact_fma(a: float, b: float, c: float) -> float:
     product = a * b
-    plain = product + c
-    if not np.isfinite(plain) or not np.isfinite(product):
-        return plain
-    return float(Fraction(a) * Fraction(b) + Fraction(c)) or plain
+    twice = product + c
+    if not np.isfinite(twice) or not np.isfinite(product):
+        return twice
+    return float(Fraction(a) * Fraction(b) + Fraction(c)) or twice  # a zero keeps its sign
 
 
 def _numpy_fma(*operands: Any) -> Any:
@@ -110,19 +112,19 @@ def sqrt(x: Any) -> Any:
 
 @word(np.floor)
 def floor(x: Any) -> Any:
-    """Rounded down to an integer; the sign of zero is kept."""
+    """Round down to an integer; the sign of zero is kept."""
     return x.call("floor")
 
 
 @word(np.ceil)
 def ceil(x: Any) -> Any:
-    """Rounded up to an integer; the sign of zero is kept."""
+    """Round up to an integer; the sign of zero is kept."""
     return x.call("ceil")
 
 
 @word(np.trunc)
 def trunc(x: Any) -> Any:
-    """Rounded towards zero; the sign of zero is kept."""
+    """Round towards zero; the sign of zero is kept."""
     if x.on_gpu:  # not every NVVM has this intrinsic
         return copysign(floor(magnitude(x)), x)
     return x.call("trunc")
@@ -130,7 +132,7 @@ def trunc(x: Any) -> Any:
 
 @word(np.rint)
 def rint(x: Any) -> Any:
-    """Rounded to the nearest integer, ties to even; the sign of zero is kept."""
+    """Round to the nearest integer, ties to even; the sign of zero is kept."""
     if not x.on_gpu:
         return x.call("roundeven")
     integral = float(2 ** (23 if x.dtype == "float32" else 52))  # NVVM has no such intrinsic
@@ -173,7 +175,7 @@ def smaller(x: Any, y: Any) -> Any:
 
 
 def can_scale(x: Any) -> bool:
-    """Whether there is an instruction for `ldexp` of `x`, which is a call of the C library otherwise."""
+    """Whether `ldexp` of `x` is an instruction; otherwise it is a call of the C library."""
     return isinstance(x, Lane) and not x.on_gpu and bool(features().get("avx512dq"))
 
 

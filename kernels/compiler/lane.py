@@ -1,10 +1,10 @@
 """Lanes: typed values under construction, over which scalar functions are written.
 
-A scalar function such as `exp` is a plain Python function over *lanes*. A lane is one typed value: when a
+A scalar function such as `exp` is a Python function over *lanes*. A lane is one typed value: when a
 kernel is compiled it is a `Lane`, an LLVM value under construction, and running the function emits its
-instructions straight into the kernel; on CUDA's simulator, and wherever else plain Python calls the
+instructions straight into the kernel; on CUDA's simulator, and wherever else Python calls the
 function, it is a NumPy scalar (or array). So every function is written once, for CPU, CUDA and the
-simulator, with Python's operators and the words of `tracejit.kernels.compiler.intrinsics`:
+simulator, with Python's operators and `tracejit.kernels.compiler.intrinsics`:
 
     def softsign(x):
         return x / (1.0 + magnitude(x))
@@ -16,7 +16,7 @@ What always holds:
 - No promotion and no implicit conversion: both operands of an operator have one dtype; a Python number
   takes the dtype of the lane beside it. Integers wrap, `>>` repeats the sign of signed integers.
 - No exceptions and no fast-math flags: each operator is exactly the IEEE operation.
-- No branches, so that LLVM's loop vectoriser can take any function whole (for a rare and costly case there is
+- No branches, so that LLVM's loop vectoriser can take any function (a rare and costly case goes through
   `tracejit.kernels.compiler.outline`).
 
 Numba's front end never sees the inside, so a function costs about a millisecond to compile into a kernel.
@@ -41,7 +41,7 @@ WIDTH = {
     "float32": 32,
     "float64": 64,
 }
-"""Bits of each dtype, as lanes hold them (a bool is one bit)."""
+"""The width of each dtype in bits, as lanes represent it (a bool is one bit)."""
 
 LLVM_TYPE = {
     "float32": ir.FloatType(),
@@ -195,7 +195,7 @@ def is_float(x: Any) -> bool:
 
 
 def word(meaning: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare a word: `meaning` on NumPy values, what the decorated function emits on lanes."""
+    """Declare an intrinsic: `meaning` on NumPy values, code emitted by the decorated function on lanes."""
 
     def declare(emit: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(emit)
@@ -215,7 +215,7 @@ def _type_named(name: str, arguments: Sequence[Any]) -> Any:
 
 
 def compiled(function: Callable[..., Any], returns: str | None = None) -> Callable[..., Any]:
-    """`function`, over lanes, as something a Numba kernel can call (on CUDA's simulator: plain Python can).
+    """Compile `function`, over lanes, so that a Numba kernel can call it (on CUDA's simulator: Python).
 
     The result has the dtype `returns`, or that of the last argument.
     """
@@ -238,7 +238,7 @@ def compiled(function: Callable[..., Any], returns: str | None = None) -> Callab
             lanes = [Lane(builder, value, name) for value, name in zip(values, names, strict=True)]
             lane = function(*lanes)
             if lane.dtype != result:
-                raise TypeError(f"{function.__name__}{tuple(names)} gives {lane.dtype}, not {result}")
+                raise TypeError(f"{function.__name__}{tuple(names)} returns {lane.dtype}, not {result}")
             return lane.value
 
         return _type_named(result, arguments)(*arguments), emit

@@ -1,19 +1,19 @@
-"""Loops whose iterations do not wait for one another, side by side.
+"""Interleaving of loops whose iterations are independent.
 
-LLVM turns 16 iterations of a float32 loop into one of vectors, and takes several of these at a time where it
-adds up. In a loop that only reads, computes and stores it takes one: a processor, it supposes, finds the next
-one by itself. Ours are long, though, hundreds of instructions with divisions among them, of which a processor
-sees hardly two iterations at once; with two of them mixed it always has something to do.
+LLVM turns 16 iterations of a float32 loop into one vector iteration, and interleaves several of these in
+reductions. In a loop that only reads, computes and stores it does not: out-of-order execution is expected to
+overlap iterations. Generated loops are long, hundreds of instructions with divisions among them, and two
+iterations hardly fit the reorder buffer. Interleaving two of them keeps the execution units busy.
 
     for i in range(a, b):
         v0 = x0[i]
         v1 = tanh(v0)
         x1[i] = v1        # stores: two vectors at a time
 
-Before it takes several iterations at a time LLVM must know that none writes what another one reads. It
-compares all pointers at run time, as long as they are few; with more than about ten it gives up. In a loop
-over `tracejit.kernels.compiler.ranges.independent` it need not: all accesses of the function are one *access
-group*, and the loop says that within it those of this group do not depend on one another.
+Before it vectorises, LLVM must know that no iteration writes what another one reads. It compares all pointers
+at run time if they are few; with more than about ten it does not vectorise. A loop over
+`tracejit.kernels.compiler.ranges.independent` needs no such check: all accesses of the function are one
+*access group*, which the loop declares free of loop-carried dependences.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from numba.core import lowering
 from tracejit.kernels.compiler.ranges import Counter
 
 VECTORS = 2
-"""How many of them are computed side by side."""
+"""The interleave count."""
 
 
-class Loops(lowering.Lower):
-    """Numba's IR to LLVM's, with a hint at the end of each loop that stores and carries nothing along."""
+class LoopLowering(lowering.Lower):
+    """Numba's lowering, with loop metadata for each loop that stores and carries no value."""
 
     def post_block(self, block: Any) -> None:
-        """After the last instruction of a block: the jump back to a loop's beginning carries the hint."""
+        """Attach the loop's metadata to the back edge, if this block ends in one."""
         jump = block.terminator
         if not isinstance(jump, numba_ir.Jump) or jump.target >= self._labels[id(block)]:
             return
@@ -50,11 +50,11 @@ class Loops(lowering.Lower):
 
     @functools.cached_property
     def _labels(self) -> dict[int, int]:
-        """Where each block begins in the bytecode."""
+        """The offset in the bytecode at which each block begins."""
         return {id(block): label for label, block in self.blocks.items()}
 
     def lower_function_body(self) -> Any:
-        """All blocks; then every access to memory enters the group, if a loop has named it."""
+        """Lower all blocks; then put every memory access into the access group, if a loop names it."""
         result = super().lower_function_body()
         if "_access_group" in vars(self):
             for block in self.function.blocks:
@@ -70,7 +70,7 @@ class Loops(lowering.Lower):
     def _is_independent(self, header: int) -> bool:
         """Whether a loop that begins with the block `header` goes over an `independent` range."""
         block = self.blocks[header]
-        if isinstance(block.terminator, numba_ir.Jump):  # nothing but the way into the loop
+        if isinstance(block.terminator, numba_ir.Jump):  # the preheader
             block = self.blocks[block.terminator.target]
         kinds = [self.typeof(step.value.name) for step in block.find_exprs("iternext")]
         return any(isinstance(kind, Counter) and kind.independent for kind in kinds)
@@ -81,7 +81,7 @@ def _stores(block: Any) -> bool:
 
 
 def _carries(block: Any) -> bool:
-    """Whether a block assigns what it has read before: an accumulator."""
+    """Whether a block assigns a variable that it has read before: an accumulator."""
     read: set[str] = set()
     for assignment in block.find_insts(numba_ir.Assign):
         value = assignment.value
@@ -95,7 +95,7 @@ def _carries(block: Any) -> bool:
 
 
 class AccessGroup(ir.MDValue):
-    """A node that holds nothing and equals no other one."""
+    """A distinct, empty metadata node."""
 
     def descr(self, buf: list[str]) -> None:
         """The node as text."""
@@ -103,12 +103,12 @@ class AccessGroup(ir.MDValue):
 
 
 def _fact(module: ir.Module, name: str, value: ir.Value) -> ir.MDValue:
-    """A node that says something about a loop."""
+    """A metadata node that states a property of a loop."""
     return module.add_metadata([ir.MetaDataString(module, name), value])
 
 
 def _loop(module: ir.Module, facts: list[ir.MDValue]) -> ir.MDValue:
-    """A node that names one loop: LLVM knows it by its first operand, which is the node itself."""
+    """The metadata node of a loop; its first operand is the node itself, which makes it distinct."""
     node = ir.MDValue(module, facts, name=str(len(module.metadata)))
     node.operands = (node, *facts)
     return node

@@ -1,7 +1,7 @@
 """Typed access to raw memory, atomics and calls by address: the intrinsics under every kernel and the
 executor.
 
-Addresses are plain ``int64``. Dtypes are passed as Numba types and are compile-time constants.
+Addresses are ``int64``. Dtypes are passed as Numba types and are compile-time constants.
 
     block = ...                            # the address of an argument block: a row of 8-byte slots
     n = slot(block, 0)                     # an integer
@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 I64 = ir.IntType(64)
-LINE = 64  # bytes of a line of the caches
+LINE = 64  # bytes of a cache line
 
 
 def _dtype(argument):
@@ -83,7 +83,7 @@ def pointer_slot(typingctx, block, index, dtype):
 
 @intrinsic
 def items_in_line(typingctx, pointer):
-    """How many elements of a typed pointer are a line of the caches."""
+    """The number of elements of a typed pointer in a cache line."""
 
     def codegen(context, builder, signature, args):
         return I64(LINE // context.get_abi_sizeof(args[0].type.pointee))
@@ -121,7 +121,7 @@ def _slot(builder, address):
 
 @intrinsic
 def load_acquire(typingctx, address):
-    """Atomic load of an int64; sees all that was written before the `store_release` it reads from."""
+    """Load an int64 with acquire order: it sees all writes before the `store_release` it reads from."""
 
     def codegen(context, builder, signature, args):
         return builder.load_atomic(_slot(builder, args[0]), "acquire", 8)
@@ -131,7 +131,7 @@ def load_acquire(typingctx, address):
 
 @intrinsic
 def store_release(typingctx, address, value):
-    """Atomic store of an int64; publishes all earlier writes of this thread."""
+    """Store an int64 with release order: it publishes all earlier writes of this thread."""
 
     def codegen(context, builder, signature, args):
         builder.store_atomic(args[1], _slot(builder, args[0]), "release", 8)

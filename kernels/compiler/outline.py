@@ -1,7 +1,7 @@
 """Rare cases out of line, in loops that vectorise nevertheless.
 
-A branch would keep LLVM's loop vectoriser from taking a loop; computing a costly rare case for every element
-would make the loop slow. `except_beyond` calls a function instead, and tells LLVM (through its vector
+A branch prevents LLVM from vectorising a loop; computing a costly rare case for every element
+would make it slow. `except_beyond` calls a function instead, and declares to LLVM (through its vector
 function ABI) that vectors of operands have a variant of it: one that tests all elements at once, and computes
 the rare case, one element after the other, only if there is one.
 """
@@ -28,8 +28,8 @@ class _Attributes(ir.values.FunctionAttributes):
 
 
 def _numpy_except_beyond(x: Any, bound: float, usual: Any, rare: Callable[[Any], Any]) -> Any:
-    far = ~(magnitude(x) < bound)
-    return select(far, rare(select(far, x, x.dtype.type(np.inf))), usual)
+    beyond = ~(magnitude(x) < bound)
+    return select(beyond, rare(select(beyond, x, x.dtype.type(np.inf))), usual)
 
 
 @word(_numpy_except_beyond)
@@ -48,10 +48,10 @@ def except_beyond(x: Any, bound: float, usual: Any, rare: Callable[[Any], Any]) 
 
 
 def _branch(x: Lane, bound: float, usual: Lane, rare: Callable[[Any], Any]) -> Lane:
-    """The same as a plain branch, where nothing is vectorised."""
+    """The same as a branch, where nothing is vectorised."""
     builder = x.builder
-    far, before = ~(magnitude(x) < bound), builder.block
-    with builder.if_then(far.value, likely=False):
+    beyond, before = ~(magnitude(x) < bound), builder.block
+    with builder.if_then(beyond.value, likely=False):
         value, after = rare(x).value, builder.block
     joined = builder.phi(LLVM_TYPE[x.dtype])
     joined.add_incoming(usual.value, before)
@@ -76,7 +76,7 @@ def _define_scalar(function: ir.Function, dtype: str, bound: float, rare: Callab
 
 
 def _vector_variant(scalar: ir.Function, dtype: str, bound: float, count: int) -> str:
-    """Define the variant for vectors of `count` elements; its name as the vector function ABI writes it."""
+    """Define the variant for vectors of `count` elements; return its name in the vector function ABI."""
     width = WIDTH[dtype]
     vector, integers = ir.VectorType(LLVM_TYPE[dtype], count), ir.VectorType(ir.IntType(width), count)
     name = f"{scalar.name}.{count}"
@@ -86,9 +86,9 @@ def _vector_variant(scalar: ir.Function, dtype: str, bound: float, count: int) -
     limit = int(np.array(bound, dtype).view(f"i{width // 8}"))  # magnitudes compare like their bits
     unsigned = ir.Constant(integers, [2 ** (width - 1) - 1] * count)
     size = builder.and_(builder.bitcast(x, integers), unsigned)
-    far = builder.icmp_signed(">=", size, ir.Constant(integers, [limit] * count))
+    beyond = builder.icmp_signed(">=", size, ir.Constant(integers, [limit] * count))
     mask = ir.IntType(count)
-    none = builder.icmp_unsigned("==", builder.bitcast(far, mask), ir.Constant(mask, 0))
+    none = builder.icmp_unsigned("==", builder.bitcast(beyond, mask), ir.Constant(mask, 0))
     with builder.if_then(none, likely=True):
         builder.ret(result)
     for position in (ir.Constant(ir.IntType(32), n) for n in range(count)):

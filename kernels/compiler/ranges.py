@@ -1,10 +1,10 @@
 """`range` in kernels: a counter, compared and added to.
 
-Numba's own iterators divide to find how many rounds there will be and raise an exception for a step of 0,
-which is most of the code of a small kernel. Here the step is positive; LLVM finds out about the rounds.
+Numba's own iterators divide to find the trip count and raise an exception for a step of 0,
+which is most of the code of a small kernel. Here the step is positive, and LLVM derives the trip count.
 
-`independent` is a range whose rounds may be taken in any order, or at once: none reads memory that another
-writes. LLVM believes it (see `tracejit.kernels.compiler.loops`).
+`independent` is a range whose iterations may run in any order, or at once: none reads memory that another
+writes. LLVM relies on it (see `tracejit.kernels.compiler.loops`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numba.extending import models, register_model
 
 
 def independent(start: int, stop: int) -> range:
-    """``range(start, stop)`` for a loop whose rounds share no memory that one of them writes."""
+    """``range(start, stop)`` for a loop whose iterations share no memory that one of them writes."""
     return range(start, stop)
 
 
@@ -42,7 +42,7 @@ INDEPENDENT = Range(Counter(independent=True))
 
 @register_model(Counter)
 class CounterModel(models.StructModel):
-    """How a counter is held."""
+    """The memory layout of a counter."""
 
     def __init__(self, manager, kind):
         place = types.CPointer(types.int64)
@@ -51,7 +51,7 @@ class CounterModel(models.StructModel):
 
 @register_model(Range)
 class RangeModel(models.StructModel):
-    """How a range is held."""
+    """The memory layout of a range."""
 
     def __init__(self, manager, kind):
         super().__init__(manager, kind, [(name, types.int64) for name in ("start", "stop", "step")])
@@ -82,7 +82,7 @@ class IndependentRule(templates.AbstractTemplate):
 
 
 def declare(rules: templates.Registry, instructions: imputils.Registry) -> None:
-    """Enter everything about ranges."""
+    """Register the typing rules and the lowering of ranges."""
     rules.register_global(range, typing_key=range)(RangeRule)
     rules.register_global(independent, typing_key=independent)(IndependentRule)
     for arity in (1, 2, 3):

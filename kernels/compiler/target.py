@@ -47,37 +47,37 @@ from numba.core.target_extension import CPU, dispatcher_registry, target_registr
 from numba.core.typing.context import BaseContext as TypingContext
 from numba.cpython import builtins, enumimpl, numbers, rangeobj, tupleobj
 
-from tracejit.kernels.compiler.code import Code, Convention, Library
+from tracejit.kernels.compiler.code import Convention, KernelCodegen, Library
 from tracejit.kernels.compiler.inference import infer
-from tracejit.kernels.compiler.loops import Loops
+from tracejit.kernels.compiler.loops import LoopLowering
 from tracejit.kernels.compiler.typing import CLASSES, LOWERING, Selection, extent
 
 NAME = "tracejit"
-"""Of this target among Numba's."""
+"""The name of this target in Numba's registry."""
 
-KNOWN = 4096
-"""Types of values and of calls that are remembered."""
+CACHED = 4096
+"""The most types of values, and of calls, that are cached."""
 
 INSTRUCTIONS = (builtins, enumimpl, numbers, rangeobj, tupleobj)
-"""The modules of Numba that declare instructions for what kernels may say: importing them does."""
+"""The modules of Numba whose import declares the lowering of the operators of kernels."""
 
 SIZES = {ir.IntType(1): 1, ir.HalfType(): 2, ir.FloatType(): 4, ir.DoubleType(): 8}
 SIZES |= {ir.IntType(8 * size): size for size in (1, 2, 4, 8)}
-"""Bytes of numbers."""
+"""The sizes of number types in bytes."""
 
 
 class Kernels(CPU):
     """The target's place in Numba's hierarchy."""
 
 
-def _make_room(known: dict[Any, Any]) -> None:
-    """Forget all, should there be much: kernels have ever new numbers."""
-    if len(known) >= KNOWN:
+def _limit(known: dict[Any, Any]) -> None:
+    """Clear a full cache: kernels keep introducing new constants."""
+    if len(known) >= CACHED:
         known.clear()
 
 
 class Typing(TypingContext):
-    """Knows the types of what kernels may say."""
+    """The typing context: the types of operators and functions in kernels."""
 
     def init(self) -> None:
         self.selection = Selection()
@@ -89,44 +89,44 @@ class Typing(TypingContext):
             self.install_registry(self.selection.registry)
 
     def resolve_value_type(self, val: Any) -> Any:
-        """As before, but some of Python's classes are known, and numbers and functions are looked up once."""
+        """Resolve a value as Numba does, but some Python classes directly, numbers and functions once."""
         if not isinstance(val, int | float | Callable):  # a tuple may equal one of other types
             return super().resolve_value_type(val)
         found = self.values.get((type(val), val))
         if found is None:
-            _make_room(self.values)
+            _limit(self.values)
             known = CLASSES.get(val) if isinstance(val, type) else None
             found = self.values[type(val), val] = known or super().resolve_value_type(val)
         return found
 
     def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
-        """As before, but looked up once for each function and types of arguments."""
+        """Resolve a call as Numba does, but once for each function and types of arguments."""
         if kws:
             return super().resolve_function_type(func, args, kws)
         found = self.calls.get((func, args))
         if found is None:
             found = super().resolve_function_type(func, args, kws)
             if found is not None:
-                _make_room(self.calls)
+                _limit(self.calls)
                 self.calls[func, args] = found
         return found
 
     def resolve_getattr(self, typ: Any, attr: str) -> Any:
-        """As before, but functions are not asked for an attribute ``__call__``, once for each call."""
+        """Resolve an attribute as Numba does, but skip ``__call__`` of functions, looked up for each call."""
         if attr == "__call__" and isinstance(typ, types.Function | types.Dispatcher):
             return None
         return super().resolve_getattr(typ, attr)
 
 
 class Lowering(cpu.CPUContext):
-    """Knows the instructions for what kernels may say."""
+    """The lowering context: the instructions of operators and functions in kernels."""
 
     def init(self) -> None:
-        self.code = Code()
+        self.code = KernelCodegen()
         self.seen = -1
         self.implementations: dict[Any, Any] = {}
 
-    def codegen(self) -> Code:
+    def codegen(self) -> KernelCodegen:
         return self.code
 
     def create_module(self, name: str) -> ir.Module:
@@ -152,11 +152,11 @@ class Lowering(cpu.CPUContext):
         return f"{fndesc.mangled_name}.environment"
 
     def pair_first(self, builder: ir.IRBuilder, val: ir.Value, ty: Any) -> ir.Value:
-        """What an iterator gave; the way through memory that Numba takes is longer."""
+        """The value that an iterator yielded, without Numba's detour through memory."""
         return builder.extract_value(val, 0)
 
     def pair_second(self, builder: ir.IRBuilder, val: ir.Value, ty: Any) -> ir.Value:
-        """Whether an iterator gave something."""
+        """Whether an iterator yielded a value."""
         return builder.extract_value(val, 1)
 
     def post_lowering(self, mod: ir.Module, library: Library) -> None:
@@ -169,14 +169,14 @@ class Lowering(cpu.CPUContext):
         return context
 
     def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
-        """As before, but looked up once for each function that is compiled."""
+        """Look up an implementation as Numba does, but once for each compiled function."""
         found = self.implementations.get((fn, sig))
         if found is None:
             found = self.implementations[fn, sig] = super().get_function(fn, sig, _firstcall)
         return found
 
     def get_abi_sizeof(self, ty: ir.Type) -> int:
-        """As before, but of what kernels use without LLVM, which may be busy in another thread."""
+        """The size of a type; of number types without LLVM, which may be busy in another thread."""
         if isinstance(ty, ir.PointerType):
             return self.address_size // 8
         if isinstance(ty, ir.LiteralStructType) and len(set(ty.elements)) == 1:
@@ -206,8 +206,8 @@ FLAGS = {"nopython": True, "error_model": "numpy", "no_cpython_wrapper": True, "
 
 
 def _skip_caches(bytecode: Any) -> None:
-    """Take out the places that Python's interpreter keeps for itself: in Python 3.11, Numba would go through
-    them as if they were instructions, which three in five are not.
+    """Remove the interpreter's inline cache entries: on Python 3.11, Numba would walk them like instructions,
+    three in five of which they are.
     """
     for instruction in bytecode:
         while instruction.next in bytecode and bytecode[instruction.next].opname == "CACHE":
@@ -215,13 +215,13 @@ def _skip_caches(bytecode: Any) -> None:
 
 
 def _assigns_again(function: Any) -> bool:
-    """Whether a variable is assigned at more than one place."""
+    """Whether a variable is assigned more than once."""
     assigned = [s.target.name for b in function.blocks.values() for s in b.find_insts(numba_ir.Assign)]
     return len(set(assigned)) < len(assigned)
 
 
 class Passes:
-    """What a function goes through; has the interface of Numba's pass manager."""
+    """The compiler passes of a function, with the interface of Numba's pass manager."""
 
     pipeline_name = "kernel"
 
@@ -230,7 +230,7 @@ class Passes:
         self.exec_times: dict[str, Any] = {}
 
     def run(self, state: Any) -> None:
-        """Bytecode to LLVM IR. Numba would also look for the lifetimes of variables, after each renaming."""
+        """Translate bytecode to LLVM IR. Numba would also compute lifetimes of variables, after each step."""
         _skip_caches(state.bc)
         untyped_passes.TranslateByteCode().run_pass(state)
         untyped_passes.FixupArgs().run_pass(state)
@@ -249,9 +249,9 @@ class Passes:
 
 
 def _lower(state: Any, symbol: str | None) -> None:
-    """Numba's IR to LLVM's, a function named `symbol` or as Numba would. Numba's own pass goes on to make an
-    executable function, and asks LLVM about its reference counting, for which it would wait while LLVM is
-    busy in another thread.
+    """Lower Numba's IR to LLVM's, as a function named `symbol`, or mangled if that is None. Numba's own pass
+    would also make an executable function, and prune its reference counting with LLVM, which may be busy in
+    another thread.
     """
     context, flags, function = state.targetctx, state.flags, state.func_ir
     descriptor = funcdesc.PythonFunctionDescriptor.from_specialized_function(
@@ -266,14 +266,14 @@ def _lower(state: Any, symbol: str | None) -> None:
     )
     library = context.codegen().create_library(state.func_id.func_qualname)
     with context.push_code_library(library):
-        lower = Loops(context, library, descriptor, function, metadata=state.metadata)
+        lower = LoopLowering(context, library, descriptor, function, metadata=state.metadata)
         lower.lower()
-    if symbol is None:  # nobody calls a kernel by its name, and Numba would keep it for good
+    if symbol is None:  # a kernel is not called by name, and Numba would keep it forever
         context.insert_func_defn([(_caller(descriptor, library), library, descriptor.argtypes)])
     state.cr = compiler.compile_result(
         typing_context=state.typingctx,
         target_context=context,
-        entry_point=library,  # what stands for the function among Numba's
+        entry_point=library,  # stands for the function in Numba's tables
         signature=typing.signature(state.return_type, *state.args),
         library=library,
         fndesc=descriptor,
@@ -282,7 +282,7 @@ def _lower(state: Any, symbol: str | None) -> None:
 
 
 def _caller(descriptor: Any, library: Library) -> Callable[..., ir.Value]:
-    """What lowers a call of a function."""
+    """The lowering of a call of a function."""
 
     def call(context: Lowering, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
         function = context.declare_function(builder.module, descriptor)
@@ -317,13 +317,13 @@ class Subroutine(dispatcher.Dispatcher):
 
 
 class WordSubroutine(Subroutine):
-    """A function of int64 words. Numba would compile it again for each constant that is an argument."""
+    """A function of int64 words. Numba would compile it again for each constant argument."""
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """As of a call with words."""
-        for given in args:
-            if not isinstance(types.unliteral(given), types.Integer | types.Boolean):
-                raise TypeError(f"{self.py_func.__name__} takes words, not {given}")
+        """Resolve the call with all arguments typed int64."""
+        for kind in args:
+            if not isinstance(types.unliteral(kind), types.Integer | types.Boolean):
+                raise TypeError(f"{self.py_func.__name__} takes words, not {kind}")
         return super().get_call_template([types.int64] * len(args), kws)
 
 
@@ -337,14 +337,14 @@ def subroutine(function: Callable[..., Any]) -> Subroutine:
 
 
 def word_subroutine(function: Callable[..., Any]) -> Subroutine:
-    """Declare a function that kernels call with int64 words; it is compiled once, whatever they are."""
+    """Declare a function that kernels call with int64 words; it is compiled once."""
     return WordSubroutine(function, targetoptions=FLAGS, pipeline_class=Compiler)
 
 
 @global_compiler_lock
 def translate(function: Callable[..., Any], signature: Any, symbol: str) -> list[Library]:
-    """The LLVM IR of a Python function, as a C function named `symbol`, then that of all subroutines that it
-    calls. Not optimised.
+    """Translate a Python function to LLVM IR, not optimised, as a C function named `symbol`; return its
+    library, then those of all subroutines that it calls.
     """
     flags = compiler.Flags()
     TARGET.options.parse_as_flags(flags, FLAGS)

@@ -1,12 +1,12 @@
-"""What kernels may say, for Numba: the typing rules of their operators.
+"""Typing rules for the operators of kernels.
 
 Kernels are loops over integers around scalar functions, so the rules are those of lanes: the operands of an
-operator have one type. Numba's own rules stand behind them (an int8 compared with a literal, say); its rules
+operator have one type. Numba's own rules are the fallback (an int8 compared with a literal, say); its rules
 for arrays, strings, dates and containers, each of which it would try at every ``+``, are left out, and so are
 functions that it implements in Python (`numba.extending.overload`) and would have to compile: ``min`` and
 ``max`` of two integers are single instructions here.
 
-A `Selection` and `LOWERING` are what `tracejit.kernels.compiler.target` installs into its contexts.
+`tracejit.kernels.compiler.target` installs a `Selection` and `LOWERING` into its contexts.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ MACHINE = frozenset({types.int64, types.uint64, types.float32, types.float64})
 """Types on which operators work without a conversion."""
 
 INTRINSIC = type(pause)
-"""What `numba.extending.intrinsic` makes."""
+"""The type that `numba.extending.intrinsic` returns."""
 
 RULES = templates.Registry()
 CLASSES = {}
-"""Python's classes that kernels call, with their types: Numba would load its containers to find these."""
+"""The Python classes that kernels call, with their types: Numba would load its containers to find them."""
 LOWERING = imputils.Registry("tracejit kernels")
 
 
@@ -64,7 +64,7 @@ class Division(templates.AbstractTemplate):
 
 
 class Comparison(templates.AbstractTemplate):
-    """Operands of one type give a bool."""
+    """Operands have one type, the result is a bool."""
 
     def generic(self, args, kws):
         left, right = map(types.unliteral, args)
@@ -106,7 +106,7 @@ def _declare() -> None:
 
 
 def _divide(name):
-    """Rounded down, as in Python, and 0 by 0, without branches."""
+    """Divide without branches, rounding down as in Python; the result of a division by 0 is 0."""
 
     def lower(context, builder, signature, args):
         dividend, divisor = args
@@ -147,12 +147,12 @@ def _is_needed(template) -> bool:
 
 
 def extent(registry, loader: type[templates.BaseRegistryLoader]) -> int:
-    """How much has been declared in a registry; `loader` is the one for its kind."""
+    """The number of declarations in a registry; `loader` is the class for its kind."""
     return sum(len(getattr(registry, name)) for name in loader.registry_items)
 
 
 class Selection:
-    """The rules above and the needed ones of Numba's, in a registry that grows as functions are declared."""
+    """The rules above and those needed of Numba's, in a registry that grows as functions are declared."""
 
     def __init__(self) -> None:
         self.registry = templates.Registry()
@@ -162,7 +162,7 @@ class Selection:
         self.registry.attributes.extend(enumdecl.registry.attributes)  # slots of blocks are IntEnums
 
     def update(self) -> bool:
-        """Take in what was declared since the last time; whether there was anything."""
+        """Add the declarations made since the last call; return whether there were any."""
         size = extent(templates.builtin_registry, templates.RegistryLoader)
         if size == self._seen:
             return False

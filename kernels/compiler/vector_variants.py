@@ -1,8 +1,8 @@
-"""Functions whose bodies LLVM sees when loops are vectors already.
+"""Functions whose bodies LLVM sees only after it has vectorised the loops that call them.
 
-LLVM makes no vectors of a loop with a branch, or with a call of something that it cannot spread over vectors.
-It does so for a function without side effects of which it knows that it has variants for vectors, by their
-declarations (its vector function ABI). What these do, `tracejit.codegen.objects.build` links in afterwards.
+LLVM does not vectorise a loop with a branch, or with a call of a function without vector variants. It does
+so for a function without side effects whose vector variants are declared (the vector function ABI). Their
+definitions are linked in afterwards, by `tracejit.codegen.objects.build`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from llvmlite import ir
 BYTES = ir.IntType(8).as_pointer()
 
 USED = "llvm.compiler.used"
-"""The array of what LLVM must not drop, although it sees no use."""
+"""The array of symbols that LLVM must keep although it sees no use."""
 
 
 def declare(module, name, result, parameters, *attributes):
-    """A function that neither reads nor writes memory."""
+    """Declare a function that neither reads nor writes memory."""
     function = ir.Function(module, ir.FunctionType(result, parameters), name)
     set.update(function.attributes, ("nounwind", "memory(none)", *attributes))  # llvmlite knows the first one
     return function
 
 
-def give_variants(function, variants):
-    """Variants of `function` for vectors: by the vector function ABI's mangling of elements and parameters,
-    such as ``N4vu``. They are kept until somebody calls them.
+def declare_variants(function, variants):
+    """Declare vector variants of `function`, by the vector function ABI's mangling of elements and
+    parameters, such as ``N4vu``. They are kept although nothing calls them yet.
     """
     names = ",".join(f"_ZGV_LLVM_{kind}_{function.name}({f.name})" for kind, f in variants.items())
     set.add(function.attributes, f'"vector-function-abi-variant"="{names}"')
@@ -32,7 +32,7 @@ def give_variants(function, variants):
 
 
 def keep(module, functions):
-    """Have LLVM keep `functions`."""
+    """Make LLVM keep `functions`."""
     places = [function.bitcast(BYTES) for function in functions]
     kept = module.globals.get(USED)
     if kept is None:

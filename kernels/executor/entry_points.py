@@ -8,7 +8,7 @@ under the lock, run chunks of it without the lock, and under the lock again mark
 ready. Python tasks wait in a heap of their own, from which host threads take them (`take_host`) and end them
 (`complete`).
 
-Everything else than this is guarded by the one lock: TASK_CLAIMED, from which threads draw the chunks of a
+The one lock guards all other words than TASK_CLAIMED, from which threads take the chunks of a
 task, THREAD_IDLE, on which an idle thread spins, and ENGINE_PAUSED and THREAD_STOP, read between chunks.
 
     lock; task = pick(); unlock; status = run_chunks(task); lock; leave(task)  # every thread, again and again
@@ -87,13 +87,13 @@ from tracejit.kernels.executor.wait import (
     wait,
 )
 
-PAUSE_POLL = 50  # microseconds between looks at what still runs
+PAUSE_POLL = 50  # microseconds between polls of running tasks
 
 # --- Working ------------------------------------------------------------------------------------------------
 
 
 def work(engine, thread):
-    """The life of a worker. Returns 1 when it shall stop, 0 when it needs more scratch memory."""
+    """The main loop of a worker. Returns 1 when it shall stop, 0 when it needs more scratch memory."""
     put(thread, THREAD_LIMIT, NEVER)
     put(thread, THREAD_DEADLINE, NEVER)
     lock(engine)
@@ -130,7 +130,7 @@ def help_out(engine, thread):
 
 
 def observe(engine, variable):
-    """The failure that a wait for `variable` raises, or 0. One that kept the content is told once."""
+    """The failure that a wait for `variable` raises, or 0. One that kept the content is reported once."""
     lock(engine)
     failure = get(variable, VARIABLE_FAILURE)
     put(variable, VARIABLE_FAILURE, 0)
@@ -140,7 +140,7 @@ def observe(engine, variable):
     return failure
 
 
-# --- Builtin functions of Python: what is on every replay's way ---------------------------------------------
+# --- Builtin functions of Python, called by every replay ----------------------------------------------------
 
 
 def launch_builtin(module, arguments, count):
@@ -213,7 +213,7 @@ def take_host(engine, thread, duration):
             if get(get(task, TASK_INSTANCE), INSTANCE_ERROR) != 0:
                 finish_task(task)
                 task = 0
-                break  # so that the caller sees to what this made ready
+                break  # so that the caller handles the tasks this made ready
         elif get(thread, THREAD_STOP) != 0 or now(thread) >= deadline:
             break
         else:
@@ -255,7 +255,7 @@ def stop_thread(engine, thread):
 
 
 def quiesce(engine):
-    """Let no thread take a task, and wait until none is inside a native one.
+    """Keep threads from taking tasks, and wait until none is inside a native one.
 
     From here to `resume`, only threads that hold the GIL change the queues: a process may fork.
     """
@@ -281,7 +281,7 @@ def resume(engine):
 def resume_child(engine):
     """Undo `quiesce` in a forked child, where the calling thread is the only one.
 
-    Idle threads of the parent may have held the lock, to put themselves into lists or take themselves out.
+    Idle threads of the parent may have held the lock, to change the lists of idle threads.
     """
     mutex_init(engine + ENGINE_LOCK, 0)
     put(engine, ENGINE_WORKERS_IDLE, 0)
@@ -300,8 +300,8 @@ QUEUES = [
     ("engine_complete", complete, _signature(void, 3)),
     ("engine_observe", observe, _signature(int64, 2)),
 ]
-"""Name, function and signature of the entry points that give and take tasks. They and the others are two
-objects, so that LLVM works on the first while Numba translates the second.
+"""Name, function and signature of the entry points of queues. They and the others are two objects, so that
+LLVM compiles the first while Numba translates the second.
 """
 
 THREADS = [
@@ -316,4 +316,4 @@ THREADS = [
     ("engine_resume", resume, _signature(void, 1)),
     ("engine_resume_child", resume_child, _signature(void, 1)),
 ]
-"""The same of the entry points for threads that run tasks, and for the life of the engine."""
+"""The same for the entry points of threads that run tasks, and of the engine's life."""

@@ -1,4 +1,4 @@
-"""The parts of a launch: patch the argument blocks, enrol, then run it here or queue its tasks."""
+"""The steps of a launch: patch the argument blocks, enrol, then run it here or queue its tasks."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def patch(instance, values):
 
 @native
 def begin(engine, instance, variables):
-    """Number the launch, enrol it, put it among those in flight. Returns whether everything was granted."""
+    """Number the launch, enrol it, list it as in flight. Returns whether everything was granted."""
     sequence, newest = get(engine, ENGINE_SEQUENCE) + 1, get(engine, ENGINE_NEWEST)
     put(engine, ENGINE_SEQUENCE, sequence)
     put(instance, INSTANCE_SEQUENCE, sequence)
@@ -126,7 +126,7 @@ def run_inline(engine, instance, thread):
 
 @native
 def end_inline(engine, instance):
-    """Release what a small launch used."""
+    """Release the requests of a small launch."""
     start = get(instance, INSTANCE_REQUESTS)
     for i in range(get(instance, INSTANCE_ARGUMENT_COUNT)):
         request = start + i * REQUEST_BYTES
@@ -149,7 +149,7 @@ def reset_tasks(instance):
 
 @native
 def queue_tasks(engine, instance):
-    """Take the requests granted at once off the tasks' counts, and queue the tasks that miss nothing."""
+    """Decrement the tasks' counts by the requests granted at once, and queue the tasks that miss nothing."""
     tasks, start = get(instance, INSTANCE_TASKS), get(instance, INSTANCE_REQUESTS)
     for i in range(get(instance, INSTANCE_ARGUMENT_COUNT)):
         request = start + i * REQUEST_BYTES

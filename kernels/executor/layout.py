@@ -1,9 +1,9 @@
 """Layouts of the executor's native records: byte offsets of int64 words. Imports nothing; Python uses it too.
 
 All records live in memory owned by Python, start on a cache line and are zeroed once. An address of 0 means
-"none". Who may touch a word, where nothing else is said: anybody who holds the engine's lock. *static* words
-are written by Python before the first launch and never again; *atomic* words are touched outside the lock,
-see the lines that do it.
+"none". A word may be accessed by the holder of the engine's lock, unless it is marked. *static* words are
+written by Python before the first launch and never again; *atomic* words are accessed outside the lock, see
+the lines that do it.
 
     Variable   a first-in first-out queue of requests; the granted prefix is one writer or a run of readers
     Request    one argument's place in a variable's queue, for one launch
@@ -21,7 +21,7 @@ NEVER = (1 << 63) - 1  # a deadline or a limit that is never reached
 NUMBER = 0
 READS = 1  # needs the content; a launch that reads a poisoned variable fails
 WRITES = 2  # exclusive
-POISONS = 4  # a failed launch leaves garbage behind
+POISONS = 4  # a failed launch leaves undefined content behind
 
 # Lanes of a task.
 NATIVE = 0
@@ -62,7 +62,7 @@ REQUEST_USERS = 8  # static: address of the indices of the tasks that use the ar
 REQUEST_USER_COUNT = 16  # static
 REQUEST_INSTANCE = 24  # static
 REQUEST_VARIABLE = 32
-REQUEST_ROOT = 40  # the request that stands in the queue: itself, or the alias met first; 0 orders nothing
+REQUEST_ROOT = 40  # the request that stands in the queue: itself, or its first alias; 0 orders nothing
 REQUEST_ALIAS = 48  # next request with the same root
 REQUEST_BITS = 56  # root: access bits of all aliases
 REQUEST_LEFT = 64  # root: uses by tasks that have not finished
@@ -100,15 +100,15 @@ TASK_BYTES = 256
 
 SHARES = 8
 """A task's chunks fall into this many shares of neighbours, some of them empty if there are fewer chunks. A
-thread first takes the chunks of its home, one after the other: where two threads take turns at neighbouring
-chunks, each processor fetches ahead what the other one writes; and so a thread finds in its caches what it
-wrote in the task before, be it the rows of a product or of a map.
+thread first takes the chunks of its home share in order. If threads alternated between neighbouring chunks,
+each processor would prefetch lines that the other one writes. A thread also finds in its caches what it wrote
+in the task before, be it the rows of a product or of a map.
 """
 
 RUNS = 8
-"""Every other task of several chunks is taken from the other end, so that a thread begins with what it has in
-its second cache: its shares in the other order, and in each of them at most this many runs of neighbours,
-which stay in order, as processors fetch ahead from one chunk into the next.
+"""Every other task of several chunks is taken from the other end, so that a thread begins with the contents
+of its L2 cache: its shares in reverse order, and in each of them at most this many runs of neighbours, which
+stay in order, as processors prefetch from one chunk into the next.
 """
 
 # --- Instance -----------------------------------------------------------------------------------------------
@@ -151,8 +151,8 @@ THREAD_TIME = 232  # struct timespec
 THREAD_HOME = 248  # static: the share of a task that it begins with
 THREAD_IDLE = 256  # atomic: AWAKE, SPINNING or ASLEEP; a cache line of its own
 THREAD_PROCESSOR = 320  # where it was when it became idle
-THREAD_SYSTEM = 328  # static: a worker's number in the system; 0 for threads that are left where they are
-THREAD_BARRED = 336  # 1 more than the processor that it was taken off, and may use again once it runs; or 0
+THREAD_SYSTEM = 328  # static: a worker's number in the system; 0 if its affinity is never changed
+THREAD_BARRED = 336  # 1 more than the processor excluded from its affinity until it runs again; or 0
 THREAD_BYTES = 384
 
 # --- Event of the profiler ----------------------------------------------------------------------------------

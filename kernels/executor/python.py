@@ -54,8 +54,8 @@ def content(arguments, index):
 
 @native
 def noted(result, results):
-    """Return `result`, which is appended to the list `results`, too: there it is found if an interrupt comes
-    with the return.
+    """Return `result` and also append it to the list `results`: there it is found if an interrupt comes with
+    the return.
     """
     append(results, result)
     return result if error_occurred() == 0 else RAISED

@@ -2,9 +2,10 @@
 
 Every function here runs under the engine's lock.
 
-A launch enrols on all its variables at once (`enrol`), so two launches that share several variables meet them
-in the same order and cannot deadlock. A request is granted when all requests before it are readers and it is
-one too, or when it is the first. It is released by the last task that uses it, which grants what follows.
+A launch enrols on all its variables at once (`enrol`), so two launches that share several variables queue on
+them in the same order and cannot deadlock. A request is granted when all requests before it are readers and
+it is one too, or when it is the first. It is released by the last task that uses it, which grants what
+follows.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ def heap_pop(heap):
 
 @native
 def enqueue(engine, task):
-    """`task` may run. Tasks of a failed launch are only skipped, which native threads do for both lanes."""
+    """Make `task` ready. Native threads take the tasks of a failed launch, of both lanes, and skip them."""
     instance = get(task, TASK_INSTANCE)
     if get(task, TASK_LANE) == HOST and get(instance, INSTANCE_ERROR) == 0:
         heap_push(engine + ENGINE_HOST_READY, task)
@@ -217,7 +218,7 @@ def append_request(request):
 
 @native
 def inherit_poison(request):
-    """A granted request that reads garbage fails its launch, under the name of the first failure."""
+    """Fail the launch of a granted request that reads undefined content, under the first failure's name."""
     instance = get(request, REQUEST_INSTANCE)
     poison = get(get(request, REQUEST_VARIABLE), VARIABLE_POISON)
     if poison != 0 and get(request, REQUEST_BITS) & READS and get(instance, INSTANCE_ERROR) == 0:
@@ -228,7 +229,7 @@ def inherit_poison(request):
 def enrol(instance, variables):
     """Enrol on all variables of a launch (`variables`: their addresses in argument order).
 
-    Returns whether every request was granted. An alias joins the request of the argument met first.
+    Returns whether every request was granted. An alias joins the request of its first argument.
     """
     start, count = get(instance, INSTANCE_REQUESTS), get(instance, INSTANCE_ARGUMENT_COUNT)
     for i in range(count):
@@ -268,13 +269,13 @@ def grant(engine, request):
     while request != 0:
         users = get(request, REQUEST_USERS)
         for i in range(get(request, REQUEST_USER_COUNT)):
-            meet(engine, tasks + get(users, 8 * i) * TASK_BYTES)
+            miss_one_less(engine, tasks + get(users, 8 * i) * TASK_BYTES)
         request = get(request, REQUEST_ALIAS)
 
 
 @native
-def meet(engine, task):
-    """One of the things that `task` waits for has come."""
+def miss_one_less(engine, task):
+    """Decrement the count of what `task` waits for; enqueue it at zero."""
     unmet = get(task, TASK_UNMET) - 1
     put(task, TASK_UNMET, unmet)
     if unmet == 0:
@@ -283,7 +284,7 @@ def meet(engine, task):
 
 @native
 def release(engine, request):
-    """Take a root request out of its queue, leave the launch's failure behind, grant what follows."""
+    """Remove a root request from its queue, record the launch's failure, grant the requests that follow."""
     variable, bits = get(request, REQUEST_VARIABLE), get(request, REQUEST_BITS)
     error = get(get(request, REQUEST_INSTANCE), INSTANCE_ERROR)
     following, previous = get(request, REQUEST_NEXT), get(request, REQUEST_PREVIOUS)
@@ -342,7 +343,7 @@ def notify(engine):
 
 @native
 def fail(instance, task, status):
-    """Note the launch's first failure: its other tasks are skipped."""
+    """Record the launch's first failure: its other tasks are skipped."""
     if get(instance, INSTANCE_ERROR) == 0:
         put(instance, INSTANCE_ERROR, get(instance, INSTANCE_SEQUENCE))
         put(instance, INSTANCE_FAILED_TASK, (task - get(instance, INSTANCE_TASKS)) // TASK_BYTES)
@@ -351,7 +352,7 @@ def fail(instance, task, status):
 
 @native
 def finish_task(task):
-    """`task` has ended: release what it used last, make its successors ready."""
+    """End `task`: release the requests it was the last to use, make its successors ready."""
     instance = get(task, TASK_INSTANCE)
     engine, requests = get(instance, INSTANCE_ENGINE), get(instance, INSTANCE_REQUESTS)
     uses = get(task, TASK_USES)
@@ -364,7 +365,7 @@ def finish_task(task):
                 release(engine, root)
     tasks, successors = get(instance, INSTANCE_TASKS), get(task, TASK_SUCCESSORS)
     for i in range(get(task, TASK_SUCCESSOR_COUNT)):
-        meet(engine, tasks + get(successors, 8 * i) * TASK_BYTES)
+        miss_one_less(engine, tasks + get(successors, 8 * i) * TASK_BYTES)
     left = get(instance, INSTANCE_LEFT) - 1
     put(instance, INSTANCE_LEFT, left)
     if left == 0:
@@ -375,7 +376,7 @@ def finish_task(task):
 
 @native
 def finish_launch(instance):
-    """Take a launch out of those in flight."""
+    """Remove a launch from those in flight."""
     engine = get(instance, INSTANCE_ENGINE)
     newer, older = get(instance, INSTANCE_NEWER), get(instance, INSTANCE_OLDER)
     put(instance, INSTANCE_LEFT, 0)

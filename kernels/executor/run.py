@@ -1,4 +1,4 @@
-"""How threads run ready tasks: pick one, run chunks of it, leave it.
+"""The execution of ready tasks by threads: pick one, run chunks of it, leave it.
 
 A task stays in the list of started tasks while it has chunks left, so that further threads can join it. Each
 thread that is inside counts as active; the last one to leave a task whose chunks are all taken ends it.
@@ -104,7 +104,7 @@ def pick(engine, thread):
 
 @native
 def turn_round(engine, task):
-    """Let `task` run from the other end than the last task of several chunks."""
+    """Reverse the order of chunks of `task`, compared with the last task of several chunks."""
     is_reversed = get(engine, ENGINE_REVERSED)
     put(task, TASK_REVERSED, is_reversed)
     put(engine, ENGINE_REVERSED, 1 - is_reversed)
@@ -112,7 +112,7 @@ def turn_round(engine, task):
 
 @native
 def share_count(task):
-    """Into how many shares the chunks of `task` fall."""
+    """The number of shares of the chunks of `task`."""
     return SHARES if get(task, TASK_CHUNKS) > 1 else 1
 
 
@@ -155,7 +155,7 @@ def has_chunks(task):
 
 @native
 def take_all(task):
-    """Leave no chunks of `task` to take."""
+    """Take all remaining chunks of `task`."""
     for share in range(share_count(task)):
         # pairs with atomic_add in `run_chunks`
         store_release(task + TASK_CLAIMED + 8 * share, get(task, TASK_CHUNKS))
@@ -163,7 +163,7 @@ def take_all(task):
 
 @native
 def run_chunks(engine, thread, task):
-    """Run chunks of `task` until none is left or `thread` has to leave; the smallest nonzero status."""
+    """Run chunks of `task` until none is left or `thread` must leave; returns the smallest nonzero status."""
     function, block = get(task, TASK_FUNCTION), get(task, TASK_BLOCK)
     units, chunk, chunks = get(task, TASK_UNITS), get(task, TASK_CHUNK), get(task, TASK_CHUNKS)
     scratch, deadline = get(thread, THREAD_SCRATCH), get(thread, THREAD_DEADLINE)
@@ -206,14 +206,14 @@ def record_event(engine, thread, task, start):
 
 @native
 def leave(engine, task, status):
-    """A thread has stopped running chunks of `task`; the last one to leave ends the task."""
+    """Count a thread out of `task`; the last one to leave ends the task."""
     active = get(task, TASK_ACTIVE) - 1
     put(task, TASK_ACTIVE, active)
     smallest = get(task, TASK_STATUS)
     if status != 0 and (smallest == 0 or status < smallest):
         put(task, TASK_STATUS, status)
     if has_chunks(task):
-        return  # it stands in the list of started tasks, and `pass_on` finds somebody for it
+        return  # it stays in the list of started tasks, and `pass_on` wakes a thread for it
     if get(task, TASK_LISTED) != 0:
         unlist_started(engine, task)
     if active == 0:
@@ -243,7 +243,7 @@ def execute(engine, thread, task):
 
 @native
 def pass_on(engine):
-    """A thread turns away from ready work: see that another one looks after it."""
+    """Wake another thread if the caller leaves ready work behind."""
     if get(engine, ENGINE_STARTED) != 0 or get(engine, ENGINE_READY) != 0:
         put(engine, ENGINE_DEMAND, 1)
         put(engine, ENGINE_DEMAND_SEQUENCE, NEVER)  # a worker, not another thread that waits

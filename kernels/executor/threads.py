@@ -1,9 +1,9 @@
 """The executor's lock, clock and idle threads.
 
-There is one lock. A thread with nothing to do gives it up in `idle`: it stands in a list of idle threads,
-spins for a short while, then sleeps on a condition variable of its own, so that whoever has work for it wakes
+There is one lock. A thread with nothing to do releases it in `idle`: it stands in a list of idle threads,
+spins for a short while, then sleeps on a condition variable of its own, so that a caller with work wakes
 exactly this thread. Only C functions that Linux and macOS share are used, on opaque memory that their
-``_init`` functions have set up; but which processor a thread is on is asked, and changed, on Linux only.
+``_init`` functions have set up; but a thread's processor is queried, and changed, on Linux only.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def now(thread):
 
 
 def on_linux():
-    """Subroutines (processor, keep_apart, settle) that know of processors."""
+    """Subroutines (processor, keep_apart, restore_affinity) for the affinity of threads."""
 
     @native
     def processor():
@@ -105,11 +105,10 @@ def on_linux():
 
     @native
     def keep_apart(engine, thread):
-        """Take an idle worker that was last on the caller's processor off it; the lock is held.
+        """Exclude the caller's processor from the affinity of an idle worker that last ran there; lock held.
 
-        Linux may leave a thread that wakes up behind the one that woke it for a tenth of a second, although
-        another processor is idle: a task of two chunks takes twice its time then. Threads of users stay as
-        they are.
+        Linux may queue a woken thread behind the one that woke it for a tenth of a second, although another
+        processor is idle: a task of two chunks takes twice its time then. Threads of users stay as they are.
         """
         here, number = processor(), get(thread, THREAD_SYSTEM)
         if (number == 0) | (here < 0) | (here != get(thread, THREAD_PROCESSOR)):
@@ -124,8 +123,8 @@ def on_linux():
             put(thread, THREAD_BARRED, here + 1)
 
     @native
-    def settle(engine, thread):
-        """Let the caller, a worker that runs again, use all processors as before; the lock is held."""
+    def restore_affinity(engine, thread):
+        """Let the caller, a worker that runs again, use all its processors; the lock is held."""
         barred = get(thread, THREAD_BARRED) - 1
         if barred < 0:
             return
@@ -135,7 +134,7 @@ def on_linux():
             put(allowed, place, get(allowed, place) | 1 << barred % 64)
             set_affinity(0, PROCESSORS_BYTES, allowed)
 
-    return processor, keep_apart, settle
+    return processor, keep_apart, restore_affinity
 
 
 def elsewhere():
@@ -150,13 +149,13 @@ def elsewhere():
         pass
 
     @native
-    def settle(engine, thread):
+    def restore_affinity(engine, thread):
         pass
 
-    return processor, keep_apart, settle
+    return processor, keep_apart, restore_affinity
 
 
-processor, keep_apart, settle = on_linux() if sys.platform.startswith("linux") else elsewhere()
+processor, keep_apart, restore_affinity = on_linux() if sys.platform.startswith("linux") else elsewhere()
 
 
 @native
@@ -197,7 +196,7 @@ def sleep(engine, thread, duration):
     """Wait on the thread's condition for at most `duration` nanoseconds; may return early.
 
     POSIX measures this by the wall clock: if somebody turns it back, a wait for a signal is not affected,
-    only the moment at which an unsuccessful one gives up.
+    only the moment of a timeout.
     """
     clock_gettime(REALTIME, thread + THREAD_TIME)
     end = get(thread + THREAD_TIME, 8) + min(duration, LONGEST_SLEEP)
@@ -212,12 +211,12 @@ def idle(engine, thread, head, deadline):
     link(head, thread)
     put(thread, THREAD_PROCESSOR, processor())
     stand_by(engine, thread, deadline)
-    settle(engine, thread)
+    restore_affinity(engine, thread)
 
 
 @native
 def stand_by(engine, thread, deadline):
-    """What `idle` does while it stands in the list."""
+    """Spin, then sleep, while the thread stands in the list of `idle`."""
     put(thread, THREAD_IDLE, SPINNING)
     spin = get(engine, ENGINE_SPIN)
     if spin > 0:

@@ -1,4 +1,4 @@
-"""How a thread waits: it notes what for, then runs what that needs until it has come."""
+"""Waiting: a thread notes the condition, then runs tasks that it depends on until it holds."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def last_enrolled(request, bits):
 
 @native
 def begin_wait(engine, thread, kind, place):
-    """Note what `thread` will wait for, as of now. Returns whether it has come already."""
+    """Note the condition that `thread` waits for, as of now. Returns whether it holds already."""
     lock(engine)
     put(thread, THREAD_KIND, kind)
     put(thread, THREAD_OBJECT, place)
@@ -79,7 +79,7 @@ def begin_wait(engine, thread, kind, place):
 
 @native
 def count_waiter(thread, amount):
-    """Tell the variable that `thread` waits for, if it is one, that somebody waits."""
+    """Add `amount` to the waiters of the variable that `thread` waits for, if it is one."""
     kind, place = get(thread, THREAD_KIND), get(thread, THREAD_OBJECT)
     if kind in (WRITTEN, UNUSED):
         put(place, VARIABLE_WAITERS, get(place, VARIABLE_WAITERS) + amount)

@@ -1,7 +1,7 @@
 """OpenBLAS: its entry points as addresses. Needs no Numba.
 
 OpenBLAS comes as the package `scipy-openblas32`, a private copy that is set to one thread: parallelism is the
-engine's, by panels, and the OpenBLAS inside the user's NumPy is left alone. It is built for at most 64
+engine's, by panels, and the OpenBLAS inside the user's NumPy is not touched. It is built for at most 64
 concurrent callers, the size of its table of buffers, so the engine must not run more than 64 workers that
 call it.
 """
@@ -38,8 +38,8 @@ def entry_points() -> dict[str, int]:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let a library that is opened start no threads: it would start one for each further processor, and each
-    of them would spin for a tenth of a second.
+    """Keep a library that is opened inside from starting threads: it would start one for each further
+    processor, and each would spin for a tenth of a second.
     """
     before = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"

@@ -7,16 +7,16 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # CBLAS_ORDER and CBLAS_TRANSPOSE
+ROW_MAJOR, NOT_TRANSPOSED, TRANSPOSED = 101, 111, 112  # CBLAS_ORDER and CBLAS_TRANSPOSE
 
 
 def cblas_call(parameters):
     """An intrinsic that calls a CBLAS function: ``call(function, values, real)``, `values` a tuple of int64.
 
     `parameters` has one letter for each parameter: ``i`` a C int, ``p`` a pointer, ``0`` and ``1`` that
-    number as a float of type `real`, for which no value is given.
+    number as a float of type `real`, which takes no entry of `values`.
     """
-    given = [letter for letter in parameters if letter in "ip"]
+    passed = [letter for letter in parameters if letter in "ip"]
 
     @intrinsic
     def call(typingctx, function, values, real):
@@ -35,13 +35,13 @@ def cblas_call(parameters):
             builder.call(target, [convert[letter]() for letter in parameters])
             return context.get_dummy_value()
 
-        return types.void(types.int64, types.UniTuple(types.int64, len(given)), real), codegen
+        return types.void(types.int64, types.UniTuple(types.int64, len(passed)), real), codegen
 
     return call
 
 
 # order, flags of A and B, m, n, k, alpha, A, leading, B, leading, beta, C, leading
 call_gemm = cblas_call("iiiiii1pipi0pi")
-add_gemm = cblas_call("iiiiii1pipi1pi")  # added to what C holds
+add_gemm = cblas_call("iiiiii1pipi1pi")  # adds to C
 # order, flag of A, rows, columns, alpha, A, leading, x, step, beta, y, step: added to y
 call_gemv = cblas_call("iiii1pipi1pi")

@@ -1,10 +1,10 @@
-"""Products of panels, packed: parts of the operands are copied to where tiles find them in the caches.
+"""Packed products of panels: parts of the operands are copied so that tiles find them in the caches.
 
 A panel of C is computed in blocks of rows and pieces of the depth. For each of these, B is taken one *sliver*
 after the other, as wide as a tile. The first tile that uses it copies it, so that its rows follow one
 another, and it stays in the first cache while the tiles below use it. The block of A stays in the second
 cache (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, ACM TOMS 34, 2008, with the
-parts of the operands exchanged). Meanwhile the next sliver is asked for, a few rows with each tile.
+parts of the operands exchanged). Each tile prefetches a few rows of the next sliver.
 
     for i, k: a block of A, read where it lies, or copied
         for j: a sliver of B
@@ -34,19 +34,19 @@ from tracejit.kernels.streams.transpose import SIDE, transpose_block
 
 @subroutine
 def part_of(extent, most, step):
-    """How long parts of about equal length are, at most `most`: a multiple of `step`."""
+    """The length of parts of about equal length, at most `most`: a multiple of `step`."""
     parts = (extent + most - 1) // most
     return ((extent + parts - 1) // parts + step - 1) // step * step
 
 
 def make_packed_product(dtype, itemsize):
-    """``packed(left, right, target, extents, add, copied, memory)``: a panel.
+    """Make ``packed(left, right, target, extents, add, copied, memory)``, which computes a panel.
 
     left, right: address of the operand, strides down and across
     target: address of the panel, stride down
     extents: rows, bytes of a row, depth
-    add: to what C holds
-    copied: whether blocks of A are, too
+    add: whether to add to C
+    copied: whether blocks of A are copied, too
     memory: address of room for the copies, see `tracejit.kernels.gemm.plan.packing`
 
     Strides are bytes.
@@ -96,7 +96,7 @@ def make_packed_product(dtype, itemsize):
 
 
 @subroutine
-def ask_for(sliver, first, last):
+def prefetch_sliver(sliver, first, last):
     """Prefetch some rows of a sliver, or of a tile of C."""
     start, down = sliver
     if start != 0:
@@ -107,21 +107,22 @@ def ask_for(sliver, first, last):
 
 
 def make_tiles(dtype, itemsize):
-    """``tiles(block, sliver, ahead, target, extents, state)``: the tiles below each other for one sliver.
+    """Make ``tiles(block, sliver, ahead, target, extents, state)``: the tiles below each other for one
+    sliver.
 
     block: address in A, strides down and across
-    sliver: address in B, stride down, and where the first of several tiles copies it to, if it is whole and
-        not there already
-    ahead: address of the sliver after it, which it asks for (0: none), stride down
+    sliver: address in B, stride down, and where the first of several tiles copies it to, if it has full width
+        and is not there already
+    ahead: address of the sliver to prefetch (0: none), stride down
     target: address in C, stride down
     extents: rows, depth, bytes of a row
-    state: whether C holds something to add to, and whether it lies far away
+    state: whether to add to C, and whether to prefetch C
     """
 
     @subroutine
     def tiles(block, sliver, ahead, target, extents, state):
         (a, a_down, a_across), (b, b_down, copy) = block, sliver
-        (c, c_down), (rows, depth, width), (add, is_far) = target, extents, state
+        (c, c_down), (rows, depth, width), (add, prefetches) = target, extents, state
         count, first = (rows + TILE_ROWS - 1) // TILE_ROWS, 0
         tile_down, below = TILE_ROWS * a_down, TILE_ROWS * c_down
         if width != TILE_BYTES:
@@ -136,9 +137,9 @@ def make_tiles(dtype, itemsize):
             b, b_down, first = copy, TILE_BYTES, 1
         share = (depth + count - 1) // count
         for i in range(first, count):
-            ask_for(ahead, i * share, min((i + 1) * share, depth))
-            if is_far:
-                ask_for((c + (i + 1) * below, c_down), 0, min(TILE_ROWS, rows - (i + 1) * TILE_ROWS))
+            prefetch_sliver(ahead, i * share, min((i + 1) * share, depth))
+            if prefetches:
+                prefetch_sliver((c + (i + 1) * below, c_down), 0, min(TILE_ROWS, rows - (i + 1) * TILE_ROWS))
             left, some = (a + i * tile_down, a_down, a_across), (rows - i * TILE_ROWS, depth, 0)
             tile(left, (b, b_down, 0), (c + i * below, c_down), some, add, dtype)
 
@@ -147,7 +148,7 @@ def make_tiles(dtype, itemsize):
 
 @subroutine
 def copy_lines(target, source, stride, lines, length):
-    """A block of A, line by line; returns how many bytes lines are apart then."""
+    """Copy a block of A line by line; returns the distance of the copied lines in bytes."""
     apart = length + PADDING
     for line in range(lines):
         copy_bytes(target + line * apart, source + line * stride, length)
@@ -155,20 +156,20 @@ def copy_lines(target, source, stride, lines, length):
 
 
 def make_sliver_copy(dtype, itemsize):
-    """``copy_sliver(target, b, across, columns, depth)``: some columns of B, each one contiguous, `across`
-    bytes from the next, side by side. Whole squares go through registers.
+    """Make ``copy_sliver(target, b, across, columns, depth)``: copy columns of B, each contiguous, `across`
+    bytes from the next, side by side. Full squares go through registers.
     """
     down = TILE_BYTES // itemsize
 
     @subroutine
     def copy_sliver(target, b, across, columns, depth):
-        out, x, stride, whole = pointer(target, dtype), pointer(b, dtype), across // itemsize, 0
+        out, x, stride, blocked = pointer(target, dtype), pointer(b, dtype), across // itemsize, 0
         for j in range(0, columns, SIDE):
-            whole = depth - depth % SIDE if columns - j >= SIDE else 0
-            for k in range(0, whole, SIDE):
+            blocked = depth - depth % SIDE if columns - j >= SIDE else 0
+            for k in range(0, blocked, SIDE):
                 transpose_block(x, j * stride + k, stride, out, k * down + j, down)
             for q in range(j, min(j + SIDE, columns)):
-                for k in range(whole, depth):
+                for k in range(blocked, depth):
                     out[k * down + q] = x[k + q * stride]
 
     return copy_sliver

@@ -1,7 +1,7 @@
 """Matrix products: argument block, operands as BLAS reads them, and the split into panels. Needs no Numba.
 
 The results of a product depend on how it is split (packing changes the order of additions), so `gemm_plan`
-sees the shape alone. Where registers are large enough, `tracejit.kernels.gemm.packed` computes most products
+sees only the shape. Where registers are large enough, `tracejit.kernels.gemm.packed` computes most products
 instead of BLAS, split the same way.
 
 `gemm_layout` says how BLAS can read two strided operands where they lie, `gemm_plan` how the product falls
@@ -10,7 +10,7 @@ into units; `gemm_slots` puts both into the argument block of the kernel ``gemm`
 
 >>> layout = gemm_layout((128, 784), (784, 1), (784, 512), (1, 784))    # x @ w.T, w is 512 by 784
 >>> layout.b
-Operand(leading=784, transposed=True, outer=0, inner=0)
+GemmOperand(leading=784, transposed=True, outer=0, inner=0)
 >>> gemm_plan(1, 128, 512, 784)
 GemmPlan(panel_rows=64, row_panels=2, panel_columns=512, column_panels=1, units=2, chunk=1)
 """
@@ -29,19 +29,21 @@ LARGEST = 2**31 - 1
 
 PANEL_BYTES = 1 << 19  # half of a common L2 cache: the panel of C that an epilogue reads again
 PANEL_EXTENT = 512  # packing the other operand again costs BLAS about 24 rows' worth of arithmetic: below 5 %
-EPILOGUE_ROWS = 256  # a panel that an epilogue reads again is less: it should not come from far away
+EPILOGUE_ROWS = 256  # the most of a panel that an epilogue reads again: it should still be in the L2 cache
 SPLIT_WORK = 1 << 20  # multiply-adds times 2 below which a product is one unit (about 10 us)
-CHUNK_WORK = 1 << 18  # what one grab of units should be worth, for batches of tiny products
+CHUNK_WORK = 1 << 18  # work of one chunk of units, for batches of tiny products
 STEP = 16  # panels end on multiples of the register tile, in rows
-TILE_BYTES = 256  # of a row of a register tile, see `tracejit.kernels.gemm.tiles`
-TILE_ROWS = 6  # the most that it has
+TILE_BYTES = 256  # bytes of a row of a register tile, see `tracejit.kernels.gemm.tiles`
+TILE_ROWS = 6  # the most rows of a tile
 VECTOR_BYTES = 64
 TILED = 5  # with fewer rows or columns most of a tile is wasted, and BLAS is faster
 DEPTH = 128  # rows of a sliver of B, see `tracejit.kernels.gemm.packed`: 32 KB
-BLOCK_ROWS = 44 * TILE_ROWS  # of a block of A
-SPAN_BYTES = 2048  # of a row of a block of A, which so has 560 KB: a quarter to half of common second caches
-PADDING = 64  # bytes between the lines of a copied block, which else lay in few sets of the first cache
-NEAR_BYTES = 1 << 15  # of an A that is read where it lies: a first cache
+BLOCK_ROWS = 44 * TILE_ROWS  # rows of a block of A
+SPAN_BYTES = 2048  # bytes of a row of a block of A, so of 560 KB: a quarter to half of common L2 caches
+PADDING = (
+    64  # bytes between the lines of a copied block, which would otherwise share few sets of the L1 cache
+)
+NEAR_BYTES = 1 << 15  # of an A that is read in place: an L1 cache
 
 
 class Gemm(enum.IntEnum):
@@ -50,9 +52,9 @@ class Gemm(enum.IntEnum):
     Matrix ``i`` of the batch reads A at ``A + itemsize * (i // INNER * A_OUTER + i % INNER * A_INNER)``, B
     likewise, and writes C, which is C-contiguous, at ``C + itemsize * i * M * N``. Strides count elements.
     After a panel the kernel at address EPILOGUE (0: none) is called as ``epilogue(block, r0, r1, scratch)``,
-    rows counted over the whole batch; it needs whole rows, COLUMN_PANELS = 1. Its block lies EPILOGUE_BLOCK
-    bytes after this one, so that blocks can be copied together. If only the epilogue needs the product, C may
-    be a place in the scratch memory, which every panel then takes in turn (IN_SCRATCH = 1).
+    rows counted over all matrices of the batch; it needs complete rows, COLUMN_PANELS = 1. Its block lies
+    EPILOGUE_BLOCK bytes after this one, so that blocks can be copied together. If only the epilogue needs the
+    product, C may lie in the scratch memory, which the panels then use in turn (IN_SCRATCH = 1).
     """
 
     A = 0
@@ -80,13 +82,13 @@ class Gemm(enum.IntEnum):
     EPILOGUE_BLOCK = 22
     IN_SCRATCH = 23  # 1: C counts bytes from the start of the scratch memory
     ADD = 24  # 1: C += A @ B
-    TILED = 25  # 1: by `tracejit.kernels.gemm.packed` instead of BLAS, where the machine allows it
-    A_COPIED = 26  # 1: blocks of A are copied by that
-    PACKED = 27  # place in the scratch memory for what it copies, see `packing`
+    TILED = 25  # 1: use `tracejit.kernels.gemm.packed` instead of BLAS, where the machine allows it
+    A_COPIED = 26  # 1: that copies blocks of A
+    PACKED = 27  # offset in the scratch memory of its copies, see `packing`
 
 
-class Operand(NamedTuple):
-    """How one operand lies in memory, in elements; `transposed` if its columns are the contiguous ones."""
+class GemmOperand(NamedTuple):
+    """The memory layout of one operand, in elements; `transposed` if its columns are contiguous."""
 
     leading: int
     transposed: bool
@@ -102,17 +104,17 @@ class GemmLayout(NamedTuple):
     m: int
     n: int
     k: int
-    a: Operand
-    b: Operand
+    a: GemmOperand
+    b: GemmOperand
 
     @property
     def batch(self) -> int:
-        """How many products there are."""
+        """The number of products."""
         return self.outer * self.inner
 
 
 class GemmPlan(NamedTuple):
-    """The split of a batched product; `chunk` is how many units to take at once."""
+    """The split of a batched product; `chunk` is the number of units taken at once."""
 
     panel_rows: int
     row_panels: int
@@ -145,7 +147,7 @@ def matrix_layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, bo
 def gemm_layout(
     a_shape: Sequence[int], a_strides: Sequence[int], b_shape: Sequence[int], b_strides: Sequence[int]
 ) -> GemmLayout | None:
-    """How to multiply a[..., m, k] by b[..., k, n] in place, or None if an operand must be copied first.
+    """The layout for a[..., m, k] @ b[..., k, n] in place, or None if an operand must be copied first.
 
     Strides count elements; batch dimensions are equal and at most two are left after merging. A batch that
     shares one B and whose rows of A follow one another becomes a single product.
@@ -161,7 +163,9 @@ def gemm_layout(
     (outer, a_outer, b_outer), (inner, a_inner, b_inner) = [(1, 0, 0)] * (2 - len(levels)) + levels
     if m > LARGEST:
         return None
-    return GemmLayout(outer, inner, m, n, k, Operand(*a, a_outer, a_inner), Operand(*b, b_outer, b_inner))
+    return GemmLayout(
+        outer, inner, m, n, k, GemmOperand(*a, a_outer, a_inner), GemmOperand(*b, b_outer, b_inner)
+    )
 
 
 def _merge(levels: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
@@ -178,12 +182,12 @@ def _merge(levels: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 
 
 def gemm_plan(batch: int, m: int, n: int, k: int, itemsize: int = 4, *, epilogue: bool = True) -> GemmPlan:
-    """The split of `batch` products (m, k) @ (k, n) into panels: a function of the shape alone.
+    """The split of `batch` products (m, k) @ (k, n) into panels: a function of the shape.
 
-    A tiny product is one panel. With an epilogue, which wants whole rows, panels are rows; otherwise the
+    A tiny product is one panel. With an epilogue, which needs complete rows, panels are rows; otherwise the
     longer side of C is split, so that the smaller operand is the one packed again for each panel. That
-    matters for few rows: 64 rows in two panels of rows cost 1.2 times the whole, 16 rows 1.5 times; below
-    about 64 rows a separate task for the epilogue is the better plan.
+    matters for few rows: 64 rows in two panels of rows cost 1.2 times the unsplit product, 16 rows 1.5 times;
+    below about 64 rows a separate task for the epilogue is the better plan.
     """
     if batch == 0 or m == 0 or n == 0:
         return GemmPlan(max(m, 1), 0, max(n, 1), 0, 0, 1)
@@ -199,14 +203,14 @@ def gemm_plan(batch: int, m: int, n: int, k: int, itemsize: int = 4, *, epilogue
 
 
 def most_panel_bytes(line_bytes: int) -> int:
-    """Bytes that panels of a large product with an epilogue have at most; `line_bytes`: those of a row."""
+    """The most bytes of a panel of a large product with an epilogue; `line_bytes`: bytes of a row."""
     return max(EPILOGUE_ROWS * line_bytes, PANEL_BYTES)
 
 
 def _panel(batch: int, extent: int, line_bytes: int, step: int, enough: int) -> int:
-    """How much of the split side is one panel: its part of C fits the cache, or it is `enough`.
+    """The extent of one panel along the split side: its part of C fits the cache, or it is `enough`.
 
-    Where units are few their number is even, so that two workers balance.
+    A small number of units is even, so that two workers balance.
     """
     panels = ceil_div(extent, max(enough, PANEL_BYTES // line_bytes))
     if batch * panels % 2 and batch * panels < 8:
@@ -250,15 +254,14 @@ def is_tiled(m: int, n: int, k: int) -> bool:
 
 
 def is_copied(layout: GemmLayout, itemsize: int) -> bool:
-    """Whether blocks of A are copied first: if A is more than stays near by itself, and there are slivers of
-    B enough. A copy asks for long lines; tiles would begin many short ones, of which few may have a place in
-    a cache side by side.
+    """Whether blocks of A are copied first: if A exceeds the L1 cache, and B has enough slivers. A copy
+    streams long lines; tiles would walk many short ones, which may conflict in the sets of a cache.
     """
     return layout.n * itemsize >= 4 * TILE_BYTES and layout.m * layout.k * itemsize > NEAR_BYTES
 
 
 def packing(layout: GemmLayout, plan: GemmPlan, itemsize: int) -> int:
-    """Bytes that `tracejit.kernels.gemm.packed` needs: for a sliver of B and a block of A."""
+    """Bytes of scratch memory of `tracejit.kernels.gemm.packed`, for a sliver of B and a block of A."""
     if not is_tiled(layout.m, layout.n, layout.k):
         return 0
     depth, span = min(layout.k, DEPTH), min(layout.k, SPAN_BYTES // itemsize)

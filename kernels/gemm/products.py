@@ -11,12 +11,12 @@ from numba import int64
 
 from tracejit.kernels.compiler.memory import call_kernel, pointer, slot
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.gemm.calls import PLAIN, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm, call_gemv
+from tracejit.kernels.gemm.calls import NOT_TRANSPOSED, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm, call_gemv
 from tracejit.kernels.gemm.packed import make_packed_product
 from tracejit.kernels.gemm.plan import Gemm
 from tracejit.kernels.gemm.tiles import are_worth_it
 
-DEPTH, WIDTH = 64, 1024  # block of B that an integer product keeps in the cache
+DEPTH, WIDTH = 64, 1024  # block of B that stays in the cache during an integer product
 
 
 @subroutine
@@ -28,7 +28,7 @@ def operand(block, matrix, address, outer, inner, itemsize):
 
 
 def make_gemm(product, itemsize):
-    """The ``gemm`` kernel; ``product(block, a, b, c, r0, r1, c0, c1, scratch)`` computes a panel."""
+    """Make the ``gemm`` kernel; ``product(block, a, b, c, r0, r1, c0, c1, scratch)`` computes a panel."""
 
     def gemm(block, lo, hi, scratch):
         m, n = slot(block, Gemm.M), slot(block, Gemm.N)
@@ -75,7 +75,7 @@ def clear(c, n, r0, r1, c0, c1, dtype):
 
 
 def make_blas_product(dtype, itemsize):
-    """A panel of one product by BLAS.
+    """Make the product of a panel by BLAS.
 
     A single row or column goes to ``gemv``, ten times faster than ``gemm`` there. It adds to zeros: versions
     of OpenBLAS have differed on whether ``beta = 0`` reads the result.
@@ -85,7 +85,10 @@ def make_blas_product(dtype, itemsize):
     def product(block, a, b, c, r0, r1, c0, c1, scratch):
         m, n, k = slot(block, Gemm.M), slot(block, Gemm.N), slot(block, Gemm.K)
         a_leading, b_leading = slot(block, Gemm.A_LEADING), slot(block, Gemm.B_LEADING)
-        a_flag, b_flag = PLAIN + slot(block, Gemm.A_TRANSPOSED), PLAIN + slot(block, Gemm.B_TRANSPOSED)
+        a_flag, b_flag = (
+            NOT_TRANSPOSED + slot(block, Gemm.A_TRANSPOSED),
+            NOT_TRANSPOSED + slot(block, Gemm.B_TRANSPOSED),
+        )
         a_down, a_across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED, 1)
         b_down, b_across = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED, 1)
         a, b, c = a + itemsize * r0 * a_down, b + itemsize * c0 * b_across, c + itemsize * (r0 * n + c0)
@@ -97,11 +100,11 @@ def make_blas_product(dtype, itemsize):
             return
         entry, vector_entry = slot(block, Gemm.ENTRY), slot(block, Gemm.VECTOR_ENTRY)
         if n == 1:
-            down, across = (rows, k) if a_flag == PLAIN else (k, rows)
+            down, across = (rows, k) if a_flag == NOT_TRANSPOSED else (k, rows)
             call_gemv(vector_entry, (ROW_MAJOR, a_flag, down, across, a, a_leading, b, b_down, c, 1), dtype)
         elif m == 1:
-            down, across = (k, columns) if b_flag == PLAIN else (columns, k)
-            flag = PLAIN + TRANSPOSED - b_flag
+            down, across = (k, columns) if b_flag == NOT_TRANSPOSED else (columns, k)
+            flag = NOT_TRANSPOSED + TRANSPOSED - b_flag
             call_gemv(vector_entry, (ROW_MAJOR, flag, down, across, b, b_leading, a, a_across, c, 1), dtype)
         else:
             call = (ROW_MAJOR, a_flag, b_flag, rows, columns, k, a, a_leading, b, b_leading, c, n)
@@ -114,8 +117,8 @@ def make_blas_product(dtype, itemsize):
 
 
 def make_float_product(dtype, itemsize):
-    """A panel of one product in register tiles if the block says so, else by BLAS, as on all machines whose
-    registers are too small for tiles that pay.
+    """Make the product of a panel in register tiles if the block says so and the machine's registers are
+    large enough, else by BLAS.
     """
     by_blas = make_blas_product(dtype, itemsize)
     if not are_worth_it():
@@ -140,10 +143,10 @@ def make_float_product(dtype, itemsize):
 
 
 def make_loop_product(dtype, itemsize, multiply_add):
-    """A panel of one product of integers by loops, blocked so that a part of B stays in the cache.
+    """Make the product of a panel of integers by loops, blocked so that a part of B stays in the cache.
 
     Along rows of B the inner loop adds a multiple of a row to a row of C; where B is transposed it is a dot
-    product of two contiguous pieces. Integers wrap, so that any order of additions gives the same bits.
+    product of two contiguous pieces. Integers wrap, so the order of additions does not matter.
     """
 
     @subroutine

@@ -1,18 +1,17 @@
-"""Tiles of a matrix product: a small part of C in vector registers, to which rows of B are added up.
+"""Register tiles of a matrix product: a small part of C accumulates in vector registers.
 
     for k in range(depth):
         for r in range(rows): tile[r, :] += A[r, k] * B[k, :]
 
-A is read element by element, wherever it lies; a row of B, as wide as the tile, is a few vectors. How
-operands come to lie near is the business of `tracejit.kernels.gemm.packed`.
+A is read element by element, in place; a row of B, as wide as the tile, is a few vectors. Packing for
+locality is the task of `tracejit.kernels.gemm.packed`.
 
-There are 32 registers of 64 bytes, or tiles are not worth it. A tile takes 24 of them for itself: 6 rows of 4
+Tiles need 32 registers of 64 bytes. A tile takes 24 of them: 6 rows of 4
 vectors. For each multiply-add it loads less than half a vector, fewer than other shapes; 8 rows of 2 vectors
 were 4 % slower, 8 of 3 as fast, with more columns left over.
 
-Tiles are written down in LLVM's language as they should be, and linked in when everything else is optimised:
-the optimiser would find nothing, and take as long as for all the rest of a product. Until then there are
-declarations only.
+Tiles are written in LLVM assembly, and linked in after everything else is optimised: the optimiser would
+find nothing to improve, and take as long as for the rest of a product. Until then they are only declared.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from tracejit.kernels.compiler.memory import I64
 from tracejit.kernels.gemm.plan import TILE_BYTES, TILE_ROWS, VECTOR_BYTES
 
 HEIGHTS = (2, 4, TILE_ROWS)
-"""Rows that tiles have."""
+"""The heights of tiles in rows."""
 
 ITEMSIZE = {"float": 4, "double": 8}
-"""Bytes of LLVM's types of numbers."""
+"""The sizes of LLVM's float types in bytes."""
 
 NAMES = ("tile", "tile_and_copy", "narrow_tile")
 
@@ -42,8 +41,8 @@ WORDS = ("a", "a_down", "a_across", "b", "b_down", "copy", "c", "c_down", "rows"
 
 
 def are_worth_it() -> bool:
-    """Whether this machine has registers of 64 bytes. Smaller ones are too few for tiles that pay: they load
-    so much for each multiply-add that BLAS should be faster.
+    """Whether this machine has registers of 64 bytes. With smaller ones tiles load so much for each
+    multiply-add that BLAS should be faster.
     """
     return bool(features().get("avx512f"))
 
@@ -52,18 +51,18 @@ def are_worth_it() -> bool:
 
 
 def _function(name, scalar):
-    """What a tile of numbers of LLVM's type `scalar` is called."""
+    """The name of the function of a tile of LLVM's type `scalar`."""
     return f"gemm_{name}_{scalar}"
 
 
 def _declare(name):
-    """An intrinsic ``name(block, sliver, target, extents, add, dtype)``.
+    """Declare an intrinsic ``name(block, sliver, target, extents, add, dtype)``.
 
     block: address in A, strides down and across
     sliver: address in B, stride down, address for a copy of it
     target: address in C, stride down
     extents: rows, depth, columns (of a narrow tile); if a tile has more rows, it repeats the last one
-    add: to what C holds
+    add: whether to add to C
 
     Strides are bytes, extents at least 1.
     """
@@ -86,14 +85,14 @@ def _declare(name):
 
 
 tile, tile_and_copy, narrow_tile = map(_declare, NAMES)
-"""As many rows as it needs; the most rows, whose rows of B are copied, one after the other, to where further
-tiles read them; the most rows, of one vector or a part of it.
+"""A tile of as many rows as needed; one of the most rows that also copies its rows of B for further tiles;
+one of the most rows, one vector wide or less.
 """
 
 # ----------------------------------------------------------------------------------------------- definitions
 
 FUNCTIONS = {scalar: frozenset(_function(name, scalar) for name in NAMES) for scalar in ITEMSIZE}
-"""The functions that `definitions` gives, by LLVM's types of numbers."""
+"""The functions that `definitions` defines, by LLVM's float types."""
 
 
 @functools.cache
@@ -118,7 +117,7 @@ def _declarations(tile: _Tile) -> Iterator[str]:
 
 
 def _of_any_height(scalar: str, vectors: int) -> Iterator[str]:
-    """Tiles of all heights, and the choice of one."""
+    """Tiles of all heights, and the dispatch to one."""
     tiles = [_Tile(scalar, height, vectors) for height in HEIGHTS]
     yield from tiles[0].begin()
     for tile, taller in zip(tiles, [*tiles[1:], None], strict=True):
@@ -133,9 +132,7 @@ def _of_any_height(scalar: str, vectors: int) -> Iterator[str]:
 
 
 class _Tile:
-    """The instructions of a tile; names have its height as their first number, as a function may have several
-    tiles.
-    """
+    """The instructions of a tile; value names begin with its height: a function may have several tiles."""
 
     def __init__(self, scalar: str, height: int, vectors: int, *, copies: bool = False) -> None:
         self.scalar, self.height, self.copies = scalar, height, copies
@@ -150,13 +147,13 @@ class _Tile:
         yield "  %last = sub i64 %rows, 1"
 
     def lines(self) -> Iterator[str]:
-        """A loop over the depth, which carries the tile, in a block that has begun; then C."""
+        """The loop over the depth, which carries the tile; then the update of C."""
         yield from self.row_starts()
         yield from self.loop()
         yield from self.result()
 
     def row_starts(self) -> Iterator[str]:
-        """Where the rows of A and C begin. What a tile has more of repeats the last one."""
+        """The addresses of the rows of A and C. Surplus rows of the tile repeat the last one."""
         h = self.height
         yield f"  br label %rows{h}"
         yield f"rows{h}:"
@@ -198,7 +195,7 @@ class _Tile:
         yield f"  br i1 %more{h}, label %depth{h}, label %end{h}"
 
     def result(self) -> Iterator[str]:
-        """The tile to C, which is read before if it is added to, so that a row may be written twice."""
+        """The stores of the tile to C; all of C is read first if it is added to, as rows may repeat."""
         h = self.height
         yield f"end{h}:"
         yield f"  br i1 %add, label %add{h}, label %put{h}"
@@ -217,7 +214,7 @@ class _Tile:
         yield "  ret void"
 
     def address(self, name: str, row: str, v: int) -> Iterator[str]:
-        """``%to.name``: where vector `v` of a row is."""
+        """``%to.name``: the address of vector `v` of a row."""
         yield f"  %at.{name} = add i64 {row}, {v * VECTOR_BYTES}"
         yield f"  %to.{name} = inttoptr i64 %at.{name} to ptr"
 
@@ -227,19 +224,19 @@ class _Tile:
         yield f"  %{name} = load {self.vector}, ptr %to.{name}, align {self.itemsize}"
 
     def store(self, name: str, row: str, v: int, how: str) -> Iterator[str]:
-        """``%name`` to vector `v` of a row; `how` makes the names needed for it other ones."""
+        """Store ``%name`` to vector `v` of a row; `how` distinguishes the names of the temporaries."""
         yield from self.address(f"{how}.{name}", row, v)
         yield f"  store {self.vector} %{name}, ptr %to.{how}.{name}, align {self.itemsize}"
 
     def spread(self, name: str, number: str) -> Iterator[str]:
-        """``%name``: a vector of one number, which is given with its type."""
+        """``%name``: the broadcast of one number, written with its type."""
         vector, places = f"<{self.lanes} x {number.split()[0]}>", f"<{self.lanes} x i32> zeroinitializer"
         yield f"  %first.{name} = insertelement {vector} poison, {number}, i64 0"
         yield f"  %{name} = shufflevector {vector} %first.{name}, {vector} poison, {places}"
 
 
 class _Narrow(_Tile):
-    """A tile of one vector, which reads and writes as many numbers of it as there are columns."""
+    """A tile one vector wide, with masked loads and stores for as many columns as there are."""
 
     def begin(self) -> Iterator[str]:
         numbers = ", ".join(f"i32 {n}" for n in range(self.lanes))

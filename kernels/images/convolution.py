@@ -1,7 +1,7 @@
-"""Convolution and its gradients by BLAS, over columns gathered in panels.
+"""Convolution and its gradients by BLAS, over columns gathered by panels.
 
-The argument block and what a unit is are in `tracejit.kernels.images.windows`. `make` gives the
-kernels by operator name, as Python functions for Numba. Much shortened:
+`tracejit.kernels.images.windows` describes the argument block and the units. `make` returns the kernels by
+operator name, as Python functions for Numba. In outline:
 
     for unit in range(lo, hi):
         gather(block, image, scratch, ...)              # columns of a panel
@@ -15,7 +15,7 @@ from numba import int64
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.gemm.calls import PLAIN, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm
+from tracejit.kernels.gemm.calls import NOT_TRANSPOSED, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm
 from tracejit.kernels.images.depthwise import make_depthwise
 from tracejit.kernels.images.places import inside
 from tracejit.kernels.images.window_blocks import Convolution as C
@@ -34,7 +34,7 @@ def plane_sizes(block):
 
 @subroutine
 def images_of(block, unit):
-    """(group, first and last image) of a unit that has no panels or parts any more."""
+    """(group, first and last image) of a unit without its panel or part."""
     groups, together = slot(block, C.GROUPS), slot(block, C.TOGETHER)
     first = unit // groups * together
     return unit % groups, first, min(first + together, slot(block, C.IMAGES))
@@ -49,7 +49,7 @@ def rows_of(block, panel):
 
 @subroutine
 def line_of_columns(block, k):
-    """What row `k` of the columns sees of an image: (the element that belongs to the first place of a row, if
+    """The part of an image that row `k` of the columns sees: (the element of the first place of a row, if
     the image's row were 0; the image's row of the first row of places; the first and last place of a row that
     lie in the image).
     """
@@ -159,7 +159,7 @@ def make_conv2d(dtype, itemsize):
             )
             count = (r1 - r0) * places
             width = (last - first) * count
-            shape = (ROW_MAJOR, PLAIN, PLAIN, filters, width, depth, w, depth)
+            shape = (ROW_MAJOR, NOT_TRANSPOSED, NOT_TRANSPOSED, filters, width, depth, w, depth)
             if slot(block, C.TOGETHER) == 1 and slot(block, C.DIRECT) != 0:
                 call_gemm(entry, (*shape, x + itemsize * r0 * places, area, y, out_area), dtype)
                 continue
@@ -197,7 +197,7 @@ def make_input_gradient(dtype, itemsize):
             w = slot(block, C.SECOND) + itemsize * (group * filters * depth + c0 * window)
             x = slot(block, C.THIRD) + itemsize * ((first * groups + group) * channels + c0) * area
             if slot(block, C.TOGETHER) == 1 and slot(block, C.DIRECT) != 0:
-                shape = (ROW_MAJOR, TRANSPOSED, PLAIN, size, area, filters)
+                shape = (ROW_MAJOR, TRANSPOSED, NOT_TRANSPOSED, size, area, filters)
                 call_gemm(entry, (*shape, w, depth, y, area, x, area), dtype)
                 continue
             for n in range(last - first):
@@ -206,7 +206,7 @@ def make_input_gradient(dtype, itemsize):
                 r0, r1 = rows_of(block, panel)
                 count = (r1 - r0) * places
                 width = (last - first) * count
-                shape = (ROW_MAJOR, TRANSPOSED, PLAIN, size * window, width, filters)
+                shape = (ROW_MAJOR, TRANSPOSED, NOT_TRANSPOSED, size * window, width, filters)
                 seen, leading = y + itemsize * r0 * places, out_area
                 if slot(block, C.TOGETHER) != 1:
                     seen, leading = scratch + itemsize * size * window * width, width
@@ -245,7 +245,7 @@ def make_weight_gradient(dtype, itemsize):
                 x = slot(block, C.FIRST) + itemsize * image * channels * area
                 y = slot(block, C.SECOND) + itemsize * (image * filters * out_area + r0 * places)
                 width = (r1 - r0) * places
-                shape = (ROW_MAJOR, PLAIN, TRANSPOSED, filters, k1 - k0, width)
+                shape = (ROW_MAJOR, NOT_TRANSPOSED, TRANSPOSED, filters, k1 - k0, width)
                 if slot(block, C.DIRECT) != 0:
                     columns = x + itemsize * (k0 * area + r0 * places)
                     add_gemm(slot(block, C.ENTRY), (*shape, y, out_area, columns, area, w, depth), dtype)

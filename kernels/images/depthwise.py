@@ -19,7 +19,7 @@ from tracejit.kernels.images.window_blocks import Convolution as C
 
 @subroutine
 def seen(block, k):
-    """What position `k` of the window sees: (element of the plane that belongs to the place (0, 0), rows
+    """The part of a plane that position `k` of the window sees: (element of the place (0, 0), rows
     of places, places of a row); the first and last of these are in the image.
     """
     i, j = k // slot(block, C.WINDOW_WIDTH), k % slot(block, C.WINDOW_WIDTH)
@@ -63,8 +63,8 @@ def add_to_image(places, line, factor, across, start, stop):
 
 
 def make_linear(add, dtype, itemsize):
-    """A kernel that adds, for each position of the window, rows of places and of images to one another: both
-    the convolution and the gradient with respect to the images. `add`: which of them to which.
+    """Make a kernel that adds, for each position of the window, rows of places and of images to one another:
+    the convolution or the gradient with respect to the images. `add` decides the direction.
     """
     to_places = add is add_to_places
     x_slot, y_slot = (C.FIRST, C.THIRD) if to_places else (C.THIRD, C.FIRST)
@@ -95,7 +95,7 @@ def make_weight_gradient(dtype, itemsize):
     """The gradient with respect to the weights."""
 
     def depthwise_conv2d_weight_gradient(block, lo, hi, scratch):
-        """Products are added up by columns of places in the scratch memory, so that loops are vectors."""
+        """Accumulate products by columns of places in the scratch memory, so that loops vectorise."""
         groups, places, across = slot(block, C.GROUPS), slot(block, C.OUT_WIDTH), slot(block, C.STRIDE_ACROSS)
         down = slot(block, C.STRIDE_DOWN) * slot(block, C.WIDTH)
         area, out_area, window = sizes(block)

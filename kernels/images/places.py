@@ -14,6 +14,6 @@ def inside(first, stride, places, extent):
 
 @subroutine
 def clear(out, count, value):
-    """`value` into `count` elements."""
+    """Write `value` to `count` elements."""
     for p in range(count):
         out[p] = value

@@ -1,8 +1,8 @@
-"""Pooling: the largest element or the mean of windows, row by row of results, and what gradients need.
+"""Pooling: the largest element or the mean of windows, row by row of results, and their gradients.
 
-The argument block and what a unit is are in `tracejit.kernels.images.windows`. `make` gives the kernels
-by operator name, as Python functions for Numba. A position in the window is taken for a whole row of windows
-at once, so that loops become vectors:
+`tracejit.kernels.images.windows` describes the argument block and the units. `make` returns the kernels by
+operator name, as Python functions for Numba. A position in the window is handled for a row of windows at
+once, so that loops vectorise:
 
     for i, j in window:
         for q in row:
@@ -20,11 +20,11 @@ from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.images.places import clear, inside
-from tracejit.kernels.images.window_blocks import Pool as P
+from tracejit.kernels.images.window_blocks import Pooling as P
 
 
 def follows(best, x):
-    """Whether `x` takes the place of `best`, the largest so far: a nan does, and none takes its place."""
+    """Whether `x` replaces `best`, the largest so far: a nan does, and nothing replaces a nan."""
     return (best == best) & ~(x <= best)
 
 
@@ -38,19 +38,19 @@ exceeds = compiled(follows, "bool")
 
 
 def is_best(x, best):
-    """Whether `x` is the largest element of its window, which `best` is; two nans are as good."""
+    """Whether `x` equals `best`, the largest element of its window; two nans count as equal."""
     return (x == best) | (x != x)
 
 
 @compiled
 def taken(x, best, rest):
-    """What an element of a window gets of `rest`: all of it, if it is the largest."""
+    """The share of `rest` that an element of a window takes: all of it, if it is the largest."""
     return select(is_best(x, best), rest, 0.0)
 
 
 @compiled
 def left_over(x, best, rest):
-    """What it leaves for the elements after it."""
+    """The share of `rest` that an element leaves for those after it."""
     return select(is_best(x, best), 0.0, rest)
 
 
@@ -91,7 +91,7 @@ def planes(block, lo, hi):
 
 
 def make_row_of_windows(add, image_slot, dtype, itemsize):
-    """add_row(block, n, r, places, count): `add` for all positions in the windows of row `r` of plane `n`."""
+    """Make add_row(block, n, r, places, count): `add` for each position in the windows of a row."""
 
     @subroutine
     def add_row(block, n, r, places, count):
@@ -111,14 +111,14 @@ def make_row_of_windows(add, image_slot, dtype, itemsize):
 
 @subroutine
 def raise_places(places, line, count, across, start, stop):
-    """The larger of what the places hold and the elements of a row of an image that they see."""
+    """Raise the places to the elements of a row of an image that they see, where these are larger."""
     for q in independent(start, stop):
         places[q] = larger(places[q], line[q * across])
 
 
 @cache
 def make_largest(dtype, itemsize):
-    """largest(block, n, r, out): the largest elements of all windows of row `r` of plane `n`."""
+    """Make largest(block, n, r, out): the largest elements of all windows of row `r` of plane `n`."""
     raise_row = make_row_of_windows(raise_places, P.FIRST, dtype, itemsize)
 
     @subroutine
@@ -146,7 +146,7 @@ def make_max_pool(dtype, itemsize):
 
 
 def make_max_pool_gradient(dtype, itemsize):
-    """What the largest elements get of the gradient of their windows."""
+    """The gradient of `max_pool`: the largest element of each window takes its gradient."""
     largest = make_largest(dtype, itemsize)
 
     def max_pool_gradient(block, lo, hi, scratch):
@@ -158,7 +158,9 @@ def make_max_pool_gradient(dtype, itemsize):
             for r in range(slot(block, P.OUT_HEIGHT)):
                 largest(block, n, r, best)
                 y = pointer(slot(block, P.SECOND) + itemsize * (n * places + r * out_width), dtype)
-                for q in independent(0, out_width):  # what no element of the window has got yet
+                for q in independent(
+                    0, out_width
+                ):  # the gradient that no element of the window has taken yet
                     rest[q] = y[q]
                 top, i0, i1 = under(block, r, P.STRIDE_DOWN, P.TOP, P.WINDOW_HEIGHT, P.HEIGHT)
                 for i in range(i0, i1):
@@ -178,7 +180,7 @@ def make_max_pool_gradient(dtype, itemsize):
 
 
 def make_max_pool_select(dtype, itemsize):
-    """The elements of a second image that lie where the largest of the first one do."""
+    """The elements of a second image at the positions of the largest of the first one."""
 
     def max_pool_select(block, lo, hi, scratch):
         first, last, area, places = planes(block, lo, hi)

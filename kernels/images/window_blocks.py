@@ -1,6 +1,6 @@
 """The slots of the argument blocks of kernels that slide windows over images. Needs no Numba.
 
-The content of blocks is made by `tracejit.kernels.images.windows`, which does not need the names.
+`tracejit.kernels.images.windows` fills the blocks, which does not need the names.
 The last slots are the addresses of the operands, inputs first: FIRST, SECOND and, where there is one, THIRD.
 """
 
@@ -13,7 +13,7 @@ class Convolution(enum.IntEnum):
     """Slots of the three convolutions; channels and filters are those of one group.
 
     FIRST, SECOND, THIRD are x, w, y of ``conv2d``; y, w, x of ``conv2d_input_gradient``; x, y, w of
-    ``conv2d_weight_gradient``. PART: how many channels, or rows of columns, a unit of the gradients has.
+    ``conv2d_weight_gradient``. PART: the number of channels, or rows of columns, in a unit of the gradients.
     """
 
     ENTRY = 0  # address of `?gemm`
@@ -44,7 +44,7 @@ class Convolution(enum.IntEnum):
     THIRD = 25
 
 
-class Pool(enum.IntEnum):
+class Pooling(enum.IntEnum):
     """Slots of pooling, over PLANES images of one channel; unit = UNIT_PLANES of them.
 
     FIRST is x (of ``average_pool_gradient`` y), then come y or z where there is one, and the result.

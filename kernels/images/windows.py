@@ -1,12 +1,12 @@
-"""Which kernel slides windows over images, its argument block, and how its work falls into units. Needs no
-Numba.
+"""The plan of a kernel that slides windows over images: its name, argument block and split into units. Needs
+no Numba.
 
-`window_call` gives, for shapes alone, the content of a block (see `tracejit.kernels.images.window_blocks`) up
-to the addresses of the operands; these, inputs first, follow.
+`window_call` returns, from shapes only, the content of a block (see `tracejit.kernels.images.window_blocks`)
+up to the addresses of the operands; these, inputs first, follow.
 
 A convolution is a matrix product per image: weights (filters, depth) by *columns* (depth, places), where
 depth is channels * window and a column holds the elements under the window at one place. Columns are gathered
-for a panel of rows of places into the worker's scratch memory, right before BLAS reads them (Chellapilla,
+for a panel of rows of places in the worker's scratch memory, right before BLAS reads them (Chellapilla,
 Puri and Simard, 2006, by panels). Where the window is one element and the stride 1, an image is its own
 columns (DIRECT = 1). Where images are small, several are one product (TOGETHER). Groups of one channel and
 one filter have kernels of their own (see `tracejit.kernels.images.depthwise`).
@@ -15,7 +15,7 @@ one filter have kernels of their own (see `tracejit.kernels.images.depthwise`).
     conv2d_input_gradient   unit = (images, group, part of the channels): multiply, add columns to places
     conv2d_weight_gradient  unit = (group, part of the depth): all images in order, gather, multiply, add
 
-Units write different elements, and what they add they add in a fixed order, so results are the same for any
+Units write different elements, and add in a fixed order, so results are the same for any
 number of workers.
 
 >>> attrs = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
@@ -41,21 +41,21 @@ parts, images in a unit; then units, and bytes of scratch memory.
 
 COLUMNS = 256  # places in a panel: packing the other operand again costs then below 10 %
 COLUMN_BYTES = 1 << 19  # columns that fit half of a common L2 cache
-UNITS = 16  # wanted of a call with enough work, so that workers balance
+UNITS = 16  # the target for a call with enough work, so that workers balance
 SPLIT_COLUMNS = 64  # places below which a panel is not split for that
 DEPTHS = 256  # most rows of columns in a part of a weight's gradient
 LEAST_DEPTHS = 96  # fewer make BLAS slow (36: 60, 64: 70, 128: 78 of 95 GFLOP/s), but there are two parts
 LEAST_CHANNELS = 16  # in a part of an input's gradient
-CHUNK_WORK = 1 << 19  # multiply-adds that one grab of units should be worth
-PLANE_WORK = 1 << 15  # elements of windows in a unit that goes through planes: some 10 us
+CHUNK_WORK = 1 << 19  # multiply-adds in a chunk of units
+PLANE_WORK = 1 << 15  # elements of windows in a unit of planes: some 10 us
 
 
 ENTRIES = {"float32": ("sgemm", 4), "float64": ("dgemm", 8)}
-"""The BLAS function for a dtype, and bytes of an element."""
+"""The BLAS function for a dtype, and the bytes of an element."""
 
 
 class Sizes(NamedTuple):
-    """What a split of a convolution depends on; `row_bytes` are those of one column element for a row of
+    """The sizes that decide the split of a convolution; `row_bytes`: of one column element for a row of
     places.
     """
 
@@ -82,7 +82,7 @@ def convolution_call(
     groups: int,
     dtype: str,
 ) -> Call:
-    """The call of a convolution between shapes `x`, `w` and `y`, or of a gradient; `low`: padding before."""
+    """The call of a convolution, or of a gradient, between shapes `x`, `w` and `y`; `low`: padding before."""
     entry, itemsize = ENTRIES[dtype]
     direct = w[2] * w[3] == 1 and tuple(stride) == (1, 1) and x[2:] == y[2:] and not any(low)
     sizes = Sizes(x[0], groups, w[1], w[0] // groups, w[2] * w[3], y[2], y[3], y[3] * itemsize, direct)
@@ -101,7 +101,7 @@ def convolution_call(
 def _panels(sizes: Sizes, depth: int, tasks: int) -> tuple[int, int]:
     """Rows of places in a panel whose columns have `depth` rows, and how many panels there are.
 
-    `tasks` is how many units there are besides panels; with few of them panels are smaller.
+    `tasks` is the number of units for each panel; with few of them panels are smaller.
     """
     least = ceil_div(COLUMNS, sizes.out_width)
     rows = sizes.out_height if sizes.direct else max(least, COLUMN_BYTES // (depth * sizes.row_bytes))
@@ -114,7 +114,7 @@ def _panels(sizes: Sizes, depth: int, tasks: int) -> tuple[int, int]:
 
 
 def _together(sizes: Sizes, panels: int, parts: int) -> int:
-    """How many small images are one product: as many as give it enough columns and leave enough units.
+    """The number of small images in one product: enough columns for it, and enough units left.
 
     BLAS packs the weights again for each product; for 49 places (7 x 7) that takes a quarter of the time.
     """
@@ -149,7 +149,7 @@ def _input_gradient(sizes: Sizes) -> Split:
 
 
 def _weight_gradient(sizes: Sizes) -> Split:
-    """Parts of the depth, so that no unit gathers what another one has gathered."""
+    """Parts of the depth, so that no two units gather the same columns."""
     depth = sizes.channels * sizes.window
     parts = max(ceil_div(depth, DEPTHS), ceil_div(UNITS, sizes.groups))
     parts = min(parts, max(ceil_div(depth, LEAST_DEPTHS), ceil_div(2, sizes.groups)), depth)
@@ -209,7 +209,7 @@ def convolution(roles: str, split: Callable[[Sizes], Split]) -> Window:
 
 
 def pooling(roles: str) -> Window:
-    """The line of an operator whose block is `tracejit.kernels.images.window_blocks.Pool`."""
+    """The line of an operator whose block is `tracejit.kernels.images.window_blocks.Pooling`."""
 
     def call(name: str, of: Mapping[str, Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
         return pool_call(name, of["x"], of["y"], attrs["window"], attrs["stride"], _low(attrs), dtype)

@@ -1,7 +1,7 @@
 """Calls of the library kernels other than ``gemm`` (see `gemm.plan`), and their splits. Needs no Numba.
 
-A plan says into how many units a task falls, from shapes alone; a call adds the slots of the argument block
-(see `tracejit.kernels.library.blocks`).
+A plan splits a task into units, by its shapes; a call adds the slots of the argument block (see
+`tracejit.kernels.library.blocks`).
 
 >>> copy_plan(1 << 20)
 CopyPlan(unit_bytes=262144, units=4, chunk=1)
@@ -32,7 +32,7 @@ class CopyPlan(NamedTuple):
 
 
 class ScatterPlan(NamedTuple):
-    """The split of a scatter into parts of rows and of columns; `chunk` is how many units to take at once."""
+    """The split of a scatter by rows and columns; `chunk` is the number of units taken at once."""
 
     rows: int
     row_parts: int
@@ -50,8 +50,8 @@ def copy_plan(nbytes: int) -> CopyPlan:
 def scatter_plan(outer: int, count: int, inner: int, extent: int) -> ScatterPlan:
     """The split of a scatter of (outer, count, inner) into (outer, extent, inner).
 
-    The outer dimension is shared out first; where it is short, the columns, which balances for any index;
-    rows that are too narrow are shared out by target, where each part reads all of the index.
+    The outer dimension is split first; where it is short, the columns, which balances for any index; rows
+    that are too narrow are split by target, where each part reads all of the index.
     """
     work = max(count, extent) * inner
     if outer * extent * inner == 0:

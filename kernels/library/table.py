@@ -25,7 +25,7 @@ from tracejit.kernels.library.blocks import Copy, ScatterAdd
 
 
 def make_scatter_add(dtype, itemsize, add):
-    """The ``scatter_add`` kernel; ``add(x, y)`` gives the sum in `dtype`."""
+    """Make the ``scatter_add`` kernel; ``add(x, y)`` returns the sum in `dtype`."""
 
     def scatter_add(block, lo, hi, scratch):
         count, inner = slot(block, ScatterAdd.COUNT), slot(block, ScatterAdd.INNER)

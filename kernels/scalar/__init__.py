@@ -1,12 +1,12 @@
-"""Scalar functions: what an elementwise operator computes for one element, on CPU and CUDA alike.
+"""Scalar functions: elementwise operators on one element, on CPU and CUDA alike.
 
     from tracejit.kernels.scalar import FUNCTIONS, function_name
 
     name = function_name("exp", "float32")     # 'exp': operator's kernel, dtype of the result
-    FUNCTIONS[name]                            # what a generated kernel calls under this name
+    FUNCTIONS[name]                            # a generated kernel calls this by its name
 
 `FUNCTIONS` maps every name to something a Numba kernel (numba or numba-cuda) can call as a global, and
-`from tracejit.kernels.scalar import exp` gives the same object. One name serves all dtypes its operator
+`from tracejit.kernels.scalar import exp` imports the same object. One name serves all dtypes its operator
 admits: the arguments must have exactly one dtype (booleans are `numba.boolean`) and the result has the
 dtype the operator's typing rule says, nothing is promoted. Where the result's dtype is not known from
 the arguments it is part of the name: ``astype_float32(x)``, ``random_bits_uint64(key, counter, index)``;
@@ -17,7 +17,7 @@ the correctly rounded result in float32 and 4 in float64, and exact on special v
 exact. All are branch-free, so loops over them vectorise.
 
 A new one is a function with the decorator `scalar` in the module where it belongs, written over lanes (see
-`tracejit.kernels.compiler.lane` and the words in `tracejit.kernels.compiler.intrinsics`).
+`tracejit.kernels.compiler.lane` and `tracejit.kernels.compiler.intrinsics`).
 """
 
 from tracejit.kernels.scalar import (

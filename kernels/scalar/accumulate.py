@@ -1,15 +1,15 @@
-"""What generated kernels need around the scalar functions: accumulators, and indices.
+"""Helpers of generated kernels beside the scalar functions: accumulators, and indices.
 
 Written over lanes like the scalar functions (see `tracejit.kernels.compiler.lane`). `add_reassoc`,
-`multiply_reassoc` and `multiply_add_reassoc` alone carry flags: LLVM may reorder these additions and so use
-vectors; nan and infinities keep their meaning.
+`multiply_reassoc` and `multiply_add_reassoc` carry fast-math flags, and no others do: LLVM may reassociate
+and so vectorise them; nan and infinities keep their meaning.
 
     total = add_reassoc(total, x)                       # inside a block
-    error = error + sum_error(total, block)             # what the addition on the next line rounds off
+    error = error + sum_error(total, block)             # the rounding error of the next line
     total = total + block
 
     best = maximum(best, rank_float32(x))               # uint32: floats in order, nan above all
-    largest = float_of_rank_float32(best)               # as `maximum` of floats gives it, and faster
+    largest = float_of_rank_float32(best)               # equals `maximum` of floats, and is faster
 """
 
 from llvmlite import ir
@@ -21,7 +21,7 @@ FLAGS = ("reassoc", "nsz")
 
 
 def _reordered(instruction, meaning):
-    """A float operation that LLVM may reorder."""
+    """Make a float operation that LLVM may reassociate."""
 
     def function(x, y):
         if not isinstance(x, Lane):
@@ -33,8 +33,8 @@ def _reordered(instruction, meaning):
 
 
 def _multiply_add_reordered(x, y, total):
-    """``x * y + total``, whose additions LLVM may reorder; the product is rounded only where a processor
-    cannot do otherwise.
+    """``x * y + total``, whose additions LLVM may reassociate; the product is rounded only where a processor
+    has no fused multiply-add.
     """
     if not isinstance(x, Lane):
         return x * y + total
@@ -46,7 +46,7 @@ def _multiply_add_reordered(x, y, total):
 
 
 def _sum_error(total, x):
-    """What ``total + x`` rounds off, exactly (Knuth's two-sum)."""
+    """The exact rounding error of ``total + x`` (Knuth's two-sum)."""
     rounded = total + x
     part = rounded - total
     return (total - (rounded - part)) + (x - part)
@@ -66,7 +66,7 @@ def _wrapped_index(index, extent):
 
 
 def _out_of_range(index, extent):
-    """Whether an index, negative ones counted from the end, misses its axis."""
+    """Whether an index is out of range; negative ones count from the end."""
     return (index >= extent) | (index < 0 - extent)
 
 
@@ -87,7 +87,7 @@ def _in_order(i):
 
 
 def _lowest(width):
-    """Minus infinity among these integers, as an unsigned one."""
+    """The integer of minus infinity in that order, as an unsigned one."""
     return {32: 0x807FFFFF, 64: 0x800FFFFFFFFFFFFF}[width]
 
 

@@ -1,7 +1,7 @@
 """Arithmetic, comparison, rounding and classification: exactly NumPy's results, bit for bit.
 
 Integers wrap in their own width. On bools `add` and `maximum` are "or", `multiply` and `minimum` are
-"and". Integer division by zero gives 0, and the most negative integer divided by -1 wraps, as in NumPy.
+"and". Integer division by zero results in 0, and the most negative integer divided by -1 wraps, as in NumPy.
 """
 
 from tracejit.kernels.compiler import intrinsics as lanes
@@ -106,7 +106,7 @@ def remainder(x, y):
 
 
 def _integer_quotient(x, y):
-    """x / y towards zero; by zero 0; the most negative by -1 wraps."""
+    """x / y rounded towards zero; 0 if y is zero; the most negative integer by -1 wraps."""
     by_one = y == 0 if is_unsigned(x) else (y == 0) | (y == -1)
     q = quotient(x, select(by_one, 1, y))
     if not is_unsigned(x):

@@ -1,7 +1,7 @@
-"""Casts between all dtypes, with NumPy's meaning of `astype`.
+"""Casts between all dtypes, with the meaning of NumPy's `astype`.
 
 To bool: whether the value is not zero (NaN is true). Integers wrap. Floats truncate towards zero; NumPy
-leaves what does not fit to the processor, here it saturates and NaN gives 0, on every machine.
+leaves values that do not fit to the processor; here they saturate and NaN becomes 0, on every machine.
 """
 
 from tracejit.kernels.compiler.intrinsics import convert, select
@@ -22,9 +22,9 @@ def _saturating(x, dtype):
     signed, width = dtype.startswith("int"), WIDTH[dtype]
     lowest, beyond = (-(2.0 ** (width - 1)), 2.0 ** (width - 1)) if signed else (0.0, 2.0**width)
     inside = (x >= lowest) & (x < beyond)
-    whole = convert(select(inside, x, 0.0), dtype)
+    converted = convert(select(inside, x, 0.0), dtype)
     least, most = (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if signed else (0, 2**width - 1)
-    return select(inside, whole, select(x >= beyond, most, select(x <= lowest, least, whole)))
+    return select(inside, converted, select(x >= beyond, most, select(x <= lowest, least, converted)))
 
 
 def _declare(dtype):

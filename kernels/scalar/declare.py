@@ -1,7 +1,7 @@
 """The table of scalar functions, filled by the decorator `scalar` at each definition.
 
-`scalar` leaves the function as it is, so scalar functions call one another as plain functions over
-lanes; what kernels call is the compiled form in `FUNCTIONS`.
+`scalar` leaves the function as it is, so scalar functions call one another as functions over
+lanes; kernels call the compiled form in `FUNCTIONS`.
 """
 
 from tracejit.kernels.compiler.lane import compiled

@@ -120,11 +120,11 @@ def expm1(x):
     r = fma(-n, form.ln2_low, high)
     r_low = fma(-n, form.ln2_low, high - r)
     half = power_of_two(i - 1)
-    whole = half - 0.5
+    leading = half - 0.5
     part = half * r
-    total = whole + part
+    total = leading + part
     q = polynomial(r, EXP_F64 if is_double(x) else EXPM1_F32)
-    low = fma(half, fma(r * r, q, r_low), part - (total - whole))
+    low = fma(half, fma(r * r, q, r_low), part - (total - leading))
     return select(magnitude(x) < 2.0 ** -(form.fraction + 1), x, 2.0 * (total + low))
 
 

@@ -1,4 +1,4 @@
-"""What several functions are built from: polynomials, powers of two, and numbers taken apart.
+"""Building blocks of several functions: polynomials, powers of two, and splitting of numbers.
 
 Constants that depend on the precision are in `FORMATS`; `of(x)` is that of a lane.
 """
@@ -90,7 +90,7 @@ def polynomial(x, coefficients):
 def nearest_multiple(x, factor):
     """The integer n nearest to ``x * factor``, as float and as integer; |n| below 2**(fraction - 2).
 
-    No conversion is involved, so NaN passes through the float and gives some integer.
+    No conversion is involved, so NaN passes through the float, and its integer is unspecified.
     """
     shifted = fma(x, factor, of(x).magic)
     return shifted - of(x).magic, bits(shifted) - of(x).magic_bits

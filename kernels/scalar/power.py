@@ -141,7 +141,7 @@ def hypot(x, y):
 
 
 def _hypot_f64(a, b):
-    """With both scaled by a power of two so that the larger is near 1."""
+    """hypot(a, b), computed with both scaled by a power of two so that the larger is near 1."""
     exponent = bits(larger(a, b)) >> 52
     exponent = select(exponent < 1, 1, select(exponent > 2045, 2045, exponent))
     scale = floating((2046 - exponent) << 52)

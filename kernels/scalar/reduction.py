@@ -1,7 +1,7 @@
 """Reduction of angles to ``x = q pi/2 + r`` with |r| <= pi/4.
 
 Up to BOUND, `reduced` subtracts a multiple of pi/2 in three parts (Cody and Waite); the first subtraction is
-exact, of the second the rounding errors are kept. Beyond, `reduced_far` does what Payne and Hanek found:
+exact, of the second the rounding errors are kept. Beyond, `reduced_large` uses Payne and Hanek's method:
 when a significand is multiplied by ``2**e * 2/pi``, only the part of the latter modulo 4 matters. That part
 is a window into the digits of 2/pi, 192 bits wide, and the product an integer of which 128 bits are kept.
 """
@@ -45,8 +45,8 @@ def _digits():
     return tuple(two_over_pi >> 64 * (WORDS - n) & (2**64 - 1) for n in range(WORDS + 1))
 
 
-def reduced_far(x):
-    """(q modulo 4 as int64, r in two parts) for a float64 lane >= BOUND; anything for infinity and NaN."""
+def reduced_large(x):
+    """(q modulo 4 as int64, r in two parts) for a float64 lane >= BOUND; unspecified for infinity and NaN."""
     start = (bits(x) >> 52) - 1013  # of the window: the digit that becomes 2**1 when multiplied
     words = [lookup(_digits(), (start >> 6) + n) for n in range(4)]
     shift = convert(start & 63, "uint64")
@@ -56,9 +56,9 @@ def reduced_far(x):
     fraction = m * middle + carried
     turns = m * high + product_high(m, middle) + select(fraction < carried, fill(m, 1), 0)
     q = (turns + (1 << 61)) >> 62
-    whole = convert(turns - (q << 62), "int64")
-    top = convert(whole, "float64")
-    rest = convert(whole - convert(top, "int64"), "float64") + convert(fraction, "float64") * 2.0**-64
+    kept = convert(turns - (q << 62), "int64")
+    top = convert(kept, "float64")
+    rest = convert(kept - convert(top, "int64"), "float64") + convert(fraction, "float64") * 2.0**-64
     turn, turn_low = fast_two_sum(top * 2.0**-62, rest * 2.0**-62)
     r, r_low = two_product(turn, HALF_PI[0])
     return convert(q, "int64"), r, fma(turn_low, HALF_PI[0], fma(turn, HALF_PI[1], r_low))

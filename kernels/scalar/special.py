@@ -68,16 +68,16 @@ END_F32, END_F64 = 3.95, 5.95  # from here on erf rounds to 1
 def erf(x):
     a = magnitude(x)
     small = fma(a, polynomial(x * x, ERF_F64 if is_double(x) else ERF_F32), a)
-    large = _erf_far(select(a > END_F64, END_F64, a)) if is_double(x) else _erf_far_f32(a)
+    large = _erf_tail(select(a > END_F64, END_F64, a)) if is_double(x) else _erf_tail_f32(a)
     return copysign(select(a < (1.0 if is_double(x) else 0.8), small, large), x)
 
 
-def _erf_far(a):
+def _erf_tail(a):
     _, n, r = reduced(polynomial(a, ERFC_F64))
     return fma(-exp_reduced(r), power_of_two(n), 1.0)
 
 
-def _erf_far_f32(a):
+def _erf_tail_f32(a):
     p = polynomial(select(a > END_F32, END_F32, a), ERFC_F32)
     n, i = nearest_multiple(p, 1.0)
     return fma(-exp2_reduced(p - n), power_of_two(i), 1.0)

@@ -1,6 +1,6 @@
 """Sine, cosine and tangent of any finite argument, in radians.
 
-In float32 the angle is reduced in float64. Arguments beyond the reach of the quick reduction are computed out
+In float32 the angle is reduced in float64. Arguments beyond the range of the quick reduction are computed out
 of line, in float64.
 """
 
@@ -8,7 +8,7 @@ from tracejit.kernels.compiler.intrinsics import bits, convert, fma, magnitude, 
 from tracejit.kernels.compiler.outline import except_beyond
 from tracejit.kernels.scalar.declare import scalar
 from tracejit.kernels.scalar.parts import in_double, is_double, polynomial
-from tracejit.kernels.scalar.reduction import BOUND, reduced, reduced_far
+from tracejit.kernels.scalar.reduction import BOUND, reduced, reduced_large
 
 # (sin(r) - r) / r**3 and (cos(r) - 1 + r**2 / 2) / r**4 in r**2, |r| <= pi/4
 SIN_F32 = (-0.16666667, 0.0083333794, -0.00019853064, 2.83251e-06)  # 2**-32
@@ -71,38 +71,38 @@ def _narrowed(x):
 
 
 def _odd(x, value):
-    """The value of an odd function at x, given that at |x|; NaN at infinity."""
+    """The value of an odd function at x, from that at |x|; NaN at infinity."""
     value = select(magnitude(x) < float("inf"), value, x - x)
     return select(bits(x) < 0, -value, value)
 
 
-def sin_far(x):
-    return _odd(x, _wave(*reduced_far(magnitude(x)))) if is_double(x) else in_double(sin_far, x)
+def sin_large(x):
+    return _odd(x, _wave(*reduced_large(magnitude(x)))) if is_double(x) else in_double(sin_large, x)
 
 
-def cos_far(x):
+def cos_large(x):
     if not is_double(x):
-        return in_double(cos_far, x)
-    q, r, low = reduced_far(magnitude(x))
+        return in_double(cos_large, x)
+    q, r, low = reduced_large(magnitude(x))
     return select(magnitude(x) < float("inf"), _wave(q + 1, r, low), x - x)
 
 
-def tan_far(x):
+def tan_large(x):
     if not is_double(x):
-        return in_double(tan_far, x)
-    return _odd(x, _ratio(*reduced_far(magnitude(x)), SIN_F64, COS_F64))
+        return in_double(tan_large, x)
+    return _odd(x, _ratio(*reduced_large(magnitude(x)), SIN_F64, COS_F64))
 
 
 @scalar()
 def sin(x):
     near = _wave(*(reduced(x) if is_double(x) else _narrowed(x)))
-    return except_beyond(x, BOUND, select(x == 0.0, x, near), sin_far)
+    return except_beyond(x, BOUND, select(x == 0.0, x, near), sin_large)
 
 
 @scalar()
 def cos(x):
     q, r, low = reduced(x) if is_double(x) else _narrowed(x)
-    return except_beyond(x, BOUND, _wave(q + 1, r, low), cos_far)
+    return except_beyond(x, BOUND, _wave(q + 1, r, low), cos_large)
 
 
 @scalar()
@@ -112,4 +112,4 @@ def tan(x):
     else:
         q, r, _ = reduced(convert(x, "float64"))
         near = convert(_ratio(q, r, 0.0, SIN_MEDIUM, COS_MEDIUM), "float32")
-    return except_beyond(x, BOUND, select(x == 0.0, x, near), tan_far)
+    return except_beyond(x, BOUND, select(x == 0.0, x, near), tan_large)

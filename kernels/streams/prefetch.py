@@ -1,23 +1,22 @@
-"""Prefetching: memory asked for ahead of its use, also in loops that become vectors.
+"""Software prefetching, also in loops that LLVM vectorises.
 
-A processor fetches ahead by itself what is read in order, up to the end of a page. A kernel that goes over
-each row several times reads memory in its first loop only and writes it in its last one: meanwhile memory has
-nothing to do. In its other loops it can ask for the next row, and for the lines that this row will be written
-to:
+The hardware prefetcher follows sequential reads, up to the end of a page. A kernel with several loops over
+each row reads memory in its first loop only and writes it in its last one; in between memory is idle. The
+other loops can prefetch the next row, and the cache lines of the results of this row:
 
     for i in range(n):
         prefetch(x, next_row, i)           # x[next_row + i] will be needed
         prefetch(y, row, i)
         total = total + exp(x[row + i] - most)
 
-Lines come as far as the second cache: the first one is too small for several rows and those to come.
+Lines are prefetched into the L2 cache: the L1 cache is too small for several rows and the next ones.
 
-LLVM makes no vectors of a loop that calls `llvm.prefetch`, and one call for each element would be too many.
-So `prefetch` calls functions that it knows by their declarations only
-(`tracejit.kernels.compiler.vector_variants`): they touch no memory, cannot be left out (nobody promises that
-they return), and have variants for vectors, one call of which stands for a line of the caches. The variants
-ask for the line; the functions themselves do nothing, as in a loop that has not become vectors. `definitions`
-say so. Other loops ask for one line after the other (`prefetch_line`).
+LLVM does not vectorise a loop that calls `llvm.prefetch`, and one call for each element would be too many.
+So `prefetch` calls functions of which LLVM sees only the declarations
+(`tracejit.kernels.compiler.vector_variants`): they access no memory, cannot be removed (they are not
+``willreturn``), and have vector variants. A variant prefetches a cache line with one call; the scalar
+functions, for loops that are not vectorised, do nothing. `definitions` defines them. Other loops prefetch
+line by line (`prefetch_line`).
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from numba.extending import intrinsic
 
 from tracejit.kernels.compiler.code import features, processor
 from tracejit.kernels.compiler.memory import I64
-from tracejit.kernels.compiler.vector_variants import BYTES, declare, give_variants
+from tracejit.kernels.compiler.vector_variants import BYTES, declare, declare_variants
 
 SIZES = (1, 2, 4, 8)
-"""Bytes of an element."""
+"""The sizes of elements in bytes."""
 
 VECTORS = (2, 4, 8, 16, 32, 64)
-"""Elements of a vector."""
+"""The numbers of elements in a vector."""
 
-READ, SECOND_CACHE, DATA = 0, 2, 1  # in the words of `llvm.prefetch`
+READ, L2, DATA = 0, 2, 1  # operands of `llvm.prefetch`
 
 
 KINDS = ("any", "written")
-"""Of rows: any; and the one row that a kernel writes, if there is also just one that it reads."""
+"""The kinds of rows: any; and the only row that a kernel writes, if it also reads only one."""
 
 
 def _element(kind, size):
-    """The function. Its parameters are the address of a row, which does not change along a loop, and the
-    index of an element in it.
+    """The name of the scalar function. Its parameters are the address of a row, which is loop-invariant, and
+    the index of an element in it.
     """
     return f"prefetch_{kind}_element_{size}"
 
@@ -57,26 +56,26 @@ def _line(kind, size):
 
 
 FUNCTIONS = frozenset(name(kind, size) for kind in KINDS for size in SIZES for name in (_element, _line))
-"""The names of all functions that `definitions` gives."""
+"""The names of all functions that `definitions` defines."""
 
 
 @functools.cache
 def definitions() -> str:
-    """The functions, as LLVM assembly."""
+    """The definitions of the functions, as LLVM assembly."""
     texts = [_definition(kind, size) for kind in KINDS for size in SIZES]
     return "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n" + "".join(texts)
 
 
-def asks_for_written() -> bool:
-    """Whether to ask for the one row that a kernel writes when it also reads just one. On AMD's processors
-    that gains 5 to 20 %; Intel's lose 10 (layer norm) to 14 (softmax). Kernels that read more gain on both,
-    such as the gradient of layer norm, 20 %.
+def prefetches_written() -> bool:
+    """Whether to prefetch the only row that a kernel writes if it also reads only one. On AMD's processors
+    that gains 5 to 20 %; on Intel's it costs 10 (layer norm) to 14 % (softmax). Kernels that read more rows
+    gain on both, such as the gradient of layer norm, 20 %.
     """
     return processor().startswith("znver") or not features().get("avx512vbmi2", False)
 
 
 def _definition(kind, size):
-    ask = f"call void @llvm.prefetch.p0(ptr %place, i32 {READ}, i32 {SECOND_CACHE}, i32 {DATA})"
+    prefetch = f"call void @llvm.prefetch.p0(ptr %place, i32 {READ}, i32 {L2}, i32 {DATA})"
     return f"""
 define void @{_element(kind, size)}(i64 %row, i64 %index) alwaysinline {{
   ret void
@@ -85,25 +84,25 @@ define void @{_line(kind, size)}(i64 %row, i64 %index) alwaysinline {{
   %offset = mul i64 %index, {size}
   %address = add i64 %row, %offset
   %place = inttoptr i64 %address to ptr
-  {ask if kind == "any" or asks_for_written() else ""}
+  {prefetch if kind == "any" or prefetches_written() else ""}
   ret void
 }}
 """
 
 
 def _declare(module, kind, size):
-    """The function for elements of `size` bytes."""
+    """Declare the function for elements of `size` bytes, with its vector variants."""
     found = module.globals.get(_element(kind, size))
     if found is None:
         found = declare(module, _element(kind, size), ir.VoidType(), [I64, I64])
         line = declare(module, _line(kind, size), ir.VoidType(), [I64, I64])
-        give_variants(found, {f"N{n}ul": line for n in VECTORS})
+        declare_variants(found, {f"N{n}ul": line for n in VECTORS})
     return found
 
 
 def _intrinsic(kind):
-    """An intrinsic ``prefetch(pointer, row, index)``: the element ``pointer[row + index]`` will be read or
-    written soon; it need not exist. `row` must not change along the loop over `index`.
+    """Make an intrinsic ``prefetch(pointer, row, index)``: prefetch the element ``pointer[row + index]``,
+    which need not exist. `row` must be loop-invariant.
     """
 
     @intrinsic
@@ -124,14 +123,14 @@ prefetch, prefetch_written = map(_intrinsic, KINDS)
 
 @intrinsic
 def prefetch_line(typingctx, pointer, index):
-    """The line of the element ``pointer[index]`` will be needed soon; it need not exist."""
+    """Prefetch the cache line of the element ``pointer[index]``, which need not exist."""
 
     def codegen(context, builder, signature, args):
         flag = ir.IntType(32)
         kind, name = ir.FunctionType(ir.VoidType(), [BYTES, flag, flag, flag]), "llvm.prefetch.p0"
         function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
         place = builder.bitcast(builder.gep(args[0], [args[1]]), BYTES)
-        builder.call(function, [place, *(ir.Constant(flag, n) for n in (READ, SECOND_CACHE, DATA))])
+        builder.call(function, [place, *(ir.Constant(flag, n) for n in (READ, L2, DATA))])
         return context.get_dummy_value()
 
     return types.void(pointer, types.int64), codegen

@@ -1,19 +1,19 @@
-"""Quotients by a number that does not change along a loop: products with its reciprocal, corrected.
+"""Quotients by a loop-invariant number: products with its reciprocal, corrected.
 
     r = 1 / y                       # once
     q = x * r
-    q = fma(fma(-q, y, x), r, q)    # the remainder, times the reciprocal, is what the quotient lacks
+    q = fma(fma(-q, y, x), r, q)    # add the remainder times the reciprocal
     q = fma(fma(-q, y, x), r, q)    # float64 only
 
 In float64 the first correction leaves an error below one unit in the last place; the second one then rounds
 correctly, as 1 / y is (Markstein: Computation of elementary functions on the IBM RISC System/6000 processor,
-IBM Journal of Research and Development 34, 1990). In float32 the first one does: its error before rounding is
-at most 1.5 * 2**-23 of a unit, and of all pairs of numbers whose quotient is so near to the middle of two
-numbers, 47 millions, there is none that it gets wrong.
+IBM Journal of Research and Development 34, 1990). In float32 one correction is enough: its error before
+rounding is at most 1.5 * 2**-23 of a unit, and for all 47 million pairs of numbers whose quotient is that
+close to the midpoint of two numbers the result has been checked.
 
-That takes half of the time of a division on some processors, and is the same to the last bit, provided that
+That takes half of the time of a division on some processors, and is identical to the last bit, provided that
 no step over- or underflows. So a vector with an element beyond `BOUNDS`, such as 0, infinity or nan, is
-divided. LLVM makes no vectors of loops with such a branch, so it comes later
+divided. LLVM does not vectorise loops with such a branch, so it is linked in afterwards
 (`tracejit.kernels.compiler.vector_variants`).
 """
 
@@ -30,16 +30,16 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tracejit.kernels.compiler.code import features
-from tracejit.kernels.compiler.vector_variants import declare, give_variants
+from tracejit.kernels.compiler.vector_variants import declare, declare_variants
 
 LANES = (2, 4, 8, 16, 32)
-"""Elements of a vector."""
+"""The numbers of elements in a vector."""
 
 NUMBERS = ("y", "r", "least")
-"""What does not change along a loop: denominator, reciprocal, and the least numerator that is not divided."""
+"""The loop-invariant parameters: denominator, reciprocal, and the least numerator that is not divided."""
 
 BITS = {"float": 32, "double": 64}
-"""Of LLVM's types of numbers."""
+"""The widths of LLVM's float types."""
 
 BOUNDS = {"float": ((-60, 60), (-40, 40)), "double": ((-500, 500), (-300, 300))}
 """Exponents of 2 between which numerators and denominators are not divided: quotients are normal numbers
@@ -47,26 +47,26 @@ then, and remainders are exact.
 """
 
 CORRECTIONS = {"float": 1, "double": 2}
-"""How many there are."""
+"""The number of corrections."""
 
 
 def _one(scalar):
-    """The function for one element."""
+    """The name of the scalar function."""
     return f"quotient_{scalar}"
 
 
 def _many(scalar, count):
-    """Its variant for vectors."""
+    """The name of its variant for vectors of `count` elements."""
     return f"quotient_{scalar}_{count}"
 
 
 FUNCTIONS = {scalar: frozenset([_one(scalar), *(_many(scalar, n) for n in LANES)]) for scalar in BITS}
-"""The functions that `definitions` gives, by LLVM's types of numbers."""
+"""The functions that `definitions` defines, by LLVM's float types."""
 
 
 @intrinsic
 def quotient(typingctx, x, y, reciprocal):
-    """``x / y``, if `reciprocal` is ``1 / y``; these two must not change along a loop."""
+    """``x / y``, if `reciprocal` is ``1 / y``; these two must be loop-invariant."""
     if not isinstance(x, types.Float) or (y, reciprocal) != (x, x):
         return None
 
@@ -94,8 +94,8 @@ def _least(builder, kind, y):
 
 
 def _declare(module, kind, bits):
-    """The function for one element. LLVM knows of integers only whether they change along a loop, so what
-    does not is given by its bits.
+    """Declare the scalar function. Only integer parameters can be linear or uniform in the vector function
+    ABI, so the loop-invariant numbers are passed by their bits.
     """
     scalar = str(kind)
     found = module.globals.get(_one(scalar))
@@ -109,7 +109,7 @@ def _declare(module, kind, bits):
             )
             for n, vector in vectors.items()
         }
-        give_variants(found, variants)
+        declare_variants(found, variants)
     return found
 
 
@@ -123,7 +123,7 @@ def definitions(scalar: str) -> str:
 
 
 def _head(scalar: str, kind: str, name: str) -> Iterator[str]:
-    """The beginning of a function of `kind` with the numbers whose bits it gets."""
+    """The beginning of a function of `kind`, with its parameters converted from their bits."""
     bits = f"i{BITS[scalar]}"
     parameters = ", ".join([f"{kind} %x", *(f"{bits} %{number}.bits" for number in NUMBERS)])
     yield f"define {kind} @{name}({parameters}) alwaysinline {{"

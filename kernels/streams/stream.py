@@ -1,18 +1,18 @@
-"""Stores that go around the caches.
+"""Non-temporal stores, which bypass the caches.
 
-A plain store first reads the line it writes, and keeps it: right for what is read again soon. The results of
-a kernel that moves more than the last cache holds are gone before anybody reads them, so reading those
-lines is a third of its traffic for nothing, and they push out what it still needs. Such a kernel computes a
-block of results into scratch memory, and
+A normal store first reads the cache line it writes, and keeps it: right for data that is read again soon. The
+results of a kernel that moves more than the last-level cache are evicted before they are read, so reading
+their lines wastes a third of its traffic, and they evict its inputs. Such a kernel computes a block of
+results into scratch memory, and
 
     stream(x, first, stage, begin, count)   # x[first + i] = stage[begin + i]
 
-moves it, whole lines at a time; a line that the block shares with its neighbours is stored as usual. What has
-been streamed may be seen late by other processors: a kernel calls `settle` before it returns.
+moves it by cache lines; a line that the block shares with its neighbours is stored normally. Non-temporal
+stores are weakly ordered: a kernel calls `settle`, a store fence, before it returns.
 
     stream_rows(x, first, stride, stage, width, rows, count)    # x[first + r * stride + i] = stage[...]
 
-does so with several rows.
+moves several rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tracejit.kernels.compiler.target import subroutine
 
 @intrinsic
 def items_to_line(typingctx, target, first):
-    """How many elements before the first line that begins at or after element `first`."""
+    """The number of elements before the first cache line that begins at or after element `first`."""
 
     def codegen(context, builder, signature, args):
         size = context.get_abi_sizeof(args[0].type.pointee)
@@ -39,7 +39,7 @@ def items_to_line(typingctx, target, first):
 
 @intrinsic
 def stream_line(typingctx, target, place, stage, start):
-    """Store a line of elements from ``stage[start]`` on at ``target[place]``, where a line begins."""
+    """Store a cache line of elements from ``stage[start]`` at ``target[place]``, where a line begins."""
 
     def codegen(context, builder, signature, args):
         element = args[0].type.pointee
@@ -56,8 +56,8 @@ def stream_line(typingctx, target, place, stage, start):
 
 @intrinsic
 def settle(typingctx):
-    """Streamed stores before this are seen before stores after it (elsewhere than on x86 all stores that are
-    not marked otherwise are unordered, and the executor's lock orders these as well).
+    """Order non-temporal stores before later stores, by a store fence (on x86; elsewhere all stores are
+    weakly ordered, and the executor's lock orders these as well).
     """
 
     def codegen(context, builder, signature, args):
@@ -76,12 +76,12 @@ def stream(target, first, stage, begin, count):
     """Move a block of results; see the module."""
     items = items_in_line(target)
     head = min(count, items_to_line(target, first))
-    whole = head + (count - head) // items * items
+    blocked = head + (count - head) // items * items
     for i in range(head):
         target[first + i] = stage[begin + i]
-    for i in range(head, whole, items):
+    for i in range(head, blocked, items):
         stream_line(target, first + i, stage, begin + i)
-    for i in range(whole, count):
+    for i in range(blocked, count):
         target[first + i] = stage[begin + i]
 
 

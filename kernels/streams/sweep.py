@@ -1,4 +1,4 @@
-"""Where the rows of a sweep go when no later row reads what stands in their place.
+"""The rows of a sweep that are stored elsewhere first, because later rows read the ones in their place.
 
 A sweep (see `tracejit.loopnest.sweep`) goes through bands of rows. The last `up` rows of a band and the first
 `down` rows of the next one are still read from the other side of the cut between them: they go to the
@@ -26,6 +26,6 @@ def edge_row(row, first, stop, band, bands, up, down):
 
 @subroutine
 def move(target, first, source, start, count):
-    """Copy a run of elements; the two runs have no memory in common."""
+    """Copy a run of elements; the two runs do not overlap."""
     for i in independent(0, count):
         target[first + i] = source[start + i]

@@ -2,14 +2,14 @@
 
     transpose_tile(x, first, stride, tile, width, rows, columns, further)
 
-copies ``tile[r * width + c] = x[first + r + c * stride]``. Whole blocks of 8 x 8 elements go through
+copies ``tile[r * width + c] = x[first + r + c * stride]``. Full blocks of 8 x 8 elements go through
 registers.
 
-Arrays that no cache holds are walked by groups of 8 x 8 tiles, as their rows reach into another page each,
-and more pages than a group has are too many to remember. Groups come in *shells*, so that one above the
-diagonal comes next to its mirror image below it, and of these two the tiles take turns: what the one reads
-across, the other reads along. Rows of a tile are too short for a processor to see where they go on, so those
-of a tile to come are asked for (`further`, `prefetch_run`).
+Arrays larger than the last-level cache are walked by groups of 8 x 8 tiles: each of their rows is in another
+page, and a group has about as many pages as the TLB. Groups come in *shells*: one above the diagonal comes
+next to its mirror image below it, and their tiles alternate, as the one reads across what the other reads
+along. Rows of a tile are too short for the hardware prefetcher, so those of a later tile are prefetched
+(`further`, `prefetch_run`).
 
     shells     0    1  2  3    4  5  6  7  8
     row        0    1  0  1    2  0  2  1  2
@@ -29,10 +29,10 @@ from tracejit.kernels.streams.prefetch import prefetch_line
 SIDE = 8
 
 GROUP = 8
-"""Tiles along a side of a group."""
+"""The number of tiles along a side of a group."""
 
-WHOLE = GROUP * GROUP
-"""Tiles of a group."""
+GROUP_TILES = GROUP * GROUP
+"""The number of tiles in a group."""
 
 
 @intrinsic
@@ -78,22 +78,22 @@ def _exchange(builder, rows, size):
 
 @subroutine
 def prefetch_run(x, first, count):
-    """Ask for `count` neighbouring elements that will be read soon."""
+    """Prefetch `count` contiguous elements."""
     for i in range(0, count, items_in_line(x)):
         prefetch_line(x, first + i)
 
 
 @subroutine
 def prefetch_rows(x, first, stride, rows, count):
-    """Ask for `rows` runs of `count` elements that lie `stride` apart."""
+    """Prefetch `rows` runs of `count` elements that are `stride` apart."""
     for r in range(rows):
         prefetch_run(x, first + r * stride, count)
 
 
 @subroutine
 def transpose_tile(x, first, stride, tile, width, rows, columns, further):
-    """Copy a tile of `rows` x `columns` elements; see the module. A tile that begins at `further` is asked
-    for meanwhile, unless that is negative.
+    """Copy a tile of `rows` x `columns` elements; see the module. Meanwhile prefetch the tile that begins at
+    `further`, unless that is negative.
     """
     whole_rows = rows // SIDE * SIDE
     whole_columns = columns // SIDE * SIDE
@@ -146,19 +146,19 @@ def shell_place(number):
 
 @subroutine
 def tile_place(tile, rows, columns):
-    """The place of a tile among `rows` x `columns`. What no square of whole groups covers comes last."""
+    """The place of a tile among `rows` x `columns`. Tiles outside the square of full groups come last."""
     side = min(rows, columns) // GROUP * GROUP
     rest, below = tile - side * side, (rows - side) * columns
     if rest >= below:
         return at((rest - below) // (columns - side), side + (rest - below) % (columns - side))
     if rest >= 0:
         return at(side + rest // columns, rest % columns)
-    group, number = shell_place(tile // WHOLE), tile % WHOLE
+    group, number = shell_place(tile // GROUP_TILES), tile % GROUP_TILES
     low, high = min(row_of(group), column_of(group)), max(row_of(group), column_of(group))
     if low == high:
         inside = shell_place(number)
         return at(low * GROUP + row_of(inside), low * GROUP + column_of(inside))
     if row_of(group) == low:
-        number += WHOLE  # of both groups, whose tiles take turns
+        number += GROUP_TILES  # of both groups, whose tiles take turns
     row, column = high * GROUP + number // 2 // GROUP, low * GROUP + number // 2 % GROUP
     return at(row, column) if number % 2 == 0 else at(column, row)

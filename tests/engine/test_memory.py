@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tracejit.engine import Pool, variable, wait
-from tracejit.engine.memory import COLOUR, COLOURS, FAR, HUGE, size_class
+from tracejit.engine.memory import COLOUR, COLOURS, HUGE, HUGE_BLOCK, size_class
 from tracejit.errors import ArgumentError
 from tracejit.kernels.executor.layout import VARIABLE_FAILURE, VARIABLE_HEAD, VARIABLE_POISON
 
@@ -23,13 +23,13 @@ def test_buffers_are_aligned_and_do_not_overlap():
 
 def test_large_buffers_begin_at_different_places_of_huge_pages():
     pool = Pool()
-    buffers = [pool.allocate(FAR + n) for n in range(COLOURS)]
+    buffers = [pool.allocate(HUGE_BLOCK + n) for n in range(COLOURS)]
     assert len({buffer.memory % HUGE for buffer in buffers}) == COLOURS
     assert all(buffer.memory % HUGE % COLOUR == 0 for buffer in buffers)
     for n, buffer in enumerate(buffers):
         owned, _ = buffer._owner
         assert owned.ctypes.data <= buffer.memory
-        assert buffer.memory + FAR + n <= owned.ctypes.data + owned.size
+        assert buffer.memory + HUGE_BLOCK + n <= owned.ctypes.data + owned.size
 
 
 def test_size_classes_fit_and_waste_at_most_a_fifth():

@@ -32,15 +32,18 @@ def keep_apart(engine, thread):
     executor_threads.keep_apart(engine, thread)
 
 
-def settle(engine, thread):
-    executor_threads.settle(engine, thread)
+def restore_affinity(engine, thread):
+    executor_threads.restore_affinity(engine, thread)
 
 
 @pytest.fixture(scope="module")
 def native():
     """The two subroutines, callable."""
     signature = types.void(types.int64, types.int64)
-    entries = [Entry("keep_apart", keep_apart, signature), Entry("settle", settle, signature)]
+    entries = [
+        Entry("keep_apart", keep_apart, signature),
+        Entry("restore_affinity", restore_affinity, signature),
+    ]
     kind = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
     return {name: kind(address) for name, address in compiled("processors", entries).items()}
 
@@ -92,11 +95,11 @@ def test_a_worker_leaves_and_may_come_back(native, on_first):
     other.record.words[THREAD_PROCESSOR >> 3] = on_first
     native["keep_apart"](other.engine.address, other.record.address)
     assert other.may_use() == set(HERE) - {on_first}
-    other.run(lambda: native["settle"](other.engine.address, other.record.address))
+    other.run(lambda: native["restore_affinity"](other.engine.address, other.record.address))
     assert other.may_use() == set(HERE)
     assert other.record.words[THREAD_BARRED >> 3] == 0
     os.sched_setaffinity(other.number, HERE[1:])
-    other.run(lambda: native["settle"](other.engine.address, other.record.address))
+    other.run(lambda: native["restore_affinity"](other.engine.address, other.record.address))
     assert other.may_use() == set(HERE[1:])  # nobody took it off one
 
 

@@ -111,7 +111,7 @@ def test_pull_back_refuses_a_wrong_rule():
     builder = Builder()
     (x,) = symbols(builder, (2,))
     builder.emit(wrong, x.value)
-    with pytest.raises(VerificationError, match=r"gradient rule of wrong gives float64\[\] for an input"):
+    with pytest.raises(VerificationError, match=r"gradient rule of wrong returns float64\[\] for an input"):
         pull_back(builder, builder.nodes[0], [x.value])
     assert pull_back(
         builder, builder.nodes[0].__class__(OPS["floor"], (x.value,), (x.value,)), [x.value]

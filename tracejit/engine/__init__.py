@@ -1,9 +1,9 @@
-"""The dependency engine: runs opaque tasks in the order that their variables demand, and knows no IR.
+"""The dependency engine: runs opaque tasks in the order that their variables require, and knows no IR.
 
 An operation names the variables it reads and writes. Operations that share a variable which one of them
 writes run in the order of their launch, all others may run at once (MXNet's contract). `Program` is a static
-graph of native tasks, `push` a single Python function; both return at once. `wait` looks at a variable, and
-raises what went wrong.
+graph of native tasks, `push` a single Python function; both return at once. `wait` waits for a variable, and
+raises the failure of its tasks.
 
     v = Variable()
     push(work, writes=[v])
@@ -18,7 +18,7 @@ from tracejit.engine.instance import LABEL
 from tracejit.engine.lifecycle import drain
 from tracejit.engine.machine import processors
 from tracejit.engine.memory import Buffer, ExhaustedError, Pool, Statistics, pool
-from tracejit.engine.profiler import Event, Profile, Recording
+from tracejit.engine.profiler import Event, OpenProfile, Profile
 from tracejit.engine.program import FINISHED, PROGRAMS, Program
 from tracejit.engine.push import push
 from tracejit.engine.task import ARENA, FRESH, NUMBER, OVERWRITE, READ, WRITE, Task
@@ -60,7 +60,7 @@ __all__ = [
 
 
 def start() -> None:
-    """Load the native executor, or compile it if no store has it; otherwise the first launch does.
+    """Load the native executor, or compile it if no store has it. Otherwise the first launch does this.
 
     >>> import tracejit as tj
     >>> tj.engine.start()
@@ -68,8 +68,8 @@ def start() -> None:
     native.calls()
 
 
-def profile() -> Recording:
-    """Record what runs inside a ``with`` block, which begins and ends by waiting for everything in flight.
+def profile() -> OpenProfile:
+    """Record the tasks of a ``with`` block, which begins and ends by waiting for everything in flight.
 
     Raises EngineError if a profile is open already.
 
@@ -79,7 +79,7 @@ def profile() -> Recording:
     >>> isinstance(profile.events, list)
     True
     """
-    return Recording(_describe, drain)
+    return OpenProfile(_describe, drain)
 
 
 def _describe(label: int) -> tuple[str, str | None]:

@@ -1,8 +1,8 @@
-"""What failed, by the number of the launch that failed first.
+"""Failures, by the number of the launch that failed first.
 
-The native side knows a failure only as that number: it poisons variables with it and hands it on to launches
-that read them. Here the number leads to the exception, until a wait has told it. Exceptions are made anew for
-each wait that raises one, so that their tracebacks do not grow.
+The native side knows a failure only as that number: it poisons variables with it and passes it on to launches
+that read them. This module maps the number to the exception, until a wait has raised it. Each wait raises a
+new exception, so that tracebacks do not grow.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from copy import copy
 from tracejit.engine.native import LOCK
 from tracejit.errors import EngineError
 
-KEPT = 256  # failures remembered; a variable that stays poisoned longer than that many others is told less
+KEPT = 256  # failures kept; a variable poisoned by an older one raises an error without details
 
 
 class Failure:
-    """How to make the exception, and whether a wait has raised it."""
+    """A function that makes the exception, and whether a wait has raised it."""
 
     def __init__(self, make: Callable[[], BaseException]):
         self.make, self.told = make, False
@@ -28,9 +28,9 @@ _failures: OrderedDict[int, Failure] = OrderedDict()
 
 
 def renew(error: BaseException) -> BaseException:
-    """The same exception once more, without the traceback that raising it has left.
+    """A copy of the exception, without its traceback.
 
-    One that cannot be copied is itself raised again.
+    One that cannot be copied is returned itself.
     """
     try:
         new = copy(error)
@@ -41,7 +41,7 @@ def renew(error: BaseException) -> BaseException:
 
 
 def record(sequence: int, make: Callable[[], BaseException]) -> None:
-    """Remember the failure of launch `sequence`, once."""
+    """Keep the failure of launch `sequence`, once."""
     with LOCK:
         _failures.setdefault(sequence, Failure(make))
         while len(_failures) > KEPT:
@@ -49,18 +49,18 @@ def record(sequence: int, make: Callable[[], BaseException]) -> None:
 
 
 def known(sequence: int) -> bool:
-    """Whether that failure is remembered."""
+    """Whether the failure of launch `sequence` is kept."""
     return sequence in _failures
 
 
 def told(sequence: int) -> bool:
-    """Whether a wait has raised that failure."""
+    """Whether a wait has raised the failure of launch `sequence`."""
     failure = _failures.get(sequence)
     return failure is not None and failure.told
 
 
 def tell(sequence: int) -> BaseException:
-    """The exception of a failure, for raising."""
+    """The exception of a failure, which counts as raised from now on."""
     failure = _failures.get(sequence)
     if failure is None:
         return EngineError(
@@ -71,13 +71,13 @@ def tell(sequence: int) -> BaseException:
 
 
 def peek(sequence: int) -> BaseException | None:
-    """The exception of a failure, without telling it."""
+    """The exception of a failure, which does not count as raised."""
     failure = _failures.get(sequence)
     return failure.make() if failure else None
 
 
 def untold() -> list[BaseException]:
-    """The exceptions that no wait has raised, oldest first; they count as told from now on."""
+    """The exceptions that no wait has raised, oldest first; they count as raised from now on."""
     if not _failures:
         return []
     with LOCK:

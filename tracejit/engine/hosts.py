@@ -1,4 +1,4 @@
-"""Python tasks: the threads that run them, and how they end.
+"""Python tasks: the threads that run them, and their end.
 
 Native workers never take the GIL, so tasks that are Python callables have threads of their own. The pool
 keeps one thread free to take the next task, up to a bound; a task that waits for a variable does not count
@@ -29,15 +29,15 @@ from tracejit.kernels.executor.layout import (
     THREAD_OBJECT,
 )
 
-LONG = 3600  # seconds; a host thread without work is woken when there is some
+LONG = 3600  # seconds; an idle host thread is woken when there is work
 LEAST = 4  # host threads that may run at once on a small machine: Python tasks often only wait
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Call:
-    """What a Python task runs: its function and arguments, and what errors and timelines show of it.
+class HostCall:
+    """The call of a Python task: its function and arguments, and its name in errors and timelines.
 
-    `variables` gives the addresses of all variables of its launch.
+    `variables` returns the addresses of all variables of its launch.
     """
 
     function: Callable[..., object]
@@ -56,11 +56,11 @@ class Run:
 
     __slots__ = ("_address", "_ended", "call", "outer", "sequence", "started", "variables")
 
-    def __init__(self, call: Call, address: int, sequence: int) -> None:
+    def __init__(self, call: HostCall, address: int, sequence: int) -> None:
         self.call, self._address, self.sequence = call, address, sequence
         self.outer: Run | None = None  # the task on whose thread it runs (naive engine)
         self.started = time.monotonic_ns()
-        self._ended = threading.Lock()  # held from the moment at which the task ends
+        self._ended = threading.Lock()  # acquired when the task ends, and never released
         self.variables = call.variables
 
     def start(self) -> None:
@@ -84,10 +84,10 @@ class Run:
     def __call__(self, error: BaseException | None = None) -> None:
         if not self._end(error):
             raise EngineError(f"task {self.call.name!r} was completed twice")
-        settle()
+        ensure_threads()
 
     def _end(self, error: BaseException | None) -> bool:
-        """End the native task, unless it has ended. An error counts even then: `wait_all` tells it."""
+        """End the native task, unless it has ended. Even then, `wait_all` raises an error."""
         first = self._ended.acquire(blocking=False)
         if error is not None:
             failures.record(self.sequence, _explain(self.call, error))
@@ -98,7 +98,7 @@ class Run:
         return first
 
     def lose(self) -> None:
-        """In a forked child: the thread that would have ended this task exists in the parent only."""
+        """Fail the task in a forked child: the thread that would have ended it exists in the parent only."""
         if self._ended.acquire(blocking=False):
             error = EngineError("the task was running in the parent process when it forked")
             failures.record(self.sequence, _explain(self.call, error))
@@ -106,7 +106,7 @@ class Run:
             native.calls().complete(ENGINE.address, self._address, 1)
 
 
-def _explain(call: Call, error: BaseException) -> Callable[[], BaseException]:
+def _explain(call: HostCall, error: BaseException) -> Callable[[], BaseException]:
     def make() -> BaseException:
         failure = EngineError(f"task {call.name!r} failed: {text(error)}")
         failure.__cause__ = error
@@ -137,14 +137,14 @@ def report(error: BaseException) -> None:
 
 
 AROUND_TASKS: list[Callable[[], contextlib.AbstractContextManager[None]]] = []
-"""What to enter around the function of a Python task; the task lasts until it has been left."""
+"""The contexts entered around the function of a Python task; the task ends after they are left."""
 
 RUNNING: set[Run] = set()
-"""Python tasks that have started and not ended."""
+"""The Python tasks that have started and not ended."""
 
 
 def _say_what_runs(seconds: float) -> None:
-    """Name the Python tasks that have not ended, for somebody who wonders what a wait waits for."""
+    """Print the Python tasks that have not ended, when a wait takes long."""
     lines = [f"tracejit: a wait has taken {seconds:.0f} s; Python tasks that have not ended:"]
     for run in sorted(RUNNING, key=lambda run: run.sequence):
         state = "not completed" if run.call.asynchronous else "running"
@@ -158,7 +158,7 @@ threads.while_long = _say_what_runs
 
 
 def _run_next(thread: Thread, patience: int) -> bool:
-    """Take and run the next Python task; wait for it at most `patience` ns. Whether there was one."""
+    """Take and run the next Python task; wait for it at most `patience` ns. Returns whether there was one."""
     calls = native.calls()
     task = calls.poll_host(ENGINE.address, thread.address, 0)
     if not task and patience:
@@ -175,7 +175,7 @@ def _run_next(thread: Thread, patience: int) -> bool:
 
 
 def run_ready() -> None:
-    """Run a Python task that is ready on the calling thread, where no more threads can be started for it."""
+    """Run a ready Python task on the calling thread, when no more threads can be started for it."""
     if ENGINE.words[ENGINE_HOST_READY >> 3]:
         hosts.ensure()
         if hosts.exhausted:
@@ -192,14 +192,14 @@ def run_here() -> None:
 
 
 def become_naive() -> None:
-    """Stop all other threads that run tasks, if the engine was a native one until now."""
+    """Stop all other threads that run tasks, if the engine was not naive before."""
     if threads.current().task is None:
         hosts.stop(LONG)
         workers.stop()
 
 
-def settle(*, expect_host: bool = False) -> None:
-    """Tasks may have become ready: see that there are threads to run them, also Python tasks if expected."""
+def ensure_threads(*, expect_host: bool = False) -> None:
+    """Start threads for tasks that may have become ready, also for Python tasks if expected."""
     if config.engine == "naive":
         run_here()
     else:
@@ -217,16 +217,16 @@ class Hosts:
         self.forget()
 
     def forget(self) -> None:
-        """Start from nothing (in a forked child the threads are gone)."""
+        """Reset the pool (in a forked child the threads are gone)."""
         self._threads: dict[Thread, threading.Thread] = {}
         self._busy = 0  # threads that run a task
         self._blocked = 0  # of these, threads whose task waits
         self._stopping = False
         self.exhausted = False  # the last attempt to start a thread failed
-        self.ending = False  # the process ends: threads there are do what no others can be started for
+        self.ending = False  # the process ends: no more threads can be started
 
     def ensure(self) -> None:
-        """See that a thread is free, unless as many as may are at work."""
+        """Start a thread if none is free, up to the bound."""
         if len(self._threads) == self._busy:
             self._add_spare()
 
@@ -247,7 +247,7 @@ class Hosts:
                     self.exhausted = True
                     if not self.ending:
                         raise
-                except BaseException:  # an interrupt: if the thread runs nevertheless, it says so itself
+                except BaseException:  # an interrupt: if the thread runs nevertheless, it counts itself
                     del self._threads[thread]
                     raise
 
@@ -257,7 +257,7 @@ class Hosts:
             self._threads[thread] = threading.current_thread()
         while True:
             _run_next(thread, LONG * 1_000_000_000)
-            settle()
+            ensure_threads()
             with LOCK:
                 if self._stopping or len(self._threads) - self._blocked > self._limit:
                     del self._threads[thread]
@@ -265,7 +265,7 @@ class Hosts:
 
     @contextlib.contextmanager
     def occupied(self) -> Iterator[None]:
-        """This host thread runs a task: another one shall be free."""
+        """Count this host thread as busy while it runs a task, and keep another one free."""
         if threads.current().while_blocked != self._unoccupied:
             yield  # not a host thread: the naive engine
             return
@@ -280,7 +280,7 @@ class Hosts:
 
     @contextlib.contextmanager
     def _unoccupied(self) -> Iterator[None]:
-        """The task of this host thread waits: another thread shall be free."""
+        """Count this host thread as blocked while its task waits, and keep another one free."""
         with LOCK:
             self._blocked += 1
         self._add_spare()

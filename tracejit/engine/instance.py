@@ -1,9 +1,9 @@
 """Instances: the native records of a program's launches.
 
-A `Plan` is what all instances of a program share: who comes after whom and who uses what, as lists in native
-memory, and the *image* of an instance with the places where its own addresses belong. An `Instance` is a copy
-of the image at its own address. While it is in flight it has an arena, whose address is in its blocks; the
-next time it gets the same one, unless somebody else has that.
+A `Plan` is shared by all instances of a program: the order of tasks and their uses, as lists in native
+memory, and the *image* of an instance with the places of its own addresses. An `Instance` is a copy of the
+image at its own address. While it is in flight it has an arena, whose address is in its blocks; the next time
+it takes the same one, unless another instance has it.
 
     header | tasks | requests | argument blocks
 """
@@ -21,7 +21,7 @@ from tracejit.kernels.executor import layout
 
 LABEL = 1 << 24  # a profiler label is the number of the program times this, plus the index of the task
 
-List = tuple[int, int]  # address of the first item, and how many there are
+List = tuple[int, int]  # address of the first item, and the number of items
 
 
 class Plan:
@@ -118,7 +118,7 @@ class Plan:
 
 
 def _native_lists(lists: Iterable[Iterable[int]]) -> tuple[Record, list[List]]:
-    """Lists of integers in one piece of native memory."""
+    """Pack lists of integers into one piece of native memory."""
     rows = [list(items) for items in lists]
     record = Record(8 * sum(map(len, rows)) + 8)
     places, position = [], 0
@@ -147,7 +147,7 @@ class Instance(Record):
         self._number = 0  # of the arena whose address is in the blocks
 
     def borrow(self) -> None:
-        """Get an arena."""
+        """Borrow an arena, if the program needs one."""
         arena = pool.idle.pop(self._number, None)
         if arena is None:
             plan = self._plan
@@ -156,8 +156,8 @@ class Instance(Record):
             self._number = arena.number
         self._arena = arena
 
-    def give_back(self) -> None:
-        """Give the arena back, if there is one."""
+    def return_arena(self) -> None:
+        """Return the arena, if there is one."""
         arena = self._arena
         if arena is not None:
             self._arena = None

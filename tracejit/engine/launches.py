@@ -1,12 +1,12 @@
-"""Launches in flight, and what happens when they end.
+"""Launches in flight, and the work at their end.
 
-A launch keeps alive what it was given (`keep`: buffers, variables, closures) until it has ended; that is the
-whole of deferred deletion. The executor lists ended launches, and `reap` drops what they kept: at every entry
-into the engine.
+A launch refers to its `keep` (buffers, variables, closures) until it has ended; no other deletion is
+deferred. The executor lists ended launches, and `reap` drops their references: at every entry into the
+engine.
 
 An interrupt (Ctrl-C) may come at any call here, and loses nothing: CPython looks for signals when a function
-is entered, after the call of a C function and at backward jumps. So what a C function gives is put where it
-can be found again inside that very call (`_ended`, and `Program.launch`), and every step may be done twice.
+is entered, after the call of a C function and at backward jumps. So a C function stores its result where it
+can be found again (`_ended`, and `Program.launch`), and every step may be repeated.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from tracejit.kernels.executor.layout import (
 
 
 class Launcher(Protocol):
-    """What this module needs of a program."""
+    """The interface of a program for this module."""
 
     def describe(self, task: int, status: int, instance: Any) -> Callable[[], BaseException]:
-        """How to make the exception for a failed task."""
+        """Return a function that makes the exception of a failed task."""
 
     def call(self, task: int, instance: Any, keep: object) -> Any:
-        """What a Python task runs: a `hosts.Call`."""
+        """The `hosts.HostCall` of a Python task."""
 
     def recycle(self, instance: Any) -> None:
-        """Take back an instance whose launch has ended."""
+        """Reuse an instance whose launch has ended."""
 
 
 IN_FLIGHT: dict[int, tuple[Launcher, Record, object]] = {}
-"""By address of the instance: its program, the instance, what it keeps."""
+"""By address of the instance: its program, the instance, its `keep`."""
 
 _ended: list[int] = []
-"""Lists of ended launches that nobody has looked at yet: the address of the first instance of each, or 0."""
+"""Lists of ended launches still to be handled: the address of the first instance of each, or 0."""
 
 _take = iter(_ended.pop, None)
 
@@ -75,7 +75,7 @@ def reap() -> None:
 
 
 def note_failure(program: Launcher, instance: Record) -> None:
-    """If this launch failed by itself (it did not just read what another left), remember how."""
+    """Record the failure of a launch, unless it only read the poisoned result of another one."""
     words = instance.words
     sequence = words[INSTANCE_SEQUENCE >> 3]
     if words[INSTANCE_ERROR >> 3] == sequence and not failures.known(sequence):
@@ -90,7 +90,7 @@ def find_failure(sequence: int) -> BaseException:
 
 
 def note_running(sequence: int) -> None:
-    """Remember a failure before its launch has ended."""
+    """Record a failure before its launch has ended."""
     if not failures.known(sequence):
         for program, instance, _ in list(IN_FLIGHT.values()):
             if instance.words[INSTANCE_SEQUENCE >> 3] == sequence:

@@ -1,11 +1,11 @@
 """The engine around fork and at exit.
 
-Before a fork, what runs is given a short time to end; then all threads are stopped between two chunks, so
+Before a fork, running tasks have a short time to end; then all threads are stopped between two chunks, so
 that the child finds consistent queues. The child has none of the threads: workers and host threads start anew
 when they are needed, Python tasks that were running elsewhere fail there.
 
-At exit, what has been launched is given a short time to end, failures that no wait has raised are printed,
-and all threads are stopped; a task that waits for something that never happens cannot hold up the exit. Some
+At exit, launches have a short time to end, failures that no wait has raised are printed, and all threads are
+stopped; a task that never ends cannot block the exit. Some
 versions of Python start no threads at exit: Python tasks that no thread is free for then run on the exiting
 one, and end before it does.
 """
@@ -18,7 +18,7 @@ import sys
 import time
 
 from tracejit.engine import failures, native, threads
-from tracejit.engine.hosts import RUNNING, hosts, run_ready, settle
+from tracejit.engine.hosts import RUNNING, ensure_threads, hosts, run_ready
 from tracejit.engine.launches import reap
 from tracejit.engine.native import ENGINE, LOCK
 from tracejit.engine.threads import SLICE, nothing, workers
@@ -28,7 +28,7 @@ PATIENCE = 5.0  # seconds
 
 
 def drain(seconds: float = float("inf")) -> bool:
-    """Wait until everything launched has ended, without raising what failed; whether it has in this time."""
+    """Wait until everything launched has ended, without raising failures; return whether it has in time."""
     if not native.loaded() or ENGINE.words[ENGINE_OLDEST >> 3] == 0:
         reap()
         return True
@@ -53,7 +53,7 @@ def _before_fork() -> None:
     if native.loaded():
         if threads.current().task is None:
             drain(PATIENCE)
-        _locked = LOCK.acquire(timeout=PATIENCE)  # who has it for longer may need what a hook before us holds
+        _locked = LOCK.acquire(timeout=PATIENCE)  # a thread that keeps it longer may wait for an earlier hook
         native.calls().quiesce(ENGINE.address)
         _quiet = True
 
@@ -71,7 +71,7 @@ def _after_in_parent() -> None:
         _quiet = False
         native.calls().resume(ENGINE.address)
         _unlock()
-        settle()  # what a thread turned away from while the engine was paused
+        ensure_threads()  # tasks that threads left behind while the engine was paused
 
 
 def _after_in_child() -> None:
@@ -89,7 +89,7 @@ def _after_in_child() -> None:
     for run in list(RUNNING):
         run.lose()
     _unlock()
-    settle()
+    ensure_threads()
 
 
 def _at_exit() -> None:
@@ -105,7 +105,7 @@ def _at_exit() -> None:
     hosts.stop(0.1)
     workers.stop()
     for error in failures.untold():
-        import traceback  # few processes end like this
+        import traceback  # rarely needed
 
         print("tracejit: a task failed, and no wait has raised it:", file=sys.stderr)
         traceback.print_exception(error)

@@ -1,4 +1,4 @@
-"""How many processors this process may use: what affinity and cgroup allow. And what kind they are.
+"""The processors that this process may use, by affinity and cgroup, and their memory model.
 
 >>> processors() >= 1
 True
@@ -13,11 +13,11 @@ import pathlib
 import sys
 
 ORDERED = os.uname().machine == "x86_64"
-"""Whether a thread that reads a word, without more ado, sees what was written before that word."""
+"""Whether a normal load has acquire order."""
 
 PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 
-SPIN = 50_000  # nanoseconds an idle thread spins before it sleeps
+SPIN = 50_000  # nanoseconds that an idle thread spins before it sleeps
 
 POPULATE = 23  # Linux: MADV_POPULATE_WRITE
 
@@ -75,13 +75,13 @@ def spare_processors() -> int:
 
 
 def spin_time(workers: int) -> int:
-    """How long idle threads spin: not at all when there are more threads than processors."""
+    """Nanoseconds that idle threads spin: 0 when there are more threads than processors."""
     return SPIN if workers < processors() else 0
 
 
 def populate(address: int, nbytes: int) -> None:
-    """Have the system provide the pages of memory that will be written soon, all at once: threads that come
-    upon them one by one, each in turn, take longer. Systems that cannot do this do nothing.
+    """Have the system map the pages of memory that will be written soon, all at once: page faults one by one,
+    in several threads, take longer. Does nothing on systems without this call.
     """
     if sys.platform == "linux":
         first, stop = address + -address % PAGE, address + nbytes

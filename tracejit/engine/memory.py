@@ -1,18 +1,18 @@
 """Memory: 64-byte aligned buffers in size classes, recycled when they are collected.
 
 A buffer is memory and the variable that orders its use, in one object: every result of a launch needs both.
-Whoever still needs a buffer refers to it; a launch in flight refers to all its buffers (`keep`), so memory
-goes back only after the last reader. Sizes are rounded up to four classes per power of two, so at most a
+A user of a buffer refers to it; a launch in flight refers to all its buffers (`keep`), so memory is recycled
+only after the last reader. Sizes are rounded up to four classes per power of two, so at most a
 fifth is unused; above LARGE to 32, so at most a thirtieth.
 
     buffer = pool.allocate(1000)      # 1000 bytes at buffer.memory; wait(buffer)
-    buffer = pool.shelf(1000).take()  # the same, for who wants many of one size
+    buffer = pool.shelf(1000).take()  # the same, for many buffers of one size
 
-An arena, the internal memory of a launch, is lent. Programs that do not run at the same time share one, as
-executors of different batch sizes do in MXNet; a program gets the one it had before if nobody else has it.
+An arena, the internal memory of a launch, is borrowed. Programs that do not run at the same time share one,
+as executors of different batch sizes do in MXNet; a program reuses its last one if it is idle.
 
-A block is taken and given back as `variable` does it with the words of a variable, and for the same reason:
-an interrupt loses no memory, nor does it get lost itself.
+A block is taken and returned like the words of a variable in `variable`, for the same reason: an interrupt
+loses no memory, and is not lost itself.
 """
 
 from __future__ import annotations
@@ -34,27 +34,25 @@ from tracejit.errors import AllocationError, ArgumentError
 from tracejit.kernels.executor.layout import VARIABLE_FAILURE, VARIABLE_HEAD, VARIABLE_POISON
 
 ALIGNMENT = 64
-PAGES = 1 << 16  # bytes from which on the pages of a new block are provided at once, if they are not huge
-LARGE = 1 << 20  # bytes above which few arrays have sizes that differ a little
+PAGES = 1 << 16  # bytes from which on the pages of a new block are mapped at once, if they are not huge
+LARGE = 1 << 20  # bytes above which classes are finer
 HUGE = 2 << 20  # bytes of a huge page
-FAR = 4 * HUGE  # bytes from which on blocks begin with one
+HUGE_BLOCK = 4 * HUGE  # bytes from which on blocks begin on a huge page
 COLOURS, COLOUR = 8, 33 * 1024 + 64
-"""Those blocks begin at this many different places of a huge page, so many bytes apart: arrays that a kernel
-walks together would otherwise compete for the same few lines of the caches.
+"""Those blocks begin at this many different offsets in a huge page, so many bytes apart (cache colouring):
+arrays that a kernel walks together would otherwise compete for the same cache sets.
 """
 
-CACHE_LIMIT = (
-    1 << 30
-)  # bytes that may lie unused before a further request to the system gives them back first
+CACHE_LIMIT = 1 << 30  # unused bytes above which a further request to the system returns them first
 
 ROOMY = 4
-"""How many times too large an arena may be for who borrows it: who needs all of it may come meanwhile, and
+"""The factor by which an arena may exceed the request: a program that needs all of it may come meanwhile, and
 then needs another one as large.
 """
 
 Block = list[Any]
-"""The words of a variable, their address, the aligned address of the memory, what owns the memory and the
-variable, and what gives the block back.
+"""The words of a variable, their address, the aligned address of the memory, the owner of the memory and the
+variable, and the function that returns the block.
 """
 
 
@@ -70,7 +68,7 @@ def size_class(nbytes: int) -> int:
 
 
 class ExhaustedError(AllocationError):
-    """The system has no memory for a block. Whoever knows what it is for raises an error that says so."""
+    """The system has no memory for a block. A caller that knows its purpose raises an error that names it."""
 
 
 class Statistics(NamedTuple):
@@ -82,13 +80,13 @@ class Statistics(NamedTuple):
 
 
 class Buffer(Variable):
-    """Uninitialised memory at the address `memory`, and its variable. Both go back when it is collected.
+    """Uninitialised memory at the address `memory`, and its variable. Both are recycled when it is collected.
 
-    That is one atomic step: it may happen in any thread, in the middle of anything.
+    Recycling is one atomic step: it may happen in any thread, at any time.
     """
 
     __slots__ = ("_owner", "memory")
-    __init__ = object.__init__  # `Shelf.take` sees to everything
+    __init__ = object.__init__  # `Shelf.take` initialises
     name = None
     memory: int
     _owner: tuple[np.ndarray, list[Any]]  # the second is a place of `variable`
@@ -105,7 +103,7 @@ class Shelf:
         self._next: Iterator[Block] = iter(self.blocks.pop, None)
 
     def __iter__(self) -> Iterator[Block]:
-        """Takes one block after the other, and then raises `IndexError`."""
+        """Take one block after the other, and then raise `IndexError`."""
         return self._next
 
     def take(self) -> Buffer:
@@ -126,11 +124,11 @@ class Shelf:
             self._pool.add(self)
             block = [words, buffer.address, buffer.memory, buffer._owner, buffer.__del__]
             del buffer.__del__
-            self.blocks.appendleft(block)  # a launch that did not keep it still uses it
+            self.blocks.appendleft(block)  # still used by a launch that did not keep it
 
 
 class Arena:
-    """Memory at the address `memory` that one launch at a time borrows. No two arenas have one `number`."""
+    """Memory at the address `memory` that one launch at a time borrows. Each arena has its own `number`."""
 
     __slots__ = ("_buffer", "memory", "nbytes", "number")
 
@@ -143,7 +141,7 @@ _numbers = itertools.count(1)
 
 
 class Pool:
-    """Buffers by size class, and arenas. `idle`: those that nobody has, by their numbers."""
+    """Buffers by size class, and arenas. `idle`: the arenas that are not borrowed, by their numbers."""
 
     def __init__(self) -> None:
         self._shelves: dict[int, Shelf] = {}
@@ -156,7 +154,7 @@ class Pool:
         return self.shelf(nbytes).take()
 
     def shelf(self, nbytes: int) -> Shelf:
-        """Where buffers of at least `nbytes` bytes come from."""
+        """The shelf of buffers of at least `nbytes` bytes."""
         if nbytes < 0:
             raise ArgumentError(f"allocate: expected a size of at least 0 bytes, got {nbytes}")
         size = size_class(nbytes)
@@ -164,19 +162,19 @@ class Pool:
         return self._shelves.setdefault(size, Shelf(self, size)) if shelf is None else shelf
 
     def borrow(self, nbytes: int) -> Arena:
-        """An arena of at least `nbytes` bytes that nobody has, until it is put among those again.
+        """Borrow an arena of at least `nbytes` bytes, until it is put back into `idle`.
 
-        A new one takes the place of idle ones that are too small: who had one of them can borrow it instead.
+        A new one replaces idle ones that are too small: their programs can borrow it instead.
         """
         with LOCK:
             arena = self._fitting(nbytes)
             if arena is not None:
                 return arena
-            self._give_up(nbytes)
+            self._release_smaller(nbytes)
         return Arena(self.allocate(nbytes), size_class(nbytes))
 
     def _fitting(self, nbytes: int) -> Arena | None:
-        """The smallest idle arena of `nbytes` bytes that is not much too large, no longer idle."""
+        """Take the smallest idle arena of at least `nbytes` bytes that is not much too large."""
         for arena in sorted(self.idle.values(), key=lambda arena: arena.nbytes):
             if nbytes <= arena.nbytes <= ROOMY * nbytes:
                 mine = self.idle.pop(arena.number, None)
@@ -184,8 +182,8 @@ class Pool:
                     return mine
         return None
 
-    def _give_up(self, nbytes: int) -> None:
-        """Make unused memory of the idle arenas for which one of `nbytes` bytes will do."""
+    def _release_smaller(self, nbytes: int) -> None:
+        """Release the idle arenas that an arena of `nbytes` bytes can replace."""
         for arena in list(self.idle.values()):
             if arena.nbytes < nbytes <= ROOMY * arena.nbytes:
                 self.idle.pop(arena.number, None)
@@ -198,12 +196,12 @@ class Pool:
             if self._cached() > CACHE_LIMIT:
                 self.trim()
             boundary, offset = ALIGNMENT, 0
-            if size >= FAR:
+            if size >= HUGE_BLOCK:
                 boundary, offset = HUGE, self._allocations % COLOURS * COLOUR
             memory = self._taken(size, boundary + offset)
             start = memory.ctypes.data
             address: int = start + -start % boundary + offset
-            if PAGES <= size < FAR:
+            if PAGES <= size < HUGE_BLOCK:
                 populate(address, size)
             place = new_place()
             block = [*place[:2], address, (memory, place)]
@@ -213,11 +211,11 @@ class Pool:
             shelf.blocks.append(block)
 
     def _taken(self, size: int, margin: int) -> np.ndarray:
-        """Memory from the system; where it has none, unused memory is given back to it first."""
+        """Memory from the system; where it has none, unused memory is returned to it first."""
         for attempt in range(2):
             try:
                 return np.empty(size + margin, np.uint8)
-            except (MemoryError, OverflowError, ValueError):  # NumPy's, by how much is asked for
+            except (MemoryError, OverflowError, ValueError):  # NumPy's, by the size of the request
                 if attempt == 0:
                     self.trim()
         raise ExhaustedError(f"there is no memory for {size} bytes")
@@ -227,7 +225,7 @@ class Pool:
         return blocks + sum(arena.nbytes for arena in list(self.idle.values()))
 
     def trim(self) -> int:
-        """Give all unused memory back to the system; how many bytes that were."""
+        """Return all unused memory to the system; returns its size in bytes."""
         freed = 0
         with LOCK:
             self.idle.clear()

@@ -1,11 +1,11 @@
-"""The way to the native executor: its records in memory and its entry points.
+"""Access to the native executor: its records in memory and its entry points.
 
-The executor (`tracejit.kernels.executor.entry_points`) is machine code that somebody else compiles or finds
-in the kernel store: `install` takes a function that returns the addresses, and it is called when the first
-program is made. Calls that never block for long keep the GIL, which saves handing it over (up to 5 ms when
-another thread wants it); the others release it. A thread that holds the executor's lock never wants the GIL,
-so both kinds may wait for the lock. What every replay calls are builtin functions of Python, the others go
-through ctypes.
+The executor (`tracejit.kernels.executor.entry_points`) is machine code that `tracejit.compile` compiles or
+finds in the kernel store: `install` takes a function that returns the addresses, and it is called when the
+first program is made. Calls that never block for long keep the GIL, which saves handing it over (up to 5 ms
+when another thread wants it); the others release it. A thread that holds the executor's lock never wants the
+GIL, so both kinds may wait for the lock. The entry points of every replay are builtin functions of Python,
+the others go through ctypes.
 
     install(loader)               # once, by tracejit.compile
     calls().launch(instance, packed, thread, started)
@@ -63,14 +63,14 @@ ENGINE = Record(ENGINE_BYTES)
 """The engine's native record; there is one per process."""
 
 LOCK = make_rlock()
-"""Guards what the engine keeps in Python, off the fast paths. A fork takes it: no child finds it taken."""
+"""Guards the engine's state in Python, off the fast paths. A fork acquires it: no child finds it locked."""
 
 _loader: Loader | None = None
 _calls: Calls | None = None
 
 
 def install(loader: Loader) -> None:
-    """Say where the executor comes from: `loader()` returns the address of every entry by name.
+    """Set the loader of the executor: `loader()` returns the address of every entry by name.
 
     It is called once, at the first use. Installing another one afterwards changes nothing.
     """

@@ -47,7 +47,7 @@ class Event(NamedTuple):
 
 
 class Profile:
-    """What was recorded, in order of time. `dropped` counts events that the ring had no room for.
+    """The recorded events, in order of time. `dropped` counts events that the ring had no room for.
 
     Made by `tj.profile`.
 
@@ -105,13 +105,13 @@ _host_events: list[Event] | None = None
 
 
 def record_host(name: str, location: str | None, start: int) -> None:
-    """Note a Python task that ends now."""
+    """Record a Python task that ends now."""
     events = _host_events
     if events is not None:
         events.append(Event(name, location, current().name, start, time.monotonic_ns()))
 
 
-class Recording:
+class OpenProfile:
     """An open profile; see `tracejit.engine.profile`."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """Programs: static graphs of tasks that are launched over and over.
 
-A program is prepared once: its tasks, who comes after whom, who uses which argument, and the argument blocks
-that its kernels read. A launch takes an *instance* (a copy of all this) and an arena, writes the
+A program is prepared once: its tasks, their order, the arguments they use, and the argument blocks that its
+kernels read. A launch takes an *instance* (a copy of all this) and an arena, writes the
 addresses and numbers of this call into the blocks and hands it to the executor: one native call, whatever the
 number of tasks.
 
@@ -13,8 +13,8 @@ number of tasks.
 A launch whose estimated cost is small and whose variables are free runs inside that call. Otherwise the call
 returns at once, or, if too many launches of this program are in flight, when the oldest of them has ended.
 
-Who has to know after an interrupt whether the launch was made gives a list, `started`: it gets the native
-call's return value inside that very call.
+A caller that must know after an interrupt whether the launch was made passes a list, `started`: the native
+call itself appends its return value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import numpy as np
 
 from tracejit.config import config
 from tracejit.engine import failures, native, threads
-from tracejit.engine.hosts import Call, become_naive, settle
+from tracejit.engine.hosts import HostCall, become_naive, ensure_threads
 from tracejit.engine.instance import Instance, Plan
 from tracejit.engine.launches import IN_FLIGHT, note_failure, reap
 from tracejit.engine.native import ENGINE, LOCK, Record
@@ -67,12 +67,12 @@ class Program:
     patches:        (slot, argument, addend): the launch's value of the argument plus `addend` goes to the
                     slot;
                     (slot, ARENA, addend): the address of the launch's arena plus `addend`
-    arena_bytes:    memory that each launch has for itself while it runs
-    scratch_bytes:  memory that each thread has for itself while it runs a chunk
+    arena_bytes:    private memory of each launch while it runs
+    scratch_bytes:  private memory of each thread while it runs a chunk
     arguments:      mode of each argument
     on_error:       makes the exception when a kernel returns a nonzero status: ``on_error(task_index, status,
-                    block)``, where `block` is the address of the task's argument block: what it leads to may
-                    still be read
+                    block)``, where `block` is the address of the task's argument block, whose pointers are
+                    still valid
     keep:           is referred to as long as the program or a launch of it lives: the code of its kernels
 
     A launch that fails skips its remaining tasks. For WRITE and OVERWRITE arguments to keep their content
@@ -105,7 +105,7 @@ class Program:
         PROGRAMS[number] = self
         self._packed_bytes, self._arena_bytes = 16 * len(arguments), arena_bytes
         self._most = max(1, min(MOST_INSTANCES, LOOK_AHEAD // max(1, arena_bytes)))
-        self._instances: list[ref[Instance]] = []  # all there are, and some that are gone
+        self._instances: list[ref[Instance]] = []  # weak references to all of them, some dead
         self._free: deque[Instance] = deque()
         self._next = iter(self._free.pop, None)
         self._launch = native.calls().launch
@@ -116,7 +116,7 @@ class Program:
         packed:  one int64 per argument (an address, or the bits of a number), then per argument the address
                  of its variable (0: nothing to order), in native byte order
         keep:    is referred to until the launch has ended: buffers and variables of all its arguments
-        started: an empty list, which is empty no longer once the launch has been made, whatever is raised;
+        started: an empty list, which is no longer empty once the launch has been made, whatever is raised;
                  it holds FINISHED if the launch has ended already, and none of its tasks has failed
         """
         if len(packed) != self._packed_bytes:
@@ -128,7 +128,7 @@ class Program:
         if started is None:
             started = []
         try:
-            for instance in self._next:  # no call, after which an interrupt could lose it
+            for instance in self._next:  # not a call, after which an interrupt could lose it
                 address = instance.address
                 break
         except IndexError:  # all are in flight
@@ -149,7 +149,7 @@ class Program:
             if code == FINISHED:
                 del IN_FLIGHT[address]
                 if self._arena_bytes:
-                    instance.give_back()
+                    instance.return_arena()
                 self._free.append(instance)
             else:
                 self._go_on(flight, started)
@@ -158,25 +158,25 @@ class Program:
             raise
 
     def _prepare(self, instance: Instance, packed: bytes, keep: object) -> None:
-        """Note in an instance what Python tasks of the launch want to know."""
+        """Store the arguments in the instance for the launch's Python tasks."""
         instance.packed = packed
 
     def _go_on(self, flight: tuple[Program, Instance, object], started: list[int]) -> None:
-        """See to a launch that was made, or came to nothing; after an interrupt once more."""
+        """Handle a launch that was made or failed to start; repeated after an interrupt."""
         instance = flight[1]
         if started and started[0] == QUEUED:
-            settle(expect_host=self._has_host)
+            ensure_threads(expect_host=self._has_host)
         elif IN_FLIGHT.get(instance.address) is flight:
             if started and started[0] == FAILED:
                 note_failure(self, instance)
             del IN_FLIGHT[instance.address]
-            instance.give_back()
+            instance.return_arena()
             self._free.append(instance)
 
     def _another(self) -> Instance:
         """An instance when none is free: a new one, or the next to become free when there are enough.
 
-        A Python task never waits for one here: what is in flight may be waiting for that task.
+        A Python task never waits for one here: launches in flight may wait for that task.
         """
         may_wait = threads.current().task is None
         while True:
@@ -192,7 +192,7 @@ class Program:
             threads.block(LAUNCH, oldest.address)
 
     def _too_many(self, more: int) -> bool:
-        """Whether there are as many instances as there may be, and `more`. Interrupts may have lost some."""
+        """Whether `more` instances would exceed the bound. Interrupts may have lost some."""
         with LOCK:
             if len(self._instances) < self._most + more:
                 return False
@@ -207,13 +207,13 @@ class Program:
         return min(mine, key=lambda instance: instance.words[INSTANCE_SEQUENCE >> 3], default=None)
 
     def recycle(self, instance: Instance) -> None:
-        """Take back an instance whose launch has ended; the engine calls this."""
-        instance.give_back()
+        """Reuse an instance whose launch has ended; the engine calls this."""
+        instance.return_arena()
         if len(self._instances) <= self._most or not self._too_many(1):
             self._free.append(instance)
 
     def describe(self, task: int, status: int, instance: Instance) -> Callable[[], BaseException]:
-        """How to make the exception for a failed task; the engine calls this."""
+        """Return a function that makes the exception of a failed task; the engine calls this."""
         failed = self.tasks[task]
         error: BaseException = locate(
             EngineError(f"task {failed.name!r} failed with status {status}"), failed.location
@@ -221,16 +221,16 @@ class Program:
         if self._on_error is not None:
             try:
                 error = self._on_error(task, status, instance.block + 8 * failed.block)
-            except Exception as problem:  # must not stop the engine from ending other launches
+            except Exception as problem:  # must not keep the engine from ending other launches
                 error.__cause__ = problem
         return partial(failures.renew, error)
 
-    def call(self, task: int, instance: Instance, keep: object) -> Call:
-        """What a Python task runs; the engine calls this."""
+    def call(self, task: int, instance: Instance, keep: object) -> HostCall:
+        """The call of a Python task; the engine calls this."""
         packed, count = instance.packed, len(instance.packed) // 16
         this = self.tasks[task]
         assert this.callable is not None
-        return Call(
+        return HostCall(
             function=this.callable,
             arguments=(instance.block + 8 * this.block,),
             name=this.name,
@@ -243,7 +243,7 @@ class Program:
 def _check(
     tasks: Sequence[Task], slots: int, patches: Sequence[tuple[int, int, int]], arguments: Sequence[int]
 ) -> None:
-    """Raise if an index leads nowhere: native code would follow it."""
+    """Raise if an index is out of range: native code does not check it."""
     for i, task in enumerate(tasks):
         if not all(0 <= earlier < i for earlier in task.after):
             raise ArgumentError(f"task {i} ({task.name}): comes after {task.after}, expected earlier tasks")

@@ -5,7 +5,7 @@
     push(show, reads=[total])               # runs after add, on a thread of its own
     wait_all()
 
-What a task reads and writes is named by variables, or by objects that have one: `Ordered`, such as arrays.
+A task names what it reads and writes by variables, or by objects that have one: `Ordered`, such as arrays.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
-from tracejit.engine.hosts import Call
+from tracejit.engine.hosts import HostCall
 from tracejit.engine.instance import Instance
 from tracejit.engine.program import Program
 from tracejit.engine.task import FRESH, READ, Task
@@ -29,10 +29,10 @@ _PRIORITY = (INSTANCE_BYTES + TASK_PRIORITY) // 8
 
 
 class Ordered(Protocol):
-    """Something whose use a variable orders."""
+    """An object whose use a variable orders."""
 
     def __variable__(self) -> Variable:
-        """Its variable, on which everything stands that was asked of it so far."""
+        """Its variable, on which all its operations so far are enrolled."""
 
 
 def push(
@@ -92,7 +92,7 @@ def _variable(x: Any) -> Variable:
 
 
 class _PushedCall(NamedTuple):
-    """What one push asks for; lives as long as its launch."""
+    """The arguments of one push; lives as long as its launch."""
 
     fn: Callable[..., object]
     variables: list[Variable]
@@ -110,7 +110,7 @@ class _PushProgram(Program):
     def __init__(self, reads: int, writes: int) -> None:
         task = Task("push", None, 0, 0, 0, 1, uses=range(reads + writes), callable=_never)
         super().__init__([task], arguments=[READ] * reads + [FRESH] * writes)
-        self._most = sys.maxsize  # no arena, no bound
+        self._most = sys.maxsize  # no arena, so no bound
         self.pack = struct.Struct(f"{2 * (reads + writes)}q").pack
         self.zeros = (0,) * (reads + writes)
 
@@ -118,10 +118,10 @@ class _PushProgram(Program):
         assert isinstance(keep, _PushedCall)
         instance.words[_PRIORITY] = keep.priority
 
-    def call(self, task: int, instance: Instance, keep: object) -> Call:
+    def call(self, task: int, instance: Instance, keep: object) -> HostCall:
         assert isinstance(keep, _PushedCall)
         variables = keep.variables
-        return Call(
+        return HostCall(
             function=keep.fn,
             arguments=(),
             name=keep.name or getattr(keep.fn, "__qualname__", None) or repr(keep.fn),

@@ -1,4 +1,4 @@
-"""What a program is made of: tasks, and the modes in which a launch uses its arguments."""
+"""The parts of a program: tasks, and the modes in which a launch uses its arguments."""
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
@@ -11,13 +11,13 @@ from tracejit.kernels.executor import layout
 NUMBER = layout.NUMBER  # a value; has no variable
 READ = layout.READS
 WRITE = layout.READS | layout.WRITES  # existing storage, updated; a failing launch keeps its content
-OVERWRITE = layout.WRITES  # existing storage, written wholly and not read: ends its poison
-FRESH = layout.WRITES | layout.POISONS  # new storage, written wholly; a failing launch leaves it poisoned
+OVERWRITE = layout.WRITES  # existing storage, completely overwritten and not read: ends its poison
+FRESH = layout.WRITES | layout.POISONS  # new storage, completely written; a failing launch leaves it poisoned
 
 ARENA = -1
-"""In a patch, in place of an argument: the arena of the instance."""
+"""The argument of a patch that stands for the arena of the instance."""
 
-CHUNK_COST = 1 << 14  # cost of a chunk whose task does not say
+CHUNK_COST = 1 << 14  # cost of a chunk of a task without `cost`
 
 
 class Task(NamedTuple):
@@ -30,7 +30,7 @@ class Task(NamedTuple):
     uses:     indices of the arguments whose variables it needs
     callable: for a Python task, called with the address of its argument block
     priority: tasks of higher priority run first, when several are ready
-    cost:     estimated bytes of memory traffic, or as much time (0.1 ns each); None: judged by the chunks
+    cost:     estimated bytes of memory traffic, or as much time (0.1 ns each); None: estimated by the chunks
     """
 
     name: str
@@ -48,10 +48,10 @@ class Task(NamedTuple):
 
     @property
     def chunks(self) -> int:
-        """How many calls of the kernel it takes."""
+        """The number of calls of the kernel."""
         return 0 if self.callable else -(-self.units // self.chunk)
 
     @property
     def estimate(self) -> int:
-        """Its cost, given or judged."""
+        """The cost: `cost`, or an estimate by the chunks."""
         return self.chunks * CHUNK_COST if self.cost is None else self.cost

@@ -1,8 +1,8 @@
 """Threads that run tasks: the workers, and every Python thread while it waits.
 
 A `Thread` is the native record of one, with its own scratch memory. Workers are daemon threads, each inside
-one native call for good; they start at the first launch that needs them. A thread that waits sits in native
-code too, where it helps, and comes back every 50 ms so that Python can see a Ctrl-C.
+one native call until it stops; they start at the first launch that needs them. A thread that waits is in
+native code too, where it runs tasks, and returns every 50 ms so that Python can handle a Ctrl-C.
 """
 
 from __future__ import annotations
@@ -37,19 +37,18 @@ from tracejit.kernels.executor.layout import (
     THREAD_SYSTEM,
 )
 
-SLICE = 50_000_000  # nanoseconds between looks at pending signals
+SLICE = 50_000_000  # nanoseconds between checks for pending signals
 
 HOMES = (0, 4, 2, 6, 1, 5, 3, 7)
-"""The shares of a task that the thread that waits and the workers begin with: far apart, however many threads
-there are.
+"""The first shares of a task of the waiting thread and of the workers: well apart for any number of threads.
 """
 
 
 LONG = 5.0
-"""Seconds after which a wait says once what has not ended."""
+"""Seconds after which a wait reports once what has not ended."""
 
 while_long: Callable[[float], object] = float
-"""Says it; told how many seconds the wait has taken."""
+"""The function that reports it; its argument is the wait's duration in seconds."""
 
 
 def nothing() -> None:
@@ -57,7 +56,7 @@ def nothing() -> None:
 
 
 between_slices: Callable[[], object] = nothing
-"""Called by a thread that waits, now and then."""
+"""The function that a waiting thread calls between two slices."""
 
 _numbers = itertools.count()
 _local = threading.local()
@@ -71,7 +70,7 @@ class Thread(Record):
     def __init__(self, name: str) -> None:
         super().__init__(THREAD_BYTES)
         self.name, self.number = name, next(_numbers)
-        self.busy = False  # inside `block`; a signal handler that waits too needs a record of its own
+        self.busy = False  # inside `block`; a signal handler that waits needs a record of its own
         self.scratch: Record | None = None
         self.task: Any = None  # the Python task that it runs
         self.while_blocked: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
@@ -80,7 +79,7 @@ class Thread(Record):
         THREADS[self.number] = self
 
     def grow(self) -> None:
-        """Replace the scratch memory by one of the size that the last task asked for."""
+        """Replace the scratch memory by one of the size that the last task needed."""
         need = self.words[THREAD_NEED >> 3]
         self.scratch = Record(need + -need % native.LINE)
         self.words[THREAD_SCRATCH >> 3] = self.scratch.address
@@ -119,7 +118,7 @@ def current() -> Thread:
 
 
 def own() -> Thread:
-    """The calling thread's own record, also inside `block`: there, nobody waits by it while Python runs."""
+    """The calling thread's own record, also inside `block`, where it is not in use while Python runs."""
     try:
         return _local.thread
     except AttributeError:
@@ -151,7 +150,7 @@ def block(kind: int, place: int) -> None:
 
 
 def _wait_on(thread: Thread, code: int) -> None:
-    """Wait until what `thread` waits for has come; `code`: what the wait so far gave."""
+    """Wait until the condition of `thread` holds; `code`: the result of the wait so far."""
     start, said = time.monotonic(), False
     while code != 1:
         if code < 0:
@@ -180,13 +179,13 @@ class Workers:
 
     @property
     def count(self) -> int:
-        """How many workers there are, or will be at the first launch that needs them."""
+        """The number of workers that run, or will at the first launch that needs them."""
         if self._count is None:
             self._count = spare_processors() if config.workers is None else config.workers
         return self._count
 
     def ensure(self) -> None:
-        """Start the workers if they do not run yet. Without workers, run what is ready here and now."""
+        """Start the workers if they do not run yet. Without workers, run the ready tasks on this thread."""
         count = self.count
         if count == 0:
             help_out()
@@ -231,7 +230,7 @@ class Workers:
             self._tell()
 
     def forget(self) -> None:
-        """In a forked child: the workers are gone."""
+        """Reset the workers in a forked child, where they are gone."""
         self._running.clear()
         self._tell()
 

@@ -8,10 +8,10 @@ at once.
     push(task, writes=[v])
     wait(v)                     # raises what the task raised
 
-The words of variables are recycled. What gives a place back is kept in the slot `__del__`, as a partial call
-of a C function: no line of Python runs when a variable is collected, so an interrupt (which CPython delivers
-between lines) cannot get lost there, nor the place with it. It is taken in the head of a ``for`` for the same
-reason: nothing comes between the taking and the binding.
+The words of variables are recycled. The function that returns a place is kept in the slot `__del__`, as a
+partial call of a C function: no line of Python runs when a variable is collected, so an interrupt (which
+CPython delivers between lines) cannot be lost there, nor the place with it. A place is taken in the head of a
+``for`` for the same reason: nothing comes between the taking and the binding.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from tracejit.kernels.executor.layout import (
     WRITTEN,
 )
 
-SLAB = 256  # variables made at once
+SLAB = 256  # variables allocated at once
 
 _WORDS = VARIABLE_BYTES // 8
 _free: deque[list[Any]] = deque()
-"""Places of variables that nobody has: words, their address, and what gives the place back."""
+"""Free places of variables: words, their address, and the function that returns the place."""
 
 _take = iter(_free.pop, None)
 
@@ -59,7 +59,7 @@ def _more() -> None:
 
 
 def new_place() -> list[Any]:
-    """A place of which nobody makes a `Variable`; a call of its last item gives it back."""
+    """A place without a `Variable`; a call of its last item returns it."""
     while True:
         try:
             for place in _take:
@@ -96,7 +96,7 @@ class Variable:
             _more()
             place = [self._words, self.address, self.__del__]
             del self.__del__
-            _free.appendleft(place)  # a launch that did not keep it still uses it
+            _free.appendleft(place)  # still used by a launch that did not keep it
         self._words[VARIABLE_POISON >> 3] = 0
         self._words[VARIABLE_FAILURE >> 3] = 0
 
@@ -143,10 +143,10 @@ class Variable:
 
 
 NAMED = 3
-"""Failures that `wait_all` names besides the one that it raises."""
+"""The most failures that `wait_all` names besides the one that it raises."""
 
 LINE = 200
-"""Characters of such a name at most."""
+"""The most characters of such a name."""
 
 
 def wait(*variables: Variable, exclusive: bool = False) -> None:
@@ -179,7 +179,7 @@ def wait(*variables: Variable, exclusive: bool = False) -> None:
 
 
 def succeeded(*variables: Variable, exclusive: bool = False) -> bool:
-    """Wait as `wait` does, but raise no failure: whether there is none that a wait would raise.
+    """Wait as `wait` does, but raise no failure; return whether there is none that `wait` would raise.
 
     >>> import tracejit as tj
     >>> tj.engine.succeeded(tj.engine.Variable())

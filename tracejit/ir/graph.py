@@ -1,7 +1,7 @@
-"""The IR: small records with identity, which nobody changes, in the user's order.
+"""The IR: small immutable records with identity, in the user's order.
 
-- `Value`: something computed once; compared by identity, named only by the printer.
-- `Node`: one application of an operator. `attrs` is plain data and is never mutated.
+- `Value`: a result computed once; compared by identity, named only by the printer.
+- `Node`: one application of an operator. `attrs` is never mutated.
 - `Graph`: ``inputs``, ``nodes`` in the user's order (every value is defined before it is used),
   ``outputs``, and ``effects``: "after this call the storage bound to input `target` holds `value`".
 
@@ -36,7 +36,7 @@ from tracejit.ir.types import ArrayType
 
 
 class Value:
-    """Something that is computed once. Identity is all that distinguishes values of one type."""
+    """A result that is computed once. Values of one type differ only by identity."""
 
     __slots__ = ("__weakref__", "type")
 
@@ -51,7 +51,7 @@ class Value:
 class Node:
     """One application of `op`. `location` is the user's ``file:line`` and never part of a key.
 
-    Nothing of it changes. That is not enforced, as making one would take four times as long.
+    It is immutable, which is not enforced: construction would take four times as long.
     """
 
     op: Op
@@ -69,7 +69,7 @@ class Node:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Effect:
-    """After the call the storage bound to input `target` holds `value`."""
+    """The content of a storage after the call: that bound to input `target` holds `value`."""
 
     target: Value
     value: Value
@@ -79,8 +79,8 @@ class Effect:
 class Graph:
     """A pure function in single-assignment form, plus effects on the storages of its inputs.
 
-    notes: what passes found out about it, by name. Nothing there refers to the graph itself: that would be a
-           cycle, and large arrays could be kept until somebody collects garbage.
+    notes: results of passes, by name. Nothing there refers to the graph itself: such a cycle could keep large
+           arrays alive until a garbage collection.
     """
 
     inputs: tuple[Value, ...]
@@ -117,7 +117,7 @@ class Builder:
     def append(
         self, op: Op, inputs: tuple[Value, ...], location: str | None, attrs: Mapping[str, Any]
     ) -> Any:
-        """What `emit` does."""
+        """Append one node, like `emit`, with its inputs and attributes as containers."""
         try:
             types = op.infer(*[v.type for v in inputs], **attrs)
         except TracejitError as error:
@@ -143,5 +143,5 @@ class Builder:
 
 
 def constant_of(value: Any, dtype: np.dtype) -> dict[str, Any]:
-    """Attributes of a `constant` node: a plain Python number that prints and hashes the same everywhere."""
+    """Attributes of a `constant` node: a Python number that prints and hashes the same everywhere."""
     return {"value": np.dtype(dtype).type(value).item(), "dtype": np.dtype(dtype)}

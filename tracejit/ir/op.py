@@ -1,6 +1,6 @@
 """The record that declares an operator, and the registry.
 
-All there is to know about an operator is in one `Op`: its typing rule, its NumPy meaning, its gradient, the
+One `Op` describes an operator completely: its typing rule, its NumPy meaning, its gradient, the
 scalar kernel that computes it and its traits. The declarations live in `tracejit.ops`; passes and code
 generation read traits and never keep lists of operator names.
 """
@@ -14,25 +14,25 @@ from typing import Any
 
 
 class Trait(enum.Enum):
-    """What passes may assume about an operator."""
+    """A property that passes may assume of an operator."""
 
-    ELEMENTWISE = "elementwise"  # out[i] depends on in[i] alone; operands: the output's shape, or numbers
+    ELEMENTWISE = "elementwise"  # out[i] depends only on in[i]; operands: the output's shape, or numbers
     COMMUTATIVE = "commutative"
     VIEW = "view"  # the output is an index map of the input; costs nothing inside a kernel
     REDUCTION = "reduction"  # attrs: axes (sorted tuple of ints), pieces (see `ops.reduce`); the axes vanish
     CAN_FAIL = "can-fail"  # may report an error at run time (a bad index): sits before the commit point
     ORDERED = "ordered"  # has a side effect: never removed, merged or reordered (callbacks)
     EXPENSIVE = "expensive"  # a transcendental: computing it twice costs more than storing it
-    LIBRARY = "library"  # runs as a library task, alone or with an elementwise epilogue
+    LIBRARY = "library"  # runs as a library task, also with an elementwise epilogue
     SCAN = "scan"  # along an axis; every element is the reduction `Op.along` of all up to it
-    EXACT = "exact"  # exactly rounded or integer or pure movement: NumPy's result bit for bit
+    EXACT = "exact"  # exactly rounded or integer or only moved: NumPy's result bit for bit
 
-    __hash__ = object.__hash__  # members are unique; the one of `Enum` is Python code, and passes ask often
+    __hash__ = object.__hash__  # members are unique; `Enum`'s own is slow Python code
 
 
 ELEMENTWISE, COMMUTATIVE, VIEW, REDUCTION, CAN_FAIL, ORDERED, EXPENSIVE, LIBRARY, SCAN, EXACT = Trait
-"""The members as constants: passes ask for them thousands of times, and asking an enumeration takes longer
-than the answer.
+"""The members as constants: passes read them thousands of times, and attribute access on an enumeration is
+slow.
 """
 
 
@@ -40,20 +40,20 @@ than the answer.
 class Op:
     """One operator.
 
-    name:      the field's word for it, unique.
-    infer:     typing rule: ``infer(*types, **attrs)`` gives the output `ArrayType` (a tuple of them for
+    name:      the field's standard name, unique.
+    infer:     typing rule: ``infer(*types, **attrs)`` returns the output `ArrayType` (a tuple of them for
                several outputs), or raises a `TracejitError` that names the operator and what it expected.
     evaluate:  NumPy meaning: ``evaluate(*arrays, **attrs)``.
-    gradient:  ``gradient(node, cotangents)`` on symbolic values (see `tracejit.ops.symbolic`) gives one
+    gradient:  ``gradient(node, cotangents)`` on symbolic values (see `tracejit.ops.symbolic`) returns one
                cotangent or None for each input; None instead of a function: not differentiable, cotangents
                stop.
     kernel:    name of the scalar function in `tracejit.kernels.scalar`: of an elementwise operator, or the
                one with which a reduction combines two elements.
     traits:    see `Trait`.
-    work:      ``work(shapes, attrs)``: multiplications of a product, from the shapes of operands and result;
-               None: what takes time is to read and write.
-    along:     the reduction that an operator along one axis (attrs: axis) is made of: `max` for argmax.
-    doc:       one line for people.
+    work:      ``work(shapes, attrs)``: multiplications, from the shapes of operands and result; None: the
+               time is that of reading and writing.
+    along:     the reduction of which an operator along one axis (attrs: axis) is made: `max` for argmax.
+    doc:       one line of documentation.
     example:   operands and result of a public elementwise function: ``"[1, 2]; 3 -> [4, 5] int64"``.
     arity:     operands of a public elementwise function, else 0.
     admits:    dtypes an elementwise operator (or a reduction) is defined for.

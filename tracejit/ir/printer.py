@@ -60,7 +60,7 @@ def _print_node(node: Node, name: Names, locations: bool, indent: str) -> str:
 
 
 def print_attribute(value: Any) -> str:
-    """An attribute as text: plain data only."""
+    """An attribute as text."""
     if isinstance(value, np.dtype | float | int | str | bool | type(None)):
         return str(value)
     if isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""What graphs have in common: a key that is equal for graphs that compute the same, and copies.
+"""Structural equality of graphs: a key that is equal for graphs that compute the same, and copies.
 
 >>> from tracejit.ir.graph import Builder
 >>> from tracejit.ir.types import ArrayType
@@ -45,7 +45,7 @@ def structure(graph: Graph, *, locations: bool = False) -> Hashable:
 
 
 def copied(graph: Graph) -> Graph:
-    """The same graph on values of its own."""
+    """A copy of the graph, on new values."""
     new = {value: Value(value.type) for value in graph.inputs}
     inputs = tuple(new.values())
     nodes: list[Node] = []

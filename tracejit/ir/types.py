@@ -1,4 +1,4 @@
-"""What a value is: shape, dtype and device.
+"""The type of a value: shape, dtype and device.
 
 A value on the device `HOST` is a number: 0-d, and it travels in a kernel's argument block instead of in
 memory. Literals and the run-time numbers of a call (a learning rate) are such values.
@@ -20,7 +20,7 @@ import numpy as np
 
 @dataclass(slots=True, unsafe_hash=True)
 class Device:
-    """A place where values live: ``cpu:0``, ``gpu:1``, or `HOST` for numbers. Nothing of it changes.
+    """A place where values live: ``cpu:0``, ``gpu:1``, or `HOST` for numbers. Immutable.
 
     >>> import tracejit as tj
     >>> print(tj.zeros(2).device)
@@ -48,13 +48,13 @@ DTYPES = tuple(
 
 @functools.cache
 def name_of(dtype: np.dtype) -> str:
-    """NumPy's name of a dtype, which NumPy takes 2 us to put together."""
+    """NumPy's name of a dtype, cached: NumPy takes 2 us."""
     return str(dtype)
 
 
 @dataclass(slots=True, unsafe_hash=True, init=False)
 class ArrayType:
-    """Shape, dtype and device of a `Value`. Nothing of it changes, which is not enforced (see `View`).
+    """Shape, dtype and device of a `Value`. Immutable, which is not enforced (see `View`).
 
     size, nbytes: elements and bytes of a C-contiguous array.
     on_host:      whether this is a number that travels in the argument block.
@@ -69,7 +69,7 @@ class ArrayType:
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: Device = CPU):
         self.shape, self.dtype, self.device = shape, dtype, device
-        self.size = math.prod(shape)  # found once, as everybody asks for these
+        self.size = math.prod(shape)  # computed once
         self.nbytes = self.size * dtype.itemsize
         self.on_host = device.kind == "host"
 

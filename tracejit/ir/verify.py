@@ -1,4 +1,4 @@
-"""The verifier: what always holds for a graph, checked between passes in tests and with
+"""The verifier: the invariants of a graph, checked between passes in tests and with
 ``TRACEJIT_VERIFY=1``."""
 
 from __future__ import annotations

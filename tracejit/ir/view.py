@@ -1,4 +1,4 @@
-"""Affine views: which element of a C-contiguous base each index of a view means.
+"""Affine views: maps from indices to elements of a C-contiguous base.
 
 A `View` is offset, shape and strides, all in elements. Basic slicing, transposition, broadcasting, flips and
 reshapes that need no copy are functions from view to view; the frontend composes them in Python and only the
@@ -46,10 +46,10 @@ def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
 class View:
     """An index map: element ``i`` is element ``offset + sum(i * strides)`` of the base.
 
-    Nothing of it changes. That is not enforced, as making one would take six times as long.
+    It is immutable, which is not enforced: construction would take six times as long.
 
-    writable: false for what was broadcast, and for views of it: as in NumPy, nothing is written through them.
-              Views in graphs do without.
+    writable: false for broadcast views, and for views of them: as in NumPy, nothing is written through them.
+              Views in graphs ignore it.
     """
 
     offset: int
@@ -59,7 +59,7 @@ class View:
     _facts: tuple[int, bool, tuple[int, int]] = field(init=False, repr=False, compare=False)
 
     def _find(self) -> tuple[int, bool, tuple[int, int]]:
-        """Size, whether contiguous, and span: found once, as every operation asks for them."""
+        """Size, whether contiguous, and span: computed once."""
         try:
             return self._facts
         except AttributeError:
@@ -70,7 +70,7 @@ class View:
 
     @staticmethod
     def of_shape(shape: Sequence[int]) -> View:
-        """The whole of a C-contiguous base; one object for one shape, mostly."""
+        """The identity view of a C-contiguous base of `shape`, cached."""
         return _whole(tuple(shape))
 
     @property
@@ -98,8 +98,7 @@ class View:
         return self.size == math.prod(base_shape) and not self.overlaps_itself()
 
     def overlaps_itself(self) -> bool:
-        """Whether two indices may mean one element (broadcast or overlapping strides; never wrong, may be
-        careful)."""
+        """Whether two indices may mean one element (broadcast or overlapping strides); conservative."""
         reach = 0
         steps = ((abs(s), n) for s, n in zip(self.strides, self.shape, strict=True) if n > 1)
         for stride, extent in sorted(steps):
@@ -229,7 +228,7 @@ def _whole(shape: tuple[int, ...]) -> View:
 
 @functools.lru_cache(maxsize=8192)
 def _composed(view: View, outer: View) -> View | None:
-    """`View.compose`; growing kernels ask for the same views again.
+    """`View.compose`, cached: growing kernels compose the same views again.
 
     Along a dimension without elements nothing moves, but a kernel that reduces it still stores what it finds
     elsewhere, so the other dimensions count.

@@ -1,4 +1,4 @@
-"""Functions for neural networks, composed of array functions so that they fuse with what stands around them.
+"""Functions for neural networks, composed of array functions so that they fuse with neighbouring operations.
 
 Softmax, its logarithm and cross entropy over the last axis each become one kernel over rows.
 """
@@ -68,7 +68,7 @@ def gelu(x: Any, /, *, approximate: str = "none") -> NDArray:
 
 
 def _shifted(name: str, x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
-    """x minus its maximum over axes, which no cotangent flows through; and the axes."""
+    """x minus its maximum over axes, through which no cotangent flows; and the axes."""
     array = _floating(name, x)
     axes = normalize_axes(name, axis, array.ndim)
     highest = dispatch.emit(ops.stop_gradient, reductions.max(array, axes, keepdims=True))
@@ -79,7 +79,7 @@ def softmax(x: Any, /, axis: int | Sequence[int] | None = -1) -> NDArray:
     """exp(x), divided by its sum over `axis`, without overflow.
 
     Shape stays; floating dtypes stay, integers become floating.
-    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+    Raises AxisError for an axis out of range or repeated, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.nn.softmax(tj.asarray([1.0, 1.0]))
@@ -94,7 +94,7 @@ def log_softmax(x: Any, /, axis: int | Sequence[int] | None = -1) -> NDArray:
     """The logarithm of `softmax`, accurate where that is small.
 
     Shape stays; floating dtypes stay, integers become floating.
-    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+    Raises AxisError for an axis out of range or repeated, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.nn.log_softmax(tj.asarray([0.0, 0.0]))
@@ -109,7 +109,7 @@ def logsumexp(x: Any, /, axis: int | Sequence[int] | None = None, *, keepdims: b
     """log(sum(exp(x))) over `axis` (all by default), without overflow; -inf where all elements are -inf.
 
     The result has the shape of `x` without the axes (extent 1 with `keepdims`).
-    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+    Raises AxisError for an axis out of range or repeated, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.nn.logsumexp(tj.asarray([1000.0, 1000.0]))
@@ -133,7 +133,7 @@ def _labels(name: str, labels: Any) -> Any:
 
 
 def _hits(labels: Any, classes: int, axis: int) -> Any:
-    """Where an element's position along the new dimension `axis` of extent `classes` is its label."""
+    """A mask, true where the position along the new dimension `axis` of extent `classes` is the label."""
     shape = (*labels.shape[:axis], classes, *labels.shape[axis:])
     wide = ArrayCore.new(labels._storage, labels._view.expand(axis).broadcast(shape))
     return positions(shape, axis, labels.device) == wide
@@ -142,7 +142,7 @@ def _hits(labels: Any, classes: int, axis: int) -> Any:
 def one_hot(labels: Any, num_classes: int, /, *, dtype: Any = None, axis: int = -1) -> NDArray:
     """A new dimension of extent `num_classes` with 1 at each label and 0 elsewhere (float32 by default).
 
-    Labels outside 0 .. num_classes - 1 give zeros only.
+    Labels outside 0 .. num_classes - 1 have zeros only.
     labels: integers of any shape.
     Raises DTypeError for other labels, AxisError for an axis out of range.
 
@@ -160,7 +160,7 @@ def one_hot(labels: Any, num_classes: int, /, *, dtype: Any = None, axis: int = 
 
 
 def cross_entropy(logits: Any, labels: Any, /, *, axis: int = -1, reduction: str = "mean") -> NDArray:
-    """Minus the log-probability that softmax(logits) gives to the labels; averaged over all rows by default.
+    """The negative log-probability of the labels under softmax(logits); averaged over all rows by default.
 
     labels: class numbers (integers, of logits' shape without `axis`; one out of range raises
     OutOfBoundsError), or probabilities (floats, of logits' shape). reduction: "mean", "sum" or "none".
@@ -178,30 +178,30 @@ def cross_entropy(logits: Any, labels: Any, /, *, axis: int = -1, reduction: str
         )
     scores = _floating("nn.cross_entropy", logits)
     place = normalize_axis("nn.cross_entropy", axis, scores.ndim)
-    given = dispatch.as_array("nn.cross_entropy", labels)
+    targets = dispatch.as_array("nn.cross_entropy", labels)
     classes = scores.shape[place]
     expected = (
-        scores.shape if given.dtype.kind == "f" else (*scores.shape[:place], *scores.shape[place + 1 :])
+        scores.shape if targets.dtype.kind == "f" else (*scores.shape[:place], *scores.shape[place + 1 :])
     )
-    if given.shape != expected:
+    if targets.shape != expected:
         raise locate(
             ShapeError(
-                f"nn.cross_entropy: {given.dtype} labels of shape {given.shape} for logits of shape "
+                f"nn.cross_entropy: {targets.dtype} labels of shape {targets.shape} for logits of shape "
                 f"{scores.shape}; expected {expected} (integers name classes, floats are probabilities)"
             ),
             user_location(),
         )
-    if given.dtype.kind == "f":
-        losses = -reductions.sum(log_softmax(scores, place) * given, place)
+    if targets.dtype.kind == "f":
+        losses = -reductions.sum(log_softmax(scores, place) * targets, place)
     else:
-        losses = _label_losses(scores, _checked(_labels("nn.cross_entropy", given), classes, place), place)
+        losses = _label_losses(scores, _checked(_labels("nn.cross_entropy", targets), classes, place), place)
     if reduction == "none":
         return losses
     return reductions.mean(losses) if reduction == "mean" else reductions.sum(losses)
 
 
 def _checked(labels: Any, classes: int, axis: int) -> Any:
-    """`labels`, which fail at run time if out of range; a negative one must not count from the end."""
+    """`labels`, checked at run time for their range; a negative one must not count from the end."""
     outside = dispatch.apply(ops.where, labels < 0, labels - classes, labels)
     return dispatch.emit(ops.check_index, outside, extent=classes, axis=axis)
 
@@ -219,7 +219,7 @@ def _label_losses(scores: Any, labels: Any, axis: int) -> Any:
 
 
 def dropout(x: Any, rate: Any, /) -> NDArray:
-    """Each element set to 0 with probability `rate`, the others divided by 1 - rate; for training only.
+    """Set each element to 0 with probability `rate` and divide the others by 1 - rate; for training only.
 
     0 <= rate < 1. The elements are chosen by the stream of x's device (see `tj.random`).
     Shape stays; floating dtypes stay, integers become floating.

@@ -1,10 +1,10 @@
-"""Functions of batches of images: convolution, pooling and normalisation, under the names that PyTorch has.
+"""Functions of batches of images: convolution, pooling and normalisation, under PyTorch's names.
 
 Images are (batch, channels, height, width). Strides, paddings, dilations and windows are an integer for both
 dimensions or a pair (vertical, horizontal); a padding may also be ((top, bottom), (left, right)).
 
-Convolution and pooling are operators of their own; the norms are composed, and fuse with what stands around
-them. A mean over all places, `x.mean(axis=(2, 3))`, is what other libraries call global average pooling.
+Convolution and pooling are operators; the norms are composed, and fuse with neighbouring operations. A
+mean over all places, `x.mean(axis=(2, 3))`, is what other libraries call global average pooling.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ def conv2d(
     dilation: Any = 1,
     groups: Any = 1,
 ) -> NDArray:
-    """Sums of products of `weight` with all windows of images (what is called convolution in this field).
+    """Convolve images with `weight`: sums of products with all windows (cross-correlation, strictly).
 
     x:      (batch, channels, height, width), of any real dtype; float32 and float64 stay.
     weight: (out channels, channels / groups, window height, window width).
     bias:   (out channels,), or None.
-    Gives (batch, out channels, height, width), with extents of
+    Returns (batch, out channels, height, width), with extents of
     ``(extent + padding - dilation * (window - 1) - 1) // stride + 1``; ``padding="same"`` keeps those of x
     (stride 1 only; of an odd number, the larger part goes to the end).
     Raises ShapeError if channels do not match or a window is larger than the padded image.
@@ -183,8 +183,8 @@ def batch_norm(
     """x with mean 0 and variance 1 in each channel (the second dimension), times `weight` plus `bias`.
 
     x: two or more dimensions; all others have the shape (channels,). With ``training=True`` mean and variance
-    are those of x, and the running ones, if given, move towards them in place: ``r += momentum * (now - r)``,
-    with the unbiased variance. Otherwise mean and variance are the running ones, which must be given.
+    are those of x, and the running ones, if passed, move towards them in place: ``r += momentum * (now -
+    r)``, with the unbiased variance. Otherwise mean and variance are the running ones, which must be passed.
 
     Ioffe and Szegedy, Batch normalization, 2015; arguments as in PyTorch.
     Returns an array of x's shape.

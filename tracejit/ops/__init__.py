@@ -1,4 +1,4 @@
-"""Every operator, declared once, under its name: ``from tracejit.ops import add`` gives the `Op`.
+"""Every operator, declared once, under its name: ``from tracejit.ops import add`` imports the `Op`.
 
 Importing this package registers them all in `tracejit.ir.op.OPS`, which is the only list of operators there
 is.
@@ -27,7 +27,7 @@ MODULES = (
 
 
 def __getattr__(name: str) -> Operator:
-    """The operator called `name`; only the first time, after which it is an attribute of the module."""
+    """Look up the operator called `name`, which becomes an attribute of the module."""
     op = OPS.get(name)
     if not isinstance(op, Operator):
         raise AttributeError(f"module 'tracejit.ops' has no operator {name!r}")

@@ -1,7 +1,7 @@
 """Elementwise arithmetic, comparison, bits and classification, one declaration each.
 
 A gradient of None means that the derivative is zero wherever it exists (`floor`, `sign`). Where it does not
-exist, `abs` gives 0 at 0, as in PyTorch (JAX gives 1), and `maximum` and `minimum` split ties evenly, as in
+exist, that of `abs` is 0 at 0, as in PyTorch (1 in JAX), and `maximum` and `minimum` split ties evenly, as in
 JAX. `EXACT` operators equal NumPy bit for
 bit, `floor_divide` and `remainder` by NumPy's own definition through fmod; `maximum` and `minimum` are not
 among them, as NumPy leaves the sign of a zero open.
@@ -22,7 +22,7 @@ BITS = BOOL | INTEGERS
 
 
 def _all(ct: Sym, *_: Sym) -> Sym:
-    """The cotangent passes unchanged."""
+    """Pass the cotangent unchanged."""
     return ct
 
 
@@ -155,7 +155,7 @@ sqrt = unary(
     EXACT,
     example="[4.0, 9.0] -> [2., 3.] float32",
 )
-# Not EXACT: of the integer 0 NumPy gives what the processor does, kernels give 0, as ``1 // 0`` is.
+# Not EXACT: for the integer 0 NumPy's result depends on the processor; that of kernels is 0.
 reciprocal = unary(
     "reciprocal",
     np.reciprocal,

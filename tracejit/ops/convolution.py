@@ -4,17 +4,17 @@
     conv2d_input_gradient(y, w)    x[n, c, j]: sum of the same products of y and w
     conv2d_weight_gradient(x, y)   w[o, c, k]: sum of the same products of x and y
 
-x is (batch, channels, height, width), w (out channels, channels / groups, height, width), y what a
-convolution makes of them; i, j and k are places in these. Positions beyond the borders of x count as zeros,
-`padding` of them. With groups, the first part of the output channels sees the first part of the input
+x is (batch, channels, height, width), w (out channels, channels / groups, height, width), y the
+result of their convolution; i, j and k are positions in these. Positions beyond the borders of x count as
+zeros, `padding` of them. With groups, the first part of the output channels sees the first part of the input
 channels only, and so on.
 
 The three are the derivatives of one number, ``sum(y * conv2d(x, w))``, which is linear in x, in w and in
 y. So the gradients of each are the other two, and derivatives of any order exist.
 
 >>> x, w = np.arange(9.0).reshape(1, 1, 3, 3), np.ones((1, 1, 2, 2))
->>> plain = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
->>> conv2d.evaluate(x, w, **plain)
+>>> attrs = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
+>>> conv2d.evaluate(x, w, **attrs)
 array([[[[ 8., 12.],
          [20., 24.]]]])
 """
@@ -38,7 +38,7 @@ Padding = tuple[Pair, Pair]
 
 
 def windows_along(extent: int, window: int, stride: int, padding: Pair, dilation: int = 1) -> int:
-    """How many windows fit along one dimension; 0 or less if none does.
+    """The number of windows that fit along one dimension; 0 or less if none does.
 
     >>> windows_along(5, 3, 2, (1, 1))
     3
@@ -47,7 +47,7 @@ def windows_along(extent: int, window: int, stride: int, padding: Pair, dilation
 
 
 def check_images(name: str, types: Sequence[ArrayType]) -> None:
-    """Four-dimensional arrays of one floating dtype on one device, not empty but for the batch."""
+    """Check for four-dimensional arrays of one floating dtype on one device; only the batch may be empty."""
     for x in types:
         check_array(name, x)
         check_dtype(name, x.dtype, FLOATING)
@@ -62,7 +62,7 @@ def check_images(name: str, types: Sequence[ArrayType]) -> None:
 
 
 def check_steps(name: str, padding: Padding, **steps: Pair) -> None:
-    """Steps (stride, dilation, window) are pairs of positive integers, padding is not negative."""
+    """Check that steps (stride, dilation, window) are positive pairs, and padding is not negative."""
     for what, pair in steps.items():
         if len(pair) != 2 or any(n < 1 for n in pair):
             raise ArgumentError(f"{name}: {what} {pair} must be two positive integers")
@@ -140,7 +140,7 @@ def _check_result(name: str, y: ArrayType, expected: tuple[int, ...]) -> None:
 
 
 def padded(x: np.ndarray, padding: Padding, value: float = 0) -> np.ndarray:
-    """`x` with `padding` more elements around its last two dimensions."""
+    """Pad the last two dimensions of `x` with `padding` elements."""
     return np.pad(x, ((0, 0), (0, 0), *padding), constant_values=value)
 
 

@@ -1,4 +1,4 @@
-"""Operators that make values from nothing but attributes: `constant` (a number), `full`, `iota`, `empty`."""
+"""Operators that create values from attributes only: `constant` (a number), `full`, `iota`, `empty`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that move elements without computing: views, updates, gathers, copies between devices.
+"""Data movement operators: views, updates, gathers, copies between devices.
 
 view(x; view)              y[i] = x.flat[view(i)]
 update(base, x; view)      base, with the elements that `view` means replaced by those of x
@@ -82,7 +82,7 @@ def place(ct: Sym, view: View, like: Sym) -> Sym:
 
 
 def _inverse(ct: Sym, view: View, shape: tuple[int, ...]) -> Sym:
-    """Rearrange `ct` so that its elements lie where `view`, which hits every element once, took them from."""
+    """Rearrange `ct` by the inverse of `view`, which reads every element once."""
     back = ct.whole()
     for axis, (extent, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
         if stride < 0 and extent > 1:
@@ -95,7 +95,7 @@ def _inverse(ct: Sym, view: View, shape: tuple[int, ...]) -> Sym:
 
 
 def _accumulate(ct: Sym, view: View, like: Sym) -> Sym:
-    """Add up `ct` where `view` (sliding windows, say) hits elements more than once."""
+    """Add up `ct` where `view` (sliding windows, say) reads elements more than once."""
     size = math.prod(like.shape)
     index = iota(size=size, device=like.device).view(view)
     flat = scatter_add(ct.reshape((view.size,)), index.reshape((view.size,)), axis=0, extent=size)

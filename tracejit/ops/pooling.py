@@ -1,4 +1,4 @@
-"""Pooling over windows of images: the largest element, the mean, and what their gradients need.
+"""Pooling over windows of images: the largest element, the mean, and the operators of their gradients.
 
     max_pool(x)                 y[n, c, i] = the largest element of window i of x
     max_pool_gradient(x, y)     y[n, c, i] added where that element is: at the first of several equal ones
@@ -7,8 +7,8 @@
     average_pool_gradient(y)    y[n, c, i] / (elements of a window) added to all of window i
 
 Padding is never the largest element of a window; a nan is larger than all numbers, as in PyTorch. Padding is
-smaller than the window, so every window has an element of the image. Gradients choose by
-x again instead of keeping positions: x is there anyway for the operator that made it, and positions would be
+smaller than the window, so every window has an element of the image. Gradients search
+x again instead of keeping positions: x is kept anyway for the operator that made it, and positions would be
 another array.
 
 >>> x = np.array([[[[1.0, 5.0, 2.0, 2.0]]]])
@@ -98,7 +98,7 @@ def _windows(x: np.ndarray, window: Pair, stride: Pair) -> np.ndarray:
 
 
 def _winners(x: np.ndarray, window: Pair, stride: Pair, padding: Padding) -> np.ndarray:
-    """For each window, the position of its first largest element in the flattened `x`."""
+    """The position of the first largest element of each window in the flattened `x`."""
     values = _windows(padded(x, padding, -np.inf), window, stride)
     numbers = np.arange(x.size).reshape(x.shape)
     positions = _windows(padded(numbers, padding, -1), window, stride)

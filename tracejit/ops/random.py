@@ -27,7 +27,7 @@ Words = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def philox(block: Words, key: tuple[np.ndarray, np.ndarray]) -> Words:
-    """Ten rounds on four 32-bit words (held in uint64) with a key of two words."""
+    """Ten rounds on four 32-bit words (stored as uint64) with a key of two words."""
     (x0, x1, x2, x3), (k0, k1) = block, key
     for _ in range(10):
         first, second = x0 * MULTIPLIERS[0], x2 * MULTIPLIERS[1]
@@ -44,7 +44,7 @@ def _infer(*types: ArrayType, dtype: np.dtype) -> ArrayType:
     if key.dtype != UINT64 or counter.dtype != UINT64 or index.dtype != INT64:
         raise DTypeError(f"random_bits needs a uint64 key and counter and an int64 index, got {text(types)}")
     if dtype not in (UINT32, UINT64):
-        raise ArgumentError(f"random_bits gives uint32 or uint64, not {dtype}")
+        raise ArgumentError(f"random_bits returns uint32 or uint64, not {dtype}")
     return ArrayType(index.shape, dtype, index.device)
 
 

@@ -1,8 +1,8 @@
 """Reductions, their positions (`argmax`, `argmin`) and `cumulative_sum`.
 
-Reductions take `axes` (sorted; the reduced dimensions vanish, none gives the operand itself) and `pieces`.
-With pieces = n > 0 the reduced elements, in C order over the reduced axes, are cut into n runs of equal
-length ceil(R / n), the last ones shorter or empty, and the output has the shape kept + (n,): partial
+Reductions take `axes` (sorted; the reduced dimensions vanish; without axes the result is the operand) and
+`pieces`. With pieces = n > 0 the reduced elements, in C order over the reduced axes, are cut into n runs of
+equal length ceil(R / n), the last ones shorter or empty, and the output has the shape kept + (n,): partial
 results, which a second reduction combines. A rewrite introduces them to split long reductions, after
 differentiation. The kernel of a reduction is the scalar function that combines two elements.
 
@@ -118,14 +118,14 @@ def reduction(
 
 
 def _extreme_gradient(ct: Sym, x: Sym, y: Sym, axes: tuple[int, ...]) -> Sym:
-    """Elements that equal the extreme share the cotangent evenly."""
+    """Share the cotangent evenly among the elements that equal the extreme."""
     hits = equal(x, y.spread(axes, x.shape))
     shares = ct / hits.astype(x.dtype).sum(axes)
     return where(hits, shares.spread(axes, x.shape), 0)
 
 
 def _prod_gradient(ct: Sym, x: Sym, y: Sym, axes: tuple[int, ...]) -> Sym:
-    """The product of all other elements, without dividing, so that zeros are fine at any order."""
+    """The product of all other elements, without dividing, so that zeros are allowed at any order."""
     kept = [a for a in range(len(x.shape)) if a not in axes]
     order = (*kept, *axes)
     rows = x.permute(order)

@@ -1,11 +1,11 @@
-"""Shared by all declarations: groups of dtypes, checks that name what went wrong, and factories.
+"""Helpers of all declarations: groups of dtypes, checks with errors that name the cause, and factories.
 
 The factories `unary`, `binary` and `comparison` make an elementwise operator one readable line:
 
     sin = unary("sin", np.sin, FLOATING, "Sine, in radians.", lambda ct, x, y: ct * cos(x), EXPENSIVE)
 
-The gradient's lambdas get the cotangent of the output, the inputs and the output; binary operators give a
-pair of them, one for each input. They are asked for floating array inputs only: numbers and integers have
+The gradient's lambdas take the cotangent of the output, the inputs and the output; binary operators have a
+pair of them, one for each input. They are called for floating array inputs only: numbers and integers have
 no cotangent.
 
 Elementwise typing is strict, because the frontend has already promoted and broadcast: array operands have one
@@ -42,7 +42,7 @@ def text(types: Sequence[ArrayType]) -> str:
 
 
 def check_count(name: str, types: Sequence[ArrayType], count: int) -> None:
-    """Exactly `count` operands."""
+    """Check for exactly `count` operands."""
     if len(types) != count:
         raise ArgumentError(
             f"{name} takes {count} operand{'s' * (count != 1)}, got {len(types)}: {text(types)}"
@@ -50,13 +50,13 @@ def check_count(name: str, types: Sequence[ArrayType], count: int) -> None:
 
 
 def check_array(name: str, x: ArrayType) -> None:
-    """An array, not a host number."""
+    """Check for an array, not a host number."""
     if x.on_host:
         raise DeviceError(f"{name} needs an array, got the number {x}; make it an array with full")
 
 
 def check_dtype(name: str, dtype: np.dtype, admits: frozenset[np.dtype]) -> None:
-    """A dtype among those admitted."""
+    """Check for an admitted dtype."""
     if dtype not in admits:
         expected = ", ".join(str(d) for d in DTYPES if d in admits)
         raise DTypeError(
@@ -65,7 +65,7 @@ def check_dtype(name: str, dtype: np.dtype, admits: frozenset[np.dtype]) -> None
 
 
 def check_axes(name: str, x: ArrayType, axes: Sequence[int]) -> None:
-    """Sorted, distinct, non-negative axes of `x`."""
+    """Check for sorted, distinct, non-negative axes of `x`."""
     if list(axes) != sorted(set(axes)) or any(not 0 <= axis < x.ndim for axis in axes):
         raise AxisError(
             f"{name} over axes {tuple(axes)} of {x}: expected sorted, distinct axes from 0 to {x.ndim - 1}"
@@ -92,7 +92,7 @@ def together(name: str, types: Sequence[ArrayType]) -> tuple[tuple[int, ...], De
 
 
 def check_one_dtype(name: str, types: Sequence[ArrayType]) -> None:
-    """All operands have one dtype."""
+    """Check that all operands have one dtype."""
     if any(t.dtype != types[0].dtype for t in types):
         raise DTypeError(f"{name} needs operands of one dtype, got {text(types)}; cast them with astype")
 
@@ -103,7 +103,7 @@ def elementwise_rule(
     """The typing rule of an elementwise operator; `result` is its dtype if not that of the operands."""
 
     def infer(*types: ArrayType) -> ArrayType:
-        if 0 < len(types) == arity < 3:  # the common case, as every eager operation passes here
+        if 0 < len(types) == arity < 3:  # the common case, on the path of every eager operation
             first, last = types[0], types[-1]
             mixed = first.device is HOST or last.device is HOST  # a number and an array
             if (
@@ -173,7 +173,7 @@ def unary(
     *traits: Trait,
     **options: Any,
 ) -> Operator:
-    """An elementwise function of one operand; ``gradient(ct, x, y)``."""
+    """Declare an elementwise function of one operand; ``gradient(ct, x, y)``."""
     return elementwise(name, 1, evaluate, admits, doc, (gradient,), *traits, **options)
 
 
@@ -186,14 +186,14 @@ def binary(
     *traits: Trait,
     **options: Any,
 ) -> Operator:
-    """An elementwise function of two operands; two rules ``(ct, x1, x2, y)``."""
+    """Declare an elementwise function of two operands; two rules ``(ct, x1, x2, y)``."""
     return elementwise(name, 2, evaluate, admits, doc, gradient, *traits, **options)
 
 
 def comparison(
     name: str, evaluate: Callable[..., Any], doc: str, *traits: Trait, example: str = ""
 ) -> Operator:
-    """An elementwise comparison of two operands, giving bool."""
+    """Declare an elementwise comparison of two operands, with a bool result."""
     return binary(
         name, evaluate, ALL, doc, (None, None), Trait.EXACT, *traits, result=np.dtype("bool"), example=example
     )

@@ -40,16 +40,16 @@ def _infer_astype(*types: ArrayType, dtype: np.dtype) -> ArrayType:
 
 
 def _converted(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
-    """`x` in another dtype. NumPy leaves to the processor what a float gives that does not fit an integer."""
+    """`x` in another dtype. Floats beyond an integer dtype saturate; NumPy leaves them to the processor."""
     x = np.asarray(x)
     if x.dtype.kind == "f" and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         fits = (x >= float(limits.min)) & (x < 2.0 ** (limits.bits - (dtype.kind == "i")))
         if not fits.all():
-            whole = np.where(fits, x, 0).astype(dtype)
+            converted = np.where(fits, x, 0).astype(dtype)
             least, zero, greatest = (dtype.type(n) for n in (limits.min, 0, limits.max))
             nearest = np.where(x > 0, greatest, np.where(x < 0, least, zero))
-            return np.where(fits, whole, nearest)
+            return np.where(fits, converted, nearest)
     return x.astype(dtype)
 
 

@@ -1,4 +1,4 @@
-"""Operators that hold structure together: `fused` (a nested graph that is one kernel) and `callback`."""
+"""Structural operators: `fused` (a nested graph that is one kernel) and `callback`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ fused = Operator(
 )
 register(fused)
 
-# Attributes are plain data, so a `callback` node holds the number under which its function is kept here.
+# Attributes are data, so a `callback` node has the number of its function in this table.
 CALLBACKS: dict[int, Callable[..., object]] = {}
 _numbers = itertools.count()
 

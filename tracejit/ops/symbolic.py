@@ -1,8 +1,8 @@
-"""Symbolic values: how gradient rules (and composed operators) are written.
+"""Symbolic values, over which gradient rules (and composed operators) are written.
 
 A `Sym` is a `Value` that has Python's operators and the common methods; operators are called like functions
 on Syms. Each such call appends one node to the *ambient builder*, so a rule reads as mathematics and is
-itself made of registered operators, which is why second derivatives need nothing more.
+itself composed of registered operators; so second derivatives need nothing more.
 
     def gradient(node, cotangents):          # the form of every `Op.gradient`
         (ct,) = cotangents                   # one per output; None where an output has no cotangent
@@ -15,7 +15,7 @@ itself made of registered operators, which is why second derivatives need nothin
 
 A Python number becomes a `constant` on the host with the dtype of the last symbolic operand, so
 ``where(mask, x, 0)`` and ``2 * x`` mean what they say. Host values (numbers) mix freely with arrays. Gradient
-rules compute nothing from run-time numbers alone: they spread them with `dense` first.
+rules compute nothing from run-time numbers only: they spread them with `dense` first.
 
 `pull_back` applies the rule of one node; the gradient pass is a loop around it.
 """
@@ -37,7 +37,7 @@ from tracejit.ir.view import View
 
 
 class Scope:
-    """Where nodes go, and the user's line they carry."""
+    """The builder that nodes are appended to, and the user's line they carry."""
 
     __slots__ = ("builder", "location")
 
@@ -159,11 +159,11 @@ class Sym:
         return _apply("sum", self, axes=tuple(sorted(axes)), pieces=0) if axes else self
 
     def whole(self) -> View:
-        """The view of this value that is all of it; the start for other views."""
+        """The identity view of this value; the start for other views."""
         return View.of_shape(self.shape)
 
     def view(self, view: View) -> Sym:
-        """The elements that `view` means."""
+        """The elements at `view`."""
         return self if view.is_whole(self.shape) else _apply("view", self, view=view)
 
     def reshape(self, shape: Sequence[int]) -> Sym:
@@ -200,7 +200,7 @@ Operand = Sym | bool | int | float
 
 
 class SymNode:
-    """A node as its gradient rule sees it."""
+    """A node as seen by its gradient rule."""
 
     __slots__ = ("attrs", "inputs", "outputs")
 
@@ -215,7 +215,7 @@ class SymNode:
 
 
 def emit(op: Op, *operands: Operand, **attrs: Any) -> Any:
-    """Append one node to the ambient builder; its output as a Sym (a tuple if the operator has several)."""
+    """Append one node to the ambient builder; return its output as a Sym (a tuple if there are several)."""
     scope = _ambient()
     dtype = next((x.dtype for x in reversed(operands) if isinstance(x, Sym)), None)
     values = [x.value if isinstance(x, Sym) else number(x, dtype).value for x in operands]
@@ -265,6 +265,6 @@ def pull_back(builder: Builder, node: Node, cotangents: Sequence[Value | None]) 
     for x, result in zip(node.inputs, results, strict=True):
         if result is not None and result.type != x.type:
             raise VerificationError(
-                f"the gradient rule of {node.op.name} gives {result.type} for an input {x.type}"
+                f"the gradient rule of {node.op.name} returns {result.type} for an input {x.type}"
             )
     return [None if result is None else result.value for result in results]

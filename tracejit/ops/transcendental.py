@@ -207,7 +207,7 @@ def _cosine(x: Sym) -> Sym:
 
 
 def _pow_base(ct: Sym, x: Sym, p: Sym, y: Sym) -> Sym | None:
-    """p * x**(p-1), and 0 where p is 0 whatever x is; a literal exponent is folded, so that x**2 gives 2x."""
+    """p * x**(p-1), and 0 where p is 0 for any x. Literal exponents are folded: x**2 becomes 2x."""
     exponent = literal(p)
     if exponent is None:
         p = dense(p, x)

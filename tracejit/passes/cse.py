@@ -1,4 +1,4 @@
-"""Common subexpression elimination: a node that computes what an earlier one did gives way to it.
+"""Common subexpression elimination: a node equal to an earlier one is replaced by it.
 
 Two nodes are equal if they apply the same operator to the same values with the same attributes; the
 operands of a commutative operator may be exchanged. Equality is exact: ``0.0`` and ``-0.0`` are different
@@ -52,12 +52,12 @@ def _key(node: Node, operands: list[int]) -> Hashable:
 
 
 def attributes_key(attrs: Mapping[str, Any]) -> Hashable:
-    """Equal exactly if the attributes mean the same; graphs in attributes count by identity."""
+    """A key, equal exactly if the attributes mean the same; graphs in attributes compare by identity."""
     return tuple([(name, _exact(attrs[name])) for name in sorted(attrs)]) if attrs else ()
 
 
 def _exact(value: Any) -> Hashable:
-    """`value` such that equality is identity of meaning: 0.0 is not -0.0, 1 is not True, nan is nan."""
+    """A key of `value` for exact equality: 0.0 is not -0.0, 1 is not True, nan is nan."""
     if isinstance(value, float | int):
         return repr(value)
     if isinstance(value, tuple):

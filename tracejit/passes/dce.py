@@ -1,7 +1,7 @@
-"""Dead code elimination: drop the nodes that no result needs.
+"""Dead code elimination: remove the nodes that no result needs.
 
-Kept are the nodes that an output or an effect depends on, and those that do something besides computing
-values: `Trait.ORDERED` (callbacks) and `Trait.CAN_FAIL` (an index out of range is an error even if nobody
+Live nodes are those that an output or an effect depends on, and those with side effects:
+`Trait.ORDERED` (callbacks) and `Trait.CAN_FAIL` (an index out of range is an error even if nobody
 reads the element). The graph is linear and every value is defined before it is used, so one walk backwards
 sees each value's uses before its definition.
 """
@@ -13,7 +13,7 @@ from tracejit.ir.op import CAN_FAIL, ORDERED
 
 
 def dce(graph: Graph) -> Graph:
-    """`graph` without the nodes whose results nobody needs."""
+    """`graph` without its dead nodes."""
     needed = set(graph.results())
     kept: list[Node] = []
     for node in reversed(graph.nodes):

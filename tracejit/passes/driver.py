@@ -1,9 +1,9 @@
 """The pass driver: runs the list of passes, and is the only place that verifies, prints and times them.
 
-A pass is a plain function from graph to graph that leaves the graph valid. Settings (see `tracejit.config`):
+A pass is a function from graph to graph that leaves the graph valid. Settings (see `tracejit.config`):
 
 - `config.verify` runs the verifier on the recording and after every pass;
-- `config.dump` names the passes whose result is printed on standard error (``record`` is what goes in);
+- `config.dump` names the passes whose result is printed on standard error (``record`` is the input);
 - `config.disable` names passes to leave out, for bisection.
 """
 
@@ -28,7 +28,7 @@ from tracejit.passes.simplify import simplify
 Pass = Callable[[Graph], Graph]
 
 CLEANING: dict[str, Pass] = {"simplify": simplify, "cse": cse, "dce": dce}
-"""The passes, in their order, after which a graph has the operators that its results need, and no others."""
+"""The passes, in order, that leave only the operators that the results need."""
 
 
 def optimize(graph: Graph) -> Graph:
@@ -37,7 +37,7 @@ def optimize(graph: Graph) -> Graph:
 
 
 def clean(graph: Graph, times: dict[str, float] | None = None) -> Graph:
-    """Leave the operators that the results need. Seconds for each pass are added to `times`."""
+    """Run the cleaning passes. Seconds of each pass are added to `times`."""
     check("record", graph)
     return _run(CLEANING, graph, times)
 
@@ -45,7 +45,7 @@ def clean(graph: Graph, times: dict[str, float] | None = None) -> Graph:
 def form_kernels(
     graph: Graph, times: dict[str, float] | None = None, missed: list[Missed] | None = None
 ) -> Graph:
-    """Make the kernels of a clean graph. Fusions that could not be made are appended to `missed`."""
+    """Form the kernels of a clean graph. Fusions that could not be made are appended to `missed`."""
     return _run({"remask": remask, "fuse": functools.partial(fuse, missed=missed)}, graph, times)
 
 

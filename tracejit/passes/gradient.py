@@ -30,7 +30,7 @@ def gradient(
     wrt: Sequence[Value],
     location: str | None = None,
 ) -> list[Value | None]:
-    """Append to `builder` the cotangents of `wrt`, given those of `outputs`; None: no dependence.
+    """Append to `builder` the cotangents of `wrt`, from those of `outputs`; None: no dependence.
 
     `nodes` compute `outputs`, in order, and are already in `builder` or before it. `location` is for the
     sums that come from no single node: an output that is named twice.
@@ -38,7 +38,7 @@ def gradient(
     total: dict[Value, Value] = {}
     for output, seed in zip(outputs, cotangents, strict=True):
         if seed.type != output.type:
-            raise VerificationError(f"gradient: a cotangent {seed.type} is given for a value {output.type}")
+            raise VerificationError(f"gradient: a cotangent {seed.type} was passed for a value {output.type}")
         _accumulate(builder, total, output, seed, location)
     nodes, active = _nodes_between(nodes, wrt)
     for node in reversed(nodes):

@@ -1,6 +1,6 @@
-"""Masks are computed again from what they masked, where that lies in memory anyway.
+"""Recomputation of masks from the masked values, where these are materialised anyway.
 
-The backward pass of a rectifier needs to know where it cut. Its result says so just as well as the mask does:
+The backward pass of a rectifier needs its mask, which its result determines, too:
 
     m = less_equal(x, 0);  y = where(m, 0, x)             y <= 0 exactly where x <= 0, nan included
     dx = where(m, 0, dy)                            =>    dx = where(less_equal(y, 0), 0, dy)
@@ -19,11 +19,11 @@ from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
 
 KEEPING = 2
-"""How many products read a value that lives until the backward pass."""
+"""The number of products that read a value that lives until the backward pass."""
 
 
 def remask(graph: Graph) -> Graph:
-    """`graph` with comparisons made again where they are used after the `where` that they were made for."""
+    """`graph` with comparisons recomputed where they are used after the `where` of their mask."""
     producers = {value: node for node in graph.nodes for value in node.outputs}
     kept = lasting(graph)
     cut: dict[Value, tuple[Node, Value]] = {}  # masks: the comparison, and what it masked
@@ -63,7 +63,7 @@ def _are_one(a: Value, b: Value, producers: dict[Value, Node]) -> bool:
 
 
 def _again(comparison: Node, masked: Value, user: Node) -> Node:
-    """The same comparison of what was masked, for `user`."""
+    """The same comparison of the masked value, for `user`."""
     inputs = (masked, comparison.inputs[1])
     return Node(comparison.op, inputs, (Value(comparison.output.type),), comparison.attrs, user.location)
 
@@ -79,7 +79,7 @@ def lasting(graph: Graph) -> set[Value]:
 
 
 def _source(value: Value, producers: dict[Value, Node]) -> Value:
-    """What a chain of views starts from."""
+    """The base of a chain of views."""
     while value in producers and producers[value].op is ops.view:
         (value,) = producers[value].inputs
     return value

@@ -1,8 +1,9 @@
-"""Algebra that keeps the meaning exactly: a table of small rules, applied in one walk forwards.
+"""Exact algebraic simplification: a table of small rules, applied in one forward walk.
 
-A rule belongs to one operator, looks at the operands' definitions and answers with the value that stands for
-the application, or None. What a rule emits is simplified in turn, so when a node is reached, all before it is
-in its final form and one walk is enough. No rule adds work; nodes that lose their last use are left to `dce`.
+A rule belongs to one operator, matches the operands' definitions and returns the value that replaces the
+application, or None. Nodes that a rule emits are simplified in turn, so when a node is reached, all before it
+is in its final form and one walk is enough. No rule adds work; nodes that lose their last use are left to
+`dce`.
 
 Exactly means: the same bits as the NumPy evaluator, except for the sign and payload of nan. So ``x + 0.0``
 stays (it turns -0.0 into 0.0) while ``x - 0.0`` goes; ``x / 8`` may become ``x * 0.125`` but ``x / 3`` may
@@ -59,7 +60,7 @@ class Rewriter:
     def __init__(self, graph: Graph):
         self.builder = Builder()
         self.builder.inputs.extend(graph.inputs)
-        self.final: dict[Value, Value] = {}  # values of the old graph that another one stands for
+        self.final: dict[Value, Value] = {}  # values of the old graph, to their replacements
         self.definition: dict[Value, Node] = {}
         self.read: set[Value] = set()  # by the nodes so far
         self.op: Op  # the operator whose rule runs
@@ -116,7 +117,7 @@ class Rewriter:
 
 
 def rule(*operators: Op) -> Callable[[Rule], Rule]:
-    """Register a rule: ``rule(rewriter, *operands, **attributes)`` gives the value to use instead."""
+    """Register a rule: ``rule(rewriter, *operands, **attributes)`` returns the replacement, or None."""
 
     def register(function: Rule) -> Rule:
         for op in operators:
@@ -130,7 +131,7 @@ def rule(*operators: Op) -> Callable[[Rule], Rule]:
 
 
 def _fold_constants(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
-    """An elementwise operator on constants is computed here, by the evaluator."""
+    """Compute an elementwise operator on constants, by the evaluator."""
     op, definitions = r.op, [node for v in inputs if (node := r.match(v, ops.constant))]
     if len(definitions) < len(inputs):
         return None
@@ -142,7 +143,7 @@ def _fold_constants(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
 
 
 def _fold_fills(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
-    """An array operand that is one number everywhere becomes that number; the result a fill if all are. Only
+    """Replace an array operand filled with one number by that number; the result is a fill if all are. Only
     for exact operators: NumPy computes some others differently for a number than for an array.
     """
     op = r.op
@@ -153,7 +154,7 @@ def _fold_fills(r: Rewriter, *inputs: Value, **attrs: Any) -> Value | None:
     if any(not v.type.on_host for v in numbers):
         return r.emit(op, *numbers, **attrs)
     if any(r.match(v, ops.constant) is None for v in numbers):
-        return None  # nothing computes on run-time numbers
+        return None  # run-time numbers have no arithmetic
     if op is ops.random_bits:
         return None  # its numbers are no array operands that shrank: the index must stay an array
     filled = next(v.type for v, fill in zip(inputs, fills, strict=True) if fill)
@@ -174,7 +175,7 @@ def _same_number(number: Any, wanted: float) -> bool:
     return not isinstance(number, float) or math.copysign(1, number) == math.copysign(1, wanted)
 
 
-def _is_whole_result(x: Value, other: Value) -> bool:
+def _has_type_of_first(x: Value, other: Value) -> bool:
     """Whether an elementwise operator on `x` and `other` has the type of `x`."""
     return other.type.on_host or not x.type.on_host
 
@@ -186,9 +187,9 @@ def _neutral(op: Op, numbers: Callable[[np.dtype], float | None], *, both: bool)
         wanted = numbers(x.type.dtype)
         if wanted is None:
             return None
-        if _same_number(r.number(y), wanted) and _is_whole_result(x, y):
+        if _same_number(r.number(y), wanted) and _has_type_of_first(x, y):
             return x
-        if both and _same_number(r.number(x), wanted) and _is_whole_result(y, x):
+        if both and _same_number(r.number(x), wanted) and _has_type_of_first(y, x):
             return y
         return None
 
@@ -240,13 +241,13 @@ def _is_reduced(r: Rewriter, x: Value) -> bool:
 def _divide_by_power_of_two(r: Rewriter, x: Value, y: Value) -> Value | None:
     """x / 2**k is x * 2**-k where both are normal numbers: the same rounding, and a product is cheaper.
 
-    A mean stays a quotient. That is one division for a whole sum; and its count is often the size of a batch,
-    on which the structure of a kernel should not depend.
+    A mean stays a quotient. That is one division for a complete sum; and its count is often the size of a
+    batch, on which the structure of a kernel should not depend.
     """
     if _is_reduced(r, x):
         return None
     number = r.number(y)
-    if number is None or not _is_whole_result(x, y) or math.frexp(number)[0] not in (0.5, -0.5):
+    if number is None or not _has_type_of_first(x, y) or math.frexp(number)[0] not in (0.5, -0.5):
         return None
     if abs(math.frexp(number)[1]) >= -np.finfo(y.type.dtype).minexp:
         return None
@@ -255,7 +256,7 @@ def _divide_by_power_of_two(r: Rewriter, x: Value, y: Value) -> Value | None:
 
 @rule(ops.pow)
 def _special_powers(r: Rewriter, x: Value, y: Value) -> Value | None:
-    """The scalar exponents for which NumPy itself computes something simpler, with these very results."""
+    """The scalar exponents for which NumPy itself uses a simpler function, with identical results."""
     number = r.number(y) if y.type.on_host else None
     if number == 2:
         return r.emit(ops.square, x)
@@ -268,7 +269,7 @@ def _special_powers(r: Rewriter, x: Value, y: Value) -> Value | None:
 
 @rule(ops.negative, ops.logical_not, ops.bitwise_invert)
 def _twice(r: Rewriter, x: Value) -> Value | None:
-    """Negating twice is no change."""
+    """Cancel a double negation."""
     node = r.definition.get(x)
     is_same = node is not None and node.op is r.op and node.inputs[0].type == x.type
     return node.inputs[0] if node is not None and is_same else None
@@ -309,7 +310,7 @@ def _cast(r: Rewriter, x: Value, *, dtype: np.dtype) -> Value | None:
     inner = r.match(x, ops.astype)
     if inner and _is_exact_cast(inner.inputs[0].type.dtype, x.type.dtype):
         source = inner.inputs[0]
-        # What an out-of-range float gives as an integer depends on the width it is converted from, and an
+        # The integer of an out-of-range float depends on the width it is converted from, and an
         # integer wraps where a float does not.
         is_float = "f" in (source.type.dtype.kind, x.type.dtype.kind)
         if not is_float or dtype.kind not in "iu" or np.can_cast(source.type.dtype, dtype, "safe"):
@@ -325,12 +326,12 @@ def _is_exact_cast(source: np.dtype, target: np.dtype) -> bool:
 
 @rule(ops.copy, ops.stop_gradient)
 def _identity(r: Rewriter, x: Value) -> Value | None:
-    """Values never change, so a copy is as good as the original."""
+    """Replace a copy by its original: values never change."""
     return x
 
 
 @rule(ops.floor, ops.ceil, ops.trunc, ops.round)
-def _already_whole(r: Rewriter, x: Value) -> Value | None:
+def _rounded_integer(r: Rewriter, x: Value) -> Value | None:
     """Rounding integers."""
     return x if x.type.dtype.kind in "iub" else None
 
@@ -342,7 +343,7 @@ def _nothing_reduced(r: Rewriter, x: Value, *, axes: tuple[int, ...], pieces: in
 
 
 @rule(ops.matmul)
-def _product_of_nothing(r: Rewriter, x: Value, y: Value) -> Value | None:
+def _empty_product(r: Rewriter, x: Value, y: Value) -> Value | None:
     """A product without elements, or of sums without terms, is zeros; kernels of products have rows."""
     if x.type.size and y.type.size:
         return None
@@ -371,7 +372,7 @@ def _view(r: Rewriter, x: Value, *, view: View) -> Value | None:
 
 @rule(ops.view)
 def _view_of_update(r: Rewriter, x: Value, *, view: View) -> Value | None:
-    """What was stored in exactly these elements, or the value before stores into others."""
+    """The value stored in exactly these elements, or the one before stores into others."""
     base = x
     for _ in range(_LOOK_BACK):
         node = r.match(base, ops.update)
@@ -391,9 +392,9 @@ def _update(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
     """A store of nothing, of everything, of what is there already, or over an equal store not yet read."""
     if view.size == 0:
         return base
-    whole = inverse(view, base.type.shape)
-    if whole is not None:
-        return r.emit(ops.view, x, view=whole)
+    covering = inverse(view, base.type.shape)
+    if covering is not None:
+        return r.emit(ops.view, x, view=covering)
     source = r.match(x, ops.view)
     if source and source.inputs[0] is base and same(source.attrs["view"], view):
         return base

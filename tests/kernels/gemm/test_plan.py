@@ -13,7 +13,7 @@ from tracejit.kernels.gemm.plan import (
     LARGEST,
     PANEL_EXTENT,
     GemmLayout,
-    Operand,
+    GemmOperand,
     gemm_layout,
     gemm_plan,
     matrix_layout,
@@ -85,12 +85,12 @@ def test_batches_merge():
     x, w = np.empty((4, 8, 16, 32), "f"), np.empty((32, 8), "f")
     shared = np.broadcast_to(w, (4, 8, 32, 8))
     plain = gemm_layout(x.shape, elements(x), shared.shape, elements(shared))
-    assert plain == GemmLayout(1, 1, 512, 8, 32, Operand(32, False, 0, 0), Operand(8, False, 0, 0))
+    assert plain == GemmLayout(1, 1, 512, 8, 32, GemmOperand(32, False, 0, 0), GemmOperand(8, False, 0, 0))
     heads = np.empty((4, 16, 8, 32), "f").transpose(0, 2, 1, 3)  # attention: batch and heads do not merge
     keys = heads.swapaxes(-1, -2)
     attention = gemm_layout(heads.shape, elements(heads), keys.shape, elements(keys))
     assert attention == GemmLayout(
-        4, 8, 16, 16, 32, Operand(256, False, 4096, 32), Operand(256, True, 4096, 32)
+        4, 8, 16, 16, 32, GemmOperand(256, False, 4096, 32), GemmOperand(256, True, 4096, 32)
     )
     assert attention.batch == 32
     odd = np.empty((2, 3, 2, 5, 4, 4), "f").transpose(2, 0, 1, 3, 4, 5)[:, :, :, ::2]

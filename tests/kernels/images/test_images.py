@@ -11,7 +11,7 @@ from tracejit.codegen.objects.link import link
 from tracejit.ir.op import OPS
 from tracejit.kernels.images import windows
 from tracejit.kernels.images.table import IMAGES
-from tracejit.kernels.images.window_blocks import Convolution, Pool
+from tracejit.kernels.images.window_blocks import Convolution, Pooling
 from tracejit.kernels.images.windows import WINDOWS, window_call
 
 FLOATS = ["float32", "float64"]
@@ -69,7 +69,7 @@ def run(kernels, name, arrays, attrs, result, ranges=None, threads=1):
     kernel = kernels[call.kernel, dtype]
     assert all(a.flags.c_contiguous for a in arrays)
     block = np.array([*call.words, *(a.ctypes.data for a in (*arrays, result))], np.int64)
-    assert len(block) <= len(Convolution if name in CONVOLUTIONS else Pool)
+    assert len(block) <= len(Convolution if name in CONVOLUTIONS else Pooling)
     ranges = [(0, call.units)] if ranges is None else ranges(call.units)
 
     def work(mine):

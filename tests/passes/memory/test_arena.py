@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from tracejit.passes.memory.arena import ALIGNMENT, Arena
+from tracejit.passes.memory.arena import ALIGNMENT, ArenaLayout
 
 
 @pytest.mark.parametrize("seed", range(100))
 def test_random_histories(seed):
     """A byte may be handed on only if it is free and its last users are ancestors of the new first writer."""
     rng = np.random.default_rng(seed)
-    arena, live = Arena(), {}
+    arena, live = ArenaLayout(), {}
     owner = np.zeros(1 << 16, np.int64)  # 0: free
     users = [0] * (1 << 16)  # bit sets, for each byte
     before = [0]  # ancestors of each task, closed
@@ -41,7 +41,7 @@ def test_random_histories(seed):
 
 
 def test_best_fit_takes_the_smallest_hole():
-    arena = Arena()
+    arena = ArenaLayout()
     places = [arena.allocate(1, n, 0)[0] for n in (640, 64, 128, 64)]
     arena.release(places[0], 640, 1, 9)
     arena.release(places[2], 128, 1, 9)
@@ -49,7 +49,7 @@ def test_best_fit_takes_the_smallest_hole():
 
 
 def test_neighbouring_holes_join():
-    arena = Arena()
+    arena = ArenaLayout()
     places = [arena.allocate(1, 64, 0)[0] for _ in range(3)]
     for place in places:
         arena.release(place, 64, 1, 9)
@@ -58,7 +58,7 @@ def test_neighbouring_holes_join():
 
 
 def test_the_end_grows():
-    arena = Arena()
+    arena = ArenaLayout()
     (first, _), (last, _) = arena.allocate(1, 64, 0), arena.allocate(1, 64, 0)
     arena.release(last, 64, 1, 9)
     assert arena.allocate(1, 256, 1) == (last, 1)
@@ -67,7 +67,7 @@ def test_the_end_grows():
 
 
 def test_nothing_takes_no_memory():
-    arena = Arena()
+    arena = ArenaLayout()
     arena.release(arena.allocate(1, 64, 0)[0], 64, 1, 9)
     assert arena.allocate(1, 0, 1) == (0, 0)
     assert arena.allocate(1, 64, 1) == (0, 1)

@@ -1,6 +1,6 @@
-"""From a set of nodes to the graph inside a `fused` node, and the attributes of that node.
+"""The bodies of kernels: the graph inside a `fused` node, from a set of nodes, and the node's attributes.
 
-body = gather(nodes, ...)         # inputs: outer values the nodes need; outputs: values others need
+body = gather(nodes, ...)         # inputs: outer values the nodes use; outputs: values used outside
 attributes(analyse(body), ...)    # kind, inplace, result: the attributes of the fused node
 """
 
@@ -18,7 +18,7 @@ from tracejit.passes.fusion.free import FreeNodes
 
 
 def gather(nodes: Sequence[Node], free: FreeNodes, is_output: Callable[[Value], bool]) -> Graph:
-    """The body of `nodes`, in order, with every free node that they use, on the values of the outer graph.
+    """The body of `nodes`, in order, with all free nodes that they use, on the values of the outer graph.
     Constants stay outside.
     """
     inputs: dict[Value, None] = {}
@@ -49,8 +49,8 @@ def attributes(
 
     Without ``result``, an output that takes the product, its panels lie in the scratch memory of the workers.
     `reserved`: outputs that should rather be written over an input (a weight that is updated); so should a
-    sum to which a product is added, and what can be written over one of the inputs `dying`, whose readers are
-    done.
+    sum to which a product is added, and outputs that can be written over one of the inputs `dying`, whose
+    readers are done.
     """
     free = in_place(analysis.program, analysis.plan)
     sharing = analysis.sharing(free)

@@ -1,13 +1,13 @@
-"""Which nodes have no kernel of their own: every kernel that uses them computes them for itself.
+"""Free nodes, which have no kernel of their own: every kernel that uses them recomputes them.
 
 - *Free* operators cost nothing inside a kernel: views, fills, index ranges, and arithmetic on numbers.
-- *Light* nodes are a few cheap operators on one array that lies in memory anyway: reading it again and
-  computing again costs no more than reading the result, and saves writing it. (`1 - y * y` of a
+- *Light* nodes are a few cheap operators on one array that is materialised anyway: reading it again and
+  recomputing costs no more than reading the result, and saves writing it. (`1 - y * y` of a
   backward pass, with `y` kept from the forward pass.)
 
-A free value that needs memory is *solid*, and its node becomes a kernel: results, operands of what is
-no kernel, bases of updates, operands that BLAS cannot read in place, and views of views that are no
-single view.
+A free value that must be materialised is *solid*, and its node becomes a kernel: results, operands of nodes
+without kernel, bases of updates, operands that BLAS cannot read in place, and views of views that are not
+one view.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FREE = frozenset({ops.view, ops.full, ops.iota})
 MOVES = frozenset({ops.update, ops.gather, ops.matmul})
 
 DEPTH = 3
-"""How many operators on top of one another stay light."""
+"""The most operators in a chain that stays light."""
 
 
 def is_fusible(node: Node) -> bool:
@@ -58,7 +58,7 @@ class FreeNodes:
                 self.users.setdefault(value, []).append(node)
         self.written = {effect.target for effect in graph.effects}
         self.written |= {node.inputs[0] for node in graph.nodes if node.op is ops.update}
-        self.lasting = lasting(graph)  # to read them again costs less memory than a smaller array
+        self.lasting = lasting(graph)  # reading them again costs less memory than a smaller array
         self.light: dict[Node, int] = {}  # with depth
         self.viewed: set[Node] = set()  # light nodes that read through a view
         self.solid: set[Value] = set()
@@ -68,7 +68,7 @@ class FreeNodes:
             self._solidify(self.needs_memory(node))
 
     def _solidify(self, values: Iterable[Value]) -> None:
-        """Note that `values` must lie in memory."""
+        """Mark `values` as materialised."""
         for value in values:
             self.solid.add(value)
             node = self.producers.get(value)
@@ -110,15 +110,15 @@ class FreeNodes:
     def unreadable(self, matmul: Node) -> Sequence[Value]:
         """The operands that must be copied before BLAS can read them."""
         views = [self.base_of(value)[1] for value in matmul.inputs]
-        whole = [View.of_shape(value.type.shape) for value in matmul.inputs]
+        identity = [View.of_shape(value.type.shape) for value in matmul.inputs]
         for chosen in ((), (0,), (1,), (0, 1)):
-            a, b = (whole[n] if n in chosen else views[n] for n in range(2))
+            a, b = (identity[n] if n in chosen else views[n] for n in range(2))
             if a and b and gemm_layout(a.shape, a.strides, b.shape, b.strides) is not None:
                 return [matmul.inputs[n] for n in chosen]
         raise AssertionError("BLAS reads contiguous operands")
 
     def base_of(self, value: Value) -> tuple[Value, View | None]:
-        """What a chain of free views starts from, and the chain as one view (None if it is not one)."""
+        """The base of a chain of free views, and the chain as one view (None if it is not one)."""
         view: View | None = View.of_shape(value.type.shape)
         while self.produces(value) and self.producers[value].op is ops.view:
             node = self.producers[value]
@@ -130,7 +130,7 @@ class FreeNodes:
     # ---- walks
 
     def origins(self, values: Iterable[Value]) -> list[Value]:
-        """What `values` are computed from, behind free nodes: inputs of the graph and values of groups."""
+        """The inputs of the graph and values of groups from which free nodes compute `values`."""
         found: dict[Value, None] = {}
         pending = list(values)
         for value in pending:
@@ -158,7 +158,7 @@ class FreeNodes:
     # ---- light nodes
 
     def lighten(self, node: Node, groups: Sequence[Iterable[Node]]) -> bool:
-        """Make `node` light if it may be; `groups`: those that compute its operands, which it would join."""
+        """Make `node` light if possible; `groups`: those that compute its operands, which it would join."""
         if ELEMENTWISE not in node.op.traits or EXPENSIVE in node.op.traits or CAN_FAIL in node.op.traits:
             return False
         if node.output in self.solid:

@@ -4,13 +4,13 @@ Greedy, in the user's order, one pass. A node joins the groups that compute its 
 can, else the latest that takes it) where that is
 
 - computable as one loop nest: `trace` and `schedule` accept the body (see `domain`, `phases`),
-- independent: a product does not come to wait for readers of what its epilogue would overwrite,
+- independent: a product need not wait for readers of the storage that its epilogue would overwrite,
 - convex: no path leaves the group and comes back (see `groups`); reading a storage before it is overwritten
   counts as a path, so fusion never makes an in-place write impossible,
 - small: at most `NODES` operators and `OPERANDS` arrays,
-- safe: what can fail does not share a kernel with a write that must not happen then.
+- safe: a node that can fail does not share a kernel with a write that must not happen then.
 
-Groups without dataflow between them are left apart: they can run at the same time. Views, fills and index
+Groups without dataflow between them stay separate: they can run at the same time. Views, fills and index
 ranges cost nothing inside a kernel, so each group that uses one has a copy. A matrix product starts a group
 of its own (kind `panel`), which the consumers of its rows then join as an epilogue.
 
@@ -45,16 +45,16 @@ OPERANDS = 24
 """Most arrays that a kernel reads and writes: each has a pointer and run-time alias checks."""
 
 KEPT = 256
-"""Bodies of kernels that are remembered for the next graphs, each as a program and as an analysis."""
+"""The number of kernel bodies that are cached for later graphs, each as a program and as an analysis."""
 
 _PROGRAMS: OrderedDict[Hashable, tuple[Graph, Program] | str] = OrderedDict()
 _ANALYSES: OrderedDict[Hashable, Analysis] = OrderedDict()
-"""By the structure of a body, which is all that both depend on."""
+"""By the structure of a body, on which both depend only."""
 
 
 class Fit(NamedTuple):
-    """What a group computes: values of one `shape`, elementwise; or something over a known `domain` (of
-    `rows`, if it reduces), which more may follow (see `follows`).
+    """The extent of a group: elementwise values of one `shape`; or results over a known `domain` (of `rows`,
+    if it reduces), to which nodes may be added (see `follows`).
     """
 
     shape: tuple[int, ...] | None
@@ -71,15 +71,15 @@ class Missed(NamedTuple):
 
 
 def fuse(graph: Graph, missed: list[Missed] | None = None) -> Graph:
-    """`graph` with kernels as `fused` nodes; appends what could not be fused to `missed`."""
+    """`graph` with kernels as `fused` nodes; appends missed fusions to `missed`."""
     fused = _Fuser(dce(prepare(graph)), [] if missed is None else missed).run()
-    _forget(_PROGRAMS)
-    _forget(_ANALYSES)
+    _evict(_PROGRAMS)
+    _evict(_ANALYSES)
     return fused
 
 
-def _forget(known: OrderedDict[Hashable, Any]) -> None:
-    """Forget what has been known for longest. Between graphs: the steps of a loop share what they need."""
+def _evict(known: OrderedDict[Hashable, Any]) -> None:
+    """Evict the oldest entries. Called between graphs: the steps of a loop share entries."""
     while len(known) > KEPT:
         known.popitem(last=False)
 
@@ -93,7 +93,7 @@ class _Fuser:
         self.partition = Partition()
         self.group_of: dict[Node, Group] = {}
         self.targets = {effect.value: effect.target for effect in graph.effects}
-        self.readers: dict[Value, list[Node]] = {}  # of what is written over later
+        self.readers: dict[Value, list[Node]] = {}  # of storages that are overwritten later
 
     def run(self) -> Graph:
         """Form the groups, then write the graph of kernels."""
@@ -117,7 +117,7 @@ class _Fuser:
         return None if node is None else self.group_of[node]
 
     def place(self, position: int, node: Node) -> None:
-        """Let `node` join groups, or start one, or leave it to its users."""
+        """Let `node` join groups, or start one, or be recomputed by its users."""
         origins = self.free.origins(node.inputs)
         needed = {group: None for group in map(self.producer_group, origins) if group is not None}
         if self.free.lighten(node, [group.members.values() for group in needed]):
@@ -139,7 +139,7 @@ class _Fuser:
         if fit is not None:
             group = self.partition.join(chosen, position, node, earlier)
         else:
-            fit = self.alone(node)
+            fit = self.single(node)
             group = self.partition.start(position, node, earlier)
             group.is_kernel = is_kernel
         group.shape, group.domain, group.rows = fit
@@ -153,16 +153,16 @@ class _Fuser:
         for value in origins:
             self.readers.setdefault(value, []).append(node)
 
-    def alone(self, node: Node) -> Fit:
-        """How `node` starts a group. A reduction is a kernel over what it reduces."""
+    def single(self, node: Node) -> Fit:
+        """The fit of a group of `node` only. A reduction is a kernel over its operand."""
         if node.op is ops.matmul or ELEMENTWISE in node.op.traits:
             return Fit(node.outputs[0].type.shape)
         rows = rows_of(node) if REDUCTION in node.op.traits and not node.attrs.get("pieces", 0) else None
         return Fit(None) if rows is None else Fit(None, rows.domain(), rows)
 
     def is_alias(self, node: Node) -> bool:
-        """Whether a view that must lie in memory already does: it is a part of an array that others
-        need too.
+        """Whether a view that must be materialised already is: as a part of an array that other nodes
+        use, too.
         """
         if node.op is not ops.view or not node.attrs["view"].is_contiguous():
             return False
@@ -170,15 +170,15 @@ class _Fuser:
         return source not in self.free.producers or len(self.free.users[source]) > 1 or source in self.targets
 
     def overwritten(self, node: Node) -> list[Group]:
-        """Groups that read what `node` may write over: they should run before it."""
+        """The groups that read the storage `node` may overwrite: they should run before it."""
         storages = [self.targets[v] for v in node.outputs if v in self.targets]
         if node.op is ops.update:
             storages.append(node.inputs[0])
         return [self.group_of[reader] for storage in storages for reader in self.readers.get(storage, [])]
 
     def serialises(self, group: Group, readers: Sequence[Group], needed: Container[Group]) -> bool:
-        """Whether the product of `group` would have to wait for `readers` of what is written over, other than
-        those `needed`, which it need not wait for alone: gradients of a layer's weights and of its input stay
+        """Whether the product of `group` would wait for `readers` of an overwritten storage, other than those
+        `needed`, for which it waits anyway: the gradients of a layer's weights and of its input stay
         independent.
         """
         return any(r is not group and r not in needed and not r.bits & group.before for r in readers)
@@ -186,18 +186,18 @@ class _Fuser:
     def fits(
         self, groups: Sequence[Group], node: Node, origins: Sequence[Value], earlier: Sequence[Group]
     ) -> Fit | None:
-        """How `groups` and `node`, which is computed from `origins`, are one kernel; None if they are not."""
+        """The fit of `groups` and `node`, computed from `origins`, as one kernel; None if they do not fit."""
         if sum(len(g.members) for g in groups) >= NODES or not self.partition.is_convex(groups, earlier):
             return None
         if not self.is_safe(groups, node) or self.operands(groups, node, origins) > OPERANDS:
             return None
-        if is_plain(groups, node) and not self.looks_inside(groups, node):
+        if is_elementwise(groups, node) and not self.looks_inside(groups, node):
             return Fit(node.output.type.shape)
         nodes = united(groups, node)
         try:
             if len(groups) == 1 and self.follows(groups[0], node):
                 return Fit(None, groups[0].domain, groups[0].rows)
-            if is_fold(node) and not keeps_order(node) and is_plain_product(groups):
+            if is_fold(node) and not keeps_order(node) and is_elementwise_product(groups):
                 raise Unfusable("an epilogue reads the product at its own index only")
             fold = next(filter(is_fold, nodes), None)
             domain = open_domain(self.program(self.body(nodes)))
@@ -207,7 +207,7 @@ class _Fuser:
             return None
 
     def operands(self, groups: Sequence[Group], node: Node, origins: Sequence[Value]) -> int:
-        """How many arrays a kernel of `groups` and `node` reads and writes."""
+        """The number of arrays that a kernel of `groups` and `node` reads and writes."""
         values = {*origins, *node.outputs}.union(*(g.touched for g in groups))
         if len(values) <= OPERANDS:
             return len(values)
@@ -218,7 +218,7 @@ class _Fuser:
         )
 
     def follows(self, group: Group, node: Node) -> bool:
-        """Whether the kernel of `group` can also compute `node`, as far as that takes no analysis.
+        """Whether the kernel of `group` can also compute `node`, as far as known without analysis.
 
         It does if all operands are wanted where their results are stored, which is where its own result will
         be: no index map is new, and no term has another place. So it is for an elementwise node that reads
@@ -247,8 +247,8 @@ class _Fuser:
         return source is not None and not self.free.produces(source) and self.producer_group(source) is group
 
     def program(self, body: Graph) -> Program:
-        """What one kernel of `body` computes. The steps of a loop have bodies of one structure, which is
-        looked at once, and so have updates of weights, whatever the batch size.
+        """The program of a kernel of `body`. The steps of a loop have bodies of one structure, which is
+        traced once, and so have updates of weights for any batch size.
         """
         key = structure(body, locations=True)
         found = _PROGRAMS.get(key)
@@ -256,14 +256,14 @@ class _Fuser:
             try:
                 found = body, computed(body)
             except Unfusable as error:
-                found = str(error)  # the error itself would keep all that was going on
+                found = str(error)  # the error itself would keep its frames alive
             _PROGRAMS[key] = found
         if isinstance(found, str):
             raise Unfusable(found)
         return found[1]
 
     def analysis(self, body: Graph) -> Analysis:
-        """Proof that one kernel computes `body`; those of one structure share one nested graph."""
+        """The analysis of `body` as one kernel; bodies of one structure share one nested graph."""
         key = structure(body, locations=True)
         found = _ANALYSES.get(key)
         if found is None:
@@ -279,8 +279,8 @@ class _Fuser:
         return any(self.producer_group(v) in groups for v in self.free.origins(views))
 
     def is_safe(self, groups: Sequence[Group], node: Node) -> bool:
-        """All is on one device; no operand of a product is made inside; what can fail writes nothing that
-        existed before the call.
+        """Whether all is on one device, no operand of a product is computed inside, and a kernel that can
+        fail writes no storage that existed before the call.
         """
         device = node.outputs[0].type.device
         for group in groups:
@@ -296,11 +296,11 @@ class _Fuser:
         return not fails or not (self.writes(node) or any(group.writes for group in groups))
 
     def writes(self, node: Node) -> bool:
-        """Whether `node` writes over memory that existed before the call."""
+        """Whether `node` overwrites memory that existed before the call."""
         return node.op is ops.update or any(v in self.targets for v in node.outputs)
 
     def miss(self, nodes: Sequence[Node], node: Node, reason: str) -> None:
-        """Remember a fusion that was refused, if it involves a reduction or a product."""
+        """Record a missed fusion, if it involves a reduction or a product."""
         kinds = ["epilogue"] if any(m.op is ops.matmul for m in nodes) else []
         kinds += ["reduction"] if any(map(is_fold, nodes)) else []
         if kinds:
@@ -326,7 +326,7 @@ class _Fuser:
         dying = [n for n, v in enumerate(body.inputs) if self.dies_in(group, v)]
         analysis = self.analysis(body)
         found = attributes(analysis, reserved, dying)
-        if found is None:  # nothing can take the product: it becomes an output itself
+        if found is None:  # no output has the product's storage: it becomes an output itself
             members = set(nodes)
             products = {m.output for m in nodes if m.op is ops.matmul}
             body = gather(nodes, self.free, lambda v: v in products or self.free.leaves(v, members))
@@ -341,7 +341,7 @@ class _Fuser:
         values.update(zip(body.outputs, outputs, strict=True))
 
     def dies_in(self, group: Group, value: Value) -> bool:
-        """Whether everybody else who reads `value` has done so when `group` runs."""
+        """Whether all other readers of `value` have run before `group`."""
         others = {self.group_of[reader] for reader in self.readers.get(value, [])} - {group}
         lasts = value not in self.free.producers or value in self.free.results
         return not lasts and all(other.bits & group.before for other in others)
@@ -365,12 +365,12 @@ def united(groups: Sequence[Group], node: Node) -> list[Node]:
     return [m for _, m in sorted(item for g in groups for item in g.members.items())] + [node]
 
 
-def is_plain_product(groups: Sequence[Group]) -> bool:
-    """Whether groups are a product and what is computed elementwise, of it or not."""
+def is_elementwise_product(groups: Sequence[Group]) -> bool:
+    """Whether groups are a product and elementwise nodes."""
     return all(group.shape is not None for group in groups) and any(group.products for group in groups)
 
 
-def is_plain(groups: Sequence[Group], node: Node) -> bool:
+def is_elementwise(groups: Sequence[Group], node: Node) -> bool:
     """Whether groups and node are elementwise over one shape: then they fit without analysis."""
     shapes = {group.shape for group in groups} | {node.output.type.shape}
     return ELEMENTWISE in node.op.traits and len(shapes) == 1

@@ -2,7 +2,7 @@
 
 A `Partition` starts empty. `start` opens a group with one node, `join` unites groups and a new node. For
 every group it keeps `before`, the set of groups that must run earlier, as the bits of an integer;
-`is_convex` answers from these sets alone, and `join` passes new ancestors on to all that come after.
+`is_convex` uses only these sets, and `join` propagates new ancestors to all later groups.
 
     a -> b -> c        with b in a group of its own, {a, c} is not convex: b must run after a and before c
 """
@@ -50,7 +50,7 @@ class Group:
 
 
 class Partition:
-    """Groups, and which must run before which."""
+    """Groups, and the order between them."""
 
     def __init__(self) -> None:
         self.groups: dict[Group, None] = {}
@@ -65,7 +65,7 @@ class Partition:
         return group
 
     def order(self, earlier: Iterable[Group], group: Group) -> None:
-        """`group` runs after all of `earlier`."""
+        """Order `group` after all of `earlier`."""
         ancestors = 0
         for other in earlier:
             if other is not group:

@@ -1,7 +1,7 @@
 """Rewrites that make every node of a graph computable by a kernel, before fusion.
 
 *Long reductions* with little parallelism become two: partial results of pieces, then their combination.
-How many pieces depends on the shape alone, so the result does not depend on how many workers there are.
+The number of pieces depends only on the shape, so the result does not depend on the number of workers.
 
     loss = sum(x, axes=(0,))          # float32[4194304]
     part = sum(x, axes=(0,), pieces=64)
@@ -33,8 +33,8 @@ from tracejit.loopnest.regions import disjoint, same
 from tracejit.tuning import tuning_of
 
 SHARERS, FEW_ROWS = 4, 64
-"""How many products must share a transposed factor, and how many rows they have at most, for it to be worth a
-copy: one costs about as much as the packing in two of them.
+"""The number of products that must share a transposed factor, and their most rows, for a copy to pay off: it
+costs about as much as the packing in two of them.
 """
 
 
@@ -44,7 +44,7 @@ def prepare(graph: Graph) -> Graph:
 
 
 class _Preparation:
-    """The state of the rewrite: `values` from old to new, and what is known of new values."""
+    """The state of the rewrite: `values` from old to new, and facts about new values."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -74,7 +74,7 @@ class _Preparation:
         return self.builder.graph([self.values[v] for v in self.graph.outputs], effects)
 
     def rewrite(self, node: Node, inputs: list[Value]) -> tuple[Value, ...]:
-        """What stands for the outputs of `node`."""
+        """The values that replace the outputs of `node`."""
         if node.op is ops.add:
             parts = self.parts(node, inputs)
             if parts:
@@ -100,7 +100,7 @@ class _Preparation:
     # ---- updates
 
     def separate(self, node: Node, inputs: list[Value]) -> None:
-        """Give an update a fill of its own as base, and a copy of what it moves within its base."""
+        """Make an update use a fill of its own as base, and a copy of elements it moves within its base."""
         made = self.producers.get(inputs[0])
         if made is not None and made.op is ops.full and self.uses[node.inputs[0]] > 1:
             (inputs[0],) = self.builder.copy(made, made.inputs)
@@ -119,7 +119,7 @@ class _Preparation:
         return view is None or not disjoint(view, target, base.type.shape)
 
     def parts(self, node: Node, inputs: list[Value]) -> list[tuple[Value, View]]:
-        """What a sum of updates of zeros puts where, in places that do not overlap; empty if it is not
+        """The parts and places of a sum of updates of zeros in places that do not overlap; empty if it is not
         one.
         """
         if any(self.uses[v] > 1 for v in node.inputs):
@@ -149,7 +149,7 @@ class _Preparation:
         return node is not None and node.op is ops.constant and str(node.attrs["value"]) in ("0", "0.0")
 
     def chain(self, node: Node, parts: list[tuple[Value, View]]) -> Value:
-        """One update after the other. Adding 0 keeps the sum exact: it turns -0.0 into 0.0."""
+        """Append one update after the other. Adding 0 keeps the sum exact: it turns -0.0 into 0.0."""
         emit, place, output = self.builder.emit, node.location, node.output.type
         zero = emit(ops.constant, value=0 if output.dtype.kind in "iu" else 0.0, dtype=output.dtype)
         if sum(view.size for _, view in parts) == output.size:
@@ -185,7 +185,7 @@ def _in_pieces(builder: Builder, node: Node, x: Value, pieces: int) -> Value:
 
 
 def pieces_of(node: Node) -> int:
-    """Into how many pieces a node should be split; 0 or 1: not at all.
+    """The number of pieces into which a node should be split; 0 or 1: none.
 
     Pieces that end between two indices of the first reduced axis keep all fusions possible; else
     neighbouring axes are taken as one, and axes that are no neighbours are not split.

@@ -1,1 +1,1 @@
-"""The memory plan: where every value lies, which buffers share memory, and which task waits for which."""
+"""The memory plan: the place of every value, the buffers that share memory, the dependencies of tasks."""

@@ -1,11 +1,11 @@
-"""Which values share memory because of what their nodes mean: the vocabulary of `legalize` and `plan`.
+"""Aliases: values that share memory by the meaning of their nodes, for `legalize` and `plan`.
 
-Three kinds of nodes make no new buffer:
+Three kinds of nodes allocate no new buffer:
 
 - a *contiguous view* is its operand's memory, seen from some offset; it costs no task;
 - a node that *overwrites* writes one output into the memory of one operand and leaves the rest as it is:
   `update`, and a fused kernel whose output is an `update` of one of its inputs;
-- `empty` is memory that nobody has written yet, and makes no task either.
+- `empty` is memory that is not written yet, and is no task either.
 
 `contents` follows views only: values of one content are the same bytes at the same time. `roots` follows
 overwriting too: values of one root lie in the same buffer, one after the other.
@@ -34,38 +34,38 @@ class Span(NamedTuple):
 
 
 def is_alias(node: Node) -> bool:
-    """Whether the output is the operand's memory, from some offset on."""
+    """Whether the output is the operand's memory, at some offset."""
     return node.op is view and node.attrs["view"].is_contiguous()
 
 
 def is_task(node: Node) -> bool:
-    """Whether something has to run for this node."""
+    """Whether this node needs a task."""
     return node.op is not constant and node.op is not empty and not is_alias(node)
 
 
 def overwrites(node: Node) -> Pairs:
-    """Pairs (output, operand): the node writes the output into the operand's memory."""
+    """The pairs (output, operand) for which the node writes the output into the operand's memory."""
     if node.op is fused:
-        return _inside(node.attrs["body"]).overwrites
+        return _facts_of(node.attrs["body"]).overwrites
     return ((0, 0),) if node.op is update else ()
 
 
-class Inside(NamedTuple):
-    """What a kernel's body says of the kernel."""
+class BodyFacts(NamedTuple):
+    """The aliasing properties of a kernel, read off its body."""
 
     overwrites: Pairs
     can_fail: bool
 
 
-def _inside(body: Graph) -> Inside:
-    found: Inside | None = body.notes.get("inside")
+def _facts_of(body: Graph) -> BodyFacts:
+    found: BodyFacts | None = body.notes.get("inside")
     if found is None:
-        found = body.notes["inside"] = Inside(_overwritten(body), any(map(can_fail, body.nodes)))
+        found = body.notes["inside"] = BodyFacts(_overwritten(body), any(map(can_fail, body.nodes)))
     return found
 
 
 def _overwritten(body: Graph) -> Pairs:
-    """Pairs (output, input) of a body: what its updates write into."""
+    """The pairs (output, input) of a body for which an update writes into the input."""
     stores = {n.outputs[0]: n for n in body.nodes if n.op is update}
     pairs = []
     for k, value in enumerate(body.outputs):
@@ -78,19 +78,19 @@ def _overwritten(body: Graph) -> Pairs:
 
 
 def may_share(node: Node) -> Pairs:
-    """Pairs (output, operand) that the kernel allows to be the same memory."""
+    """The pairs (output, operand) that the kernel allows to be the same memory."""
     return tuple(node.attrs.get("inplace", ()))
 
 
 def can_fail(node: Node) -> bool:
     """Whether the node's task may report an error at run time."""
     if node.op is fused:
-        return _inside(node.attrs["body"]).can_fail
+        return _facts_of(node.attrs["body"]).can_fail
     return CAN_FAIL in node.op.traits
 
 
 def contents(graph: Graph) -> dict[Value, Span]:
-    """For each array value: the value whose bytes it is a part of."""
+    """Map each array value to the value whose bytes it is a part of."""
     found: dict[Value, Span] | None = graph.notes.get("contents")
     if found is None:
         found = graph.notes["contents"] = _spans(graph, lambda node: ())
@@ -98,7 +98,7 @@ def contents(graph: Graph) -> dict[Value, Span]:
 
 
 def roots(graph: Graph) -> dict[Value, Span]:
-    """For each array value: the first value of the buffer it lies in. The graph is legal, see `legalize`."""
+    """Map each array value to the first value of its buffer, in a legal graph (see `legalize`)."""
     found: dict[Value, Span] | None = graph.notes.get("roots")
     if found is None:
         found = graph.notes["roots"] = _spans(graph, overwrites)
@@ -122,13 +122,13 @@ def _spans(graph: Graph, kept: Callable[[Node], Pairs]) -> dict[Value, Span]:
     return spans
 
 
-def is_whole(value: Value, span: Span) -> bool:
-    """Whether a value with this span is all of its buffer."""
+def fills_buffer(value: Value, span: Span) -> bool:
+    """Whether a value with this span fills its buffer."""
     return span.offset == 0 and value.type.nbytes == span.root.type.nbytes
 
 
 def alias_groups(graph: Graph, aliases: Sequence[Sequence[int]]) -> dict[Value, frozenset[Value]]:
-    """For each input: the inputs whose memory may overlap its own, itself included.
+    """Map each input to the inputs whose memory may overlap its own, itself included.
 
     `aliases` are groups of positions of inputs that share storage.
     """

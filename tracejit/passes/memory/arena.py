@@ -1,10 +1,10 @@
-"""Packing buffers into one arena: best fit, where memory is handed on only along dependencies.
+"""Packing of buffers into one arena: best fit, where memory is reused only along dependencies.
 
-Buffers come in the order of their first writers. A piece of the arena whose last owner is dead may be given
-to a new buffer only if the new buffer's first writer *knows* that every task that touched it is done; whom it
-has to wait for is part of the answer. Sets of tasks are integers used as bit sets (bit t: task t).
+Buffers come in the order of their first writers. A piece of the arena whose last owner is dead may be reused
+for a new buffer only if the new buffer's first writer *knows* that every task that touched it is done; the
+tasks it has to wait for are part of the result. Sets of tasks are integers used as bit sets (bit t: task t).
 
->>> arena = Arena()
+>>> arena = ArenaLayout()
 >>> a, _ = arena.allocate(0, 100, known=0)            # first written by task 0
 >>> arena.release(a, 100, users=0b011, until=9)       # touched by tasks 0 and 1
 >>> arena.allocate(2, 64, known=0b001), arena.size    # knows nothing of task 1: new memory
@@ -20,11 +20,11 @@ import functools
 from typing import NamedTuple
 
 ALIGNMENT = 64
-"""Bytes: a cache line, and what the widest vector loads like."""
+"""Bytes: a cache line, and the alignment of the widest vector loads."""
 
 
 class Hole(NamedTuple):
-    """Bytes that no living buffer has; the tasks that touched them last; the last task that may have them."""
+    """A free range of bytes; the tasks that touched it last; the last task that may reuse it."""
 
     offset: int
     size: int
@@ -36,7 +36,7 @@ class Hole(NamedTuple):
         return self.offset + self.size
 
 
-class Arena:
+class ArenaLayout:
     """Memory of `size` bytes, which grows; its holes are in order of their offsets."""
 
     def __init__(self) -> None:
@@ -44,7 +44,8 @@ class Arena:
         self._holes: list[Hole] = []
 
     def allocate(self, task: int, nbytes: int, known: int) -> tuple[int, int]:
-        """(offset, users): a place for `nbytes` that `task` writes first, and who touched it before.
+        """(offset, users): a place for `nbytes` that `task` writes first, and the tasks that touched it
+        before.
 
         `known`: the tasks that are done when `task` starts, or that it can wait for.
         """
@@ -58,16 +59,16 @@ class Arena:
         end = offset + size
         self.size = max(self.size, end)
         rest = []
-        if found and found[-1].end > end:  # what is left of the last hole
+        if found and found[-1].end > end:  # the rest of the last hole
             rest.append(Hole(end, found[-1].end - end, found[-1].users, found[-1].until))
         self._holes[start:stop] = rest
         return offset, functools.reduce(lambda users, hole: users | hole.users, found, 0)
 
     def release(self, offset: int, nbytes: int, users: int, until: int) -> None:
-        """The buffer of `nbytes` at `offset` is dead; `users` are all tasks that touched it.
+        """Free the buffer of `nbytes` at `offset`; `users` are all tasks that touched it.
 
-        `until` is the last task that may know of them and writes something new: after it nobody can use this
-        memory, and looking at it would make planning slow.
+        `until` is the last task that may know of them and writes a new buffer: after it no task can reuse
+        this memory, and searching it would make planning slow.
         """
         if nbytes:
             hole = Hole(offset, _aligned(nbytes), users, until)

@@ -1,15 +1,15 @@
-"""Make a graph fit for memory: add the copies without which its values could not lie where they have to.
+"""Legalisation: add the copies without which values could not have the memory they must have.
 
 The IR is pure; memory is not. After this pass, every value can live in exactly one place, all writes happen
 in node order, and the plan has no choice left that could be wrong:
 
-- An *output* is a new buffer, made by a node of its own: not an input, not a number, not shared with
+- An *output* is a new buffer, written by a node of its own: not an input, not a number, not shared with
   another result.
 - An *overwritten operand* (the base of an `update`) is dead afterwards, so that it can be overwritten in
   place.
 - An *effect's value* is written straight into the storage of its input, or else computed elsewhere and
-  copied there at the very end. Straight is possible if, from the first write on, nobody reads what the
-  storage held before, and no index check is still to come (the commit point: a call that fails changes
+  copied there at the very end. Straight is possible if, from the first write on, no node reads the old
+  content of the storage, and no index check is still to come (the commit point: a call that fails changes
   nothing).
 
         %2 = negative(%0)                           %2 = negative(%0)
@@ -17,8 +17,8 @@ in node order, and the plan has no choice left that could be wrong:
         return %2, %3                               %3 = update(%4, %1) [view=...]
                                                     return %2, %3
 
-Nodes are reordered only where that saves a copy: what still reads the old value of a storage, and index
-checks, move before the node that overwrites it, if they do not depend on it.
+Nodes are reordered only where that saves a copy: readers of the old value of a storage, and index checks,
+move before the node that overwrites it, if they do not depend on it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from tracejit.passes.memory.aliases import (
     alias_groups,
     can_fail,
     contents,
+    fills_buffer,
     is_alias,
-    is_whole,
     may_share,
     overwrites,
     roots,
@@ -51,16 +51,16 @@ def legalize(graph: Graph, aliases: Aliases = ()) -> Graph:
     """`graph` with copies where memory needs them; `aliases`: groups of inputs that share storage."""
     effects = tuple(e for e in graph.effects if e.value is not e.target)
     graph = Graph(graph.inputs, graph.nodes, graph.outputs, effects)
-    graph = _give_outputs_a_buffer(graph)
+    graph = _copy_unowned_outputs(graph)
     graph = _write_late(graph)
     graph = _protect_overwritten(graph, aliases)
-    return _settle_effects(graph, aliases)
+    return _place_effects(graph, aliases)
 
 
 # --------------------------------------------------------------------------------------------------- outputs
 
 
-def _give_outputs_a_buffer(graph: Graph) -> Graph:
+def _copy_unowned_outputs(graph: Graph) -> Graph:
     """Copy the outputs that have no buffer of their own, as soon as they are computed."""
     spans = contents(graph)
     claimed = {spans[e.value].root for e in graph.effects}
@@ -68,7 +68,7 @@ def _give_outputs_a_buffer(graph: Graph) -> Graph:
     outputs = []
     for value in graph.outputs:
         span = spans.get(value)
-        if span is None or span.root in graph.inputs or span.root in claimed or not is_whole(value, span):
+        if span is None or span.root in graph.inputs or span.root in claimed or not fills_buffer(value, span):
             node = _copy(value)
             copies[value].append(node)
             value = node.output
@@ -84,7 +84,7 @@ def _give_outputs_a_buffer(graph: Graph) -> Graph:
 
 
 def _copy(value: Value, location: str | None = None) -> Node:
-    """A node that makes `value` anew, in a buffer of its own; a number becomes an array."""
+    """A node that copies `value` into a buffer of its own; a number becomes an array."""
     if value.type.on_host:
         attrs = {"shape": (), "device": CPU}
         return Node(ops.full, (value,), (Value(ops.full.infer(value.type, **attrs)),), attrs, location)
@@ -166,7 +166,7 @@ class _Order:
         return False
 
     def sorted(self) -> Graph:
-        """The graph in an order that fulfils all dependencies and changes as little as it can."""
+        """The graph in an order that respects all dependencies and changes as little as possible."""
         if not self.moved:
             return self.graph
         missing = [0] * len(self.after)
@@ -189,7 +189,7 @@ class _Order:
 
 
 class _Uses:
-    """When each content is used last, and which contents lie in the storage of an input."""
+    """The last use of each content, and the contents that lie in the storage of an input."""
 
     def __init__(self, graph: Graph, aliases: Aliases):
         self.graph = graph
@@ -198,7 +198,7 @@ class _Uses:
         self.last: dict[Value, float] = dict.fromkeys(graph.inputs, -1)
         self.last_check = -1
         self.storage = {v: v for v in graph.inputs}  # contents that lie in the storage of an input
-        self.held = {v: [v] for v in graph.inputs}  # the same, by input
+        self.contents = {v: [v] for v in graph.inputs}  # the same, by input
         for p, node in enumerate(graph.nodes):
             if can_fail(node):
                 self.last_check = p
@@ -211,15 +211,15 @@ class _Uses:
             self.last[self.spans[value].root] = math.inf
 
     def put(self, content: Value, storage: Value) -> None:
-        """Note that `content` lies in the storage of the input `storage`."""
+        """Record that `content` lies in the storage of the input `storage`."""
         self.storage[content] = storage
-        self.held[storage].append(content)
+        self.contents[storage].append(content)
 
     def is_free_from(self, position: int, k: int, storage: Value) -> bool:
-        """Whether output `k` of the node at `position` may overwrite `storage`: nobody misses the old."""
+        """Whether output `k` of the node at `position` may overwrite `storage`, as no later node reads it."""
         node = self.graph.nodes[position]
         for holder in self.groups[storage]:
-            for content in self.held[holder]:
+            for content in self.contents[holder]:
                 last = self.last[content]
                 if last > position:
                     return False
@@ -231,7 +231,7 @@ class _Uses:
         """Whether the kernel allows output `k` to lie where it reads `content`."""
         allowed = {*may_share(node), *overwrites(node)}
         return all(
-            (k, j) in allowed and is_whole(value, self.spans[value])
+            (k, j) in allowed and fills_buffer(value, self.spans[value])
             for j, value in enumerate(node.inputs)
             if value in self.spans and self.spans[value].root is content
         )
@@ -264,7 +264,7 @@ def _may_overwrite(uses: _Uses, p: int, k: int, j: int) -> bool:
     """Whether output `k` of the node at `p` may be written into operand `j`."""
     graph, node = uses.graph, uses.graph.nodes[p]
     span = uses.spans[node.inputs[j]]
-    if not is_whole(node.inputs[j], span) or uses.last[span.root] > p:
+    if not fills_buffer(node.inputs[j], span) or uses.last[span.root] > p:
         return False
     if not uses.may_replace(node, k, span.root):
         return False
@@ -282,7 +282,7 @@ def _may_overwrite(uses: _Uses, p: int, k: int, j: int) -> bool:
 # --------------------------------------------------------------------------------------------------- effects
 
 
-def _settle_effects(graph: Graph, aliases: Aliases) -> Graph:
+def _place_effects(graph: Graph, aliases: Aliases) -> Graph:
     """Copy the effects' values that cannot be written straight into their storage, after everything else."""
     uses, buffers = _Uses(graph, aliases), roots(graph)
     for value, span in buffers.items():
@@ -315,7 +315,7 @@ def _is_straight(
 ) -> bool:
     """Whether the effect's value can be computed in the storage of its target."""
     span = buffers[effect.value]
-    if not is_whole(effect.value, span):
+    if not fills_buffer(effect.value, span):
         return False
     if span.root in uses.graph.inputs:
         return span.root is effect.target  # a chain of updates in place

@@ -1,4 +1,4 @@
-"""Which part of the arena each buffer gets: the last step of the memory plan.
+"""The place of each buffer in the arena: the last step of the memory plan.
 
 In the order of the tasks, a new buffer takes over the memory of an operand that dies at its first writer, if
 the kernel allows it (``inplace``) and the sizes agree; else it gets the best fit among the memory whose users
@@ -21,18 +21,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tracejit.ir.graph import Node, Value
-from tracejit.passes.memory.aliases import Span, is_whole, may_share
-from tracejit.passes.memory.arena import Arena
+from tracejit.passes.memory.aliases import Span, fills_buffer, may_share
+from tracejit.passes.memory.arena import ArenaLayout
 from tracejit.passes.memory.timing import direct
 
 LARGE = 1 << 16
-"""Bytes of a buffer that is worth an edge in the schedule."""
+"""Bytes from which on a buffer is worth a new edge in the schedule."""
 
 Times = Sequence[tuple[int, int]]
 
 
 class Packed(NamedTuple):
-    """Offsets of the buffers by root, bytes in all, and what each task waits for."""
+    """The offsets of the buffers by root, the bytes in all, and the tasks that each task waits for."""
 
     offsets: dict[Value, int]
     size: int
@@ -49,7 +49,7 @@ def pack(
     """Places in the arena for all roots but those `elsewhere`.
 
     `after`: the earlier tasks that each of `nodes` waits for; `times`: when it starts and ends at the
-    earliest, if buffers may be handed on along time too (the tasks are in order of their start then).
+    earliest, if buffers may be reused along time too (the tasks are in order of their start then).
     """
     return _Packing(nodes, spans, elsewhere, after, times).run()
 
@@ -82,7 +82,7 @@ class _Packing:
         self.bytes = {root: root.type.nbytes for root in self.users}
         self.latest = [len(nodes)] * len(nodes) if times else _latest_heirs(after, self.first)
         self.ended = _ended(times) if times else iter([0] * len(nodes))
-        self.arena = Arena()
+        self.arena = ArenaLayout()
         self.offsets: dict[Value, int] = {}
 
     def run(self) -> Packed:
@@ -103,7 +103,7 @@ class _Packing:
         return functools.reduce(lambda bits, t: bits | self.ancestors[t] | 1 << t, self.after[task], 0)
 
     def place(self, task: int, root: Value, ended: int, inherited: set[Value]) -> None:
-        """Give `root`, first written by `task`, a place; `inherited`: buffers that were taken over there."""
+        """Place `root`, first written by `task`; `inherited`: buffers that were taken over there."""
         known = self.ancestors[task] | ended
         dead = self.heirloom(task, root, known, inherited)
         if dead is not None:
@@ -124,7 +124,7 @@ class _Packing:
         return None
 
     def wait(self, task: int, users: int) -> None:
-        """`task` runs after all `users`."""
+        """Order `task` after all `users`."""
         late = users & ~self.ancestors[task]
         if late:
             waits = {*self.after[task], *tasks_of(late)}
@@ -144,7 +144,7 @@ def tasks_of(bits: int) -> Iterator[int]:
 
 
 def _ended(times: Times) -> Iterator[int]:
-    """For each task: those that have ended when it starts, if all run at the earliest."""
+    """Yield for each task the tasks that have ended when it starts, if all run at the earliest."""
     running: list[tuple[int, int]] = []
     ended = 0
     for task, (start, end) in enumerate(times):
@@ -155,7 +155,7 @@ def _ended(times: Times) -> Iterator[int]:
 
 
 def _latest_heirs(after: Sequence[Sequence[int]], first: Mapping[int, Sequence[Value]]) -> list[int]:
-    """For each task: its last descendant that writes something new; -1 if there is none."""
+    """Return for each task its last descendant that writes a new buffer; -1 if there is none."""
     latest = [-1] * len(after)
     for task in range(len(after) - 1, -1, -1):
         here = max(latest[task], task if first.get(task) else -1)
@@ -171,6 +171,6 @@ def _may_inherit(node: Node, spans: Mapping[Value, Span], root: Value, dead: Val
     operands = [j for j, v in enumerate(node.inputs) if v in spans and spans[v].root is dead]
     return (
         bool(outputs and operands)
-        and all(is_whole(node.inputs[j], spans[node.inputs[j]]) for j in operands)
+        and all(fills_buffer(node.inputs[j], spans[node.inputs[j]]) for j in operands)
         and all((k, j) in allowed for k in outputs for j in operands)
     )

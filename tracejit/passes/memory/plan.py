@@ -1,4 +1,4 @@
-"""The memory plan: where every value lies, and which task waits for which.
+"""The memory plan: the place of every value, and the dependencies of tasks.
 
 It decides on a legal graph (see `legalize`):
 
@@ -9,8 +9,8 @@ It decides on a legal graph (see `legalize`):
    writer for the last writer and for all readers since. Writers of existing storage also wait for all tasks
    that can fail. Callbacks keep their order. Only edges that no other path implies are kept.
 3. *Arena.* Buffers share its memory along dependencies (see `pack`). Where it saves a sixteenth of the arena,
-   tasks stand in the order in which they could start instead (see `order`), and memory is handed on along
-   this time, too.
+   tasks stand in the order in which they could start instead (see `timing`), and memory is reused along this
+   time, too.
 
     task 0   %3 arena+0      = fused(%0, %1)
     task 1   %4 arena+0      = fused(%3, %2)           after 0     in place
@@ -18,7 +18,7 @@ It decides on a legal graph (see `legalize`):
 
 Bytes: *planned* is the size of the arena. *Naive* is what MXNet's paper compares with (Chen et al. 2015):
 one buffer for each internal result of the operators as they stood before fusion, where views, fills and
-index ranges count nothing. Inputs, outputs and the storages that effects write count on neither side.
+index ranges do not count. Inputs, outputs and the storages that effects write count on neither side.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -32,16 +32,16 @@ from tracejit import ops
 from tracejit.errors import VerificationError
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
-from tracejit.passes.memory.aliases import Span, alias_groups, can_fail, is_task, is_whole, roots
+from tracejit.passes.memory.aliases import Span, alias_groups, can_fail, fills_buffer, is_task, roots
 from tracejit.passes.memory.pack import LARGE, Packed, pack
 from tracejit.passes.memory.timing import cost, direct, earliest, in_order_of_start, reordered
 
 SAVING = 16
-"""What part of the arena another order of the tasks has to save."""
+"""The share of the arena (one part in this many) that another order of the tasks has to save."""
 
 
 class Kind(enum.Enum):
-    """What a buffer is part of."""
+    """The memory that a buffer is part of."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -70,7 +70,7 @@ class PlannedTask(NamedTuple):
 
 
 class MemoryPlan(NamedTuple):
-    """Where the array values of `graph` lie, and its tasks in an order in which they could run.
+    """The places of the array values of `graph`, and its tasks in an order in which they could run.
 
     spans: each array value's place in the buffer that it is a part of.
     """
@@ -110,16 +110,16 @@ def _packed(
     costs: Sequence[int],
 ) -> tuple[Packed, Sequence[int]]:
     """The arena with the tasks in the user's order or, if that saves enough, in that of their start."""
-    plain = pack(nodes, spans, buffers, after)
-    if plain.size < LARGE:
-        return plain, range(len(nodes))
+    in_order = pack(nodes, spans, buffers, after)
+    if in_order.size < LARGE:
+        return in_order, range(len(nodes))
     times = earliest(nodes, costs, after)
     order = in_order_of_start(times)
     timed = pack(
         [nodes[t] for t in order], spans, buffers, reordered(after, order), [times[t] for t in order]
     )
-    if timed.size > plain.size - plain.size // SAVING:
-        return plain, range(len(nodes))
+    if timed.size > in_order.size - in_order.size // SAVING:
+        return in_order, range(len(nodes))
     return timed, order
 
 
@@ -139,14 +139,14 @@ def naive_bytes(graph: Graph) -> int:
 
 
 def _claimed(graph: Graph, spans: dict[Value, Span]) -> dict[Value, Place]:
-    """The buffers outside the arena, by root: inputs, outputs, and what effects put into inputs."""
+    """The buffers outside the arena, by root: inputs, outputs, and the values of effects."""
     position = {value: i for i, value in enumerate(graph.inputs)}
     buffers = {v: Place(Kind.INPUT, i, 0) for v, i in position.items() if not v.type.on_host}
     claims = [(e.value, Place(Kind.INPUT, position[e.target], 0)) for e in graph.effects]
     claims += [(value, Place(Kind.OUTPUT, k, 0)) for k, value in enumerate(graph.outputs)]
     for value, place in claims:
         span = spans.get(value)
-        if span is None or not is_whole(value, span) or buffers.setdefault(span.root, place) != place:
+        if span is None or not fills_buffer(value, span) or buffers.setdefault(span.root, place) != place:
             raise VerificationError(f"plan: the result {value.type} has no buffer of its own; legalize first")
     return buffers
 
@@ -155,7 +155,7 @@ def _claimed(graph: Graph, spans: dict[Value, Span]) -> dict[Value, Place]:
 
 
 class _Accesses:
-    """Who used a piece of memory: the last writer, and the readers since."""
+    """The accesses to a piece of memory: the last writer, and the readers since."""
 
     def __init__(self) -> None:
         self.writer: int | None = None
@@ -169,7 +169,7 @@ def _dependencies(
     buffers: dict[Value, Place],
     aliases: Sequence[Sequence[int]],
 ) -> list[tuple[int, ...]]:
-    """For each task: the tasks it waits for, but for those that others of them wait for."""
+    """Return for each task the tasks it waits for, without those that others of them wait for."""
     accesses = _accesses(graph, buffers, aliases)
     after: list[tuple[int, ...]] = []
     ancestors: list[int] = []

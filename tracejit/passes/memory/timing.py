@@ -1,16 +1,16 @@
-"""When tasks could start at the earliest, and the order that follows from it.
+"""The earliest start of tasks, and the order that follows from it.
 
 Tasks stand in the user's order, in which a backward pass computes all cotangents before the optimizer uses
 the first gradient, so that all of them live at once. The engine would run a gradient as soon as its operands
-are there. `earliest` says when that is, if there were workers without end and each task took what it costs;
+are there. `earliest` computes that time for unlimited workers and tasks that take their cost;
 `in_order_of_start` is the order of these moments, ties in the user's order:
 
     user's order        dx3, dx2, dx1, dw3, dw2, dw1
     order of start      dx3, dw3, dx2, dw2, dx1, dw1
 
-Both are functions of the graph alone. What has finished before a task starts at the earliest, it may wait
-for without delay: such edges lengthen no path, and `pack` adds them where a buffer gets free by it. Nobody
-knows how long a Python task takes, so nothing has finished that comes after one.
+Both are functions of the graph. A task may wait for tasks that have finished before its earliest start
+without delay: such edges lengthen no path, and `pack` adds them where they free a buffer. The duration of a
+Python task is unknown, so its successors never count as finished.
 """
 
 from __future__ import annotations
