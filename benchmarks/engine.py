@@ -28,7 +28,7 @@ from numba import int64
 import tracejit as tj
 from benchmarks.peers import pin
 from tracejit import engine
-from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import load, store
 from tracejit.kernels.executor.layout import FINISHED
@@ -147,7 +147,7 @@ def replay() -> tuple[float, float]:
 def main() -> None:
     """Measure everything and print it."""
     pin(int(sys.argv[1]))
-    entries = [Entry("count", count), Entry("spin", spin)]
+    entries = [EntryPoint("count", count), EntryPoint("spin", spin)]
     addresses = link("benchmark", build_object(entries).object_code, ["count", "spin"])
     complete, python = replay()
     findings = {

@@ -27,7 +27,7 @@ import numpy as np
 from tracejit import ops
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.loader import Recipe
-from tracejit.codegen.spec import Address, Integer, Lowered, Spec
+from tracejit.codegen.spec import AddressSlot, IntegerSlot, KernelSpec, Lowered
 from tracejit.errors import OutOfBoundsError, VerificationError, locate
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Graph, Node, Value
@@ -118,7 +118,7 @@ def _recipe(name: str, lowered: Lowered) -> Recipe:
     return Recipe(name, lowered.spec, lambda: _source(lowered.spec))
 
 
-def _source(spec: Spec) -> str:
+def _source(spec: KernelSpec) -> str:
     """The source of a generated kernel."""
     from tracejit.codegen.cpu.emit import (
         emit_cpu,  # where all kernels are in the store, nothing writes source
@@ -132,9 +132,9 @@ def _words(node: Node, lowered: Lowered) -> tuple[Word, ...]:
     operands = (*node.inputs, *node.outputs)
     words: list[Word] = []
     for slot in lowered.slots:
-        if isinstance(slot, Integer):
+        if isinstance(slot, IntegerSlot):
             words.append(slot.value)
-        elif isinstance(slot, Address):
+        elif isinstance(slot, AddressSlot):
             words.append(At(operands[slot.operand], slot.byte_offset))
         else:
             words.append(At(operands[slot.operand]))

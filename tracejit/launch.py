@@ -24,7 +24,7 @@ from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.passes.driver import timed
 from tracejit.passes.memory.aliases import can_fail
-from tracejit.passes.memory.plan import Kind, MemoryPlan, Place
+from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place
 from tracejit.schedule import KernelInfo, Packer, Planned, Schedule
 
 # ------------------------------------------------------------------------------------------------ the program
@@ -142,9 +142,9 @@ class _Blocks:
         self.patches.append((slot, engine.ARENA if argument is None else argument, place.offset + offset))
 
     def _argument(self, place: Place) -> int | None:
-        if place.kind is Kind.ARENA:
+        if place.kind is BufferKind.ARENA:
             return None
-        return place.number + (self._outputs_start if place.kind is Kind.OUTPUT else 0)
+        return place.number + (self._outputs_start if place.kind is BufferKind.OUTPUT else 0)
 
     def uses(self, node: Node) -> tuple[int, ...]:
         """The arguments whose variables a task needs."""
@@ -185,7 +185,7 @@ def _modes(memory: MemoryPlan) -> list[int]:
         arrays = [v for v in (*task.node.inputs, *task.node.outputs) if v in origin]
         read.update(origin[v].root for v in arrays)
         written.update(
-            places[v].number for v in task.node.outputs if v in places and places[v].kind is Kind.INPUT
+            places[v].number for v in task.node.outputs if v in places and places[v].kind is BufferKind.INPUT
         )
     modes = {
         (False, False): engine.NUMBER,  # nobody looks at it

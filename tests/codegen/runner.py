@@ -8,9 +8,9 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.codegen.lower import lower
-from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.link import link
-from tracejit.codegen.spec import Address, Integer
+from tracejit.codegen.spec import AddressSlot, IntegerSlot
 from tracejit.codegen.text import load_source
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Node, Value
@@ -23,7 +23,7 @@ SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 @functools.cache
 def compiled(spec):
     """The machine code of a spec, as a ctypes function."""
-    built = build_object([Entry("kernel", load_source(emit(spec)))])
+    built = build_object([EntryPoint("kernel", load_source(emit(spec)))])
     return SIGNATURE(link("kernel", built.object_code, ["kernel"])["kernel"])
 
 
@@ -37,9 +37,9 @@ def argument_block(lowered, buffers):
     """The block of a kernel; `buffers` are arrays (memory) and numbers, in the order of the operands."""
     block = np.zeros(len(lowered.slots), np.int64)
     for position, slot in enumerate(lowered.slots):
-        if isinstance(slot, Integer):
+        if isinstance(slot, IntegerSlot):
             block[position] = slot.value
-        elif isinstance(slot, Address):
+        elif isinstance(slot, AddressSlot):
             block[position] = buffers[slot.operand].ctypes.data + slot.byte_offset
         else:
             raw = np.zeros(8, np.uint8)

@@ -10,7 +10,7 @@ from tests.codegen import runner
 from tests.codegen.cases import CASES, arguments
 from tests.golden import check_golden
 from tracejit.codegen.lower import lower
-from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.text import load_source
 from tracejit.errors import DeviceError
 from tracejit.targets import emit
@@ -55,6 +55,6 @@ def test_unknown_targets_are_refused():
 def test_inner_loops_are_vectors(name):
     """A running sum is one addition after the other; everything else uses vector registers."""
     node = CASES[name]()[0]
-    built = build_object([Entry("kernel", load_source(emit(lower(node).spec)))])
+    built = build_object([EntryPoint("kernel", load_source(emit(lower(node).spec)))])
     vector = r"<\d+ x float>" if any(v.type.dtype == np.float32 for v in node.inputs) else r"<\d+ x i64>"
     assert re.search(rf"(load|fadd|fmul|call) .*{vector}", built.llvm_ir)

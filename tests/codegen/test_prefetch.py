@@ -13,7 +13,7 @@ from tests.codegen.cases import CASES, arguments, kernels
 from tests.tuning import tune
 from tracejit import ops
 from tracejit.codegen.lower import lower
-from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.link import link
 from tracejit.codegen.objects.listing import vector_width
 from tracejit.codegen.text import load_source
@@ -73,7 +73,7 @@ def make_kernel(dtype):
 
 @pytest.mark.parametrize("dtype", [uint8, float32, float64], ids=str)
 def test_vectors_ask_for_a_line_or_their_part_of_it(dtype):
-    built = build_object([Entry("kernel", make_kernel(dtype))])
+    built = build_object([EntryPoint("kernel", make_kernel(dtype))])
     width = vector_width(built.llvm_ir)
     assert width > 1
     size = dtype.bitwidth // 8
@@ -105,7 +105,7 @@ def test_the_only_row_written_is_asked_for_where_that_pays(name, has_vbmi2, asks
 
 def test_results_are_those_of_the_loop_without():
     for dtype in (uint8, float32, float64):
-        built = build_object([Entry("kernel", make_kernel(dtype))])
+        built = build_object([EntryPoint("kernel", make_kernel(dtype))])
         kernel = runner.SIGNATURE(link("kernel", built.object_code, ["kernel"])["kernel"])
         for n in (0, 1, 15, 16, 17, 63, 64, 65, 1000):
             x = np.random.default_rng(n).integers(0, 99, (3, n)).astype(str(dtype))
@@ -125,7 +125,7 @@ def test_a_loop_without_vectors_asks_for_nothing():
         x[0] = total
         return int64(0)
 
-    built = build_object([Entry("kernel", kernel)])
+    built = build_object([EntryPoint("kernel", kernel)])
     used = built.llvm_ir[built.llvm_ir.index("@kernel") :]
     body = used[: used.index("\n}")]
     assert "prefetch" not in body
@@ -248,4 +248,4 @@ def test_the_source_can_be_compiled_by_itself(everything_is_far):
     source = emit(lower(node).spec)
     assert "prefetch_written(x1, p0, i1)" in source
     assert "prefetch(x0, p0 + s0_0, i1)" in source
-    assert vector_width(build_object([Entry("kernel", load_source(source))]).llvm_ir) > 1
+    assert vector_width(build_object([EntryPoint("kernel", load_source(source))]).llvm_ir) > 1

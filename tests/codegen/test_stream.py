@@ -11,7 +11,7 @@ from tests.tuning import tune
 from tracejit import ops
 from tracejit.codegen.cpu.map import BAND
 from tracejit.codegen.lower import lower
-from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.spec import BLOCK
 from tracejit.codegen.text import load_source
 from tracejit.ir.graph import Builder, Effect
@@ -163,7 +163,7 @@ def test_what_caches_hold_is_stored_as_usual(monkeypatch):
 
 def test_lines_are_stored_around_the_caches():
     (node,) = CASES["silu"](4000)
-    built = build_object([Entry("kernel", load_source(emit(lower(node).spec)))])
+    built = build_object([EntryPoint("kernel", load_source(emit(lower(node).spec)))])
     assert "!nontemporal" in built.llvm_ir
 
 

@@ -4,13 +4,13 @@ import pytest
 
 from tests.engine.programs import compiled
 from tracejit import engine
-from tracejit.codegen.objects.build import Entry
+from tracejit.codegen.objects.build import EntryPoint
 from tracejit.engine import native
 from tracejit.kernels.executor.entry_points import QUEUES, THREADS
 
 
 def load_executor():
-    return compiled("executor", [Entry(*entry) for entry in QUEUES + THREADS])
+    return compiled("executor", [EntryPoint(*entry) for entry in QUEUES + THREADS])
 
 
 native.install(load_executor)

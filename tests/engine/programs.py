@@ -12,7 +12,7 @@ import tempfile
 from numba.types import int64
 
 from tracejit import engine
-from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import load, pointer, store
 
@@ -95,7 +95,7 @@ KERNELS = nothing, mix, fill, spin, count, check, trail
 
 @functools.cache
 def addresses():
-    return compiled("kernels", [Entry(f.__name__, f) for f in KERNELS])
+    return compiled("kernels", [EntryPoint(f.__name__, f) for f in KERNELS])
 
 
 def task(kernel, block=0, units=1, chunk=1, **rest):

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tests.engine.programs import compiled
-from tracejit.codegen.objects.build import Entry
+from tracejit.codegen.objects.build import EntryPoint
 from tracejit.engine.native import Record
 from tracejit.kernels.executor.layout import (
     ENGINE_BYTES,
@@ -41,8 +41,8 @@ def native():
     """The two subroutines, callable."""
     signature = types.void(types.int64, types.int64)
     entries = [
-        Entry("keep_apart", keep_apart, signature),
-        Entry("restore_affinity", restore_affinity, signature),
+        EntryPoint("keep_apart", keep_apart, signature),
+        EntryPoint("restore_affinity", restore_affinity, signature),
     ]
     kind = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
     return {name: kind(address) for name, address in compiled("processors", entries).items()}
@@ -141,6 +141,6 @@ def test_systems_that_do_not_say_where_threads_are():
         return processor()
 
     signature = types.int64(types.int64, types.int64)
-    address = compiled("elsewhere", [Entry("probe", probe, signature)])["probe"]
+    address = compiled("elsewhere", [EntryPoint("probe", probe, signature)])["probe"]
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     assert kind(address)(0, 0) == -1

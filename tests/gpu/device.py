@@ -21,7 +21,7 @@ from numba.cuda.core import config
 from tests.codegen import runner
 from tests.kernels.loops import TYPES
 from tracejit.codegen.gpu.launch import launch
-from tracejit.codegen.spec import Address
+from tracejit.codegen.spec import AddressSlot
 from tracejit.codegen.text import load_source
 from tracejit.kernels.compiler.memory import pointer_slot
 from tracejit.kernels.scalar import FUNCTIONS
@@ -105,7 +105,7 @@ def run_units(lowered, buffers, rng=None, product=None):
     memory = Memory([*arrays, block], grid[0] * lowered.scratch + panel.nbytes)
     block[:-1] = runner.argument_block(lowered, buffers)
     for position, slot in enumerate(lowered.slots):
-        if isinstance(slot, Address):
+        if isinstance(slot, AddressSlot):
             block[position] = memory.place(buffers[slot.operand]) + slot.byte_offset
     memory.write(memory.place(block), block)
     cuts = [0, lowered.units]

@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 from numba import types
 
-from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import load, pointer
 from tracejit.kernels.scalar import FUNCTIONS
@@ -35,7 +35,7 @@ class Loops:
             namespace = {"pointer": pointer, "load": load, "int64": types.int64, **TYPES}
             namespace |= {f"f_{name}": functions[name] for name in case[0]}
             exec(self._source(number, *case), namespace)
-            entries.append(Entry(f"kernel{number}", namespace[f"kernel{number}"]))
+            entries.append(EntryPoint(f"kernel{number}", namespace[f"kernel{number}"]))
         built = build_object(entries)
         self.llvm_ir = built.llvm_ir
         self.addresses = link("loops", built.object_code, [entry.name for entry in entries])

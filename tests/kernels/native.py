@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.link import link
 from tracejit.kernels.library.table import LIBRARY
 
@@ -16,7 +16,7 @@ SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 @functools.cache
 def address(name, dtype):
     """Address of a compiled library kernel."""
-    built = build_object([Entry("kernel", LIBRARY[name, dtype])])
+    built = build_object([EntryPoint("kernel", LIBRARY[name, dtype])])
     return link(f"{name}_{dtype}", built.object_code, ["kernel"])["kernel"]
 
 

@@ -15,7 +15,7 @@ from tracejit import ops
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Value
 from tracejit.passes.memory.aliases import may_share, overwrites
-from tracejit.passes.memory.plan import Kind, MemoryPlan, Place
+from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place
 
 
 def run_plan(
@@ -31,15 +31,15 @@ def run_plan(
         return rng.integers(0, 256, nbytes, dtype=np.uint8)
 
     memory = {
-        (Kind.INPUT, i): np.frombuffer(bytearray(np.ascontiguousarray(a).tobytes()), np.uint8)
+        (BufferKind.INPUT, i): np.frombuffer(bytearray(np.ascontiguousarray(a).tobytes()), np.uint8)
         for i, a in enumerate(inputs)
     }
     for group in aliases:
         for i in group:
-            memory[Kind.INPUT, i] = memory[Kind.INPUT, group[0]]
+            memory[BufferKind.INPUT, i] = memory[BufferKind.INPUT, group[0]]
     for k, value in enumerate(graph.outputs):
-        memory[Kind.OUTPUT, k] = garbage(value.type.nbytes)
-    memory[Kind.ARENA, 0] = garbage(plan.arena_bytes)
+        memory[BufferKind.OUTPUT, k] = garbage(value.type.nbytes)
+    memory[BufferKind.ARENA, 0] = garbage(plan.arena_bytes)
     numbers = {v: np.asarray(a) for v, a in zip(graph.inputs, inputs, strict=True) if v.type.on_host}
     for node in graph.nodes:
         if node.outputs and node.outputs[0].type.on_host:
@@ -74,7 +74,8 @@ def run_plan(
             left_out.view(np.uint8)[...] = garbage(left_out.nbytes).reshape(*left_out.shape[:-1], -1) % 2
     outputs = [at(v, plan.places[v]).copy() for v in graph.outputs]
     storages = [
-        memory[Kind.INPUT, i].view(v.type.dtype).reshape(v.type.shape) for i, v in enumerate(graph.inputs)
+        memory[BufferKind.INPUT, i].view(v.type.dtype).reshape(v.type.shape)
+        for i, v in enumerate(graph.inputs)
     ]
     return outputs, storages
 

@@ -1,9 +1,9 @@
-"""Scheduled terms to a `Spec` and the values of its slots.
+"""Scheduled terms to a `KernelSpec` and the values of its slots.
 
 Nothing is decided here: what a kernel streams, transposes and prefetches is in its `Traffic`. Everything is
 numbered in order of first use, which makes the spec canonical: two kernels with the same
 structure get equal specs, whatever their shapes, names and literals. What a term needs at run time (an
-extent, a stride, an offset) goes to `Encoder.slots` under the name that `Spec.slot_names` gives it.
+extent, a stride, an offset) goes to `Encoder.slots` under the name that `KernelSpec.slot_names` gives it.
 """
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
@@ -15,14 +15,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracejit.codegen import prefetch
-from tracejit.codegen.spec import BLOCK, Access, Address, Integer, Layout, Number, Section, Slot, Spec, Step
+from tracejit.codegen.spec import (
+    BLOCK,
+    Access,
+    AddressSlot,
+    IntegerSlot,
+    KernelSpec,
+    Layout,
+    NumberSlot,
+    Section,
+    Slot,
+    Step,
+)
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.types import name_of
 from tracejit.ir.view import View
 from tracejit.kernels.split import ceil_div
 from tracejit.loopnest import schedule as phases
-from tracejit.loopnest.program import Domain, Kind, Level, Program, Store, Term, piece_length
-from tracejit.loopnest.schedule import Orientation, Schedule
+from tracejit.loopnest.program import Domain, Level, LoopProgram, OutputStore, Term, TermKind, piece_length
+from tracejit.loopnest.schedule import LoopSchedule, Orientation
 from tracejit.loopnest.sweep import Sweep, updating
 from tracejit.loopnest.traffic import Traffic, lane_of
 
@@ -48,8 +59,8 @@ class Encoder:
     def __init__(
         self,
         body: Graph,
-        program: Program,
-        plan: Schedule,
+        program: LoopProgram,
+        plan: LoopSchedule,
         operands: dict[Value, int],
         outputs: Sequence[int],
         columns: int,
@@ -64,7 +75,7 @@ class Encoder:
         self.domain: Domain = program.domain
         self.operands, self.outputs, self.columns, self.sweep = operands, outputs, columns, sweep
         self.traffic, self.lane = traffic, lane_of(program, plan)
-        self.slots: dict[str, Slot] = {f"n{d}": Integer(n) for d, n in enumerate(self.domain.shape)}
+        self.slots: dict[str, Slot] = {f"n{d}": IntegerSlot(n) for d, n in enumerate(self.domain.shape)}
         self.pointers: dict[tuple[int, int], int] = {}
         self.pointer_types: list[str] = []
         self.layouts: dict[Stride, int] = {}
@@ -78,16 +89,16 @@ class Encoder:
         self.folds: dict[Term, int] = {}
         self.scratch = 0
 
-    def encode(self) -> Spec:
+    def encode(self) -> KernelSpec:
         """The structure of the kernel; afterwards `slots` and `scratch` are complete."""
         prologue = tuple(self.term(t, "") for t in self.plan.prologue)
         sections = self.prefetching([self.section(n, s) for n, s in enumerate(self.plan.sections)])
         rows = tuple(name_of(t.dtype) for t in self.plan.kept)
         self.lay_out_scratch(rows)
         if self.domain.pieces:
-            self.slots["pieces"] = Integer(self.domain.pieces)
-            self.slots["length"] = Integer(piece_length(self.domain))
-        return Spec(
+            self.slots["pieces"] = IntegerSlot(self.domain.pieces)
+            self.slots["length"] = IntegerSlot(piece_length(self.domain))
+        return KernelSpec(
             self.plan.orientation.value,
             len(self.domain.kept),
             len(self.domain.reduced),
@@ -124,13 +135,13 @@ class Encoder:
         if self.sweep is not None:
             size = self.sweep.ring * (self.sweep.run or math.prod(self.domain.kept[1:]))
             areas.append(("ring_at", size, name_of(updating(self.program).term.dtype)))
-            self.slots["edges_at"] = Address(self.outputs[-1], 0)  # some address if there are none
+            self.slots["edges_at"] = AddressSlot(self.outputs[-1], 0)  # some address if there are none
         if self.plan.orientation is Orientation.COLUMNS:
             areas = [(name, self.columns, dtype) for name, _, dtype in areas]
             areas += [(f"t{n}_at", self.columns, dtype) for n, dtype in enumerate(self.accumulators)]
         line = self.program.tuning.caches.line
         for name, length, dtype in areas:
-            self.slots[name] = Integer(self.scratch)
+            self.slots[name] = IntegerSlot(self.scratch)
             size = length * np.dtype(dtype).itemsize
             self.scratch += ceil_div(size, line) * line
 
@@ -140,8 +151,8 @@ class Encoder:
         if panel >= 0:
             assert self.program.matmul is not None
             product = self.program.matmul.output.type
-            self.slots["panel_row"] = Integer(product.shape[-1] * product.dtype.itemsize)
-            self.slots[f"x{panel}"] = Integer(self.scratch)
+            self.slots["panel_row"] = IntegerSlot(product.shape[-1] * product.dtype.itemsize)
+            self.slots[f"x{panel}"] = IntegerSlot(self.scratch)
         return panel
 
     # -------------------------------------------------------------------------------------------- numbering
@@ -172,26 +183,26 @@ class Encoder:
         self.layout_records.append(Layout(_LEVELS[level], lane))
         for d, stride in enumerate(strides):
             if d != self.lane or lane == "step":
-                self.slots[f"s{number}_{d}"] = Integer(stride)
+                self.slots[f"s{number}_{d}"] = IntegerSlot(stride)
         return number
 
     def access(self, operand: int, view: View, level: Level, dtype: np.dtype) -> Access:
         """An access to a buffer; one pointer for each buffer and offset."""
         key = (operand, view.offset * dtype.itemsize)
         if key not in self.pointers:
-            self.slots[f"x{len(self.pointers)}"] = Address(*key)
+            self.slots[f"x{len(self.pointers)}"] = AddressSlot(*key)
             self.pointers[key] = len(self.pointers)
             self.pointer_types.append(name_of(dtype))
         return Access(self.pointers[key], self.layout(view, level))
 
     # -------------------------------------------------------------------------------------------- steps
 
-    def section(self, number: int, section: phases.Section) -> Section:
+    def section(self, number: int, section: phases.LoopSection) -> Section:
         """All steps of a section: carried values, computations, what is kept, folds, stores."""
         where = str(number)
         return Section(_LEVELS[section.level], tuple(self.steps(section, where)))
 
-    def steps(self, section: phases.Section, where: str) -> Iterator[Step]:
+    def steps(self, section: phases.LoopSection, where: str) -> Iterator[Step]:
         for term, row in section.recall.items():
             yield Step("recall", name_of(term.dtype), self.name(term, where), position=row)
         for term, store in section.reload.items():
@@ -237,7 +248,7 @@ class Encoder:
 
     def term(self, term: Term, where: str) -> Step:
         """The step that computes `term`."""
-        args = tuple(self.name(a, where) for a in term.args) if term.kind is not Kind.REDUCE else ()
+        args = tuple(self.name(a, where) for a in term.args) if term.kind is not TermKind.REDUCE else ()
         result = self.name(term, where)
         kind, encode = _KINDS[term.kind]
         fields = {"kind": kind, **encode(self, term)}
@@ -257,11 +268,11 @@ class Encoder:
         """The number of the accumulator of a reduction or scan; sums of float32 go to float64."""
         if term not in self.folds:
             self.folds[term] = len(self.accumulators)
-            wide = term.kind is Kind.REDUCE and term.function == "sum" and term.dtype == np.float32
+            wide = term.kind is TermKind.REDUCE and term.function == "sum" and term.dtype == np.float32
             self.accumulators.append("float64" if wide else name_of(term.dtype))
         return self.folds[term]
 
-    def store(self, store: Store, where: str) -> Step:
+    def store(self, store: OutputStore, where: str) -> Step:
         level = store.level
         access = self.access(self.outputs[store.output], store.view, level, store.term.dtype)
         step = Step("store", name_of(store.term.dtype), args=(self.name(store.term, where),), access=access)
@@ -275,7 +286,7 @@ class Encoder:
     def load(self, term: Term) -> Fields:
         assert term.value is not None
         assert term.view is not None
-        level = term.level if term.kind is Kind.LOAD else self.domain.level(term.view)
+        level = term.level if term.kind is TermKind.LOAD else self.domain.level(term.view)
         access = self.access(self.operands[term.value], term.view, level, term.dtype)
         if term in self.traffic.turned:
             number = self.tiles.setdefault(access, len(self.tiles))
@@ -283,23 +294,23 @@ class Encoder:
         return {"access": access}
 
     def gather(self, term: Term) -> Fields:
-        return {**self.load(term), "position": self.next("jump", Integer(term.stride))}
+        return {**self.load(term), "position": self.next("jump", IntegerSlot(term.stride))}
 
     def index(self, term: Term) -> Fields:
         assert term.view is not None
         layout = self.layout(term.view, self.domain.level(term.view))
-        return {"layout": layout, "position": self.next("offset", Integer(term.view.offset))}
+        return {"layout": layout, "position": self.next("offset", IntegerSlot(term.view.offset))}
 
     def number(self, term: Term) -> Fields:
         assert term.value is not None
         self.numbers.append(name_of(term.dtype))
-        return {"position": self.next("c", Number(self.operands[term.value]))}
+        return {"position": self.next("c", NumberSlot(self.operands[term.value]))}
 
     def apply(self, term: Term) -> Fields:
         return {"function": term.function or ""}
 
     def bounded(self, term: Term) -> Fields:
-        return {"position": self.next("bound", Integer(term.bound))}
+        return {"position": self.next("bound", IntegerSlot(term.bound))}
 
     def finish(self, term: Term) -> Fields:
         return {"kind": "finish", "function": term.function or "", "position": self.accumulator(term)}
@@ -308,17 +319,17 @@ class Encoder:
         return {"function": term.function or "", "position": self.accumulator(term)}
 
 
-_ENCODERS: dict[Kind, Callable[[Encoder, Term], Fields]] = {
-    Kind.LOAD: Encoder.load,
-    Kind.NUMBER: Encoder.number,
-    Kind.INDEX: Encoder.index,
-    Kind.APPLY: Encoder.apply,
-    Kind.GATHER: Encoder.gather,
-    Kind.CHECK: Encoder.bounded,
-    Kind.MATCH: Encoder.bounded,
-    Kind.REDUCE: Encoder.finish,
-    Kind.SCAN: Encoder.scan,
+_ENCODERS: dict[TermKind, Callable[[Encoder, Term], Fields]] = {
+    TermKind.LOAD: Encoder.load,
+    TermKind.NUMBER: Encoder.number,
+    TermKind.INDEX: Encoder.index,
+    TermKind.APPLY: Encoder.apply,
+    TermKind.GATHER: Encoder.gather,
+    TermKind.CHECK: Encoder.bounded,
+    TermKind.MATCH: Encoder.bounded,
+    TermKind.REDUCE: Encoder.finish,
+    TermKind.SCAN: Encoder.scan,
 }
 _KINDS = {kind: (kind.value, encode) for kind, encode in _ENCODERS.items()}
 _LEVELS = {level: level.name.lower() for level in Level}
-"""As in `Spec`. Asking an enumeration for a name takes longer than looking it up."""
+"""As in `KernelSpec`. Asking an enumeration for a name takes longer than looking it up."""

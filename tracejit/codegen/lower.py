@@ -1,14 +1,14 @@
-"""A `fused` node with concrete shapes to a `Lowered` kernel: structure, argument block, units. Needs no
-Numba.
+"""Lowers a `fused` node with concrete shapes to a `Lowered` kernel: structure, argument block, units.
 
-`analyse` (shared with the fusion pass) says what is computed and when, `traffic` what is streamed,
-transposed and prefetched; `Encoder` splits that
-into structure (the `Spec`) and run-time values (the slots); `units.split` cuts the domain into units by shape
-alone.
+It needs no Numba.
 
-    y = exp(x) over float32[100,200]     spec: map, kept 1, pointers (float32, float32), one layout ("kept",
-    "one")
-                                         slots: n0=20000, tile=16384, x0=Address(0, 0), x1=Address(1, 0)
+`analyse` (shared with the fusion pass) says what is computed and when, `traffic` what is streamed, transposed
+and prefetched; `Encoder` splits that into structure (the `KernelSpec`) and run-time values (the slots);
+`units.split` cuts the domain into units by shape alone.
+
+    y = exp(x) over float32[100,200]
+        spec: map, kept 1, pointers (float32, float32), one layout ("kept", "one")
+        slots: n0=20000, tile=16384, x0=AddressSlot(0, 0), x1=AddressSlot(1, 0)
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from tracejit.codegen.encode import PANEL, Encoder
-from tracejit.codegen.spec import Integer, Lowered, Product
+from tracejit.codegen.spec import IntegerSlot, Lowered, Product
 from tracejit.codegen.units import column_tile, split
 from tracejit.errors import VerificationError
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.view import View
 from tracejit.loopnest.analysis import analyse
-from tracejit.loopnest.program import Program, Store
+from tracejit.loopnest.program import LoopProgram, OutputStore
 from tracejit.loopnest.schedule import schedule
 from tracejit.loopnest.sweep import Sweep, without_edges
 from tracejit.loopnest.traffic import traffic
@@ -68,7 +68,7 @@ def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowere
     spec = encoder.encode()
     slots = encoder.slots
     units, chunk, tiles = split(program, plan.orientation, encoder.side, sweep)
-    slots.update({name: Integer(n) for name, n in {**tiles, "scratch_bytes": encoder.scratch}.items()})
+    slots.update({name: IntegerSlot(n) for name, n in {**tiles, "scratch_bytes": encoder.scratch}.items()})
     return Lowered(
         spec, tuple(slots[name] for name in spec.slot_names()), units, chunk, encoder.scratch, product
     )
@@ -80,7 +80,7 @@ def _product(body: Graph, matmul: Node, result: int | None) -> Product:
     return Product(a, a_view, b, b_view, result)
 
 
-def _without(program: Program, result: int | None) -> tuple[Store, ...]:
+def _without(program: LoopProgram, result: int | None) -> tuple[OutputStore, ...]:
     """The stores of a panel, without one that writes the product where it already is."""
     assert program.matmul is not None
     product = program.matmul.output

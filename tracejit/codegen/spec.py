@@ -1,15 +1,15 @@
-"""What a generated kernel is: its structure (`Spec`), its argument block (slots) and its split into units.
+"""A generated kernel: its structure (`KernelSpec`), its argument block (slots), its split into units.
 
-A `Spec` is plain frozen data: operators, dtypes, how many dimensions are left after merging, which operands
-move along the innermost loop. Extents, strides, offsets and literals are not in it: they are run-time
-slots, so kernels are shared between shapes. Equal specs give equal source; ``repr(spec)`` is what the
-kernel store hashes.
+A `KernelSpec` is plain frozen data: operators, dtypes, how many dimensions are left after merging, which
+operands move along the innermost loop. Extents, strides, offsets and literals are not in it: they are
+run-time slots, so kernels are shared between shapes. Equal specs give equal source; ``repr(spec)`` is what
+the kernel store hashes.
 
 Unit and block conventions:
 
-- The block is a row of 8-byte slots in the order of `Spec.slot_names`. `Address` is the operand's address
-  plus a byte offset; `Integer` is an int64; `Number` is a host value *in its own dtype*, in the low bytes
-  of the slot.
+- The block is a row of 8-byte slots in the order of `KernelSpec.slot_names`. `AddressSlot` is the address of
+  an operand plus a byte offset; `IntegerSlot` is an int64; `NumberSlot` is a host value *in its own dtype*,
+  in the low bytes of the slot.
 - Operands are numbered like the fused node's: its inputs, then its outputs.
 - MAP kernels: a unit is a tile, `rows` x `columns` elements, of the last two dimensions. ROWS: a unit is
   one kept index (and piece). COLUMNS: a unit is a tile of the last kept dimension (and piece). SWEEP: a MAP
@@ -30,26 +30,26 @@ BLOCK = 1024
 """Elements along the lane that a kernel takes at a time where it streams."""
 
 
-class Address(NamedTuple):
+class AddressSlot(NamedTuple):
     """A slot: address of operand number `operand`, plus `byte_offset`."""
 
     operand: int
     byte_offset: int
 
 
-class Integer(NamedTuple):
+class IntegerSlot(NamedTuple):
     """A slot: an int64 known when the schedule is made."""
 
     value: int
 
 
-class Number(NamedTuple):
+class NumberSlot(NamedTuple):
     """A slot: the host value `operand` in its own dtype, in the low bytes."""
 
     operand: int
 
 
-Slot = Address | Integer | Number
+Slot = AddressSlot | IntegerSlot | NumberSlot
 
 
 class Layout(NamedTuple):
@@ -101,7 +101,7 @@ class Section(NamedTuple):
     steps: tuple[Step, ...]
 
 
-class Spec(NamedTuple):
+class KernelSpec(NamedTuple):
     """The structure of a kernel.
 
     orientation: "map", "rows" or "columns": which loop is innermost
@@ -190,7 +190,7 @@ class Lowered(NamedTuple):
     only.
     """
 
-    spec: Spec
+    spec: KernelSpec
     slots: tuple[Slot, ...]
     units: int
     chunk: int

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.codegen.spec import Access, Section, Spec, Step
+from tracejit.codegen.spec import Access, KernelSpec, Section, Step
 
 INDENT = "    "
 
@@ -66,7 +66,7 @@ def memory_type(dtype: str) -> str:
 class Source:
     """Lines of Python under construction, and the names they import."""
 
-    def __init__(self, spec: Spec):
+    def __init__(self, spec: KernelSpec):
         self.spec = spec
         self.lines: list[str] = []
         self.depth = 0
@@ -263,7 +263,7 @@ class Source:
         return identity(step.function, self.use_type(self.spec.accumulators[step.position]))
 
 
-def summary(spec: Spec) -> str:
+def summary(spec: KernelSpec) -> str:
     """A comment: orientation, and the operators in order."""
     steps = [step for section in spec.sections for step in section.steps]
     names = [step.function for step in steps if step.kind in ("apply", "fold", "scan")]
@@ -272,7 +272,7 @@ def summary(spec: Spec) -> str:
     return text if len(text) <= 110 else text[:107] + "..."
 
 
-def moving_results(spec: Spec, steps: Iterable[Step]) -> set[int]:
+def moving_results(spec: KernelSpec, steps: Iterable[Step]) -> set[int]:
     """The values among `steps` that change along the lane."""
     moving: set[int] = set()
     for step in steps:

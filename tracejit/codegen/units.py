@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 
 from tracejit.kernels.split import ceil_div
-from tracejit.loopnest.program import GATHER, LOAD, REDUCE, SCAN, Program, elements_per_unit, row_tile
+from tracejit.loopnest.program import GATHER, LOAD, REDUCE, SCAN, LoopProgram, elements_per_unit, row_tile
 from tracejit.loopnest.schedule import COLUMNS, MAP, ROWS, Orientation
 from tracejit.loopnest.sweep import Sweep
 from tracejit.tuning import Tuning
@@ -25,7 +25,7 @@ def at_once(tuning: Tuning, units: int, wanted: int) -> int:
     return max(1, min(wanted, enough), min(of.longer * wanted, units // of.many))
 
 
-def split_map(program: Program, side: int) -> Split:
+def split_map(program: LoopProgram, side: int) -> Split:
     """Tiles over the last two dimensions, of the given side unless that is 0; for the epilogue of a product
     each is one row of it.
     """
@@ -56,7 +56,7 @@ def split_sweep(sweep: Sweep) -> Split:
     return sweep.bands, 1, slots
 
 
-def split_rows(program: Program, side: int) -> Split:
+def split_rows(program: LoopProgram, side: int) -> Split:
     """One unit for each kept index and piece."""
     domain = program.domain
     units = math.prod(domain.kept) * max(1, domain.pieces)
@@ -64,7 +64,7 @@ def split_rows(program: Program, side: int) -> Split:
     return units, at_once(program.tuning, units, elements_per_unit(program) // max(1, length)), {}
 
 
-def column_tile(program: Program) -> int:
+def column_tile(program: LoopProgram) -> int:
     """Columns of a unit of a COLUMNS kernel; 1 at least."""
     if not program.domain.kept:
         return 1
@@ -77,7 +77,7 @@ def column_tile(program: Program) -> int:
     return max(1, min(program.domain.kept[-1], max(most, units.columns)))
 
 
-def split_columns(program: Program, side: int) -> Split:
+def split_columns(program: LoopProgram, side: int) -> Split:
     """One unit for each tile of the last kept dimension, outer kept index and piece."""
     domain = program.domain
     columns = column_tile(program)
@@ -95,6 +95,6 @@ _SPLITS = {
 }
 
 
-def split(program: Program, orientation: Orientation, side: int, sweep: Sweep | None) -> Split:
+def split(program: LoopProgram, orientation: Orientation, side: int, sweep: Sweep | None) -> Split:
     """How a kernel's domain falls into units. `side`: of its transposed tiles; 0 if there are none."""
     return _SPLITS[orientation](program, side) if sweep is None else split_sweep(sweep)

@@ -4,9 +4,9 @@ Fusion asks it whether, and at what cost, one kernel can compute a set of nodes;
 kernel from the same answer. So it lies below both, and knows of operators and views only. The body of a
 `fused` node, a graph, becomes
 
-- a `Program` (`program`): `Term`s over the index of a `Domain` of kept and reduced dimensions. Views are
+- a `LoopProgram` (`program`): `Term`s over the index of a `Domain` of kept and reduced dimensions. Views are
   index maps of the terms that load. `build.trace` makes programs; `layout` reads the domain off the shapes.
-- a `Schedule` (`schedule`): which loop computes each term, what is carried from one loop to a later one,
+- a `LoopSchedule` (`schedule`): which loop computes each term, what is carried from one loop to a later one,
   and which dimension the innermost loop walks.
 - a `Sweep` (`sweep`), if the kernel updates an array that it reads at shifted places.
 

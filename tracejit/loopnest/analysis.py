@@ -15,8 +15,8 @@ from tracejit import ops
 from tracejit.ir.graph import Graph, Value
 from tracejit.kernels.gemm.plan import most_panel_bytes
 from tracejit.loopnest.build import trace
-from tracejit.loopnest.program import LOAD, SCAN, Program
-from tracejit.loopnest.schedule import Schedule, check_updates, schedule
+from tracejit.loopnest.program import LOAD, SCAN, LoopProgram
+from tracejit.loopnest.schedule import LoopSchedule, check_updates, schedule
 from tracejit.loopnest.sweep import Sweep
 
 
@@ -26,8 +26,8 @@ class Analysis(NamedTuple):
     """
 
     body: Graph
-    program: Program
-    plan: Schedule
+    program: LoopProgram
+    plan: LoopSchedule
     sweep: Sweep | None
 
     def sharing(self, pairs: Sequence[tuple[int, Value]]) -> list[tuple[int, int]]:
@@ -96,7 +96,7 @@ class Analysis(NamedTuple):
         return min(product.nbytes, most_panel_bytes(line)) <= self.program.tuning.caches.scratch
 
 
-def computed(body: Graph) -> Program:
+def computed(body: Graph) -> LoopProgram:
     """What `analyse` finds that `body` computes. It takes no schedule to see that there is one, unless the
     order of the steps matters: then `body` is analysed.
     """
@@ -104,12 +104,12 @@ def computed(body: Graph) -> Program:
     return analyse(body, program).program if is_ordered(program) else program
 
 
-def is_ordered(program: Program) -> bool:
+def is_ordered(program: LoopProgram) -> bool:
     """Whether a kernel has a running sum, or writes into an array that it may read."""
     return any(t.kind is SCAN for t in program.terms) or any(s.base is not None for s in program.stores)
 
 
-def analyse(body: Graph, program: Program | None = None) -> Analysis:
+def analyse(body: Graph, program: LoopProgram | None = None) -> Analysis:
     """Raise `Unfusable` unless one kernel can compute `body`. `program`: of `computed`, if that is known."""
     found = body.notes.get("analysis")  # fusion finds out, code generation asks again
     if found is None:

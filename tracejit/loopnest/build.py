@@ -40,11 +40,11 @@ from tracejit.loopnest.program import (
     REDUCE,
     SCAN,
     Domain,
-    Kind,
     Level,
-    Program,
-    Store,
+    LoopProgram,
+    OutputStore,
     Term,
+    TermKind,
     Unfusable,
     merge,
     piece_length,
@@ -56,7 +56,7 @@ from tracejit.tuning import tuning_of_values
 INT64 = np.dtype("int64")
 
 
-def trace(body: Graph) -> Program:
+def trace(body: Graph) -> LoopProgram:
     """The body as terms over one domain, with as few dimensions as possible; raises `Unfusable`."""
     reasons = []
     for layout in layouts(body):
@@ -67,12 +67,12 @@ def trace(body: Graph) -> Program:
     raise Unfusable(reasons[0])
 
 
-def _traced(body: Graph, layout: Layout) -> Program:
+def _traced(body: Graph, layout: Layout) -> LoopProgram:
     """The program over one layout."""
     tracer = _Tracer(body, *layout)
     stores = tuple(s for position, value in enumerate(body.outputs) for s in tracer.stores(position, value))
     terms, tuning = tuple(tracer.terms), tuning_of_values((*body.inputs, *body.outputs))
-    program = merge(Program(tracer.domain, terms, stores, tracer.matmul, tuning))
+    program = merge(LoopProgram(tracer.domain, terms, stores, tracer.matmul, tuning))
     if program.domain.pieces:
         piece_length(program.domain)
     if program.matmul is not None:
@@ -99,7 +99,7 @@ class _Tracer:
 
     # -------------------------------------------------------------------------------------------- outputs
 
-    def stores(self, position: int, output: Value) -> Iterator[Store]:
+    def stores(self, position: int, output: Value) -> Iterator[OutputStore]:
         """The stores of one output of the body: one, or one for each of a chain of updates."""
         parts: list[Node] = []
         base = output
@@ -120,12 +120,12 @@ class _Tracer:
             store = self.store(position, part.inputs[1])
             yield store._replace(view=self.compose(view, store.view, part), base=self.inputs[base])
 
-    def store(self, position: int, value: Value) -> Store:
+    def store(self, position: int, value: Value) -> OutputStore:
         """The store of `value` where it lies by nature."""
         home = self.home(value)
         term = self.demand(value, home)
         view = self.piece_store(term, home) if self.domain.pieces else home
-        return Store(position, term, view, max(term.level, self.domain.level(home)))
+        return OutputStore(position, term, view, max(term.level, self.domain.level(home)))
 
     def piece_store(self, term: Term, home: View) -> View:
         """Where the partial results of kept index k lie: from ``k * pieces`` on (lowering adds the piece)."""
@@ -174,7 +174,7 @@ class _Tracer:
 
     def add(
         self,
-        kind: Kind,
+        kind: TermKind,
         dtype: np.dtype,
         level: Level,
         args: Sequence[Term] = (),

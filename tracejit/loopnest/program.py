@@ -1,6 +1,6 @@
 """What a fused kernel computes, as data: terms over one iteration domain.
 
-A kernel walks a `Domain`: kept dimensions (they stand in the result) and reduced ones. Its `Program` is
+A kernel walks a `Domain`: kept dimensions (they stand in the result) and reduced ones. Its `LoopProgram` is
 a short list of `Term`s, each an element of something for every index of the domain:
 
 - leaves: an element of an input (`LOAD`), a run-time number (`NUMBER`), an index (`INDEX`, an affine
@@ -44,7 +44,7 @@ class Level(enum.IntEnum):
     FULL = 2  # the kept and the reduced index
 
 
-class Kind(enum.Enum):
+class TermKind(enum.Enum):
     """What a term is."""
 
     LOAD = "load"
@@ -60,7 +60,7 @@ class Kind(enum.Enum):
     __hash__ = object.__hash__  # members are unique; the one of `Enum` is Python code
 
 
-LOAD, NUMBER, INDEX, APPLY, GATHER, CHECK, REDUCE, SCAN, MATCH = Kind
+LOAD, NUMBER, INDEX, APPLY, GATHER, CHECK, REDUCE, SCAN, MATCH = TermKind
 HOST, KEPT, FULL = Level
 """The members as constants: asking an enumeration for one takes longer than most of what is done with it."""
 
@@ -98,7 +98,7 @@ class Term:
     stride: how far one step of the index goes (GATHER); bound: extent of the axis (CHECK, MATCH).
     """
 
-    kind: Kind
+    kind: TermKind
     dtype: np.dtype
     level: Level
     args: tuple[Term, ...] = ()
@@ -115,7 +115,7 @@ class Term:
         return self.kind is SCAN or (self.node is not None and Trait.EXPENSIVE in self.node.op.traits)
 
 
-class Store(NamedTuple):
+class OutputStore(NamedTuple):
     """Write `term` to output number `output`, at `view` of its buffer; `base`: of input number `base` (an
     update).
     """
@@ -127,19 +127,19 @@ class Store(NamedTuple):
     base: int | None = None
 
 
-class Program(NamedTuple):
+class LoopProgram(NamedTuple):
     """What `trace` finds: all terms in order of definition, and the stores in the order of the outputs.
     `tuning`: of the device of its arrays, which says how large and how dear things are.
     """
 
     domain: Domain
     terms: tuple[Term, ...]
-    stores: tuple[Store, ...]
+    stores: tuple[OutputStore, ...]
     matmul: Node | None
     tuning: Tuning
 
 
-def elements_per_unit(program: Program) -> int:
+def elements_per_unit(program: LoopProgram) -> int:
     """A power of two, from a rough price in nanoseconds of one element: memory, arithmetic, functions."""
     costs = program.tuning.costs
     price = costs.access * len(program.stores)
@@ -160,7 +160,7 @@ def piece_length(domain: Domain) -> int:
     return length // max(inner, 1)
 
 
-def row_tile(program: Program) -> tuple[int, int]:
+def row_tile(program: LoopProgram) -> tuple[int, int]:
     """The tile (over the last two dimensions) that is one row of the product of a panel kernel."""
     assert program.matmul is not None
     row = program.matmul.output.type.shape[-1]
@@ -186,7 +186,7 @@ def are_one(views: Sequence[View], d: int, extent: int) -> bool:
     return True
 
 
-def merge(program: Program) -> Program:
+def merge(program: LoopProgram) -> LoopProgram:
     """The same program over fewer dimensions: neighbours that every access walks as one become one.
 
     There is at least one kept dimension, and one reduced dimension if there is a reduction.
@@ -222,7 +222,7 @@ def merge(program: Program) -> Program:
         args = tuple([made[a] for a in t.args])
         made[t] = Term(t.kind, t.dtype, t.level, args, t.value, view, t.function, t.node, t.stride, t.bound)
     stores = tuple(
-        Store(s.output, made[s.term], narrowed[id(s.view)], s.level, s.base) for s in program.stores
+        OutputStore(s.output, made[s.term], narrowed[id(s.view)], s.level, s.base) for s in program.stores
     )
     merged = Domain(extents(kept), extents(reduced), domain.pieces)
-    return Program(merged, tuple(made.values()), stores, program.matmul, program.tuning)
+    return LoopProgram(merged, tuple(made.values()), stores, program.matmul, program.tuning)

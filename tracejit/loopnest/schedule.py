@@ -30,8 +30,8 @@ from tracejit.loopnest.program import (
     REDUCE,
     SCAN,
     Level,
-    Program,
-    Store,
+    LoopProgram,
+    OutputStore,
     Term,
     Unfusable,
 )
@@ -53,32 +53,32 @@ class Orientation(enum.Enum):
 MAP, ROWS, COLUMNS = Orientation
 
 
-class Section:
+class LoopSection:
     """What happens at one point of the schedule. Everything is in order of execution; stores come last."""
 
     def __init__(self, level: Level):
         self.level = level
         self.compute: list[Term] = []
         self.recall: dict[Term, int] = {}  # computed before: from a scratch row ...
-        self.reload: dict[Term, Store] = {}  # ... or from an output
+        self.reload: dict[Term, OutputStore] = {}  # ... or from an output
         self.keep: dict[Term, int] = {}
         self.folds: list[Term] = []
-        self.stores: list[Store] = []
+        self.stores: list[OutputStore] = []
 
     def is_empty(self) -> bool:
         return not (self.compute or self.recall or self.reload or self.folds or self.stores)
 
 
-class Schedule(NamedTuple):
+class LoopSchedule(NamedTuple):
     """Orientation, the numbers' terms, the sections in order, and the terms that have a scratch row each."""
 
     orientation: Orientation
     prologue: tuple[Term, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[LoopSection, ...]
     kept: tuple[Term, ...]
 
 
-def orient(program: Program) -> Orientation:
+def orient(program: LoopProgram) -> Orientation:
     """Along the reduced dimensions, unless most of what is read lies along the kept ones."""
     domain, narrow = program.domain, program.tuning.units.narrow
     if not any(t.kind in (REDUCE, SCAN) for t in program.terms):
@@ -101,7 +101,7 @@ def _bytes_read(itemsize: int, view: View) -> int:
     return itemsize * math.prod(n for n, s in zip(view.shape, view.strides, strict=True) if s)
 
 
-def schedule(program: Program) -> Schedule:
+def schedule(program: LoopProgram) -> LoopSchedule:
     """Assign every needed term to sections; raises `Unfusable` where a value cannot be carried to a later
     phase.
     """
@@ -109,15 +109,15 @@ def schedule(program: Program) -> Schedule:
     scheduler.run()
     sections = tuple(s for _, s in sorted(scheduler.sections.items()) if not s.is_empty())
     prologue = tuple(t for t in program.terms if t.level is HOST and t in scheduler.numbers)
-    return Schedule(scheduler.orientation, prologue, sections, tuple(scheduler.rows))
+    return LoopSchedule(scheduler.orientation, prologue, sections, tuple(scheduler.rows))
 
 
 class _Scheduler:
     """The state of one walk over the terms."""
 
-    def __init__(self, program: Program, orientation: Orientation):
+    def __init__(self, program: LoopProgram, orientation: Orientation):
         self.program, self.orientation = program, orientation
-        self.sections: dict[tuple[int, Level], Section] = {}
+        self.sections: dict[tuple[int, Level], LoopSection] = {}
         self.rows: dict[Term, int] = {}  # scratch rows
         self.numbers: set[Term] = set()
         self.placed: set[tuple[Term, tuple[int, Level]]] = set()
@@ -129,7 +129,7 @@ class _Scheduler:
             for argument in term.args:
                 phase = max(phase, self.phases[argument])
             self.phases[term] = phase + 1 if term.kind is REDUCE else phase
-        self.outputs: dict[Term, tuple[tuple[int, Level], Store]] = {}
+        self.outputs: dict[Term, tuple[tuple[int, Level], OutputStore]] = {}
         for store in self.program.stores:
             self.outputs.setdefault(store.term, ((self.phases[store.term], store.level), store))
         for store in self.program.stores:
@@ -137,10 +137,10 @@ class _Scheduler:
             self.place(store.term, where)
             self.section(where).stores.append(store)
 
-    def section(self, where: tuple[int, Level]) -> Section:
+    def section(self, where: tuple[int, Level]) -> LoopSection:
         found = self.sections.get(where)
         if found is None:
-            found = self.sections[where] = Section(where[1])
+            found = self.sections[where] = LoopSection(where[1])
         return found
 
     def place(self, term: Term, where: tuple[int, Level]) -> None:
@@ -220,7 +220,7 @@ def _closure(term: Term) -> Iterator[Term]:
                 pending.extend(t.args)
 
 
-def in_place(program: Program, plan: Schedule) -> list[tuple[int, Value]]:
+def in_place(program: LoopProgram, plan: LoopSchedule) -> list[tuple[int, Value]]:
     """Pairs (output, value read) that may share memory.
 
     Allowed if every read of the value is at the index that is written, and no later section reads it again;
@@ -240,11 +240,11 @@ def in_place(program: Program, plan: Schedule) -> list[tuple[int, Value]]:
     return sorted(pairs, key=lambda pair: pair[0])
 
 
-def _same_place(store: Store, term: Term) -> bool:
+def _same_place(store: OutputStore, term: Term) -> bool:
     return term.kind is LOAD and term.dtype == store.term.dtype and term.view == store.view
 
 
-def check_updates(body: Graph, program: Program, plan: Schedule) -> Sweep | None:
+def check_updates(body: Graph, program: LoopProgram, plan: LoopSchedule) -> Sweep | None:
     """Refuse a kernel that may read what an update has already overwritten, or write it twice; unless it can
     do so as a sweep, which is returned.
     """
@@ -270,7 +270,7 @@ def check_updates(body: Graph, program: Program, plan: Schedule) -> Sweep | None
     return sweep
 
 
-def _reads_before(term: Term, at: int, store: Store, position: int, base: Value) -> bool:
+def _reads_before(term: Term, at: int, store: OutputStore, position: int, base: Value) -> bool:
     """Whether no read of `term` sees what `store` writes into `base`."""
     if _same_place(store, term) and at <= position:
         return True

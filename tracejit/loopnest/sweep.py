@@ -31,7 +31,7 @@ from typing import NamedTuple
 from tracejit import ops
 from tracejit.ir.graph import Builder, Graph, Value
 from tracejit.ir.view import View
-from tracejit.loopnest.program import Kind, Program, Store, Term, elements_per_unit
+from tracejit.loopnest.program import LoopProgram, OutputStore, Term, TermKind, elements_per_unit
 
 RUN = 1024
 """Elements of a row where the update has one dimension only."""
@@ -84,7 +84,7 @@ class Sweep(NamedTuple):
 # ---------------------------------------------------------------------------------------------- which kernels
 
 
-def find_sweep(program: Program, shifted: Iterable[Term]) -> Sweep | None:
+def find_sweep(program: LoopProgram, shifted: Iterable[Term]) -> Sweep | None:
     """The sweep by which a kernel without reductions updates an array that it reads at the places of the
     terms `shifted`, some of which it writes; None if it cannot, or should not.
     """
@@ -100,7 +100,7 @@ def find_sweep(program: Program, shifted: Iterable[Term]) -> Sweep | None:
     reads: list[tuple[int, int, int]] = []
     for term in shifted:
         assert term.view is not None
-        if term.kind is not Kind.LOAD or term.view.strides != store.view.strides:
+        if term.kind is not TermKind.LOAD or term.view.strides != store.view.strides:
             return None
         shift = term.view.offset - store.view.offset
         lowest, highest = rows_read(rows, shift)
@@ -158,13 +158,13 @@ def in_bands(unit: int, rows: View, up: int, down: int, run: int) -> tuple[int, 
 # ---------------------------------------------------------------------------------------------- edges
 
 
-def updating(program: Program) -> Store:
+def updating(program: LoopProgram) -> OutputStore:
     """The store of a sweep."""
     (store,) = (s for s in program.stores if s.base is not None)
     return store
 
 
-def with_edges(body: Graph, program: Program, sweep: Sweep) -> Graph:
+def with_edges(body: Graph, program: LoopProgram, sweep: Sweep) -> Graph:
     """`body`, with its edges as the last output if it has any."""
     if not sweep.has_edges:
         return body
@@ -188,7 +188,7 @@ def without_edges(body: Graph, sweep: Sweep | None) -> Graph:
 
 
 def put_edges(
-    builder: Builder, program: Program, sweep: Sweep, outputs: tuple[Value, ...], location: str | None
+    builder: Builder, program: LoopProgram, sweep: Sweep, outputs: tuple[Value, ...], location: str | None
 ) -> tuple[Value, ...]:
     """The results of the body, from the outputs of its kernel: the edges are put in their place."""
     if not sweep.has_edges:

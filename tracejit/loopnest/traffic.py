@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.view import View
-from tracejit.loopnest.program import LOAD, Level, Program, Store, Term
-from tracejit.loopnest.schedule import COLUMNS, MAP, ROWS, Schedule
+from tracejit.loopnest.program import LOAD, Level, LoopProgram, OutputStore, Term
+from tracejit.loopnest.schedule import COLUMNS, MAP, ROWS, LoopSchedule
 from tracejit.loopnest.sweep import Sweep
 
 LEAST_SIDE = 8
@@ -31,7 +31,7 @@ class Traffic(NamedTuple):
     reads side by side, and what is prefetched.
     """
 
-    streamed: frozenset[Store]
+    streamed: frozenset[OutputStore]
     turned: frozenset[Term]
     lines: int
     prefetch: Prefetch
@@ -39,8 +39,8 @@ class Traffic(NamedTuple):
 
 def traffic(
     body: Graph,
-    program: Program,
-    plan: Schedule,
+    program: LoopProgram,
+    plan: LoopSchedule,
     sweep: Sweep | None,
     operands: Mapping[Value, int],
     outputs: Sequence[int],
@@ -58,15 +58,15 @@ def traffic(
     )
 
 
-def lane_of(program: Program, plan: Schedule) -> int:
+def lane_of(program: LoopProgram, plan: LoopSchedule) -> int:
     """The dimension of the innermost loop."""
     domain = program.domain
     return len(domain.shape if plan.orientation is ROWS else domain.kept) - 1
 
 
 def _streamed(
-    program: Program, plan: Schedule, size: int, fresh: set[int], outputs: Sequence[int]
-) -> frozenset[Store]:
+    program: LoopProgram, plan: LoopSchedule, size: int, fresh: set[int], outputs: Sequence[int]
+) -> frozenset[OutputStore]:
     """New memory, written in long runs and not read again here, by a kernel whose operands no cache holds."""
     if plan.orientation is COLUMNS or program.matmul is not None or size <= program.tuning.caches.streamed:
         return frozenset()
@@ -85,7 +85,7 @@ def _streamed(
     )
 
 
-def _turned(program: Program, plan: Schedule, operands: Mapping[Value, int]) -> frozenset[Term]:
+def _turned(program: LoopProgram, plan: LoopSchedule, operands: Mapping[Value, int]) -> frozenset[Term]:
     """Loads of the first operands that lie across the kernel's last two dimensions."""
     if plan.orientation is not MAP or program.matmul is not None or len(program.domain.kept) < 2:
         return frozenset()
@@ -105,7 +105,7 @@ def _turned(program: Program, plan: Schedule, operands: Mapping[Value, int]) -> 
 
 
 def _prefetch(
-    program: Program, plan: Schedule, sweep: Sweep | None, *, is_near: bool, is_tiled: bool
+    program: LoopProgram, plan: LoopSchedule, sweep: Sweep | None, *, is_near: bool, is_tiled: bool
 ) -> Prefetch:
     """What is prefetched: all but sweeps do so where operands are not near only."""
     domain = program.domain

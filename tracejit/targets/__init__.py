@@ -15,7 +15,7 @@ emitter. Emitters do not know one another, and nothing but these modules knows t
 
 from __future__ import annotations
 
-from tracejit.codegen.spec import Spec
+from tracejit.codegen.spec import KernelSpec
 from tracejit.ir.types import Device
 from tracejit.targets import cpu, gpu
 from tracejit.targets.target import Target
@@ -30,7 +30,7 @@ def target_of(device: Device) -> Target:
     return TARGETS[tuning_of(device).kind]
 
 
-def emit(spec: Spec, kind: str = "cpu") -> str:
+def emit(spec: KernelSpec, kind: str = "cpu") -> str:
     """The source of the kernel `spec` for a kind of device: readable Python for Numba, which imports what it
     uses, so it can be pasted into a file and read, changed or compiled there.
     """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tracejit.codegen.spec import Spec
+from tracejit.codegen.spec import KernelSpec
 from tracejit.launch import launch
 from tracejit.targets.target import Target
 from tracejit.tuning import cpu
 
 
-def emit(spec: Spec) -> str:
+def emit(spec: KernelSpec) -> str:
     """The source of ``kernel(block, lo, hi, scratch) -> status``."""
     from tracejit.codegen.cpu.emit import (
         emit_cpu,  # where all kernels are in the store, nothing writes source

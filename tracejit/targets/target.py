@@ -5,7 +5,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tracejit.codegen.spec import Spec
+from tracejit.codegen.spec import KernelSpec
 from tracejit.schedule import Planned, Schedule
 from tracejit.tuning import Tuning
 
@@ -19,5 +19,5 @@ class Target(NamedTuple):
     """
 
     tuning: Tuning
-    emit: Callable[[Spec], str]
+    emit: Callable[[KernelSpec], str]
     launch: Callable[[Planned], Schedule] | None

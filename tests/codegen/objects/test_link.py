@@ -11,7 +11,7 @@ import pytest
 from tests.counting import mappings
 from tracejit.codegen.objects import link as link_module
 from tracejit.codegen.objects import machine, orc
-from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.kernels.library.table import LIBRARY
 
 
@@ -24,7 +24,7 @@ def directly():
 
 @pytest.fixture(scope="module")
 def object_code():
-    return build_object([Entry("kernel", LIBRARY["scatter_add", "int32"])]).object_code
+    return build_object([EntryPoint("kernel", LIBRARY["scatter_add", "int32"])]).object_code
 
 
 def test_both_ways_know_the_same_machine(directly):

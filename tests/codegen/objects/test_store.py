@@ -17,8 +17,7 @@ import pytest
 from tests.counting import calls
 from tracejit.codegen.objects import entry as entry_module
 from tracejit.codegen.objects import store as store_module
-from tracejit.codegen.objects.build import Entry as KernelEntry
-from tracejit.codegen.objects.build import build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.entry import DIGEST, MAGIC
 from tracejit.codegen.objects.link import host
 from tracejit.codegen.objects.store import Entry, Store, key
@@ -69,7 +68,7 @@ def test_what_is_put_comes_back_in_another_process_too(store):
 
 
 def test_stored_object_code_runs_without_numba(store):
-    built = build_object([KernelEntry("kernel", LIBRARY["scatter_add", "int32"])])
+    built = build_object([EntryPoint("kernel", LIBRARY["scatter_add", "int32"])])
     k = key("scatter_add int32", host())
     store.put(k, Entry("scatter_add", "", built.object_code, host(), 0.1))
     program = f"""

@@ -119,7 +119,7 @@ def test_errors_are_those_of_numba(monkeypatch):
 
 def test_numba_s_part_of_a_compile_never_asks_llvm(monkeypatch):
     """LLVM has one lock, which its own part of a compile holds for as long as it works."""
-    build.draft([build.Entry("kernel", kernel, build.KERNEL)])
+    build.draft([build.EntryPoint("kernel", kernel, build.KERNEL)])
 
     def enter(lock):
         raise AssertionError("this would wait")
@@ -127,6 +127,6 @@ def test_numba_s_part_of_a_compile_never_asks_llvm(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(ffi._LLVMLock, "__enter__", enter)
         for function, signature in FUNCTIONS:
-            build.draft([build.Entry("function", function, signature)])
+            build.draft([build.EntryPoint("function", function, signature)])
         with pytest.raises(AssertionError, match="would wait"):
-            build.finish(build.draft([build.Entry("kernel", kernel, build.KERNEL)]))
+            build.finish(build.draft([build.EntryPoint("kernel", kernel, build.KERNEL)]))

@@ -8,7 +8,7 @@ import numpy as np
 from numba import float32, int64
 
 from tests.kernels.loops import CALL
-from tracejit.codegen.objects.build import Entry, build_object, draft
+from tracejit.codegen.objects.build import EntryPoint, build_object, draft
 from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.ranges import independent
@@ -40,7 +40,7 @@ def total(block, lo, hi, scratch):
 
 
 def hints(function):
-    return len(HINT.findall("\n".join(draft([Entry("kernel", function)]).modules)))
+    return len(HINT.findall("\n".join(draft([EntryPoint("kernel", function)]).modules)))
 
 
 def test_loops_that_store_and_carry_nothing_are_hinted():
@@ -49,13 +49,13 @@ def test_loops_that_store_and_carry_nothing_are_hinted():
 
 
 def test_two_vectors_at_a_time():
-    llvm_ir = build_object([Entry("kernel", rowwise)]).llvm_ir
+    llvm_ir = build_object([EntryPoint("kernel", rowwise)]).llvm_ir
     bodies = re.findall(r"\nvector\.body:.*?\n  br ", llvm_ir, re.DOTALL)
     assert [len(re.findall(r"= fdiv <", body)) for body in bodies] == [2]
 
 
 def test_results_for_every_length():
-    address = link("rowwise", build_object([Entry("kernel", rowwise)]).object_code, ["kernel"])["kernel"]
+    address = link("rowwise", build_object([EntryPoint("kernel", rowwise)]).object_code, ["kernel"])["kernel"]
     for n in range(1, 80):
         x = np.random.default_rng(n).uniform(1, 2, (3, n)).astype(np.float32)
         y = np.full((4, n), -1, np.float32)
@@ -86,14 +86,16 @@ def adding_many(loop):
 
 
 def test_loops_over_independent_rounds_are_vectors_whatever_their_number_of_pointers():
-    plain, free = (build_object([Entry("kernel", adding_many(loop))]) for loop in ("range", "independent"))
+    plain, free = (
+        build_object([EntryPoint("kernel", adding_many(loop))]) for loop in ("range", "independent")
+    )
     assert not re.search(r"= fadd <", plain.llvm_ir)
     assert len(re.findall(r"= fadd <", free.llvm_ir)) >= MANY
 
 
 def test_results_of_independent_rounds():
     address = link(
-        "many", build_object([Entry("kernel", adding_many("independent"))]).object_code, ["kernel"]
+        "many", build_object([EntryPoint("kernel", adding_many("independent"))]).object_code, ["kernel"]
     )
     rng = np.random.default_rng(0)
     for n in (1, 7, 64, 333):

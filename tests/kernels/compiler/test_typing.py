@@ -9,7 +9,7 @@ from numba import float32, float64, int64, types
 from numba.core.errors import TypingError, UnsupportedError
 
 from tests.kernels.loops import CALL
-from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import number_slot, pointer_slot, slot
 from tracejit.kernels.compiler.target import subroutine, translate
@@ -21,7 +21,7 @@ INTEGERS = [0, 1, -1, 2, 3, -3, 7, -7, 64, -1000, 12345678901234, -(2**62), 2**6
 def compiled(function):
     """`function` of int64, as machine code."""
     arity = len(inspect.signature(function).parameters)
-    built = build_object([Entry("function", function, int64(*[int64] * arity))])
+    built = build_object([EntryPoint("function", function, int64(*[int64] * arity))])
     address = link("function", built.object_code, ["function"])["function"]
     return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * arity)(address)
 
@@ -135,7 +135,7 @@ def test_a_subroutine_is_compiled_for_the_types_it_gets():
         out[4] = total(out, lo, float32(0.5))
         return total(pointer_slot(block, 3, int64), 3, 0)
 
-    built = build_object([Entry("kernel", kernel)])
+    built = build_object([EntryPoint("kernel", kernel)])
     run = CALL(link("kernel", built.object_code, ["kernel"])["kernel"])
     out, numbers = np.zeros(5, np.float32), np.array([100, 20, 3])
     block = np.array([out.ctypes.data, 0, -7, numbers.ctypes.data])
@@ -150,9 +150,9 @@ def test_several_functions_in_one_object_share_subroutines_and_show_nothing_else
         return x + x
 
     entries = [
-        Entry("first", lambda a: twice(a) + 1, int64(int64)),
-        Entry("second", lambda a: twice(a) + 2, int64(int64)),
-        Entry("nothing", lambda: None, types.void()),
+        EntryPoint("first", lambda a: twice(a) + 1, int64(int64)),
+        EntryPoint("second", lambda a: twice(a) + 2, int64(int64)),
+        EntryPoint("nothing", lambda: None, types.void()),
     ]
     built = build_object(entries)
     addresses = link("three", built.object_code, ["first", "second", "nothing"])

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kernels.library.test_library import FLOATS, assert_product, gemm_block, random_array
 from tests.kernels.native import SIGNATURE, address, random_ranges, run
-from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.link import link
 from tracejit.kernels.gemm import products
 from tracejit.kernels.gemm.plan import (
@@ -167,7 +167,7 @@ def test_few_rows_or_columns_are_left_to_blas():
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_machines_with_small_registers_leave_all_to_blas(dtype, monkeypatch):
     monkeypatch.setattr(products, "are_worth_it", lambda: False)
-    built = build_object([Entry("kernel", make("gemm", dtype))])
+    built = build_object([EntryPoint("kernel", make("gemm", dtype))])
     assert "gemm_" not in built.llvm_ir
     kernel = SIGNATURE(link(f"blas {dtype}", built.object_code, ["kernel"])["kernel"])
     rng = np.random.default_rng(2)

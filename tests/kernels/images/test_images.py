@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.native import SIGNATURE, random_ranges
-from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.link import link
 from tracejit.ir.op import OPS
 from tracejit.kernels.images import windows
@@ -21,7 +21,7 @@ CONVOLUTIONS = [name for name in WINDOWS if name.startswith("conv2d")]
 @pytest.fixture(scope="module")
 def kernels():
     """All kernels, compiled together, as functions that release Python's lock."""
-    entries = [Entry(f"{name}_{dtype}", kernel) for (name, dtype), kernel in IMAGES.items()]
+    entries = [EntryPoint(f"{name}_{dtype}", kernel) for (name, dtype), kernel in IMAGES.items()]
     built = build_object(entries)
     found = link("images", built.object_code, [entry.name for entry in entries])
     return {key: SIGNATURE(found["_".join(key)]) for key in IMAGES}

@@ -11,7 +11,7 @@ from numba import float32, int64
 
 from tests.kernels.loops import CALL, Loops, same
 from tests.kernels.scalar.test_transcendental import PAIRS, SINGLE
-from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import load, pointer
 from tracejit.kernels.scalar import maximum, minimum
@@ -87,7 +87,7 @@ def test_reductions_vectorise_and_nan_wins():
         results[0], results[1] = largest, smallest
         return 0
 
-    built = build_object([Entry("extremes", extremes)])
+    built = build_object([EntryPoint("extremes", extremes)])
     assert re.search(r"llvm\.vector\.reduce\.fmaximum\.v\d+f32", built.llvm_ir)
     assert re.search(r"llvm\.vector\.reduce\.fminimum\.v\d+f32", built.llvm_ir)
     kernel = CALL(link("extremes", built.object_code, ["extremes"])["extremes"])

@@ -5,7 +5,7 @@ import pytest
 from numba import float32, float64
 
 from tests.kernels.native import SIGNATURE
-from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import number_slot, pointer_slot, slot
 from tracejit.kernels.compiler.ranges import independent
@@ -32,7 +32,7 @@ def make_kernel(dtype):
 @pytest.fixture(scope="module")
 def built():
     kernels = {"float32": make_kernel(float32), "float64": make_kernel(float64)}
-    return {dtype: build_object([Entry("kernel", kernel)]) for dtype, kernel in kernels.items()}
+    return {dtype: build_object([EntryPoint("kernel", kernel)]) for dtype, kernel in kernels.items()}
 
 
 @pytest.fixture(scope="module")

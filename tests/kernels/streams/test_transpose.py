@@ -7,7 +7,7 @@ import pytest
 from numba.types import int64
 
 from tests.kernels import native
-from tracejit.codegen.objects.build import Entry, build_object
+from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.link import link
 from tracejit.kernels.compiler.memory import load, pointer
 from tracejit.kernels.streams.transpose import GROUP, column_of, row_of, tile_place
@@ -25,7 +25,7 @@ def walk(block, low, high, scratch):
 
 @functools.cache
 def address():
-    return link("walk", build_object([Entry("walk", walk)]).object_code, ["walk"])["walk"]
+    return link("walk", build_object([EntryPoint("walk", walk)]).object_code, ["walk"])["walk"]
 
 
 def places(rows, columns):

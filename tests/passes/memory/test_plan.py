@@ -22,7 +22,7 @@ from tracejit.passes.dce import dce
 from tracejit.passes.fusion.fuse import fuse
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.legalize import legalize
-from tracejit.passes.memory.plan import Kind, MemoryPlan, naive_bytes, plan
+from tracejit.passes.memory.plan import BufferKind, MemoryPlan, naive_bytes, plan
 from tracejit.passes.simplify import simplify
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -107,7 +107,7 @@ def test_writers_of_storage_wait_for_every_check(seed):
         ancestors.append(set(task.after).union(*(ancestors[t] for t in task.after)))
     checks = {t for t, task in enumerate(planned.tasks) if can_fail(task.node)}
     for t, task in enumerate(planned.tasks):
-        if any(planned.places[v].kind is Kind.INPUT for v in task.node.outputs):
+        if any(planned.places[v].kind is BufferKind.INPUT for v in task.node.outputs):
             assert checks <= ancestors[t]
 
 

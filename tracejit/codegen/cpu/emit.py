@@ -9,10 +9,10 @@ from tracejit.codegen.cpu.columns import emit_columns
 from tracejit.codegen.cpu.loops import Loops
 from tracejit.codegen.cpu.map import emit_map
 from tracejit.codegen.cpu.rows import emit_rows
-from tracejit.codegen.spec import Spec
+from tracejit.codegen.spec import KernelSpec
 
 
-def emit_cpu(spec: Spec) -> str:
+def emit_cpu(spec: KernelSpec) -> str:
     """The source of ``kernel(block, lo, hi, scratch) -> status``."""
     kernel = Loops(spec)
     kernel.depth = 1

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tracejit.codegen.cpu.loops import Loops, Placed
-from tracejit.codegen.spec import Section, Spec, Step
+from tracejit.codegen.spec import KernelSpec, Section, Step
 from tracejit.codegen.text import layouts_of
 
 FINAL = {"load", "index", "apply", "recall", "store", "stream"}
@@ -45,7 +45,7 @@ def emit_rows(kernel: Loops) -> None:
             row_section(kernel, section)
 
 
-def overlaps(spec: Spec) -> bool:
+def overlaps(spec: KernelSpec) -> bool:
     """Whether the last loop of a row, which stores what earlier ones have found out, may run after the first
     one of the next row: they share no row in scratch memory.
     """
@@ -122,7 +122,7 @@ def emit_both_loops(kernel: Loops, section: Section, before: Sequence[Placed], p
     reduce_rows(kernel, section, before)
 
 
-def values_before(spec: Spec, last: Section) -> dict[int, tuple[int, str]]:
+def values_before(spec: KernelSpec, last: Section) -> dict[int, tuple[int, str]]:
     """For each value of a row that its last section reads: another number, under which it outlives the row,
     and its dtype.
     """

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tracejit.codegen.gpu.launch import AT_ONCE, THREADS
-from tracejit.codegen.spec import Section, Spec, Step
+from tracejit.codegen.spec import KernelSpec, Section, Step
 from tracejit.codegen.text import COMBINE, Source, memory_type, renumbered
 from tracejit.errors import DeviceError
 
@@ -31,7 +31,7 @@ MOST_STEPS = 24
 """How many steps are few."""
 
 
-def emit_cuda(spec: Spec) -> str:
+def emit_cuda(spec: KernelSpec) -> str:
     """The source of the kernel for numba-cuda."""
     if spec.sweep:
         raise DeviceError("a sweep goes through rows in order, which only the CPU's kernels do")

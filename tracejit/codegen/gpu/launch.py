@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from tracejit.codegen.spec import Integer, Lowered
+from tracejit.codegen.spec import IntegerSlot, Lowered
 
 THREADS = 1024
 """Most threads in a block."""
@@ -33,7 +33,7 @@ def launch(lowered: Lowered, processors: int, most: int = USUAL) -> tuple[tuple[
     """
     spec = lowered.spec
     slots = zip(spec.slot_names(), lowered.slots, strict=True)
-    numbers = {name: slot.value for name, slot in slots if isinstance(slot, Integer)}
+    numbers = {name: slot.value for name, slot in slots if isinstance(slot, IntegerSlot)}
     units, wanted = max(1, lowered.units), 2 * processors * RESIDENT
     if spec.orientation == "rows":
         row = math.prod(numbers[f"n{d}"] for d in range(spec.kept, spec.kept + spec.reduced))

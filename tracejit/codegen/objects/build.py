@@ -7,7 +7,7 @@ the other), `finish` is LLVM's work. All functions of a draft, and the subroutin
 module, which is optimised once and from which only the functions themselves can be seen, by their names as C
 functions. `tracejit.codegen.objects.link` turns the object into addresses.
 
-    built = finish(draft([Entry("kernel", function)]))        # or build_object([...])
+    built = finish(draft([EntryPoint("kernel", function)]))        # or build_object([...])
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SPEED = 2
 
 
 @dataclass(frozen=True)
-class Entry:
+class EntryPoint:
     """One function to compile: its C name, the Python function and its Numba signature (int64 and void
     only)."""
 
@@ -72,12 +72,12 @@ class Built:
     llvm_ir: str
 
 
-def build_object(entries: Sequence[Entry]) -> Built:
+def build_object(entries: Sequence[EntryPoint]) -> Built:
     """Compile `entries` into one object file for this machine."""
     return finish(draft(entries))
 
 
-def draft(entries: Sequence[Entry]) -> Draft:
+def draft(entries: Sequence[EntryPoint]) -> Draft:
     """Numba's part of a compilation."""
     libraries: dict[Any, None] = {}
     for entry in entries:

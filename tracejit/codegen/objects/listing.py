@@ -37,7 +37,7 @@ def llvm_ir(entry: Entry) -> str:
     missing = [symbol for symbol in symbols if symbol not in namespace]
     if missing:
         raise ArgumentError(f"{entry.name}: the stored source does not define {', '.join(missing)}")
-    return build.build_object([build.Entry(symbol, namespace[symbol]) for symbol in symbols]).llvm_ir
+    return build.build_object([build.EntryPoint(symbol, namespace[symbol]) for symbol in symbols]).llvm_ir
 
 
 def assembly(entry: Entry) -> str:

@@ -357,7 +357,7 @@ def _drafted(recipe: Recipe) -> Drafted:
     """Numba's part."""
     start = time.perf_counter()
     build, source = _heavy("tracejit.codegen.objects.build"), recipe.source()
-    draft = build.draft(_functions(recipe, source, build.Entry))
+    draft = build.draft(_functions(recipe, source, build.EntryPoint))
     return Drafted(recipe, source, draft, time.perf_counter() - start)
 
 

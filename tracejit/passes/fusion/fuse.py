@@ -30,7 +30,7 @@ from tracejit.ir.structure import structure
 from tracejit.ir.view import View
 from tracejit.loopnest.analysis import Analysis, analyse, computed, is_ordered
 from tracejit.loopnest.layout import Rows, is_fold, keeps_order, rows_of
-from tracejit.loopnest.program import Domain, Program, Unfusable
+from tracejit.loopnest.program import Domain, LoopProgram, Unfusable
 from tracejit.loopnest.sweep import put_edges
 from tracejit.passes.dce import dce
 from tracejit.passes.fusion.bodies import attributes, gather
@@ -47,7 +47,7 @@ OPERANDS = 24
 KEPT = 256
 """The number of kernel bodies that are cached for later graphs, each as a program and as an analysis."""
 
-_PROGRAMS: OrderedDict[Hashable, tuple[Graph, Program] | str] = OrderedDict()
+_PROGRAMS: OrderedDict[Hashable, tuple[Graph, LoopProgram] | str] = OrderedDict()
 _ANALYSES: OrderedDict[Hashable, Analysis] = OrderedDict()
 """By the structure of a body, on which both depend only."""
 
@@ -246,7 +246,7 @@ class _Fuser:
         source = node.inputs[0] if is_view else None
         return source is not None and not self.free.produces(source) and self.producer_group(source) is group
 
-    def program(self, body: Graph) -> Program:
+    def program(self, body: Graph) -> LoopProgram:
         """The program of a kernel of `body`. The steps of a loop have bodies of one structure, which is
         traced once, and so have updates of weights for any batch size.
         """
@@ -355,7 +355,7 @@ class _Fuser:
         return values[value]
 
 
-def open_domain(program: Program) -> Domain | None:
+def open_domain(program: LoopProgram) -> Domain | None:
     """The domain of a kernel that more nodes may follow; None where the order of its steps matters."""
     return None if program.domain.pieces or is_ordered(program) else program.domain
 

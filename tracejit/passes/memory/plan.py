@@ -40,7 +40,7 @@ SAVING = 16
 """The share of the arena (one part in this many) that another order of the tasks has to save."""
 
 
-class Kind(enum.Enum):
+class BufferKind(enum.Enum):
     """The memory that a buffer is part of."""
 
     INPUT = "input"
@@ -51,13 +51,13 @@ class Kind(enum.Enum):
 class Place(NamedTuple):
     """`offset` bytes into the storage of input or output number `number`, or into the arena (number 0)."""
 
-    kind: Kind
+    kind: BufferKind
     number: int
     offset: int
 
     def __str__(self) -> str:
-        where = "arena" if self.kind is Kind.ARENA else f"{self.kind.value} {self.number}"
-        return f"{where}+{self.offset}" if self.offset or self.kind is Kind.ARENA else where
+        where = "arena" if self.kind is BufferKind.ARENA else f"{self.kind.value} {self.number}"
+        return f"{where}+{self.offset}" if self.offset or self.kind is BufferKind.ARENA else where
 
 
 class PlannedTask(NamedTuple):
@@ -90,7 +90,7 @@ def plan(graph: Graph, aliases: Sequence[Sequence[int]] = ()) -> MemoryPlan:
     costs = [cost(node) for node in nodes]
     after = _dependencies(graph, nodes, spans, buffers, aliases)
     packed, order = _packed(nodes, spans, buffers, after, costs)
-    buffers |= {root: Place(Kind.ARENA, 0, offset) for root, offset in packed.offsets.items()}
+    buffers |= {root: Place(BufferKind.ARENA, 0, offset) for root, offset in packed.offsets.items()}
     places = {}
     for value, span in spans.items():
         start = buffers[span.root]
@@ -141,9 +141,9 @@ def naive_bytes(graph: Graph) -> int:
 def _claimed(graph: Graph, spans: dict[Value, Span]) -> dict[Value, Place]:
     """The buffers outside the arena, by root: inputs, outputs, and the values of effects."""
     position = {value: i for i, value in enumerate(graph.inputs)}
-    buffers = {v: Place(Kind.INPUT, i, 0) for v, i in position.items() if not v.type.on_host}
-    claims = [(e.value, Place(Kind.INPUT, position[e.target], 0)) for e in graph.effects]
-    claims += [(value, Place(Kind.OUTPUT, k, 0)) for k, value in enumerate(graph.outputs)]
+    buffers = {v: Place(BufferKind.INPUT, i, 0) for v, i in position.items() if not v.type.on_host}
+    claims = [(e.value, Place(BufferKind.INPUT, position[e.target], 0)) for e in graph.effects]
+    claims += [(value, Place(BufferKind.OUTPUT, k, 0)) for k, value in enumerate(graph.outputs)]
     for value, place in claims:
         span = spans.get(value)
         if span is None or not fills_buffer(value, span) or buffers.setdefault(span.root, place) != place:
@@ -181,7 +181,7 @@ def _dependencies(
         writes = {spans[v].root for v in node.outputs if v in spans}
         waits = {w for root in reads | writes if (w := accesses[root].writer) is not None}
         waits.update(reader for root in writes for reader in accesses[root].readers)
-        if any(root in buffers and buffers[root].kind is Kind.INPUT for root in writes):
+        if any(root in buffers and buffers[root].kind is BufferKind.INPUT for root in writes):
             if last_check >= task:
                 raise VerificationError(f"plan: {node.op.name} writes storage before an index check")
             waits.update(checks)
@@ -208,7 +208,7 @@ def _accesses(
     shared = {group: _Accesses() for group in set(groups.values())}
     accesses: dict[Value, _Accesses] = defaultdict(_Accesses)
     for root, place in buffers.items():
-        if place.kind is Kind.INPUT:
+        if place.kind is BufferKind.INPUT:
             accesses[root] = shared[groups[graph.inputs[place.number]]]
     return accesses
 
