@@ -34,6 +34,7 @@ from tracejit.frontend.recording.eager import wait_all
 from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
+    from tracejit.frontend.arrays.functions.calculus import *
     from tracejit.frontend.arrays.functions.creation import *
     from tracejit.frontend.arrays.functions.dtypes import *
     from tracejit.frontend.arrays.functions.elementwise import clip as clip
@@ -42,11 +43,15 @@ if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarat
     from tracejit.frontend.arrays.functions.elementwise import round as round
     from tracejit.frontend.arrays.functions.elementwise import stop_gradient as stop_gradient
     from tracejit.frontend.arrays.functions.elementwise import where as where
+    from tracejit.frontend.arrays.functions.joining import *
     from tracejit.frontend.arrays.functions.linear import *
     from tracejit.frontend.arrays.functions.manipulation import *
     from tracejit.frontend.arrays.functions.movement import *
+    from tracejit.frontend.arrays.functions.pointwise import *
     from tracejit.frontend.arrays.functions.ranges import *
     from tracejit.frontend.arrays.functions.reductions import *
+    from tracejit.frontend.arrays.functions.sorting import *
+    from tracejit.frontend.arrays.functions.statistics import *
     from tracejit.frontend.arrays.io import load, save
 
 __version__ = "0.1.0"
