@@ -389,6 +389,16 @@ def samples(rng):
             for axis in range(3)
             for data in (x, small)
         ],
+        "sort": [([data], {"axis": axis}, [np.sort(data, axis)]) for axis in range(3) for data in (x, small)],
+        "argsort": [
+            ([data], {"axis": axis}, [np.argsort(data, axis, stable=True)])
+            for axis in range(3)
+            for data in (x, small)
+        ],
+        "search_sorted": [
+            ([np.sort(z[0]), x], {"side": side}, [np.searchsorted(np.sort(z[0]), x, side)])
+            for side in ("left", "right")
+        ],
         "matmul": [
             ([z, z.T.copy()], {}, [z @ z.T]),
             ([x, y.transpose(0, 2, 1).copy()], {}, [np.einsum("bik,bjk->bij", x, y)]),
@@ -467,6 +477,11 @@ REFUSED = [
         {"view": View(0, (3,), (1,))},
         "update needs operands of one dtype",
     ),
+    ("sort", ["float32[3]"], {"axis": 1}, "sort along axis 1 of .*: expected an axis from 0 to 0"),
+    ("argsort", ["float32[3]"], {"axis": -1}, "argsort along axis -1 of"),
+    ("search_sorted", ["float32[3]", "int32[2]"], {"side": "left"}, "search_sorted needs operands of one"),
+    ("search_sorted", ["float32[3,1]", "float32[2]"], {"side": "left"}, "search_sorted needs a sorted array"),
+    ("search_sorted", ["float32[3]", "float32[2]"], {"side": "up"}, 'side is "left" or "right"'),
     ("gather", ["float32[3]", "int32[2]"], {"axis": 0}, "gather needs an int64 index"),
     ("gather", ["float32[3]", "int64[2]"], {"axis": 1}, "gather along axis 1"),
     ("scatter_add", ["float32[3]", "int64[2]"], {"axis": 0, "extent": 4}, "scatter_add at axis 0 expects"),

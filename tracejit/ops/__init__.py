@@ -15,6 +15,7 @@ from tracejit.ops import (
     random,
     reduce,
     select,
+    sorting,
     structure,
     transcendental,
 )
@@ -22,7 +23,7 @@ from tracejit.ops.symbolic import Operator
 
 MODULES = (
     *(arithmetic, convolution, creation, linalg, movement, pooling),
-    *(random, reduce, select, structure, transcendental),
+    *(random, reduce, select, sorting, structure, transcendental),
 )
 
 
