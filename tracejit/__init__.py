@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 import tracejit.interpreter as _interpreter  # noqa: F401 - first: it refuses unsupported interpreters
@@ -63,7 +64,8 @@ def __getattr__(name: str) -> Any:
     For type checkers this also stands for the functions of `frontend.functions`.
     """
     if name not in ("load", "save"):
-        raise AttributeError(f"module 'tracejit' has no attribute {name!r}")
+        message = f"module 'tracejit' has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])  # Python adds what may be meant
     globals()[name] = found = getattr(importlib.import_module("tracejit.frontend.arrays.io"), name)
     return found
 

@@ -242,3 +242,12 @@ def test_errors(call, message):
     with pytest.raises(tj.TracejitError, match=message) as caught:
         call(tj.ones((2, 3)))
     assert __file__ in str(caught.value)
+
+
+def test_where_with_one_argument_is_nonzero():
+    x = with_ties((4, 5), np.dtype("int64"))
+    for function in (tj.where, np.where):
+        for part, wanted in zip(function(tj.asarray(x)), np.where(x), strict=True):
+            same(part, wanted)
+    with pytest.raises(tj.TracejitError, match="where: give both x1 and x2"):
+        tj.where(tj.asarray(x), 1)

@@ -162,17 +162,23 @@ def positive(x: Any, /) -> NDArray:
     return dispatch.emit(copy_op, array)
 
 
-def where(condition: Any, x1: Any, x2: Any, /) -> NDArray:
-    """Elements of `x1` where `condition` holds, else of `x2`.
+def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
+    """Elements of `x1` where `condition` holds, else of `x2`; with one argument, `nonzero` of it.
 
     All three broadcast; x1 and x2 are promoted to one dtype; a condition of numbers holds where it is not 0.
     The result has the shape that all three broadcast to.
-    Raises ShapeError if they do not, ArgumentError for what is no array or number.
+    Raises ShapeError if they do not, ArgumentError for what is no array or number and for two arguments.
 
     >>> import tracejit as tj
     >>> tj.where(tj.asarray([True, False]), 1.0, tj.asarray([5, 6]))
     NDArray([1., 6.], dtype=float64)
     """
+    if x1 is None and x2 is None:
+        from tracejit.frontend.arrays.functions.sorting import nonzero  # which needs this module
+
+        return nonzero(condition)
+    if x1 is None or x2 is None:
+        raise locate(ArgumentError("where: give both x1 and x2, or neither"), user_location())
     return dispatch.apply(where_op, condition, x1, x2)
 
 
@@ -189,6 +195,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
     NDArray([0, 3, 5], dtype=int64)
     """
     result = dispatch.as_array("clip", x)
+    min, max = (bound if bound is None else dispatch.as_operand("clip", bound) for bound in (min, max))
     if result.dtype.kind in "iu":
         limits = np.iinfo(result.dtype)
         min = None if type(min) is int and min < limits.min else min
