@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 import tracejit.interpreter as _interpreter  # noqa: F401 - first: it refuses unsupported interpreters
@@ -34,6 +35,7 @@ from tracejit.frontend.recording.eager import wait_all
 from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
+    from tracejit.frontend.arrays.functions.calculus import *
     from tracejit.frontend.arrays.functions.creation import *
     from tracejit.frontend.arrays.functions.dtypes import *
     from tracejit.frontend.arrays.functions.elementwise import clip as clip
@@ -42,11 +44,15 @@ if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarat
     from tracejit.frontend.arrays.functions.elementwise import round as round
     from tracejit.frontend.arrays.functions.elementwise import stop_gradient as stop_gradient
     from tracejit.frontend.arrays.functions.elementwise import where as where
+    from tracejit.frontend.arrays.functions.joining import *
     from tracejit.frontend.arrays.functions.linear import *
     from tracejit.frontend.arrays.functions.manipulation import *
     from tracejit.frontend.arrays.functions.movement import *
+    from tracejit.frontend.arrays.functions.pointwise import *
     from tracejit.frontend.arrays.functions.ranges import *
     from tracejit.frontend.arrays.functions.reductions import *
+    from tracejit.frontend.arrays.functions.sorting import *
+    from tracejit.frontend.arrays.functions.statistics import *
     from tracejit.frontend.arrays.io import load, save
 
 __version__ = "0.1.0"
@@ -58,7 +64,8 @@ def __getattr__(name: str) -> Any:
     For type checkers this also stands for the functions of `frontend.functions`.
     """
     if name not in ("load", "save"):
-        raise AttributeError(f"module 'tracejit' has no attribute {name!r}")
+        message = f"module 'tracejit' has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])  # Python adds what may be meant
     globals()[name] = found = getattr(importlib.import_module("tracejit.frontend.arrays.io"), name)
     return found
 

@@ -5,11 +5,12 @@ its work is split. A word is the content of an 8-byte slot before addresses are 
 
 - an integer, or `Bits` of a number that is known now;
 - `At`: the place of a value plus a byte offset; becomes a patch, for each call (inputs, outputs) or once
-(arena); - `Ref`: the address of one of the job's kernels; `Distance`: bytes from the job's first block to
-another slot.
+  (arena);
+- `Ref`: the address of one of the job's kernels;
+- `Distance`: bytes from the job's first block to another slot.
 
-    matmul(%0, %1)   ->   Job(recipes=[gemm float32], words=[At(%0), At(%1), At(%2), sgemm, 1024, ...],
-    units=4)
+    matmul(%0, %1)
+        ->  Job(recipes=[gemm float32], words=[At(%0), At(%1), At(%2), sgemm, 1024, ...], units=4)
 
 A `fused` node of kind ``panel`` is a product whose kernel calls the generated one after each panel: one job
 with two kernels and two blocks, one behind the other.
@@ -27,12 +28,13 @@ import numpy as np
 from tracejit import ops
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.loader import Recipe
-from tracejit.codegen.spec import AddressSlot, IntegerSlot, KernelSpec, Lowered
-from tracejit.errors import OutOfBoundsError, VerificationError, locate
+from tracejit.codegen.spec import IntegerSlot, KernelSpec, Lowered
+from tracejit.engine.hosts import OperatorError
+from tracejit.errors import OutOfBoundsError, TracejitError, VerificationError, locate
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.ir.op import Op, Trait
-from tracejit.ir.types import name_of
+from tracejit.ir.types import ArrayType, name_of
 from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, packing
 from tracejit.kernels.images.windows import WINDOWS, window_call
@@ -88,6 +90,8 @@ def job(task: PlannedTask) -> Job:
         return _called(node, "IMAGES", window_call)
     if node.op.name in CALLS:
         return _called(node, "LIBRARY", CALLS[node.op.name])
+    if Trait.HOST in node.op.traits:
+        return _hosted(node)
     if node.op is not ops.fused:
         node = _alone(node)
     lowered = lower(node, task.shared)
@@ -134,10 +138,8 @@ def _words(node: Node, lowered: Lowered) -> tuple[Word, ...]:
     for slot in lowered.slots:
         if isinstance(slot, IntegerSlot):
             words.append(slot.value)
-        elif isinstance(slot, AddressSlot):
-            words.append(At(operands[slot.operand], slot.byte_offset))
         else:
-            words.append(At(operands[slot.operand]))
+            words.append(At(operands[slot.operand], slot.byte_offset))
     return tuple(words)
 
 
@@ -259,13 +261,38 @@ class Callback:
         self._types = [v.type for v in operands]
 
     def __call__(self, block: int) -> None:
-        arrays = []
-        for position, type in enumerate(self._types):
-            slot = block + 8 * position
-            start = slot if type.on_host else ctypes.c_int64.from_address(slot).value
-            raw = ctypes.string_at(start, type.nbytes)
-            arrays.append(np.frombuffer(bytearray(raw), type.dtype).reshape(type.shape))
-        self._function(*arrays)
+        self._function(*[_memory(type, block + 8 * i).copy() for i, type in enumerate(self._types)])
+
+
+def _hosted(node: Node) -> Job:
+    operands = (*node.inputs, *node.outputs)
+    return Job(node.op.name, (), tuple(map(At, operands)), 0, 1, callable=Routine(node))
+
+
+class Routine:
+    """Runs NumPy's meaning of an operator on the memory of its operands, found through an argument block."""
+
+    def __init__(self, node: Node):
+        self._node = node
+
+    def __call__(self, block: int) -> None:
+        node = self._node
+        operands = (*node.inputs, *node.outputs)
+        arrays = [_memory(value.type, block + 8 * slot) for slot, value in enumerate(operands)]
+        count = len(node.inputs)
+        try:
+            with np.errstate(all="ignore"):
+                results = evaluate_node(node, arrays[:count])
+        except TracejitError as error:
+            raise OperatorError(error) from None
+        for out, result in zip(arrays[count:], results, strict=True):
+            np.copyto(out, result, casting="no")
+
+
+def _memory(type: ArrayType, slot: int) -> np.ndarray:
+    """The array of this type to which a slot leads, or the number in it, on the memory itself."""
+    start = slot if type.on_host else ctypes.c_int64.from_address(slot).value
+    return np.ndarray(type.shape, type.dtype, memoryview((ctypes.c_char * type.nbytes).from_address(start)))
 
 
 _JOBS: dict[Op, Callable[[Node], Job]] = {

@@ -9,6 +9,8 @@ True
 
 from __future__ import annotations
 
+from numpy.linalg import LinAlgError as _LinAlgError
+
 
 class TracejitError(Exception):
     """Base of every error this package raises on purpose.
@@ -36,7 +38,7 @@ class DTypeError(TracejitError, TypeError):
 
     >>> import tracejit as tj
     >>> try:
-    ...     tj.zeros(2, dtype="complex64")
+    ...     tj.zeros(2, dtype="float16")
     ... except tj.errors.DTypeError as error:
     ...     print(type(error).__name__)
     DTypeError
@@ -129,6 +131,17 @@ class ReplayError(TracejitError, RuntimeError):
     """
 
 
+class LinAlgError(TracejitError, _LinAlgError):
+    """A matrix has no such factorization or solution: it is singular, or not positive definite.
+
+    It is also a ``numpy.linalg.LinAlgError``.
+
+    >>> import tracejit as tj
+    >>> issubclass(tj.errors.LinAlgError, ValueError)
+    True
+    """
+
+
 class EngineError(TracejitError, RuntimeError):
     """A task failed on the engine; `__cause__` is the original exception where there is one.
 
@@ -188,12 +201,14 @@ def locate(error: TracejitError, location: str | None) -> TracejitError:
 
 
 __all__ = [
+    "AllocationError",
     "ArgumentError",
     "AxisError",
     "CheckError",
     "DTypeError",
     "DeviceError",
     "EngineError",
+    "LinAlgError",
     "OutOfBoundsError",
     "ReadOnlyError",
     "ReplayError",

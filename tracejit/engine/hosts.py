@@ -8,6 +8,7 @@ against the bound, so tasks that wait for one another cannot use it up.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ from tracejit.engine.launches import IN_FLIGHT
 from tracejit.engine.machine import processors
 from tracejit.engine.native import ENGINE, LOCK
 from tracejit.engine.threads import Thread, workers
-from tracejit.errors import EngineError, locate, text
+from tracejit.errors import EngineError, TracejitError, locate, text
 from tracejit.kernels.executor.layout import (
     ENGINE_HOST_READY,
     INSTANCE_SEQUENCE,
@@ -46,6 +47,14 @@ class HostCall:
     location: str | None
     asynchronous: bool
     variables: Callable[[], tuple[int, ...]]
+
+
+class OperatorError(Exception):
+    """Raised by a Python task that is an operator: waits raise `error` itself, which names its line."""
+
+    def __init__(self, error: TracejitError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Run:
@@ -107,6 +116,9 @@ class Run:
 
 
 def _explain(call: HostCall, error: BaseException) -> Callable[[], BaseException]:
+    if isinstance(error, OperatorError):
+        return functools.partial(failures.renew, error.error)
+
     def make() -> BaseException:
         failure = EngineError(f"task {call.name!r} failed: {text(error)}")
         failure.__cause__ = error

@@ -8,7 +8,7 @@ generation read traits and never keep lists of operator names.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +24,14 @@ class Trait(enum.Enum):
     ORDERED = "ordered"  # has a side effect: never removed, merged or reordered (callbacks)
     EXPENSIVE = "expensive"  # a transcendental: computing it twice costs more than storing it
     LIBRARY = "library"  # runs as a library task, also with an elementwise epilogue
+    HOST = "host"  # a library's routine: NumPy's meaning itself runs, as a Python task on the arrays' memory
     SCAN = "scan"  # along an axis; every element is the reduction `Op.along` of all up to it
     EXACT = "exact"  # exactly rounded or integer or only moved: NumPy's result bit for bit
 
     __hash__ = object.__hash__  # members are unique; `Enum`'s own is slow Python code
 
 
-ELEMENTWISE, COMMUTATIVE, VIEW, REDUCTION, CAN_FAIL, ORDERED, EXPENSIVE, LIBRARY, SCAN, EXACT = Trait
+ELEMENTWISE, COMMUTATIVE, VIEW, REDUCTION, CAN_FAIL, ORDERED, EXPENSIVE, LIBRARY, HOST, SCAN, EXACT = Trait
 """The members as constants: passes read them thousands of times, and attribute access on an enumeration is
 slow.
 """
@@ -74,6 +75,12 @@ class Op:
     example: str = ""
     work: Callable[[Sequence[tuple[int, ...]], Mapping[str, Any]], int] | None = None
     along: str = ""
+
+    def is_exact(self, dtypes: Iterable[Any]) -> bool:
+        """Whether the result for operands of these NumPy dtypes is NumPy's bit for bit. Arithmetic of complex
+        numbers is not: NumPy rounds their products once or twice, as the processor has it.
+        """
+        return EXACT in self.traits and not (self.arity and any(dtype.kind == "c" for dtype in dtypes))
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"

@@ -7,6 +7,7 @@ is.
 from tracejit.ir.op import OPS
 from tracejit.ops import (
     arithmetic,
+    complex_numbers,
     convolution,
     creation,
     linalg,
@@ -15,14 +16,15 @@ from tracejit.ops import (
     random,
     reduce,
     select,
+    sorting,
     structure,
     transcendental,
 )
 from tracejit.ops.symbolic import Operator
 
 MODULES = (
-    *(arithmetic, convolution, creation, linalg, movement, pooling),
-    *(random, reduce, select, structure, transcendental),
+    *(arithmetic, complex_numbers, convolution, creation, linalg, movement, pooling),
+    *(random, reduce, select, sorting, structure, transcendental),
 )
 
 

@@ -53,9 +53,16 @@ def normalize_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
     return tuple(range(ndim)) if axes is None else tuple(sorted(axis_list(name, axes, ndim)))
 
 
+DIMENSIONS = 64
+"""The most dimensions of an array, as in NumPy."""
+
+
 def normalize_shape(name: str, shape: Any) -> tuple[int, ...]:
     """A shape given as an integer or a sequence of integers."""
     if isinstance(shape, tuple | list):
+        if len(shape) > DIMENSIONS:
+            message = f"{name}: a shape of {len(shape)} dimensions; an array has at most {DIMENSIONS}"
+            raise locate(ShapeError(message), user_location())
         return tuple(integer(f"{name}: extent", n) for n in shape)
     return (integer(f"{name}: shape", shape),)
 

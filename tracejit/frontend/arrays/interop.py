@@ -163,6 +163,12 @@ def call_function(function: Callable[..., Any], args: tuple[Any, ...], options: 
     return _deliver(name, ours(*positional, **named), out)
 
 
+def _comes_first(parameter: inspect.Parameter) -> bool:
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        return True
+    return parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+
+
 def _arranged(
     name: str,
     function: Callable[..., Any],
@@ -170,14 +176,14 @@ def _arranged(
     args: tuple[Any, ...],
     options: dict[str, Any],
 ) -> tuple[list[Any], dict[str, Any]]:
-    """NumPy's arguments as `ours` takes them: its required ones in order, all others by name."""
+    """NumPy's arguments as `ours` takes them: required and positional ones in order, all others by name."""
     parameters = inspect.signature(ours).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return list(args), dict(options)
     given = inspect.signature(BUILTINS.get(function, function)).bind(*args, **options).arguments
     given |= given.pop("kwargs", {})
-    required = sum(p.default is p.empty and p.kind is not p.VAR_KEYWORD for p in parameters)
-    positional, rest = list(given.values())[:required], dict(list(given.items())[required:])
+    first = sum(_comes_first(p) for p in parameters)
+    positional, rest = list(given.values())[:first], dict(list(given.items())[first:])
     named = {k.removeprefix("a_"): v for k, v in rest.items()}  # a_min, a_max
     known = {p.name for p in parameters} | {"out"}
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)

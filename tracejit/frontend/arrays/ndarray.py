@@ -17,14 +17,21 @@ from tracejit import ops
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import dispatch, immediate, indexing, interop, promotion
 from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.arrays.functions import elementwise, linear, manipulation, movement, reductions
+from tracejit.frontend.arrays.functions import (
+    elementwise,
+    linear,
+    manipulation,
+    movement,
+    reductions,
+    sorting,
+)
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import thread
 from tracejit.ir.op import Op
 
 
 def _takes(x: Any) -> bool:
-    return isinstance(x, (ArrayCore, np.ndarray, np.generic, bool, int, float))
+    return isinstance(x, (ArrayCore, np.ndarray, np.generic, bool, int, float, complex))
 
 
 def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
@@ -148,6 +155,26 @@ class NDArray(ArrayCore):
         return manipulation.transpose(self)
 
     @property
+    def real(self) -> NDArray:
+        """The real part; see `tracejit.real`.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([1 + 2j]).real
+        NDArray([1.], dtype=float32)
+        """
+        return elementwise.real(self)
+
+    @property
+    def imag(self) -> NDArray:
+        """The imaginary part; see `tracejit.imag`.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([1 + 2j]).imag
+        NDArray([2.], dtype=float32)
+        """
+        return elementwise.imag(self)
+
+    @property
     def mT(self) -> NDArray:
         """The array with its last two dimensions exchanged (a view).
 
@@ -198,8 +225,40 @@ class NDArray(ArrayCore):
     swapaxes = manipulation.swapaxes
     take = movement.take
     clip = elementwise.clip
+    conj = conjugate = elementwise.conj
     round = elementwise.round
     dot = linear.dot
+    argsort = sorting.argsort
+    searchsorted = sorting.searchsorted
+    nonzero = sorting.nonzero
+
+    def sort(self, axis: int = -1, kind: str | None = None, order: None = None, **options: Any) -> None:
+        """Sort the elements along an axis in place; `tj.sort` returns a copy.
+
+        Arguments and errors are those of `tj.sort`. Raises ReadOnlyError for a view that cannot be written.
+
+        >>> import tracejit as tj
+        >>> x = tj.asarray([3, 1, 2])
+        >>> x.sort()
+        >>> x
+        NDArray([1, 2, 3], dtype=int64)
+        """
+        dispatch.write(self, sorting.sort(self, axis, kind, order, **options), "sort")
+
+    def partition(self, kth: Any, axis: int = -1, kind: str = "introselect", order: None = None) -> None:
+        """Order the elements along an axis in place, as `tj.partition` does.
+
+        Raises what `tj.partition` raises, and ReadOnlyError for a view that cannot be written.
+
+        >>> import tracejit as tj
+        >>> x = tj.asarray([3, 1, 2])
+        >>> x.partition(1)
+        >>> x[1]
+        NDArray(2, dtype=int64)
+        """
+        dispatch.write(self, sorting.partition(self, kth, axis, kind, order), "partition")
+
+    argpartition = sorting.argpartition
 
     # -- reductions ------------------------------------------------------------------------------------------
 

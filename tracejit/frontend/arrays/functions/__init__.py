@@ -9,17 +9,25 @@ from __future__ import annotations
 from typing import Any
 
 from tracejit.frontend.arrays.functions import (
+    calculus,
     creation,
     dtypes,
     elementwise,
+    joining,
     linear,
     manipulation,
     movement,
+    pointwise,
     ranges,
     reductions,
+    sorting,
+    statistics,
 )
 
-MODULES = (creation, dtypes, elementwise, linear, manipulation, movement, ranges, reductions)
+MODULES = (
+    *(calculus, creation, dtypes, elementwise, joining, linear, manipulation, movement),
+    *(pointwise, ranges, reductions, sorting, statistics),
+)
 
 NAMESPACE: dict[str, Any] = {name: getattr(module, name) for module in MODULES for name in module.__all__}
 NAMESPACE["bool"] = dtypes.bool_

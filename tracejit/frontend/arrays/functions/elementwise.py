@@ -12,7 +12,7 @@ NDArray([1.5, 2.5, 3.5], dtype=float64)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -162,17 +162,31 @@ def positive(x: Any, /) -> NDArray:
     return dispatch.emit(copy_op, array)
 
 
-def where(condition: Any, x1: Any, x2: Any, /) -> NDArray:
-    """Elements of `x1` where `condition` holds, else of `x2`.
+@overload
+def where(condition: Any, /) -> tuple[NDArray, ...]: ...
+
+
+@overload
+def where(condition: Any, x1: Any, x2: Any, /) -> NDArray: ...
+
+
+def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
+    """Elements of `x1` where `condition` holds, else of `x2`; with one argument, `nonzero` of it.
 
     All three broadcast; x1 and x2 are promoted to one dtype; a condition of numbers holds where it is not 0.
     The result has the shape that all three broadcast to.
-    Raises ShapeError if they do not, ArgumentError for what is no array or number.
+    Raises ShapeError if they do not, ArgumentError for what is no array or number and for two arguments.
 
     >>> import tracejit as tj
     >>> tj.where(tj.asarray([True, False]), 1.0, tj.asarray([5, 6]))
     NDArray([1., 6.], dtype=float64)
     """
+    if x1 is None and x2 is None:
+        from tracejit.frontend.arrays.functions.sorting import nonzero  # which needs this module
+
+        return nonzero(condition)
+    if x1 is None or x2 is None:
+        raise locate(ArgumentError("where: give both x1 and x2, or neither"), user_location())
     return dispatch.apply(where_op, condition, x1, x2)
 
 
@@ -189,6 +203,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
     NDArray([0, 3, 5], dtype=int64)
     """
     result = dispatch.as_array("clip", x)
+    min, max = (bound if bound is None else dispatch.as_operand("clip", bound) for bound in (min, max))
     if result.dtype.kind in "iu":
         limits = np.iinfo(result.dtype)
         min = None if type(min) is int and min < limits.min else min
@@ -198,6 +213,47 @@ def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
     if min is not None:
         result = dispatch.apply(OPS["maximum"], result, min)
     return result if max is None else dispatch.apply(OPS["minimum"], result, max)
+
+
+def real(x: Any, /) -> NDArray:
+    """The real part: float32 or float64 of complex numbers; what is real stays as it is.
+
+    The shape stays. Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.real(tj.asarray([1 + 2j, 3]))
+    NDArray([1., 3.], dtype=float32)
+    """
+    array = dispatch.as_array("real", x)
+    return dispatch.apply(OPS["real"], array) if array.dtype.kind == "c" else array
+
+
+def imag(x: Any, /) -> NDArray:
+    """The imaginary part: float32 or float64 of complex numbers; zeros of what is real.
+
+    The shape stays. Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.imag(tj.asarray([1 + 2j, 3]))
+    NDArray([2., 0.], dtype=float32)
+    """
+    array = dispatch.as_array("imag", x)
+    if array.dtype.kind == "c":
+        return dispatch.apply(OPS["imag"], array)
+    return dispatch.full(0, array.shape, array.dtype, array.device)
+
+
+def conj(x: Any, /) -> NDArray:
+    """The complex conjugate; what is real stays as it is.
+
+    Shape and dtype stay. Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.conj(tj.asarray([1 + 2j, 3]))
+    NDArray([1.-2.j, 3.-0.j], dtype=complex64)
+    """
+    array = dispatch.as_array("conj", x)
+    return dispatch.apply(OPS["conj"], array) if array.dtype.kind == "c" else array
 
 
 def stop_gradient(x: Any, /) -> NDArray:
@@ -221,7 +277,7 @@ def _rint(x: Any) -> NDArray:
     return dispatch.cast(array, np.dtype(np.float64 if array.dtype.itemsize > 2 else np.float32))
 
 
-_OWN = {f.__name__: f for f in (pow, round, positive, where, clip, stop_gradient)}
+_OWN = {f.__name__: f for f in (pow, round, positive, where, clip, real, imag, conj, stop_gradient)}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     op.name: _OWN.get(op.name) or _public(op) for op in OPS.values() if op.arity and op.promotion
 } | _OWN

@@ -1,0 +1,513 @@
+"""Sorting, searching and sets.
+
+Whatever has a shape that depends on values (`unique`, `nonzero` without `size`, the functions of sets but
+`isin`) looks at the elements, which makes a traced function piecewise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.errors import ArgumentError, ShapeError, locate
+from tracejit.frontend.arrays import dispatch, promotion
+from tracejit.frontend.arrays.axes import integer, normalize_axis
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions.manipulation import flip, moveaxis, ravel, reshape
+from tracejit.frontend.arrays.functions.movement import concat, take
+from tracejit.frontend.arrays.functions.ranges import arange
+from tracejit.frontend.arrays.functions.reductions import cumulative_sum
+from tracejit.frontend.recording.location import user_location
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+INT64 = np.dtype("int64")
+KINDS = (None, "quicksort", "mergesort", "heapsort", "stable")
+"""NumPy's names of methods: all give the same elements, and positions are always stable here."""
+
+
+# -- sorting -------------------------------------------------------------------------------------------------
+
+
+def _ordered(name: str, x: Any, axis: Any, kind: Any, order: Any) -> tuple[Any, int]:
+    """The array and the axis along which it is sorted: the flattened array if the axis is None."""
+    if kind not in KINDS:
+        raise locate(ArgumentError(f"{name}: kind {kind!r} is none of {KINDS[1:]}"), user_location())
+    if order is not None:
+        raise locate(ArgumentError(f"{name}: order is for fields, which arrays do not have"), user_location())
+    array = dispatch.as_array(name, x)
+    if axis is None:
+        array, axis = ravel(array), 0
+    return array, normalize_axis(name, axis, array.ndim)
+
+
+def sort(
+    x: Any,
+    /,
+    axis: int | None = -1,
+    kind: str | None = None,
+    order: None = None,
+    *,
+    stable: bool | None = None,
+    descending: bool = False,
+) -> NDArray:
+    """A sorted copy along an axis (None: of the flattened array), ascending, nan last; descending, nan first.
+
+    `kind` and `stable` are NumPy's; equal elements cannot be told apart, so they change nothing.
+    Shape and dtype stay.
+    Raises AxisError for an axis out of range, ArgumentError for an unknown `kind` and for `order`.
+
+    >>> import tracejit as tj
+    >>> tj.sort(tj.asarray([3, 1, 2]), descending=True)
+    NDArray([3, 2, 1], dtype=int64)
+    """
+    array, position = _ordered("sort", x, axis, kind, order)
+    result = dispatch.emit(ops.sort, array, axis=position)
+    return flip(result, axis=position) if descending else result
+
+
+def argsort(
+    x: Any,
+    /,
+    axis: int | None = -1,
+    kind: str | None = None,
+    order: None = None,
+    *,
+    stable: bool | None = None,
+    descending: bool = False,
+) -> NDArray:
+    """Positions (int64) of the elements in sorted order along an axis; equal elements keep their order.
+
+    Without an axis (None) the array is flattened. See `sort`.
+    The shape stays.
+    Raises AxisError for an axis out of range, ArgumentError for an unknown `kind` and for `order`.
+
+    >>> import tracejit as tj
+    >>> tj.argsort(tj.asarray([30, 10, 20]))
+    NDArray([1, 2, 0], dtype=int64)
+    """
+    array, position = _ordered("argsort", x, axis, kind, order)
+    if not descending:
+        return dispatch.emit(ops.argsort, array, axis=position)
+    backwards = dispatch.emit(ops.argsort, flip(array, axis=position), axis=position)
+    return array.shape[position] - 1 - flip(backwards, axis=position)
+
+
+def lexsort(keys: Any, axis: int = -1) -> NDArray:
+    """Positions (int64) that sort by several keys of one shape: by the last one, then by those before it.
+
+    `keys` is a list of arrays, or one whose first dimension counts the keys.
+    Raises ShapeError if shapes differ, AxisError for an axis out of range, ArgumentError for no key.
+
+    >>> import tracejit as tj
+    >>> tj.lexsort([tj.asarray([2, 1, 3]), tj.asarray([1, 1, 0])])
+    NDArray([2, 1, 0], dtype=int64)
+    """
+    given = [dispatch.as_array("lexsort", key) for key in keys]
+    if not given:
+        raise locate(ArgumentError("lexsort: expected at least one key"), user_location())
+    if any(key.shape != given[0].shape for key in given):
+        shapes = ", ".join(str(key.shape) for key in given)
+        raise locate(ShapeError(f"lexsort: keys of shapes {shapes} must agree"), user_location())
+    position = normalize_axis("lexsort", axis, given[0].ndim)
+    found = argsort(given[0], axis=position)
+    for key in given[1:]:
+        again = argsort(_along(key, found, position), axis=position)
+        found = _along(found, again, position)
+    return found
+
+
+def _along(x: Any, index: Any, axis: int) -> Any:
+    """``x[..., index[..., i, ...], ...]``: elements at positions in range along an axis; shapes agree."""
+    extent = x.shape[axis]
+    rows, picked = moveaxis(x, axis, -1), moveaxis(index, axis, -1)
+    first = arange(picked.size // picked.shape[-1] if picked.size else 0) * extent
+    places = reshape(picked, (first.size, picked.shape[-1])) + first[:, None]
+    return moveaxis(reshape(dispatch.emit(ops.gather, ravel(rows), places, axis=0), picked.shape), -1, axis)
+
+
+def _kth(name: str, kth: Any, extent: int) -> None:
+    for k in kth if isinstance(kth, tuple | list) else (kth,):
+        if not -extent <= integer(f"{name}: kth", k) < extent:
+            raise locate(
+                ArgumentError(f"{name}: kth {k} is out of range for an axis with extent {extent}"),
+                user_location(),
+            )
+
+
+def partition(
+    x: Any, /, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None
+) -> NDArray:
+    """A copy in which element `kth` along an axis is where sorting puts it, with none larger before it.
+
+    All other elements are sorted, too, which fulfils the promise.
+    Raises ArgumentError for a `kth` out of range, AxisError for an axis out of range.
+
+    >>> import tracejit as tj
+    >>> tj.partition(tj.asarray([3, 1, 2]), 1)[1]
+    NDArray(2, dtype=int64)
+    """
+    array, position = _ordered("partition", x, axis, None, order)
+    _kth("partition", kth, array.shape[position])
+    return dispatch.emit(ops.sort, array, axis=position)
+
+
+def argpartition(
+    x: Any, /, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None
+) -> NDArray:
+    """Positions (int64) of the elements of `partition`; here they sort all elements.
+
+    Raises ArgumentError for a `kth` out of range, AxisError for an axis out of range.
+
+    >>> import tracejit as tj
+    >>> tj.argpartition(tj.asarray([3, 1, 2]), 1)[1]
+    NDArray(2, dtype=int64)
+    """
+    array, position = _ordered("argpartition", x, axis, None, order)
+    _kth("argpartition", kth, array.shape[position])
+    return dispatch.emit(ops.argsort, array, axis=position)
+
+
+def top_k(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[NDArray, NDArray]:
+    """The `k` largest (or smallest) elements along an axis in order, and their positions (int64).
+
+    Of equal elements, the first come first; nan counts as the largest.
+    Raises ArgumentError for a `k` out of range, AxisError for an axis out of range.
+
+    >>> import tracejit as tj
+    >>> values, positions = tj.top_k(tj.asarray([3, 9, 5]), 2)
+    >>> values, positions
+    (NDArray([9, 5], dtype=int64), NDArray([1, 2], dtype=int64))
+    """
+    array, position = _ordered("top_k", x, axis, None, None)
+    count = integer("top_k: k", k)
+    if not 0 <= count <= array.shape[position]:
+        raise locate(
+            ArgumentError(
+                f"top_k: k {count} is out of range for an axis with extent {array.shape[position]}"
+            ),
+            user_location(),
+        )
+    order = argsort(array, axis=position, descending=largest)
+    first = ArrayCore.new(order._storage, order._view.slice_axis(position, 0, count))
+    return _along(array, first, position), first.copy()
+
+
+# -- searching -----------------------------------------------------------------------------------------------
+
+
+def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) -> NDArray:
+    """Positions (int64) at which elements of `x2` go into the sorted `x1` so that it stays sorted.
+
+    With side "left" before elements that are equal, with "right" behind them. `x1` has one dimension;
+    `sorter` is the `argsort` of an `x1` that is not sorted.
+    The result has the shape of `x2`.
+    Raises ShapeError for an `x1` of other dimensions, ArgumentError for another `side`.
+
+    >>> import tracejit as tj
+    >>> tj.searchsorted(tj.asarray([10, 20, 30]), tj.asarray([5, 20]))
+    NDArray([0, 1], dtype=int64)
+    """
+    keys, values = dispatch.as_array("searchsorted", x1), dispatch.as_operand("searchsorted", x2)
+    if keys.ndim != 1:
+        raise locate(
+            ShapeError(f"searchsorted: the sorted array has shape {keys.shape}; it needs one dimension"),
+            user_location(),
+        )
+    if side not in ("left", "right"):
+        raise locate(ArgumentError(f'searchsorted: side is "left" or "right", not {side!r}'), user_location())
+    if sorter is not None:
+        keys = take(keys, sorter)
+    common = promotion.common_dtype("searchsorted", (keys, values))
+    values = values if isinstance(values, ArrayCore) else dispatch.full(values, (), common, keys.device)
+    return dispatch.emit(
+        ops.search_sorted, dispatch.cast(keys, common), dispatch.cast(values, common), side=side
+    )
+
+
+def nonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> tuple[NDArray, ...]:
+    """Positions (int64) of the elements that are not 0, in C order: one array for each dimension.
+
+    How many there are depends on the values, so a traced function that calls this runs piecewise. With
+    `size` there are always so many: further ones are dropped, missing ones are `fill_value`; that replays.
+    Raises ShapeError for an array without dimensions.
+
+    >>> import tracejit as tj
+    >>> tj.nonzero(tj.asarray([0, 3, 0, 4]))
+    (NDArray([1, 3], dtype=int64),)
+    >>> tj.nonzero(tj.asarray([0, 3, 0, 4]), size=3, fill_value=-1)
+    (NDArray([ 1,  3, -1], dtype=int64),)
+    """
+    array = dispatch.as_array("nonzero", x)
+    if not array.ndim:
+        raise locate(ShapeError("nonzero: the array has no dimensions; use atleast_1d"), user_location())
+    if size is None:
+        return tuple(ArrayCore.from_numpy(found) for found in np.nonzero(array.numpy()))
+    count = integer("nonzero: size", size)
+    if count < 0:
+        raise locate(ArgumentError(f"nonzero: size {count} is negative"), user_location())
+    seen = cumulative_sum(ravel(array) != 0, dtype=INT64)
+    flat = searchsorted(seen, arange(1, count + 1))
+    missing, found = flat == array.size, []
+    for extent in reversed(array.shape):
+        found.append(dispatch.apply(ops.where, missing, fill_value, flat % extent if extent else flat))
+        flat = flat // extent if extent else flat
+    return tuple(reversed(found))
+
+
+def argwhere(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> NDArray:
+    """Positions (int64) of the elements that are not 0: one row for each, one column for each dimension.
+
+    `size` and `fill_value` as for `nonzero`.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.argwhere(tj.asarray([[0, 3], [4, 0]]))
+    NDArray([[0, 1],
+             [1, 0]], dtype=int64)
+    """
+    array = dispatch.as_array("argwhere", x)
+    if not array.ndim:
+        return ArrayCore.from_numpy(np.argwhere(array.numpy()))
+    found = nonzero(array, size=size, fill_value=fill_value)
+    return concat([part[:, None] for part in found], axis=1)
+
+
+def flatnonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> NDArray:
+    """Positions (int64) in the flattened array of the elements that are not 0.
+
+    `size` and `fill_value` as for `nonzero`.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.flatnonzero(tj.asarray([[0, 3], [4, 0]]))
+    NDArray([1, 2], dtype=int64)
+    """
+    return nonzero(ravel(dispatch.as_array("flatnonzero", x)), size=size, fill_value=fill_value)[0]
+
+
+# -- sets ----------------------------------------------------------------------------------------------------
+
+
+class UniqueAll(NamedTuple):
+    """What `unique_all` returns: distinct values, first positions, which one each element is, counts."""
+
+    values: Any
+    indices: Any
+    inverse_indices: Any
+    counts: Any
+
+
+class UniqueCounts(NamedTuple):
+    """What `unique_counts` returns: distinct values, and how often each occurs."""
+
+    values: Any
+    counts: Any
+
+
+class UniqueInverse(NamedTuple):
+    """What `unique_inverse` returns: distinct values, and which one each element is."""
+
+    values: Any
+    inverse_indices: Any
+
+
+def _looked(function: Any, *arrays: Any, **options: Any) -> Any:
+    """NumPy's function on the elements of arrays, its results as arrays."""
+    name = function.__name__
+    result = function(*[dispatch.as_array(name, x).numpy() for x in arrays], **options)
+    if isinstance(result, tuple):
+        return tuple(ArrayCore.from_numpy(np.asarray(part)) for part in result)
+    return ArrayCore.from_numpy(np.asarray(result))
+
+
+def unique(
+    x: Any,
+    /,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    sorted: bool = True,
+) -> Any:
+    """Distinct elements in ascending order, or distinct slices along an axis.
+
+    With flags a tuple: the elements, positions where each is first, which one each element of `x` is,
+    and how often each occurs (int64). The shape depends on values: a traced function runs piecewise.
+    Raises AxisError for an axis out of range.
+
+    >>> import tracejit as tj
+    >>> tj.unique(tj.asarray([3, 1, 3]), return_counts=True)
+    (NDArray([1, 3], dtype=int64), NDArray([1, 2], dtype=int64))
+    """
+    array = dispatch.as_array("unique", x)
+    if axis is not None:
+        axis = normalize_axis("unique", axis, array.ndim)
+    return _looked(
+        np.unique,
+        array,
+        return_index=return_index,
+        return_inverse=return_inverse,
+        return_counts=return_counts,
+        axis=axis,
+        equal_nan=equal_nan,
+    )
+
+
+def unique_all(x: Any, /) -> UniqueAll:
+    """Distinct elements (each nan is one), their first positions, which one each element is, their counts.
+
+    The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.unique_all(tj.asarray([3, 1, 3])).inverse_indices
+    NDArray([1, 0, 1], dtype=int64)
+    """
+    found = unique(x, return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
+    return UniqueAll(*found)
+
+
+def unique_counts(x: Any, /) -> UniqueCounts:
+    """Distinct elements (each nan is one), and how often each occurs.
+
+    The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.unique_counts(tj.asarray([3, 1, 3])).counts
+    NDArray([1, 2], dtype=int64)
+    """
+    return UniqueCounts(*unique(x, return_counts=True, equal_nan=False))
+
+
+def unique_inverse(x: Any, /) -> UniqueInverse:
+    """Distinct elements (each nan is one), and which of them each element of `x` is (in the shape of `x`).
+
+    The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.unique_inverse(tj.asarray([3, 1, 3])).inverse_indices
+    NDArray([1, 0, 1], dtype=int64)
+    """
+    return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False))
+
+
+def unique_values(x: Any, /) -> NDArray:
+    """Distinct elements (each nan is one) in ascending order.
+
+    The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.unique_values(tj.asarray([3, 1, 3]))
+    NDArray([1, 3], dtype=int64)
+    """
+    found: NDArray = unique(x, equal_nan=False)
+    return found
+
+
+def isin(x1: Any, x2: Any, /, assume_unique: bool = False, invert: bool = False) -> NDArray:
+    """Whether each element of `x1` is among those of `x2` (bool, in the shape of `x1`); nan never is.
+
+    `assume_unique` is NumPy's, and changes nothing.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.isin(tj.asarray([1, 2, 3]), tj.asarray([3, 1]))
+    NDArray([ True, False,  True], dtype=bool)
+    """
+    left, right = dispatch.as_operand("isin", x1), dispatch.as_operand("isin", x2)
+    common = promotion.common_dtype("isin", (left, right))
+    elements, among = (dispatch.cast(dispatch.as_array("isin", x), common) for x in (left, right))
+    if not among.size:
+        return dispatch.full(invert, elements.shape, np.dtype(bool), elements.device)
+    ordered = dispatch.emit(ops.sort, ravel(among), axis=0)
+    place = dispatch.apply(ops.minimum, searchsorted(ordered, elements), among.size - 1)
+    found = dispatch.emit(ops.gather, ordered, place, axis=0)
+    return dispatch.apply(ops.not_equal if invert else ops.equal, found, elements)
+
+
+def intersect1d(x1: Any, x2: Any, /, assume_unique: bool = False, return_indices: bool = False) -> Any:
+    """Distinct elements that are in both arrays, ascending; with `return_indices` also where each is first.
+
+    The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.intersect1d(tj.asarray([3, 1, 2]), tj.asarray([2, 3]))
+    NDArray([2, 3], dtype=int64)
+    """
+    return _looked(np.intersect1d, x1, x2, assume_unique=assume_unique, return_indices=return_indices)
+
+
+def union1d(x1: Any, x2: Any, /) -> NDArray:
+    """Distinct elements that are in one of the arrays, ascending.
+
+    The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.union1d(tj.asarray([3, 1]), tj.asarray([2, 3]))
+    NDArray([1, 2, 3], dtype=int64)
+    """
+    found: NDArray = _looked(np.union1d, x1, x2)
+    return found
+
+
+def setdiff1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
+    """Distinct elements of `x1` that are not in `x2`, ascending.
+
+    The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.setdiff1d(tj.asarray([3, 1, 2]), tj.asarray([2]))
+    NDArray([1, 3], dtype=int64)
+    """
+    found: NDArray = _looked(np.setdiff1d, x1, x2, assume_unique=assume_unique)
+    return found
+
+
+def setxor1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
+    """Distinct elements that are in one of the arrays only, ascending.
+
+    The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.setxor1d(tj.asarray([3, 1]), tj.asarray([2, 3]))
+    NDArray([1, 2], dtype=int64)
+    """
+    found: NDArray = _looked(np.setxor1d, x1, x2, assume_unique=assume_unique)
+    return found
+
+
+__all__ = [
+    "argpartition",
+    "argsort",
+    "argwhere",
+    "flatnonzero",
+    "intersect1d",
+    "isin",
+    "lexsort",
+    "nonzero",
+    "partition",
+    "searchsorted",
+    "setdiff1d",
+    "setxor1d",
+    "sort",
+    "top_k",
+    "union1d",
+    "unique",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
+]

@@ -1,0 +1,101 @@
+"""Sorting and searching: `sort`, `argsort`, `search_sorted`, each a routine of NumPy (trait HOST).
+
+sort(x; axis)                          ascending; nan comes last
+argsort(x; axis)                       positions of that order; equal elements keep theirs (stable)
+search_sorted(x, values; side)         where values go in a sorted x, of one dimension: int64
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracejit.errors import ArgumentError, AxisError, ShapeError
+from tracejit.ir.op import Trait, register
+from tracejit.ir.types import ArrayType
+from tracejit.ops.creation import iota
+from tracejit.ops.movement import gather
+from tracejit.ops.rules import ALL, INT64, check_array, check_count, check_dtype, check_one_dtype, text
+from tracejit.ops.symbolic import Operator, Sym, SymNode
+
+ROUTINE = frozenset({Trait.HOST, Trait.EXACT})
+
+
+def _check(name: str, types: Sequence[ArrayType], axis: int) -> ArrayType:
+    check_count(name, types, 1)
+    (x,) = types
+    check_array(name, x)
+    check_dtype(name, x.dtype, ALL)
+    if not 0 <= axis < x.ndim:
+        raise AxisError(f"{name} along axis {axis} of {x}: expected an axis from 0 to {x.ndim - 1}")
+    return x
+
+
+def _infer_sort(*types: ArrayType, axis: int) -> ArrayType:
+    return _check("sort", types, axis)
+
+
+def _infer_argsort(*types: ArrayType, axis: int) -> ArrayType:
+    x = _check("argsort", types, axis)
+    return ArrayType(x.shape, INT64, x.device)
+
+
+def _infer_search(*types: ArrayType, side: str) -> ArrayType:
+    check_count("search_sorted", types, 2)
+    x, values = types
+    check_array("search_sorted", x)
+    check_array("search_sorted", values)
+    check_one_dtype("search_sorted", types)
+    if x.ndim != 1:
+        raise ShapeError(f"search_sorted needs a sorted array of one dimension, got {text(types)}")
+    if side not in ("left", "right"):
+        raise ArgumentError(f'search_sorted: side is "left" or "right", not {side!r}')
+    return ArrayType(values.shape, INT64, values.device)
+
+
+def take_along(x: Sym, index: Sym, axis: int) -> Sym:
+    """``y[..., i, ...] = x[..., index[..., i, ...], ...]`` for an index in range; other extents agree."""
+    size, stride = math.prod(x.shape), math.prod(x.shape[axis + 1 :])
+    first = iota(size=size, device=x.device).reshape(x.shape)
+    first = first.view(first.whole().slice_axis(axis, 0, 1).broadcast(index.shape))
+    return gather(x.reshape((size,)), first + index * stride, axis=0)
+
+
+def _sort_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    (x,), (ct,), axis = node.inputs, cotangents, node.attrs["axis"]
+    order = argsort(x, axis=axis)
+    return [take_along(ct, argsort(order, axis=axis), axis) if 0 not in x.shape else ct]
+
+
+sort = Operator(
+    "sort",
+    _infer_sort,
+    lambda x, *, axis: np.sort(x, axis),
+    _sort_gradient,
+    traits=ROUTINE,
+    doc="Elements in ascending order along an axis, nan last.",
+    admits=ALL,
+)
+register(sort)
+
+argsort = Operator(
+    "argsort",
+    _infer_argsort,
+    lambda x, *, axis: np.argsort(x, axis, kind="stable"),
+    traits=ROUTINE,
+    doc="Positions of the elements in ascending order along an axis; equal ones keep their order.",
+    admits=ALL,
+)
+register(argsort)
+
+search_sorted = Operator(
+    "search_sorted",
+    _infer_search,
+    lambda x, values, *, side: np.asarray(np.searchsorted(x, values, side)),
+    traits=ROUTINE,
+    doc="Positions at which values keep a sorted array sorted.",
+    admits=ALL,
+)
+register(search_sorted)
