@@ -78,8 +78,8 @@ PAGES = [
     Page(
         "sorting.md",
         "Sorting, searching and sets",
-        "Sorting is stable unless asked otherwise, and puts nan last. Functions whose result's shape depends on "
-        "values look at the values, which makes a traced function piecewise.",
+        "Sorting is stable unless asked otherwise, and puts nan last. Functions whose result's shape depends "
+        "on values look at the values, which makes a traced function piecewise.",
         _of(functions.sorting),
     ),
     Page("linear.md", "Products", "", _of(functions.linear)),
