@@ -23,7 +23,7 @@ from tracejit import engine, errors, nn, optim
 from tracejit.config import config
 from tracejit.engine import profile
 from tracejit.errors import TracejitError
-from tracejit.frontend.arrays import interop, random
+from tracejit.frontend.arrays import interop, namespace, random
 from tracejit.frontend.arrays import trees as tree
 from tracejit.frontend.arrays.functions import NAMESPACE as _NAMESPACE
 from tracejit.frontend.arrays.ndarray import NDArray
@@ -71,6 +71,8 @@ def __getattr__(name: str) -> Any:
 
 
 from_dlpack = interop.from_dlpack
+__array_api_version__ = namespace.VERSION
+__array_namespace_info__ = namespace.array_namespace_info
 globals().update(_NAMESPACE)
 __all__ = [
     "Device",

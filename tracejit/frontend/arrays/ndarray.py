@@ -15,7 +15,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, locate
-from tracejit.frontend.arrays import dispatch, immediate, indexing, interop, promotion
+from tracejit.frontend.arrays import dispatch, immediate, indexing, interop, namespace, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import (
     elementwise,
@@ -283,6 +283,9 @@ class NDArray(ArrayCore):
         return interop.call_function(function, args, options)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        if api_version is not None and api_version not in namespace.VERSIONS:
+            what = f"version {api_version!r} of the array API is not known; known are {namespace.VERSIONS}"
+            raise locate(ArgumentError(what), user_location())
         return sys.modules["tracejit"]
 
     # -- copies ----------------------------------------------------------------------------------------------
