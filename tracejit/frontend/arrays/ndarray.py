@@ -15,7 +15,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, locate
-from tracejit.frontend.arrays import dispatch, immediate, indexing, interop, promotion
+from tracejit.frontend.arrays import assignment, dispatch, immediate, indexing, interop, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import (
     elementwise,
@@ -132,7 +132,7 @@ class NDArray(ArrayCore):
         return indexing.getitem(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        indexing.setitem(self, index, value)
+        assignment.setitem(self, index, value)
 
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
