@@ -212,10 +212,10 @@ ERRORS = [
     (lambda x: x[[0, 1], [0, 1, 2]], ValueError, "do not broadcast"),
     (lambda x: x[np.zeros(2, bool)], IndexError, "mask of shape"),
     (lambda x: x[[0, 7]].numpy(), IndexError, "out of bounds for axis 0 with extent 3"),
-    (lambda x: x.__setitem__([0, 1], 0), TypeError, "assignment through integer arrays is not supported"),
+    (lambda x: x.__setitem__([0, 1], tj.ones(3)), ValueError, "does not fit the shape"),
     (lambda x: x.__setitem__(0, tj.ones(3)), ValueError, "do not broadcast"),
     (lambda x: x.__setitem__((0, 0), tj.ones(3)), ValueError, "does not fit"),
-    (lambda x: x.__setitem__(x > 0, tj.ones(3)), TypeError, "one number"),
+    (lambda x: x.__setitem__(x > 0, tj.ones(3)), ValueError, "does not fit the shape"),
 ]
 
 
