@@ -39,7 +39,8 @@ from tracejit.frontend.arrays.indexing import (
 )
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import thread
-from tracejit.ops import add, gather, iota, maximum, scatter_add, subtract, where
+from tracejit.ops import add, gather, imag, iota, maximum, real, scatter_add, subtract, where
+from tracejit.ops import complex as complex_of
 
 INT64 = np.dtype("int64")
 
@@ -159,6 +160,9 @@ def _along(name: str, value: Any, to: Picked) -> Any:
 
 def _sums(values: Any, position: Any, extent: int, axis: int = 0) -> Any:
     """For each of `extent` places along `axis` the sum of the values whose position it is."""
+    if values.dtype.kind == "c":
+        parts = (_sums(dispatch.emit(part, values), position, extent, axis) for part in (real, imag))
+        return dispatch.emit(complex_of, *parts)
     return dispatch.emit(scatter_add, values, position, axis=axis, extent=extent)
 
 
