@@ -19,9 +19,11 @@ from tracejit.frontend.arrays import assignment, dispatch, immediate, indexing, 
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import (
     elementwise,
+    joining,
     linear,
     manipulation,
     movement,
+    placing,
     reductions,
     sorting,
 )
@@ -224,6 +226,19 @@ class NDArray(ArrayCore):
     squeeze = manipulation.squeeze
     swapaxes = manipulation.swapaxes
     take = movement.take
+    repeat = joining.repeat
+    put = placing.put
+    diagonal = placing.diagonal
+
+    def compress(self, condition: Any, axis: int | None = None) -> NDArray:
+        """The parts along an axis for which `condition` holds; see `tracejit.compress`.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([1, 2, 3]).compress([True, False, True])
+        NDArray([1, 3], dtype=int64)
+        """
+        return placing.compress(condition, self, axis)
+
     clip = elementwise.clip
     conj = conjugate = elementwise.conj
     round = elementwise.round

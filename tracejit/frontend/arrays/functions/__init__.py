@@ -17,6 +17,7 @@ from tracejit.frontend.arrays.functions import (
     linear,
     manipulation,
     movement,
+    placing,
     pointwise,
     ranges,
     reductions,
@@ -26,7 +27,7 @@ from tracejit.frontend.arrays.functions import (
 
 MODULES = (
     *(calculus, creation, dtypes, elementwise, joining, linear, manipulation, movement),
-    *(pointwise, ranges, reductions, sorting, statistics),
+    *(placing, pointwise, ranges, reductions, sorting, statistics),
 )
 
 NAMESPACE: dict[str, Any] = {name: getattr(module, name) for module in MODULES for name in module.__all__}
