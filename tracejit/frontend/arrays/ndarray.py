@@ -200,27 +200,29 @@ class NDArray(ArrayCore):
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         return manipulation.transpose(self, order or None)
 
-    def reshape(self, *shape: Any) -> NDArray:
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> NDArray:
         """Like `tj.reshape`; the shape may also be given as several integers.
 
-        Raises ShapeError if the numbers of elements differ.
+        Raises ShapeError if the numbers of elements differ, and what `tj.reshape` raises.
 
         >>> import tracejit as tj
         >>> tj.arange(6).reshape(2, -1).shape
         (2, 3)
         """
-        return manipulation.reshape(self, shape[0] if len(shape) == 1 else shape)
+        return manipulation.reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy)
 
-    def flatten(self) -> NDArray:
-        """One dimension, C order, always a copy.
+    def flatten(self, order: str = "C") -> NDArray:
+        """One dimension, always a copy; orders are those of `tj.ravel`.
 
-        The dtype stays.
+        The dtype stays. Raises ArgumentError for another order.
 
         >>> import tracejit as tj
         >>> tj.asarray([[1, 2], [3, 4]]).flatten()
         NDArray([1, 2, 3, 4], dtype=int64)
         """
-        return manipulation.reshape(self, (self.size,), copy=True)
+        if order == "C":
+            return manipulation.reshape(self, (self.size,), copy=True)
+        return manipulation.ravel(self, order).copy()
 
     ravel = manipulation.ravel
     squeeze = manipulation.squeeze
