@@ -44,6 +44,8 @@ if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarat
     from tracejit.frontend.arrays.functions.elementwise import round as round
     from tracejit.frontend.arrays.functions.elementwise import stop_gradient as stop_gradient
     from tracejit.frontend.arrays.functions.elementwise import where as where
+    from tracejit.frontend.arrays.functions.grids import *
+    from tracejit.frontend.arrays.functions.indexers import *
     from tracejit.frontend.arrays.functions.joining import *
     from tracejit.frontend.arrays.functions.linear import *
     from tracejit.frontend.arrays.functions.manipulation import *

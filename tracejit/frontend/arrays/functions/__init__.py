@@ -13,6 +13,8 @@ from tracejit.frontend.arrays.functions import (
     creation,
     dtypes,
     elementwise,
+    grids,
+    indexers,
     joining,
     linear,
     manipulation,
@@ -26,8 +28,8 @@ from tracejit.frontend.arrays.functions import (
 )
 
 MODULES = (
-    *(calculus, creation, dtypes, elementwise, joining, linear, manipulation, movement),
-    *(placing, pointwise, ranges, reductions, sorting, statistics),
+    *(calculus, creation, dtypes, elementwise, grids, indexers, joining),
+    *(linear, manipulation, movement, placing, pointwise, ranges, reductions, sorting, statistics),
 )
 
 NAMESPACE: dict[str, Any] = {name: getattr(module, name) for module in MODULES for name in module.__all__}
