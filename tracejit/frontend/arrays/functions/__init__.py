@@ -19,6 +19,7 @@ from tracejit.frontend.arrays.functions import (
     linear,
     manipulation,
     movement,
+    padding,
     placing,
     pointwise,
     ranges,
@@ -29,7 +30,7 @@ from tracejit.frontend.arrays.functions import (
 
 MODULES = (
     *(calculus, creation, dtypes, elementwise, grids, indexers, joining),
-    *(linear, manipulation, movement, placing, pointwise, ranges, reductions, sorting, statistics),
+    *(linear, manipulation, movement, padding, placing, pointwise, ranges, reductions, sorting, statistics),
 )
 
 NAMESPACE: dict[str, Any] = {name: getattr(module, name) for module in MODULES for name in module.__all__}
