@@ -196,3 +196,58 @@ def test_errors(case):
     with pytest.raises(error, match=rf"{match}(?s:.*)test_functions_placing") as raised:
         call(tj.ones((3, 4)))
     assert isinstance(raised.value, tj.TracejitError)
+
+
+def flattened(x):
+    x = x.T.copy().T
+    x.flat[3] = 50
+    x.flat[1:8:3] = [7, 8]
+    x.flat[[0, -1]] = x.flat[::-1][:2]
+    first = x.flat[2]
+    x.flat = x[:2]
+    return (
+        x,
+        first,
+        x.flat[[1, 1]],
+        x.flat[x.flat[::1] > 4] if isinstance(x, np.ndarray) else x.flat[x.ravel() > 4],
+    )
+
+
+def test_flat():
+    for ours, numpys in zip(flattened(tj.asarray(M)), flattened(M), strict=True):
+        same(ours.numpy(), np.asarray(numpys))
+    assert [int(n) for n in tj.asarray(M.T).flat] == list(M.T.flat)
+    assert len(tj.asarray(M).flat) == 12
+
+
+def test_setting_the_shape():
+    base = tj.zeros((2, 6))
+    x = base[:]
+    x.numpy()
+    x.shape = (3, -1)
+    x[2, 3] = 5
+    assert base.tolist()[1][5] == 5
+    assert x.numpy().shape == (3, 4)
+    x.shape = 12
+    assert x.shape == (12,)
+    with pytest.raises(tj.errors.ShapeError, match=r"cannot reshape(?s:.*)test_functions_placing"):
+        x.shape = (5, 2)
+    with pytest.raises(tj.errors.ArgumentError, match=r"needs a copy(?s:.*)test_functions_placing"):
+        base.T.shape = 12
+
+    @tj.jit
+    def step(x):
+        y = x * 2
+        y.shape = (4, 3)
+        return y
+
+    for _ in range(2):
+        assert step(base).shape == (4, 3)
+    assert "piecewise" not in step.explain()
+
+    @tj.jit
+    def refused(x):
+        x.shape = (4, 3)
+
+    with pytest.raises(tj.errors.ReplayError, match=r"use reshape(?s:.*)test_functions_placing"):
+        refused(base)

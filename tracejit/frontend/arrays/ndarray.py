@@ -16,7 +16,8 @@ import numpy as np
 from tracejit import ops
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import assignment, dispatch, immediate, indexing, interop, promotion
-from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
+from tracejit.frontend.arrays.flat import FlatArray
 from tracejit.frontend.arrays.functions import (
     elementwise,
     joining,
@@ -145,6 +146,45 @@ class NDArray(ArrayCore):
         return bool((self == value).any())
 
     # -- views -----------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the dimensions; assigning others, of as many elements, makes the array another view.
+
+        Raises ShapeError if the numbers of elements differ, ArgumentError where strides do not allow it
+        without a copy. Inside a traced function only arrays made there can be changed so.
+
+        >>> import tracejit as tj
+        >>> x = tj.ones((2, 3))
+        >>> x.shape = 3, -1
+        >>> x.shape
+        (3, 2)
+        """
+        return self._view.shape
+
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        if thread.trace is not None and self._storage.pending is None:
+            refuse_trace("the shape of an array from outside (use reshape)")
+        self._view = manipulation.reshape(self, shape, copy=False)._view
+        self._memory = None
+
+    @property
+    def flat(self) -> FlatArray:
+        """The elements in C order as one dimension, for iteration, indexing and assignment.
+
+        >>> import tracejit as tj
+        >>> x = tj.zeros((2, 2)).T
+        >>> x.flat[1:3] = 5
+        >>> x
+        NDArray([[0., 5.],
+                 [5., 0.]], dtype=float32)
+        """
+        return FlatArray(self)
+
+    @flat.setter
+    def flat(self, values: Any) -> None:
+        self.flat[:] = values
 
     @property
     def T(self) -> NDArray:

@@ -234,6 +234,18 @@ def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None
     )
 
 
+def ndarray(shape: Any, dtype: Any = None, *, order: str = "C") -> NDArray:
+    """An array of arbitrary elements (float32 by default): NumPy's name for `empty`.
+
+    The class of arrays is `NDArray`. Raises what `empty` raises.
+
+    >>> import tracejit as tj
+    >>> tj.ndarray((2, 3), tj.int8).shape
+    (2, 3)
+    """
+    return empty(shape, dtype, order)
+
+
 def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> NDArray:
     """An array whose elements are all `fill_value`: a number, or an array that broadcasts to `shape`.
 
@@ -401,6 +413,7 @@ __all__ = [
     "empty_like",
     "full",
     "full_like",
+    "ndarray",
     "ones",
     "ones_like",
     "zeros",

@@ -45,19 +45,19 @@ def _target(name: str, x: Any) -> Any:
     return x
 
 
-def _cycled(values: Any, position: Any) -> Any:
+def cycled(values: Any, position: Any) -> Any:
     """The elements of the flattened `values` at positions, counted round and round."""
     line = ravel(asarray(values))
     return take(line, position % line.size if line.size > 1 else position * 0)
 
 
-def _counted(x: Any) -> Any:
+def counted(x: Any) -> Any:
     """The number of each element in C order."""
     return reshape(dispatch.emit(ops.iota, size=x.size, device=x.device), x.shape)
 
 
-def _write_flat(x: Any, index: Any, values: Any) -> None:
-    """``x.flat[index] = values``."""
+def write_flat(x: Any, index: Any, values: Any) -> None:
+    """Store values, broadcast, in elements of `x` as one dimension."""
     view = x._view.reshape((x.size,))
     if view is not None:
         assignment.setitem(ArrayCore.new(x._storage, view), index, values)
@@ -85,7 +85,7 @@ def put(x: Any, indices: Any, values: Any, /, mode: str = "raise") -> None:
     array = _target("put", x)
     index = ravel(in_range("put", indexing.index_array(indices), array.size, mode))
     if index.size:
-        _write_flat(array, index, _cycled(values, _counted(index)))
+        write_flat(array, index, cycled(values, counted(index)))
 
 
 def scatter_add(x: Any, index: Any, values: Any, /) -> NDArray:
@@ -139,7 +139,7 @@ def place(x: Any, mask: Any, values: Any, /) -> None:
             raise locate(ShapeError("place: there are no values to place"), user_location())
         return
     number = cumulative_sum(ravel(chosen), axis=0) - 1
-    content = reshape(_cycled(given, number), array.shape)
+    content = reshape(cycled(given, number), array.shape)
     copyto(array, content, casting="unsafe", where=chosen)
 
 
@@ -158,7 +158,7 @@ def putmask(x: Any, mask: Any, values: Any, /) -> None:
     array = _target("putmask", x)
     chosen = _mask("putmask", array, mask)
     if asarray(values).size:
-        copyto(array, _cycled(values, _counted(array)), casting="unsafe", where=chosen)
+        copyto(array, cycled(values, counted(array)), casting="unsafe", where=chosen)
 
 
 def copyto(dst: Any, src: Any, /, casting: str = "same_kind", where: Any = True) -> None:
@@ -274,7 +274,7 @@ def put_along_axis(x: Any, indices: Any, values: Any, /, axis: int | None) -> No
     array = _target("put_along_axis", x)
     given = asarray(values) if isinstance(values, list | tuple) else values
     if axis is None:
-        _write_flat(array, indexing.index_array(indices), given)
+        write_flat(array, indexing.index_array(indices), given)
         return
     along = normalize_axis("put_along_axis", axis, array.ndim)
     assignment.setitem(array, _along_axis("put_along_axis", array, indices, along), given)
@@ -379,7 +379,7 @@ def fill_diagonal(x: Any, value: Any, /, wrap: bool = False) -> None:
     places = range(0, end, step)
     if places:
         number = dispatch.emit(ops.iota, size=len(places), device=array.device)
-        _write_flat(array, slice(0, end, step), _cycled(value, number))
+        write_flat(array, slice(0, end, step), cycled(value, number))
 
 
 __all__ = [
