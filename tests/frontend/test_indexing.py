@@ -107,6 +107,18 @@ def test_integer_arrays(data):
     np.testing.assert_array_equal(got.numpy(), expected)
 
 
+def test_masks_without_dimensions():
+    for array in (np.arange(6).reshape(2, 3), np.array(5)):
+        for truth in (True, False):
+            mask, x, a = np.array(truth), tj.asarray(array), array.copy()
+            for index in (mask, tj.asarray(mask)):
+                np.testing.assert_array_equal(x[index].numpy(), array[mask])
+                np.testing.assert_array_equal(x[..., index].numpy(), array[..., mask])
+            a[mask], x[tj.asarray(mask)] = 7, 7
+            np.add.at(a, mask, 1), np.add.at(x, mask, 1)
+            np.testing.assert_array_equal(x.numpy(), a)
+
+
 def test_other_indices(run):
     rng = np.random.default_rng(1)
     array = sample(rng, (5, 6, 7), np.float32)

@@ -36,6 +36,7 @@ from tracejit.frontend.arrays.indexing import (
     masks_to_integers,
     picked,
     view_of,
+    with_places_for_masks,
 )
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import thread
@@ -48,10 +49,11 @@ INT64 = np.dtype("int64")
 def setitem(x: ArrayCore, index: Any, value: Any) -> None:
     """``x[index] = value``, seen through every array that shares x's memory."""
     parts = expanded(x, index)
-    advanced = [] if BASIC.issuperset(map(type, parts)) else [p for p in parts if is_advanced(p)]
-    if not advanced:
+    if BASIC.issuperset(map(type, parts)) or not any(map(is_advanced, parts)):
         dispatch.write(ArrayCore.concrete(x._storage, view_of(x, parts)), value, casts=True)
         return
+    x, parts = with_places_for_masks(x, parts)
+    advanced = [p for p in parts if is_advanced(p)]
     held = _held(x, value)
     split = is_split(index)
     if len(advanced) == 1 and is_mask(advanced[0]) and _write_masked(x, parts, split, held):
@@ -199,7 +201,7 @@ def add_at(name: str, x: ArrayCore, index: Any, values: Any, *, negate: bool = F
     With `negate` they are subtracted. Values for one element are added up in the order of the index, before
     they meet the element: where floats are rounded, this may differ from one addition after the other.
     """
-    parts = expanded(x, index)
+    x, parts = with_places_for_masks(x, expanded(x, index))
     given = dispatch.as_operand(name, values)
     dtype = promotion.common(name, (promotion.kind_of(x), promotion.kind_of(given)))
     if dtype.kind == "b":

@@ -123,13 +123,24 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     if BASIC.issuperset(map(type, parts)) or not any(map(is_advanced, parts)):
         view = ArrayCore.concrete(x._storage, view_of(x, parts))
         return dispatch.emit(copy, view) if not view.shape and _has_integers_only(index) else view
-    parts = masks_to_integers(x, parts)
-    return _gather(x, parts, is_split(index))
+    x, parts = with_places_for_masks(x, parts)
+    return _gather(x, masks_to_integers(x, parts), is_split(index))
+
+
+def with_places_for_masks(x: Any, parts: list[Any]) -> tuple[Any, list[Any]]:
+    """Masks without dimensions get one of extent 1, and `x` one where they stand."""
+    view, found, axis = x._view, [], 0
+    for part in parts:
+        if _is_array(part) and is_mask(part) and part.ndim == 0:
+            view, part = view.expand(axis), part.reshape((1,))
+        found.append(part)
+        axis += part.ndim if _is_array(part) and is_mask(part) else part is not None
+    return x if view is x._view else ArrayCore.concrete(x._storage, view), found
 
 
 def check_mask(x: ArrayCore, mask: Any, axis: int) -> None:
     """Raise if `mask` does not fit the dimensions of `x` from `axis` on."""
-    if not _is_array(mask) or mask.ndim == 0:
+    if not _is_array(mask):
         raise locate(
             ArgumentError("index: a single bool is no index; use None to insert a dimension"), user_location()
         )
