@@ -8,6 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 import tracejit as tj
 from tests.frontend.test_indexing import _evaluator, examples, filled  # noqa: F401
+from tracejit.frontend.arrays import assignment
 
 
 def drawn_index(data, shape, mask_too):
@@ -117,7 +118,10 @@ def test_all_modes(run):
     np.testing.assert_array_equal(got, updated(np, x, index, values))
 
 
-def test_traced_code_replays_with_other_indices():
+@pytest.mark.parametrize("few", [assignment.FEW, 0])
+def test_traced_code_replays_with_other_indices(few, monkeypatch):
+    monkeypatch.setattr(assignment, "FEW", few)
+
     @tj.jit
     def step(x, index, values):
         x[index] = values

@@ -40,10 +40,24 @@ from tracejit.frontend.arrays.indexing import (
 )
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import thread
-from tracejit.ops import add, gather, imag, iota, maximum, real, scatter_add, subtract, where
+from tracejit.ops import (
+    add,
+    argsort,
+    gather,
+    imag,
+    iota,
+    maximum,
+    not_equal,
+    real,
+    scatter_add,
+    subtract,
+    where,
+)
 from tracejit.ops import complex as complex_of
 
-INT64 = np.dtype("int64")
+BOOL, INT64 = np.dtype("bool"), np.dtype("int64")
+FEW = 1 << 14
+"""Up to so many writes and places, replays find the last writes by bits: a routine that sorts costs more."""
 
 
 def setitem(x: ArrayCore, index: Any, value: Any) -> None:
@@ -169,27 +183,37 @@ def _sums(values: Any, position: Any, extent: int, axis: int = 0) -> Any:
 
 
 def _last_writers(position: Any, extent: int) -> Any:
-    """For each of `extent` places the number of its last write, counted from 1; 0 for one never written.
+    """For each of `extent` places the number of its last write, counted from 1; 0 for one never written."""
+    line = position.reshape((position.size,))
+    few = thread.trace is not None and max(line.size, extent) <= FEW
+    return _last_by_bits(line, extent) if few else _last_by_order(line, extent)
 
-    The greatest number at each place, found from sums alone: from the highest bit of the numbers down, a
-    place's number has that bit if one of those which are still candidates there has it, and these then are
-    the candidates. Outside of traces the positions are looked at, and one sum does.
+
+def _last_by_bits(places: Any, extent: int) -> Any:
+    """The greatest number at each place, found from sums alone, which need no call of a routine.
+
+    From the highest bit of the numbers down, a place's number has that bit if one of those which are still
+    candidates there has it, and these then are the candidates.
     """
-    count = position.size
-    line = position.reshape((count,))
-    if thread.trace is None:
-        places = line.numpy()
-        kept = count - 1 - np.unique(places[::-1], return_index=True)[1]
-        return _sums(ArrayCore.from_numpy(kept + 1), ArrayCore.from_numpy(places[kept]), extent)
-    numbers = dispatch.emit(iota, size=count, device=position.device) + 1
+    numbers = dispatch.emit(iota, size=places.size, device=places.device) + 1
     candidates = numbers > 0
     last: Any = 0
-    for bit in reversed(range(count.bit_length())):
+    for bit in reversed(range(places.size.bit_length())):
         holds = (numbers & (1 << bit)) != 0
-        found = _sums(dispatch.cast(candidates & holds, INT64), line, extent) > 0
-        candidates &= holds == dispatch.emit(gather, found, line, axis=0)
+        found = _sums(dispatch.cast(candidates & holds, INT64), places, extent) > 0
+        candidates &= holds == dispatch.emit(gather, found, places, axis=0)
         last = last + dispatch.cast(found, INT64) * (1 << bit)
     return last
+
+
+def _last_by_order(places: Any, extent: int) -> Any:
+    """Sorted by place, and by number, a write is the last one for a place where the next has another place."""
+    order = dispatch.emit(argsort, places, axis=0)
+    ordered = dispatch.emit(gather, places, order, axis=0)
+    is_last = dispatch.full(True, ordered.shape, BOOL, places.device)
+    assigned = ArrayCore.concrete(is_last._storage, is_last._view.slice_axis(0, 0, -1))
+    dispatch.write(assigned, dispatch.apply(not_equal, ordered[:-1], ordered[1:]))
+    return _sums(dispatch.apply(where, is_last, order + 1, 0), ordered, extent)
 
 
 # -- sums ----------------------------------------------------------------------------------------------------
