@@ -14,11 +14,15 @@ from tracejit.frontend.recording import eager
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, params=["recorded", "at once"])
 def _evaluator(request, monkeypatch):
-    """Everything here is about the frontend, except for what takes `run`."""
+    """Everything here is about the frontend, except for what takes `run`: recorded, or left to NumPy."""
     if "run" not in request.fixturenames:
         monkeypatch.setattr(eager, "run", run_on_evaluator)
+        if request.param == "recorded":
+            monkeypatch.setattr(eager, "SMALL", -1)
+    elif request.param == "at once":
+        pytest.skip("the modes of `run` record everything")
 
 
 def examples(test):

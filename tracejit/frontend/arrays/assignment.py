@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import DTypeError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch, promotion
+from tracejit.frontend.arrays import dispatch, immediate, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.indexing import (
     BASIC,
@@ -65,6 +65,8 @@ def setitem(x: ArrayCore, index: Any, value: Any) -> None:
     parts = expanded(x, index)
     if BASIC.issuperset(map(type, parts)) or not any(map(is_advanced, parts)):
         dispatch.write(ArrayCore.concrete(x._storage, view_of(x, parts)), value, casts=True)
+        return
+    if immediate.setitem(x, index, value):
         return
     x, parts = with_places_for_masks(x, parts)
     advanced = [p for p in parts if is_advanced(p)]
@@ -207,7 +209,7 @@ def _last_by_bits(places: Any, extent: int) -> Any:
 
 
 def _last_by_order(places: Any, extent: int) -> Any:
-    """Sorted by place, and by number, a write is the last one for a place where the next has another place."""
+    """Sorted by place, and by number, a write is the last one for a place if the next has another place."""
     order = dispatch.emit(argsort, places, axis=0)
     ordered = dispatch.emit(gather, places, order, axis=0)
     is_last = dispatch.full(True, ordered.shape, BOOL, places.device)

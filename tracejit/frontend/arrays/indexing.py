@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracejit.errors import ArgumentError, OutOfBoundsError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays import dispatch, immediate
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy
@@ -123,6 +123,9 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     if BASIC.issuperset(map(type, parts)) or not any(map(is_advanced, parts)):
         view = ArrayCore.concrete(x._storage, view_of(x, parts))
         return dispatch.emit(copy, view) if not view.shape and _has_integers_only(index) else view
+    computed = immediate.getitem(x, index)
+    if computed is not None:
+        return computed
     x, parts = with_places_for_masks(x, parts)
     return _gather(x, masks_to_integers(x, parts), is_split(index))
 
