@@ -31,6 +31,9 @@ from tracejit.nn.activations import (
     swish,
     tanh,
 )
+from tracejit.nn.ctc import (
+    ctc_loss,
+)
 from tracejit.nn.functional import (
     dropout,
     embedding,
@@ -74,6 +77,7 @@ __all__ = [
     "conv2d",
     "cosine_similarity",
     "cross_entropy",
+    "ctc_loss",
     "dropout",
     "elu",
     "embedding",
