@@ -31,6 +31,10 @@ from tracejit.nn.activations import (
     swish,
     tanh,
 )
+from tracejit.nn.attend import (
+    attention,
+    multi_head_attention,
+)
 from tracejit.nn.ctc import (
     ctc_loss,
 )
@@ -69,6 +73,7 @@ from tracejit.nn.normalization import (
 )
 
 __all__ = [
+    "attention",
     "avg_pool2d",
     "batch_norm",
     "binary_cross_entropy",
@@ -101,6 +106,7 @@ __all__ = [
     "max_pool2d",
     "mish",
     "mse_loss",
+    "multi_head_attention",
     "nll_loss",
     "one_hot",
     "prelu",
