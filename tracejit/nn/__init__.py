@@ -35,6 +35,13 @@ from tracejit.nn.attend import (
     attention,
     multi_head_attention,
 )
+from tracejit.nn.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+)
 from tracejit.nn.ctc import (
     ctc_loss,
 )
@@ -43,11 +50,6 @@ from tracejit.nn.functional import (
     embedding,
     linear,
     one_hot,
-)
-from tracejit.nn.images import (
-    avg_pool2d,
-    conv2d,
-    max_pool2d,
 )
 from tracejit.nn.likelihoods import (
     cross_entropy,
@@ -71,15 +73,39 @@ from tracejit.nn.normalization import (
     local_response_norm,
     rms_norm,
 )
+from tracejit.nn.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    global_avg_pool,
+    global_max_pool,
+    max_pool1d,
+    max_pool2d,
+)
+from tracejit.nn.resampling import (
+    interpolate,
+    pad,
+    pixel_shuffle,
+    pixel_unshuffle,
+    unfold,
+)
 
 __all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
     "attention",
+    "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
+    "conv1d",
     "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
     "cosine_similarity",
     "cross_entropy",
     "ctc_loss",
@@ -87,6 +113,8 @@ __all__ = [
     "elu",
     "embedding",
     "gelu",
+    "global_avg_pool",
+    "global_max_pool",
     "glu",
     "group_norm",
     "hard_sigmoid",
@@ -94,6 +122,7 @@ __all__ = [
     "hard_tanh",
     "huber_loss",
     "instance_norm",
+    "interpolate",
     "kl_div",
     "l1_loss",
     "layer_norm",
@@ -103,12 +132,16 @@ __all__ = [
     "log_sigmoid",
     "log_softmax",
     "logsumexp",
+    "max_pool1d",
     "max_pool2d",
     "mish",
     "mse_loss",
     "multi_head_attention",
     "nll_loss",
     "one_hot",
+    "pad",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "prelu",
     "relu",
     "relu6",
@@ -122,4 +155,5 @@ __all__ = [
     "softsign",
     "swish",
     "tanh",
+    "unfold",
 ]

@@ -20,7 +20,7 @@ from tracejit.frontend.arrays.functions.manipulation import reshape
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
 from tracejit.nn.common import by_channel, check_shape, floats
-from tracejit.nn.images import avg_pool2d
+from tracejit.nn.pooling import avg_pool2d
 
 
 def _moments(x: Any, axes: Sequence[int]) -> tuple[Any, Any, Any]:
