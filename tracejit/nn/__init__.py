@@ -83,6 +83,14 @@ from tracejit.nn.pooling import (
     max_pool1d,
     max_pool2d,
 )
+from tracejit.nn.recurrent import (
+    gru,
+    gru_cell,
+    lstm,
+    lstm_cell,
+    rnn,
+    rnn_cell,
+)
 from tracejit.nn.resampling import (
     interpolate,
     pad,
@@ -117,6 +125,8 @@ __all__ = [
     "global_max_pool",
     "glu",
     "group_norm",
+    "gru",
+    "gru_cell",
     "hard_sigmoid",
     "hard_swish",
     "hard_tanh",
@@ -132,6 +142,8 @@ __all__ = [
     "log_sigmoid",
     "log_softmax",
     "logsumexp",
+    "lstm",
+    "lstm_cell",
     "max_pool1d",
     "max_pool2d",
     "mish",
@@ -146,6 +158,8 @@ __all__ = [
     "relu",
     "relu6",
     "rms_norm",
+    "rnn",
+    "rnn_cell",
     "selu",
     "sigmoid",
     "silu",
