@@ -99,6 +99,7 @@ PAGES = [
         ],
     ),
     Page("nn.md", "tj.nn: neural networks", "", _of(tj.nn, "tj.nn")),
+    Page("init.md", "tj.nn.init: initial weights", "", _of(tj.nn.init, "tj.nn.init")),
     Page("optim.md", "tj.optim: optimizers", "", _of(tj.optim, "tj.optim")),
     Page("random.md", "tj.random: random numbers", "", _of(tj.random, "tj.random")),
     Page("tree.md", "tj.tree: trees of arrays", "", _of(tj.tree, "tj.tree")),

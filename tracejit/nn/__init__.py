@@ -6,6 +6,7 @@
 (1, 4, 4, 4)
 """
 
+from tracejit.nn import init as init
 from tracejit.nn.activations import (
     celu,
     elu,
