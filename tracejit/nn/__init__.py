@@ -66,6 +66,22 @@ from tracejit.nn.losses import (
     mse_loss,
     smooth_l1_loss,
 )
+from tracejit.nn.modules import (
+    GRU,
+    LSTM,
+    BatchNorm,
+    Conv1d,
+    Conv2d,
+    Dropout,
+    Embedding,
+    GroupNorm,
+    LayerNorm,
+    Linear,
+    Module,
+    MultiHeadAttention,
+    RMSNorm,
+    Sequential,
+)
 from tracejit.nn.normalization import (
     batch_norm,
     group_norm,
@@ -101,6 +117,20 @@ from tracejit.nn.resampling import (
 )
 
 __all__ = [
+    "GRU",
+    "LSTM",
+    "BatchNorm",
+    "Conv1d",
+    "Conv2d",
+    "Dropout",
+    "Embedding",
+    "GroupNorm",
+    "LayerNorm",
+    "Linear",
+    "Module",
+    "MultiHeadAttention",
+    "RMSNorm",
+    "Sequential",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "attention",
