@@ -16,7 +16,7 @@ class Net(nn.Module):
 
     def __init__(self):
         self.embed = nn.Embedding(7, 8)
-        self.blocks = [nn.Sequential(nn.Linear(8, 8), nn.gelu, nn.Dropout(0.0)) for _ in range(2)]
+        self.blocks = [nn.Sequential(nn.Linear(8, 8), nn.gelu, nn.Dropout(0.0))]
         self.norms = {"first": nn.LayerNorm(8), "last": nn.BatchNorm(8)}
         self.scale = tj.ones(())
         self.factor = 0.5
@@ -32,8 +32,7 @@ class Net(nn.Module):
 
 NAMES = [
     *("scale", "embed.weight", "blocks.0.layers.0.weight", "blocks.0.layers.0.bias"),
-    *("blocks.1.layers.0.weight", "blocks.1.layers.0.bias", "norms.first.weight", "norms.first.bias"),
-    *("norms.last.weight", "norms.last.bias"),
+    *("norms.first.weight", "norms.first.bias", "norms.last.weight", "norms.last.bias"),
 ]
 
 
@@ -48,7 +47,7 @@ def test_names():
     assert len(net.parameters()) == len(NAMES)
     buffers = net.state_dict().keys() - net.parameters().keys()
     assert buffers == {"norms.last.running_mean", "norms.last.running_var"}
-    assert net.modules()["blocks.1.layers.0"] is net.blocks[1].layers[0]
+    assert net.modules()["blocks.0.layers.0"] is net.blocks[0].layers[0]
 
 
 def test_a_module_is_a_tree():
@@ -196,6 +195,51 @@ def test_layers_of_recurrent_nets(kind, evaluator):
         x = np.concatenate(parts, -1)
     np.testing.assert_allclose(found.numpy(), x, rtol=1e-12)
     np.testing.assert_allclose(tj.tree.leaves(last)[0].numpy(), np.stack(ends), rtol=1e-12)
+
+
+def changes(net):
+    """Ways in which the parameters of a net change, each after the one before."""
+    net.extra = tj.ones(3)
+    yield "a new attribute"
+    net.a.more = tj.full(3, 2.0)
+    yield "one of a module inside"
+    net.blocks.append(nn.Linear(2, 2))
+    yield "another module in a list"
+    net.blocks[0].weight = tj.full((2, 2), 3.0)
+    yield "another array"
+    net.table["k"] = tj.ones(2)
+    yield "an array in a dict"
+    net.a.bias = None
+    yield "no array any more"
+    del net.extra
+    yield "an attribute less"
+    net.table["m"] = nn.Linear(1, 1)
+    yield "a module in a dict"
+    net.labels = tj.asarray([1, 2])
+    yield "an array that is no parameter"
+    net.a = nn.Sequential(nn.Linear(3, 3))
+    yield "another module"
+    net.a.layers[0].bias = tj.ones(3)
+    yield "an array in a module in a tuple"
+
+
+class Changing(nn.Module):
+    def __init__(self):
+        self.a, self.blocks, self.table = nn.Linear(2, 2), [nn.Linear(2, 2)], {}
+
+
+@pytest.mark.parametrize("how", ["argument", "closure", "tree"])
+def test_replays_see_what_becomes_of_a_module(how):
+    net = Changing()
+    of_arg = tj.jit(lambda net: sum([(p * p).sum() for p in net.parameters().values()]))
+    of_name = tj.jit(lambda: sum([(p * p).sum() for p in net.parameters().values()]))
+    of_tree = tj.jit(lambda net: tj.optim.global_norm(net) ** 2)
+    total = {"argument": lambda: of_arg(net), "closure": of_name, "tree": lambda: of_tree(net)}[how]
+    total()
+    for change in changes(net):
+        for _ in range(2):
+            expected = sum((p.numpy() ** 2).sum() for p in net.parameters().values())
+            np.testing.assert_allclose(float(total()), expected, rtol=1e-5, err_msg=change)
 
 
 def test_a_module_may_be_a_dataclass():

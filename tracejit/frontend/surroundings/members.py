@@ -122,7 +122,14 @@ class SeenModule(Seen):
 
 
 class SeenObject(Seen):
-    """An instance of some class. What its class has is found there."""
+    """An instance of some class. What its class has is found there.
+
+    walked: the names of all its attributes, if code may walk over them.
+    """
+
+    def __init__(self, value: Any, var: Expr, path: str):
+        super().__init__(value, var, path)
+        self.walked = tuple(self.namespace()) if kinds.is_seen_as_tree(value) else None
 
     def _implied(self) -> AbstractSet[str]:
         if isinstance(self.value, BaseException):
