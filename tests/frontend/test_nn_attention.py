@@ -5,6 +5,7 @@ import pytest
 import scipy.special
 
 import tracejit as tj
+from tests.frontend.samples import laid_out
 from tests.frontend.test_functions_gradients import check
 from tracejit.nn import attend as module
 
@@ -51,7 +52,7 @@ def test_against_the_definition(dtype, blocks, run):
     if run.mode == "eager" and dtype == np.float64:
         return  # compiles as much again as in float32
     arrays = [a.astype(dtype) for a in (QUERY, KEY, VALUE)]
-    found = run(lambda *a: {case: attend(case, *a) for case in CASES}, *map(tj.asarray, arrays))
+    found = run(lambda *a: {case: attend(case, *a) for case in CASES}, *(laid_out(RNG, a) for a in arrays))
     for case, options in CASES.items():
         expected = by_definition(*(a.astype(np.float64) for a in arrays), **options)
         np.testing.assert_allclose(found[case], expected, atol=16 * np.finfo(dtype).eps, err_msg=case)

@@ -9,7 +9,7 @@ import pytest
 import scipy.special
 
 import tracejit as tj
-from tests.frontend.samples import assert_close
+from tests.frontend.samples import assert_close, laid_out
 from tests.frontend.test_functions_gradients import away_from_kinks, check
 
 F32, F64 = np.float32, np.float64
@@ -188,7 +188,7 @@ def test_norms(dtype, run):
             tj.nn.instance_norm(x, w, b),
         ]
 
-    found = run(norms, *map(tj.asarray, (x, w, b, w2)))
+    found = run(norms, *(laid_out(rng, a) for a in (x, w, b, w2)))
     x, w, b, w2 = (a.astype(F64) for a in (x, w, b, w2))
     grouped = normal(x.reshape(3, 3, 2, 4, 5), (2, 3, 4), 1e-5).reshape(x.shape)
     w, b = w[:, None, None], b[:, None, None]
@@ -209,7 +209,7 @@ def test_norms(dtype, run):
 def test_linear(run):
     rng = np.random.default_rng(5)
     x, w, b = (rng.normal(size=s) for s in [(2, 3, 4), (5, 4), (5,)])
-    assert_close(run(tj.nn.linear, *map(tj.asarray, (x, w, b))), x @ w.T + b, ulps=64, scale=4)
+    assert_close(run(tj.nn.linear, *(laid_out(rng, a) for a in (x, w, b))), x @ w.T + b, ulps=64, scale=4)
     assert_close(tj.nn.linear(x[0, 0], w).numpy(), w @ x[0, 0], ulps=64, scale=4)
 
 

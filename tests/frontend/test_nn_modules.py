@@ -1,6 +1,8 @@
 """Modules: parameters by name, saving, training in traced functions, and that they replay."""
 
+import copy
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
@@ -257,6 +259,46 @@ def test_a_module_may_be_a_dataclass():
     for _ in range(3):
         np.testing.assert_array_equal(step(net, tj.full(2, 3.0))["weight"].numpy(), [9, 9])
     assert step.cache_info().traces == 1
+
+
+def test_several_modules_and_traced_methods():
+    class Traced(nn.Linear):
+        @tj.jit
+        def forward(self, x):
+            return super().forward(x)
+
+    nets, x = [nn.Linear(2, 2), Traced(2, 2)], tj.ones((3, 2))
+
+    @tj.jit
+    def step(first, rest):
+        def loss_of(first, rest):
+            return (rest[0](first(x)) ** 2).sum()
+
+        loss, gradients = tj.value_and_grad(loss_of, argnums=(0, 1))(first, rest)
+        for net, gradient in zip((first, rest), gradients, strict=True):
+            tj.optim.sgd(net, gradient, 0.01)
+        return loss
+
+    losses = [float(step(nets[0], nets[1:])) for _ in range(4)]
+    assert losses == sorted(losses, reverse=True)
+    assert step.cache_info().traces == 1
+    np.testing.assert_allclose(
+        nets[1](x).numpy(), nn.linear(x, nets[1].weight, nets[1].bias).numpy(), rtol=1e-6
+    )
+    value, pull_back = tj.vjp(lambda net: net(x), nets[0])
+    assert pull_back(value)[0]["weight"].shape == (2, 2)
+
+
+def test_copies():
+    net = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    for again in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        again.parameters()["layers.0.weight"][...] = 0
+        assert again.layers[0].weight.numpy().max() == 0
+    assert net.layers[0].weight.numpy().max() > 0
+
+
+def test_text():
+    assert repr(nn.Linear(3, 2)) == "Linear(weight: float32[2, 3], bias: float32[2])"
 
 
 def test_forward_is_missing():

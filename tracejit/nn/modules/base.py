@@ -64,6 +64,10 @@ class Module:
     def __tree__(self) -> dict[str, NDArray]:
         return self.parameters()
 
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name}: {x.dtype}{list(x.shape)}" for name, x in self.parameters().items())
+        return f"{type(self).__name__}({parts})"
+
     def parameters(self) -> dict[str, NDArray]:
         """The parameters by name, such as ``first.weight`` or ``layers.0.bias``; a shared one by its first.
 
