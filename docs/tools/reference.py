@@ -130,10 +130,13 @@ def resolve(name: str) -> Any:
 
 
 def members(entry: Entry) -> Iterator[Entry]:
-    """The public methods and attributes of a class that its own package defines."""
+    """The public methods and attributes of a class that its own package defines; for a module of `tj.nn`,
+    only its own: `tj.nn.Module` has the others.
+    """
     if not inspect.isclass(entry.value) or issubclass(entry.value, Exception):
         return
-    for name in sorted(dir(entry.value)):
+    is_layer = issubclass(entry.value, tj.nn.Module) and entry.value is not tj.nn.Module
+    for name in sorted(vars(entry.value) if is_layer else dir(entry.value)):
         found = inspect.getattr_static(entry.value, name)
         if name.startswith("_") or not (
             inspect.isfunction(found) or isinstance(found, property | staticmethod | classmethod)

@@ -259,6 +259,7 @@ def test_gradients(name, evaluator):
         (lambda: nn.pixel_shuffle(IMAGES, 3), tj.errors.ShapeError, "no multiple"),
         (lambda: nn.pad(LINES, (9,), mode="reflect"), tj.errors.ShapeError, "at most 8"),
         (lambda: nn.pad(LINES, (-1,)), tj.errors.ArgumentError, "must not be negative"),
+        (lambda: nn.pad(LINES, 1), tj.errors.ArgumentError, "a tuple of pairs"),
         (lambda: nn.unfold(IMAGES, 9), tj.errors.ShapeError, "larger than the padded"),
     ],
 )

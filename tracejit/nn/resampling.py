@@ -37,6 +37,8 @@ def pad(x: Any, widths: Any, /, *, mode: str = "constant", value: Any = 0) -> ND
     name = "nn.pad"
     check_choice(name, "mode", mode, tuple(MODES))
     array = dispatch.as_array(name, x)
+    if not isinstance(widths, tuple | list):
+        raise locate(ArgumentError(f"{name}: widths {widths!r} must be a tuple of pairs"), user_location())
     pairs = tuple(around(f"{name}: widths", (pair,), 1)[0] for pair in widths)
     if len(pairs) > array.ndim:
         message = f"{name}: {len(pairs)} pairs of widths for an array of shape {array.shape}"
