@@ -70,13 +70,13 @@ def attention(
     blocks: list[Any] = []
     for start, stop in _blocks(q, k):
         keys = min(stop, k.shape[-2]) if causal else k.shape[-2]
-        rows = q[..., start:stop, :] * factor
+        rows = q[..., start:stop, :]
         if blocks:
             rows = _following(rows, blocks[-1])
         part = None if seen is None else _part(seen, start, stop, keys)
         if causal:
             part = _causal(part, start, stop, keys)
-        scores = matmul(rows, matrix_transpose(k[..., :keys, :]))
+        scores = matmul(rows, matrix_transpose(k[..., :keys, :])) * factor
         blocks.append(matmul(_weights(scores, part, dropout_rate), v[..., :keys, :]))
     return blocks[0] if len(blocks) == 1 else concat(blocks, axis=-2)
 
