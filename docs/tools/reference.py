@@ -99,6 +99,7 @@ PAGES = [
         ],
     ),
     Page("nn.md", "tj.nn: neural networks", "", _of(tj.nn, "tj.nn")),
+    Page("init.md", "tj.nn.init: initial weights", "", _of(tj.nn.init, "tj.nn.init")),
     Page("optim.md", "tj.optim: optimizers", "", _of(tj.optim, "tj.optim")),
     Page("random.md", "tj.random: random numbers", "", _of(tj.random, "tj.random")),
     Page("tree.md", "tj.tree: trees of arrays", "", _of(tj.tree, "tj.tree")),
@@ -129,10 +130,13 @@ def resolve(name: str) -> Any:
 
 
 def members(entry: Entry) -> Iterator[Entry]:
-    """The public methods and attributes of a class that its own package defines."""
+    """The public methods and attributes of a class that its own package defines; for a module of `tj.nn`,
+    only its own: `tj.nn.Module` has the others.
+    """
     if not inspect.isclass(entry.value) or issubclass(entry.value, Exception):
         return
-    for name in sorted(dir(entry.value)):
+    is_layer = issubclass(entry.value, tj.nn.Module) and entry.value is not tj.nn.Module
+    for name in sorted(vars(entry.value) if is_layer else dir(entry.value)):
         found = inspect.getattr_static(entry.value, name)
         if name.startswith("_") or not (
             inspect.isfunction(found) or isinstance(found, property | staticmethod | classmethod)
