@@ -75,7 +75,7 @@ PAGES = [
         _of(functions.elementwise),
     ),
     Page("reductions.md", "Reductions", "", _of(functions.reductions)),
-    Page("linear.md", "Products", "", _of(functions.linear)),
+    Page("linear.md", "Products", "", _of(functions.linear) + _of(functions.contraction)),
     Page(
         "manipulation.md",
         "Shapes, joining and taking",

@@ -207,6 +207,7 @@ class NDArray(ArrayCore):
     clip = elementwise.clip
     round = elementwise.round
     dot = linear.dot
+    trace = linear.trace
     argsort = sorting.argsort
     searchsorted = sorting.searchsorted
     nonzero = sorting.nonzero

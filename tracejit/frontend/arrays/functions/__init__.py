@@ -10,6 +10,7 @@ from typing import Any
 
 from tracejit.frontend.arrays.functions import (
     calculus,
+    contraction,
     creation,
     dtypes,
     elementwise,
@@ -25,7 +26,7 @@ from tracejit.frontend.arrays.functions import (
 )
 
 MODULES = (
-    *(calculus, creation, dtypes, elementwise, joining, linear, manipulation, movement),
+    *(calculus, contraction, creation, dtypes, elementwise, joining, linear, manipulation, movement),
     *(pointwise, ranges, reductions, sorting, statistics),
 )
 
