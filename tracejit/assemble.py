@@ -28,7 +28,7 @@ import numpy as np
 from tracejit import ops
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.loader import Recipe
-from tracejit.codegen.spec import AddressSlot, IntegerSlot, KernelSpec, Lowered
+from tracejit.codegen.spec import IntegerSlot, KernelSpec, Lowered
 from tracejit.engine.hosts import OperatorError
 from tracejit.errors import OutOfBoundsError, TracejitError, VerificationError, locate
 from tracejit.ir.evaluate import evaluate_node
@@ -138,10 +138,8 @@ def _words(node: Node, lowered: Lowered) -> tuple[Word, ...]:
     for slot in lowered.slots:
         if isinstance(slot, IntegerSlot):
             words.append(slot.value)
-        elif isinstance(slot, AddressSlot):
-            words.append(At(operands[slot.operand], slot.byte_offset))
         else:
-            words.append(At(operands[slot.operand]))
+            words.append(At(operands[slot.operand], slot.byte_offset))
     return tuple(words)
 
 

@@ -131,7 +131,7 @@ class _Blocks:
     def _add_value(self, value: Value, offset: int) -> None:
         slot = len(self.template)
         if value in self._numbers:
-            self.template.append(_bits(self._numbers[value]))
+            self.template.append(_bits(self._numbers[value], offset))
             return
         self.template.append(0)
         if value.type.on_host:
@@ -170,9 +170,9 @@ def _known_numbers(graph: Graph) -> dict[Value, np.ndarray]:
     return known
 
 
-def _bits(number: np.ndarray) -> int:
-    """A number's own bits in the low bytes of an int64."""
-    return struct.unpack("q", number.tobytes().ljust(8, b"\0"))[0]
+def _bits(number: np.ndarray, offset: int) -> int:
+    """A number's own bits from a byte on, in the low bytes of an int64."""
+    return struct.unpack("q", number.tobytes()[offset : offset + 8].ljust(8, b"\0"))[0]
 
 
 def _modes(memory: MemoryPlan) -> list[int]:

@@ -16,7 +16,7 @@ import numpy as np
 from llvmlite import ir
 
 from tracejit.kernels.compiler.code import features
-from tracejit.kernels.compiler.lane import LLVM_TYPE, WIDTH, Lane, dtype_of, word
+from tracejit.kernels.compiler.lane import LLVM_TYPE, PARTS, WIDTH, Lane, Pair, dtype_of, word
 
 
 def _lifted(*operands: Any) -> list[Lane]:
@@ -59,6 +59,9 @@ def select(condition: Any, a: Any, b: Any) -> Any:
     """`a` where the bool lane `condition` is true, else `b`. Both are computed."""
     if condition.dtype != "bool":
         raise TypeError(f"a condition must be bool, not {condition.dtype}")
+    if pair := next((x for x in (a, b) if isinstance(x, Pair)), None):
+        a, b = pair.lift(a), pair.lift(b)
+        return Pair(select(condition, a.real, b.real), select(condition, a.imag, b.imag))
     a, b = _lifted(a, b)
     return a.like(a.builder.select(condition.value, a.value, b.value))
 
@@ -71,6 +74,11 @@ def convert(x: Any, dtype: str) -> Any:
     """
     if dtype == x.dtype:
         return x
+    if isinstance(x, Pair):
+        return Pair(convert(x.real, PARTS[dtype]), convert(x.imag, PARTS[dtype]))
+    if dtype in PARTS:
+        real = convert(x, PARTS[dtype])
+        return Pair(real, real.lift(0.0))
     to_float, builder = dtype.startswith("float"), x.builder
     wider = WIDTH[dtype] > WIDTH[x.dtype]
     if x.is_float and to_float:
@@ -84,6 +92,19 @@ def convert(x: Any, dtype: str) -> Any:
     else:
         emit = (builder.sext if x.is_signed else builder.zext) if wider else builder.trunc
     return x.like(emit(x.value, LLVM_TYPE[dtype]), dtype)
+
+
+def _numpy_pair(real: Any, imag: Any) -> Any:
+    real, imag = np.broadcast_arrays(real, imag)
+    parts = np.stack((real, imag), axis=-1)
+    return parts.view(np.result_type(parts.dtype, np.complex64))[..., 0][()]
+
+
+@word(_numpy_pair)
+def pair(real: Any, imag: Any) -> Any:
+    """The complex value with these parts."""
+    real, imag = _lifted(real, imag)
+    return Pair(real, imag)
 
 
 @word(lambda x, dtype: np.asarray(x).view(dtype)[()])

@@ -43,6 +43,12 @@ WIDTH = {
 }
 """The width of each dtype in bits, as lanes represent it (a bool is one bit)."""
 
+PARTS = {"complex64": "float32", "complex128": "float64"}
+"""The dtype of the real and the imaginary part of each complex dtype."""
+
+DTYPES = (*WIDTH, *PARTS)
+"""The dtypes of all lanes."""
+
 LLVM_TYPE = {
     "float32": ir.FloatType(),
     "float64": ir.DoubleType(),
@@ -79,7 +85,7 @@ class Lane:
 
     def lift(self, other: Any) -> Lane:
         """`other` as a lane of this one's dtype; only Python numbers adapt."""
-        if isinstance(other, Lane):
+        if isinstance(other, Lane | Pair):
             if other.dtype != self.dtype:
                 raise TypeError(f"operands of different dtypes: {self.dtype} and {other.dtype}")
             return other
@@ -184,14 +190,84 @@ class Lane:
         return self._compare(other, "!=")
 
 
+class Pair:
+    """A complex value under construction: its real and its imaginary part, with Python's operators."""
+
+    __slots__ = ("imag", "real")
+
+    def __init__(self, real: Lane, imag: Lane):
+        self.real, self.imag = real, imag
+
+    def __repr__(self) -> str:
+        return f"<Pair {self.dtype}>"
+
+    @property
+    def dtype(self) -> str:
+        return next(name for name, part in PARTS.items() if part == self.real.dtype)
+
+    @property
+    def value(self) -> Any:
+        """The parts in one LLVM value."""
+        builder, kind = self.real.builder, self.real.value.type
+        both = ir.Constant(ir.LiteralStructType([kind, kind]), ir.Undefined)
+        return builder.insert_value(builder.insert_value(both, self.real.value, 0), self.imag.value, 1)
+
+    def lift(self, other: Any) -> Pair:
+        """`other` as a pair of this one's dtype; only Python numbers adapt."""
+        if isinstance(other, Pair):
+            if other.dtype != self.dtype:
+                raise TypeError(f"operands of different dtypes: {self.dtype} and {other.dtype}")
+            return other
+        number = complex(other)
+        return Pair(self.real.lift(number.real), self.real.lift(number.imag))
+
+    def __add__(self, other: Any) -> Pair:
+        y = self.lift(other)
+        return Pair(self.real + y.real, self.imag + y.imag)
+
+    def __sub__(self, other: Any) -> Pair:
+        y = self.lift(other)
+        return Pair(self.real - y.real, self.imag - y.imag)
+
+    def __mul__(self, other: Any) -> Pair:
+        y = self.lift(other)
+        return Pair(
+            self.real * y.real - self.imag * y.imag,
+            self.real * y.imag + self.imag * y.real,
+        )
+
+    def __neg__(self) -> Pair:
+        return Pair(-self.real, -self.imag)
+
+    def __eq__(self, other):
+        y = self.lift(other)
+        return (self.real == y.real) & (self.imag == y.imag)
+
+    def __ne__(self, other):
+        y = self.lift(other)
+        return (self.real != y.real) | (self.imag != y.imag)
+
+
+def lane_of(builder: ir.IRBuilder, value: Any, dtype: str) -> Lane | Pair:
+    """An LLVM value of a dtype as a lane."""
+    if dtype not in PARTS:
+        return Lane(builder, value, dtype)
+    return Pair(*(Lane(builder, builder.extract_value(value, n), PARTS[dtype]) for n in (0, 1)))
+
+
 def dtype_of(x: Any) -> str:
     """The name of a lane's dtype."""
-    return x.dtype if isinstance(x, Lane) else np.dtype(x.dtype).name
+    return x.dtype if isinstance(x, Lane | Pair) else np.dtype(x.dtype).name
 
 
 def is_float(x: Any) -> bool:
     """Whether `x` is float32 or float64."""
     return dtype_of(x).startswith("float")
+
+
+def is_complex(x: Any) -> bool:
+    """Whether `x` is complex64 or complex128."""
+    return dtype_of(x) in PARTS
 
 
 def word(meaning: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -200,7 +276,7 @@ def word(meaning: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable
     def declare(emit: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(emit)
         def either(*arguments: Any) -> Any:
-            lane = next((a for a in arguments if isinstance(a, Lane)), None)
+            lane = next((a for a in arguments if isinstance(a, Lane | Pair)), None)
             return meaning(*arguments) if lane is None else emit(*arguments)
 
         return either
@@ -214,10 +290,12 @@ def _type_named(name: str, arguments: Sequence[Any]) -> Any:
     )
 
 
-def compiled(function: Callable[..., Any], returns: str | None = None) -> Callable[..., Any]:
+def compiled(
+    function: Callable[..., Any], returns: str | Callable[[str], str] | None = None
+) -> Callable[..., Any]:
     """Compile `function`, over lanes, so that a Numba kernel can call it (on CUDA's simulator: Python).
 
-    The result has the dtype `returns`, or that of the last argument.
+    The result has the dtype of the last argument, `returns`, or what `returns` makes of the former.
     """
 
     @functools.wraps(function)
@@ -230,12 +308,12 @@ def compiled(function: Callable[..., Any], returns: str | None = None) -> Callab
 
     def signature_of(arguments: Sequence[Any]) -> Any:
         names = [str(a) for a in arguments]
-        if unknown := [name for name in names if name not in WIDTH]:
+        if unknown := [name for name in names if name not in DTYPES]:
             raise TypeError(f"{function.__name__}: {unknown[0]} is not a dtype of lanes")
-        result = returns or names[-1]
+        result = returns(names[-1]) if callable(returns) else returns or names[-1]
 
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[Any]) -> Any:
-            lanes = [Lane(builder, value, name) for value, name in zip(values, names, strict=True)]
+            lanes = [lane_of(builder, value, name) for value, name in zip(values, names, strict=True)]
             lane = function(*lanes)
             if lane.dtype != result:
                 raise TypeError(f"{function.__name__}{tuple(names)} returns {lane.dtype}, not {result}")

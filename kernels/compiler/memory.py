@@ -91,6 +91,13 @@ def items_in_line(typingctx, pointer):
     return types.int64(pointer), codegen
 
 
+def vector_type(context, element, count):
+    """The LLVM type of `count` elements that are moved at once, complex numbers as integers of their size."""
+    if isinstance(element, ir.BaseStructType):
+        element = ir.IntType(8 * context.get_abi_sizeof(element))
+    return ir.VectorType(element, count)
+
+
 @intrinsic
 def load(typingctx, address, dtype):
     """The element of type `dtype` at `address`."""

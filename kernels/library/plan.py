@@ -83,6 +83,8 @@ SIZES = {
     "uint64": 8,
     "float32": 4,
     "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
 }
 """Bytes of an element."""
 

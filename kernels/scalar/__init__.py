@@ -10,7 +10,8 @@
 admits: the arguments must have exactly one dtype (booleans are `numba.boolean`) and the result has the
 dtype the operator's typing rule says, nothing is promoted. Where the result's dtype is not known from
 the arguments it is part of the name: ``astype_float32(x)``, ``random_bits_uint64(key, counter, index)``;
-`function_name` adds it.
+`function_name` adds it. Complex numbers have formulas of their own, in
+`tracejit.kernels.scalar.complex_numbers`.
 
 The functions take their meaning from NumPy. Transcendental ones are within 2 units in the last place of
 the correctly rounded result in float32 and 4 in float64, and exact on special values; all others are
@@ -23,6 +24,7 @@ A new one is a function with the decorator `scalar` in the module where it belon
 from tracejit.kernels.scalar import (
     arithmetic,
     casts,
+    complex_numbers,
     exponential,
     inverse,
     logarithm,
@@ -37,6 +39,7 @@ __all__ = [
     "FUNCTIONS",
     "arithmetic",
     "casts",
+    "complex_numbers",
     "exponential",
     "function_name",
     "inverse",

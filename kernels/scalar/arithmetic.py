@@ -18,7 +18,7 @@ from tracejit.kernels.compiler.intrinsics import (
     select,
     smaller,
 )
-from tracejit.kernels.compiler.lane import WIDTH, dtype_of, is_float
+from tracejit.kernels.compiler.lane import PARTS, WIDTH, dtype_of, is_float
 from tracejit.kernels.scalar.declare import scalar
 
 scalar()(copysign)
@@ -30,6 +30,11 @@ def is_bool(x):
 
 def is_unsigned(x):
     return dtype_of(x).startswith("uint")
+
+
+def real_dtype(dtype):
+    """The dtype of the parts of a complex dtype; another one itself."""
+    return PARTS.get(dtype, dtype)
 
 
 @scalar()
@@ -77,7 +82,7 @@ def reciprocal(x):
     return 1 / x if is_float(x) else _integer_quotient(fill(x, 1), x)
 
 
-@scalar()
+@scalar(real_dtype)
 def abs(x):
     if is_float(x):
         return magnitude(x)

@@ -1,11 +1,12 @@
 """Casts between all dtypes, with the meaning of NumPy's `astype`.
 
-To bool: whether the value is not zero (NaN is true). Integers wrap. Floats truncate towards zero; NumPy
+To bool: whether the value is not zero (NaN is true). Real numbers become complex ones without an imaginary
+part; the reverse does not occur. Integers wrap. Floats truncate towards zero; NumPy
 leaves values that do not fit to the processor; here they saturate and NaN becomes 0, on every machine.
 """
 
 from tracejit.kernels.compiler.intrinsics import convert, select
-from tracejit.kernels.compiler.lane import WIDTH, dtype_of, is_float
+from tracejit.kernels.compiler.lane import DTYPES, PARTS, WIDTH, dtype_of, is_complex, is_float
 from tracejit.kernels.scalar.declare import scalar
 
 
@@ -13,7 +14,9 @@ def cast(x, dtype):
     """`x` as `dtype`."""
     if dtype == "bool":
         return x if dtype_of(x) == "bool" else x != 0
-    if is_float(x) and not dtype.startswith("float"):
+    if is_complex(x) and dtype not in PARTS:
+        raise TypeError(f"{dtype_of(x)} is not cast to {dtype}")
+    if is_float(x) and not dtype.startswith(("float", "complex")):
         return _saturating(x, dtype)
     return convert(x, dtype)
 
@@ -35,5 +38,5 @@ def _declare(dtype):
     scalar(dtype)(astype)
 
 
-for _dtype in WIDTH:
+for _dtype in DTYPES:
     _declare(_dtype)

@@ -4,17 +4,40 @@
 lanes; kernels call the compiled form in `FUNCTIONS`.
 """
 
-from tracejit.kernels.compiler.lane import compiled
+import functools
+
+from tracejit.kernels.compiler.lane import compiled, is_complex
 
 FUNCTIONS = {}
 """Every scalar function by name, as kernels call it."""
 
+COMPLEX = {}
+"""What computes the functions of these names on complex lanes, where that is another formula."""
+
 
 def scalar(returns=None):
-    """Declare a scalar function; its result has the dtype `returns`, or that of the last argument."""
+    """Declare a scalar function; its result has the dtype of the last argument, `returns`, or what `returns`
+    makes of the former.
+    """
 
     def declare(function):
-        FUNCTIONS[function.__name__] = compiled(function, returns)
+        @functools.wraps(function)
+        def of_any_kind(*arguments):
+            name = function.__name__
+            formula = COMPLEX[name] if name in COMPLEX and is_complex(arguments[-1]) else function
+            return formula(*arguments)
+
+        FUNCTIONS[function.__name__] = compiled(of_any_kind, returns)
         return function
+
+    return declare
+
+
+def on_complex(name):
+    """Declare what computes the function `name` on complex lanes."""
+
+    def declare(formula):
+        COMPLEX[name] = formula
+        return formula
 
     return declare

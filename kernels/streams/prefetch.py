@@ -31,7 +31,7 @@ from tracejit.kernels.compiler.code import features, processor
 from tracejit.kernels.compiler.memory import I64
 from tracejit.kernels.compiler.vector_variants import BYTES, declare, declare_variants
 
-SIZES = (1, 2, 4, 8)
+SIZES = (1, 2, 4, 8, 16)
 """The sizes of elements in bytes."""
 
 VECTORS = (2, 4, 8, 16, 32, 64)

@@ -21,7 +21,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tracejit.kernels.compiler.memory import I64, LINE, items_in_line
+from tracejit.kernels.compiler.memory import I64, LINE, items_in_line, vector_type
 from tracejit.kernels.compiler.target import subroutine
 
 
@@ -44,7 +44,7 @@ def stream_line(typingctx, target, place, stage, start):
     def codegen(context, builder, signature, args):
         element = args[0].type.pointee
         size = context.get_abi_sizeof(element)
-        line = ir.VectorType(element, LINE // size).as_pointer()
+        line = vector_type(context, element, LINE // size).as_pointer()
         goal, source = (builder.bitcast(builder.gep(args[n], [args[n + 1]]), line) for n in (0, 2))
         store = builder.store(builder.load(source, align=size), goal, align=LINE)
         mark = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])

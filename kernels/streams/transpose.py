@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 
 from tracejit.kernels.compiler.intrinsics import convert, sqrt
 from tracejit.kernels.compiler.lane import compiled
-from tracejit.kernels.compiler.memory import items_in_line
+from tracejit.kernels.compiler.memory import items_in_line, vector_type
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.streams.prefetch import prefetch_line
 
@@ -43,7 +43,7 @@ def transpose_block(typingctx, source, first, stride, target, start, width):
     def codegen(context, builder, signature, args):
         source, first, stride, target, start, width = args
         element = source.type.pointee
-        row = ir.VectorType(element, SIDE).as_pointer()
+        row = vector_type(context, element, SIDE).as_pointer()
         alignment = context.get_abi_sizeof(element)
 
         def place(pointer, base, step, n):

@@ -42,15 +42,26 @@ INTERVALS = [
     ("pow", [POSITIVE, REAL]),
     ("bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor", []),
     ("logical_and logical_not logical_or logical_xor", []),
+    ("complex conj imag real", []),
 ]
 DOMAINS = {name: intervals for names, intervals in INTERVALS for name in names.split()}
 
-ORACLES = {"sigmoid": scipy.special.expit, "erf": scipy.special.erf}
+ORACLES = {
+    "sigmoid": scipy.special.expit,
+    "erf": scipy.special.erf,
+    "complex": lambda x, y: np.stack([x, y], -1).view(f"complex{16 * x.itemsize}")[..., 0],
+}
+
+COMPLEX = frozenset(d for d in DTYPES if d.kind == "c")
+WITHOUT_COMPLEX = {"less", "less_equal", "greater", "greater_equal", "maximum", "minimum"}
+"""NumPy orders complex numbers by their parts; the array API leaves them without an order, and so do we."""
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, np.inf, -np.inf, np.nan, 1e-300, -1e-40, 1e30, 88.8, -104.0]
 
 ELEMENTWISE = sorted(name for name, op in OPS.items() if op.promotion is not None)
-DIFFERENTIABLE = sorted(name for name, op in OPS.items() if op.gradient is not None)
+PARTS = {"complex", "real", "imag", "conj"}
+"""Their gradients are complex numbers: see tests/frontend/test_complex.py."""
+DIFFERENTIABLE = sorted(name for name, op in OPS.items() if op.gradient is not None and name not in PARTS)
 
 
 # ---- small tools
@@ -150,6 +161,9 @@ def operands(op, dtype, rng, size=64):
         grid = np.meshgrid(*[special] * op.arity, indexing="ij")
         rest = [rng.normal(size=size) * 10.0 ** rng.integers(-6, 6, size) for _ in grid]
         return [np.concatenate([g.reshape(-1), r]).astype(dtype) for g, r in zip(grid, rest, strict=True)]
+    if dtype.kind == "c":
+        parts = rng.normal(size=(op.arity, size, 2)) * 10.0 ** rng.integers(-4, 4, (op.arity, size, 2))
+        return list(parts.view(np.complex128)[..., 0].astype(dtype))
     if dtype == BOOL:
         return [rng.integers(0, 2, size).astype(bool) for _ in range(op.arity)]
     info = np.iinfo(dtype)
@@ -187,6 +201,9 @@ def test_elementwise_function_admits_what_numpy_computes_in_one_dtype(name):
     if op.promotion == "bool":
         assert op.admits == {BOOL}
         return
+    if op.admits <= COMPLEX:
+        assert op.admits == COMPLEX
+        return
     if not isinstance(op.evaluate, np.ufunc):
         assert op.admits >= {F32, F64}
         return
@@ -196,15 +213,17 @@ def test_elementwise_function_admits_what_numpy_computes_in_one_dtype(name):
             loop = op.evaluate.resolve_dtypes((*[dtype] * op.arity, None))
         except TypeError:
             continue
-        if set(loop[:-1]) == {dtype} and loop[-1] in (dtype, BOOL):
+        if set(loop[:-1]) == {dtype} and (loop[-1] in (dtype, BOOL) or name == "abs"):
             native.add(dtype)
+    if op.name in WITHOUT_COMPLEX:
+        native -= COMPLEX
     assert op.admits == native
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_elementwise_function_takes_numbers_next_to_arrays(name):
     op, rng = OPS[name], np.random.default_rng(1)
-    dtype = F64 if F64 in op.admits else BOOL if BOOL in op.admits else I64
+    dtype = next(d for d in (F64, BOOL, I64, np.dtype("complex128")) if d in op.admits)
     array = np.abs(rng.normal(size=(2, 3)) * 3).astype(dtype)
     scalars = [dtype.type(1) for _ in range(op.arity)]
     for position in range(op.arity):
@@ -225,13 +244,17 @@ def test_elementwise_function_works_element_by_element(name):
         order = rng.permutation(arrays[0].size)
         with np.errstate(all="ignore"):
             whole, moved = op.evaluate(*arrays), op.evaluate(*(a[order] for a in arrays))
-        if dtype.kind != "f":
+        if dtype.kind not in "fc":
             np.testing.assert_array_equal(moved, whole[order])
         else:
             np.testing.assert_allclose(moved, whole[order], rtol=1e-6)
         if Trait.COMMUTATIVE in op.traits:
             with np.errstate(all="ignore"):
-                np.testing.assert_array_equal(op.evaluate(*arrays[::-1]), whole)
+                turned = op.evaluate(*arrays[::-1])
+            if dtype.kind == "c":  # NumPy's products round one of their parts less
+                np.testing.assert_allclose(turned, whole, rtol=1e-6)
+            else:
+                np.testing.assert_array_equal(turned, whole)
     assert Trait.ELEMENTWISE in op.traits
     assert op.kernel == name
     assert op.doc.endswith(".")

@@ -304,7 +304,11 @@ class Encoder:
     def number(self, term: Term) -> Fields:
         assert term.value is not None
         self.numbers.append(name_of(term.dtype))
-        return {"position": self.next("c", NumberSlot(self.operands[term.value]))}
+        operand = self.operands[term.value]
+        position = self.next("c", NumberSlot(operand))
+        if term.dtype == np.complex128:  # two slots, which are read as one
+            self.slots[f"c{position}_imag"] = NumberSlot(operand, 8)
+        return {"position": position}
 
     def apply(self, term: Term) -> Fields:
         return {"function": term.function or ""}

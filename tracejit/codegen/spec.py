@@ -44,9 +44,10 @@ class IntegerSlot(NamedTuple):
 
 
 class NumberSlot(NamedTuple):
-    """A slot: the host value `operand` in its own dtype, in the low bytes."""
+    """A slot: 8 bytes of the host value `operand` in its own dtype, from `byte_offset` on."""
 
     operand: int
+    byte_offset: int = 0
 
 
 Slot = AddressSlot | IntegerSlot | NumberSlot
@@ -163,7 +164,8 @@ class KernelSpec(NamedTuple):
         names += [f"offset{n}" for n in range(self.offsets)]
         names += [f"bound{n}" for n in range(self.bounds)]
         names += [f"jump{n}" for n in range(self.jumps)]
-        names += [f"c{n}" for n in range(len(self.numbers))]
+        for n, dtype in enumerate(self.numbers):
+            names += [f"c{n}"] + [f"c{n}_imag"] * (dtype == "complex128")
         names += [f"tile{n}_at" for n in range(len(self.tiles))]
         names += [f"row{n}_at" for n in range(len(self.rows))]
         names += [f"stage{n}_at" for n in range(len(self.stages))]

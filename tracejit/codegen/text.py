@@ -185,7 +185,7 @@ class Source:
         spec = self.spec
         for position, name in enumerate(spec.slot_names()):
             kind, number = name[0], name[1:]
-            if name.endswith(tuple(skip)):
+            if name.endswith((*skip, "_imag")):  # the second half of a complex number, read with the first
                 continue
             if name == f"x{spec.panel}":
                 self.pointer(

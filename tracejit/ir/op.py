@@ -8,7 +8,7 @@ generation read traits and never keep lists of operator names.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +75,12 @@ class Op:
     example: str = ""
     work: Callable[[Sequence[tuple[int, ...]], Mapping[str, Any]], int] | None = None
     along: str = ""
+
+    def is_exact(self, dtypes: Iterable[Any]) -> bool:
+        """Whether the result for operands of these NumPy dtypes is NumPy's bit for bit. Arithmetic of complex
+        numbers is not: NumPy rounds their products once or twice, as the processor has it.
+        """
+        return EXACT in self.traits and not (self.arity and any(dtype.kind == "c" for dtype in dtypes))
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"

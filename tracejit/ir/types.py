@@ -41,7 +41,7 @@ DTYPES = tuple(
     np.dtype(name)
     for name in (
         *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float32", "float64"),
+        *("float32", "float64", "complex64", "complex128"),
     )
 )
 

@@ -7,6 +7,7 @@ is.
 from tracejit.ir.op import OPS
 from tracejit.ops import (
     arithmetic,
+    complex_numbers,
     convolution,
     creation,
     linalg,
@@ -22,7 +23,7 @@ from tracejit.ops import (
 from tracejit.ops.symbolic import Operator
 
 MODULES = (
-    *(arithmetic, convolution, creation, linalg, movement, pooling),
+    *(arithmetic, complex_numbers, convolution, creation, linalg, movement, pooling),
     *(random, reduce, select, sorting, structure, transcendental),
 )
 

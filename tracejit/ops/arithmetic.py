@@ -11,8 +11,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracejit.ir.op import Trait
-from tracejit.ops.rules import ALL, BOOL, FLOATING, INTEGERS, NUMERIC, binary, comparison, unary
+from tracejit.ir.op import OPS, Trait
+from tracejit.ops.rules import (
+    ALL,
+    BOOL,
+    FLOATING,
+    INEXACT,
+    INTEGERS,
+    NUMERIC,
+    REAL,
+    REAL_NUMBERS,
+    binary,
+    comparison,
+    unary,
+)
 from tracejit.ops.select import where
 from tracejit.ops.symbolic import Operator, Sym
 
@@ -29,6 +41,20 @@ def _all(ct: Sym, *_: Sym) -> Sym:
 def _shared(ct: Sym, wins: Sym, tie: Sym) -> Sym:
     """The part of `ct` for one operand of `maximum` or `minimum`: all if it wins, half in a tie."""
     return where(wins, ct, where(tie, 0.5 * ct, 0))
+
+
+def _abs_gradient(ct: Sym, x: Sym, y: Sym) -> Sym:
+    """Of a complex number: the conjugate of its direction (see `tracejit.ops.complex_numbers`)."""
+    return ct.astype(x.dtype) * (OPS["conj"](sign(x)) if x.dtype.kind == "c" else sign(x))
+
+
+def _sign_gradient(ct: Sym, x: Sym, y: Sym) -> Sym | None:
+    """Of complex numbers x / abs(x), whose length is constant; of real ones 0."""
+    if x.dtype.kind != "c":
+        return None
+    length = abs(x)
+    along = OPS["real"](ct * y) / length
+    return ct / length.astype(x.dtype) - along.astype(x.dtype) * OPS["conj"](y)
 
 
 def _round(x: np.ndarray) -> np.ndarray:
@@ -62,7 +88,7 @@ multiply = binary(
 divide = binary(
     "divide",
     np.divide,
-    FLOATING,
+    INEXACT,
     "Quotient.",
     (lambda ct, x1, x2, y: ct / x2, lambda ct, x1, x2, y: -(ct * y / x2)),
     EXACT,
@@ -71,7 +97,7 @@ divide = binary(
 floor_divide = binary(
     "floor_divide",
     np.floor_divide,
-    NUMERIC,
+    REAL_NUMBERS,
     "Quotient rounded down.",
     (None, None),
     EXACT,
@@ -80,7 +106,7 @@ floor_divide = binary(
 remainder = binary(
     "remainder",
     np.remainder,
-    NUMERIC,
+    REAL_NUMBERS,
     "Remainder with the sign of the divisor.",
     (_all, lambda ct, x1, x2, y: -(ct * floor_divide(x1, x2))),
     EXACT,
@@ -89,7 +115,7 @@ remainder = binary(
 maximum = binary(
     "maximum",
     np.maximum,
-    ALL,
+    REAL,
     "The larger operand; nan if one is nan.",
     (
         lambda ct, x1, x2, y: _shared(ct, x1 > x2, equal(x1, x2)),
@@ -101,7 +127,7 @@ maximum = binary(
 minimum = binary(
     "minimum",
     np.minimum,
-    ALL,
+    REAL,
     "The smaller operand; nan if one is nan.",
     (
         lambda ct, x1, x2, y: _shared(ct, x1 < x2, equal(x1, x2)),
@@ -123,17 +149,18 @@ abs = unary(
     "abs",
     np.absolute,
     ALL,
-    "Absolute value.",
-    lambda ct, x, y: ct * sign(x),
+    "Absolute value; the length of a complex number.",
+    _abs_gradient,
     EXACT,
+    result=lambda dtype: np.dtype(f"float{4 * dtype.itemsize}") if dtype.kind == "c" else dtype,
     example="[1, -2] -> [1, 2] int64",
 )
 sign: Operator = unary(
     "sign",
     np.sign,
     NUMERIC,
-    "-1, 0 or 1; nan for nan.",
-    None,
+    "-1, 0 or 1; nan for nan. Of complex numbers x / abs(x).",
+    _sign_gradient,
     EXACT,
     example="[-3, 0, 2] -> [-1, 0, 1] int64",
 )
@@ -149,7 +176,7 @@ square = unary(
 sqrt = unary(
     "sqrt",
     np.sqrt,
-    FLOATING,
+    INEXACT,
     "Square root.",
     lambda ct, x, y: 0.5 * ct / y,
     EXACT,
@@ -170,7 +197,7 @@ reciprocal = unary(
 floor = unary(
     "floor",
     np.floor,
-    ALL,
+    REAL,
     "Rounded down to an integer.",
     None,
     EXACT,
@@ -179,7 +206,7 @@ floor = unary(
 ceil = unary(
     "ceil",
     np.ceil,
-    ALL,
+    REAL,
     "Rounded up to an integer.",
     None,
     EXACT,
@@ -188,13 +215,13 @@ ceil = unary(
 trunc = unary(
     "trunc",
     np.trunc,
-    ALL,
+    REAL,
     "Rounded towards zero to an integer.",
     None,
     EXACT,
     example="[1.5, -1.5] -> [ 1., -1.] float32",
 )
-round = unary("round", _round, NUMERIC, "Rounded to the nearest integer, ties to even.", None, EXACT)
+round = unary("round", _round, REAL_NUMBERS, "Rounded to the nearest integer, ties to even.", None, EXACT)
 
 # ---- signs, neighbours
 
@@ -260,10 +287,15 @@ isnan = unary(
 # ---- comparison
 
 equal: Operator = comparison(
-    "equal", np.equal, "x1 == x2.", COMMUTATIVE, example="[1, 2]; 2 -> [False, True] bool"
+    "equal", np.equal, "x1 == x2.", COMMUTATIVE, admits=ALL, example="[1, 2]; 2 -> [False, True] bool"
 )
 not_equal = comparison(
-    "not_equal", np.not_equal, "x1 != x2.", COMMUTATIVE, example="[1, 2]; 2 -> [ True, False] bool"
+    "not_equal",
+    np.not_equal,
+    "x1 != x2.",
+    COMMUTATIVE,
+    admits=ALL,
+    example="[1, 2]; 2 -> [ True, False] bool",
 )
 less = comparison("less", np.less, "x1 < x2.", example="[1, 2]; 2 -> [ True, False] bool")
 less_equal = comparison("less_equal", np.less_equal, "x1 <= x2.", example="[1, 2]; 2 -> [ True, True] bool")

@@ -26,7 +26,7 @@ def _check_place(name: str, shape: Sequence[int], device: Device) -> None:
 def _infer_constant(*types: ArrayType, value: Any, dtype: np.dtype) -> ArrayType:
     check_count("constant", types, 0)
     check_dtype("constant", dtype, ALL)
-    if not isinstance(value, bool | int | float):
+    if not isinstance(value, bool | int | float | complex):
         raise ArgumentError(f"constant holds a Python number, got {type(value).__name__} {value!r}")
     return ArrayType((), dtype, HOST)
 

@@ -10,7 +10,7 @@ import numpy as np
 from tracejit.errors import DeviceError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
-from tracejit.ops.rules import NUMERIC, check_array, check_count, check_dtype, check_one_dtype, text
+from tracejit.ops.rules import REAL_NUMBERS, check_array, check_count, check_dtype, check_one_dtype, text
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
 
@@ -20,7 +20,7 @@ def _infer_matmul(*types: ArrayType) -> ArrayType:
         check_array("matmul", operand)
     check_one_dtype("matmul", types)
     a, b = types
-    check_dtype("matmul", a.dtype, NUMERIC)
+    check_dtype("matmul", a.dtype, REAL_NUMBERS)
     if a.device != b.device:
         raise DeviceError(f"matmul got arrays on two devices: {text(types)}; move one of them with copy_to")
     if a.ndim < 2 or b.ndim < 2:
@@ -49,7 +49,7 @@ matmul = Operator(
     _matmul_gradient,
     traits=frozenset({Trait.LIBRARY}),
     doc="Matrix product over the last two dimensions, for each index of the leading ones.",
-    admits=NUMERIC,
+    admits=REAL_NUMBERS,
     work=lambda shapes, attrs: math.prod(shapes[-1]) * shapes[0][-1],
 )
 register(matmul)

@@ -21,14 +21,14 @@ from tracejit.ir.view import View
 from tracejit.ops.creation import iota
 from tracejit.ops.rules import (
     INT64,
-    NUMERIC,
+    REAL_NUMBERS,
     check_array,
     check_count,
     check_dtype,
     check_one_dtype,
     text,
 )
-from tracejit.ops.symbolic import Operator, Sym, SymNode, full_like
+from tracejit.ops.symbolic import Operator, Sym, SymNode, by_parts, full_like
 
 EXACT = frozenset({Trait.EXACT})
 
@@ -98,7 +98,8 @@ def _accumulate(ct: Sym, view: View, like: Sym) -> Sym:
     """Add up `ct` where `view` (sliding windows, say) reads elements more than once."""
     size = math.prod(like.shape)
     index = iota(size=size, device=like.device).view(view)
-    flat = scatter_add(ct.reshape((view.size,)), index.reshape((view.size,)), axis=0, extent=size)
+    places = index.reshape((view.size,))
+    flat = by_parts(lambda x: scatter_add(x, places, axis=0, extent=size), ct.reshape((view.size,)))
     return flat.reshape(like.shape)
 
 
@@ -178,14 +179,14 @@ def _evaluate_gather(x: np.ndarray, index: np.ndarray, *, axis: int) -> np.ndarr
 
 def _gather_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     (x, index), (ct,), axis = node.inputs, cotangents, node.attrs["axis"]
-    return [scatter_add(ct, index, axis=axis, extent=x.shape[axis]), None]
+    return [by_parts(lambda y: scatter_add(y, index, axis=axis, extent=x.shape[axis]), ct), None]
 
 
 def _infer_scatter_add(*types: ArrayType, axis: int, extent: int) -> ArrayType:
     check_count("scatter_add", types, 2)
     x, index = types
     _check_gather("scatter_add", x, index, axis, x.ndim - index.ndim + 1)
-    check_dtype("scatter_add", x.dtype, NUMERIC)
+    check_dtype("scatter_add", x.dtype, REAL_NUMBERS)
     if x.shape[axis : axis + index.ndim] != index.shape:
         raise ShapeError(
             f"scatter_add at axis {axis} expects the index's shape {index.shape} inside that of the operand "

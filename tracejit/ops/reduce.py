@@ -23,7 +23,17 @@ from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.arithmetic import equal
 from tracejit.ops.movement import update
-from tracejit.ops.rules import ALL, BOOL, INT64, NUMERIC, check_array, check_axes, check_count, check_dtype
+from tracejit.ops.rules import (
+    BOOL,
+    INT64,
+    NUMERIC,
+    REAL,
+    REAL_NUMBERS,
+    check_array,
+    check_axes,
+    check_count,
+    check_dtype,
+)
 from tracejit.ops.select import where
 from tracejit.ops.symbolic import Operator, Sym, SymNode, full_like
 
@@ -158,7 +168,7 @@ sum = reduction(
     "sum",
     np.add,
     lambda dtype: 0,
-    NUMERIC,
+    REAL_NUMBERS,
     "add",
     "Sum over axes.",
     lambda ct, x, y, axes: ct.spread(axes, x.shape),
@@ -170,7 +180,7 @@ max = reduction(
     "max",
     np.maximum,
     _lowest,
-    ALL,
+    REAL,
     "maximum",
     "Largest element over axes.",
     _extreme_gradient,
@@ -180,7 +190,7 @@ min = reduction(
     "min",
     np.minimum,
     _highest,
-    ALL,
+    REAL,
     "minimum",
     "Smallest element over axes.",
     _extreme_gradient,
@@ -208,7 +218,7 @@ def _check_axis(name: str, types: Sequence[ArrayType], axis: int, admits: frozen
 
 def _position(name: str, evaluate: Callable[..., Any], along: str, which: str) -> Operator:
     def infer(*types: ArrayType, axis: int) -> ArrayType:
-        x = _check_axis(name, types, axis, ALL)
+        x = _check_axis(name, types, axis, REAL)
         if x.shape[axis] == 0:
             raise ShapeError(f"{name} along axis {axis} of {x}: there are no elements")
         return ArrayType((*x.shape[:axis], *x.shape[axis + 1 :]), INT64, x.device)
@@ -219,7 +229,7 @@ def _position(name: str, evaluate: Callable[..., Any], along: str, which: str) -
         lambda x, *, axis: evaluate(x, axis).astype(INT64),
         traits=frozenset({Trait.EXACT}),
         doc=f"Position of the first {which} element (or nan) along an axis.",
-        admits=ALL,
+        admits=REAL,
         along=along,
     )
     register(op)
@@ -227,7 +237,7 @@ def _position(name: str, evaluate: Callable[..., Any], along: str, which: str) -
 
 
 def _infer_cumulative_sum(*types: ArrayType, axis: int) -> ArrayType:
-    return _check_axis("cumulative_sum", types, axis, NUMERIC)
+    return _check_axis("cumulative_sum", types, axis, REAL_NUMBERS)
 
 
 def _cumulative_sum_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
@@ -245,7 +255,7 @@ cumulative_sum = Operator(
     _cumulative_sum_gradient,
     traits=frozenset({Trait.SCAN}),
     doc="Sums of all elements up to each one along an axis.",
-    admits=NUMERIC,
+    admits=REAL_NUMBERS,
     along="sum",
 )
 register(cumulative_sum)

@@ -28,12 +28,17 @@ ALL = frozenset(DTYPES)
 BOOL = frozenset({np.dtype("bool")})
 INTEGERS = frozenset(d for d in DTYPES if d.kind in "iu")
 FLOATING = frozenset(d for d in DTYPES if d.kind == "f")
-NUMERIC = INTEGERS | FLOATING
+COMPLEX = frozenset(d for d in DTYPES if d.kind == "c")
+INEXACT = FLOATING | COMPLEX
+NUMERIC = INTEGERS | INEXACT
+REAL = ALL - COMPLEX
+REAL_NUMBERS = INTEGERS | FLOATING
 
 INT64 = np.dtype("int64")
 UINT64 = np.dtype("uint64")
 
 Rule = Callable[..., Sym | None]
+Result = np.dtype | Callable[[np.dtype], np.dtype] | None
 
 
 def text(types: Sequence[ArrayType]) -> str:
@@ -98,9 +103,14 @@ def check_one_dtype(name: str, types: Sequence[ArrayType]) -> None:
 
 
 def elementwise_rule(
-    name: str, arity: int, admits: frozenset[np.dtype], result: np.dtype | None = None
+    name: str, arity: int, admits: frozenset[np.dtype], result: Result = None
 ) -> Callable[..., ArrayType]:
-    """The typing rule of an elementwise operator; `result` is its dtype if not that of the operands."""
+    """The typing rule of an elementwise operator; `result` is its dtype if not that of the operands, or what
+    it is for each dtype of these.
+    """
+
+    def result_of(dtype: np.dtype) -> np.dtype:
+        return result(dtype) if callable(result) else result or dtype
 
     def infer(*types: ArrayType) -> ArrayType:
         if 0 < len(types) == arity < 3:  # the common case, on the path of every eager operation
@@ -110,12 +120,12 @@ def elementwise_rule(
                 first is last or (mixed and first.dtype is last.dtype) or first == last
             ) and first.dtype in admits:
                 kind = last if first.device is HOST else first
-                return kind if result is None else ArrayType(kind.shape, result, kind.device)
+                return kind if result is None else ArrayType(kind.shape, result_of(kind.dtype), kind.device)
         check_count(name, types, arity)
         check_one_dtype(name, types)
         check_dtype(name, types[0].dtype, admits)
         shape, device = together(name, types)
-        return ArrayType(shape, result or types[0].dtype, device)
+        return ArrayType(shape, result_of(types[0].dtype), device)
 
     return infer
 
@@ -141,12 +151,12 @@ def elementwise(
     doc: str,
     rules: Sequence[Rule | None],
     *traits: Trait,
-    result: np.dtype | None = None,
+    result: Result = None,
     kernel: str | None = None,
     example: str = "",
 ) -> Operator:
     """Declare and register a public elementwise operator. Promotion follows from the dtypes it admits."""
-    promotion = "float" if admits == FLOATING else "bool" if admits == BOOL else "same"
+    promotion = "float" if admits in (FLOATING, INEXACT) else "bool" if admits == BOOL else "same"
     op = Operator(
         name,
         elementwise_rule(name, arity, admits, result),
@@ -191,9 +201,15 @@ def binary(
 
 
 def comparison(
-    name: str, evaluate: Callable[..., Any], doc: str, *traits: Trait, example: str = ""
+    name: str,
+    evaluate: Callable[..., Any],
+    doc: str,
+    *traits: Trait,
+    admits: frozenset[np.dtype] = REAL,
+    example: str = "",
 ) -> Operator:
     """Declare an elementwise comparison of two operands, with a bool result."""
+    truth = np.dtype("bool")
     return binary(
-        name, evaluate, ALL, doc, (None, None), Trait.EXACT, *traits, result=np.dtype("bool"), example=example
+        name, evaluate, admits, doc, (None, None), Trait.EXACT, *traits, result=truth, example=example
     )

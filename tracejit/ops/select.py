@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracejit.errors import DTypeError
-from tracejit.ir.op import Trait, register
+from tracejit.ir.op import OPS, Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.rules import (
     ALL,
@@ -36,6 +36,10 @@ def _infer_where(*types: ArrayType) -> ArrayType:
 def _infer_astype(*types: ArrayType, dtype: np.dtype) -> ArrayType:
     check_count("astype", types, 1)
     check_dtype("astype", dtype, ALL)
+    if types[0].dtype.kind == "c" and dtype.kind not in "cb":
+        raise DTypeError(
+            f"astype of {types[0]} to {dtype}: imaginary parts would be lost; take real(x), imag(x) or abs(x)"
+        )
     return ArrayType(types[0].shape, dtype, types[0].device)
 
 
@@ -55,7 +59,11 @@ def _converted(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
 
 def _astype_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     (x,), (ct,) = node.inputs, cotangents
-    return [None if x.on_host or not x.is_floating else ct.astype(x.dtype)]
+    if x.on_host or not x.is_floating:
+        return [None]
+    if ct.dtype.kind == "c" and x.dtype.kind == "f":
+        ct = OPS["real"](ct)
+    return [ct.astype(x.dtype)]
 
 
 def _infer_copy(*types: ArrayType) -> ArrayType:

@@ -22,7 +22,7 @@ rules compute nothing from run-time numbers only: they spread them with `dense` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -103,7 +103,7 @@ class Sym:
     @property
     def is_floating(self) -> bool:
         """Whether cotangents of this value exist."""
-        return self.dtype.kind == "f"
+        return self.dtype.kind in "fc"
 
     def __add__(self, other: Operand) -> Sym:
         return _apply("add", self, other)
@@ -156,7 +156,9 @@ class Sym:
 
     def sum(self, axes: Sequence[int]) -> Sym:
         """Sum over `axes`, which vanish."""
-        return _apply("sum", self, axes=tuple(sorted(axes)), pieces=0) if axes else self
+        if not axes:
+            return self
+        return by_parts(lambda x: _apply("sum", x, axes=tuple(sorted(axes)), pieces=0), self)
 
     def whole(self) -> View:
         """The identity view of this value; the start for other views."""
@@ -240,6 +242,13 @@ def literal(x: Sym) -> float | None:
         return None
     constants = (n for n in _ambient().builder.nodes if n.op.name == "constant")
     return next((n.attrs["value"] for n in constants if n.output is x.value), None)
+
+
+def by_parts(function: Callable[[Sym], Sym], x: Sym) -> Sym:
+    """A linear function of `x`, of its real and imaginary part if it is complex: kernels add real numbers."""
+    if x.dtype.kind != "c":
+        return function(x)
+    return _apply("complex", function(_apply("real", x)), function(_apply("imag", x)))
 
 
 def full_like(x: Sym, value: float) -> Sym:

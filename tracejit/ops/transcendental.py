@@ -13,7 +13,7 @@ import numpy as np
 
 from tracejit.ir.op import Trait
 from tracejit.ops.arithmetic import equal, isinf, logical_and, sqrt
-from tracejit.ops.rules import FLOATING, NUMERIC, binary, unary
+from tracejit.ops.rules import FLOATING, INEXACT, NUMERIC, binary, unary
 from tracejit.ops.select import where
 from tracejit.ops.symbolic import Operator, Sym, dense, literal
 
@@ -25,7 +25,7 @@ LN2, LN10 = math.log(2), math.log(10)
 exp = unary(
     "exp",
     np.exp,
-    FLOATING,
+    INEXACT,
     "e to the power of the operand.",
     lambda ct, x, y: ct * y,
     EXPENSIVE,
@@ -34,7 +34,7 @@ exp = unary(
 exp2 = unary(
     "exp2",
     np.exp2,
-    FLOATING,
+    INEXACT,
     "2 to the power of the operand.",
     lambda ct, x, y: ct * y * LN2,
     EXPENSIVE,
@@ -43,7 +43,7 @@ exp2 = unary(
 expm1 = unary(
     "expm1",
     np.expm1,
-    FLOATING,
+    INEXACT,
     "exp(x) - 1, accurate near 0.",
     lambda ct, x, y: ct * (y + 1),
     EXPENSIVE,
@@ -52,7 +52,7 @@ expm1 = unary(
 log = unary(
     "log",
     np.log,
-    FLOATING,
+    INEXACT,
     "Natural logarithm.",
     lambda ct, x, y: ct / x,
     EXPENSIVE,
@@ -61,7 +61,7 @@ log = unary(
 log2 = unary(
     "log2",
     np.log2,
-    FLOATING,
+    INEXACT,
     "Logarithm to base 2.",
     lambda ct, x, y: ct / (x * LN2),
     EXPENSIVE,
@@ -70,7 +70,7 @@ log2 = unary(
 log10 = unary(
     "log10",
     np.log10,
-    FLOATING,
+    INEXACT,
     "Logarithm to base 10.",
     lambda ct, x, y: ct / (x * LN10),
     EXPENSIVE,
@@ -79,7 +79,7 @@ log10 = unary(
 log1p = unary(
     "log1p",
     np.log1p,
-    FLOATING,
+    INEXACT,
     "log(1 + x), accurate near 0.",
     lambda ct, x, y: ct / (x + 1),
     EXPENSIVE,
@@ -91,7 +91,7 @@ log1p = unary(
 sin = unary(
     "sin",
     np.sin,
-    FLOATING,
+    INEXACT,
     "Sine, in radians.",
     lambda ct, x, y: ct * cos(x),
     EXPENSIVE,
@@ -100,7 +100,7 @@ sin = unary(
 cos: Operator = unary(
     "cos",
     np.cos,
-    FLOATING,
+    INEXACT,
     "Cosine, in radians.",
     lambda ct, x, y: -(ct * sin(x)),
     EXPENSIVE,
@@ -109,7 +109,7 @@ cos: Operator = unary(
 tan = unary(
     "tan",
     np.tan,
-    FLOATING,
+    INEXACT,
     "Tangent, in radians.",
     lambda ct, x, y: ct * (y * y + 1),
     EXPENSIVE,
@@ -118,7 +118,7 @@ tan = unary(
 asin = unary(
     "asin",
     np.arcsin,
-    FLOATING,
+    INEXACT,
     "Inverse sine.",
     lambda ct, x, y: ct / _cosine(x),
     EXPENSIVE,
@@ -127,7 +127,7 @@ asin = unary(
 acos = unary(
     "acos",
     np.arccos,
-    FLOATING,
+    INEXACT,
     "Inverse cosine.",
     lambda ct, x, y: -(ct / _cosine(x)),
     EXPENSIVE,
@@ -136,7 +136,7 @@ acos = unary(
 atan = unary(
     "atan",
     np.arctan,
-    FLOATING,
+    INEXACT,
     "Inverse tangent.",
     lambda ct, x, y: ct / (x * x + 1),
     EXPENSIVE,
@@ -145,7 +145,7 @@ atan = unary(
 sinh = unary(
     "sinh",
     np.sinh,
-    FLOATING,
+    INEXACT,
     "Hyperbolic sine.",
     lambda ct, x, y: ct * cosh(x),
     EXPENSIVE,
@@ -154,7 +154,7 @@ sinh = unary(
 cosh: Operator = unary(
     "cosh",
     np.cosh,
-    FLOATING,
+    INEXACT,
     "Hyperbolic cosine.",
     lambda ct, x, y: ct * sinh(x),
     EXPENSIVE,
@@ -163,7 +163,7 @@ cosh: Operator = unary(
 tanh = unary(
     "tanh",
     np.tanh,
-    FLOATING,
+    INEXACT,
     "Hyperbolic tangent.",
     lambda ct, x, y: ct * (1 - y * y),
     EXPENSIVE,
@@ -172,7 +172,7 @@ tanh = unary(
 asinh = unary(
     "asinh",
     np.arcsinh,
-    FLOATING,
+    INEXACT,
     "Inverse hyperbolic sine.",
     lambda ct, x, y: ct / sqrt(x * x + 1),
     EXPENSIVE,
@@ -181,7 +181,7 @@ asinh = unary(
 acosh = unary(
     "acosh",
     np.arccosh,
-    FLOATING,
+    INEXACT,
     "Inverse hyperbolic cosine.",
     lambda ct, x, y: ct / (sqrt(x - 1) * sqrt(x + 1)),
     EXPENSIVE,
@@ -190,7 +190,7 @@ acosh = unary(
 atanh = unary(
     "atanh",
     np.arctanh,
-    FLOATING,
+    INEXACT,
     "Inverse hyperbolic tangent.",
     lambda ct, x, y: ct / ((1 - x) * (1 + x)),
     EXPENSIVE,

@@ -196,15 +196,20 @@ def _neutral(op: Op, numbers: Callable[[np.dtype], float | None], *, both: bool)
     rule(op)(drop_neutral)
 
 
+def _zero(dtype: np.dtype, of_float: float) -> float | None:
+    """The zero that changes nothing, not even the sign of one; complex numbers have two signs."""
+    return of_float if dtype.kind == "f" else None if dtype.kind == "c" else 0
+
+
 def _all_ones(dtype: np.dtype) -> int:
     return -1 if dtype.kind == "i" else 1 if dtype.kind == "b" else int(np.iinfo(dtype).max)
 
 
-_neutral(ops.add, lambda dtype: -0.0 if dtype.kind == "f" else 0, both=True)
-_neutral(ops.subtract, lambda dtype: 0.0 if dtype.kind == "f" else 0, both=False)
-_neutral(ops.multiply, lambda dtype: 1, both=True)
-_neutral(ops.divide, lambda dtype: 1, both=False)
-_neutral(ops.pow, lambda dtype: 1, both=False)
+_neutral(ops.add, lambda dtype: _zero(dtype, -0.0), both=True)
+_neutral(ops.subtract, lambda dtype: _zero(dtype, 0.0), both=False)
+_neutral(ops.multiply, lambda dtype: None if dtype.kind == "c" else 1, both=True)
+_neutral(ops.divide, lambda dtype: None if dtype.kind == "c" else 1, both=False)
+_neutral(ops.pow, lambda dtype: None if dtype.kind == "c" else 1, both=False)
 _neutral(ops.floor_divide, lambda dtype: None if dtype.kind == "f" else 1, both=False)
 _neutral(ops.bitwise_left_shift, lambda dtype: 0, both=False)
 _neutral(ops.bitwise_right_shift, lambda dtype: 0, both=False)
@@ -247,7 +252,12 @@ def _divide_by_power_of_two(r: Rewriter, x: Value, y: Value) -> Value | None:
     if _is_reduced(r, x):
         return None
     number = r.number(y)
-    if number is None or not _has_type_of_first(x, y) or math.frexp(number)[0] not in (0.5, -0.5):
+    if (
+        number is None
+        or isinstance(number, complex)
+        or not _has_type_of_first(x, y)
+        or math.frexp(number)[0] not in (0.5, -0.5)
+    ):
         return None
     if abs(math.frexp(number)[1]) >= -np.finfo(y.type.dtype).minexp:
         return None
@@ -280,7 +290,8 @@ def _sign_does_not_matter(r: Rewriter, x: Value) -> Value | None:
     """The square, or absolute value, of -x or abs(x) is that of x; but -x of unsigned numbers wraps."""
     wraps = r.op is ops.abs and x.type.dtype.kind == "u"
     inner = (None if wraps else r.match(x, ops.negative)) or r.match(x, ops.abs)
-    return r.emit(r.op, inner.inputs[0]) if inner else None
+    is_same = inner is not None and inner.inputs[0].type.dtype == x.type.dtype  # not so of complex numbers
+    return r.emit(r.op, inner.inputs[0]) if inner is not None and is_same else None
 
 
 @rule(ops.maximum, ops.minimum, ops.bitwise_and, ops.bitwise_or, ops.logical_and, ops.logical_or)
@@ -312,7 +323,7 @@ def _cast(r: Rewriter, x: Value, *, dtype: np.dtype) -> Value | None:
         source = inner.inputs[0]
         # The integer of an out-of-range float depends on the width it is converted from, and an
         # integer wraps where a float does not.
-        is_float = "f" in (source.type.dtype.kind, x.type.dtype.kind)
+        is_float = bool({"f", "c"} & {source.type.dtype.kind, x.type.dtype.kind})
         if not is_float or dtype.kind not in "iu" or np.can_cast(source.type.dtype, dtype, "safe"):
             return r.emit(ops.astype, source, dtype=dtype)
     return None

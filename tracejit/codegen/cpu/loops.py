@@ -25,6 +25,11 @@ Placed = tuple[dict[int, str], Step]
 """A step, and for each layout the variable that holds its place outside the lane."""
 
 
+def is_float(dtype: str) -> bool:
+    """Whether this names a floating dtype, complex ones apart."""
+    return dtype.startswith("float")
+
+
 class Loops(Source):
     """The text of a CPU kernel."""
 
@@ -83,7 +88,9 @@ class Loops(Source):
         """The steps `inside` for each index along the lane."""
         moving = {step.result for _, step in inside}
         divided = [
-            s for _, s in inside if s.function == "divide" and s.kind == "apply" and s.args[1] not in moving
+            s
+            for _, s in inside
+            if s.kind == "apply" and s.function == "divide" and s.args[1] not in moving and is_float(s.dtype)
         ]
         products = self.summed_products([step for _, step in inside])
         for step in divided:
@@ -187,12 +194,12 @@ class Loops(Source):
 
     def is_blocked(self, step: Step) -> bool:
         in_rows = self.spec.orientation == "rows"
-        return in_rows and step.kind == "fold" and step.function == "sum" and step.dtype.startswith("float")
+        return in_rows and step.kind == "fold" and step.function == "sum" and is_float(step.dtype)
 
     def is_ranked(self, step: Step) -> bool:
         """Whether an extreme of floats is found among integers, for which a processor has an instruction."""
         in_rows = self.spec.orientation == "rows" and step.kind in ("fold", "finish")
-        return in_rows and step.function in ("max", "min") and step.dtype.startswith("float")
+        return in_rows and step.function in ("max", "min") and is_float(step.dtype)
 
     def fold(self, step: Step, value: str) -> None:
         """Add `value` to an accumulator."""
@@ -211,7 +218,7 @@ class Loops(Source):
             return
         if self.is_blocked(step):
             accumulator = f"b{step.position}"
-        reordered = step.function in REORDERED and step.dtype.startswith("float")
+        reordered = step.function in REORDERED and is_float(step.dtype)
         combine = (
             self.accumulate(REORDERED[step.function])
             if reordered

@@ -23,15 +23,22 @@ from tracejit.frontend.recording.number import NumberProxy, is_of, settled
 from tracejit.frontend.recording.recording import Recording, RuntimeNumber, lock, quiet, thread
 from tracejit.ir.graph import Value
 from tracejit.ir.op import Op
-from tracejit.ir.types import Device
+from tracejit.ir.types import CPU, Device
 from tracejit.ir.view import View
 from tracejit.ops import astype, less, where
+from tracejit.ops import complex as complex_op
 from tracejit.ops import copy as copy_op
 from tracejit.ops import full as full_op
+from tracejit.ops.complex_numbers import part_dtype
 
 
 def _check_number(name: str, x: Operand, dtype: np.dtype) -> None:
     """Raise if `x` is a number that `dtype` cannot hold. Of traced ones it looks, for integers."""
+    if isinstance(x, complex) and dtype.kind != "c":
+        raise locate(
+            DTypeError(f"{name}: the complex number {x} does not fit into {dtype}; take its real part"),
+            user_location(),
+        )
     is_number = not isinstance(x, ArrayCore) and (dtype.kind in "iu" or type(x) is not NumberProxy)
     if is_number and not promotion.fits(x, dtype):
         raise promotion.too_wide(name, x, dtype)
@@ -137,7 +144,7 @@ def as_array(name: str, x: Any) -> Any:
 def _dtype_of_number(x: Operand, wanted: np.dtype) -> np.dtype:
     """The dtype in which an operand is recorded that is to become `wanted`: a float number that is truncated
     has to be cast after it became an array."""
-    truncated = wanted.kind != "f" and not isinstance(x, ArrayCore) and isinstance(x, float)
+    truncated = wanted.kind not in "fc" and not isinstance(x, ArrayCore) and isinstance(x, float)
     return np.dtype("float64") if truncated else wanted
 
 
@@ -242,7 +249,12 @@ def _operands(
 
 
 def value_of(recording: Recording, operand: Operand, dtype: np.dtype, shape: tuple[int, ...]) -> Value:
-    """An operand as a value of the recording with this dtype; arrays are broadcast to `shape`."""
+    """An operand as a value of the recording with this dtype; arrays are broadcast to `shape`.
+
+    Numbers stay on the host but for complex ones, which kernels make of two real ones.
+    """
+    if dtype.kind == "c" and not isinstance(operand, ArrayCore):
+        return _complex_of(recording, operand, dtype, shape)
     if isinstance(operand, ArrayCore):
         seen = operand._view if operand._view.shape == shape else operand._view.broadcast(shape)
         value = recording.read(operand._storage, seen)
@@ -255,15 +267,27 @@ def value_of(recording: Recording, operand: Operand, dtype: np.dtype, shape: tup
     return value
 
 
+def _complex_of(recording: Recording, number: Operand, dtype: np.dtype, shape: tuple[int, ...]) -> Value:
+    """An array of `shape` filled with a number, as complex ones."""
+    real = part_dtype(dtype)
+    parts = (number.real, number.imag) if isinstance(number, complex) else (number,)
+    filled = [
+        recording.emit(full_op, value_of(recording, x, real, shape), shape=shape, device=CPU) for x in parts
+    ]
+    if len(filled) == 2:
+        return recording.emit(complex_op, *filled)
+    return recording.emit(astype, filled[0], dtype=dtype)
+
+
 # -- operands ------------------------------------------------------------------------------------------------
 
 
 def as_operand(name: str, x: Any) -> Operand:
     """`x` as an operand: NDArrays, numbers and proxies stay, NumPy arrays and scalars are brought in."""
-    if isinstance(x, ArrayCore) or type(x) in (NumberProxy, bool, int, float):
+    if isinstance(x, ArrayCore) or type(x) in (NumberProxy, bool, int, float, complex):
         return x
-    if isinstance(x, (bool, int, float)) and not isinstance(x, np.generic):
-        return int(x) if isinstance(x, int) else float(x)  # of a class of the user's
+    if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):  # a class of the user's
+        return next(kind(x) for kind in (int, float, complex) if isinstance(x, kind))
     if isinstance(x, np.float64):
         return x
     if isinstance(x, (np.ndarray, np.generic)):

@@ -147,7 +147,7 @@ def evaluate(op: Op, operands: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     with lock, memory_lock:
         before = _writes(*operands)
         arrays: list[np.ndarray] = [a for x in operands if type(a := _elements(x)) is np.ndarray]
-        if len(arrays) < len(operands):
+        if len(arrays) < len(operands) or not op.is_exact(a.dtype for a in arrays):
             return None
         try:
             result = op.infer(*map(type_of, arrays), **attrs)
@@ -259,7 +259,12 @@ def _make_plan(op: Op, kinds: tuple[promotion.Kind, ...]) -> Plan | None:
         return None
     dtypes = {kind for kind in kinds if isinstance(kind, np.dtype)}
     dtype = dtypes.pop()
-    if dtypes or dtype not in DTYPES or promotion.promoted(op, kinds)[0] != dtype:
+    if (
+        not op.is_exact((dtype,))
+        or dtypes
+        or dtype not in DTYPES
+        or promotion.promoted(op, kinds)[0] != dtype
+    ):
         return None
     number = ArrayType((), dtype)
     return op.evaluate, dtype, op.infer(*(number for _ in kinds)).dtype

@@ -31,7 +31,7 @@ from tracejit.ir.op import Op
 
 
 def _takes(x: Any) -> bool:
-    return isinstance(x, (ArrayCore, np.ndarray, np.generic, bool, int, float))
+    return isinstance(x, (ArrayCore, np.ndarray, np.generic, bool, int, float, complex))
 
 
 def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
@@ -155,6 +155,26 @@ class NDArray(ArrayCore):
         return manipulation.transpose(self)
 
     @property
+    def real(self) -> NDArray:
+        """The real part; see `tracejit.real`.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([1 + 2j]).real
+        NDArray([1.], dtype=float32)
+        """
+        return elementwise.real(self)
+
+    @property
+    def imag(self) -> NDArray:
+        """The imaginary part; see `tracejit.imag`.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([1 + 2j]).imag
+        NDArray([2.], dtype=float32)
+        """
+        return elementwise.imag(self)
+
+    @property
     def mT(self) -> NDArray:
         """The array with its last two dimensions exchanged (a view).
 
@@ -205,6 +225,7 @@ class NDArray(ArrayCore):
     swapaxes = manipulation.swapaxes
     take = movement.take
     clip = elementwise.clip
+    conj = conjugate = elementwise.conj
     round = elementwise.round
     dot = linear.dot
     trace = linear.trace

@@ -1,8 +1,8 @@
 """NumPy 2's promotion: which dtype operands are cast to, and which numbers fit.
 
 Arrays and NumPy scalars have their dtype; Python numbers are *weak*: they take the dtype of the arrays they
-meet, and their default (bool, int64, float32) where they are alone. float16, which arrays cannot have,
-becomes float32.
+meet, and their default (bool, int64, float32, complex64) where they are alone. float16, which arrays cannot
+have, becomes float32.
 
 >>> common_dtype("add", (1, 2.5))
 dtype('float32')
@@ -37,7 +37,7 @@ HALF, SINGLE = np.dtype("float16"), np.dtype("float32")
 Kind = np.dtype | type
 """What promotion needs to know of an operand: its dtype, or the type of a Python number."""
 
-_NUMBERS: dict[Any, Any] = {bool: np.dtype(bool), int: 0, float: 0.0}
+_NUMBERS: dict[Any, Any] = {bool: np.dtype(bool), int: 0, float: 0.0, complex: 0j}
 
 
 def kind_of(x: Operand) -> Kind:
@@ -49,7 +49,7 @@ def kind_of(x: Operand) -> Kind:
     number = x._value if type(x) is NumberProxy else x
     if isinstance(number, np.generic):
         return number.dtype
-    return bool if isinstance(number, bool) else int if isinstance(number, int) else float
+    return next(kind for kind in _NUMBERS if isinstance(number, kind))
 
 
 # -- dtypes --------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def _numpy_loop(ufunc: np.ufunc, kinds: Sequence[Kind], common: np.dtype) -> np.
 
 
 def common_dtype(name: str, operands: Sequence[Operand]) -> np.dtype:
-    """NumPy 2's common dtype of operands; Python numbers alone give bool, int64 or float32."""
+    """NumPy 2's common dtype of operands; Python numbers alone give bool, int64, float32 or complex64."""
     return common(name, tuple(map(kind_of, operands)))
 
 
@@ -97,6 +97,8 @@ def common_dtype(name: str, operands: Sequence[Operand]) -> np.dtype:
 def common(name: str, kinds: tuple[Kind, ...]) -> np.dtype:
     """The common dtype of kinds."""
     if all(kind in _NUMBERS for kind in kinds):
+        if complex in kinds:
+            return np.dtype(np.complex64)
         if float in kinds:
             return SINGLE
         return np.dtype(bool if all(kind is bool for kind in kinds) else np.int64)
@@ -123,7 +125,7 @@ def supported(name: str, dtype: Any) -> np.dtype:
 
 def floating(dtype: np.dtype) -> np.dtype:
     """The dtype of a floating function of `dtype`: NumPy's, with float32 where NumPy has float16."""
-    if dtype.kind == "f":
+    if dtype.kind in "fc":
         return dtype
     return SINGLE if dtype.itemsize <= 2 else np.dtype("float64")
 
@@ -133,7 +135,7 @@ def floating(dtype: np.dtype) -> np.dtype:
 
 def fits(number: Any, dtype: np.dtype) -> bool:
     """Whether a dtype can hold an integer, or the whole part of a float."""
-    if dtype.kind == "f":  # integers beyond float64 are an error in Python, others become infinite
+    if dtype.kind in "fc":  # integers beyond float64 are an error in Python, others become infinite
         return not isinstance(number, int) or bool(-LARGEST <= number <= LARGEST)
     low, high = _bounds(dtype)
     return dtype.kind not in "iu" or bool(low - 1 < number < high + 1)

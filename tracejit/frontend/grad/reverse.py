@@ -250,7 +250,7 @@ def _starts(recording: Recording, leaves: list[Any]) -> list[_Start | None]:
 
 def _start(recording: Recording, leaf: Any) -> _Start | None:
     """The value a leaf's storage holds now; None if it cannot be differentiated."""
-    if not isinstance(leaf, NDArray) or leaf.dtype.kind != "f":
+    if not isinstance(leaf, NDArray) or leaf.dtype.kind not in "fc":
         return None
     storage = leaf._storage
     if storage.pending is not None and storage.recording is recording:

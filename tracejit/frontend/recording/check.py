@@ -68,13 +68,15 @@ def _is_exact(graph: Graph, value: Value) -> bool:
     needed = {value}
     for node in reversed(graph.nodes):
         if needed.intersection(node.outputs):
-            if Trait.EXACT not in node.op.traits:
+            if not node.op.is_exact(v.type.dtype for v in node.inputs):
                 return False
             needed.update(node.inputs)
     return True
 
 
 def _same(result: np.ndarray, expected: np.ndarray, exact: bool) -> bool:
+    if expected.dtype.kind == "c":
+        return _same(result.real, expected.real, False) and _same(result.imag, expected.imag, False)
     if exact or expected.dtype.kind != "f":
         return bool(np.array_equal(result, expected, equal_nan=expected.dtype.kind == "f"))
     finite = np.isfinite(expected)

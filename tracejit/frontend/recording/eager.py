@@ -390,7 +390,7 @@ engine.AROUND_TASKS.append(_in_task)
 def runs_on_numpy(graph: Graph) -> bool:
     """Whether a graph is so small, and its operators so exact, that NumPy gives a kernel's result sooner."""
     return not graph.effects and all(
-        Trait.EXACT in node.op.traits
+        node.op.is_exact(v.type.dtype for v in node.inputs)
         and Trait.ORDERED not in node.op.traits
         and all(v.type.size <= SMALL for v in (*node.inputs, *node.outputs))
         for node in graph.nodes

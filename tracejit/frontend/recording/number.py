@@ -201,7 +201,9 @@ class NumberProxy:
 
 def is_number(value: Any) -> bool:
     """Whether `value` is a Python number (not a bool) or a proxy for one."""
-    return type(value) is NumberProxy or (isinstance(value, (int, float)) and not isinstance(value, bool))
+    return type(value) is NumberProxy or (
+        isinstance(value, (int, float, complex)) and not isinstance(value, bool)
+    )
 
 
 def plain(value: Any) -> Any:
@@ -224,7 +226,7 @@ def _operand(value: Any, numbers: Numbers) -> tuple[Any, Any] | None:
     if is_of(value, numbers):
         return value._value, value._source
     value = settled(value)
-    if type(value) in (bool, int, float) or isinstance(value, np.number):
+    if type(value) in (bool, int, float) or isinstance(value, np.integer | np.floating):
         return value, value
     return None
 

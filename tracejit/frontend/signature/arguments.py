@@ -39,7 +39,10 @@ from tracejit.frontend.signature.program import Const, Expr, Form, Literal, Repl
 from tracejit.frontend.signature.text import release
 from tracejit.ir.types import ArrayType, name_of
 
-PLAIN = (bool, str, bytes, complex, type(None), type(Ellipsis), enum.Enum, np.bool_, np.dtype)
+PLAIN = (
+    *(bool, str, bytes, complex, type(None), type(Ellipsis)),
+    *(enum.Enum, np.bool_, np.complexfloating, np.dtype),
+)
 BY_IDENTITY = (types.ModuleType, type, *FIXED, *kinds.PLAIN)
 
 Part = tuple[type, tuple[Any, ...], list[Any]]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
 BOOL, INT64, FLOAT32, FLOAT64 = map(np.dtype, ("bool", "int64", "float32", "float64"))
+SINGLES = {FLOAT64: FLOAT32, np.dtype("complex128"): np.dtype("complex64")}
+"""What arrays of Python numbers are, where NumPy's would have double precision."""
 
 
 def chosen_dtype(name: str, dtype: Any, default: np.dtype) -> np.dtype:
@@ -108,8 +110,8 @@ def _from_lists(obj: Any, dtype: np.dtype | None) -> np.ndarray:
             ArgumentError(f"asarray: expected numbers, arrays or nested lists of these, got {what}"),
             user_location(),
         )
-    if dtype is None and array.dtype == FLOAT64 and not _holds_arrays(obj):
-        return array.astype(FLOAT32)
+    if dtype is None and array.dtype in SINGLES and not _holds_arrays(obj):
+        return array.astype(SINGLES[array.dtype])
     return array
 
 

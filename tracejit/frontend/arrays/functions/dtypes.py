@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
 # The name `bool` means the builtin here; the namespace exports the dtype under that name, as NumPy does.
-(bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64) = DTYPES
+(bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64,
+ complex64, complex128) = DTYPES  # fmt: skip
 
 pi, e, inf, nan = math.pi, math.e, math.inf, math.nan
 newaxis = None
@@ -104,6 +105,8 @@ __all__ = [
     "astype",
     "bool_",
     "can_cast",
+    "complex64",
+    "complex128",
     "e",
     "finfo",
     "float32",

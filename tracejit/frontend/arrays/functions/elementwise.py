@@ -207,6 +207,47 @@ def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
     return result if max is None else dispatch.apply(OPS["minimum"], result, max)
 
 
+def real(x: Any, /) -> NDArray:
+    """The real part: float32 or float64 of complex numbers; what is real stays as it is.
+
+    The shape stays. Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.real(tj.asarray([1 + 2j, 3]))
+    NDArray([1., 3.], dtype=float32)
+    """
+    array = dispatch.as_array("real", x)
+    return dispatch.apply(OPS["real"], array) if array.dtype.kind == "c" else array
+
+
+def imag(x: Any, /) -> NDArray:
+    """The imaginary part: float32 or float64 of complex numbers; zeros of what is real.
+
+    The shape stays. Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.imag(tj.asarray([1 + 2j, 3]))
+    NDArray([2., 0.], dtype=float32)
+    """
+    array = dispatch.as_array("imag", x)
+    if array.dtype.kind == "c":
+        return dispatch.apply(OPS["imag"], array)
+    return dispatch.full(0, array.shape, array.dtype, array.device)
+
+
+def conj(x: Any, /) -> NDArray:
+    """The complex conjugate; what is real stays as it is.
+
+    Shape and dtype stay. Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.conj(tj.asarray([1 + 2j, 3]))
+    NDArray([1.-2.j, 3.-0.j], dtype=complex64)
+    """
+    array = dispatch.as_array("conj", x)
+    return dispatch.apply(OPS["conj"], array) if array.dtype.kind == "c" else array
+
+
 def stop_gradient(x: Any, /) -> NDArray:
     """A copy of the operand through which no gradient flows back.
 
@@ -228,7 +269,7 @@ def _rint(x: Any) -> NDArray:
     return dispatch.cast(array, np.dtype(np.float64 if array.dtype.itemsize > 2 else np.float32))
 
 
-_OWN = {f.__name__: f for f in (pow, round, positive, where, clip, stop_gradient)}
+_OWN = {f.__name__: f for f in (pow, round, positive, where, clip, real, imag, conj, stop_gradient)}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     op.name: _OWN.get(op.name) or _public(op) for op in OPS.values() if op.arity and op.promotion
 } | _OWN

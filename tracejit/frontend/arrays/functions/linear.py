@@ -62,6 +62,8 @@ def matmul(x1: Any, x2: Any, /) -> NDArray:
         # One product instead of a batch of them: its gradients, too, are products of matrices.
         tall = matmul(ArrayCore.new(a._storage, rows), ArrayCore.new(b._storage, right))
         return tall.reshape((*left.shape[:-1], *b.shape[1:]))
+    if dtype.kind == "c":
+        return _complex_product(a, b)
     batch = dispatch.broadcast_shape("matmul", [left.shape[:-2], right.shape[:-2]])
     wide = [
         ArrayCore.new(x._storage, seen.broadcast((*batch, *seen.shape[-2:])))
@@ -74,6 +76,12 @@ def matmul(x1: Any, x2: Any, /) -> NDArray:
     if a.ndim == 1:
         view = view.drop([len(view.shape) - (2 if b.ndim > 1 else 1)])
     return ArrayCore.new(result._storage, view)
+
+
+def _complex_product(a: Any, b: Any) -> Any:
+    """The product of complex matrices by four of their parts."""
+    (re, im), (re2, im2) = ([dispatch.emit(part, x) for part in (ops.real, ops.imag)] for x in (a, b))
+    return dispatch.emit(ops.complex, matmul(re, re2) - matmul(im, im2), matmul(re, im2) + matmul(im, re2))
 
 
 def dot(x1: Any, x2: Any, /) -> NDArray:

@@ -61,7 +61,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, de
     if stop is None:
         start, stop = 0, start
     for bound in (start, stop, step):
-        if not is_number(bound):
+        if not is_number(bound) or isinstance(bound, complex):
             raise locate(
                 ArgumentError(f"arange: expected numbers, got {type(bound).__name__} {bound!r}"),
                 user_location(),
@@ -91,7 +91,7 @@ def linspace(
     NDArray([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
     for bound in (start, stop):
-        if not is_number(bound):
+        if not is_number(bound) or isinstance(bound, complex):
             raise locate(
                 ArgumentError(f"linspace: expected numbers, got {type(bound).__name__}"), user_location()
             )

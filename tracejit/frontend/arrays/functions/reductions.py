@@ -28,6 +28,9 @@ BOOL, INT64, UINT64, FLOAT64 = map(np.dtype, ("bool", "int64", "uint64", "float6
 
 def _reduce(op: Op, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     """Emit a reduction over sorted axes; with `keepdims` they stay with extent 1."""
+    if x.dtype.kind == "c" and op is ops.sum:
+        parts = (_reduce(op, dispatch.emit(part, x), axes, keepdims) for part in (ops.real, ops.imag))
+        return dispatch.emit(ops.complex, *parts)
     result = dispatch.emit(op, x, axes=axes, pieces=0)
     return _restore(result, axes) if keepdims else result
 
@@ -52,10 +55,12 @@ def _wide(name: str, x: Any, dtype: Any) -> Any:
 def _real(name: str, x: Any, dtype: Any) -> Any:
     """`x` in the dtype of its mean: `dtype` if given, else its own floating one or float64."""
     if dtype is None:
-        return x if x.dtype.kind == "f" else dispatch.cast(x, FLOAT64)
+        return x if x.dtype.kind in "fc" else dispatch.cast(x, FLOAT64)
     wanted = promotion.supported(name, dtype)
-    if wanted.kind != "f":
-        raise locate(DTypeError(f"{name}: dtype must be float32 or float64, not {wanted}"), user_location())
+    if wanted.kind not in "fc":
+        raise locate(
+            DTypeError(f"{name}: dtype must be a floating or complex one, not {wanted}"), user_location()
+        )
     return dispatch.cast(x, wanted)
 
 
@@ -223,8 +228,17 @@ def _variance(
     axes = normalize_axes(name, axis, array.ndim)
     count = _count(array, axes)
     deviation = array - _reduce(ops.sum, array, axes, True) / count
-    squares = _reduce(ops.sum, dispatch.apply(ops.square, deviation), axes, keepdims)
+    squares = _reduce(ops.sum, _squared_length(deviation), axes, keepdims)
     return squares / (count - less if count > less else 0)
+
+
+def _squared_length(x: Any) -> Any:
+    """The squares of the absolute values."""
+    if x.dtype.kind != "c":
+        return dispatch.apply(ops.square, x)
+    return dispatch.apply(ops.square, dispatch.emit(ops.real, x)) + dispatch.apply(
+        ops.square, dispatch.emit(ops.imag, x)
+    )
 
 
 def _position(op: Op, x: Any, axis: Any, keepdims: bool) -> Any:
@@ -283,7 +297,7 @@ def cumulative_sum(
             user_location(),
         )
     position = normalize_axis("cumulative_sum", 0 if axis is None else axis, array.ndim)
-    result = dispatch.emit(ops.cumulative_sum, _wide("cumulative_sum", array, dtype), axis=position)
+    result = _scan_sum(_wide("cumulative_sum", array, dtype), position)
     if not include_initial:
         return result
     extended = list(result.shape)
@@ -291,6 +305,14 @@ def cumulative_sum(
     grown = dispatch.full(0, tuple(extended), result.dtype, result.device)
     dispatch.write(ArrayCore.new(grown._storage, grown._view.slice_axis(position, 1, None)), result)
     return grown
+
+
+def _scan_sum(x: Any, axis: int) -> Any:
+    """Running sums, of complex numbers by their parts."""
+    if x.dtype.kind != "c":
+        return dispatch.emit(ops.cumulative_sum, x, axis=axis)
+    parts = (_scan_sum(dispatch.emit(part, x), axis) for part in (ops.real, ops.imag))
+    return dispatch.emit(ops.complex, *parts)
 
 
 def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:

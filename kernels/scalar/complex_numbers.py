@@ -1,0 +1,348 @@
+"""Functions of complex numbers, in terms of those of their parts.
+
+complex64 is computed in float64 and rounded, so neither cancellation nor overflow inside a formula shows.
+Branch cuts and the signs of zeros are those of C99 (and NumPy). The inverse functions follow Kahan, "Branch
+cuts for complex elementary functions, or much ado about nothing's sign bit" (1987); the quotient is Smith's
+(1962), as in NumPy.
+"""
+
+import functools
+
+from tracejit.kernels.compiler.intrinsics import (
+    convert,
+    copysign,
+    fill,
+    larger,
+    magnitude,
+    pair,
+    select,
+    smaller,
+)
+from tracejit.kernels.compiler.intrinsics import sqrt as root
+from tracejit.kernels.compiler.lane import dtype_of
+from tracejit.kernels.scalar import arithmetic, exponential, inverse, logarithm, power, trigonometric
+from tracejit.kernels.scalar.declare import on_complex, scalar
+from tracejit.kernels.scalar.parts import two_product, two_sum
+
+INFINITY, NAN, PI = float("inf"), float("nan"), 3.141592653589793
+LN2, LN10 = 0.6931471805599453, 2.302585092994046
+E64 = 6.235149080811617e27  # e**64
+
+
+def _in_double(formula):
+    """`formula` with complex64 operands computed in complex128."""
+
+    @functools.wraps(formula)
+    def either(*xs):
+        if dtype_of(xs[0]) == "complex128":
+            return formula(*xs)
+        wide = formula(*(convert(x, "complex128") for x in xs))
+        return convert(wide, "complex64" if dtype_of(wide) == "complex128" else "float32")
+
+    return either
+
+
+def _function(name):
+    """Declare a function of complex numbers by a formula in double precision."""
+    return lambda formula: on_complex(name)(_in_double(formula))
+
+
+# ---- parts
+
+
+def complex_dtype(dtype):
+    """The complex dtype with parts of a floating one."""
+    return {"float32": "complex64", "float64": "complex128"}[dtype]
+
+
+@scalar(complex_dtype)
+def complex(x, y):
+    return pair(x, y)
+
+
+@scalar(arithmetic.real_dtype)
+def real(x):
+    return x.real
+
+
+@scalar(arithmetic.real_dtype)
+def imag(x):
+    return x.imag
+
+
+@scalar()
+def conj(x):
+    return pair(x.real, -x.imag)
+
+
+# ---- arithmetic
+
+
+@on_complex("divide")
+def divide(x, y):
+    """Smith's quotient: both parts of the divisor are scaled by the larger."""
+    upright = magnitude(y.imag) > magnitude(y.real)
+    most, least = select(upright, y.imag, y.real), select(upright, y.real, y.imag)
+    ratio = select(most == 0, fill(most, 0.0), least / most)
+    scale = 1.0 / select(most == 0, magnitude(most), most + least * ratio)
+    a, b = select(upright, x.imag, x.real), select(upright, -x.real, x.imag)
+    # (x.real + i x.imag) / (most + i least), or of both turned by a quarter
+    c, d = select(upright, x.real, x.imag), select(upright, x.imag, -x.real)
+    return pair((a + c * ratio) * scale, (b + d * ratio) * scale)
+
+
+@on_complex("reciprocal")
+def reciprocal(x):
+    return divide(pair(fill(x.real, 1.0), fill(x.real, 0.0)), x)
+
+
+@_function("abs")
+def abs(x):
+    return power.hypot(x.real, x.imag)
+
+
+@_function("sign")
+def sign(x):
+    """x / |x|, as in NumPy; 0 for 0."""
+    length = abs(x)
+    length = select(length == 0, fill(length, 1.0), length)
+    return pair(x.real / length, x.imag / length)
+
+
+@on_complex("isinf")
+def isinf(x):
+    return (magnitude(x.real) == INFINITY) | (magnitude(x.imag) == INFINITY)
+
+
+@on_complex("isfinite")
+def isfinite(x):
+    return (magnitude(x.real) < INFINITY) & (magnitude(x.imag) < INFINITY)
+
+
+# ---- exponentials
+
+
+def _times(length, wave):
+    """``length * wave`` where an infinite length does not turn a zero into nan."""
+    return select(wave == 0, wave * copysign(fill(length, 1.0), length), length * wave)
+
+
+@_function("exp")
+def exp(x):
+    """e**real (cos imag + i sin imag), where the product is finite though its first factor is not."""
+    a, b = x.real, x.imag
+    large = (a > 700.0) & (a < 1500.0)
+    length = exponential.exp(select(large, a - 64.0, a))
+    more = select(large, fill(a, E64), 1.0)
+    cosine, sine = trigonometric.cos(b), trigonometric.sin(b)
+    vanishes = a == -INFINITY
+    return pair(
+        select(vanishes, fill(a, 0.0), _times(length, cosine) * more),
+        select(vanishes, fill(a, 0.0), _times(length, sine) * more),
+    )
+
+
+@_function("exp2")
+def exp2(x):
+    return exp(pair(x.real * LN2, x.imag * LN2))
+
+
+@_function("expm1")
+def expm1(x):
+    """expm1(a) cos(b) - 2 sin(b / 2)**2, which does not cancel near 0."""
+    half = trigonometric.sin(0.5 * x.imag)
+    return pair(
+        _times(exponential.expm1(x.real), trigonometric.cos(x.imag)) - 2.0 * half * half,
+        _times(exponential.exp(x.real), trigonometric.sin(x.imag)),
+    )
+
+
+# ---- logarithms
+
+
+def _log_length(a, b):
+    """log(hypot(a, b)), also near 1, where the sum of squares is found to twice the precision."""
+    most, least = larger(magnitude(a), magnitude(b)), smaller(magnitude(a), magnitude(b))
+    near = (most > 0.5) & (most < 1.5)
+    product, product_low = two_product(most - 1.0, most + 1.0)
+    square, square_low = two_product(least, least)
+    total, total_low = two_sum(product, square)
+    beyond = logarithm.log1p(select(near, total + (total_low + (product_low + square_low)), 0.0))
+    large = most > 2.0**1000
+    scale = select(large, fill(a, 0.5), 1.0)
+    far = logarithm.log(power.hypot(a * scale, b * scale)) + select(large, fill(a, LN2), 0.0)
+    return select(near, 0.5 * beyond, far)
+
+
+@_function("log")
+def log(x):
+    return pair(_log_length(x.real, x.imag), inverse.atan2(x.imag, x.real))
+
+
+@_function("log2")
+def log2(x):
+    y = log(x)
+    return pair(y.real * (1 / LN2), y.imag * (1 / LN2))
+
+
+@_function("log10")
+def log10(x):
+    y = log(x)
+    return pair(y.real * (1 / LN10), y.imag * (1 / LN10))
+
+
+@_function("log1p")
+def log1p(x):
+    a, b = x.real, x.imag
+    small = (magnitude(a) < 0.5) & (magnitude(b) < 0.5)
+    near = 0.5 * logarithm.log1p(select(small, a * (2.0 + a) + b * b, 0.0))
+    return pair(select(small, near, _log_length(1.0 + a, b)), inverse.atan2(b, 1.0 + a))
+
+
+# ---- roots and powers
+
+
+@_function("sqrt")
+def sqrt(x):
+    """The root with a real part that is not negative; parts whose squares leave the range are scaled."""
+    most = larger(magnitude(x.real), magnitude(x.imag))
+    large, small = most > 2.0**1000, most < 2.0**-900
+    down = select(large, fill(most, 2.0**-4), select(small, fill(most, 2.0**200), 1.0))
+    up = select(large, fill(most, 2.0**2), select(small, fill(most, 2.0**-100), 1.0))
+    a, b = x.real * down, x.imag * down
+    length = root(0.5 * (magnitude(a) + power.hypot(a, b)))
+    other = select(length == 0, fill(a, 0.0), magnitude(b) / (2.0 * length))
+    length, other = length * up, other * up
+    other = select(magnitude(x.imag) == INFINITY, fill(a, INFINITY), other)
+    right = copysign(fill(a, 1.0), x.real) > 0
+    return pair(select(right, length, other), copysign(select(right, other, length), x.imag))
+
+
+@_function("pow")
+def pow(x, y):
+    """exp(y log(x)); anything to the power 0 is 1, and 0 to a positive power 0."""
+    zero = fill(x.real, 0.0)
+    of_zero = select((y.real > 0) & (y.imag == 0), zero, fill(zero, NAN))
+    result = select((x.real == 0) & (x.imag == 0), pair(of_zero, of_zero), exp(log(x) * y))
+    return select((y.real == 0) & (y.imag == 0), pair(fill(zero, 1.0), zero), result)
+
+
+# ---- trigonometric and hyperbolic
+
+
+def _turned(x):
+    """i x."""
+    return pair(-x.imag, x.real)
+
+
+def _turned_back(x):
+    """-i x."""
+    return pair(x.imag, -x.real)
+
+
+@_function("sinh")
+def sinh(x):
+    return pair(
+        _times(exponential.sinh(x.real), trigonometric.cos(x.imag)),
+        _times(exponential.cosh(x.real), trigonometric.sin(x.imag)),
+    )
+
+
+@_function("cosh")
+def cosh(x):
+    return pair(
+        _times(exponential.cosh(x.real), trigonometric.cos(x.imag)),
+        _times(exponential.sinh(x.real), trigonometric.sin(x.imag)),
+    )
+
+
+@_function("tanh")
+def tanh(x):
+    """Kahan's formula in tan(imag) and sinh(real); beyond 22 the sign of the real part."""
+    a, b = x.real, x.imag
+    far = magnitude(a) > 22.0
+    tangent = trigonometric.tan(b)
+    beta = 1.0 + tangent * tangent
+    s = exponential.sinh(select(far, 0.0, a))
+    rho = root(1.0 + s * s)
+    below = 1.0 + beta * s * s
+    steep = magnitude(tangent) == INFINITY
+    near = pair(
+        select(steep, rho / s, beta * rho * s / below),
+        select(steep, 1.0 / tangent, tangent / below),
+    )
+    fading = exponential.exp(-2.0 * magnitude(a))
+    ripple = select(fading == 0, copysign(fill(a, 0.0), b), 2.0 * trigonometric.sin(2.0 * b) * fading)
+    return select(far, pair(copysign(fill(a, 1.0), a), ripple), near)
+
+
+@_function("sin")
+def sin(x):
+    return _turned_back(sinh(_turned(x)))
+
+
+@_function("cos")
+def cos(x):
+    return cosh(_turned(x))
+
+
+@_function("tan")
+def tan(x):
+    return _turned_back(tanh(_turned(x)))
+
+
+def _one_minus(x):
+    return pair(1.0 - x.real, -x.imag)
+
+
+def _one_plus(x):
+    return pair(1.0 + x.real, x.imag)
+
+
+@_function("asin")
+def asin(x):
+    below, above = sqrt(_one_minus(x)), sqrt(_one_plus(x))
+    real = inverse.atan2(x.real, (below * above).real)
+    imag = inverse.asinh(below.real * above.imag - below.imag * above.real)
+    return pair(real, copysign(imag, x.imag))
+
+
+@_function("acos")
+def acos(x):
+    below, above = sqrt(_one_minus(x)), sqrt(_one_plus(x))
+    real = 2.0 * inverse.atan2(below.real, above.real)
+    imag = inverse.asinh(above.real * below.imag - above.imag * below.real)
+    return pair(real, copysign(imag, -x.imag))
+
+
+@_function("acosh")
+def acosh(x):
+    """acos(x) turned into the right half-plane."""
+    y = acos(x)
+    return pair(magnitude(y.imag), copysign(y.real, x.imag))
+
+
+@_function("asinh")
+def asinh(x):
+    return _turned_back(asin(_turned(x)))
+
+
+@_function("atanh")
+def atanh(x):
+    a, b = magnitude(x.real), x.imag
+    most = larger(a, magnitude(b))
+    far = most > 1e100
+    p, q = select(far, a / most, a), select(far, b / most, b)
+    below = 1.0 - p
+    close = larger(magnitude(below), magnitude(q)) < 1e-100  # to 1, where the logarithm is infinite
+    near = 0.25 * logarithm.log1p(4.0 * p / (below * below + q * q))
+    near = select(close, 0.5 * (LN2 - logarithm.log(power.hypot(below, q))), near)
+    real = select(far, p / (p * p + q * q) / most, near)
+    angle = 0.5 * inverse.atan2(2.0 * q, below * (1.0 + p) - q * q)
+    imag = select(far, copysign(fill(b, PI / 2), b), angle)
+    return pair(copysign(real, x.real), imag)
+
+
+@_function("atan")
+def atan(x):
+    return _turned_back(atanh(_turned(x)))
