@@ -75,6 +75,13 @@ PAGES = [
         _of(functions.elementwise),
     ),
     Page("reductions.md", "Reductions", "", _of(functions.reductions)),
+    Page(
+        "sorting.md",
+        "Sorting, searching and sets",
+        "Sorting is stable unless asked otherwise, and puts nan last. Functions whose result's shape depends "
+        "on values look at the values, which makes a traced function piecewise.",
+        _of(functions.sorting),
+    ),
     Page("linear.md", "Products", "", _of(functions.linear) + _of(functions.contraction)),
     Page(
         "manipulation.md",

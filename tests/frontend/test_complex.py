@@ -189,8 +189,8 @@ def test_casts():
     assert np.array_equal(tj.asarray([1, 2]).astype(tj.complex128).numpy(), [1, 2])
     with pytest.raises(DTypeError, match=r"imaginary parts would be lost; take real\(x\)"):
         x.astype(tj.float64)
+    y = tj.zeros(3, dtype=tj.float64)
     with pytest.raises(DTypeError, match="cannot store complex128 values in an array of dtype float64"):
-        y = tj.zeros(3, dtype=tj.float64)
         y += x
     with pytest.raises(DTypeError, match="imaginary parts would be lost"):
         y[...] = x
@@ -207,7 +207,6 @@ def test_what_has_no_order_says_so(call):
     x = tj.asarray([1j, 2])
     with pytest.raises((DTypeError, ArgumentError, TypeError)):
         call(x)
-        tj.wait_all()
 
 
 def test_numpy_functions_dispatch():
@@ -293,7 +292,6 @@ def test_a_real_argument_of_a_complex_computation_has_a_real_gradient():
 
 
 def test_a_training_step_with_complex_weights_learns_in_place():
-    rng = np.random.default_rng(0)
     inputs = numbers((64, 3), "complex64", seed=1)
     truth = numbers((3,), "complex64", seed=2)
     targets = tj.asarray(inputs @ truth)

@@ -23,7 +23,7 @@ DOMAINS = {
     "floor_divide": (0.3, 3.0),
     "tan": (-1.2, 1.2),
 }
-COMPOSED = ("where", "clip", "positive", "stop_gradient")
+COMPOSED = ("where", "clip", "positive", "stop_gradient", "complex")
 DIFFERENTIABLE = sorted(name for name in FUNCTIONS if name not in COMPOSED and OPS[name].gradient is not None)
 
 

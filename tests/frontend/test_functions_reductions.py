@@ -134,7 +134,7 @@ def test_errors():
         tj.std(x, correction=1, ddof=1)
     with pytest.raises(tj.errors.ArgumentError, match="name the axis"):
         tj.cumulative_sum(x)
-    with pytest.raises(tj.errors.DTypeError, match="must be float32 or float64"):
+    with pytest.raises(tj.errors.DTypeError, match="must be a floating or complex one"):
         tj.mean(x, dtype=tj.int32)
 
 

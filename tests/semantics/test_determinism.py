@@ -90,6 +90,8 @@ def programs():
     images = rng(5).normal(size=(5, 3, 19, 23)).astype(np.float32)
     filters = rng(6).normal(size=(4, 3, 3, 3)).astype(np.float32)
     return {
+        "sorts": (lambda x: (tj.sort(x, axis=1), tj.argsort(x, axis=0)), (x,)),
+        "searches": (lambda x, w: tj.searchsorted(tj.sort(x[0]), w), (x, w)),
         "sum all": (lambda x: x.sum(), (x,)),
         "sum rows": (lambda x: (x * x).sum(axis=1), (x,)),
         "sum columns": (lambda x: (x * 0.5).sum(axis=0), (x,)),

@@ -26,7 +26,7 @@ from tracejit.ops.rules import (
     unary,
 )
 from tracejit.ops.select import where
-from tracejit.ops.symbolic import Operator, Sym
+from tracejit.ops.symbolic import Operator, Sym, emit
 
 COMMUTATIVE, EXACT = Trait.COMMUTATIVE, Trait.EXACT
 TRUTH = np.dtype("bool")
@@ -45,7 +45,7 @@ def _shared(ct: Sym, wins: Sym, tie: Sym) -> Sym:
 
 def _abs_gradient(ct: Sym, x: Sym, y: Sym) -> Sym:
     """Of a complex number: the conjugate of its direction (see `tracejit.ops.complex_numbers`)."""
-    return ct.astype(x.dtype) * (OPS["conj"](sign(x)) if x.dtype.kind == "c" else sign(x))
+    return ct.astype(x.dtype) * (emit(OPS["conj"], sign(x)) if x.dtype.kind == "c" else sign(x))
 
 
 def _sign_gradient(ct: Sym, x: Sym, y: Sym) -> Sym | None:
@@ -53,8 +53,8 @@ def _sign_gradient(ct: Sym, x: Sym, y: Sym) -> Sym | None:
     if x.dtype.kind != "c":
         return None
     length = abs(x)
-    along = OPS["real"](ct * y) / length
-    return ct / length.astype(x.dtype) - along.astype(x.dtype) * OPS["conj"](y)
+    along = emit(OPS["real"], ct * y) / length
+    return ct / length.astype(x.dtype) - along.astype(x.dtype) * emit(OPS["conj"], y)
 
 
 def _round(x: np.ndarray) -> np.ndarray:

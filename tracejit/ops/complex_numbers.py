@@ -69,7 +69,7 @@ imag: Operator = elementwise(
     EXACT,
     result=part_dtype,
 )
-conj = elementwise(
+conj: Operator = elementwise(
     "conj",
     1,
     np.conjugate,

@@ -18,7 +18,7 @@ from tracejit.ops.rules import (
     elementwise_gradient,
     together,
 )
-from tracejit.ops.symbolic import Operator, Sym, SymNode
+from tracejit.ops.symbolic import Operator, Sym, SymNode, emit
 
 MOVES = frozenset({Trait.ELEMENTWISE, Trait.EXACT})
 
@@ -62,7 +62,7 @@ def _astype_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | Non
     if x.on_host or not x.is_floating:
         return [None]
     if ct.dtype.kind == "c" and x.dtype.kind == "f":
-        ct = OPS["real"](ct)
+        ct = emit(OPS["real"], ct)
     return [ct.astype(x.dtype)]
 
 

@@ -282,12 +282,17 @@ def _complex_of(recording: Recording, number: Operand, dtype: np.dtype, shape: t
 # -- operands ------------------------------------------------------------------------------------------------
 
 
+def _plain_number(x: Any) -> int | float | complex:
+    """The Python number that an object of a subclass stands for."""
+    return int(x) if isinstance(x, int) else float(x) if isinstance(x, float) else complex(x)
+
+
 def as_operand(name: str, x: Any) -> Operand:
     """`x` as an operand: NDArrays, numbers and proxies stay, NumPy arrays and scalars are brought in."""
     if isinstance(x, ArrayCore) or type(x) in (NumberProxy, bool, int, float, complex):
         return x
     if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):  # a class of the user's
-        return next(kind(x) for kind in (int, float, complex) if isinstance(x, kind))
+        return _plain_number(x)
     if isinstance(x, np.float64):
         return x
     if isinstance(x, (np.ndarray, np.generic)):

@@ -12,7 +12,7 @@ NDArray([1.5, 2.5, 3.5], dtype=float64)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -160,6 +160,14 @@ def positive(x: Any, /) -> NDArray:
     if array.dtype == bool:
         raise locate(ArgumentError("positive: not defined for bool; cast it with astype"), user_location())
     return dispatch.emit(copy_op, array)
+
+
+@overload
+def where(condition: Any, /) -> tuple[NDArray, ...]: ...
+
+
+@overload
+def where(condition: Any, x1: Any, x2: Any, /) -> NDArray: ...
 
 
 def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:

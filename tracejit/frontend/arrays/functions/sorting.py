@@ -262,6 +262,7 @@ def argwhere(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> NDAr
     """Positions (int64) of the elements that are not 0: one row for each, one column for each dimension.
 
     `size` and `fill_value` as for `nonzero`.
+    Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.argwhere(tj.asarray([[0, 3], [4, 0]]))
@@ -279,6 +280,7 @@ def flatnonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> N
     """Positions (int64) in the flattened array of the elements that are not 0.
 
     `size` and `fill_value` as for `nonzero`.
+    Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.flatnonzero(tj.asarray([[0, 3], [4, 0]]))
@@ -361,6 +363,7 @@ def unique_all(x: Any, /) -> UniqueAll:
     """Distinct elements (each nan is one), their first positions, which one each element is, their counts.
 
     The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.unique_all(tj.asarray([3, 1, 3])).inverse_indices
@@ -374,6 +377,7 @@ def unique_counts(x: Any, /) -> UniqueCounts:
     """Distinct elements (each nan is one), and how often each occurs.
 
     The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.unique_counts(tj.asarray([3, 1, 3])).counts
@@ -386,6 +390,7 @@ def unique_inverse(x: Any, /) -> UniqueInverse:
     """Distinct elements (each nan is one), and which of them each element of `x` is (in the shape of `x`).
 
     The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.unique_inverse(tj.asarray([3, 1, 3])).inverse_indices
@@ -398,6 +403,7 @@ def unique_values(x: Any, /) -> NDArray:
     """Distinct elements (each nan is one) in ascending order.
 
     The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.unique_values(tj.asarray([3, 1, 3]))
@@ -432,6 +438,7 @@ def intersect1d(x1: Any, x2: Any, /, assume_unique: bool = False, return_indices
     """Distinct elements that are in both arrays, ascending; with `return_indices` also where each is first.
 
     The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.intersect1d(tj.asarray([3, 1, 2]), tj.asarray([2, 3]))
@@ -444,6 +451,7 @@ def union1d(x1: Any, x2: Any, /) -> NDArray:
     """Distinct elements that are in one of the arrays, ascending.
 
     The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.union1d(tj.asarray([3, 1]), tj.asarray([2, 3]))
@@ -457,6 +465,7 @@ def setdiff1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
     """Distinct elements of `x1` that are not in `x2`, ascending.
 
     The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.setdiff1d(tj.asarray([3, 1, 2]), tj.asarray([2]))
@@ -470,6 +479,7 @@ def setxor1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
     """Distinct elements that are in one of the arrays only, ascending.
 
     The shape depends on values: a traced function runs piecewise.
+    Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.setxor1d(tj.asarray([3, 1]), tj.asarray([2, 3]))
