@@ -36,6 +36,7 @@ from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
     from tracejit.frontend.arrays.functions.calculus import *
+    from tracejit.frontend.arrays.functions.contraction import *
     from tracejit.frontend.arrays.functions.creation import *
     from tracejit.frontend.arrays.functions.dtypes import *
     from tracejit.frontend.arrays.functions.elementwise import clip as clip

@@ -82,7 +82,7 @@ PAGES = [
         "on values look at the values, which makes a traced function piecewise.",
         _of(functions.sorting),
     ),
-    Page("linear.md", "Products", "", _of(functions.linear)),
+    Page("linear.md", "Products", "", _of(functions.linear) + _of(functions.contraction)),
     Page(
         "manipulation.md",
         "Shapes, joining and taking",

@@ -46,7 +46,9 @@ def _refuse(what: str, remedy: str) -> TracejitError:
 
 UFUNCS: dict[np.ufunc, Callable[..., Any]] = elementwise.UFUNCS | {
     np.matmul: linear.matmul,
+    np.matvec: linear.matvec,
     np.vecdot: linear.vecdot,
+    np.vecmat: linear.vecmat,
 }
 
 METHODS: dict[str, Callable[..., Any]] = {

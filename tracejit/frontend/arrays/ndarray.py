@@ -293,6 +293,7 @@ class NDArray(ArrayCore):
     conj = conjugate = elementwise.conj
     round = elementwise.round
     dot = linear.dot
+    trace = linear.trace
     argsort = sorting.argsort
     searchsorted = sorting.searchsorted
     nonzero = sorting.nonzero

@@ -10,6 +10,7 @@ from typing import Any
 
 from tracejit.frontend.arrays.functions import (
     calculus,
+    contraction,
     creation,
     dtypes,
     elementwise,
@@ -29,7 +30,7 @@ from tracejit.frontend.arrays.functions import (
 )
 
 MODULES = (
-    *(calculus, creation, dtypes, elementwise, grids, indexers, joining),
+    *(calculus, contraction, creation, dtypes, elementwise, grids, indexers, joining),
     *(linear, manipulation, movement, padding, placing, pointwise, ranges, reductions, sorting, statistics),
 )
 
