@@ -85,10 +85,13 @@ PAGES = [
     Page("linear.md", "Products", "", _of(functions.linear) + _of(functions.contraction)),
     Page(
         "manipulation.md",
-        "Shapes, joining and taking",
+        "Shapes and taking",
         "",
         _of(functions.manipulation) + _of(functions.movement),
     ),
+    Page("joining.md", "Joining, splitting and padding", "", _of(functions.joining) + _of(functions.padding)),
+    Page("placing.md", "Placing and choosing elements", "", _of(functions.placing)),
+    Page("grids.md", "Grids and indices", "", _of(functions.grids) + _of(functions.indexers)),
     Page(
         "transformations.md",
         "Tracing and gradients",
