@@ -89,6 +89,7 @@ PAGES = [
         "",
         _of(functions.manipulation) + _of(functions.movement),
     ),
+    Page("calculus.md", "Differences and integrals", "", _of(functions.calculus)),
     Page("joining.md", "Joining, splitting and padding", "", _of(functions.joining) + _of(functions.padding)),
     Page("placing.md", "Placing and choosing elements", "", _of(functions.placing)),
     Page("grids.md", "Grids and indices", "", _of(functions.grids) + _of(functions.indexers)),

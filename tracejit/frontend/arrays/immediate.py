@@ -248,6 +248,8 @@ def _index(index: Any) -> tuple[Any, ...] | None:
             if seen is None:
                 return None
         elif type(part) is list:
+            if not NUMBERS.issuperset(map(type, part)):
+                return None  # arrays in it would be looked at, and waited for, under the locks held here
             seen = np.asarray(part)
         if type(seen) is np.ndarray:
             if seen.dtype.kind not in "biu" or not seen.ndim:
@@ -257,6 +259,8 @@ def _index(index: Any) -> tuple[Any, ...] | None:
         found.append(seen)
     return tuple(found) if any(type(part) is np.ndarray for part in found) else None
 
+
+NUMBERS = frozenset({int, bool})
 
 INDICES = frozenset({int, slice, type(None), type(...)})
 """Types of the parts of an index that mean here what they mean in NumPy."""

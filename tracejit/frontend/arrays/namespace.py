@@ -92,14 +92,14 @@ class NamespaceInfo:
                 user_location(),
             ) from error
 
-    def devices(self) -> list[Device]:
+    def devices(self) -> tuple[Device, ...]:
         """The devices on which arrays can live.
 
         >>> import tracejit as tj
         >>> len(tj.__array_namespace_info__().devices())
         1
         """
-        return [CPU]
+        return (CPU,)
 
 
 def array_namespace_info() -> NamespaceInfo:

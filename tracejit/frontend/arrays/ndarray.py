@@ -24,6 +24,7 @@ from tracejit.frontend.arrays import (
     namespace,
     promotion,
 )
+from tracejit.frontend.arrays.axes import as_device
 from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
 from tracejit.frontend.arrays.flat import FlatArray
 from tracejit.frontend.arrays.functions import (
@@ -383,6 +384,21 @@ class NDArray(ArrayCore):
         if wanted == self.dtype:
             return self.copy() if copy else self
         return dispatch.emit(ops.astype, self, dtype=wanted)
+
+    def to_device(self, device: Any, /, *, stream: None = None) -> NDArray:
+        """The array on `device`: itself if it lies there.
+
+        Raises DeviceError for an unknown device, ArgumentError for a `stream`, which no device here has.
+
+        >>> import tracejit as tj
+        >>> tj.ones(2).to_device("cpu")
+        NDArray([1., 1.], dtype=float32)
+        """
+        if stream is not None:
+            what = f"to_device: stream is {stream!r}; arrays here are ordered by the engine, leave it out"
+            raise locate(ArgumentError(what), user_location())
+        as_device("to_device", device, self.device)  # there is one device, and that is where the array is
+        return self
 
     def __copy__(self) -> NDArray:
         return self.copy()
