@@ -80,6 +80,16 @@ def test_random_indices(data):
     np.testing.assert_array_equal(alias.numpy(), array.T)
 
 
+@pytest.mark.parametrize("value", [-1, np.int64(-1), np.array(-1), tj.asarray(-1)])
+def test_what_numpy_gives_in_another_order_is_updated(value):
+    """NumPy's ``a[None, 1::-1, i]`` is not in C order."""
+    array, index = filled((2, 2, 1)), np.array([0, 1, 1])
+    x = tj.asarray(array)
+    array[None, 1::-1, index] += int(value)
+    x[None, 1::-1, index] += value
+    np.testing.assert_array_equal(x.numpy(), array)
+
+
 @examples
 @given(st.data())
 def test_random_updates(data):

@@ -147,7 +147,7 @@ def getitem(x: Any, index: Any) -> Any:
         if a is None or parts is None:
             return None
         try:
-            out = a[parts]
+            out = np.asarray(a[parts], order="C")  # NumPy may order it as it iterated
         except IndexError:
             return None
         return new(out) if out.size <= eager.SMALL and _writes(x, *_parts(index)) == before else None
@@ -217,7 +217,7 @@ def full(value: Any, shape: tuple[int, ...], dtype: np.dtype, device: Device) ->
 
 
 def new(out: np.ndarray) -> Any:
-    """The array that is a NumPy array nobody else has."""
+    """The array that is a NumPy array in C order that nobody else has."""
     made = ArrayCore.concrete(Storage.on(out), View.of_shape(out.shape))
     made._memory = out
     return made

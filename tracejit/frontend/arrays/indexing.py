@@ -7,9 +7,10 @@ Assignments stand in `assignment`.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import operator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -182,7 +183,8 @@ def is_split(index: Any) -> bool:
     return bool(by_value) and by_value[0] < at < by_value[-1]
 
 
-class Picked(NamedTuple):
+@dataclasses.dataclass(slots=True)
+class Picked:
     """The elements that an index with integer arrays means.
 
     view: all elements of the array's storage that the slices let through; its dimensions are some of these,
