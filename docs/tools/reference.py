@@ -5,7 +5,7 @@ its public modules lists; a name that stands on no page is an error. ``python -m
 the files; `tests/test_reference.py` fails when they are not current.
 
 >>> sorted(pages())[:3]
-['arrays.md', 'creation.md', 'dtypes.md']
+['arrays.md', 'calculus.md', 'creation.md']
 """
 
 from __future__ import annotations
