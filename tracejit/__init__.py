@@ -35,6 +35,7 @@ from tracejit.frontend.recording.eager import wait_all
 from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
+    from tracejit.frontend.arrays.functions.aliases import *
     from tracejit.frontend.arrays.functions.calculus import *
     from tracejit.frontend.arrays.functions.contraction import *
     from tracejit.frontend.arrays.functions.creation import *
@@ -54,10 +55,12 @@ if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarat
     from tracejit.frontend.arrays.functions.padding import *
     from tracejit.frontend.arrays.functions.placing import *
     from tracejit.frontend.arrays.functions.pointwise import *
+    from tracejit.frontend.arrays.functions.polynomials import *
     from tracejit.frontend.arrays.functions.ranges import *
     from tracejit.frontend.arrays.functions.reductions import *
     from tracejit.frontend.arrays.functions.sorting import *
     from tracejit.frontend.arrays.functions.statistics import *
+    from tracejit.frontend.arrays.functions.windows import *
     from tracejit.frontend.arrays.io import load, save
 
 __version__ = "0.1.0"

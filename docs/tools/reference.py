@@ -72,8 +72,12 @@ PAGES = [
         "Elementwise functions",
         "Each is one operator; consecutive ones become one kernel. NumPy's functions of these names may be "
         "called on arrays, too.",
-        _of(functions.elementwise),
+        _of(functions.elementwise) + _of(functions.pointwise),
     ),
+    Page(
+        "polynomials.md", "Polynomials and windows", "", _of(functions.polynomials) + _of(functions.windows)
+    ),
+    Page("aliases.md", "NumPy's other names", "", _of(functions.aliases)),
     Page("reductions.md", "Reductions", "", _of(functions.reductions)),
     Page(
         "sorting.md",
@@ -251,6 +255,9 @@ def text_of(entry: Entry) -> str:
         if isinstance(entry.value, int | float | None):
             return f"{level} {entry.name}\n\nThe value `{entry.value!r}`."
         return f"{level} {entry.name}\n\n{_article(shown)} `{shown}`."
+    own = getattr(entry.value, "__name__", "")
+    if not entry.member and own != entry.name.rsplit(".", 1)[-1] and own in functions.NAMESPACE:
+        return f"{level} {entry.name}\n\nAnother name of `tj.{own}`."
     call = signature(entry)
     if entry.name.rsplit(".", 1)[-1] in INTERNAL and entry.name.startswith("tj.engine."):
         return f"{level} {entry.name}\n\n{first_line(entry)}"

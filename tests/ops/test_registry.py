@@ -412,6 +412,9 @@ def samples(rng):
             for axis in range(3)
             for data in (x, small)
         ],
+        "gcd": [
+            ([small, small.T.copy().reshape(small.shape)], {}, [np.gcd(small, small.T.reshape(small.shape))])
+        ],
         "sort": [([data], {"axis": axis}, [np.sort(data, axis)]) for axis in range(3) for data in (x, small)],
         "argsort": [
             ([data], {"axis": axis}, [np.argsort(data, axis, stable=True)])
@@ -502,6 +505,7 @@ REFUSED = [
     ),
     ("sort", ["float32[3]"], {"axis": 1}, "sort along axis 1 of .*: expected an axis from 0 to 0"),
     ("argsort", ["float32[3]"], {"axis": -1}, "argsort along axis -1 of"),
+    ("gcd", ["int32[3]", "int32[2]"], {}, "gcd needs operands of one shape"),
     ("search_sorted", ["float32[3]", "int32[2]"], {"side": "left"}, "search_sorted needs operands of one"),
     ("search_sorted", ["float32[3,1]", "float32[2]"], {"side": "left"}, "search_sorted needs a sorted array"),
     ("search_sorted", ["float32[3]", "float32[2]"], {"side": "up"}, 'side is "left" or "right"'),

@@ -91,6 +91,7 @@ def programs():
     filters = rng(6).normal(size=(4, 3, 3, 3)).astype(np.float32)
     return {
         "sorts": (lambda x: (tj.sort(x, axis=1), tj.argsort(x, axis=0)), (x,)),
+        "divisors": (lambda i: tj.gcd(i, 36), (index,)),
         "searches": (lambda x, w: tj.searchsorted(tj.sort(x[0]), w), (x, w)),
         "sum all": (lambda x: x.sum(), (x,)),
         "sum rows": (lambda x: (x * x).sum(axis=1), (x,)),

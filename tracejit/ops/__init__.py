@@ -10,6 +10,7 @@ from tracejit.ops import (
     complex_numbers,
     convolution,
     creation,
+    integers,
     linalg,
     movement,
     pooling,
@@ -23,8 +24,8 @@ from tracejit.ops import (
 from tracejit.ops.symbolic import Operator
 
 MODULES = (
-    *(arithmetic, complex_numbers, convolution, creation, linalg, movement, pooling),
-    *(random, reduce, select, sorting, structure, transcendental),
+    *(arithmetic, complex_numbers, convolution, creation, integers, linalg),
+    *(movement, pooling, random, reduce, select, sorting, structure, transcendental),
 )
 
 

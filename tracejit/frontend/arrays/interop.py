@@ -27,7 +27,7 @@ from tracejit import engine
 from tracejit.errors import ArgumentError, TracejitError, locate, message
 from tracejit.frontend.arrays import dispatch, ufunc_methods
 from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
-from tracejit.frontend.arrays.functions import NAMESPACE, elementwise, linear, reductions
+from tracejit.frontend.arrays.functions import NAMESPACE, elementwise, linear, pointwise
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import settled
 from tracejit.frontend.recording.storage import Storage
@@ -44,7 +44,7 @@ def _refuse(what: str, remedy: str) -> TracejitError:
 
 # -- ufuncs --------------------------------------------------------------------------------------------------
 
-UFUNCS: dict[np.ufunc, Callable[..., Any]] = elementwise.UFUNCS | {
+UFUNCS: dict[np.ufunc, Callable[..., Any]] = pointwise.UFUNCS | {
     np.matmul: linear.matmul,
     np.matvec: linear.matvec,
     np.vecdot: linear.vecdot,
@@ -127,35 +127,11 @@ def _deliver(name: str, result: Any, out: Any, where: Any = True) -> Any:
 
 # -- functions -----------------------------------------------------------------------------------------------
 
-ALIASES = {
-    "amax": "max",
-    "amin": "min",
-    "around": "round",
-    "concatenate": "concat",
-}
-"""NumPy's names of functions -> ours, where they differ."""
-
-
-def _cumsum(x: Any, axis: Any = None, **options: Any) -> Any:
-    """NumPy's cumsum: flattened where no axis is given."""
-    array = dispatch.as_array("cumsum", x)
-    return reductions.cumulative_sum(array.ravel() if axis is None else array, axis=axis or 0, **options)
-
-
-def _array_equal(x1: Any, x2: Any) -> bool:
-    """NumPy's array_equal, which looks at the values."""
-    return np.array_equal(np.asarray(x1), np.asarray(x2))
-
-
 ADAPTED: dict[Callable[..., Any], Callable[..., Any]] = {
-    np.shape: lambda x: x.shape,
-    np.ndim: lambda x: x.ndim,
-    np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
-    np.copy: lambda x: x.copy(),
-    np.cumsum: _cumsum,
-    np.array_equal: _array_equal,
+    function: lambda x, *args, f=function, **options: f(x.numpy(), *args, **options)
+    for function in (np.array2string, np.array_repr, np.array_str)
 }
-"""NumPy functions that have no public function of their name here."""
+"""NumPy functions that write text."""
 
 
 BUILTINS: dict[Callable[..., Any], Callable[..., None]] = {
@@ -171,7 +147,7 @@ BUILTINS: dict[Callable[..., Any], Callable[..., None]] = {
 def call_function(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Implement `NDArray.__array_function__`."""
     name = function.__name__
-    ours = ADAPTED.get(function) or NAMESPACE.get(ALIASES.get(name, name))
+    ours = ADAPTED.get(function) or NAMESPACE.get(name)
     if ours is None or getattr(np, name, None) is not function:
         where = getattr(function, "__module__", None) or "numpy"
         raise _refuse(f"{where}.{name} has no counterpart for NDArrays", "convert with x.numpy() first")

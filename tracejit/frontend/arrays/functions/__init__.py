@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracejit.frontend.arrays.functions import (
+    aliases,
     calculus,
     contraction,
     creation,
@@ -23,15 +24,18 @@ from tracejit.frontend.arrays.functions import (
     padding,
     placing,
     pointwise,
+    polynomials,
     ranges,
     reductions,
     sorting,
     statistics,
+    windows,
 )
 
 MODULES = (
-    *(calculus, contraction, creation, dtypes, elementwise, grids, indexers, joining),
-    *(linear, manipulation, movement, padding, placing, pointwise, ranges, reductions, sorting, statistics),
+    *(aliases, calculus, contraction, creation, dtypes, elementwise, grids, indexers, joining),
+    *(linear, manipulation, movement, padding, placing, pointwise, polynomials, ranges),
+    *(reductions, sorting, statistics, windows),
 )
 
 NAMESPACE: dict[str, Any] = {name: getattr(module, name) for module in MODULES for name in module.__all__}

@@ -1,5 +1,717 @@
-"""Elementwise functions that are composed of other ones."""
+"""Elementwise functions that are composed of other ones, and so fuse like one operator.
+
+`UFUNCS` says which of NumPy's ufuncs they are. Those that return several arrays return a tuple.
+"""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.errors import ArgumentError, DTypeError, locate
+from tracejit.frontend.arrays import dispatch, promotion
+from tracejit.frontend.arrays.functions.creation import asarray
+from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS, clip, imag, pow, real, where
+from tracejit.frontend.arrays.functions.elementwise import UFUNCS as OPERATORS
+from tracejit.frontend.arrays.functions.manipulation import broadcast_arrays
+from tracejit.frontend.recording.location import user_location
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+BOOL, UINT8, UINT64, INT32, FLOAT64 = map(np.dtype, ("bool", "uint8", "uint64", "int32", "float64"))
+maximum, minimum, isnan, isinf, isfinite = (
+    FUNCTIONS[name] for name in ("maximum", "minimum", "isnan", "isinf", "isfinite")
+)
+absolute, copysign, remainder, floor_divide = (
+    FUNCTIONS[name] for name in ("abs", "copysign", "remainder", "floor_divide")
+)
+
+
+def floating(name: str, x: Any) -> Any:
+    """`x` as an array of the dtype in which NumPy computes floating functions of it."""
+    array = dispatch.as_array(name, x)
+    return dispatch.cast(array, promotion.promoted(ops.sqrt, (array.dtype,))[0])
+
+
+def _alike(name: str, op: Any, *operands: Any) -> tuple[Any, ...]:
+    """Operands as arrays of the shape and dtype in which `op` would compute them."""
+    given = [dispatch.as_operand(name, x) for x in operands]
+    dtypes = promotion.promoted(op, tuple(promotion.kind_of(x) for x in given))
+    arrays = (
+        dispatch.cast(dispatch.as_array(name, x), dtype)
+        if hasattr(x, "dtype")
+        else dispatch.full(x, (), dtype, dispatch.device_of(given), name)
+        for x, dtype in zip(given, dtypes, strict=True)
+    )
+    return tuple(broadcast_arrays(*arrays))
+
+
+def _refuse(name: str, x: Any, kinds: str, what: str) -> None:
+    if x.dtype.kind not in kinds:
+        raise locate(DTypeError(f"{name}: not defined for {x.dtype}; {what}"), user_location())
+
+
+# -- extremes, remainders ------------------------------------------------------------------------------------
+
+
+def fmax(x1: Any, x2: Any, /) -> NDArray:
+    """The larger operand; of a number and nan the number.
+
+    The result has the broadcast shape and the common dtype.
+    Raises ShapeError if shapes do not broadcast, DTypeError for complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.fmax(tj.asarray([1.0, tj.nan]), 2.0)
+    NDArray([2., 2.], dtype=float32)
+    """
+    return where(isnan(x1), x2, where(isnan(x2), x1, maximum(x1, x2)))
+
+
+def fmin(x1: Any, x2: Any, /) -> NDArray:
+    """The smaller operand; of a number and nan the number.
+
+    The result has the broadcast shape and the common dtype.
+    Raises ShapeError if shapes do not broadcast, DTypeError for complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.fmin(tj.asarray([1.0, tj.nan]), 2.0)
+    NDArray([1., 2.], dtype=float32)
+    """
+    return where(isnan(x1), x2, where(isnan(x2), x1, minimum(x1, x2)))
+
+
+def fmod(x1: Any, x2: Any, /) -> NDArray:
+    """The remainder of a division rounded towards zero, with the sign of the dividend (C's fmod).
+
+    The result has the broadcast shape and the common dtype. Of a division of integers by 0 it is 0.
+    Raises ShapeError if shapes do not broadcast, DTypeError for bool and complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.fmod(tj.asarray([-7, 7]), 3)
+    NDArray([-1,  1], dtype=int64)
+    """
+    a, b = _alike("fmod", ops.remainder, x1, x2)
+    if a.dtype.kind == "f":
+        return copysign(remainder(absolute(a), absolute(b)), a)
+    rest = remainder(a, b)
+    return where((rest != 0) & ((a < 0) != (b < 0)), rest - b, rest)
+
+
+def divmod(x1: Any, x2: Any, /) -> tuple[NDArray, NDArray]:
+    """Quotient rounded down, and remainder: `floor_divide` and `remainder`.
+
+    Both have the broadcast shape and the common dtype.
+    Raises ShapeError if shapes do not broadcast, DTypeError for bool and complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.divmod(tj.asarray([7, -7]), 3)
+    (NDArray([ 2, -3], dtype=int64), NDArray([1, 2], dtype=int64))
+    """
+    return floor_divide(x1, x2), remainder(x1, x2)
+
+
+def modf(x: Any, /) -> tuple[NDArray, NDArray]:
+    """The fractional and the whole part, both with the sign of the operand.
+
+    Shapes stay; integers become floats.
+    Raises DTypeError for complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.modf(tj.asarray([1.5, -2.25]))
+    (NDArray([ 0.5 , -0.25], dtype=float32), NDArray([ 1., -2.], dtype=float32))
+    """
+    array = floating("modf", x)
+    _refuse("modf", array, "f", "take the parts of complex numbers")
+    whole = FUNCTIONS["trunc"](array)
+    return copysign(where(isinf(array), 0.0, array - whole), array), whole
+
+
+def gcd(x1: Any, x2: Any, /) -> NDArray:
+    """The greatest common divisor of integers, not negative; of 0 and 0 it is 0.
+
+    The result has the broadcast shape and the common dtype.
+    Raises ShapeError if shapes do not broadcast, DTypeError for what is no integer.
+
+    >>> import tracejit as tj
+    >>> tj.gcd(tj.asarray([12, -20]), 18)
+    NDArray([6, 2], dtype=int64)
+    """
+    return dispatch.emit(ops.gcd, *_integers("gcd", x1, x2))
+
+
+def lcm(x1: Any, x2: Any, /) -> NDArray:
+    """The least common multiple of integers, not negative; of 0 and anything it is 0.
+
+    The result has the broadcast shape and the common dtype.
+    Raises ShapeError if shapes do not broadcast, DTypeError for what is no integer.
+
+    >>> import tracejit as tj
+    >>> tj.lcm(tj.asarray([4, 6]), 10)
+    NDArray([20, 30], dtype=int64)
+    """
+    a, b = _integers("lcm", x1, x2)
+    return absolute(floor_divide(a, dispatch.emit(ops.gcd, a, b)) * b)
+
+
+def _integers(name: str, x1: Any, x2: Any) -> tuple[Any, ...]:
+    pair = _alike(name, ops.maximum, x1, x2)
+    _refuse(name, pair[0], "iu", "it takes integers")
+    return pair
+
+
+def bitwise_count(x: Any, /) -> NDArray:
+    """The number of bits that are set in the magnitude of integers: uint8.
+
+    The shape stays. Raises DTypeError for what is no integer.
+
+    Source: Warren, Hacker's Delight, 2nd edition, section 5-1 (sums of neighbouring fields).
+
+    >>> import tracejit as tj
+    >>> tj.bitwise_count(tj.asarray([7, -8, 0]))
+    NDArray([3, 1, 0], dtype=uint8)
+    """
+    array = dispatch.as_array("bitwise_count", x)
+    _refuse("bitwise_count", array, "biu", "it takes integers")
+    same_width = np.dtype(f"uint{8 * array.dtype.itemsize}")
+    n = dispatch.cast(dispatch.cast(absolute(array), same_width), UINT64)
+    n = n - ((n >> 1) & 0x5555555555555555)
+    n = (n & 0x3333333333333333) + ((n >> 2) & 0x3333333333333333)
+    n = (n + (n >> 4)) & 0x0F0F0F0F0F0F0F0F
+    return dispatch.cast((n * 0x0101010101010101) >> 56, UINT8)
+
+
+# -- powers, logarithms, angles ------------------------------------------------------------------------------
+
+
+def float_power(x1: Any, x2: Any, /) -> NDArray:
+    """The first operand to the power of the second, in float64 or complex128.
+
+    The result has the broadcast shape.
+    Raises ShapeError if shapes do not broadcast, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.float_power(tj.asarray([1, 2, 3]), -2)
+    NDArray([1.        , 0.25      , 0.11111111], dtype=float64)
+    """
+    a, b = _alike("float_power", ops.multiply, x1, x2)
+    wide = np.result_type(a.dtype, FLOAT64)
+    return pow(dispatch.cast(a, wide), dispatch.cast(b, wide))
+
+
+def cbrt(x: Any, /) -> NDArray:
+    """The cube root, of negative numbers too.
+
+    The shape stays; integers become floats. Computed as a power and one step of Newton's method.
+    Raises DTypeError for complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.cbrt(tj.asarray([-8.0, 27.0]))
+    NDArray([-2.,  3.], dtype=float32)
+    """
+    array = floating("cbrt", x)
+    _refuse("cbrt", array, "f", "use pow")
+    length = absolute(array)
+    plain = (length > 0) & isfinite(length)
+    inside = where(plain, length, 1.0)
+    root = pow(inside, 1 / 3)
+    root = root - (root - inside / (root * root)) / 3.0
+    return copysign(where(plain, root, length), array)
+
+
+def logaddexp2(x1: Any, x2: Any, /) -> NDArray:
+    """``log2(2**x1 + 2**x2)`` without overflow.
+
+    The result has the broadcast shape and the common floating dtype.
+    Raises ShapeError if shapes do not broadcast, DTypeError for complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.logaddexp2(tj.asarray([1.0, 2000.0]), 1.0)
+    NDArray([   2., 2000.], dtype=float32)
+    """
+    a, b = _alike("logaddexp2", ops.logaddexp, x1, x2)
+    distance = where(a == b, 0.0, absolute(a - b))  # equal infinities have none
+    return maximum(a, b) + FUNCTIONS["log1p"](FUNCTIONS["exp2"](-distance)) / math.log(2)
+
+
+def heaviside(x1: Any, x2: Any, /) -> NDArray:
+    """0 where x1 is negative, 1 where it is positive, x2 where it is 0; nan for nan.
+
+    The result has the broadcast shape and the common floating dtype.
+    Raises ShapeError if shapes do not broadcast, DTypeError for complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.heaviside(tj.asarray([-1.5, 0.0, 2.0]), 0.5)
+    NDArray([0. , 0.5, 1. ], dtype=float32)
+    """
+    a, b = _alike("heaviside", ops.logaddexp, x1, x2)
+    return where(isnan(a), a, where(a < 0, 0.0, where(a > 0, 1.0, b)))
+
+
+def fabs(x: Any, /) -> NDArray:
+    """The absolute value as a floating number.
+
+    The shape stays. Raises DTypeError for complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.fabs(tj.asarray([-1, 2]))
+    NDArray([1., 2.], dtype=float64)
+    """
+    array = floating("fabs", x)
+    _refuse("fabs", array, "f", "use abs")
+    return absolute(array)
+
+
+def sinc(x: Any, /) -> NDArray:
+    """``sin(pi x) / (pi x)``, which is 1 at 0.
+
+    The shape stays; integers become float64.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.sinc(tj.asarray([0.0, 0.5]))
+    NDArray([1.        , 0.63661975], dtype=float32)
+    """
+    array = dispatch.as_array("sinc", x)
+    array = array if array.dtype.kind in "fc" else dispatch.cast(array, FLOAT64)
+    turned = where(array == 0, 1.0, array * math.pi)
+    return where(array == 0, 1.0, FUNCTIONS["sin"](turned) / turned)
+
+
+def degrees(x: Any, /) -> NDArray:
+    """Radians as degrees.
+
+    The shape stays; integers become floats. Raises DTypeError for complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.degrees(tj.asarray([0.0, tj.pi]))
+    NDArray([  0., 180.], dtype=float32)
+    """
+    array = floating("degrees", x)
+    _refuse("degrees", array, "f", "angles are real")
+    return array * (180 / math.pi)
+
+
+def radians(x: Any, /) -> NDArray:
+    """Degrees as radians.
+
+    The shape stays; integers become floats. Raises DTypeError for complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.radians(tj.asarray([0.0, 180.0]))
+    NDArray([0.       , 3.1415927], dtype=float32)
+    """
+    array = floating("radians", x)
+    _refuse("radians", array, "f", "angles are real")
+    return array * (math.pi / 180)
+
+
+def angle(z: Any, deg: bool = False) -> NDArray:
+    """The angle of complex numbers with the positive real axis, in radians or (`deg`) degrees.
+
+    Between -pi and pi; of real numbers 0 or pi. The shape stays, the dtype is that of the parts.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.angle(tj.asarray([1j, -1.0]), deg=True)
+    NDArray([ 90., 180.], dtype=float32)
+    """
+    array = floating("angle", z)
+    found = FUNCTIONS["atan2"](imag(array), real(array))
+    return degrees(found) if deg else found
+
+
+# -- representation ------------------------------------------------------------------------------------------
+
+
+def _power_of_two(exponent: Any, dtype: np.dtype) -> tuple[Any, ...]:
+    """Factors, all of them normal numbers, whose product is two to the power of an integer array."""
+    limit = 2 * (np.finfo(dtype).maxexp - np.finfo(dtype).minexp)
+    bounded = dispatch.cast(clip(exponent, -limit, limit), np.dtype("int64"))
+    quarter = bounded // 4
+    parts = (quarter, quarter, quarter, bounded - 3 * quarter)
+    return tuple(FUNCTIONS["exp2"](dispatch.cast(part, dtype)) for part in parts)
+
+
+def ldexp(x1: Any, x2: Any, /) -> NDArray:
+    """``x1 * 2**x2`` for integers x2.
+
+    The result has the broadcast shape and the floating dtype of x1.
+    Raises ShapeError if shapes do not broadcast, DTypeError for an exponent that is no integer.
+
+    >>> import tracejit as tj
+    >>> tj.ldexp(tj.asarray([0.5, 3.0]), tj.asarray([2, -1]))
+    NDArray([2. , 1.5], dtype=float32)
+    """
+    result, exponent = floating("ldexp", x1), dispatch.as_array("ldexp", x2)
+    _refuse("ldexp", result, "f", "the first operand is real")
+    if exponent.dtype.kind not in "biu":
+        raise locate(
+            DTypeError(f"ldexp: exponents are integers, got {exponent.dtype}; use exp2"), user_location()
+        )
+    for factor in _power_of_two(exponent, result.dtype):
+        result = result * factor
+    return result
+
+
+def frexp(x: Any, /) -> tuple[NDArray, NDArray]:
+    """Fractions of magnitude 0.5 to 1 and exponents of two (int32) whose product is the operand.
+
+    Shapes stay; 0, infinities and nan are their own fraction, with exponent 0.
+    Raises DTypeError for complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.frexp(tj.asarray([3.0, -0.25]))
+    (NDArray([ 0.75, -0.5 ], dtype=float32), NDArray([ 2, -1], dtype=int32))
+    """
+    array = floating("frexp", x)
+    _refuse("frexp", array, "f", "take the parts of complex numbers")
+    plain = isfinite(array) & (array != 0)
+    fraction = where(plain, array, 1.0)
+    exponent = dispatch.cast(FUNCTIONS["floor"](FUNCTIONS["log2"](absolute(fraction))), INT32) + 1
+    for factor in _power_of_two(-exponent, array.dtype):
+        fraction = fraction * factor
+    high, low = absolute(fraction) >= 1, absolute(fraction) < 0.5  # the logarithm was rounded
+    fraction = where(high, fraction * 0.5, where(low, fraction * 2.0, fraction))
+    exponent = exponent + dispatch.cast(high, INT32) - dispatch.cast(low, INT32)
+    return where(plain, fraction, array), where(plain, exponent, 0)
+
+
+def spacing(x: Any, /) -> NDArray:
+    """The distance to the next number away from zero, with the sign of the operand.
+
+    The shape stays; nan for infinities and nan. Raises DTypeError for complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.spacing(tj.asarray([1.0])) == tj.finfo(tj.float32).eps
+    NDArray([ True], dtype=bool)
+    """
+    array = floating("spacing", x)
+    _refuse("spacing", array, "f", "take the parts of complex numbers")
+    length = absolute(array)
+    distance = FUNCTIONS["nextafter"](length, math.inf) - length
+    return where(array < 0, -distance, distance)
+
+
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> NDArray:
+    """nan becomes `nan`, infinities become `posinf` and `neginf`: by default the largest finite numbers.
+
+    Shape and dtype stay; of complex numbers each part. ``copy=False`` changes the array itself and
+    returns it.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nan_to_num(tj.asarray([tj.nan, 1.0, tj.inf]), posinf=9.0)
+    NDArray([0., 1., 9.], dtype=float32)
+    """
+    array = dispatch.as_array("nan_to_num", x)
+    if array.dtype.kind == "c":
+        parts = (nan_to_num(part, True, nan, posinf, neginf) for part in (real(array), imag(array)))
+        result = FUNCTIONS["complex"](*parts)
+    elif array.dtype.kind == "f":
+        limits = np.finfo(array.dtype)
+        above = float(limits.max) if posinf is None else posinf
+        below = float(limits.min) if neginf is None else neginf
+        result = where(isnan(array), nan, where(array == math.inf, above, array))
+        result = dispatch.cast(where(array == -math.inf, below, result), array.dtype)
+    else:
+        result = array.copy()
+    if copy:
+        return result
+    dispatch.write(array, result, "nan_to_num")
+    return array
+
+
+# -- questions -----------------------------------------------------------------------------------------------
+
+
+def isposinf(x: Any, /) -> NDArray:
+    """Where numbers are plus infinity.
+
+    The shape stays. Raises DTypeError for complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.isposinf(tj.asarray([1.0, tj.inf, -tj.inf]))
+    NDArray([False,  True, False], dtype=bool)
+    """
+    return _infinite("isposinf", x, math.inf)
+
+
+def isneginf(x: Any, /) -> NDArray:
+    """Where numbers are minus infinity.
+
+    The shape stays. Raises DTypeError for complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.isneginf(tj.asarray([1.0, tj.inf, -tj.inf]))
+    NDArray([False, False,  True], dtype=bool)
+    """
+    return _infinite("isneginf", x, -math.inf)
+
+
+def _infinite(name: str, x: Any, which: float) -> Any:
+    array = dispatch.as_array(name, x)
+    _refuse(name, array, "biuf", "complex numbers have no order")
+    return array == which if array.dtype.kind == "f" else _everywhere(array, False)
+
+
+def _everywhere(x: Any, truth: bool) -> Any:
+    return dispatch.full(truth, x.shape, BOOL, x.device)
+
+
+def isreal(x: Any, /) -> NDArray:
+    """Where the imaginary part is 0.
+
+    The shape stays. Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.isreal(tj.asarray([1 + 1j, 2]))
+    NDArray([False,  True], dtype=bool)
+    """
+    array = dispatch.as_array("isreal", x)
+    return imag(array) == 0 if array.dtype.kind == "c" else _everywhere(array, True)
+
+
+def iscomplex(x: Any, /) -> NDArray:
+    """Where the imaginary part is not 0.
+
+    The shape stays. Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.iscomplex(tj.asarray([1 + 1j, 2]))
+    NDArray([ True, False], dtype=bool)
+    """
+    array = dispatch.as_array("iscomplex", x)
+    return imag(array) != 0 if array.dtype.kind == "c" else _everywhere(array, False)
+
+
+def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> NDArray:
+    """Where ``|a - b| <= atol + rtol * |b|``; infinities are close to themselves, nan if `equal_nan`.
+
+    The result is bool and has the broadcast shape of `a` and `b`; the difference is computed in their common
+    floating dtype.
+    Raises ShapeError if shapes do not broadcast.
+
+    >>> import tracejit as tj
+    >>> tj.isclose(tj.asarray([1.0, 2.0]), tj.asarray([1.000001, 2.1]))
+    NDArray([ True, False], dtype=bool)
+    """
+    x, y = _alike("isclose", ops.divide, *(asarray(v) if isinstance(v, (list, tuple)) else v for v in (a, b)))
+    apart = where(isfinite(x) & isfinite(y), absolute(x - y), math.inf)
+    close = (apart <= atol + rtol * absolute(y)) & isfinite(y) | (x == y)
+    return close | (isnan(x) & isnan(y)) if equal_nan else close
+
+
+def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> NDArray:
+    """Whether all elements are close, as `isclose` has it: an array without dimensions, usable as a bool.
+
+    Raises ShapeError if shapes do not broadcast.
+
+    >>> import tracejit as tj
+    >>> bool(tj.allclose(tj.asarray([1.0, 2.0]), tj.asarray([1.0, 2.00001])))
+    True
+    """
+    return isclose(a, b, rtol, atol, equal_nan).all()
+
+
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> NDArray:
+    """Whether shapes and all elements are equal: an array without dimensions, usable as a bool.
+
+    equal_nan: whether nan equals nan.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> bool(tj.array_equal(tj.asarray([1, 2]), [1, 2]))
+    True
+    """
+    x, y = asarray(a1), asarray(a2)
+    if x.shape != y.shape:
+        return dispatch.full(False, (), BOOL, x.device)
+    return _same(x, y, equal_nan).all()
+
+
+def _same(x: Any, y: Any, equal_nan: bool) -> Any:
+    same = x == y
+    return same | (isnan(x) & isnan(y)) if equal_nan else same
+
+
+def array_equiv(a1: Any, a2: Any) -> NDArray:
+    """Whether shapes broadcast and all elements are equal then: an array without dimensions.
+
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> bool(tj.array_equiv(tj.asarray([1, 1]), [[1, 1], [1, 1]]))
+    True
+    """
+    x, y = asarray(a1), asarray(a2)
+    try:
+        np.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        return dispatch.full(False, (), BOOL, x.device)
+    return (x == y).all()
+
+
+def isrealobj(x: Any) -> bool:
+    """Whether the dtype is not a complex one.
+
+    >>> import tracejit as tj
+    >>> tj.isrealobj(tj.ones(2))
+    True
+    """
+    return not iscomplexobj(x)
+
+
+def iscomplexobj(x: Any) -> bool:
+    """Whether the dtype is a complex one.
+
+    >>> import tracejit as tj
+    >>> tj.iscomplexobj(tj.asarray([1j]))
+    True
+    """
+    return bool(dispatch.as_array("iscomplexobj", x).dtype.kind == "c")
+
+
+def real_if_close(x: Any, tol: float = 100) -> NDArray:
+    """The real part if all imaginary parts are below `tol` units of rounding (or below `tol`, if that is
+    less than 1); else the array itself. Looks at the values, which makes a traced function piecewise.
+
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.real_if_close(tj.asarray([1 + 1e-9j]))
+    NDArray([1.], dtype=float32)
+    """
+    array = dispatch.as_array("real_if_close", x)
+    if array.dtype.kind != "c":
+        return array
+    bound = tol * float(np.finfo(array.dtype).eps) if tol > 1 else tol
+    return real(array) if bool((absolute(imag(array)) < bound).all()) else array
+
+
+# -- choosing ------------------------------------------------------------------------------------------------
+
+
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> NDArray:
+    """Elements of the first choice whose condition holds, else of `default`.
+
+    condlist, choicelist: as many conditions (bool) as choices; all broadcast.
+    The result has their common shape and dtype.
+    Raises ArgumentError for other numbers of choices or none, DTypeError for conditions that are not bool,
+    ShapeError if shapes do not broadcast.
+
+    >>> import tracejit as tj
+    >>> x = tj.arange(5)
+    >>> tj.select([x < 2, x > 3], [x, x * 10], -1)
+    NDArray([ 0,  1, -1, -1, 40], dtype=int64)
+    """
+    conditions, choices = list(condlist), list(choicelist)
+    if len(conditions) != len(choices) or not conditions:
+        what = f"select: {len(conditions)} conditions for {len(choices)} choices; give one for each"
+        raise locate(ArgumentError(what), user_location())
+    masks = [dispatch.as_array("select", c) for c in conditions]
+    for mask in masks:
+        _refuse("select", mask, "b", "conditions are bool; compare first")
+    result: Any = default
+    for mask, choice in zip(reversed(masks), reversed(choices), strict=True):
+        result = where(mask, choice, result)
+    return result
+
+
+def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> NDArray:
+    """A function given in pieces: the last of the conditions that holds says which function applies.
+
+    condlist: bool arrays of the shape of `x`, or one; funclist: a function or number for each, and perhaps
+    one more for elements where none holds (else 0). Functions get all of `x` and the further arguments, and
+    have to be elementwise. The result has the shape and dtype of `x`.
+    Raises ArgumentError for another number of functions.
+
+    >>> import tracejit as tj
+    >>> x = tj.asarray([-2.0, 3.0])
+    >>> tj.piecewise(x, [x < 0, x >= 0], [lambda v: -v, 10.0])
+    NDArray([ 2., 10.], dtype=float32)
+    """
+    array = dispatch.as_array("piecewise", x)
+    single = not isinstance(condlist, (list, tuple)) or isinstance(condlist[0], (bool, np.bool_))
+    masks = [dispatch.as_array("piecewise", c) for c in ([condlist] if single else condlist)]
+    functions = list(funclist)
+    if len(functions) not in (len(masks), len(masks) + 1):
+        what = f"piecewise: {len(functions)} functions for {len(masks)} conditions; one each, or one more"
+        raise locate(ArgumentError(what), user_location())
+    pieces = [f(array, *args, **kw) if callable(f) else f for f in functions]
+    result = pieces[len(masks)] if len(pieces) > len(masks) else 0
+    for mask, piece in zip(masks, pieces, strict=False):
+        result = where(mask, piece, result)
+    return dispatch.cast(result, array.dtype)
+
+
+deg2rad, rad2deg, fix = radians, degrees, FUNCTIONS["trunc"]
+
+COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
+    np.fmax: fmax,
+    np.fmin: fmin,
+    np.fmod: fmod,
+    np.divmod: divmod,
+    np.modf: modf,
+    np.gcd: gcd,
+    np.lcm: lcm,
+    np.bitwise_count: bitwise_count,
+    np.float_power: float_power,
+    np.cbrt: cbrt,
+    np.logaddexp2: logaddexp2,
+    np.heaviside: heaviside,
+    np.fabs: fabs,
+    np.degrees: degrees,
+    np.rad2deg: degrees,
+    np.radians: radians,
+    np.deg2rad: radians,
+    np.ldexp: ldexp,
+    np.frexp: frexp,
+    np.spacing: spacing,
+}
+UFUNCS = COMPOSED | OPERATORS
+"""What NumPy's elementwise ufuncs are here."""
+
+__all__ = [
+    "allclose",
+    "angle",
+    "array_equal",
+    "array_equiv",
+    "bitwise_count",
+    "cbrt",
+    "deg2rad",
+    "degrees",
+    "divmod",
+    "fabs",
+    "fix",
+    "float_power",
+    "fmax",
+    "fmin",
+    "fmod",
+    "frexp",
+    "gcd",
+    "heaviside",
+    "isclose",
+    "iscomplex",
+    "iscomplexobj",
+    "isneginf",
+    "isposinf",
+    "isreal",
+    "isrealobj",
+    "lcm",
+    "ldexp",
+    "logaddexp2",
+    "modf",
+    "nan_to_num",
+    "piecewise",
+    "rad2deg",
+    "radians",
+    "real_if_close",
+    "select",
+    "sinc",
+    "spacing",
+]

@@ -1,0 +1,103 @@
+"""NumPy's other names of functions, and functions that say in NumPy's way what attributes say.
+
+A ufunc of NumPy that is a function here (`pointwise.UFUNCS`) gives it all of its names: `arctan2` is `atan2`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.functions import elementwise, pointwise, reductions
+from tracejit.frontend.arrays.functions.creation import asarray
+from tracejit.frontend.arrays.functions.manipulation import ravel
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+    def __getattr__(name: str) -> Any: ...
+
+
+def shape(x: Any, /) -> tuple[int, ...]:
+    """The extents of an array, or of what could become one.
+
+    Raises ArgumentError for what could not.
+
+    >>> import tracejit as tj
+    >>> tj.shape([[1, 2]])
+    (1, 2)
+    """
+    found: tuple[int, ...] = asarray(x).shape
+    return found
+
+
+def ndim(x: Any, /) -> int:
+    """The number of dimensions of an array, or of what could become one.
+
+    Raises ArgumentError for what could not.
+
+    >>> import tracejit as tj
+    >>> tj.ndim([[1, 2]])
+    2
+    """
+    return len(shape(x))
+
+
+def size(x: Any, /, axis: int | None = None) -> int:
+    """The number of elements of an array, or the extent of one axis.
+
+    Raises AxisError for an axis out of range.
+
+    >>> import tracejit as tj
+    >>> tj.size(tj.ones((2, 3))), tj.size(tj.ones((2, 3)), 1)
+    (6, 3)
+    """
+    from tracejit.frontend.arrays.axes import normalize_axis
+
+    array = asarray(x)
+    return int(array.size) if axis is None else int(array.shape[normalize_axis("size", axis, array.ndim)])
+
+
+def copy(x: Any, /) -> NDArray:
+    """A new array with the elements of `x`.
+
+    Shape and dtype stay. Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.copy(tj.ones(2))
+    NDArray([1., 1.], dtype=float32)
+    """
+    return asarray(x).copy()
+
+
+def cumsum(x: Any, /, axis: int | None = None, dtype: Any = None) -> NDArray:
+    """Running sums along an axis, or (None) of the flattened array.
+
+    Bools and small integers are summed in int64 or uint64, unless `dtype` says otherwise.
+    Raises AxisError for an axis out of range, DTypeError for an unsupported dtype.
+
+    >>> import tracejit as tj
+    >>> tj.cumsum(tj.asarray([[1, 2], [3, 4]]))
+    NDArray([ 1,  3,  6, 10], dtype=int64)
+    """
+    array = dispatch.as_array("cumsum", x)
+    line = ravel(array) if axis is None else array
+    return reductions.cumulative_sum(line, axis=0 if axis is None else axis, dtype=dtype)
+
+
+amax, amin, around = reductions.max, reductions.min, elementwise.round
+
+
+def _other_names() -> dict[str, Any]:
+    """All names of NumPy's ufuncs that are functions here and have none of these names yet."""
+    ufuncs = {name: found for name in sorted(np.__all__) if isinstance(found := getattr(np, name), np.ufunc)}
+    taken = {*elementwise.FUNCTIONS, *pointwise.__all__}
+    known = pointwise.UFUNCS
+    return {name: known[u] for name, u in ufuncs.items() if u in known and name not in taken}
+
+
+OTHER_NAMES = _other_names()
+globals().update(OTHER_NAMES)
+__all__ = ["amax", "amin", "around", "copy", "cumsum", "ndim", "shape", "size", *OTHER_NAMES]

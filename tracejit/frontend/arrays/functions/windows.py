@@ -1,0 +1,81 @@
+"""Window functions for spectra and filters: NumPy's, as constants of the program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracejit.frontend.arrays.axes import integer
+from tracejit.frontend.arrays.functions.creation import asarray
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+
+def _window(name: str, points: Any, *parameters: float) -> Any:
+    values = getattr(np, name)(integer(f"{name}: M", points), *parameters)
+    return asarray(values, dtype="float32")
+
+
+def bartlett(M: int) -> NDArray:
+    """The triangular window of `M` points, 0 at both ends: float32[M].
+
+    Raises ArgumentError for what is no integer.
+
+    >>> import tracejit as tj
+    >>> tj.bartlett(5)
+    NDArray([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
+    """
+    return _window("bartlett", M)
+
+
+def blackman(M: int) -> NDArray:
+    """Blackman's window of `M` points, ``0.42 - 0.5 cos(2 pi n / (M - 1)) + 0.08 cos(4 pi n / (M - 1))``.
+
+    The result is float32[M]. Raises ArgumentError for what is no integer.
+
+    >>> import tracejit as tj
+    >>> tj.blackman(3).shape
+    (3,)
+    """
+    return _window("blackman", M)
+
+
+def hamming(M: int) -> NDArray:
+    """Hamming's window of `M` points, ``0.54 - 0.46 cos(2 pi n / (M - 1))``: float32[M].
+
+    Raises ArgumentError for what is no integer.
+
+    >>> import tracejit as tj
+    >>> tj.hamming(3)
+    NDArray([0.08, 1.  , 0.08], dtype=float32)
+    """
+    return _window("hamming", M)
+
+
+def hanning(M: int) -> NDArray:
+    """Von Hann's window of `M` points, ``0.5 - 0.5 cos(2 pi n / (M - 1))``: float32[M].
+
+    Raises ArgumentError for what is no integer.
+
+    >>> import tracejit as tj
+    >>> tj.hanning(3)
+    NDArray([0., 1., 0.], dtype=float32)
+    """
+    return _window("hanning", M)
+
+
+def kaiser(M: int, beta: float) -> NDArray:
+    """Kaiser's window of `M` points with the shape `beta`: float32[M].
+
+    Raises ArgumentError for what is no integer.
+
+    >>> import tracejit as tj
+    >>> tj.kaiser(3, 0.0)
+    NDArray([1., 1., 1.], dtype=float32)
+    """
+    return _window("kaiser", M, beta)
+
+
+__all__ = ["bartlett", "blackman", "hamming", "hanning", "kaiser"]
