@@ -32,6 +32,7 @@ from tracejit.frontend.jit.jit import Jitted, jit
 from tracejit.frontend.jit.specs import Spec, spec
 from tracejit.frontend.jit.vouch import callback, pure
 from tracejit.frontend.recording.eager import wait_all
+from tracejit.frontend.transforms.custom import custom_gradient
 from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
@@ -81,6 +82,7 @@ __all__ = [
     "callback",
     "config",
     "cpu",
+    "custom_gradient",
     "engine",
     "errors",
     "from_dlpack",

@@ -160,6 +160,12 @@ class Recording(Builder):
             self._mark(bound.storage)
         self._add_input(value, bound)
 
+    def known(self, value: Value) -> Value:
+        """A value of this recording, or of an earlier one that is an input from now on."""
+        if value not in self.defined:
+            self.adopt(value)
+        return value
+
     def _add_input(self, value: Value, bound: Bound) -> None:
         kind, number = value.type, len(self.defined)
         part = (None, kind.shape, kind.dtype, kind.device.kind, kind.device.index)
@@ -263,8 +269,7 @@ class Recording(Builder):
         else:
             window = self.window(storage, wanted, write=False)
             value, low = window.value, window.lo
-        if value not in self.defined:
-            self.adopt(value)
+        self.known(value)
         inside = _inside(wanted, low)
         if inside.is_whole(value.type.shape):
             return value
