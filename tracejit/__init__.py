@@ -32,6 +32,7 @@ from tracejit.frontend.jit.jit import Jitted, jit
 from tracejit.frontend.jit.specs import Spec, spec
 from tracejit.frontend.jit.vouch import callback, pure
 from tracejit.frontend.recording.eager import wait_all
+from tracejit.frontend.transforms.checkpoint import checkpoint
 from tracejit.frontend.transforms.custom import custom_gradient
 from tracejit.ir.types import Device
 
@@ -80,6 +81,7 @@ __all__ = [
     "Spec",
     "TracejitError",
     "callback",
+    "checkpoint",
     "config",
     "cpu",
     "custom_gradient",

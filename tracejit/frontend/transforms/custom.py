@@ -22,7 +22,7 @@ from tracejit.frontend.grad.tape import Items, part, recording_operators
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import Recording, thread
-from tracejit.frontend.transforms.regions import read_from_outside
+from tracejit.frontend.transforms.regions import CopiedStep, Copier, read_from_outside
 from tracejit.ir.graph import Builder, Value
 from tracejit.ir.op import Op
 from tracejit.ir.types import ArrayType
@@ -182,7 +182,7 @@ class _Rule:
             )
 
 
-class _CustomStep(Step):
+class _CustomStep(CopiedStep):
     """Cotangents of `outputs`, which are copies of `ends`, go to `starts` by the rule. Those of what the body
     read elsewhere come from its nodes.
     """
@@ -198,7 +198,12 @@ class _CustomStep(Step):
         outside = [v for v in read_from_outside(items) if v not in starts]
         self.captured = [v for v in outside if v.type.dtype.kind in "fc" and not v.type.on_host]
         super().__init__((*starts, *self.captured), outputs)
-        self.rule, self.items, self.ends = rule, items, ends
+        self.rule, self.items, self.starts, self.ends = rule, items, starts, ends
+
+    def copy_for(self, copier: Copier) -> Step:
+        """The same rule, which knows what the body computed first, for the copies of the values."""
+        values = [[copier.found(v) for v in part] for part in (self.starts, self.ends, self.outputs)]
+        return _CustomStep(self.rule, copier.copied(self.items), *values)
 
     def pull_back(
         self, builder: Builder, cotangents: Sequence[Value | None], active: Set[Value]
