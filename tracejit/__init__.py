@@ -34,6 +34,7 @@ from tracejit.frontend.jit.vouch import callback, pure
 from tracejit.frontend.recording.eager import wait_all
 from tracejit.frontend.transforms.checkpoint import checkpoint
 from tracejit.frontend.transforms.custom import custom_gradient
+from tracejit.frontend.transforms.forward import jvp, linearize
 from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
@@ -90,6 +91,8 @@ __all__ = [
     "from_dlpack",
     "grad",
     "jit",
+    "jvp",
+    "linearize",
     "load",
     "nn",
     "optim",

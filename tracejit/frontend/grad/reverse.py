@@ -70,6 +70,16 @@ def vjp(  # type: ignore[misc]  # mypy compares `*args: *Ts` with `*args: Any`
     >>> pull_back(tj.asarray([1.0, 10.0]))
     (NDArray([ 2., 60.], dtype=float32),)
     """
+    value, pull_back, aux = pull_back_of(function, args, has_aux=has_aux)
+    return (value, pull_back, aux) if has_aux else (value, pull_back)
+
+
+def pull_back_of(
+    function: Callable[..., Any], args: tuple[Any, ...], *, has_aux: bool, launch: bool = True
+) -> tuple[Any, Callable[[Any], tuple[Any, ...]], Any]:
+    """What `vjp` returns, and `aux`. Without `launch`, a tape that is open goes on, and eager code computes
+    what is needed only.
+    """
     leaves, structure = trees.flatten(args)
     with taping(), recorded() as tape:
         wrt = _starts(tape.recording, leaves)
@@ -79,7 +89,7 @@ def vjp(  # type: ignore[misc]  # mypy compares `*args: *Ts` with `*args: Any`
         with lock:
             ends = _contents(tape.recording, outputs)
             nodes = tape.nodes()
-            if thread.trace is None:
+            if thread.trace is None and launch:
                 tape.recording.launch()  # keeps what the pull-back may need
         tape.recording.end_operation()
 
@@ -100,7 +110,7 @@ def vjp(  # type: ignore[misc]  # mypy compares `*args: *Ts` with `*args: Any`
         here.end_operation()
         return trees.unflatten(structure, results)
 
-    return (value, pull_back, aux) if has_aux else (value, pull_back)
+    return value, pull_back, aux
 
 
 @overload

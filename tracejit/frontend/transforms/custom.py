@@ -22,6 +22,7 @@ from tracejit.frontend.grad.tape import Items, part, recording_operators
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import Recording, thread
+from tracejit.frontend.transforms.leaves import is_differentiable, matched, types_of
 from tracejit.frontend.transforms.regions import CopiedStep, Copier, read_from_outside
 from tracejit.ir.graph import Builder, Value
 from tracejit.ir.op import Op
@@ -78,38 +79,30 @@ def _error(kind: type[TracejitError], function: Any, message: str) -> TracejitEr
     return locate(kind(f"custom_gradient: {name} {message}"), line)
 
 
-def _is_differentiable(leaf: Any) -> bool:
-    return isinstance(leaf, NDArray) and leaf.dtype.kind in "fc"
-
-
 def _with_rule(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `function`, and put its rule on the open tapes."""
     recording = eager.current()
     leaves, structure = trees.flatten(args)
     given, _, starts = _through(recording, copy, leaves)
-    inside = [NDArray(x._storage, x._view.read_only()) if _is_differentiable(x) else x for x in given]
+    inside = [NDArray(x._storage, x._view.read_only()) if is_differentiable(x) else x for x in given]
     with part(recording) as body:
         value, backward = _pair(function, function(*trees.unflatten(structure, inside), **kwargs))
         results, result_structure = trees.flatten(value)
         outside, ends, outputs = _through(recording, stop_gradient, results)
-        rule = _Rule(function, backward, (result_structure, _types(results)), (structure, _types(leaves)))
+        rule = _Rule(function, backward, (result_structure, types_of(results)), (structure, types_of(leaves)))
         body.arrange = lambda items: [*items, _CustomStep(rule, items, starts, ends, outputs)]
     recording.end_operation()
     return trees.unflatten(result_structure, outside)
 
 
-def _types(leaves: list[Any]) -> list[ArrayType | None]:
-    return [ArrayType(x.shape, x.dtype, x.device) if _is_differentiable(x) else None for x in leaves]
-
-
 def _through(recording: Recording, op: Op, leaves: list[Any]) -> tuple[list[Any], list[Value], list[Value]]:
     """Leaves, with differentiable arrays passed through `op`; the values of these before and after it."""
-    arrays = [leaf for leaf in leaves if _is_differentiable(leaf)]
+    arrays = [leaf for leaf in leaves if is_differentiable(leaf)]
     with recording_operators():
         before = read_all(recording, lambda: [recording.read(x._storage, x._view) for x in arrays])
         after = [recording.emit(op, value) for value in before]
         passed = iter([wrap(recording, value) for value in after])
-    return [next(passed) if _is_differentiable(leaf) else leaf for leaf in leaves], before, after
+    return [next(passed) if is_differentiable(leaf) else leaf for leaf in leaves], before, after
 
 
 class _Rule:
@@ -137,7 +130,14 @@ class _Rule:
         leaves = [None if kind is None else next(seeds) for kind in self.result_types]
         found = self.backward(trees.unflatten(self.result_structure, leaves))
         single = len(self.structure.children) == 1
-        given = self._matched(self.structure, (found,) if single else found)
+        given = matched(self.structure, (found,) if single else found)
+        if given is None:
+            raise _error(
+                ArgumentError,
+                self.function,
+                "has a backward that must return a tree like the arguments, one for each of several; got "
+                f"{found!r} for {self.structure}",
+            )
         rows = list(zip(given, self.types, strict=True))
         for leaf, kind in rows:
             self._check(leaf, kind)
@@ -153,19 +153,6 @@ class _Rule:
         kind = [kind for kind in self.result_types if kind is not None][position]
         zero = recording.constant(0.0, kind.dtype)
         return recording.emit(full, zero, shape=kind.shape, device=kind.device)
-
-    def _matched(self, structure: trees.Structure, given: Any) -> list[Any]:
-        """The leaves of `given`, a tree of `structure` in which None may stand for any part."""
-        if structure.kind is None:
-            return [given]
-        if given is None:
-            return [None] * structure.leaves
-        found = trees.children_of(given)
-        if found is None or found[:2] != (structure.kind, structure.keys):
-            message = f"has a backward that must return a tree like its arguments {self.structure}"
-            raise _error(ArgumentError, self.function, f"{message}, one for each of several; got {given!r}")
-        pairs = zip(structure.children, found[2], strict=True)
-        return [leaf for below, child in pairs for leaf in self._matched(below, child)]
 
     def _check(self, leaf: Any, kind: ArrayType | None) -> None:
         if leaf is None or kind is None:
