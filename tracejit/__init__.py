@@ -23,7 +23,7 @@ from tracejit import engine, errors, nn, optim
 from tracejit.config import config
 from tracejit.engine import profile
 from tracejit.errors import TracejitError
-from tracejit.frontend.arrays import interop, random
+from tracejit.frontend.arrays import interop, namespace, random
 from tracejit.frontend.arrays import trees as tree
 from tracejit.frontend.arrays.functions import NAMESPACE as _NAMESPACE
 from tracejit.frontend.arrays.ndarray import NDArray
@@ -39,6 +39,7 @@ from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
     from tracejit.frontend.arrays.functions.calculus import *
+    from tracejit.frontend.arrays.functions.contraction import *
     from tracejit.frontend.arrays.functions.creation import *
     from tracejit.frontend.arrays.functions.dtypes import *
     from tracejit.frontend.arrays.functions.elementwise import clip as clip
@@ -47,10 +48,14 @@ if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarat
     from tracejit.frontend.arrays.functions.elementwise import round as round
     from tracejit.frontend.arrays.functions.elementwise import stop_gradient as stop_gradient
     from tracejit.frontend.arrays.functions.elementwise import where as where
+    from tracejit.frontend.arrays.functions.grids import *
+    from tracejit.frontend.arrays.functions.indexers import *
     from tracejit.frontend.arrays.functions.joining import *
     from tracejit.frontend.arrays.functions.linear import *
     from tracejit.frontend.arrays.functions.manipulation import *
     from tracejit.frontend.arrays.functions.movement import *
+    from tracejit.frontend.arrays.functions.padding import *
+    from tracejit.frontend.arrays.functions.placing import *
     from tracejit.frontend.arrays.functions.pointwise import *
     from tracejit.frontend.arrays.functions.ranges import *
     from tracejit.frontend.arrays.functions.reductions import *
@@ -74,6 +79,8 @@ def __getattr__(name: str) -> Any:
 
 
 from_dlpack = interop.from_dlpack
+__array_api_version__ = namespace.VERSION
+__array_namespace_info__ = namespace.array_namespace_info
 globals().update(_NAMESPACE)
 __all__ = [
     "Device",

@@ -5,7 +5,7 @@ its public modules lists; a name that stands on no page is an error. ``python -m
 the files; `tests/test_reference.py` fails when they are not current.
 
 >>> sorted(pages())[:3]
-['arrays.md', 'creation.md', 'dtypes.md']
+['arrays.md', 'calculus.md', 'creation.md']
 """
 
 from __future__ import annotations
@@ -82,13 +82,17 @@ PAGES = [
         "on values look at the values, which makes a traced function piecewise.",
         _of(functions.sorting),
     ),
-    Page("linear.md", "Products", "", _of(functions.linear)),
+    Page("linear.md", "Products", "", _of(functions.linear) + _of(functions.contraction)),
     Page(
         "manipulation.md",
-        "Shapes, joining and taking",
+        "Shapes and taking",
         "",
         _of(functions.manipulation) + _of(functions.movement),
     ),
+    Page("calculus.md", "Differences and integrals", "", _of(functions.calculus)),
+    Page("joining.md", "Joining, splitting and padding", "", _of(functions.joining) + _of(functions.padding)),
+    Page("placing.md", "Placing and choosing elements", "", _of(functions.placing)),
+    Page("grids.md", "Grids and indices", "", _of(functions.grids) + _of(functions.indexers)),
     Page(
         "transformations.md",
         "Tracing and gradients",
@@ -99,6 +103,7 @@ PAGES = [
         ],
     ),
     Page("nn.md", "tj.nn: neural networks", "", _of(tj.nn, "tj.nn")),
+    Page("init.md", "tj.nn.init: initial weights", "", _of(tj.nn.init, "tj.nn.init")),
     Page("optim.md", "tj.optim: optimizers", "", _of(tj.optim, "tj.optim")),
     Page("random.md", "tj.random: random numbers", "", _of(tj.random, "tj.random")),
     Page("tree.md", "tj.tree: trees of arrays", "", _of(tj.tree, "tj.tree")),
@@ -129,10 +134,13 @@ def resolve(name: str) -> Any:
 
 
 def members(entry: Entry) -> Iterator[Entry]:
-    """The public methods and attributes of a class that its own package defines."""
+    """The public methods and attributes of a class that its own package defines; for a module of `tj.nn`,
+    only its own: `tj.nn.Module` has the others.
+    """
     if not inspect.isclass(entry.value) or issubclass(entry.value, Exception):
         return
-    for name in sorted(dir(entry.value)):
+    is_layer = issubclass(entry.value, tj.nn.Module) and entry.value is not tj.nn.Module
+    for name in sorted(vars(entry.value) if is_layer else dir(entry.value)):
         found = inspect.getattr_static(entry.value, name)
         if name.startswith("_") or not (
             inspect.isfunction(found) or isinstance(found, property | staticmethod | classmethod)

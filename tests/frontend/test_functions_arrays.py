@@ -368,7 +368,7 @@ def test_everything_public_is_documented_and_named():
         member = getattr(tj, name)
         if callable(member) and not isinstance(member, type):
             assert member.__doc__, name
-            assert member.__name__ == name
+            assert getattr(tj, member.__name__) is member, name
 
 
 # -- numbers of traced calls
@@ -418,3 +418,43 @@ def test_a_batch_times_one_matrix_is_one_product():
     np.testing.assert_allclose(gradient.numpy(), 2 * np.einsum("btk,btn->kn", x, x @ w), rtol=1e-12)
     (product,) = [n for n in step.graph(tj.asarray(x), tj.asarray(w)).nodes[:2] if n.op.name == "matmul"]
     assert product.output.type.shape == (24, 5)
+
+
+LAYOUTS = {
+    "plain": lambda x: x,
+    "reversed": lambda x: x.T,
+    "permuted": lambda x: x.transpose(1, 0, 2),
+    "backwards": lambda x: x[::-1].transpose(2, 0, 1),
+    "stepped": lambda x: x[:, ::2],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_orders_of_elements(layout, run):
+    def reordered(x):
+        x = LAYOUTS[layout](x)
+        lines = [f for order in "CFAK" for f in (np.ravel(x, order), x.flatten(order))]
+        shapes = [
+            f for order in "CFA" for f in (np.reshape(x, (4, -1), order), x.reshape(-1, 2, order=order))
+        ]
+        return *lines, *shapes
+
+    array = np.arange(24).reshape(2, 3, 4)
+    for got, expected in zip(run(reordered, tj.asarray(array)), reordered(array), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    for call in (tj.ravel, lambda x, order: tj.reshape(x, (-1,), order)):
+        with pytest.raises(tj.errors.ArgumentError, match="order is one of"):
+            call(tj.asarray(array), "B")
+
+
+def test_rollaxis_and_broadcast_shapes():
+    array = np.zeros((2, 3, 4))
+    x = tj.asarray(array)
+    for axis in range(-3, 3):
+        for start in range(-3, 4):
+            assert np.rollaxis(x, axis, start).shape == np.rollaxis(array, axis, start).shape
+    with pytest.raises(tj.errors.AxisError):
+        tj.rollaxis(x, 0, 4)
+    assert tj.broadcast_shapes((2, 1), 3, ()) == (2, 3)
+    with pytest.raises(tj.errors.ShapeError, match="do not broadcast"):
+        tj.broadcast_shapes((2,), (3,))

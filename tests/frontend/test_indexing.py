@@ -14,11 +14,15 @@ from tracejit.frontend.recording import eager
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, params=["recorded", "at once"])
 def _evaluator(request, monkeypatch):
-    """Everything here is about the frontend, except for what takes `run`."""
+    """Everything here is about the frontend, except for what takes `run`: recorded, or left to NumPy."""
     if "run" not in request.fixturenames:
         monkeypatch.setattr(eager, "run", run_on_evaluator)
+        if request.param == "recorded":
+            monkeypatch.setattr(eager, "SMALL", -1)
+    elif request.param == "at once":
+        pytest.skip("the modes of `run` record everything")
 
 
 def examples(test):
@@ -105,6 +109,18 @@ def test_integer_arrays(data):
     got = tj.asarray(array)[wrapped]
     assert got.shape == expected.shape
     np.testing.assert_array_equal(got.numpy(), expected)
+
+
+def test_masks_without_dimensions():
+    for array in (np.arange(6).reshape(2, 3), np.array(5)):
+        for truth in (True, False):
+            mask, x, a = np.array(truth), tj.asarray(array), array.copy()
+            for index in (mask, tj.asarray(mask)):
+                np.testing.assert_array_equal(x[index].numpy(), array[mask])
+                np.testing.assert_array_equal(x[..., index].numpy(), array[..., mask])
+            a[mask], x[tj.asarray(mask)] = 7, 7
+            np.add.at(a, mask, 1), np.add.at(x, mask, 1)
+            np.testing.assert_array_equal(x.numpy(), a)
 
 
 def test_other_indices(run):
@@ -212,10 +228,10 @@ ERRORS = [
     (lambda x: x[[0, 1], [0, 1, 2]], ValueError, "do not broadcast"),
     (lambda x: x[np.zeros(2, bool)], IndexError, "mask of shape"),
     (lambda x: x[[0, 7]].numpy(), IndexError, "out of bounds for axis 0 with extent 3"),
-    (lambda x: x.__setitem__([0, 1], 0), TypeError, "assignment through integer arrays is not supported"),
+    (lambda x: x.__setitem__([0, 1], tj.ones(3)), ValueError, "does not fit the shape"),
     (lambda x: x.__setitem__(0, tj.ones(3)), ValueError, "do not broadcast"),
     (lambda x: x.__setitem__((0, 0), tj.ones(3)), ValueError, "does not fit"),
-    (lambda x: x.__setitem__(x > 0, tj.ones(3)), TypeError, "one number"),
+    (lambda x: x.__setitem__(x > 0, tj.ones(3)), ValueError, "does not fit the shape"),
 ]
 
 

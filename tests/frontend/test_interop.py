@@ -85,8 +85,7 @@ def test_what_does_not_exist_is_refused():
     x = tj.ones(3)
     for call, name in [
         (lambda: np.float_power(x, 2), "float_power"),
-        (lambda: np.add.outer(x, x), "add.outer"),
-        (lambda: np.add(x, x, where=np.array([True, False, True])), "where"),
+        (lambda: np.add.reduceat(x, [0]), "add.reduceat"),
         (lambda: np.fft.fft(x), "fft"),
         (lambda: np.percentile(x, 5), "percentile"),
         (lambda: np.sum(x, initial=3), "initial"),

@@ -288,3 +288,52 @@ def test_cotangents_of_which_one_is_overlapped_by_what_was_just_written():
     first, second = pull_back((pending, base[1:4]))
     assert first.tolist() == [2 * 4 + 5, 2 * 5 + 5, 2 * 6 + 3]
     assert second.tolist() == [2 * 1 + 5, 2 * 2 + 5, 2 * 3 + 3]
+
+
+def look():
+    """Compute something else: what was recorded until now is launched."""
+    return (tj.arange(3) * 2).numpy()
+
+
+def rewritten(x):
+    y = x * 1.0
+    look()
+    y += 1.0
+    look()
+    y *= y
+    look()
+    y[0] += x[1]
+    return y
+
+
+def stored_twice(x):
+    y = x * x
+    f = y * 1.0
+    y[...] = f
+    look()
+    y[0] = 7.0
+    look()
+    return f + y * 10.0
+
+
+def stored_where_it_was_computed_before(x):
+    y = x * x
+    look()
+    f = y * 3.0
+    look()
+    y[...] = f
+    look()
+    y[0] *= 2.0
+    look()
+    return f + y * 10.0
+
+
+@pytest.mark.parametrize("function", [rewritten, stored_twice, stored_where_it_was_computed_before])
+def test_arrays_that_are_written_again_after_a_launch(function):
+    data = np.array([1.0, 2.0, 4.0])
+    weights = tj.asarray(np.array([1.0, 3.0, 5.0]))
+    plain = function(tj.asarray(data)).numpy()
+    value, gradient = tj.value_and_grad(lambda x: (function(x) * weights).sum())(tj.asarray(data))
+    assert float(value) == float((plain * weights.numpy()).sum())
+    expected = slopes(lambda x: (function(tj.asarray(x)) * weights).sum(), data, 0, 3)
+    np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-6)

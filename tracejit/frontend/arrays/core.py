@@ -336,11 +336,13 @@ class ArrayCore:
 
     # -- exchange --------------------------------------------------------------------------------------------
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
         self._storage.shared = True
         seen = self._seen("__dlpack__")
         engine.wait(self._own_variable(), exclusive=True)  # who gets the memory may write it
-        return seen.__dlpack__(**options)
+        return seen.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)

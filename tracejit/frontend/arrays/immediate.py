@@ -130,13 +130,49 @@ def write(target: Any, value: Any) -> bool:
                 b = b.copy()
                 if _writes(value) != before:
                     return False
-        elif type(value) in WEAKEST and a.dtype.kind in WEAKEST[type(value)]:
-            b = literal(value, a.dtype)
+        else:
+            b = _held(value, a.dtype)
             if b is None:
                 return False
-        else:
-            return False
         a[...] = b
+        return True
+
+
+def getitem(x: Any, index: Any) -> Any:
+    """``x[index]`` with arrays as indices; None for what the recorder has to say something about."""
+    if thread.plain or thread.updates or thread.trace is not None:
+        return None
+    with lock, memory_lock:
+        before, a, parts = _writes(x, *_parts(index)), _elements(x), _index(index)
+        if a is None or parts is None:
+            return None
+        try:
+            out = np.asarray(a[parts], order="C")  # NumPy may order it as it iterated
+        except IndexError:
+            return None
+        return new(out) if out.size <= eager.SMALL and _writes(x, *_parts(index)) == before else None
+
+
+def setitem(x: Any, index: Any, value: Any) -> bool:
+    """``x[index] = value`` with arrays as indices; False for what the recorder has to say something about."""
+    if thread.plain or thread.updates or thread.trace is not None:
+        return False
+    with lock, memory_lock:
+        a, parts, given = x._writable(), _index(index), (*_parts(index), value)
+        if a is None or parts is None or a.size > eager.SMALL:
+            return False
+        before = _writes(*given)
+        b = _elements(value) if type(value) is ArrayCore.concrete else _held(value, a.dtype)
+        if b is None or b.dtype != a.dtype:
+            return False
+        if before:
+            b, parts = b.copy(), tuple([p.copy() if type(p) is np.ndarray else p for p in parts])
+            if _writes(*given) != before:
+                return False
+        try:
+            a[parts] = b
+        except (IndexError, TypeError, ValueError):
+            return False
         return True
 
 
@@ -181,7 +217,7 @@ def full(value: Any, shape: tuple[int, ...], dtype: np.dtype, device: Device) ->
 
 
 def new(out: np.ndarray) -> Any:
-    """The array that is a NumPy array nobody else has."""
+    """The array that is a NumPy array in C order that nobody else has."""
     made = ArrayCore.concrete(Storage.on(out), View.of_shape(out.shape))
     made._memory = out
     return made
@@ -196,6 +232,45 @@ def _elements(x: Any) -> Any:
         return x
     seen = x._readable()
     return seen if seen is None or seen.size <= eager.SMALL else None
+
+
+def _parts(index: Any) -> tuple[Any, ...]:
+    return index if type(index) is tuple else (index,)
+
+
+def _index(index: Any) -> tuple[Any, ...] | None:
+    """An index whose arrays NumPy can read now; None if there are none, or others than small ones."""
+    found: list[Any] = []
+    for part in _parts(index):
+        seen = part
+        if type(part) is ArrayCore.concrete:
+            seen = _elements(part)
+            if seen is None:
+                return None
+        elif type(part) is list:
+            if not NUMBERS.issuperset(map(type, part)):
+                return None  # arrays in it would be looked at, and waited for, under the locks held here
+            seen = np.asarray(part)
+        if type(seen) is np.ndarray:
+            if seen.dtype.kind not in "biu" or not seen.ndim:
+                return None
+        elif type(part) not in INDICES:
+            return None
+        found.append(seen)
+    return tuple(found) if any(type(part) is np.ndarray for part in found) else None
+
+
+NUMBERS = frozenset({int, bool})
+
+INDICES = frozenset({int, slice, type(None), type(...)})
+"""Types of the parts of an index that mean here what they mean in NumPy."""
+
+
+def _held(value: Any, dtype: np.dtype) -> np.ndarray | None:
+    """A number of Python's that a dtype holds as it is."""
+    if type(value) in WEAKEST and dtype.kind in WEAKEST[type(value)]:
+        return literal(value, dtype)
+    return None
 
 
 def _writes(*operands: Any) -> int:

@@ -1,26 +1,29 @@
 """Indexing: basic indices give views that alias, integer arrays gather, boolean masks look at values.
 
-`view_of` turns a basic index (integers, slices, ``...``, ``None``) into a view. `getitem` and `setitem` are
-what ``x[index]`` and ``x[index] = value`` do; rules and results are NumPy's.
+`view_of` turns a basic index (integers, slices, ``...``, ``None``) into a view, `picked` says which elements
+an index with integer arrays means. `getitem` is what ``x[index]`` does; rules and results are NumPy's.
+Assignments stand in `assignment`.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import operator
 from typing import Any
 
 import numpy as np
 
 from tracejit.errors import ArgumentError, OutOfBoundsError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays import dispatch, immediate
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.ir.view import View
-from tracejit.ops import add, check_index, copy, gather, multiply, where
+from tracejit.ops import check_index, copy, gather
 
 _ALL = slice(None)
-_BASIC = frozenset({int, slice})
+BASIC = frozenset({int, slice})
 """Types of the parts of most indices."""
 
 
@@ -28,23 +31,23 @@ def _is_array(index: Any) -> bool:
     return isinstance(index, (ArrayCore, np.ndarray, list))
 
 
-def _is_advanced(index: Any) -> bool:
+def is_advanced(index: Any) -> bool:
     """Whether this is an index by values: of an array, or a single truth value."""
     return _is_array(index) or isinstance(index, (bool, np.bool_))
 
 
-def _is_mask(index: Any) -> bool:
+def is_mask(index: Any) -> bool:
     return isinstance(index, (bool, np.bool_)) or getattr(index, "dtype", None) == np.dtype(bool)
 
 
-def _expanded(x: ArrayCore, index: Any) -> list[Any]:
+def expanded(x: ArrayCore, index: Any) -> list[Any]:
     """The index as a list with ``...`` replaced and missing dimensions filled in."""
     parts = list(index) if isinstance(index, tuple) else [index]
-    if _BASIC.issuperset(map(type, parts)) and len(parts) <= x.ndim:
+    if BASIC.issuperset(map(type, parts)) and len(parts) <= x.ndim:
         return parts + [_ALL] * (x.ndim - len(parts))
     parts = [np.asarray(p) if isinstance(p, list) else p for p in parts]
     used = sum(
-        (p.ndim if _is_mask(p) and _is_array(p) else 1) for p in parts if p is not None and p is not Ellipsis
+        (p.ndim if is_mask(p) and _is_array(p) else 1) for p in parts if p is not None and p is not Ellipsis
     )
     if used > x.ndim:
         raise locate(
@@ -117,88 +120,52 @@ def _has_integers_only(index: Any) -> bool:
 
 def getitem(x: ArrayCore, index: Any) -> Any:
     """``x[index]``: a view for slices, a new array for single elements and arrays of integers or booleans."""
-    parts = _expanded(x, index)
-    if _BASIC.issuperset(map(type, parts)) or not any(map(_is_advanced, parts)):
+    parts = expanded(x, index)
+    if BASIC.issuperset(map(type, parts)) or not any(map(is_advanced, parts)):
         view = ArrayCore.concrete(x._storage, view_of(x, parts))
         return dispatch.emit(copy, view) if not view.shape and _has_integers_only(index) else view
-    parts = _masks_to_integers(x, parts)
-    return _gather(x, parts, _is_split(index))
+    computed = immediate.getitem(x, index)
+    if computed is not None:
+        return computed
+    x, parts = with_places_for_masks(x, parts)
+    return _gather(x, masks_to_integers(x, parts), is_split(index))
 
 
-def setitem(x: ArrayCore, index: Any, value: Any) -> None:
-    """``x[index] = value``, seen through every array that shares x's memory."""
-    parts = _expanded(x, index)
-    arrays = () if _BASIC.issuperset(map(type, parts)) else tuple(filter(_is_advanced, parts))
-    if not arrays:
-        dispatch.write(ArrayCore.concrete(x._storage, view_of(x, parts)), value, casts=True)
-        return
-    if len(arrays) == 1 and _is_mask(arrays[0]) and isinstance(arrays[0], (ArrayCore, np.ndarray)):
-        _masked_write(x, parts, arrays[0], value)
-        return
-    raise locate(
-        ArgumentError(
-            "assignment through integer arrays is not supported; assign slices, or build the result with "
-            "tj.where"
-        ),
-        user_location(),
-    )
+def with_places_for_masks(x: Any, parts: list[Any]) -> tuple[Any, list[Any]]:
+    """Masks without dimensions get one of extent 1, and `x` one where they stand."""
+    view, found, axis = x._view, [], 0
+    for part in parts:
+        if _is_array(part) and is_mask(part) and part.ndim == 0:
+            view, part = view.expand(axis), part.reshape((1,))
+        found.append(part)
+        axis += part.ndim if _is_array(part) and is_mask(part) else part is not None
+    return x if view is x._view else ArrayCore.concrete(x._storage, view), found
 
 
-def _masked_write(x: ArrayCore, parts: list[Any], mask: Any, value: Any) -> None:
-    """``x[..., mask] = number``: a select, whose shape depends on no value."""
-    mask = dispatch.as_operand("assignment", mask)
-    at = next(i for i, p in enumerate(parts) if _is_mask(p))
-    before, after = parts[:at], parts[at + 1 :]
-    if any(p != slice(None) for p in (*before, *after)):
+def check_mask(x: ArrayCore, mask: Any, axis: int) -> None:
+    """Raise if `mask` does not fit the dimensions of `x` from `axis` on."""
+    if not _is_array(mask):
         raise locate(
-            ArgumentError("assignment through a mask takes full slices beside it; index first, then assign"),
+            ArgumentError("index: a single bool is no index; use None to insert a dimension"), user_location()
+        )
+    covered = x.shape[axis : axis + mask.ndim]
+    if tuple(mask.shape) != covered:
+        raise locate(
+            OutOfBoundsError(f"index: a mask of shape {tuple(mask.shape)} does not fit dimensions {covered}"),
             user_location(),
         )
-    covered = x.shape[at : at + mask.ndim]
-    if mask.shape != covered:
-        raise locate(
-            OutOfBoundsError(f"assignment: a mask of shape {mask.shape} does not fit dimensions {covered}"),
-            user_location(),
-        )
-    given = dispatch.as_operand("assignment", value)
-    if isinstance(given, ArrayCore) and given.size != 1:
-        raise locate(
-            ArgumentError(
-                "assignment through a mask takes one number: with more, which goes where depends on the "
-                "mask's values; write x[...] = tj.where(mask, values, x)"
-            ),
-            user_location(),
-        )
-    if isinstance(given, ArrayCore):
-        given = ArrayCore.concrete(given._storage, given._view.reshape(()))
-    wide = mask._view
-    for _ in range(x.ndim - at - mask.ndim):
-        wide = wide.expand(len(wide.shape))
-    dispatch.write(x, dispatch.apply(where, ArrayCore.concrete(mask._storage, wide), given, x), casts=True)
 
 
-def _masks_to_integers(x: ArrayCore, parts: list[Any]) -> list[Any]:
+def masks_to_integers(x: ArrayCore, parts: list[Any]) -> list[Any]:
     """Boolean masks become the integer arrays NumPy's ``nonzero`` gives: this looks at their values."""
     out: list[Any] = []
     axis = 0
     for part in parts:
-        if isinstance(part, (bool, np.bool_)):
-            raise locate(
-                ArgumentError("index: a single bool is no index; use None to insert a dimension"),
-                user_location(),
-            )
         if part is None:
             out.append(part)
             continue
-        if _is_array(part) and _is_mask(part):
-            covered = x.shape[axis : axis + part.ndim]
-            if tuple(part.shape) != covered:
-                raise locate(
-                    OutOfBoundsError(
-                        f"index: a mask of shape {tuple(part.shape)} does not fit dimensions {covered}"
-                    ),
-                    user_location(),
-                )
+        if is_advanced(part) and is_mask(part):
+            check_mask(x, part, axis)
             positions = np.nonzero(part.numpy() if isinstance(part, ArrayCore) else part)
             out.extend(positions)
             axis += part.ndim
@@ -208,7 +175,7 @@ def _masks_to_integers(x: ArrayCore, parts: list[Any]) -> list[Any]:
     return out
 
 
-def _is_split(index: Any) -> bool:
+def is_split(index: Any) -> bool:
     """Whether an ellipsis of any extent stands between integer arrays or integers: these are not adjacent."""
     parts = list(index) if isinstance(index, tuple) else [index]
     at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
@@ -216,30 +183,64 @@ def _is_split(index: Any) -> bool:
     return bool(by_value) and by_value[0] < at < by_value[-1]
 
 
-def _gather(x: ArrayCore, parts: list[Any], split: bool) -> Any:
-    """Integer-array indexing as one gather along a merged dimension; `split`: see `_is_split`."""
+@dataclasses.dataclass(slots=True)
+class Picked:
+    """The elements that an index with integer arrays means.
+
+    view: all elements of the array's storage that the slices let through; its dimensions are some of these,
+        then those that the integer arrays index, then the other ones
+    lead: how many dimensions come before the indexed ones
+    extents: of the indexed dimensions
+    position: int64, of the shape that the integer arrays broadcast to: places in the indexed dimensions
+        taken as one, in range
+    """
+
+    view: View
+    lead: int
+    extents: tuple[int, ...]
+    position: Any
+
+    @property
+    def outer(self) -> tuple[int, ...]:
+        """Extents of the dimensions before the indexed ones."""
+        return self.view.shape[: self.lead]
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """Extents of the dimensions after the indexed ones."""
+        return self.view.shape[self.lead + len(self.extents) :]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the elements: the one of the integer arrays instead of the indexed dimensions."""
+        return (*self.outer, *self.position.shape, *self.inner)
+
+
+def picked(x: ArrayCore, parts: list[Any], split: bool) -> Picked:
+    """The elements that an expanded index with integer arrays means; `split`: see `is_split`."""
     arrays = [i for i, p in enumerate(parts) if not (p is None or isinstance(p, slice))]
     adjacent = not split and arrays == list(range(arrays[0], arrays[-1] + 1))
-    basic = [p if i not in arrays else slice(None) for i, p in enumerate(parts)]
-    seen = ArrayCore.concrete(x._storage, view_of(x, basic))
+    seen = view_of(x, [p if i not in arrays else _ALL for i, p in enumerate(parts)])
     indices = [index_array(parts[i]) for i in arrays]
     shape = _broadcast_indices([i.shape for i in indices])
-    first = arrays[0] if adjacent else 0
-    rest = [a for a in range(seen.ndim) if a not in arrays]
-    lead = [a for a in rest if a < first] if adjacent else []
+    rest = [a for a in range(len(seen.shape)) if a not in arrays]
+    lead = [a for a in rest if a < arrays[0]] if adjacent else []
     tail = [a for a in rest if a not in lead]
-    moved = seen._view.permute([*lead, *arrays, *tail])
-    extents = [seen.shape[a] for a in arrays]
-    source = ArrayCore.concrete(seen._storage, moved).reshape(
-        (*[seen.shape[a] for a in lead], int(np.prod(extents)), *[seen.shape[a] for a in tail])
-    )
+    extents = tuple(seen.shape[a] for a in arrays)
     position: Any = None
-    for axis, (index, extent) in enumerate(zip(indices, extents, strict=True)):
+    for axis, index, extent in zip(arrays, indices, extents, strict=True):
         wide = ArrayCore.concrete(index._storage, index._view.broadcast(shape))
-        checked = dispatch.emit(check_index, wide, extent=extent, axis=arrays[axis])
-        scaled = position if position is None else dispatch.apply(multiply, position, extent)
-        position = checked if scaled is None else dispatch.apply(add, scaled, checked)
-    return dispatch.emit(gather, source, position, axis=len(lead))
+        checked = dispatch.emit(check_index, wide, extent=extent, axis=axis)
+        position = checked if position is None else position * extent + checked
+    return Picked(seen.permute([*lead, *arrays, *tail]), len(lead), extents, position)
+
+
+def _gather(x: ArrayCore, parts: list[Any], split: bool) -> Any:
+    """Integer-array indexing as one gather along a merged dimension; `split`: see `is_split`."""
+    found = picked(x, parts, split)
+    source = ArrayCore.concrete(x._storage, found.view)
+    merged = source.reshape((*found.outer, math.prod(found.extents), *found.inner))
+    return dispatch.emit(gather, merged, found.position, axis=found.lead)
 
 
 def index_array(part: Any) -> Any:

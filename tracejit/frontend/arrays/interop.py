@@ -25,7 +25,7 @@ import numpy as np
 
 from tracejit import engine
 from tracejit.errors import ArgumentError, TracejitError, locate, message
-from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays import dispatch, ufunc_methods
 from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
 from tracejit.frontend.arrays.functions import NAMESPACE, elementwise, linear, reductions
 from tracejit.frontend.recording.location import user_location
@@ -46,44 +46,54 @@ def _refuse(what: str, remedy: str) -> TracejitError:
 
 UFUNCS: dict[np.ufunc, Callable[..., Any]] = elementwise.UFUNCS | {
     np.matmul: linear.matmul,
+    np.matvec: linear.matvec,
     np.vecdot: linear.vecdot,
+    np.vecmat: linear.vecmat,
 }
 
-REDUCTIONS: dict[np.ufunc, Callable[..., Any]] = {
-    np.add: reductions.sum,
-    np.multiply: reductions.prod,
-    np.maximum: reductions.max,
-    np.minimum: reductions.min,
-    np.logical_and: reductions.all,
-    np.logical_or: reductions.any,
+METHODS: dict[str, Callable[..., Any]] = {
+    "reduce": ufunc_methods.reduce,
+    "accumulate": ufunc_methods.accumulate,
+    "outer": ufunc_methods.outer,
+    "at": ufunc_methods.at,
 }
+"""The methods of ufuncs that there are here."""
+
+WITHOUT_EFFECT = {"casting": "same_kind", "order": "K", "subok": True}
+"""Options of ufuncs that are left unsaid if they have these values."""
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Implement `NDArray.__array_ufunc__`."""
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-    out = options.pop("out", (None,))[0]
-    dtype = options.pop("dtype", None)
-    if method == "__call__":
-        function = UFUNCS.get(ufunc)
-    elif method == "reduce":
-        function = REDUCTIONS.get(ufunc)
-        axis = options.pop("axis", 0)
-        options = {k: v for k, v in options.items() if k != "keepdims" or v}
-        keepdims = options.pop("keepdims", False)
-    else:
-        function = None
-    if function is None:
+    function = UFUNCS.get(ufunc)
+    if function is None or (method != "__call__" and method not in METHODS):
         raise _refuse(f"numpy.{name} has no counterpart for NDArrays", "convert with x.numpy() first")
-    if options:
+    options = {k: v for k, v in options.items() if k not in WITHOUT_EFFECT or WITHOUT_EFFECT[k] != v}
+    outs = options.pop("out", (None,) * ufunc.nout)
+    compute = _called if method == "__call__" else METHODS[method]
+    where = options.pop("where", True) if method == "__call__" else True
+    known = inspect.signature(compute).parameters
+    unknown = [k for k in options if k not in known]
+    if unknown:
         raise _refuse(
-            f"numpy.{name} on NDArrays does not take {', '.join(options)}",
+            f"numpy.{name} on NDArrays does not take {', '.join(unknown)}",
             "use tj.where, or convert with x.numpy()",
         )
-    if dtype is not None:
-        inputs = _cast(ufunc, inputs, np.dtype(dtype)) if method == "__call__" else (inputs[0].astype(dtype),)
-    result = function(*inputs) if method == "__call__" else function(*inputs, axis=axis, keepdims=keepdims)
-    return _deliver(name, result if dtype is None else result.astype(dtype, copy=False), out)
+    result = compute(ufunc, function, *inputs, **options)
+    if method == "at":
+        return None
+    if isinstance(result, tuple):
+        return tuple([_deliver(name, r, out, where) for r, out in zip(result, outs, strict=True)])
+    return _deliver(name, result, outs[0], where)
+
+
+def _called(ufunc: np.ufunc, function: Callable[..., Any], *inputs: Any, dtype: Any = None) -> Any:
+    """The ufunc's results, computed as NumPy computes them in `dtype`."""
+    if dtype is None:
+        return function(*inputs)
+    result = function(*_cast(ufunc, inputs, np.dtype(dtype)))
+    return result.astype(dtype, copy=False)
 
 
 def _cast(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype) -> tuple[Any, ...]:
@@ -96,15 +106,22 @@ def _cast(ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype) -> tuple[An
     )
 
 
-def _deliver(name: str, result: Any, out: Any) -> Any:
-    """`result`, written into `out` if there is one."""
+def _deliver(name: str, result: Any, out: Any, where: Any = True) -> Any:
+    """`result`, written into `out` if there is one, only `where` that holds.
+
+    Without `out` there are zeros elsewhere; NumPy leaves these elements undefined.
+    """
     if out is None:
-        return result
+        if where is True:
+            return result
+        return dispatch.cast(elementwise.where(where, result, np.zeros((), result.dtype)), result.dtype)
     if isinstance(out, ArrayCore):
+        if where is not True:
+            result = elementwise.where(where, result, out)
         dispatch.write(out, result, f"numpy.{name}")
         return out
     refuse_trace(f"numpy.{name} writing into a NumPy array (make it an NDArray with tj.asarray)")
-    np.copyto(out, result.numpy(), casting="same_kind")
+    np.copyto(out, result.numpy(), casting="same_kind", where=np.asarray(where))
     return out
 
 

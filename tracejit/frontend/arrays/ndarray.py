@@ -15,13 +15,25 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, locate
-from tracejit.frontend.arrays import dispatch, immediate, indexing, interop, promotion
-from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays import (
+    assignment,
+    dispatch,
+    immediate,
+    indexing,
+    interop,
+    namespace,
+    promotion,
+)
+from tracejit.frontend.arrays.axes import as_device
+from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
+from tracejit.frontend.arrays.flat import FlatArray
 from tracejit.frontend.arrays.functions import (
     elementwise,
+    joining,
     linear,
     manipulation,
     movement,
+    placing,
     reductions,
     sorting,
 )
@@ -132,7 +144,7 @@ class NDArray(ArrayCore):
         return indexing.getitem(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        indexing.setitem(self, index, value)
+        assignment.setitem(self, index, value)
 
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
@@ -143,6 +155,45 @@ class NDArray(ArrayCore):
         return bool((self == value).any())
 
     # -- views -----------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the dimensions; assigning others, of as many elements, makes the array another view.
+
+        Raises ShapeError if the numbers of elements differ, ArgumentError where strides do not allow it
+        without a copy. Inside a traced function only arrays made there can be changed so.
+
+        >>> import tracejit as tj
+        >>> x = tj.ones((2, 3))
+        >>> x.shape = 3, -1
+        >>> x.shape
+        (3, 2)
+        """
+        return self._view.shape
+
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        if thread.trace is not None and self._storage.pending is None:
+            refuse_trace("the shape of an array from outside (use reshape)")
+        self._view = manipulation.reshape(self, shape, copy=False)._view
+        self._memory = None
+
+    @property
+    def flat(self) -> FlatArray:
+        """The elements in C order as one dimension, for iteration, indexing and assignment.
+
+        >>> import tracejit as tj
+        >>> x = tj.zeros((2, 2)).T
+        >>> x.flat[1:3] = 5
+        >>> x
+        NDArray([[0., 5.],
+                 [5., 0.]], dtype=float32)
+        """
+        return FlatArray(self)
+
+    @flat.setter
+    def flat(self, values: Any) -> None:
+        self.flat[:] = values
 
     @property
     def T(self) -> NDArray:
@@ -198,36 +249,52 @@ class NDArray(ArrayCore):
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         return manipulation.transpose(self, order or None)
 
-    def reshape(self, *shape: Any) -> NDArray:
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> NDArray:
         """Like `tj.reshape`; the shape may also be given as several integers.
 
-        Raises ShapeError if the numbers of elements differ.
+        Raises ShapeError if the numbers of elements differ, and what `tj.reshape` raises.
 
         >>> import tracejit as tj
         >>> tj.arange(6).reshape(2, -1).shape
         (2, 3)
         """
-        return manipulation.reshape(self, shape[0] if len(shape) == 1 else shape)
+        return manipulation.reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy)
 
-    def flatten(self) -> NDArray:
-        """One dimension, C order, always a copy.
+    def flatten(self, order: str = "C") -> NDArray:
+        """One dimension, always a copy; orders are those of `tj.ravel`.
 
-        The dtype stays.
+        The dtype stays. Raises ArgumentError for another order.
 
         >>> import tracejit as tj
         >>> tj.asarray([[1, 2], [3, 4]]).flatten()
         NDArray([1, 2, 3, 4], dtype=int64)
         """
-        return manipulation.reshape(self, (self.size,), copy=True)
+        if order == "C":
+            return manipulation.reshape(self, (self.size,), copy=True)
+        return manipulation.ravel(self, order).copy()
 
     ravel = manipulation.ravel
     squeeze = manipulation.squeeze
     swapaxes = manipulation.swapaxes
     take = movement.take
+    repeat = joining.repeat
+    put = placing.put
+    diagonal = placing.diagonal
+
+    def compress(self, condition: Any, axis: int | None = None) -> NDArray:
+        """The parts along an axis for which `condition` holds; see `tracejit.compress`.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([1, 2, 3]).compress([True, False, True])
+        NDArray([1, 3], dtype=int64)
+        """
+        return placing.compress(condition, self, axis)
+
     clip = elementwise.clip
     conj = conjugate = elementwise.conj
     round = elementwise.round
     dot = linear.dot
+    trace = linear.trace
     argsort = sorting.argsort
     searchsorted = sorting.searchsorted
     nonzero = sorting.nonzero
@@ -283,6 +350,9 @@ class NDArray(ArrayCore):
         return interop.call_function(function, args, options)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        if api_version is not None and api_version not in namespace.VERSIONS:
+            what = f"version {api_version!r} of the array API is not known; known are {namespace.VERSIONS}"
+            raise locate(ArgumentError(what), user_location())
         return sys.modules["tracejit"]
 
     # -- copies ----------------------------------------------------------------------------------------------
@@ -314,6 +384,21 @@ class NDArray(ArrayCore):
         if wanted == self.dtype:
             return self.copy() if copy else self
         return dispatch.emit(ops.astype, self, dtype=wanted)
+
+    def to_device(self, device: Any, /, *, stream: None = None) -> NDArray:
+        """The array on `device`: itself if it lies there.
+
+        Raises DeviceError for an unknown device, ArgumentError for a `stream`, which no device here has.
+
+        >>> import tracejit as tj
+        >>> tj.ones(2).to_device("cpu")
+        NDArray([1., 1.], dtype=float32)
+        """
+        if stream is not None:
+            what = f"to_device: stream is {stream!r}; arrays here are ordered by the engine, leave it out"
+            raise locate(ArgumentError(what), user_location())
+        as_device("to_device", device, self.device)  # there is one device, and that is where the array is
+        return self
 
     def __copy__(self) -> NDArray:
         return self.copy()

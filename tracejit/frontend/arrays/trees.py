@@ -1,5 +1,6 @@
 """Trees: nested dicts, lists, tuples, named tuples, dataclasses and None, with anything else as a leaf.
 
+An object whose class has a method ``__tree__`` counts as the tree that this gives (see `tj.nn.Module`).
 A leaf's path is written as one would in Python: ``params['w1']``, ``state.velocity[0]``.
 
 >>> leaves, structure = flatten({"b": 1, "a": [2, (3, None)]})
@@ -84,7 +85,7 @@ def children_of(tree: Any) -> tuple[type, tuple[Any, ...], list[Any]] | None:
         return kind, tuple(range(len(tree))), list(tree)
     if isinstance(tree, tuple) and hasattr(kind, "_fields"):
         return kind, tuple(kind._fields), content_of(tree)
-    if hasattr(kind, "__dataclass_fields__") and is_made_plainly(kind):
+    if hasattr(kind, "__dataclass_fields__") and is_made_plainly(kind) and not hasattr(kind, "__tree__"):
         names, held = tuple(f.name for f in dataclasses.fields(tree)), Attributes(tree)
         return kind, names, [held[n] for n in names]
     return None
@@ -156,6 +157,8 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
     """The structure of a tree, whose leaves are appended."""
     found = children_of(tree)
     if found is None:
+        if hasattr(type(tree), "__tree__"):
+            return _flatten(tree.__tree__(), leaves)
         leaves.append(tree)
         return LEAF
     kind, keys, children = found
@@ -203,7 +206,10 @@ def _name_leaves(tree: Any, path: str, leaves: list[tuple[str, Any]]) -> None:
     """Append the leaves of the tree that stands at `path`."""
     found = children_of(tree)
     if found is None:
-        leaves.append((path, tree))
+        if hasattr(type(tree), "__tree__"):
+            _name_leaves(tree.__tree__(), path, leaves)
+        else:
+            leaves.append((path, tree))
         return
     kind, keys, children = found
     for key, child in zip(keys, children, strict=True):

@@ -71,7 +71,13 @@ def is_record(cls: type) -> bool:
 
 def is_tree(value: Any) -> bool:
     """Whether `value` is a dataclass instance: library code may walk over its fields without naming them."""
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+    is_instance = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return is_instance and not is_seen_as_tree(value)
+
+
+def is_seen_as_tree(value: Any) -> bool:
+    """Whether an object says which tree it is, by a method ``__tree__`` that may walk over its attributes."""
+    return hasattr(type(value), "__tree__")
 
 
 class Transparent:
@@ -100,9 +106,14 @@ def is_added(value: Any) -> bool:
     return not is_constant and type(value).__module__ != "_sitebuiltins"
 
 
+def is_like_users(module: str) -> bool:
+    """Whether functions of this package in `module` name items or attributes of the user's objects."""
+    return module in ("tracejit.optim", "tracejit.optim.adaptive") or module.startswith("tracejit.nn.modules")
+
+
 def trusted(module: str | None) -> bool:
     """Whether functions of `module` are taken to have no state that matters."""
-    if module is None or module == "tracejit.optim":
+    if module is None or is_like_users(module):
         return False
     return module.partition(".")[0] in _TRUSTED and module != "__main__"
 
@@ -118,7 +129,7 @@ def is_python_class(cls: type) -> bool:
 def is_outside(function: Any) -> bool:
     """Whether a function is no code of the user's: what it names does not count."""
     name = function.__globals__.get("__name__")
-    inside = function.__code__.co_filename.startswith(PACKAGE) and name != "tracejit.optim"
+    inside = function.__code__.co_filename.startswith(PACKAGE) and not is_like_users(name or "")
     return inside or trusted(name)
 
 

@@ -10,6 +10,7 @@ the same value to the gradient, and so is one read through another view.
 What always holds under a gradient:
 - Windows that it follows (`Window.tracked`) overlap no others: these are united.
 - A value whose memory is about to be written by the recording is kept as a copy.
+- No two windows or arrays have one value, which has one place: what is stored into several is copied.
 - Memory that a task or another thread has written is another value; who needs the old one gets an error.
 """
 
@@ -92,9 +93,13 @@ class KeptRecording(Recording):
 
     def keep(self, outputs: list[Any], written: list[Window]) -> list[Storage]:
         """Under a gradient: add every value the backward pass may ask for to `outputs`; their storages."""
+        elsewhere = set(self.inputs)
+        for i, (storage, value) in enumerate(zip(self.live(), outputs, strict=True)):
+            own = self.emit(copy, value) if value in elsewhere else value
+            elsewhere.add(own)
+            outputs[i] = own
+            kept[own] = Extent(storage, 0, own.type.size)
         have = {id(v) for v in outputs}
-        for storage, value in zip(self.live(), outputs, strict=True):
-            kept[value] = Extent(storage, 0, value.type.size)
         kept.update(
             (v, bound)
             for v, bound in zip(self.inputs, self.bound, strict=True)
@@ -111,6 +116,8 @@ class KeptRecording(Recording):
             kept[old] = Extent(storage, 0, old.type.size)
             outputs.append(value)
             places.append(storage)
+            window.value = self.emit(copy, window.value)
+            have |= {id(value), id(window.value)}
         for value in [v for node in self.nodes for v in node.outputs]:
             if id(value) not in have and not value.type.on_host:
                 storage = Storage(value.type)

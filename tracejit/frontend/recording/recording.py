@@ -307,6 +307,8 @@ class Recording(Builder):
             base, low = storage.pending, 0
         else:
             window = self.window(storage, wanted, write=True)
+            if window.input not in self.defined:
+                self.adopt(window.input)
             base, low = window.value, window.lo
         inside = _inside(wanted, low)
         if base.type.shape == new.type.shape and inside.is_whole(base.type.shape):

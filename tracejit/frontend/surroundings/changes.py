@@ -22,7 +22,7 @@ from tracejit.frontend.python.bytecode import (
     own,
 )
 from tracejit.frontend.python.content import GONE
-from tracejit.frontend.python.kinds import FUNCTIONS, PLAIN, is_tree
+from tracejit.frontend.python.kinds import FUNCTIONS, PLAIN, is_seen_as_tree, is_tree
 from tracejit.frontend.python.purity import runs_library_code
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.recording.storage import Storage
@@ -185,7 +185,11 @@ class Surroundings(Visitor):
             if not isinstance(slot, Global | Cell):
                 return not slot.codes.isdisjoint(self.executed)
             return any(slot.key in self.variables_read(code) for code in slot.codes)
-        if not isinstance(slot, Attribute | ClassItem) or is_tree(slot.holder):
+        if (
+            not isinstance(slot, Attribute | ClassItem)
+            or is_tree(slot.holder)
+            or is_seen_as_tree(slot.holder)
+        ):
             return True
         if runs_library_code(type(slot.holder)) and not isinstance(
             slot.holder, (type, types.ModuleType, *FUNCTIONS)

@@ -24,7 +24,7 @@ from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Separate, Var
 from tracejit.frontend.signature.slots import Attribute, Cell, Global, Slot, Whole
 from tracejit.frontend.surroundings.changes import Surroundings
-from tracejit.frontend.surroundings.members import QUIET, Seen, SeenClass, SeenFunction
+from tracejit.frontend.surroundings.members import QUIET, Seen, SeenClass, SeenFunction, SeenObject
 
 
 class Refused(Exception):
@@ -79,6 +79,8 @@ class Guards:
                 missing &= self._asked_of(seen.value, uses)
             if missing and hasattr(seen.value, "__dict__"):
                 program.require("{}.keys().isdisjoint({})", _namespace(seen), Const(frozenset(missing)))
+            if isinstance(seen, SeenObject) and seen.walked is not None:
+                program.require("tuple({}) == {}", _namespace(seen), Const(seen.walked))
             if isinstance(seen, SeenClass) and len(order := seen.value.__mro__) > 2:
                 program.require("{}.__mro__ == {}", seen.var, Const(order))
 

@@ -122,12 +122,19 @@ class SeenModule(Seen):
 
 
 class SeenObject(Seen):
-    """An instance of some class. What its class has is found there."""
+    """An instance of some class. What its class has is found there.
+
+    walked: the names of all its attributes, if code may walk over them.
+    """
+
+    def __init__(self, value: Any, var: Expr, path: str):
+        super().__init__(value, var, path)
+        self.walked = tuple(self.namespace()) if kinds.is_seen_as_tree(value) else None
 
     def _implied(self) -> AbstractSet[str]:
         if isinstance(self.value, BaseException):
             return {"args"}
-        if runs_library_code(type(self.value)):
+        if runs_library_code(type(self.value)) or kinds.is_seen_as_tree(self.value):
             return set(Attributes(self.value).names())
         return {f.name for f in dataclasses.fields(self.value)} if is_tree(self.value) else frozenset()
 

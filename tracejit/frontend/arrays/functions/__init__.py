@@ -10,13 +10,18 @@ from typing import Any
 
 from tracejit.frontend.arrays.functions import (
     calculus,
+    contraction,
     creation,
     dtypes,
     elementwise,
+    grids,
+    indexers,
     joining,
     linear,
     manipulation,
     movement,
+    padding,
+    placing,
     pointwise,
     ranges,
     reductions,
@@ -25,8 +30,8 @@ from tracejit.frontend.arrays.functions import (
 )
 
 MODULES = (
-    *(calculus, creation, dtypes, elementwise, joining, linear, manipulation, movement),
-    *(pointwise, ranges, reductions, sorting, statistics),
+    *(calculus, contraction, creation, dtypes, elementwise, grids, indexers, joining),
+    *(linear, manipulation, movement, padding, placing, pointwise, ranges, reductions, sorting, statistics),
 )
 
 NAMESPACE: dict[str, Any] = {name: getattr(module, name) for module in MODULES for name in module.__all__}

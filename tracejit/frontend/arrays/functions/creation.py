@@ -38,6 +38,15 @@ def chosen_device(name: str, device: Any) -> Device:
     return as_device(name, device, ArrayCore.default_device)
 
 
+def check_order(name: str, order: str) -> None:
+    """Raise if `order` asks for a memory layout that new arrays do not have: theirs is C order."""
+    if order not in ("C", "K", "A"):
+        raise locate(
+            ArgumentError(f"{name}: new arrays lie in C order, order={order!r} is not supported"),
+            user_location(),
+        )
+
+
 # -- from data -----------------------------------------------------------------------------------------------
 
 
@@ -159,22 +168,56 @@ def _stack(items: Sequence[Any]) -> Any:
     return result
 
 
-def array(obj: Any, /, dtype: Any = None, *, device: Any = None) -> NDArray:
+def array(
+    obj: Any, /, dtype: Any = None, *, copy: bool | None = True, ndmin: int = 0, device: Any = None
+) -> NDArray:
     """A new array with a copy of `obj`'s elements; like `asarray` with ``copy=True``.
 
+    It has at least `ndmin` dimensions, new ones of extent 1 in front.
     Raises what `asarray` raises.
 
     >>> import tracejit as tj
     >>> tj.array(tj.ones(2), dtype=tj.int8)
     NDArray([1, 1], dtype=int8)
     """
-    return asarray(obj, dtype=dtype, device=device, copy=True)
+    made = asarray(obj, dtype=dtype, device=device, copy=copy)
+    missing = ndmin - made.ndim
+    return made.reshape((1,) * missing + made.shape) if missing > 0 else made
+
+
+asanyarray = asarray
+
+
+def ascontiguousarray(x: Any, /, dtype: Any = None) -> NDArray:
+    """`x` as an array of one or more dimensions in C order in memory: itself if it is one, else a copy.
+
+    Raises what `asarray` raises.
+
+    >>> import tracejit as tj
+    >>> tj.ascontiguousarray(tj.ones((2, 3)).T).strides
+    (8, 4)
+    """
+    made: Any = asarray(x, dtype=dtype)
+    made = made if made.ndim else made.reshape((1,))
+    return made if made._view.is_contiguous() else made.copy()
+
+
+def asfortranarray(x: Any, /, dtype: Any = None) -> NDArray:
+    """`x` as an array whose first index runs fastest in memory: itself if it is one, else a copy.
+
+    Raises what `asarray` raises.
+
+    >>> import tracejit as tj
+    >>> tj.asfortranarray(tj.ones((2, 3))).strides
+    (4, 8)
+    """
+    return ascontiguousarray(asarray(x, dtype=dtype).T).T
 
 
 # -- filled --------------------------------------------------------------------------------------------------
 
 
-def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
+def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> NDArray:
     """An array of arbitrary elements (float32 by default).
 
     Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
@@ -184,13 +227,26 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     >>> tj.empty((2, 3)).shape
     (2, 3)
     """
+    check_order("empty", order)
     where = chosen_device("empty", device)
     return dispatch.emit(
         ops.empty, shape=new_shape("empty", shape), dtype=chosen_dtype("empty", dtype, FLOAT32), device=where
     )
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
+def ndarray(shape: Any, dtype: Any = None, *, order: str = "C") -> NDArray:
+    """An array of arbitrary elements (float32 by default): NumPy's name for `empty`.
+
+    The class of arrays is `NDArray`. Raises what `empty` raises.
+
+    >>> import tracejit as tj
+    >>> tj.ndarray((2, 3), tj.int8).shape
+    (2, 3)
+    """
+    return empty(shape, dtype, order)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> NDArray:
     """An array whose elements are all `fill_value`: a number, or an array that broadcasts to `shape`.
 
     The dtype is that of the value: bool, int64 or float32 for Python numbers.
@@ -201,6 +257,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
     >>> tj.full(2, 7)
     NDArray([7, 7], dtype=int64)
     """
+    check_order("full", order)
     return _filled("full", shape, fill_value, dtype, device)
 
 
@@ -216,7 +273,7 @@ def _filled(name: str, shape: Any, fill_value: Any, dtype: Any, device: Any) -> 
     return dispatch.full(value, extents, wanted, chosen_device(name, device), name)
 
 
-def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
+def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> NDArray:
     """An array of zeros (float32 by default).
 
     Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
@@ -226,10 +283,11 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     >>> tj.zeros(2)
     NDArray([0., 0.], dtype=float32)
     """
+    check_order("zeros", order)
     return _filled("zeros", shape, 0, chosen_dtype("zeros", dtype, FLOAT32), device)
 
 
-def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
+def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> NDArray:
     """An array of ones (float32 by default).
 
     Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
@@ -239,30 +297,50 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
     >>> tj.ones(2, dtype=tj.int32)
     NDArray([1, 1], dtype=int32)
     """
+    check_order("ones", order)
     return _filled("ones", shape, 1, chosen_dtype("ones", dtype, FLOAT32), device)
 
 
 def full_like(
-    x: Any, /, fill_value: Any, dtype: Any = None, *, shape: Any = None, device: Any = None
+    x: Any,
+    /,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    *,
+    shape: Any = None,
+    device: Any = None,
 ) -> NDArray:
     """An array like `x` (shape, dtype, device, unless given) whose elements are all `fill_value`.
 
+    It lies in C order; `subok` has no effect, since there are no subclasses.
     Raises what `full` raises.
 
     >>> import tracejit as tj
     >>> tj.full_like(tj.asarray([1, 2]), 5)
     NDArray([5, 5], dtype=int64)
     """
-    like = dispatch.as_array("full_like", x)
+    like = asarray(x)
     return full(
         like.shape if shape is None else shape,
         fill_value,
+        order=order,
         dtype=chosen_dtype("full_like", dtype, like.dtype),
         device=like.device if device is None else device,
     )
 
 
-def zeros_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any = None) -> NDArray:
+def zeros_like(
+    x: Any,
+    /,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    *,
+    shape: Any = None,
+    device: Any = None,
+) -> NDArray:
     """Zeros with the shape, dtype and device of `x`, unless given.
 
     Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
@@ -272,10 +350,19 @@ def zeros_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any =
     >>> tj.zeros_like(tj.asarray([True, True]))
     NDArray([False, False], dtype=bool)
     """
-    return full_like(x, 0, dtype=dtype, shape=shape, device=device)
+    return full_like(x, 0, dtype, order, subok, shape=shape, device=device)
 
 
-def ones_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any = None) -> NDArray:
+def ones_like(
+    x: Any,
+    /,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    *,
+    shape: Any = None,
+    device: Any = None,
+) -> NDArray:
     """Ones with the shape, dtype and device of `x`, unless given.
 
     Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
@@ -285,10 +372,19 @@ def ones_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any = 
     >>> tj.ones_like(tj.zeros(2))
     NDArray([1., 1.], dtype=float32)
     """
-    return full_like(x, 1, dtype=dtype, shape=shape, device=device)
+    return full_like(x, 1, dtype, order, subok, shape=shape, device=device)
 
 
-def empty_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any = None) -> NDArray:
+def empty_like(
+    x: Any,
+    /,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    *,
+    shape: Any = None,
+    device: Any = None,
+) -> NDArray:
     """Arbitrary elements with the shape, dtype and device of `x`, unless given.
 
     Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
@@ -298,9 +394,10 @@ def empty_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any =
     >>> tj.empty_like(tj.zeros((2, 3))).shape
     (2, 3)
     """
-    like = dispatch.as_array("empty_like", x)
+    like = asarray(x)
     return empty(
         like.shape if shape is None else shape,
+        order=order,
         dtype=chosen_dtype("empty_like", dtype, like.dtype),
         device=like.device if device is None else device,
     )
@@ -308,11 +405,15 @@ def empty_like(x: Any, /, dtype: Any = None, *, shape: Any = None, device: Any =
 
 __all__ = [
     "array",
+    "asanyarray",
     "asarray",
+    "ascontiguousarray",
+    "asfortranarray",
     "empty",
     "empty_like",
     "full",
     "full_like",
+    "ndarray",
     "ones",
     "ones_like",
     "zeros",

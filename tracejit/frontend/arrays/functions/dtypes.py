@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.axes import as_device
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.number import plain
 from tracejit.ir.types import DTYPES
@@ -28,17 +29,20 @@ def _typed(x: Any) -> Any:
     return x.dtype if isinstance(x, ArrayCore) else plain(x)
 
 
-def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> NDArray:
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> NDArray:
     """The elements converted to `dtype` as NumPy does; the array itself with ``copy=False`` if it has that.
 
     The shape stays. A float that does not fit an integer becomes the nearest one that does, nan becomes 0.
-    Raises DTypeError for an unsupported dtype, ArgumentError for what is no array or number.
+    Raises DTypeError for an unsupported dtype, ArgumentError for what is no array or number, DeviceError for
+    an unknown device.
 
     >>> import tracejit as tj
     >>> tj.astype(tj.asarray([1.7, -1.7]), tj.int32)
     NDArray([ 1, -1], dtype=int32)
     """
-    return dispatch.as_array("astype", x).astype(dtype, copy=copy)
+    array = dispatch.as_array("astype", x)
+    as_device("astype", device, array.device)
+    return array.astype(dtype, copy=copy)
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:

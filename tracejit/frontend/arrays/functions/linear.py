@@ -13,7 +13,10 @@ from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.axes import axis_list, integer
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.manipulation import moveaxis, permute_dims, ravel, reshape
+from tracejit.frontend.arrays.functions.movement import stack, unstack
+from tracejit.frontend.arrays.functions.reductions import sum
 from tracejit.frontend.recording.location import user_location
+from tracejit.ir.view import View
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -190,4 +193,186 @@ def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> NDArray:
     )
 
 
-__all__ = ["dot", "matmul", "outer", "tensordot", "vecdot"]
+def inner(x1: Any, x2: Any, /) -> NDArray:
+    """Sums of products over the last dimensions of both operands; a product with a number.
+
+    The result has the other dimensions of `x1`, then those of `x2`, and the common dtype.
+    Raises ShapeError if the last extents differ, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.inner(tj.asarray([[1, 2], [3, 4]]), tj.asarray([1, 10]))
+    NDArray([21, 43], dtype=int64)
+    """
+    a, b = dispatch.as_array("inner", x1), dispatch.as_array("inner", x2)
+    if not a.ndim or not b.ndim:
+        return dispatch.apply(ops.multiply, a, b)
+    if a.ndim == b.ndim == 1:
+        return _dot_of_vectors("inner", a, b)
+    return tensordot(a, b, axes=((-1,), (-1,)))
+
+
+def vdot(x1: Any, x2: Any, /) -> NDArray:
+    """The sum of products of two arrays of one size, both flattened: a 0-d array of the common dtype.
+
+    Raises ShapeError if the sizes differ, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.vdot(tj.asarray([[1, 2], [3, 4]]), tj.asarray([[1, 0], [0, 1]]))
+    NDArray(5, dtype=int64)
+    """
+    return _dot_of_vectors("vdot", ravel(dispatch.as_array("vdot", x1)), ravel(dispatch.as_array("vdot", x2)))
+
+
+def _dot_of_vectors(name: str, a: Any, b: Any) -> Any:
+    if a.size != b.size:
+        raise locate(ShapeError(f"{name}: vectors of {a.size} and {b.size} elements"), user_location())
+    return vecdot(a, b)
+
+
+def matvec(x1: Any, x2: Any, /) -> NDArray:
+    """Products of matrices and vectors: shapes (..., n, k) and (..., k) give (..., n).
+
+    Leading dimensions broadcast; the result has the common dtype.
+    Raises ShapeError if extents do not agree or dimensions are missing, ArgumentError for what is no array or
+    number.
+
+    >>> import tracejit as tj
+    >>> tj.matvec(tj.asarray([[1, 2], [3, 4]]), tj.asarray([[1, 0], [0, 1]]))
+    NDArray([[1, 3],
+             [2, 4]], dtype=int64)
+    """
+    matrices, vectors = _matrices_and_vectors("matvec", x1, x2)
+    if vectors.ndim == 1:
+        return matmul(matrices, vectors)
+    product = matmul(matrices, _expanded(vectors, vectors.ndim))
+    return ArrayCore.new(product._storage, product._view.drop([product.ndim - 1]))
+
+
+def vecmat(x1: Any, x2: Any, /) -> NDArray:
+    """Products of vectors and matrices: shapes (..., k) and (..., k, n) give (..., n).
+
+    Leading dimensions broadcast; the result has the common dtype.
+    Raises ShapeError if extents do not agree or dimensions are missing, ArgumentError for what is no array or
+    number.
+
+    >>> import tracejit as tj
+    >>> tj.vecmat(tj.asarray([1, 10]), tj.asarray([[1, 2], [3, 4]]))
+    NDArray([31, 42], dtype=int64)
+    """
+    matrices, vectors = _matrices_and_vectors("vecmat", x2, x1)
+    product = matmul(_expanded(vectors, vectors.ndim - 1), matrices)
+    return ArrayCore.new(product._storage, product._view.drop([product.ndim - 2]))
+
+
+def _matrices_and_vectors(name: str, matrices: Any, vectors: Any) -> tuple[Any, Any]:
+    a, x = dispatch.as_array(name, matrices), dispatch.as_array(name, vectors)
+    if a.ndim < 2 or not x.ndim:
+        raise locate(
+            ShapeError(f"{name}: matrices of shape {a.shape} and vectors of shape {x.shape}"), user_location()
+        )
+    return a, x
+
+
+def _expanded(x: Any, axis: int) -> Any:
+    return ArrayCore.new(x._storage, x._view.expand(axis))
+
+
+def kron(x1: Any, x2: Any, /) -> NDArray:
+    """Kronecker product: each element of `x1` times all of `x2`, in blocks.
+
+    The operand of fewer dimensions gets leading ones; extents multiply. The result has the common dtype.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.kron(tj.asarray([1, 10]), tj.asarray([[1, 2], [3, 4]]))
+    NDArray([[ 1,  2, 10, 20],
+             [ 3,  4, 30, 40]], dtype=int64)
+    """
+    a, b = dispatch.as_array("kron", x1), dispatch.as_array("kron", x2)
+    ndim = max(a.ndim, b.ndim)
+    outer_shape = (1,) * (ndim - a.ndim) + a.shape
+    inner_shape = (1,) * (ndim - b.ndim) + b.shape
+    blocks = reshape(a, tuple(n for extent in outer_shape for n in (extent, 1)))
+    block = reshape(b, tuple(n for extent in inner_shape for n in (1, extent)))
+    product = dispatch.apply(ops.multiply, blocks, block)
+    return reshape(product, tuple(n * m for n, m in zip(outer_shape, inner_shape, strict=True)))
+
+
+def diagonal_view(name: str, x: Any, offset: int, axis1: int, axis2: int) -> Any:
+    """The diagonals of the matrices in two dimensions, as the last one; a view."""
+    row, column = axis_list(name, (axis1, axis2), x.ndim)
+    shift = integer(f"{name}: offset", offset)
+    seen = x._view
+    height, width = seen.shape[row], seen.shape[column]
+    seen = seen.slice_axis(row, min(max(-shift, 0), height), None)
+    seen = seen.slice_axis(column, min(max(shift, 0), width), None)
+    extent = min(seen.shape[row], seen.shape[column])
+    rest = [a for a in range(x.ndim) if a not in (row, column)]
+    view = View(
+        seen.offset,
+        (*(seen.shape[a] for a in rest), extent),
+        (*(seen.strides[a] for a in rest), seen.strides[row] + seen.strides[column]),
+        seen.writable,
+    )
+    return ArrayCore.new(x._storage, view)
+
+
+def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> NDArray:
+    """The sums of the diagonals of the matrices in two dimensions; dtypes as for `sum`.
+
+    `offset` is the distance from the main diagonal, positive above it. The other dimensions stay.
+    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.trace(tj.asarray([[1, 2], [3, 4]]))
+    NDArray(5, dtype=int64)
+    """
+    array = dispatch.as_array("trace", x)
+    return sum(diagonal_view("trace", array, offset, axis1, axis2), axis=-1, dtype=dtype)
+
+
+def cross(
+    x1: Any, x2: Any, /, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> NDArray:
+    """Cross products of vectors of 3 elements along an axis; all other dimensions broadcast.
+
+    The vectors lie along `axisa` and `axisb`, those of the result along `axisc`; `axis` means all three.
+    The result has the common dtype.
+    Raises ShapeError for vectors of another length (append a 0 to those of 2), AxisError for an axis out of
+    range, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.cross(tj.asarray([1, 0, 0]), tj.asarray([0, 1, 0]))
+    NDArray([0, 0, 1], dtype=int64)
+    """
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    a, b = dispatch.as_array("cross", x1), dispatch.as_array("cross", x2)
+    a, b = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
+    if a.shape[-1] != 3 or b.shape[-1] != 3:
+        raise locate(
+            ShapeError(
+                f"cross: vectors of {a.shape[-1]} and {b.shape[-1]} elements; expected 3, append a 0 to "
+                "those of 2"
+            ),
+            user_location(),
+        )
+    (a0, a1, a2), (b0, b1, b2) = unstack(a, axis=-1), unstack(b, axis=-1)
+    parts = [a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0]
+    return stack(parts, axis=axisc)
+
+
+__all__ = [
+    "cross",
+    "dot",
+    "inner",
+    "kron",
+    "matmul",
+    "matvec",
+    "outer",
+    "tensordot",
+    "trace",
+    "vdot",
+    "vecdot",
+    "vecmat",
+]

@@ -32,14 +32,25 @@ def _seen(x: Any, view: View) -> Any:
 # -- shape ---------------------------------------------------------------------------------------------------
 
 
-def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> NDArray:
+def chosen_order(name: str, order: str, known: str) -> str:
+    """The letter of an order of elements as a capital: one of those `known`."""
+    found = str(order).upper()
+    if found not in tuple(known):
+        raise locate(
+            ArgumentError(f"{name}: order is one of {', '.join(known)}, not {order!r}"), user_location()
+        )
+    return found
+
+
+def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> NDArray:
     """The elements in C order under another shape, in which one -1 is inferred.
 
-    A view where strides allow, else a copy; ``copy=True`` always copies, ``copy=False`` raises rather than
-    copy.
+    With the order ``"F"`` the first index runs fastest, of both shapes; ``"A"`` means that for an array which
+    lies in memory so. A view where strides allow, else a copy; ``copy=True`` always copies, ``copy=False``
+    raises rather than copy.
     The dtype stays.
     Raises ShapeError if the numbers of elements differ, ArgumentError for ``copy=False`` where a copy is
-    needed.
+    needed, and for other orders.
 
     >>> import tracejit as tj
     >>> tj.reshape(tj.arange(6), (2, -1))
@@ -48,6 +59,8 @@ def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> NDArray:
     """
     array = dispatch.as_array("reshape", x)
     wanted = _inferred(array, normalize_shape("reshape", shape))
+    if is_fortran(array, chosen_order("reshape", order, "CFA")):
+        return transpose(reshape(transpose(array), wanted[::-1], copy=copy))
     view = array._view.reshape(wanted)
     if copy is False and view is None:
         raise locate(
@@ -79,16 +92,36 @@ def _inferred(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def ravel(x: Any, /) -> NDArray:
+def is_fortran(x: Any, order: str) -> bool:
+    """Whether `order` means that the first index runs fastest, for this array."""
+    view = x._view
+    reverse = view.permute(range(len(view.shape))[::-1])
+    return order == "F" or (order == "A" and reverse.is_contiguous() and not view.is_contiguous())
+
+
+def as_in_memory(x: Any) -> Any:
+    """`x` with its dimensions in the order of their strides, the greatest first."""
+    strides = x._view.strides
+    return permute_dims(x, sorted(range(x.ndim), key=lambda a: -abs(strides[a])))
+
+
+def ravel(x: Any, /, order: str = "C") -> NDArray:
     """One dimension, in C order: a view where strides allow, else a copy.
 
-    Raises ArgumentError for what is no array or number.
+    With the order ``"F"`` the first index runs fastest; ``"A"`` means that for an array which lies in memory
+    so; ``"K"`` takes elements as they lie in memory.
+    Raises ArgumentError for what is no array or number, and for other orders.
 
     >>> import tracejit as tj
     >>> tj.ravel(tj.asarray([[1, 2], [3, 4]]))
     NDArray([1, 2, 3, 4], dtype=int64)
     """
     array = dispatch.as_array("ravel", x)
+    wanted = chosen_order("ravel", order, "CFAK")
+    if wanted == "K":
+        array = as_in_memory(array)
+    elif is_fortran(array, wanted):
+        array = transpose(array)
     return reshape(array, (array.size,))
 
 
@@ -154,6 +187,19 @@ def broadcast_to(x: Any, /, shape: Any) -> NDArray:
             user_location(),
         )
     return _seen(array, array._view.broadcast(wanted).read_only())
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape to which arrays of these shapes broadcast.
+
+    Raises ShapeError if they do not.
+
+    >>> import tracejit as tj
+    >>> tj.broadcast_shapes((2, 1), 3)
+    (2, 3)
+    """
+    given = [new_shape("broadcast_shapes", shape) for shape in shapes]
+    return dispatch.broadcast_shape("broadcast_shapes", given)
 
 
 def broadcast_arrays(*arrays: Any) -> tuple[NDArray, ...]:
@@ -263,6 +309,21 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> NDArray:
     return _seen(array, array._view.permute(order))
 
 
+def rollaxis(x: Any, axis: int, start: int = 0) -> NDArray:
+    """One dimension moved before the place `start` (a view); `moveaxis` is easier to read.
+
+    Raises AxisError for an axis or a start out of range.
+
+    >>> import tracejit as tj
+    >>> tj.rollaxis(tj.zeros((2, 3, 4)), 2, 1).shape
+    (2, 4, 3)
+    """
+    array = dispatch.as_array("rollaxis", x)
+    source = normalize_axis("rollaxis", axis, array.ndim)
+    place = normalize_axis("rollaxis", start, array.ndim + (start >= 0))
+    return moveaxis(array, source, place - 1 if source < place else place)
+
+
 def flip(x: Any, /, axis: Any = None) -> NDArray:
     """Elements in reverse order along the axes, all by default (a view).
 
@@ -281,6 +342,7 @@ def flip(x: Any, /, axis: Any = None) -> NDArray:
 
 __all__ = [
     "broadcast_arrays",
+    "broadcast_shapes",
     "broadcast_to",
     "expand_dims",
     "flip",
@@ -289,6 +351,7 @@ __all__ = [
     "permute_dims",
     "ravel",
     "reshape",
+    "rollaxis",
     "squeeze",
     "swapaxes",
     "transpose",

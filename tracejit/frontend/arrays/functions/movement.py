@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tracejit import ops
-from tracejit.errors import ArgumentError, ShapeError, locate
+from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch, indexing, promotion
 from tracejit.frontend.arrays.axes import integer, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.arrays.functions.creation import empty
+from tracejit.frontend.arrays.functions.creation import asarray, empty
+from tracejit.frontend.arrays.functions.elementwise import clip
 from tracejit.frontend.arrays.functions.manipulation import expand_dims, ravel, reshape
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.view import View
@@ -31,7 +34,7 @@ def _sequence(name: str, arrays: Any) -> list[Any]:
         arrays = unstack(arrays)
     if not isinstance(arrays, tuple | list) or not arrays:
         raise locate(ArgumentError(f"{name}: expected a non-empty list of arrays"), user_location())
-    given = [dispatch.as_operand(name, x) for x in arrays]
+    given = [dispatch.as_operand(name, asarray(x) if isinstance(x, list | tuple) else x) for x in arrays]
     common = promotion.common(name, tuple(promotion.common_dtype(name, (x,)) for x in given))
     place = dispatch.device_of(given)
     return [x if isinstance(x, ArrayCore) else dispatch.full(x, (), common, place, name) for x in given]
@@ -53,12 +56,26 @@ def _joined(arrays: list[Any], axis: int, dtype: Any) -> Any:
     return result
 
 
-def concat(arrays: Any, /, axis: int | None = 0) -> NDArray:
+def _joined_dtype(name: str, arrays: list[Any], dtype: Any) -> np.dtype:
+    """The common dtype of arrays, or `dtype` if their elements may be cast to it."""
+    common = promotion.common_dtype(name, arrays)
+    if dtype is None:
+        return common
+    wanted = promotion.supported(name, dtype)
+    if not np.can_cast(common, wanted, "same_kind"):
+        raise locate(
+            DTypeError(f"{name}: {common} cannot become {wanted}; cast the arrays with astype"),
+            user_location(),
+        )
+    return wanted
+
+
+def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> NDArray:
     """Arrays one after the other along an axis, flattened first if that is None; other extents must agree.
 
-    The result is a new array of the common dtype.
+    The result is a new array of the common dtype, or of `dtype`.
     Raises ShapeError if other extents differ, AxisError for an axis out of range, ArgumentError for an empty
-    list or what is no list of arrays.
+    list or what is no list of arrays, DTypeError for a `dtype` to which they cannot be cast.
 
     >>> import tracejit as tj
     >>> tj.concat([tj.asarray([1, 2]), tj.asarray([3])])
@@ -78,15 +95,18 @@ def concat(arrays: Any, /, axis: int | None = 0) -> NDArray:
             ),
             user_location(),
         )
-    return _joined(given, position, promotion.common_dtype("concat", given))
+    return _joined(given, position, _joined_dtype("concat", given, dtype))
 
 
-def stack(arrays: Any, /, axis: int = 0) -> NDArray:
+concatenate = concat
+
+
+def stack(arrays: Any, /, axis: int = 0, *, dtype: Any = None) -> NDArray:
     """Arrays of one shape along a new dimension.
 
-    The result is a new array of the common dtype.
+    The result is a new array of the common dtype, or of `dtype`.
     Raises ShapeError if shapes differ, AxisError for an axis out of range, ArgumentError for an empty list or
-    what is no list of arrays.
+    what is no list of arrays, DTypeError for a `dtype` to which they cannot be cast.
 
     >>> import tracejit as tj
     >>> tj.stack([tj.asarray([1, 2]), tj.asarray([3, 4])], axis=1)
@@ -101,7 +121,7 @@ def stack(arrays: Any, /, axis: int = 0) -> NDArray:
         )
     position = normalize_axis("stack", axis, given[0].ndim + 1)
     expanded = [expand_dims(x, axis=position) for x in given]
-    return _joined(expanded, position, promotion.common_dtype("stack", given))
+    return _joined(expanded, position, _joined_dtype("stack", given, dtype))
 
 
 def unstack(x: Any, /, axis: int = 0) -> tuple[NDArray, ...]:
@@ -154,13 +174,25 @@ def roll(x: Any, /, shift: Any, axis: Any = None) -> NDArray:
     return result
 
 
-def take(x: Any, indices: Any, /, axis: int | None = None) -> NDArray:
+def in_range(name: str, index: Any, extent: int, mode: str) -> Any:
+    """An array of indices as `mode` makes them: within `extent`, but for ``"raise"``, which leaves them."""
+    if mode not in ("raise", "wrap", "clip"):
+        raise locate(
+            ArgumentError(f'{name}: mode is "raise", "wrap" or "clip", not {mode!r}'), user_location()
+        )
+    if mode == "raise" or extent == 0:
+        return index
+    return index % extent if mode == "wrap" else clip(index, 0, extent - 1)
+
+
+def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise") -> NDArray:
     """Elements at integer positions (negative: from the end) along an axis, or of the flattened array.
 
-    The result has the shape of `indices` in place of the axis. Positions out of range raise OutOfBoundsError.
-    The dtype is that of `x`.
+    The result has the shape of `indices` in place of the axis. Positions out of range raise OutOfBoundsError;
+    with the mode ``"wrap"`` they count round and round, with ``"clip"`` the first or last element stands for
+    them, the first for negative ones too. The dtype is that of `x`.
     Raises OutOfBoundsError for indices that are no integers, AxisError for an axis out of range,
-    ArgumentError for what is no array or number.
+    ArgumentError for another mode and what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.take(tj.asarray([10, 20, 30]), tj.asarray([2, 0]))
@@ -170,9 +202,9 @@ def take(x: Any, indices: Any, /, axis: int | None = None) -> NDArray:
     if axis is None:
         array, axis = ravel(array), 0
     position = normalize_axis("take", axis, array.ndim)
-    index = indexing.index_array(indices)
+    index = in_range("take", indexing.index_array(indices), array.shape[position], mode)
     checked = dispatch.emit(ops.check_index, index, extent=array.shape[position], axis=position)
     return dispatch.emit(ops.gather, array, checked, axis=position)
 
 
-__all__ = ["concat", "roll", "stack", "take", "unstack"]
+__all__ = ["concat", "concatenate", "roll", "stack", "take", "unstack"]

@@ -16,7 +16,9 @@ from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import integer, new_shape
 from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.arrays.functions.creation import chosen_device, chosen_dtype
+from tracejit.frontend.arrays.functions.creation import asarray, chosen_device, chosen_dtype
+from tracejit.frontend.arrays.functions.elementwise import pow
+from tracejit.frontend.arrays.functions.manipulation import broadcast_arrays, expand_dims, moveaxis
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import is_number
 from tracejit.ir.types import Device
@@ -77,41 +79,130 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, de
     return _line(count, start, step, wanted, chosen_device("arange", device))
 
 
+def _check_bounds(name: str, bounds: tuple[Any, ...]) -> None:
+    for bound in bounds:
+        if not (is_number(bound) or isinstance(bound, ArrayCore | np.ndarray | np.generic | list | tuple)):
+            raise locate(
+                ArgumentError(f"{name}: expected numbers or arrays, got {type(bound).__name__}"),
+                user_location(),
+            )
+
+
 def linspace(
-    start: Any, stop: Any, num: int = 50, *, dtype: Any = None, endpoint: bool = True, device: Any = None
-) -> NDArray:
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
     """`num` evenly spaced numbers from `start` to `stop`, which without `endpoint` is left out (float32).
 
-    Integer dtypes round down. `start` and `stop` are numbers.
-    Raises ShapeError for a negative `num`, ArgumentError for bounds that are no numbers, DTypeError for an
-    unsupported dtype, DeviceError for an unknown device.
+    `start` and `stop` may be arrays, which broadcast: the numbers then run along a new axis `axis`, in the
+    floating dtype that the arrays have together. Integer dtypes round down. With `retstep` the result is a
+    pair of the numbers and their distance.
+    Raises ShapeError for a negative `num` and bounds that do not broadcast, ArgumentError for bounds that are
+    no numbers or arrays, DTypeError for an unsupported dtype, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> tj.linspace(0, 1, 5)
     NDArray([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    for bound in (start, stop):
-        if not is_number(bound) or isinstance(bound, complex):
-            raise locate(
-                ArgumentError(f"linspace: expected numbers, got {type(bound).__name__}"), user_location()
-            )
+    _check_bounds("linspace", (start, stop))
     count = integer("linspace: num", num)
     if count < 0:
         raise locate(ShapeError(f"linspace: num must not be negative, got {count}"), user_location())
-    wanted = chosen_dtype("linspace", dtype, FLOAT32)
     intervals = count - 1 if endpoint else count
     index = dispatch.emit(ops.iota, size=count, device=chosen_device("linspace", device))
+    if all(is_number(bound) and not isinstance(bound, complex) for bound in (start, stop)):
+        default = FLOAT32
+    else:
+        start, stop, default = _float_arrays(start, stop)
+        index = index.reshape((count,) + (1,) * start.ndim)
+    step = (stop - start) / intervals if intervals > 0 else math.nan
     line = dispatch.cast(index, FLOAT64)
-    line = line * ((stop - start) / intervals) + start if intervals > 0 else line + start
+    line = line * step + start if intervals > 0 else line + start
     if endpoint and count > 1:
         line = dispatch.apply(ops.where, index == intervals, stop * 1.0, line)
-    if wanted.kind in "iu":
-        line = dispatch.apply(ops.floor, line)
-    return dispatch.cast(line, wanted)
+    wanted = chosen_dtype("linspace", dtype, default)
+    line = dispatch.cast(dispatch.apply(ops.floor, line) if wanted.kind in "iu" else line, wanted)
+    result = moveaxis(line, 0, axis) if line.ndim > 1 or axis not in (0, -1) else line
+    return (result, step) if retstep else result
+
+
+def _float_arrays(start: Any, stop: Any) -> tuple[Any, Any, np.dtype]:
+    """Bounds as arrays of one shape in double precision, and the dtype of what lies between them."""
+    bounds = broadcast_arrays(asarray(start), asarray(stop))
+    default = np.result_type(*(x.dtype for x in bounds), 1.0)
+    double = np.dtype("complex128") if default.kind == "c" else FLOAT64
+    return dispatch.cast(bounds[0], double), dispatch.cast(bounds[1], double), default
+
+
+def _precision(*given: Any) -> np.dtype:
+    """The dtype of numbers computed from bounds: that of the arrays among them, else single precision."""
+    dtypes = [asarray(x).dtype for x in given if not is_number(x)]
+    if dtypes:
+        return np.result_type(*dtypes, 1.0)
+    return np.dtype("complex64") if any(isinstance(x, complex) for x in given) else FLOAT32
+
+
+def logspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    base: Any = 10.0,
+    dtype: Any = None,
+    axis: int = 0,
+) -> NDArray:
+    """`num` powers of `base`, whose exponents are evenly spaced from `start` to `stop`; see `linspace`.
+
+    Raises what `linspace` raises.
+
+    >>> import tracejit as tj
+    >>> tj.logspace(0, 2, 3)
+    NDArray([  1.,  10., 100.], dtype=float32)
+    """
+    _check_bounds("logspace", (start, stop, base))
+    wanted = chosen_dtype("logspace", dtype, _precision(start, stop, base))
+    if not is_number(base):
+        start, stop, base = broadcast_arrays(asarray(start), asarray(stop), asarray(base))
+        base = expand_dims(base, axis=axis)
+    double = np.dtype("complex128") if _precision(start, stop).kind == "c" else FLOAT64
+    return dispatch.cast(pow(base, linspace(start, stop, num, endpoint, False, double, axis)), wanted)
+
+
+def geomspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
+) -> NDArray:
+    """`num` numbers from `start` to `stop`, each the same multiple of the one before; see `linspace`.
+
+    The bounds have the same sign, and are not 0.
+    Raises ShapeError for bounds that are 0, and what `linspace` raises.
+
+    >>> import tracejit as tj
+    >>> tj.geomspace(1, 8, 4)
+    NDArray([1., 2., 4., 8.], dtype=float32)
+    """
+    _check_bounds("geomspace", (start, stop))
+    if any(type(bound) in (int, float, complex) and bound == 0 for bound in (start, stop)):
+        raise locate(ShapeError("geomspace: the bounds must not be 0"), user_location())
+    wanted = chosen_dtype("geomspace", dtype, _precision(start, stop))
+    first, last, _ = _float_arrays(start, stop)
+    sign = dispatch.apply(ops.sign, first)
+    exponent = dispatch.apply(ops.log, last / sign) - dispatch.apply(ops.log, first / sign)
+    share = linspace(0.0, 1.0, num, endpoint, dtype=FLOAT64)
+    share = share.reshape(share.shape + (1,) * first.ndim)
+    line = first * dispatch.apply(ops.exp, share * exponent)
+    line = dispatch.apply(ops.where, share == 1.0, last, line)
+    return dispatch.cast(moveaxis(line, 0, axis), wanted)
 
 
 def eye(
-    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
+    n_rows: int, n_cols: int | None = None, /, k: int = 0, dtype: Any = None, *, device: Any = None
 ) -> NDArray:
     """Ones on the k-th diagonal and zeros elsewhere (float32 by default).
 
@@ -171,10 +262,13 @@ def triu(x: Any, /, k: int = 0) -> NDArray:
     return _triangle("triu", x, k, lower=False)
 
 
-def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[NDArray, ...]:
+def meshgrid(
+    *arrays: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
+) -> tuple[NDArray, ...]:
     """Coordinate arrays from one-dimensional ones; the first two dimensions are swapped unless ``"ij"``.
 
-    Each result has one dimension for each array, and the array's dtype.
+    Each result has one dimension for each array, and the array's dtype. Without `copy` they are views that
+    cannot be written; `sparse` ones have extent 1 in all dimensions but their own.
     Raises ShapeError for arrays of more dimensions, ArgumentError for another `indexing`.
 
     >>> import tracejit as tj
@@ -185,19 +279,19 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[NDArray, ...]:
     """
     if indexing not in ("xy", "ij"):
         raise locate(ArgumentError(f'meshgrid: indexing is "xy" or "ij", not {indexing!r}'), user_location())
-    lines = [dispatch.as_array("meshgrid", x) for x in arrays]
+    lines: list[Any] = [asarray(x) for x in arrays]
     if any(x.ndim > 1 for x in lines):
         raise locate(ShapeError("meshgrid: the arrays must have one dimension each"), user_location())
-    order = list(range(len(lines)))
+    places = list(range(len(lines)))
     if indexing == "xy" and len(lines) > 1:
-        order[:2] = 1, 0
-    shape = tuple(lines[i].size for i in order)
-    grids = []
-    for i, line in enumerate(lines):
-        stride = line._view.strides[0] if line.ndim else 0
-        strides = tuple(stride if order[a] == i else 0 for a in range(len(shape)))
-        grids.append(ArrayCore.new(line._storage, View(line._view.offset, shape, strides)).copy())
-    return tuple(grids)
+        places[:2] = 1, 0
+    grids: tuple[Any, ...] = tuple(
+        line.reshape(tuple(-1 if a == place else 1 for a in range(len(lines))))
+        for line, place in zip(lines, places, strict=True)
+    )
+    if not sparse:
+        grids = broadcast_arrays(*grids)
+    return tuple(grid.copy() for grid in grids) if copy else grids
 
 
-__all__ = ["arange", "eye", "linspace", "meshgrid", "tril", "triu"]
+__all__ = ["arange", "eye", "geomspace", "linspace", "logspace", "meshgrid", "tril", "triu"]

@@ -1,0 +1,133 @@
+"""Attention against its definition with a whole matrix of scores, in one block of rows and in several."""
+
+import numpy as np
+import pytest
+import scipy.special
+
+import tracejit as tj
+from tests.frontend.samples import laid_out
+from tests.frontend.test_functions_gradients import check
+from tracejit.nn import attend as module
+
+
+def by_definition(q, k, v, mask=None, causal=False, scale=None):
+    scores = q @ np.swapaxes(k, -1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    hidden = np.isneginf(scores).all(-1, keepdims=True)
+    return np.where(hidden, 0, scipy.special.softmax(np.where(hidden, 0, scores), -1)) @ v
+
+
+RNG = np.random.default_rng(1)
+QUERY, KEY, VALUE = (RNG.normal(size=s) for s in [(2, 3, 7, 4), (2, 3, 9, 4), (2, 3, 9, 5)])
+SEEN = RNG.random((2, 1, 7, 9)) < 0.5
+SEEN[0, 0, 2] = False
+CASES = {
+    "plain": {},
+    "scale": {"scale": 0.3},
+    "causal": {"causal": True},
+    "mask": {"mask": SEEN},
+    "bias": {"mask": RNG.normal(size=(3, 7, 9))},
+    "one_row": {"mask": RNG.random(9) < 0.8},
+    "causal_bias": {"causal": True, "mask": RNG.normal(size=(7, 1))},
+    "causal_mask": {"causal": True, "mask": SEEN | np.eye(7, 9, dtype=bool)},
+}
+
+
+@pytest.fixture(params=[1, module.BLOCK], ids=["blocks", "one_block"])
+def blocks(request, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", request.param)
+    monkeypatch.setattr(module, "MOST_BLOCKS", 3)
+
+
+def attend(case, q, k, v):
+    options = dict(CASES[case])
+    return tj.nn.attention(q, k, v, options.pop("mask", None), **options)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_against_the_definition(dtype, blocks, run):
+    if run.mode == "eager" and dtype == np.float64:
+        return  # compiles as much again as in float32
+    arrays = [a.astype(dtype) for a in (QUERY, KEY, VALUE)]
+    found = run(lambda *a: {case: attend(case, *a) for case in CASES}, *(laid_out(RNG, a) for a in arrays))
+    for case, options in CASES.items():
+        expected = by_definition(*(a.astype(np.float64) for a in arrays), **options)
+        np.testing.assert_allclose(found[case], expected, atol=16 * np.finfo(dtype).eps, err_msg=case)
+        assert found[case].dtype == dtype
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients(case, evaluator, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", 1)
+    monkeypatch.setattr(module, "MOST_BLOCKS", 2)
+    options = dict(CASES[case])
+    mask = options.pop("mask", None)
+    if mask is not None and mask.ndim == 4:
+        mask = mask[:1]
+    arrays = [a[:1, :, :, :2] for a in (QUERY, KEY, VALUE)]
+    check(lambda *a: tj.nn.attention(*a, mask, **options), arrays, np.random.default_rng(2), rtol=1e-5)
+
+
+def test_leading_dimensions_broadcast(evaluator):
+    got = tj.nn.attention(QUERY, KEY[:1, :1], VALUE[:, :1]).numpy()
+    np.testing.assert_allclose(got, by_definition(QUERY, KEY[:1, :1], VALUE[:, :1]), rtol=1e-12)
+
+
+def test_long_sequences_need_no_matrix_of_scores():
+    x = tj.spec((4096, 64), tj.float32)
+    planned = tj.jit(lambda q, k, v: tj.nn.attention(q, k, v)).plan(x, x, x).planned_bytes
+    assert planned < 4096 * 4096 * 4 / 12
+
+
+def test_a_block_with_nan_leaves_the_others_alone(blocks, evaluator):
+    query = QUERY[0, 0].copy()
+    query[0] = np.nan
+    got = tj.nn.attention(query, KEY[0, 0], VALUE[0, 0]).numpy()
+    assert np.isnan(got[0]).all()
+    np.testing.assert_allclose(got[1:], by_definition(query[1:], KEY[0, 0], VALUE[0, 0]), rtol=1e-12)
+
+
+def test_dropout_of_weights(evaluator):
+    tj.random.seed(1)
+    values = np.ones((400, 1))
+    got = tj.nn.attention(np.zeros((50, 2)), np.zeros((400, 2)), values, dropout_rate=0.5).numpy()
+    assert 0.9 < got.mean() < 1.1
+    assert got.std() > 0
+
+
+def test_multi_head_attention(run):
+    batch, queries, keys, features, heads = 2, 5, 6, 8, 2
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.normal(size=(batch, n, features)) for n in (queries, keys, keys))
+    w, b, w2, b2 = (rng.normal(size=s) for s in [(24, 8), (24,), (8, 8), (8,)])
+    parts = [
+        (x @ m.T + c).reshape(batch, -1, heads, 4).swapaxes(1, 2)
+        for x, m, c in zip((q, k, v), np.split(w, 3), np.split(b, 3), strict=True)
+    ]
+    expected = by_definition(*parts).swapaxes(1, 2).reshape(batch, queries, features) @ w2.T + b2
+    got = run(
+        lambda *a: tj.nn.multi_head_attention(*a, heads=heads), *map(tj.asarray, (q, k, v, w, b, w2, b2))
+    )
+    np.testing.assert_allclose(got, expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda q, k, v: tj.nn.attention(q, k[..., 1:], v), tj.errors.ShapeError, "equal last extents"),
+        (lambda q, k, v: tj.nn.attention(q, k, v[..., 1:, :]), tj.errors.ShapeError, "as many rows"),
+        (lambda q, k, v: tj.nn.attention(q, k, v, np.ones(9, int)), tj.errors.DTypeError, "bool or floating"),
+        (lambda q, k, v: tj.nn.attention(q, k, v, np.ones(8)), tj.errors.ShapeError, "7 queries and 9 keys"),
+        (
+            lambda q, k, v: tj.nn.multi_head_attention(q, q, q, np.ones((12, 4)), None, KEY, None, heads=3),
+            tj.errors.ArgumentError,
+            "heads of equal size",
+        ),
+    ],
+)
+def test_errors_name_the_line(call, error, message):
+    with pytest.raises(error, match=rf"{message}(?s:.*)test_nn_attention.py"):
+        call(QUERY, KEY, VALUE)

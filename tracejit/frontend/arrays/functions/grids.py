@@ -1,0 +1,331 @@
+"""Grids of positions and the indices of parts of arrays: `indices`, `ix_`, triangles, flat positions.
+
+What depends on shapes alone is computed on the host or starts from `iota`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.errors import ShapeError, locate
+from tracejit.frontend.arrays import dispatch, indexing
+from tracejit.frontend.arrays.axes import integer, new_shape
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions.creation import FLOAT32, asarray, chosen_dtype, ones
+from tracejit.frontend.arrays.functions.manipulation import (
+    broadcast_arrays,
+    broadcast_to,
+    chosen_order,
+)
+from tracejit.frontend.arrays.functions.movement import in_range, stack
+from tracejit.frontend.arrays.functions.ranges import arange, eye, positions
+from tracejit.frontend.arrays.functions.sorting import nonzero
+from tracejit.frontend.recording.location import user_location
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+INT64 = np.dtype("int64")
+
+
+def _lines(extents: tuple[int, ...]) -> list[Any]:
+    """For each dimension its positions, in that dimension of an array with extents 1 elsewhere."""
+    device, ndim = ArrayCore.default_device, len(extents)
+    return [
+        positions(tuple(n if b == a else 1 for b in range(ndim)), a, device) for a, n in enumerate(extents)
+    ]
+
+
+def indices(dimensions: Any, dtype: Any = INT64, sparse: bool = False) -> Any:
+    """The positions of all elements of an array: one array for each dimension, stacked along a new axis.
+
+    With `sparse` a tuple of arrays that broadcast to these.
+    Raises ShapeError for a negative extent, DTypeError for an unsupported dtype.
+
+    >>> import tracejit as tj
+    >>> tj.indices((2, 2))
+    NDArray([[[0, 0],
+              [1, 1]],
+    <BLANKLINE>
+             [[0, 1],
+              [0, 1]]], dtype=int64)
+    """
+    extents = new_shape("indices", dimensions)
+    wanted = chosen_dtype("indices", dtype, INT64)
+    lines = [dispatch.cast(line, wanted) for line in _lines(extents)]
+    if sparse:
+        return tuple(lines)
+    if not lines:
+        return dispatch.full(0, (0,), wanted, ArrayCore.default_device)
+    return stack([broadcast_to(line, extents) for line in lines])
+
+
+def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = None, **options: Any) -> Any:
+    """What a function of the positions of all elements gives: it is called with one array for each dimension.
+
+    They have the dtype `dtype` (float32 by default). Options are passed on to the function.
+    Raises ShapeError for a negative extent, DTypeError for an unsupported dtype.
+
+    >>> import tracejit as tj
+    >>> tj.fromfunction(lambda i, j: i * 10 + j, (2, 2), dtype=int)
+    NDArray([[ 0,  1],
+             [10, 11]], dtype=int64)
+    """
+    wanted = chosen_dtype("fromfunction", dtype, FLOAT32)
+    extents = new_shape("fromfunction", shape)
+    return function(*(broadcast_to(line, extents) for line in indices(extents, wanted, True)), **options)
+
+
+def identity(n: int, dtype: Any = None) -> NDArray:
+    """The matrix of n rows and columns with ones on the diagonal and zeros elsewhere (float32 by default).
+
+    Raises ShapeError for a negative extent, DTypeError for an unsupported dtype.
+
+    >>> import tracejit as tj
+    >>> tj.identity(2, dtype=tj.int8)
+    NDArray([[1, 0],
+             [0, 1]], dtype=int8)
+    """
+    return eye(n, dtype=dtype)
+
+
+def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None) -> NDArray:
+    """Ones on and below the k-th diagonal, zeros elsewhere (float32 by default), of n rows and m columns.
+
+    m is n if left out.
+    Raises ShapeError for a negative extent, DTypeError for an unsupported dtype.
+
+    >>> import tracejit as tj
+    >>> tj.tri(2, 3, dtype=tj.int8)
+    NDArray([[1, 0, 0],
+             [1, 1, 0]], dtype=int8)
+    """
+    rows, columns = _lines(new_shape("tri", (n, n if m is None else m)))
+    return dispatch.cast(columns <= rows + integer("tri: k", k), chosen_dtype("tri", dtype, FLOAT32))
+
+
+# -- indices of triangles ------------------------------------------------------------------------------------
+
+
+def _on_host(found: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
+    return tuple(ArrayCore.from_numpy(array) for array in found)
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[NDArray, ...]:
+    """The row and column numbers of the elements on and below the k-th diagonal, of n rows and m columns.
+
+    Raises ShapeError for a negative extent.
+
+    >>> import tracejit as tj
+    >>> tj.tril_indices(2)
+    (NDArray([0, 1, 1], dtype=int64), NDArray([0, 0, 1], dtype=int64))
+    """
+    rows, columns = new_shape("tril_indices", (n, n if m is None else m))
+    return _on_host(np.tril_indices(rows, integer("tril_indices: k", k), columns))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[NDArray, ...]:
+    """The row and column numbers of the elements on and above the k-th diagonal, of n rows and m columns.
+
+    Raises ShapeError for a negative extent.
+
+    >>> import tracejit as tj
+    >>> tj.triu_indices(2)
+    (NDArray([0, 0, 1], dtype=int64), NDArray([0, 1, 1], dtype=int64))
+    """
+    rows, columns = new_shape("triu_indices", (n, n if m is None else m))
+    return _on_host(np.triu_indices(rows, integer("triu_indices: k", k), columns))
+
+
+def _matrix_shape(name: str, x: Any) -> tuple[int, int]:
+    if asarray(x).ndim != 2:
+        raise locate(
+            ShapeError(f"{name}: expected 2 dimensions, got shape {asarray(x).shape}"), user_location()
+        )
+    rows, columns = x.shape
+    return rows, columns
+
+
+def tril_indices_from(x: Any, /, k: int = 0) -> tuple[NDArray, ...]:
+    """`tril_indices` of a matrix.
+
+    Raises ShapeError for other than two dimensions.
+
+    >>> import tracejit as tj
+    >>> tj.tril_indices_from(tj.ones((1, 2)))
+    (NDArray([0], dtype=int64), NDArray([0], dtype=int64))
+    """
+    rows, columns = _matrix_shape("tril_indices_from", x)
+    return tril_indices(rows, k, columns)
+
+
+def triu_indices_from(x: Any, /, k: int = 0) -> tuple[NDArray, ...]:
+    """`triu_indices` of a matrix.
+
+    Raises ShapeError for other than two dimensions.
+
+    >>> import tracejit as tj
+    >>> tj.triu_indices_from(tj.ones((1, 2)))
+    (NDArray([0, 0], dtype=int64), NDArray([0, 1], dtype=int64))
+    """
+    rows, columns = _matrix_shape("triu_indices_from", x)
+    return triu_indices(rows, k, columns)
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple[NDArray, ...]:
+    """The index of the diagonal of an array with `ndim` dimensions of extent n.
+
+    Raises ShapeError for a negative extent.
+
+    >>> import tracejit as tj
+    >>> tj.diag_indices(2)
+    (NDArray([0, 1], dtype=int64), NDArray([0, 1], dtype=int64))
+    """
+    return (arange(*new_shape("diag_indices", n)),) * integer("diag_indices: ndim", ndim)
+
+
+def diag_indices_from(x: Any, /) -> tuple[NDArray, ...]:
+    """`diag_indices` of an array whose extents are equal.
+
+    Raises ShapeError for fewer than two dimensions or unequal extents.
+
+    >>> import tracejit as tj
+    >>> tj.diag_indices_from(tj.ones((1, 1)))
+    (NDArray([0], dtype=int64), NDArray([0], dtype=int64))
+    """
+    shape = asarray(x).shape
+    if len(shape) < 2 or len(set(shape)) > 1:
+        raise locate(
+            ShapeError(f"diag_indices_from: expected two or more equal extents, got shape {shape}"),
+            user_location(),
+        )
+    return diag_indices(shape[0], len(shape))
+
+
+def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0) -> tuple[NDArray, ...]:
+    """The index of what ``mask_func(x, k)``, `triu` for example, leaves of a matrix x of n rows and columns.
+
+    It is called with ones, and its result is looked at.
+    Raises ShapeError for a negative extent.
+
+    >>> import tracejit as tj
+    >>> tj.mask_indices(2, tj.triu, 1)
+    (NDArray([0], dtype=int64), NDArray([1], dtype=int64))
+    """
+    (extent,) = new_shape("mask_indices", n)
+    return nonzero(mask_func(ones((extent, extent), dtype=INT64), k))
+
+
+# -- open grids and flat positions ---------------------------------------------------------------------------
+
+
+def ix_(*sequences: Any) -> tuple[NDArray, ...]:
+    """An index of all combinations of positions: sequences as arrays that broadcast to one another.
+
+    A sequence of bools stands for the positions where it holds, and is looked at.
+    Raises ShapeError for a sequence of several dimensions.
+
+    >>> import tracejit as tj
+    >>> tj.arange(9).reshape(3, 3)[tj.ix_([0, 2], [1, 2])]
+    NDArray([[1, 2],
+             [7, 8]], dtype=int64)
+    """
+    found = []
+    for place, sequence in enumerate(sequences):
+        line: Any = sequence if isinstance(sequence, ArrayCore) else np.asarray(sequence)
+        if line.ndim != 1:
+            raise locate(
+                ShapeError(f"ix_: expected sequences of one dimension, got shape {line.shape}"),
+                user_location(),
+            )
+        if line.dtype == bool:
+            line = np.flatnonzero(line.numpy() if isinstance(line, ArrayCore) else line)
+        index = indexing.index_array(line)
+        found.append(index.reshape(tuple(-1 if a == place else 1 for a in range(len(sequences)))))
+    return tuple(found)
+
+
+def unravel_index(index: Any, shape: Any, order: str = "C") -> tuple[NDArray, ...]:
+    """Positions in the flattened array as an index of an array of this shape: one array for each dimension.
+
+    order: "C" or "F", in which it is flattened. Negative positions count from the end.
+    Raises OutOfBoundsError for positions out of range, ArgumentError for another order.
+
+    >>> import tracejit as tj
+    >>> tj.unravel_index(tj.asarray([5, 3]), (2, 3))
+    (NDArray([1, 1], dtype=int64), NDArray([2, 0], dtype=int64))
+    """
+    extents = new_shape("unravel_index", shape)
+    rest = dispatch.emit(ops.check_index, indexing.index_array(index), extent=math.prod(extents), axis=0)
+    fastest_first = extents if chosen_order("unravel_index", order, "CF") == "F" else extents[::-1]
+    found = []
+    for extent in fastest_first:
+        found.append(rest % extent)
+        rest = rest // extent
+    return tuple(found if order in "Ff" else found[::-1])
+
+
+def ravel_multi_index(index: Any, shape: Any, mode: Any = "raise", order: str = "C") -> NDArray:
+    """Positions in the flattened array of an index: one array of integers for each dimension.
+
+    mode: as for `take`, one for all dimensions or one for each; order: "C" or "F", in which it is flattened.
+    With the mode "raise", negative positions count from the end.
+    Raises OutOfBoundsError for positions out of range, ArgumentError for another mode or order, ShapeError
+    for another number of arrays.
+
+    >>> import tracejit as tj
+    >>> tj.ravel_multi_index(([1, 1], [2, 0]), (2, 3))
+    NDArray([5, 3], dtype=int64)
+    """
+    extents = new_shape("ravel_multi_index", shape)
+    lines = [indexing.index_array(line) for line in index]
+    modes = mode if isinstance(mode, tuple | list) else (mode,) * len(extents)
+    if not len(lines) == len(modes) == len(extents):
+        raise locate(
+            ShapeError(f"ravel_multi_index: {len(lines)} arrays for the shape {extents}"), user_location()
+        )
+    parts = list(zip(broadcast_arrays(*lines), extents, modes, range(len(extents)), strict=True))
+    if chosen_order("ravel_multi_index", order, "CF") == "F":
+        parts.reverse()
+    result: Any = 0
+    for line, extent, how, axis in parts:
+        inside = in_range("ravel_multi_index", line, extent, how)
+        result = result * extent + dispatch.emit(ops.check_index, inside, extent=extent, axis=axis)
+    return result
+
+
+def ndindex(*shape: Any) -> Iterator[tuple[int, ...]]:
+    """All positions of an array of this shape, one after the other, in C order.
+
+    Raises ShapeError for a negative extent.
+
+    >>> import tracejit as tj
+    >>> list(tj.ndindex(2, 2))
+    [(0, 0), (0, 1), (1, 0), (1, 1)]
+    """
+    extents = shape[0] if len(shape) == 1 else shape
+    return iter(np.ndindex(*new_shape("ndindex", extents)))
+
+
+__all__ = [
+    "diag_indices",
+    "diag_indices_from",
+    "fromfunction",
+    "identity",
+    "indices",
+    "ix_",
+    "mask_indices",
+    "ndindex",
+    "ravel_multi_index",
+    "tri",
+    "tril_indices",
+    "tril_indices_from",
+    "triu_indices",
+    "triu_indices_from",
+    "unravel_index",
+]

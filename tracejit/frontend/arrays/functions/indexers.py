@@ -1,0 +1,151 @@
+"""What is indexed to make an array: ``mgrid[0:3, 0:1:5j]``, ``r_[1:4, 0, x]``, and ``s_`` for indices.
+
+Slices stand for `arange`, or with an imaginary step, the number of points, for `linspace`.
+
+>>> import tracejit as tj
+>>> tj.r_[1:4, 0, tj.asarray([7])]
+NDArray([1, 2, 3, 0, 7], dtype=int64)
+>>> tj.mgrid[0:2, 0:2]
+NDArray([[[0, 0],
+          [1, 1]],
+<BLANKLINE>
+         [[0, 1],
+          [0, 1]]], dtype=int64)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracejit.errors import ArgumentError, locate
+from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.functions.creation import asarray
+from tracejit.frontend.arrays.functions.manipulation import broadcast_to
+from tracejit.frontend.arrays.functions.movement import concat, stack
+from tracejit.frontend.arrays.functions.ranges import arange, linspace
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import is_number
+
+
+def _spaced(part: slice) -> Any:
+    """The numbers that a slice stands for; an imaginary step is their count, the end included."""
+    start = 0 if part.start is None else part.start
+    step = 1 if part.step is None else part.step
+    if part.stop is None:
+        raise locate(ArgumentError("a slice in a grid needs an end, as in 0:5"), user_location())
+    if isinstance(step, complex):
+        return linspace(start, part.stop, int(abs(step)))
+    return arange(start, part.stop, step)
+
+
+class _Grid:
+    """What ``mgrid[...]`` and ``ogrid[...]`` are: slices as coordinates, full or open (`sparse`)."""
+
+    def __init__(self, name: str, *, sparse: bool):
+        self.__name__ = name
+        self.__doc__ = (
+            f"Coordinates of the points of a grid, given by slices: ``{name}[0:3, 0:1:5j]``.\n\n"
+            "An imaginary step is the number of points, the end included. "
+            + (
+                "One array for each slice; they broadcast to one another."
+                if sparse
+                else "The arrays are stacked along a new first axis."
+            )
+        )
+        self.sparse = sparse
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, tuple):
+            return _spaced(key)
+        lines = _alike([_spaced(part) for part in key], [True] * len(key))
+        extents = tuple(line.size for line in lines)
+        shaped = [
+            line.reshape(tuple(n if b == a else 1 for b, n in enumerate(extents)))
+            for a, line in enumerate(lines)
+        ]
+        if self.sparse:
+            return tuple(shaped)
+        return stack([broadcast_to(line, extents) for line in shaped])
+
+
+mgrid = _Grid("mgrid", sparse=False)
+ogrid = _Grid("ogrid", sparse=True)
+
+
+class _Joined:
+    """What ``r_[...]`` and ``c_[...]`` are: arrays, numbers and slices as one array."""
+
+    def __init__(self, name: str, axis: int, ndim: int, place: int):
+        self.__name__ = name
+        self.__doc__ = (
+            f"Arrays, numbers and slices joined along axis {axis}: ``{name}[1:4, 0, x]``.\n\n"
+            "An imaginary step of a slice is the number of points, the end included. A text in front says "
+            "the axis, then the least number of dimensions and where those of the arrays begin, as in NumPy."
+        )
+        self.axis, self.ndim, self.place = axis, ndim, place
+
+    def __getitem__(self, key: Any) -> Any:
+        parts = list(key) if isinstance(key, tuple) else [key]
+        axis, ndim, place = self.axis, self.ndim, self.place
+        if parts and isinstance(parts[0], str):
+            axis, ndim, place = _directive(parts.pop(0), axis, ndim, place)
+        weak = [isinstance(part, slice) or is_number(part) for part in parts]
+        arrays = _alike([_spaced(p) if isinstance(p, slice) else asarray(p) for p in parts], weak)
+        return concat([_at_least(array, ndim, place) for array in arrays], axis)
+
+
+def _directive(text: str, axis: int, ndim: int, place: int) -> tuple[int, int, int]:
+    """Axis, least number of dimensions and the place of the arrays' own among these, from a text."""
+    try:
+        given = [int(number) for number in text.split(",")]
+        if len(given) > 3:
+            raise ValueError
+    except ValueError:
+        raise locate(
+            ArgumentError(f'r_: expected integers as in "0,2,1", got {text!r}; matrices do not exist here'),
+            user_location(),
+        ) from None
+    defaults = [axis, ndim, place]
+    found = given + defaults[len(given) :]
+    return found[0], found[1], found[2]
+
+
+def _alike(arrays: list[Any], weak: list[bool]) -> list[Any]:
+    """Arrays, of which those of integers that were written as such (`weak`) get the dtype of the others."""
+    integers = [w and x.dtype.kind == "i" for x, w in zip(arrays, weak, strict=True)]
+    others = [x.dtype for x, is_integer in zip(arrays, integers, strict=True) if not is_integer]
+    if not others:
+        return arrays
+    common = np.result_type(*others, 0)
+    return [dispatch.cast(x, common) if i else x for x, i in zip(arrays, integers, strict=True)]
+
+
+def _at_least(array: Any, ndim: int, place: int) -> Any:
+    """An array with `ndim` dimensions or more, its own ones from `place` on (-1: the last ones)."""
+    missing = ndim - array.ndim
+    if missing <= 0:
+        return array
+    front = place if place >= 0 else missing + 1 + place
+    front = min(front, missing) if array.ndim else missing
+    return array.reshape((1,) * front + array.shape + (1,) * (missing - front))
+
+
+r_ = _Joined("r_", 0, 1, -1)
+c_ = _Joined("c_", -1, 2, 0)
+
+
+class _Index:
+    """What ``s_[...]`` is: the index itself."""
+
+    __name__ = "s_"
+    __doc__ = "The index written in brackets as an object: ``x[s_[1:, ::2]]`` is ``x[1:, ::2]``."
+
+    def __getitem__(self, key: Any) -> Any:
+        return key
+
+
+s_ = _Index()
+
+__all__ = ["c_", "mgrid", "ogrid", "r_", "s_"]

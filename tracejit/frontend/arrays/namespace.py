@@ -1,0 +1,112 @@
+"""What the array API standard asks of a namespace: its version, its devices and its dtypes.
+
+>>> import tracejit as tj
+>>> tj.__array_api_version__
+'2025.12'
+>>> tj.__array_namespace_info__().default_dtypes()["real floating"]
+dtype('float32')
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracejit.errors import ArgumentError, locate
+from tracejit.frontend.arrays.axes import as_device
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions import dtypes
+from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import CPU, DTYPES, Device, name_of
+
+VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
+VERSION = VERSIONS[-1]
+
+DEFAULTS = {
+    "real floating": dtypes.float32,
+    "complex floating": dtypes.complex64,
+    "integral": dtypes.int64,
+    "indexing": dtypes.int64,
+}
+
+
+class NamespaceInfo:
+    """What `tj.__array_namespace_info__` returns: methods that describe the namespace.
+
+    >>> import tracejit as tj
+    >>> [str(device) for device in tj.__array_namespace_info__().devices()]
+    ['cpu:0']
+    """
+
+    def capabilities(self) -> dict[str, Any]:
+        """What is supported of the standard's optional parts.
+
+        >>> import tracejit as tj
+        >>> tj.__array_namespace_info__().capabilities()
+        {'boolean indexing': True, 'data-dependent shapes': True, 'max dimensions': 64}
+        """
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+
+    def default_device(self) -> Device:
+        """The device of new arrays.
+
+        >>> import tracejit as tj
+        >>> print(tj.__array_namespace_info__().default_device())
+        cpu:0
+        """
+        return ArrayCore.default_device
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype]:
+        """The dtypes of arrays that are made from Python's numbers, by kind.
+
+        Raises DeviceError for an unknown device.
+
+        >>> import tracejit as tj
+        >>> tj.__array_namespace_info__().default_dtypes()["integral"]
+        dtype('int64')
+        """
+        as_device("__array_namespace_info__", device, ArrayCore.default_device)
+        return dict(DEFAULTS)
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, np.dtype]:
+        """The supported dtypes by name; `kind` chooses as in `tj.isdtype`.
+
+        Raises DeviceError for an unknown device, ArgumentError for an unknown kind.
+
+        >>> import tracejit as tj
+        >>> sorted(tj.__array_namespace_info__().dtypes(kind="complex floating"))
+        ['complex128', 'complex64']
+        """
+        as_device("__array_namespace_info__", device, ArrayCore.default_device)
+        if kind is None:
+            return {name_of(dtype): dtype for dtype in DTYPES}
+        try:
+            return {name_of(dtype): dtype for dtype in DTYPES if np.isdtype(dtype, kind)}
+        except (TypeError, ValueError) as error:
+            raise locate(
+                ArgumentError(
+                    f"dtypes: kind is {kind!r}; expected 'bool', 'signed integer', 'unsigned integer', "
+                    f"'integral', 'real floating', 'complex floating', 'numeric', or a tuple of these"
+                ),
+                user_location(),
+            ) from error
+
+    def devices(self) -> tuple[Device, ...]:
+        """The devices on which arrays can live.
+
+        >>> import tracejit as tj
+        >>> len(tj.__array_namespace_info__().devices())
+        1
+        """
+        return (CPU,)
+
+
+def array_namespace_info() -> NamespaceInfo:
+    """A description of this namespace as the array API standard asks for it: devices, dtypes, capabilities.
+
+    >>> import tracejit as tj
+    >>> tj.__array_namespace_info__().capabilities()["boolean indexing"]
+    True
+    """
+    return NamespaceInfo()

@@ -1,0 +1,390 @@
+"""Activations: elementwise functions between layers, gates, and softmax.
+
+All are composed of array functions, so that they fuse with neighbouring operations; softmax and its logarithm
+over the last axis each become one kernel over rows. Derivatives are finite wherever those of the functions
+are, also where a power in a branch that is not taken would overflow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tracejit import ops
+from tracejit.errors import ShapeError, locate
+from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions import elementwise, reductions
+from tracejit.frontend.arrays.functions.manipulation import reshape
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.recording.location import user_location
+from tracejit.nn.common import check_choice, floating, floats, where
+
+sigmoid: Any = elementwise.sigmoid
+tanh: Any = elementwise.tanh
+
+
+def relu(x: Any, /) -> NDArray:
+    """The positive part: x where it is above 0, else 0; nan stays nan. The gradient at 0 is 0.
+
+    Shape and dtype stay.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.relu(tj.asarray([-1.0, 2.0]))
+    NDArray([0., 2.], dtype=float32)
+    """
+    array = dispatch.as_array("nn.relu", x)
+    return where(array <= 0, 0, array)
+
+
+def _between(array: Any, low: Any, high: Any) -> Any:
+    """`array` cut off below `low` and above `high`; the gradient is 0 at both."""
+    return where(array <= low, low, where(array >= high, high, array))
+
+
+def relu6(x: Any, /) -> NDArray:
+    """x between 0 and 6, cut off at both ends, where the gradient is 0.
+
+    Shape and dtype stay.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.relu6(tj.asarray([-1.0, 2.0, 8.0]))
+    NDArray([0., 2., 6.], dtype=float32)
+    """
+    return _between(dispatch.as_array("nn.relu6", x), 0, 6)
+
+
+def hard_tanh(x: Any, /, low: Any = -1.0, high: Any = 1.0) -> NDArray:
+    """x between `low` and `high`, cut off at both ends, where the gradient is 0.
+
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.hard_tanh(tj.asarray([-3.0, 0.5, 2.0]))
+    NDArray([-1. ,  0.5,  1. ], dtype=float32)
+    """
+    return _between(floating("nn.hard_tanh", x), low, high)
+
+
+def hard_sigmoid(x: Any, /) -> NDArray:
+    """(x + 3) / 6, cut off at 0 and 1.
+
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.hard_sigmoid(tj.asarray([-4.0, 0.0, 4.0]))
+    NDArray([0. , 0.5, 1. ], dtype=float32)
+    """
+    return _between(floating("nn.hard_sigmoid", x) + 3, 0, 6) / 6
+
+
+def hard_swish(x: Any, /) -> NDArray:
+    """x * hard_sigmoid(x). Howard et al., Searching for MobileNetV3, 2019.
+
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.hard_swish(tj.asarray([-4.0, 3.0]))
+    NDArray([-0.,  3.], dtype=float32)
+    """
+    array = floating("nn.hard_swish", x)
+    return array * hard_sigmoid(array)
+
+
+def leaky_relu(x: Any, /, slope: Any = 0.01) -> NDArray:
+    """x where it is above 0, else ``slope * x``.
+
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.leaky_relu(tj.asarray([-1.0, 2.0]), 0.25)
+    NDArray([-0.25,  2.  ], dtype=float32)
+    """
+    array = floating("nn.leaky_relu", x)
+    return where(array > 0, array, array * slope)
+
+
+def prelu(x: Any, weight: Any, /) -> NDArray:
+    """x where it is above 0, else ``weight * x``. He et al., Delving deep into rectifiers, 2015.
+
+    weight: one number, or one for each channel (the second dimension of `x`, or its only one).
+    Shape stays; the result has the common floating dtype.
+    Raises ShapeError for another shape of `weight`, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.prelu(tj.asarray([[-1.0, -1.0]]), tj.asarray([0.5, 0.25]))
+    NDArray([[-0.5 , -0.25]], dtype=float32)
+    """
+    if not isinstance(dispatch.as_operand("nn.prelu", weight), ArrayCore):
+        return leaky_relu(x, weight)
+    array, slope = floats("nn.prelu", x, weight)
+    place = min(1, array.ndim - 1)
+    if slope.size == 1:
+        slope = reshape(slope, ())
+    elif place < 0 or slope.shape != (array.shape[place],):
+        message = f"nn.prelu: weight has shape {slope.shape} for x of shape {array.shape}; expected "
+        raise locate(ShapeError(message + "one number, or one for each channel"), user_location())
+    else:
+        slope = reshape(slope, (-1, *(1,) * (array.ndim - place - 1)))
+    return where(array > 0, array, array * slope)
+
+
+def elu(x: Any, /, alpha: Any = 1.0) -> NDArray:
+    """x where it is above 0, else ``alpha * (exp(x) - 1)``. Clevert et al., Exponential linear units, 2016.
+
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.elu(tj.asarray([-100.0, 2.0]))
+    NDArray([-1.,  2.], dtype=float32)
+    """
+    array = floating("nn.elu", x)
+    return where(array > 0, array, _exponential_part(array, 1) * alpha)
+
+
+def _exponential_part(array: Any, scale: Any) -> Any:
+    """exp(x / scale) - 1 where x is below 0, else 0, so that nothing overflows."""
+    return dispatch.apply(ops.expm1, where(array > 0, 0, array / scale))
+
+
+def celu(x: Any, /, alpha: Any = 1.0) -> NDArray:
+    """x where it is above 0, else ``alpha * (exp(x / alpha) - 1)``. Barron, 2017.
+
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.celu(tj.asarray([-100.0, 2.0]), 0.5)
+    NDArray([-0.5,  2. ], dtype=float32)
+    """
+    array = floating("nn.celu", x)
+    return where(array > 0, array, _exponential_part(array, alpha) * alpha)
+
+
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+
+
+def selu(x: Any, /) -> NDArray:
+    """A scaled `elu` that keeps mean 0 and variance 1. Klambauer et al., Self-normalizing networks, 2017.
+
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.selu(tj.asarray([1.0]))
+    NDArray([1.050701], dtype=float32)
+    """
+    array = floating("nn.selu", x)
+    return where(array > 0, array, _exponential_part(array, 1) * SELU_ALPHA) * SELU_SCALE
+
+
+def gelu(x: Any, /, *, approximate: str = "none") -> NDArray:
+    """x times the probability that a normal variable is below x; ``approximate="tanh"`` is a little faster.
+
+    Hendrycks and Gimpel, Gaussian error linear units, 2016.
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises ArgumentError for another `approximate`, or for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.gelu(tj.asarray([0.0]))
+    NDArray([0.], dtype=float32)
+    """
+    check_choice("nn.gelu", "approximate", approximate, ("none", "tanh"))
+    array = floating("nn.gelu", x)
+    if approximate == "none":
+        return array * 0.5 * (dispatch.apply(ops.erf, array * math.sqrt(0.5)) + 1)
+    inner = (array * array * array * 0.044715 + array) * math.sqrt(2 / math.pi)
+    return array * 0.5 * (dispatch.apply(ops.tanh, inner) + 1)
+
+
+def silu(x: Any, /) -> NDArray:
+    """x * sigmoid(x), also called swish. Elfwing et al., 2017; Ramachandran et al., 2017.
+
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.silu(tj.asarray([0.0, 100.0]))
+    NDArray([  0., 100.], dtype=float32)
+    """
+    array = floating("nn.silu", x)
+    return array * sigmoid(array)
+
+
+swish = silu
+
+
+def softplus(x: Any, /, beta: Any = 1.0) -> NDArray:
+    """log(1 + exp(beta * x)) / beta, without overflow: a smooth `relu`.
+
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.softplus(tj.asarray([0.0, 100.0]))
+    NDArray([  0.6931472, 100.       ], dtype=float32)
+    """
+    return dispatch.apply(ops.logaddexp, floating("nn.softplus", x) * beta, 0) / beta
+
+
+def log_sigmoid(x: Any, /) -> NDArray:
+    """The logarithm of `sigmoid`, accurate where that is small.
+
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.log_sigmoid(tj.asarray([0.0, -100.0]))
+    NDArray([  -0.6931472, -100.       ], dtype=float32)
+    """
+    return -dispatch.apply(ops.logaddexp, -floating("nn.log_sigmoid", x), 0)
+
+
+def mish(x: Any, /) -> NDArray:
+    """x * tanh(softplus(x)). Misra, Mish, 2019.
+
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.mish(tj.asarray([0.0, 100.0]))
+    NDArray([  0., 100.], dtype=float32)
+    """
+    array = floating("nn.mish", x)
+    return array * tanh(softplus(array))
+
+
+def softsign(x: Any, /) -> NDArray:
+    """x / (1 + abs(x)).
+
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.softsign(tj.asarray([-1.0, 3.0]))
+    NDArray([-0.5 ,  0.75], dtype=float32)
+    """
+    array = floating("nn.softsign", x)
+    return array / (dispatch.apply(ops.abs, array) + 1)
+
+
+def glu(x: Any, /, axis: int = -1) -> NDArray:
+    """The first half of x along an axis, times the sigmoid of the second. Dauphin et al., 2017.
+
+    The axis has half its extent; floating dtypes stay, integers become floating.
+    Raises ShapeError for an odd extent, AxisError for an axis out of range, ArgumentError for what is no
+    array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.glu(tj.asarray([1.0, 2.0, 0.0, 0.0]))
+    NDArray([0.5, 1. ], dtype=float32)
+    """
+    array = floating("nn.glu", x)
+    place = normalize_axis("nn.glu", axis, array.ndim)
+    half, odd = divmod(array.shape[place], 2)
+    if odd:
+        raise locate(
+            ShapeError(f"nn.glu: axis {place} of shape {array.shape} has an odd extent; it is halved"),
+            user_location(),
+        )
+    value, gate = (
+        ArrayCore.new(array._storage, array._view.slice_axis(place, start, start + half))
+        for start in (0, half)
+    )
+    return value * sigmoid(gate)
+
+
+# ---- softmax
+
+
+def shifted(name: str, x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
+    """x minus its maximum over axes, through which no cotangent flows; and the axes."""
+    array = floating(name, x)
+    axes = normalize_axes(name, axis, array.ndim)
+    highest = dispatch.emit(ops.stop_gradient, reductions.max(array, axes, keepdims=True))
+    return array - highest, axes
+
+
+def softmax(x: Any, /, axis: int | Sequence[int] | None = -1) -> NDArray:
+    """exp(x), divided by its sum over `axis`, without overflow.
+
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises AxisError for an axis out of range or repeated, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.softmax(tj.asarray([1.0, 1.0]))
+    NDArray([0.5, 0.5], dtype=float32)
+    """
+    differences, axes = shifted("nn.softmax", x, axis)
+    powers = dispatch.apply(ops.exp, differences)
+    return powers / reductions.sum(powers, axes, keepdims=True)
+
+
+def log_softmax(x: Any, /, axis: int | Sequence[int] | None = -1) -> NDArray:
+    """The logarithm of `softmax`, accurate where that is small.
+
+    Shape stays; floating dtypes stay, integers become floating.
+    Raises AxisError for an axis out of range or repeated, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.log_softmax(tj.asarray([0.0, 0.0]))
+    NDArray([-0.6931472, -0.6931472], dtype=float32)
+    """
+    differences, axes = shifted("nn.log_softmax", x, axis)
+    powers = dispatch.apply(ops.exp, differences)
+    return differences - dispatch.apply(ops.log, reductions.sum(powers, axes, keepdims=True))
+
+
+def logsumexp(x: Any, /, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> NDArray:
+    """log(sum(exp(x))) over `axis` (all by default), without overflow; -inf where all elements are -inf.
+
+    The result has the shape of `x` without the axes (extent 1 with `keepdims`).
+    Raises AxisError for an axis out of range or repeated, ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.nn.logsumexp(tj.asarray([1000.0, 1000.0]))
+    NDArray(1000.6932, dtype=float32)
+    """
+    array = floating("nn.logsumexp", x)
+    axes = normalize_axes("nn.logsumexp", axis, array.ndim)
+    highest = dispatch.emit(ops.stop_gradient, reductions.max(array, axes, keepdims=True))
+    highest = where(dispatch.apply(ops.isfinite, highest), highest, 0)
+    powers = dispatch.apply(ops.exp, array - highest)
+    result = dispatch.apply(ops.log, reductions.sum(powers, axes, keepdims=True)) + highest
+    return result if keepdims else ArrayCore.new(result._storage, result._view.drop(axes))
+
+
+__all__ = [
+    "celu",
+    "elu",
+    "gelu",
+    "glu",
+    "hard_sigmoid",
+    "hard_swish",
+    "hard_tanh",
+    "leaky_relu",
+    "log_sigmoid",
+    "log_softmax",
+    "logsumexp",
+    "mish",
+    "prelu",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softplus",
+    "softsign",
+    "swish",
+    "tanh",
+]

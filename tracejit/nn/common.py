@@ -1,0 +1,87 @@
+"""What the functions of `tj.nn` share: operands in a floating dtype, shapes checked, losses reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tracejit import ops
+from tracejit.errors import ArgumentError, ShapeError, locate
+from tracejit.frontend.arrays import dispatch, promotion
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions import reductions
+from tracejit.frontend.recording.location import user_location
+
+
+def floating(name: str, x: Any) -> Any:
+    """`x` as an array of a floating dtype."""
+    array = dispatch.as_array(name, x)
+    return dispatch.cast(array, promotion.floating(array.dtype))
+
+
+def floats(name: str, *arrays: Any) -> list[Any]:
+    """`arrays` in their common floating dtype; None stays."""
+    found = [None if x is None else dispatch.as_array(name, x) for x in arrays]
+    dtype = promotion.floating(promotion.common_dtype(name, tuple(x for x in found if x is not None)))
+    return [None if x is None else dispatch.cast(x, dtype) for x in found]
+
+
+def factor(name: str, x: Any) -> Any:
+    """`x` as an operand of an operator: an array of a floating dtype, or a number, which is weak."""
+    operand = dispatch.as_operand(name, x)
+    return floating(name, operand) if isinstance(operand, ArrayCore) else operand
+
+
+def check_shape(name: str, what: str, x: Any, expected: tuple[int, ...], meaning: str) -> None:
+    """Raise ShapeError unless `x` has the expected shape."""
+    if x.shape != expected:
+        raise locate(
+            ShapeError(f"{name}: {what} has shape {x.shape}; expected {expected}, {meaning}"), user_location()
+        )
+
+
+def check_dimensions(name: str, what: str, x: Any, count: int, meaning: str) -> None:
+    """Raise ShapeError unless `x` has `count` dimensions."""
+    if x.ndim != count:
+        raise locate(
+            ShapeError(f"{name}: {what} has shape {x.shape}; expected {count} dimensions, {meaning}"),
+            user_location(),
+        )
+
+
+def check_choice(name: str, what: str, value: Any, choices: Sequence[str]) -> None:
+    """Raise ArgumentError unless `value` is one of the choices."""
+    if value not in choices:
+        shown = ", ".join(f'"{c}"' for c in choices[:-1]) + f' or "{choices[-1]}"'
+        raise locate(ArgumentError(f"{name}: {what} is {shown}, not {value!r}"), user_location())
+
+
+def where(condition: Any, x1: Any, x2: Any) -> Any:
+    """`x1` where the condition holds, else `x2`."""
+    return dispatch.apply(ops.where, condition, x1, x2)
+
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def reduced(losses: Any, reduction: str) -> Any:
+    """The mean of losses, their sum, or all of them."""
+    if reduction == "none":
+        return losses
+    return reductions.mean(losses) if reduction == "mean" else reductions.sum(losses)
+
+
+def by_channel(name: str, what: str, x: Any, images: Any) -> Any:
+    """`x`, one number for each channel of `images`, shaped to broadcast against them."""
+    channels = images.shape[1]
+    if x.shape != (channels,):
+        raise locate(
+            ShapeError(
+                f"{name}: {what} has shape {x.shape}; expected ({channels},), one number for each channel"
+            ),
+            user_location(),
+        )
+    view = x._view
+    for _ in range(images.ndim - 2):
+        view = view.expand(len(view.shape))
+    return ArrayCore.new(x._storage, view)

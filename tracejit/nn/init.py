@@ -1,0 +1,344 @@
+"""Initial weights: `tj.nn.init`, from the stream of random numbers of the device.
+
+Every function takes a shape and gives a new array, float32 by default. Weights have PyTorch's layout,
+(outputs, inputs, *window): `fans` counts how many elements of its input one output depends on, and how many
+outputs one element of the input has a part in.
+
+>>> import tracejit as tj
+>>> tj.random.seed(1)
+>>> weight = tj.nn.init.kaiming_normal((64, 3, 5, 5))
+>>> weight.shape, bool(abs(weight.std() - (2 / 75) ** 0.5) < 0.01)
+((64, 3, 5, 5), True)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.errors import ArgumentError, ShapeError, locate
+from tracejit.frontend.arrays import dispatch, promotion, random
+from tracejit.frontend.arrays.axes import new_shape
+from tracejit.frontend.arrays.functions import creation, elementwise
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.recording.location import user_location
+from tracejit.nn.common import check_choice, where
+
+MODES = ("fan_in", "fan_out", "fan_avg")
+
+# ---- distributions
+
+
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """Zeros.
+
+    Raises ShapeError for a negative extent.
+
+    >>> import tracejit as tj
+    >>> tj.nn.init.zeros(2)
+    NDArray([0., 0.], dtype=float32)
+    """
+    return creation.zeros(shape, dtype, device=device)
+
+
+def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """Ones.
+
+    Raises ShapeError for a negative extent.
+
+    >>> import tracejit as tj
+    >>> tj.nn.init.ones(2)
+    NDArray([1., 1.], dtype=float32)
+    """
+    return creation.ones(shape, dtype, device=device)
+
+
+def constant(shape: Any, value: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """Elements that are all `value`.
+
+    Raises ShapeError for a negative extent.
+
+    >>> import tracejit as tj
+    >>> tj.nn.init.constant(2, 0.5)
+    NDArray([0.5, 0.5], dtype=float32)
+    """
+    return creation.full(shape, value, np.float32 if dtype is None else dtype, device=device)
+
+
+def uniform(shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """Numbers evenly distributed in [low, high).
+
+    Raises ShapeError for a negative extent, ArgumentError for a dtype that is not floating.
+
+    >>> import tracejit as tj
+    >>> bool((tj.nn.init.uniform(100, 2.0, 3.0) >= 2).all())
+    True
+    """
+    return random.uniform(low, high, shape, dtype, device=device)
+
+
+def normal(shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """Normally distributed numbers with this mean and standard deviation.
+
+    Raises ShapeError for a negative extent, ArgumentError for a dtype that is not floating.
+
+    >>> import tracejit as tj
+    >>> tj.nn.init.normal((2, 3)).shape
+    (2, 3)
+    """
+    return random.normal(mean, std, shape, dtype, device=device)
+
+
+def truncated_normal(
+    shape: Any,
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    low: float = -2.0,
+    high: float = 2.0,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+) -> NDArray:
+    """Normally distributed numbers, of which only those from `low` to `high` standard deviations occur.
+
+    By the inverse of the distribution function. The standard deviation is that of the whole distribution.
+    Raises ShapeError for a negative extent, ArgumentError for a dtype that is not floating or ``low >=
+    high``.
+
+    >>> import tracejit as tj
+    >>> bool((abs(tj.nn.init.truncated_normal(1000)) <= 2).all())
+    True
+    """
+    if not low < high:
+        message = f"nn.init.truncated_normal: expected low < high, got {low} and {high}"
+        raise locate(ArgumentError(message), user_location())
+    first, last = (math.erf(end / math.sqrt(2)) for end in (low, high))
+    found = _inverse_erf(random.uniform(first, last, shape, dtype, device=device)) * math.sqrt(2)
+    return elementwise.clip(found, low, high) * std + mean
+
+
+# Giles, Approximating the erfinv function, 2012: coefficients from the highest power on, for small and large
+# values of -log(1 - y * y).
+NEAR = (
+    *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087),
+    *(-0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
+)
+FAR = (
+    *(-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773),
+    *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
+)
+
+
+def _inverse_erf(y: Any) -> Any:
+    """The inverse of erf, by Giles's polynomials and one step of Newton's method."""
+    tail = -dispatch.apply(ops.log, (1 - y) * (1 + y))
+    near, far = tail - 2.5, dispatch.apply(ops.sqrt, tail) - 3
+    polynomials = []
+    for variable, coefficients in ((near, NEAR), (far, FAR)):
+        value: Any = coefficients[0]
+        for c in coefficients[1:]:
+            value = variable * value + c
+        polynomials.append(value)
+    x = where(tail < 5, *polynomials) * y
+    error = dispatch.apply(ops.erf, x) - y
+    return x - error * dispatch.apply(ops.exp, x * x) * (math.sqrt(math.pi) / 2)
+
+
+# ---- scaled by the extents
+
+
+def fans(shape: Any) -> tuple[int, int]:
+    """How many elements of the input one output depends on, and how many outputs one element has a part in.
+
+    shape: (outputs, inputs, *window).
+    Raises ShapeError for fewer than two dimensions.
+
+    >>> import tracejit as tj
+    >>> tj.nn.init.fans((64, 3, 5, 5))
+    (75, 1600)
+    """
+    extents = new_shape("nn.init.fans", shape)
+    if len(extents) < 2:
+        raise locate(
+            ShapeError(f"nn.init: a weight of shape {extents}; expected (outputs, inputs, *window)"),
+            user_location(),
+        )
+    window = math.prod(extents[2:])
+    return extents[1] * window, extents[0] * window
+
+
+GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
+
+
+def gain(nonlinearity: str, slope: float = 0.01) -> float:
+    """The factor by which weights before an activation are larger, so that variances stay, as in PyTorch.
+
+    nonlinearity: "linear", "sigmoid", "tanh", "relu", "selu", or "leaky_relu", of which `slope` is that below
+    0.
+    Raises ArgumentError for another one.
+
+    >>> import tracejit as tj
+    >>> round(tj.nn.init.gain("relu") ** 2, 6)
+    2.0
+    """
+    check_choice("nn.init.gain", "nonlinearity", nonlinearity, (*GAINS, "leaky_relu"))
+    return GAINS.get(nonlinearity, math.sqrt(2 / (1 + slope * slope)))
+
+
+def _scaled(
+    name: str, shape: Any, factor: float, mode: str, distribution: str, dtype: Any, device: Any
+) -> Any:
+    """Random numbers of standard deviation ``factor / sqrt(fan)``."""
+    check_choice(name, "mode", mode, MODES)
+    into, out = fans(shape)
+    fan = {"fan_in": into, "fan_out": out, "fan_avg": (into + out) / 2}[mode]
+    std = factor / math.sqrt(max(fan, 1))
+    if distribution == "normal":
+        return normal(shape, 0.0, std, dtype, device=device)
+    bound = math.sqrt(3) * std
+    return uniform(shape, -bound, bound, dtype, device=device)
+
+
+def xavier_uniform(shape: Any, gain: float = 1.0, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """Even numbers of variance ``gain ** 2 * 2 / (inputs + outputs)``. Glorot and Bengio, 2010.
+
+    Raises ShapeError for fewer than two dimensions, ArgumentError for a dtype that is not floating.
+
+    >>> import tracejit as tj
+    >>> bool((abs(tj.nn.init.xavier_uniform((2, 4))) <= 1).all())
+    True
+    """
+    return _scaled("nn.init.xavier_uniform", shape, gain, "fan_avg", "uniform", dtype, device)
+
+
+def xavier_normal(shape: Any, gain: float = 1.0, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """Normal numbers of variance ``gain ** 2 * 2 / (inputs + outputs)``. Glorot and Bengio, 2010.
+
+    Raises ShapeError for fewer than two dimensions, ArgumentError for a dtype that is not floating.
+
+    >>> import tracejit as tj
+    >>> tj.nn.init.xavier_normal((2, 4)).shape
+    (2, 4)
+    """
+    return _scaled("nn.init.xavier_normal", shape, gain, "fan_avg", "normal", dtype, device)
+
+
+def kaiming_uniform(
+    shape: Any,
+    *,
+    mode: str = "fan_in",
+    nonlinearity: str = "relu",
+    slope: float = 0.01,
+    dtype: Any = None,
+    device: Any = None,
+) -> NDArray:
+    """Even numbers of variance ``gain(nonlinearity, slope) ** 2 / inputs``. He et al., 2015.
+
+    mode: "fan_in" (inputs), "fan_out" (outputs), or "fan_avg" (their mean).
+    Raises ShapeError for fewer than two dimensions, ArgumentError for another `mode` or `nonlinearity`.
+
+    >>> import tracejit as tj
+    >>> bool((abs(tj.nn.init.kaiming_uniform((2, 6))) <= 1).all())
+    True
+    """
+    factor = gain(nonlinearity, slope)
+    return _scaled("nn.init.kaiming_uniform", shape, factor, mode, "uniform", dtype, device)
+
+
+def kaiming_normal(
+    shape: Any,
+    *,
+    mode: str = "fan_in",
+    nonlinearity: str = "relu",
+    slope: float = 0.01,
+    dtype: Any = None,
+    device: Any = None,
+) -> NDArray:
+    """Normal numbers of variance ``gain(nonlinearity, slope) ** 2 / inputs``. He et al., 2015.
+
+    mode: "fan_in" (inputs), "fan_out" (outputs), or "fan_avg" (their mean).
+    Raises ShapeError for fewer than two dimensions, ArgumentError for another `mode` or `nonlinearity`.
+
+    >>> import tracejit as tj
+    >>> tj.nn.init.kaiming_normal((2, 6), mode="fan_out").shape
+    (2, 6)
+    """
+    factor = gain(nonlinearity, slope)
+    return _scaled("nn.init.kaiming_normal", shape, factor, mode, "normal", dtype, device)
+
+
+def lecun_uniform(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """Even numbers of variance ``1 / inputs``. LeCun et al., Efficient BackProp, 1998.
+
+    Raises ShapeError for fewer than two dimensions, ArgumentError for a dtype that is not floating.
+
+    >>> import tracejit as tj
+    >>> bool((abs(tj.nn.init.lecun_uniform((2, 3))) <= 1).all())
+    True
+    """
+    return _scaled("nn.init.lecun_uniform", shape, 1.0, "fan_in", "uniform", dtype, device)
+
+
+def lecun_normal(shape: Any, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """Normal numbers of variance ``1 / inputs``. LeCun et al., Efficient BackProp, 1998.
+
+    Raises ShapeError for fewer than two dimensions, ArgumentError for a dtype that is not floating.
+
+    >>> import tracejit as tj
+    >>> tj.nn.init.lecun_normal((2, 3)).shape
+    (2, 3)
+    """
+    return _scaled("nn.init.lecun_normal", shape, 1.0, "fan_in", "normal", dtype, device)
+
+
+def orthogonal(shape: Any, gain: float = 1.0, dtype: Any = None, *, device: Any = None) -> NDArray:
+    """A random matrix with orthogonal rows, or columns if there are fewer of these, times `gain`.
+
+    Dimensions after the first count as one. Saxe et al., Exact solutions, 2014; by the QR decomposition of a
+    normal matrix. It looks at values: a traced function that calls it runs piecewise.
+    Raises ShapeError for fewer than two dimensions, ArgumentError for a dtype that is not floating.
+
+    >>> import tracejit as tj
+    >>> w = tj.nn.init.orthogonal((2, 3), dtype=tj.float64)
+    >>> (w @ w.T).numpy().round(6) + 0
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    fans(shape)
+    extents = new_shape("nn.init.orthogonal", shape)
+    wanted = np.dtype("float32") if dtype is None else promotion.supported("nn.init.orthogonal", dtype)
+    rows, columns = extents[0], math.prod(extents[1:])
+    drawn = normal((max(rows, columns), min(rows, columns)), dtype=wanted, device=device)
+    basis, triangle = np.linalg.qr(drawn.numpy())
+    basis *= np.sign(np.diag(triangle))
+    chosen = basis if rows >= columns else basis.T
+    return creation.asarray((gain * chosen).astype(wanted).reshape(extents), device=device)
+
+
+glorot_uniform, glorot_normal = xavier_uniform, xavier_normal
+he_uniform, he_normal = kaiming_uniform, kaiming_normal
+
+__all__ = [
+    "constant",
+    "fans",
+    "gain",
+    "glorot_normal",
+    "glorot_uniform",
+    "he_normal",
+    "he_uniform",
+    "kaiming_normal",
+    "kaiming_uniform",
+    "lecun_normal",
+    "lecun_uniform",
+    "normal",
+    "ones",
+    "orthogonal",
+    "truncated_normal",
+    "uniform",
+    "xavier_normal",
+    "xavier_uniform",
+    "zeros",
+]

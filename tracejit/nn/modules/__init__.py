@@ -1,0 +1,37 @@
+"""Modules of `tj.nn`: `Module`, layers, recurrent nets.
+
+A traced function treats what their methods read as it treats code of the user's (see `kinds.is_like_users`).
+"""
+
+from tracejit.nn.modules.base import Module
+from tracejit.nn.modules.layers import (
+    BatchNorm,
+    Conv1d,
+    Conv2d,
+    Dropout,
+    Embedding,
+    GroupNorm,
+    LayerNorm,
+    Linear,
+    MultiHeadAttention,
+    RMSNorm,
+    Sequential,
+)
+from tracejit.nn.modules.sequences import GRU, LSTM
+
+__all__ = [
+    "GRU",
+    "LSTM",
+    "BatchNorm",
+    "Conv1d",
+    "Conv2d",
+    "Dropout",
+    "Embedding",
+    "GroupNorm",
+    "LayerNorm",
+    "Linear",
+    "Module",
+    "MultiHeadAttention",
+    "RMSNorm",
+    "Sequential",
+]

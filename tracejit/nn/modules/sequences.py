@@ -1,0 +1,113 @@
+"""Recurrent nets as modules: layers of lstm or gru, in one direction or in both."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tracejit.frontend.arrays import trees
+from tracejit.frontend.arrays.functions.movement import concat, stack
+from tracejit.nn.modules.base import Module
+from tracejit.nn.modules.layers import even
+from tracejit.nn.recurrent import gru, lstm
+
+
+class Cell(Module):
+    """The weights of one direction of one layer.
+
+    >>> import tracejit as tj
+    >>> {name: x.shape for name, x in tj.nn.LSTM(2, 3).cells[0].parameters().items()}
+    {'input_weight': (12, 2), 'hidden_weight': (12, 3), 'input_bias': (12,), 'hidden_bias': (12,)}
+    """
+
+    def __init__(self, rows: int, inputs: int, units: int, bias: bool, dtype: Any) -> None:
+        self.input_weight = even((rows, inputs), units, dtype)
+        self.hidden_weight = even((rows, units), units, dtype)
+        self.input_bias = even((rows,), units, dtype) if bias else None
+        self.hidden_bias = even((rows,), units, dtype) if bias else None
+
+    def weights(self) -> tuple[Any, ...]:
+        """The weights in the order of the functions' arguments.
+
+        >>> import tracejit as tj
+        >>> len(tj.nn.GRU(2, 3).cells[0].weights())
+        4
+        """
+        return self.input_weight, self.hidden_weight, self.input_bias, self.hidden_bias
+
+
+class Recurrent(Module):
+    """What `LSTM` and `GRU` share: layers of cells, and how they follow one another."""
+
+    function: ClassVar[Any]
+    gates: ClassVar[int]
+
+    def __init__(
+        self,
+        inputs: int,
+        units: int,
+        *,
+        layers: int = 1,
+        bidirectional: bool = False,
+        bias: bool = True,
+        dtype: Any = None,
+    ) -> None:
+        self.directions = 2 if bidirectional else 1
+        self.cells = [
+            Cell(self.gates * units, inputs if layer == 0 else units * self.directions, units, bias, dtype)
+            for layer in range(layers)
+            for _ in range(self.directions)
+        ]
+
+    def forward(self, x: Any, state: Any = None) -> tuple[Any, Any]:
+        """All outputs, (batch, steps, directions * units), and the last state.
+
+        x: (batch, steps, inputs). A state is an array (layers * directions, batch, units), of `LSTM` a pair
+        of such arrays (hidden, cell); None is zeros.
+
+        >>> import tracejit as tj
+        >>> tj.nn.GRU(3, 4).forward(tj.ones((2, 5, 3)))[1].shape
+        (1, 2, 4)
+        """
+        states = []
+        for first in range(0, len(self.cells), self.directions):
+            outputs = []
+            for reverse in range(self.directions):
+                index = first + reverse
+                before = None if state is None else trees.map(lambda part, i=index: part[i], state)
+                weights = self.cells[index].weights()
+                found, after = type(self).function(x, before, *weights, reverse=bool(reverse))
+                outputs.append(found)
+                states.append(after)
+            x = outputs[0] if len(outputs) == 1 else concat(outputs, axis=2)
+        return x, trees.map(lambda *parts: stack(parts), *states)
+
+
+class LSTM(Recurrent):
+    """`lstm` in `layers`, each of which reads the outputs of the one before; with `bidirectional` in both
+    ways.
+
+    >>> import tracejit as tj
+    >>> outputs, (hidden, cell) = tj.nn.LSTM(3, 4, layers=2, bidirectional=True)(tj.ones((2, 5, 3)))
+    >>> outputs.shape, hidden.shape
+    ((2, 5, 8), (4, 2, 4))
+    """
+
+    function: ClassVar[Any] = staticmethod(lstm)
+    gates: ClassVar[int] = 4
+
+
+class GRU(Recurrent):
+    """`gru` in `layers`, each of which reads the outputs of the one before; with `bidirectional` in both
+    ways.
+
+    >>> import tracejit as tj
+    >>> outputs, state = tj.nn.GRU(3, 4)(tj.ones((2, 5, 3)))
+    >>> outputs.shape, state.shape
+    ((2, 5, 4), (1, 2, 4))
+    """
+
+    function: ClassVar[Any] = staticmethod(gru)
+    gates: ClassVar[int] = 3
+
+
+__all__ = ["GRU", "LSTM"]

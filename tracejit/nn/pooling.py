@@ -1,0 +1,207 @@
+"""Pooling: the largest element or the mean of windows, under PyTorch's names.
+
+Lines are (batch, channels, length), images (batch, channels, height, width). Windows, strides and paddings
+are an integer for both dimensions or a pair (vertical, horizontal); a padding may also be ((top, bottom),
+(left, right)).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.errors import ArgumentError, ShapeError, locate
+from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.functions import reductions
+from tracejit.frontend.arrays.functions.linear import matmul
+from tracejit.frontend.arrays.functions.manipulation import moveaxis
+from tracejit.frontend.arrays.functions.ranges import arange
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.recording.location import user_location
+from tracejit.nn.common import floating, floats
+from tracejit.nn.windows import around, check_batch, narrow, steps, wide
+
+
+def _pool(op: Any, name: str, x: Any, window: Any, stride: Any, padding: Any) -> Any:
+    extents = steps(f"{name}: window", window, 2)
+    return dispatch.emit(
+        op,
+        *floats(name, x),
+        window=extents,
+        stride=extents if stride is None else steps(f"{name}: stride", stride, 2),
+        padding=around(f"{name}: padding", padding, 2),
+    )
+
+
+def _pool_lines(op: Any, name: str, x: Any, window: Any, stride: Any, padding: Any) -> Any:
+    lines = floating(name, x)
+    check_batch(name, lines, 1)
+    extents = steps(f"{name}: window", window, 1)
+    found = extents if stride is None else steps(f"{name}: stride", stride, 1)
+    sides = around(f"{name}: padding", padding, 1)
+    return narrow(_pool(op, name, wide(lines, 2), (1, *extents), (1, *found), ((0, 0), *sides)), 2)
+
+
+def max_pool2d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) -> NDArray:
+    """The largest element of every window of images; `stride` is the window by default, so that they tile.
+
+    x: (batch, channels, height, width). Padding, smaller than the window, is never the largest. A nan is. The
+    gradient goes to the first of equal elements, in the order of rows, as in PyTorch.
+    Returns (batch, channels, height, width), with extents of ``(extent + padding - window) // stride + 1``.
+    Raises ShapeError for other dimensions or a window larger than the padded image, ArgumentError for what is
+    no integer or pair.
+
+    >>> import tracejit as tj
+    >>> tj.nn.max_pool2d(tj.reshape(tj.arange(16, dtype=tj.float32), (1, 1, 4, 4)), 2)
+    NDArray([[[[ 5.,  7.],
+               [13., 15.]]]], dtype=float32)
+    """
+    return _pool(ops.max_pool, "nn.max_pool2d", x, window, stride, padding)
+
+
+def avg_pool2d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) -> NDArray:
+    """The mean of every window of images; `stride` is the window by default, so that they tile.
+
+    x: (batch, channels, height, width). Padding, smaller than the window, counts as zeros.
+    Returns (batch, channels, height, width), with extents of ``(extent + padding - window) // stride + 1``.
+    Raises ShapeError for other dimensions or a window larger than the padded image, ArgumentError for what is
+    no integer or pair.
+
+    >>> import tracejit as tj
+    >>> tj.nn.avg_pool2d(tj.reshape(tj.arange(16, dtype=tj.float32), (1, 1, 4, 4)), 2)
+    NDArray([[[[ 2.5,  4.5],
+               [10.5, 12.5]]]], dtype=float32)
+    """
+    return _pool(ops.average_pool, "nn.avg_pool2d", x, window, stride, padding)
+
+
+def max_pool1d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) -> NDArray:
+    """The largest element of every window of lines, (batch, channels, length); see `max_pool2d`.
+
+    Returns (batch, channels, length).
+    Raises ShapeError for other dimensions or a window larger than the padded line, ArgumentError for what is
+    no integer.
+
+    >>> import tracejit as tj
+    >>> tj.nn.max_pool1d(tj.asarray([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+    NDArray([[[3., 2.]]], dtype=float32)
+    """
+    return _pool_lines(ops.max_pool, "nn.max_pool1d", x, window, stride, padding)
+
+
+def avg_pool1d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) -> NDArray:
+    """The mean of every window of lines, (batch, channels, length); see `avg_pool2d`.
+
+    Returns (batch, channels, length).
+    Raises ShapeError for other dimensions or a window larger than the padded line, ArgumentError for what is
+    no integer.
+
+    >>> import tracejit as tj
+    >>> tj.nn.avg_pool1d(tj.asarray([[[1.0, 3.0, 2.0, 0.0]]]), 2)
+    NDArray([[[2., 1.]]], dtype=float32)
+    """
+    return _pool_lines(ops.average_pool, "nn.avg_pool1d", x, window, stride, padding)
+
+
+# ---- to a given extent
+
+
+def adaptive_avg_pool1d(x: Any, size: Any, /) -> NDArray:
+    """The means of `size` windows that cover lines as evenly as can be; see `adaptive_avg_pool2d`.
+
+    x: (batch, channels, length). Returns (batch, channels, size).
+    Raises ShapeError for other dimensions, ArgumentError for a size that is no positive integer.
+
+    >>> import tracejit as tj
+    >>> tj.nn.adaptive_avg_pool1d(tj.asarray([[[1.0, 2.0, 3.0]]]), 2)
+    NDArray([[[1.5, 2.5]]], dtype=float32)
+    """
+    return _adaptive("nn.adaptive_avg_pool1d", x, size, 1)
+
+
+def adaptive_avg_pool2d(x: Any, size: Any, /) -> NDArray:
+    """The means of windows that cover images as evenly as can be; `size` of them, an integer or a pair.
+
+    Window i of n reaches from ``i * extent // n`` to ``ceil((i + 1) * extent / n)``, as in PyTorch.
+    x: (batch, channels, height, width). Returns (batch, channels, *size).
+    Raises ShapeError for other dimensions, ArgumentError for sizes that are no positive integers.
+
+    >>> import tracejit as tj
+    >>> tj.nn.adaptive_avg_pool2d(tj.reshape(tj.arange(16, dtype=tj.float32), (1, 1, 4, 4)), 1)
+    NDArray([[[[7.5]]]], dtype=float32)
+    """
+    return _adaptive("nn.adaptive_avg_pool2d", x, size, 2)
+
+
+def _adaptive(name: str, x: Any, size: Any, count: int) -> Any:
+    """Means along each of the last dimensions: products with matrices of shares."""
+    array = floating(name, x)
+    check_batch(name, array, count)
+    sizes = steps(f"{name}: size", size, count)
+    if min(sizes) < 1 or 0 in array.shape[2:]:
+        message = f"{name}: sizes {sizes} of an array of shape {array.shape} must be positive integers"
+        raise locate(ArgumentError(message), user_location())
+    for axis, wanted in enumerate(sizes, 2):
+        if array.shape[axis] != wanted:
+            shares = _shares(array.shape[axis], wanted, array.dtype)
+            array = moveaxis(matmul(moveaxis(array, axis, -1), shares), -1, axis)
+    return array
+
+
+def _shares(extent: int, size: int, dtype: np.dtype) -> Any:
+    """(extent, size): the share of each element in the mean of each window."""
+    window, place = arange(size), arange(extent)[:, None]
+    first, last = window * extent // size, ((window + 1) * extent + size - 1) // size
+    inside = dispatch.cast((place >= first) & (place < last), dtype)
+    return inside / dispatch.cast(last - first, dtype)
+
+
+def _places(name: str, x: Any) -> tuple[Any, tuple[int, ...]]:
+    """An array of (batch, channels, ...), and the axes of its places."""
+    array = dispatch.as_array(name, x)
+    if array.ndim < 3:
+        raise locate(
+            ShapeError(f"{name}: x needs three or more dimensions (batch, channels, ...), got {array.shape}"),
+            user_location(),
+        )
+    return array, tuple(range(2, array.ndim))
+
+
+def global_avg_pool(x: Any, /) -> NDArray:
+    """The mean of each channel over all places.
+
+    x: (batch, channels, ...), of three or more dimensions. Returns (batch, channels).
+    Raises ShapeError for fewer dimensions.
+
+    >>> import tracejit as tj
+    >>> tj.nn.global_avg_pool(tj.ones((2, 3, 4, 4))).shape
+    (2, 3)
+    """
+    return reductions.mean(*_places("nn.global_avg_pool", x))
+
+
+def global_max_pool(x: Any, /) -> NDArray:
+    """The largest element of each channel.
+
+    x: (batch, channels, ...), of three or more dimensions. Returns (batch, channels).
+    Raises ShapeError for fewer dimensions, or where there is no place.
+
+    >>> import tracejit as tj
+    >>> tj.nn.global_max_pool(tj.asarray([[[1.0, 5.0, 2.0]]]))
+    NDArray([[5.]], dtype=float32)
+    """
+    return reductions.max(*_places("nn.global_max_pool", x))
+
+
+__all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "global_avg_pool",
+    "global_max_pool",
+    "max_pool1d",
+    "max_pool2d",
+]

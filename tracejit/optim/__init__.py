@@ -1,0 +1,65 @@
+"""Optimizers as functions on trees of arrays: they update the parameters in place.
+
+State is a tree like the parameters (`zeros_like`) or a dict that holds such trees (`adam_state`), so it can
+be passed to traced functions, saved and loaded like anything else. Learning rates and step counters are
+numbers: changing them retraces nothing. Parameters whose gradient is None, such as numbers beside the arrays,
+stay as they are.
+
+Schedules are functions of the step: numbers of a number, and arrays of what is traced. They can be
+multiplied: ``warm_up(step, 100) * cosine(step, 10_000, 0.1)``.
+
+>>> import tracejit as tj
+>>> params, grads = {"w": tj.ones(2)}, {"w": tj.ones(2)}
+>>> tj.optim.sgd(params, grads, 0.25)
+>>> params
+{'w': NDArray([0.75, 0.75], dtype=float32)}
+"""
+
+from tracejit.optim.adaptive import (
+    adadelta,
+    adadelta_state,
+    adagrad,
+    adam,
+    adam_state,
+    adamw,
+    lamb,
+    rmsprop,
+    rmsprop_state,
+)
+from tracejit.optim.clipping import clip_by_global_norm, clip_by_value, global_norm
+from tracejit.optim.descent import lion, momentum, sgd, zeros_like
+from tracejit.optim.schedules import (
+    cosine,
+    exponential,
+    linear,
+    one_cycle,
+    piecewise_constant,
+    step_decay,
+    warm_up,
+)
+
+__all__ = [
+    "adadelta",
+    "adadelta_state",
+    "adagrad",
+    "adam",
+    "adam_state",
+    "adamw",
+    "clip_by_global_norm",
+    "clip_by_value",
+    "cosine",
+    "exponential",
+    "global_norm",
+    "lamb",
+    "linear",
+    "lion",
+    "momentum",
+    "one_cycle",
+    "piecewise_constant",
+    "rmsprop",
+    "rmsprop_state",
+    "sgd",
+    "step_decay",
+    "warm_up",
+    "zeros_like",
+]

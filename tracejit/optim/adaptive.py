@@ -1,0 +1,267 @@
+"""Optimizers that scale each element's step by the gradients it has had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracejit import ops
+from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.functions import reductions
+from tracejit.optim.descent import decayed, is_zero, zeros_like
+from tracejit.optim.rows import rows
+
+
+def _sqrt(x: Any) -> Any:
+    return dispatch.apply(ops.sqrt, x)
+
+
+def _square(x: Any) -> Any:
+    return dispatch.apply(ops.square, x)
+
+
+def _average(average: Any, x: Any, beta: Any) -> None:
+    """Move a running average towards `x`, in place."""
+    average *= beta
+    average += x * (1 - beta)
+
+
+def adam_state(params: Any) -> dict[str, Any]:
+    """The initial state of `adam`: the number of steps taken, and first and second moments like `params`.
+
+    params: a tree of floating arrays.
+    Raises ArgumentError for leaves that are no arrays or numbers.
+
+    >>> import tracejit as tj
+    >>> tj.optim.adam_state({"w": tj.ones(1)})["first"]
+    {'w': NDArray([0.], dtype=float32)}
+    """
+    return {"step": 0, "first": zeros_like(params), "second": zeros_like(params)}
+
+
+def adam(
+    params: Any,
+    grads: Any,
+    state: dict[str, Any],
+    lr: Any = 1e-3,
+    beta1: Any = 0.9,
+    beta2: Any = 0.999,
+    eps: Any = 1e-8,
+    *,
+    weight_decay: Any = 0.0,
+) -> None:
+    """Adam (Kingma and Ba, 2015), with AdamW's decoupled weight decay (Loshchilov and Hutter, 2019).
+
+    state: the result of `adam_state`; its step counter and moments are updated in place.
+    params, grads: trees of one structure with arrays of equal shapes; all others are numbers.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+
+    >>> import tracejit as tj
+    >>> params = {"w": tj.ones(2)}
+    >>> state = tj.optim.adam_state(params)
+    >>> tj.optim.adam(params, {"w": tj.ones(2)}, state, lr=0.5)
+    >>> params["w"].numpy().round(3), state["step"]
+    (array([0.5, 0.5], dtype=float32), 1)
+    """
+    step = state["step"] = state["step"] + 1
+    rate, scale = lr / (1 - beta1**step), 1 / (1 - beta2**step)
+    for p, g, first, second in rows("adam", params, grads, state["first"], state["second"]):
+        _average(first, g, beta1)
+        _average(second, _square(g), beta2)
+        update = first * rate / (_sqrt(second * scale) + eps)
+        p -= update if is_zero(weight_decay) else update + p * (lr * weight_decay)
+
+
+def adamw(
+    params: Any,
+    grads: Any,
+    state: dict[str, Any],
+    lr: Any = 1e-3,
+    beta1: Any = 0.9,
+    beta2: Any = 0.999,
+    eps: Any = 1e-8,
+    *,
+    weight_decay: Any = 0.01,
+) -> None:
+    """`adam` with a weight decay of 0.01 by default (Loshchilov and Hutter, 2019).
+
+    state: the result of `adam_state`; its step counter and moments are updated in place.
+    params, grads: trees of one structure with arrays of equal shapes; all others are numbers.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+
+    >>> import tracejit as tj
+    >>> params = {"w": tj.ones(2)}
+    >>> tj.optim.adamw(params, {"w": tj.ones(2)}, tj.optim.adam_state(params), lr=0.5, weight_decay=0.5)
+    >>> params["w"].numpy().round(3)
+    array([0.25, 0.25], dtype=float32)
+    """
+    adam(params, grads, state, lr, beta1, beta2, eps, weight_decay=weight_decay)
+
+
+def lamb(
+    params: Any,
+    grads: Any,
+    state: dict[str, Any],
+    lr: Any = 1e-3,
+    beta1: Any = 0.9,
+    beta2: Any = 0.999,
+    eps: Any = 1e-6,
+    *,
+    weight_decay: Any = 0.01,
+) -> None:
+    """LAMB: `adamw`'s update of each array, scaled to the length of the array (You et al., 2020).
+
+    The length of the update is 1 where that of the array or of its update is 0.
+    state: the result of `adam_state`; its step counter and moments are updated in place.
+    params, grads: trees of one structure with arrays of equal shapes; all others are numbers.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+
+    >>> import tracejit as tj
+    >>> params = {"w": tj.ones(2)}
+    >>> tj.optim.lamb(params, {"w": tj.ones(2)}, tj.optim.adam_state(params), lr=0.5)
+    >>> params["w"].numpy().round(3)
+    array([0.5, 0.5], dtype=float32)
+    """
+    step = state["step"] = state["step"] + 1
+    rate, scale = 1 / (1 - beta1**step), 1 / (1 - beta2**step)
+    for p, g, first, second in rows("lamb", params, grads, state["first"], state["second"]):
+        _average(first, g, beta1)
+        _average(second, _square(g), beta2)
+        update = decayed(first * rate / (_sqrt(second * scale) + eps), p, weight_decay)
+        length, reach = (_sqrt(reductions.sum(_square(x))) for x in (p, update))
+        none = dispatch.apply(ops.logical_or, length == 0, reach == 0)
+        p -= update * (dispatch.apply(ops.where, none, 1, length / reach) * lr)
+
+
+def rmsprop_state(params: Any, *, momentum: bool = False, centered: bool = False) -> dict[str, Any]:
+    """The initial state of `rmsprop`: mean squares like `params`; a velocity, and means, if wanted.
+
+    params: a tree of floating arrays.
+    Raises ArgumentError for leaves that are no arrays or numbers.
+
+    >>> import tracejit as tj
+    >>> sorted(tj.optim.rmsprop_state({"w": tj.ones(1)}, momentum=True))
+    ['square', 'velocity']
+    """
+    wanted = {"square": True, "velocity": momentum, "mean": centered}
+    return {name: zeros_like(params) for name, is_wanted in wanted.items() if is_wanted}
+
+
+def rmsprop(
+    params: Any,
+    grads: Any,
+    state: dict[str, Any],
+    lr: Any = 1e-2,
+    beta: Any = 0.99,
+    eps: Any = 1e-8,
+    *,
+    momentum: Any = 0.9,
+    weight_decay: Any = 0.0,
+) -> None:
+    """RMSProp: the gradient, divided by the root of its mean square (Tieleman and Hinton, 2012).
+
+    state: the result of `rmsprop_state`, updated in place; it says whether there is a velocity, which
+    `momentum` shrinks, and whether the mean is subtracted from the gradients (Graves, 2013).
+    params, grads: trees of one structure with arrays of equal shapes; all others are numbers. With
+    `weight_decay`, g is ``g + weight_decay * p``.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+
+    >>> import tracejit as tj
+    >>> params = {"w": tj.ones(2)}
+    >>> tj.optim.rmsprop(params, {"w": tj.ones(2)}, tj.optim.rmsprop_state(params), lr=0.1, beta=0.75)
+    >>> params["w"].numpy().round(3)
+    array([0.8, 0.8], dtype=float32)
+    """
+    square = state["square"]
+    others = [state.get(name, square) for name in ("velocity", "mean")]
+    for p, g, s, v, m in rows("rmsprop", params, grads, square, *others):
+        slope = decayed(g, p, weight_decay)
+        _average(s, _square(slope), beta)
+        variance = s
+        if "mean" in state:
+            _average(m, slope, beta)
+            variance = s - _square(m)
+        update = slope / (_sqrt(variance) + eps)
+        if "velocity" in state:
+            v *= momentum
+            v += update
+            update = v
+        p -= update * lr
+
+
+def adagrad(
+    params: Any, grads: Any, square: Any, lr: Any = 1e-2, eps: Any = 1e-10, *, weight_decay: Any = 0.0
+) -> None:
+    """Adagrad: the gradient, divided by the root of the sum of all its squares (Duchi et al., 2011).
+
+    square: a tree like params, `zeros_like` at first; updated in place.
+    params, grads: trees of one structure with arrays of equal shapes; all others are numbers. With
+    `weight_decay`, g is ``g + weight_decay * p``.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+
+    >>> import tracejit as tj
+    >>> params = {"w": tj.ones(2)}
+    >>> tj.optim.adagrad(params, {"w": tj.ones(2)}, tj.optim.zeros_like(params), 0.25)
+    >>> params
+    {'w': NDArray([0.75, 0.75], dtype=float32)}
+    """
+    for p, g, s in rows("adagrad", params, grads, square):
+        slope = decayed(g, p, weight_decay)
+        s += _square(slope)
+        p -= slope / (_sqrt(s) + eps) * lr
+
+
+def adadelta_state(params: Any) -> dict[str, Any]:
+    """The initial state of `adadelta`: mean squares of gradients and of updates, like `params`.
+
+    params: a tree of floating arrays.
+    Raises ArgumentError for leaves that are no arrays or numbers.
+
+    >>> import tracejit as tj
+    >>> sorted(tj.optim.adadelta_state({"w": tj.ones(1)}))
+    ['square', 'update']
+    """
+    return {"square": zeros_like(params), "update": zeros_like(params)}
+
+
+def adadelta(
+    params: Any,
+    grads: Any,
+    state: dict[str, Any],
+    lr: Any = 1.0,
+    rho: Any = 0.9,
+    eps: Any = 1e-6,
+    *,
+    weight_decay: Any = 0.0,
+) -> None:
+    """Adadelta: the gradient, times the ratio of mean squares of updates and of gradients (Zeiler, 2012).
+
+    state: the result of `adadelta_state`, updated in place.
+    params, grads: trees of one structure with arrays of equal shapes; all others are numbers. With
+    `weight_decay`, g is ``g + weight_decay * p``.
+    Raises ArgumentError for trees of different structure, or leaves of `params` that are no NDArrays.
+
+    >>> import tracejit as tj
+    >>> params = {"w": tj.ones(2)}
+    >>> tj.optim.adadelta(params, {"w": tj.ones(2)}, tj.optim.adadelta_state(params), eps=0.1, rho=0.1)
+    >>> params["w"].numpy().round(3)
+    array([0.684, 0.684], dtype=float32)
+    """
+    for p, g, s, u in rows("adadelta", params, grads, state["square"], state["update"]):
+        slope = decayed(g, p, weight_decay)
+        _average(s, _square(slope), rho)
+        update = slope * (_sqrt(u + eps) / _sqrt(s + eps))
+        _average(u, _square(update), rho)
+        p -= update * lr
+
+
+__all__ = [
+    "adadelta",
+    "adadelta_state",
+    "adagrad",
+    "adam",
+    "adam_state",
+    "adamw",
+    "lamb",
+    "rmsprop",
+    "rmsprop_state",
+]

@@ -1,0 +1,68 @@
+"""Gradients made smaller: element by element, or all together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracejit import ops
+from tracejit.frontend.arrays import dispatch, trees
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions import creation, elementwise, reductions
+from tracejit.frontend.arrays.ndarray import NDArray
+
+
+def _arrays(function: Any, tree: Any) -> Any:
+    """`function` of all arrays of a tree; other leaves stay."""
+    return trees.map(lambda leaf: function(leaf) if isinstance(leaf, ArrayCore) else leaf, tree)
+
+
+def clip_by_value(grads: Any, limit: Any) -> Any:
+    """A tree like `grads`, with elements cut off at ``-limit`` and `limit`.
+
+    grads: a tree of arrays; limit: a number.
+    Raises ShapeError for a limit that is an array which does not broadcast.
+
+    >>> import tracejit as tj
+    >>> tj.optim.clip_by_value({"w": tj.asarray([-3.0, 0.5])}, 1.0)
+    {'w': NDArray([-1. ,  0.5], dtype=float32)}
+    """
+    return _arrays(lambda g: elementwise.clip(g, -limit, limit), grads)
+
+
+def global_norm(grads: Any) -> NDArray:
+    """The root of the sum of all squares of a tree of arrays; 0 where there is none.
+
+    Returns a scalar in the common dtype.
+    Raises DTypeError for arrays of dtypes that have no squares.
+
+    >>> import tracejit as tj
+    >>> tj.optim.global_norm({"w": tj.asarray([3.0]), "b": tj.asarray([[4.0]])})
+    NDArray(5., dtype=float32)
+    """
+    squares = [
+        reductions.sum(dispatch.apply(ops.square, leaf))
+        for leaf in trees.leaves(grads)
+        if isinstance(leaf, ArrayCore)
+    ]
+    total: Any = squares[0] if squares else creation.zeros(())
+    for square in squares[1:]:
+        total = total + square
+    return dispatch.apply(ops.sqrt, total)
+
+
+def clip_by_global_norm(grads: Any, limit: Any) -> Any:
+    """A tree like `grads`, times one number, so that its `global_norm` is at most `limit`.
+
+    grads: a tree of arrays; limit: a number above 0. Pascanu et al., Training recurrent networks, 2013.
+    Raises DTypeError for arrays of dtypes that have no squares.
+
+    >>> import tracejit as tj
+    >>> tj.optim.clip_by_global_norm({"w": tj.asarray([3.0, 4.0])}, 1.0)
+    {'w': NDArray([0.6, 0.8], dtype=float32)}
+    """
+    norm = global_norm(grads)
+    factor = limit / dispatch.apply(ops.maximum, norm, limit)
+    return _arrays(lambda g: g * dispatch.cast(factor, g.dtype), grads)
+
+
+__all__ = ["clip_by_global_norm", "clip_by_value", "global_norm"]

@@ -1,0 +1,55 @@
+"""Corresponding leaves of trees: what every optimizer walks over.
+
+>>> import tracejit as tj
+>>> w = tj.ones(2)
+>>> [row[0] is w for row in rows("sgd", {"w": w, "scale": 3}, {"w": tj.ones(2), "scale": None})]
+[True]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracejit.errors import ArgumentError, locate
+from tracejit.frontend.arrays import trees
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.recording.location import user_location
+
+
+def rows(name: str, params: Any, grads: Any, *others: Any) -> list[tuple[Any, ...]]:
+    """A parameter, its gradient, and the leaves of other trees in their place, where there is a gradient."""
+    leaves, structure = trees.flatten(params)
+    columns = [leaves, *(_aligned(name, structure, tree) for tree in (grads, *others))]
+    found = [row for row in zip(*columns, strict=True) if row[1] is not None]
+    for row in found:
+        if not isinstance(row[0], ArrayCore):
+            path = next(p for p, leaf in trees.leaves_with_paths(params, "params") if leaf is row[0])
+            raise locate(
+                ArgumentError(f"optim.{name}: {path} is a {type(row[0]).__name__}, expected an NDArray"),
+                user_location(),
+            )
+    return found
+
+
+def _aligned(name: str, structure: trees.Structure, tree: Any) -> list[Any]:
+    """What a tree holds in place of the leaves of a structure: leaves, or None."""
+    leaves, found = trees.flatten(tree)
+    if found == structure:
+        return leaves
+    placed: list[Any] = []
+    if not _place(structure, found, iter(leaves), placed):
+        raise locate(
+            ArgumentError(f"optim.{name}: the trees differ: params are {structure}, given was {found}"),
+            user_location(),
+        )
+    return placed
+
+
+def _place(structure: trees.Structure, found: trees.Structure, leaves: Any, placed: list[Any]) -> bool:
+    """Append leaves in the order of a structure, and None where it has a leaf and `found` has None."""
+    if structure.kind is None:
+        placed.append(next(leaves) if found.kind is None else None)
+        return found.kind in (None, type(None))
+    same = structure.kind is found.kind and structure.keys == found.keys
+    pairs = zip(structure.children, found.children, strict=False)
+    return same and all(_place(below, there, leaves, placed) for below, there in pairs)
