@@ -32,6 +32,9 @@ from tracejit.frontend.jit.jit import Jitted, jit
 from tracejit.frontend.jit.specs import Spec, spec
 from tracejit.frontend.jit.vouch import callback, pure
 from tracejit.frontend.recording.eager import wait_all
+from tracejit.frontend.transforms.checkpoint import checkpoint
+from tracejit.frontend.transforms.custom import custom_gradient
+from tracejit.frontend.transforms.forward import jvp, linearize
 from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
@@ -89,13 +92,17 @@ __all__ = [
     "Spec",
     "TracejitError",
     "callback",
+    "checkpoint",
     "config",
     "cpu",
+    "custom_gradient",
     "engine",
     "errors",
     "from_dlpack",
     "grad",
     "jit",
+    "jvp",
+    "linearize",
     "load",
     "nn",
     "optim",

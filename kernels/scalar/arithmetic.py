@@ -216,6 +216,11 @@ def where(condition, x, y):
     return select(condition, x, y)
 
 
+@scalar()
+def after(mark, x):
+    return x
+
+
 @scalar("bool")
 def signbit(x):
     return bits(x) < 0

@@ -1,4 +1,4 @@
-"""Elementwise operators that only choose or convert: `where`, `astype`, `copy`, `stop_gradient`."""
+"""Elementwise operators that only choose or convert: `where`, `astype`, `copy`, `stop_gradient`, `after`."""
 
 from __future__ import annotations
 
@@ -77,6 +77,15 @@ def _infer_stop_gradient(*types: ArrayType) -> ArrayType:
     return types[0]
 
 
+def _infer_after(*types: ArrayType) -> ArrayType:
+    check_count("after", types, 2)
+    mark, x = types
+    if mark.dtype != bool:
+        raise DTypeError(f"after needs a bool mark, got {mark}; compare it, e.g. with equal")
+    shape, device = together("after", types)
+    return ArrayType(shape, x.dtype, device)
+
+
 where: Operator = Operator(
     "where",
     _infer_where,
@@ -129,3 +138,15 @@ stop_gradient = Operator(
     admits=ALL,
 )
 register(stop_gradient)
+
+after = Operator(
+    "after",
+    _infer_after,
+    lambda mark, x: np.broadcast_to(x, np.broadcast_shapes(np.shape(mark), np.shape(x))).copy(),
+    elementwise_gradient(None, lambda ct, mark, x, y: ct),
+    "after",
+    MOVES,
+    "The second operand, as another value: one that is not computed before the first, a bool.",
+    admits=ALL,
+)
+register(after)

@@ -10,11 +10,14 @@ complete:
 Only nodes on a path from one of `wrt` are visited. Because the backward nodes are ordinary nodes in the
 same builder, derivatives of any order come from applying the function again, and the recorder can call it
 in the middle of a recording. Each emitted node carries the location of the forward node it comes from.
+
+A `Step` may stand in the list in place of nodes, or beside them: it has a rule of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 
 from tracejit.errors import VerificationError
 from tracejit.ir.graph import Builder, Node, Value
@@ -22,41 +25,73 @@ from tracejit.ops import add
 from tracejit.ops.symbolic import pull_back
 
 
+class Step:
+    """Something in a list of nodes that says itself how cotangents of its outputs become those of its inputs.
+
+    Its inputs are defined before it, its outputs by it or by nodes right before it that stop cotangents.
+    """
+
+    def __init__(self, inputs: Sequence[Value], outputs: Sequence[Value]):
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+
+    def pull_back(
+        self, builder: Builder, cotangents: Sequence[Value | None], active: Set[Value]
+    ) -> Sequence[Value | None]:
+        """The cotangents of the inputs, from those of the outputs (not all None). Only those of inputs among
+        `active` are used.
+        """
+        raise NotImplementedError
+
+
 def gradient(
     builder: Builder,
-    nodes: Iterable[Node],
+    nodes: Iterable[Node | Step],
     outputs: Sequence[Value],
     cotangents: Sequence[Value],
     wrt: Sequence[Value],
     location: str | None = None,
+    guard: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> list[Value | None]:
     """Append to `builder` the cotangents of `wrt`, from those of `outputs`; None: no dependence.
 
     `nodes` compute `outputs`, in order, and are already in `builder` or before it. `location` is for the
-    sums that come from no single node: an output that is named twice.
+    sums that come from no single node: an output that is named twice. Nodes are appended under `guard`, but
+    steps are asked without it.
     """
     total: dict[Value, Value] = {}
-    for output, seed in zip(outputs, cotangents, strict=True):
-        if seed.type != output.type:
-            raise VerificationError(f"gradient: a cotangent {seed.type} was passed for a value {output.type}")
-        _accumulate(builder, total, output, seed, location)
+    with guard():
+        for output, seed in zip(outputs, cotangents, strict=True):
+            if seed.type != output.type:
+                raise VerificationError(
+                    f"gradient: a cotangent {seed.type} was passed for a value {output.type}"
+                )
+            _accumulate(builder, total, output, seed, location)
     nodes, active = _nodes_between(nodes, wrt)
     for node in reversed(nodes):
         known = [total.get(v) for v in node.outputs]
         if all(ct is None for ct in known):
             continue
-        for value, cotangent in zip(node.inputs, pull_back(builder, node, known), strict=True):
-            if cotangent is not None and value in active:
-                _accumulate(builder, total, value, cotangent, node.location)
+        found: Sequence[Value | None] = ()
+        if isinstance(node, Step):
+            found = node.pull_back(builder, known, active)
+        with guard():
+            if isinstance(node, Node):
+                found, location = pull_back(builder, node, known), node.location
+            for value, cotangent in zip(node.inputs, found, strict=True):
+                if cotangent is not None and value in active:
+                    _accumulate(builder, total, value, cotangent, location)
     return [total.get(v) for v in wrt]
 
 
-def _nodes_between(nodes: Iterable[Node], wrt: Sequence[Value]) -> tuple[list[Node], set[Value]]:
+def _nodes_between(
+    nodes: Iterable[Node | Step], wrt: Sequence[Value]
+) -> tuple[list[Node | Step], set[Value]]:
     """The nodes through which cotangents can reach `wrt`, and every value that depends on `wrt`."""
     active = set(wrt)
     kept = []
     for node in nodes:
-        if node.op.gradient is not None and not active.isdisjoint(node.inputs):
+        has_rule = isinstance(node, Step) or node.op.gradient is not None
+        if has_rule and not active.isdisjoint(node.inputs):
             active.update(node.outputs)
             kept.append(node)
     return kept, active

@@ -12,22 +12,20 @@ NDArray([ 3., 12.], dtype=float32)
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.dispatch import read_all, wrap
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.eager import EagerRecording
+from tracejit.frontend.grad.tape import Tape, recorded, recording_operators
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.recording import Recording, lock, quiet, taping, thread
+from tracejit.frontend.recording.recording import Recording, lock, taping, thread
 from tracejit.ir.graph import Node, Value
 from tracejit.ir.view import View
 from tracejit.ops import full
-from tracejit.passes.gradient import gradient
+from tracejit.passes.gradient import Step, gradient
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,33 +39,6 @@ class _Start:
 
     def __init__(self, value: Value, low: int):
         self.value, self.low = value, low
-
-
-class _Tape:
-    """The nodes recorded on this thread since the tape began, also those of recordings flushed meanwhile."""
-
-    def __init__(self, recording: EagerRecording):
-        self.recording = recording
-        self.start = len(recording.nodes)
-        self.earlier: list[Node] = []
-
-    def nodes(self) -> list[Node]:
-        return self.earlier + self.recording.nodes[self.start :]
-
-    def flushed(self) -> None:
-        """The recording is about to forget its nodes: keep those of this tape."""
-        self.earlier += self.recording.nodes[self.start :]
-        self.start = 0
-
-
-@contextmanager
-def _recorded() -> Iterator[_Tape]:
-    tape = _Tape(eager.current())
-    tape.recording.tapes.append(tape)
-    try:
-        yield tape
-    finally:
-        tape.recording.tapes.remove(tape)
 
 
 @overload
@@ -99,8 +70,18 @@ def vjp(  # type: ignore[misc]  # mypy compares `*args: *Ts` with `*args: Any`
     >>> pull_back(tj.asarray([1.0, 10.0]))
     (NDArray([ 2., 60.], dtype=float32),)
     """
+    value, pull_back, aux = pull_back_of(function, args, has_aux=has_aux)
+    return (value, pull_back, aux) if has_aux else (value, pull_back)
+
+
+def pull_back_of(
+    function: Callable[..., Any], args: tuple[Any, ...], *, has_aux: bool, launch: bool = True
+) -> tuple[Any, Callable[[Any], tuple[Any, ...]], Any]:
+    """What `vjp` returns, and `aux`. Without `launch`, a tape that is open goes on, and eager code computes
+    what is needed only.
+    """
     leaves, structure = trees.flatten(args)
-    with taping(), _recorded() as tape:
+    with taping(), recorded() as tape:
         wrt = _starts(tape.recording, leaves)
         result = function(*args)
         value, aux = result if has_aux else (result, None)
@@ -108,7 +89,7 @@ def vjp(  # type: ignore[misc]  # mypy compares `*args: *Ts` with `*args: Any`
         with lock:
             ends = _contents(tape.recording, outputs)
             nodes = tape.nodes()
-            if thread.trace is None:
+            if thread.trace is None and launch:
                 tape.recording.launch()  # keeps what the pull-back may need
         tape.recording.end_operation()
 
@@ -118,9 +99,10 @@ def vjp(  # type: ignore[misc]  # mypy compares `*args: *Ts` with `*args: Any`
             raise ArgumentError(
                 f"vjp: cotangents of structure {given_structure} for a value of {out_structure}"
             )
-        with taping(), lock:
-            here = eager.current()
-            seeds = _contents(here, given)
+        with taping(), recorded() as tape:
+            here = tape.recording
+            with recording_operators():
+                seeds = _contents(here, given)
             for seed, end in zip(seeds, ends, strict=True):
                 if seed.type != end.type:
                     raise ShapeError(f"vjp: a cotangent of {seed.type} for a value of {end.type}")
@@ -128,7 +110,7 @@ def vjp(  # type: ignore[misc]  # mypy compares `*args: *Ts` with `*args: Any`
         here.end_operation()
         return trees.unflatten(structure, results)
 
-    return (value, pull_back, aux) if has_aux else (value, pull_back)
+    return value, pull_back, aux
 
 
 @overload
@@ -174,7 +156,7 @@ def value_and_grad(
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         wanted = _arguments(function, positions, args)
         leaves, structure = trees.flatten(wanted)
-        with taping(), _recorded() as tape:
+        with taping(), recorded() as tape:
             wrt = _starts(tape.recording, leaves)
             if not any(wrt):
                 raise locate(
@@ -183,8 +165,7 @@ def value_and_grad(
                 )
             result = function(*args, **kwargs)
             loss, aux = result if has_aux else (result, None)
-            with lock, quiet:
-                grads = _gradients(tape, loss, wrt, leaves)
+            grads = _gradients(tape, loss, wrt, leaves)
             tape.recording.end_operation()
         tree = trees.unflatten(structure, grads)
         tree = tree[0] if single else tree
@@ -244,7 +225,7 @@ def _arguments(function: Any, positions: tuple[int, ...], args: tuple[Any, ...])
 
 
 def _starts(recording: Recording, leaves: list[Any]) -> list[_Start | None]:
-    with lock, quiet:
+    with recording_operators():
         return [_start(recording, leaf) for leaf in leaves]
 
 
@@ -268,12 +249,13 @@ def _contents(recording: Recording, arrays: list[Any]) -> list[Value]:
     return read_all(recording, lambda: [recording.read(a._storage, a._view) for a in arrays])
 
 
-def _gradients(tape: _Tape, loss: Any, wrt: list[_Start | None], leaves: list[Any]) -> list[Any]:
+def _gradients(tape: Tape, loss: Any, wrt: list[_Start | None], leaves: list[Any]) -> list[Any]:
     """The gradients of a loss with respect to leaves."""
     recording = tape.recording
-    end = _loss(recording, loss)
-    one = recording.constant(1.0, end.type.dtype)
-    seed = recording.emit(full, one, shape=(), device=end.type.device)
+    with recording_operators():
+        end = _loss(recording, loss)
+        one = recording.constant(1.0, end.type.dtype)
+        seed = recording.emit(full, one, shape=(), device=end.type.device)
     return _backward(recording, tape.nodes(), [end], [seed], wrt, leaves)
 
 
@@ -290,15 +272,16 @@ def _loss(recording: Recording, loss: Any) -> Value:
     return value
 
 
-def _backward(recording: Recording, nodes: list[Node], ends: list[Value], seeds: list[Value],
+def _backward(recording: Recording, nodes: list[Node | Step], ends: list[Value], seeds: list[Value],
               wrt: list[_Start | None], leaves: list[Any]) -> list[Any]:  # fmt: skip
     wanted = list(dict.fromkeys(s.value for s in wrt if s is not None))
-    cotangents = gradient(recording, nodes, ends, seeds, wanted)
+    cotangents = gradient(recording, nodes, ends, seeds, wanted, guard=recording_operators)
     found = dict(zip(wanted, cotangents, strict=True))
-    wholes = [  # arrays, before any of them is copied: that may cut the recording, and values end with it
-        None if start is None else _whole_gradient(recording, leaf, start, found[start.value])
-        for leaf, start in zip(leaves, wrt, strict=True)
-    ]
+    with recording_operators():
+        wholes = [  # arrays, before any of them is copied: that may cut the recording, and values end with it
+            None if start is None else _whole_gradient(recording, leaf, start, found[start.value])
+            for leaf, start in zip(leaves, wrt, strict=True)
+        ]
     return [
         None if start is None else _part_of(whole, leaf, start)
         for whole, leaf, start in zip(wholes, leaves, wrt, strict=True)
@@ -310,7 +293,7 @@ def _whole_gradient(recording: Recording, leaf: NDArray, start: _Start, cotangen
     if cotangent is None:
         zero = recording.constant(0.0, leaf.dtype)
         cotangent = recording.emit(full, zero, shape=start.value.type.shape, device=leaf.device)
-    return wrap(recording, cotangent)
+    return wrap(recording, recording.known(cotangent))
 
 
 def _part_of(whole: Any, leaf: NDArray, start: _Start) -> NDArray:

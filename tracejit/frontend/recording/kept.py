@@ -21,7 +21,7 @@ from typing import Any
 
 from tracejit import engine
 from tracejit.errors import ReplayError
-from tracejit.frontend.recording.recording import Extent, Recording, RuntimeNumber, Window, kept
+from tracejit.frontend.recording.recording import Extent, Literal, Recording, RuntimeNumber, Window, kept
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
 from tracejit.ir.view import View, contiguous_strides
@@ -107,7 +107,7 @@ class KeptRecording(Recording):
         )
         for node in self.nodes:
             if node.op is constant:
-                kept[node.output] = RuntimeNumber(node.attrs["value"], node.attrs["value"])
+                kept[node.output] = Literal(node.attrs, node.location)
         places = []
         for window in written:
             old = window.input

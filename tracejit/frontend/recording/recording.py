@@ -26,7 +26,7 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,7 +37,7 @@ from tracejit.forking import make_rlock
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import Numbers
 from tracejit.frontend.recording.storage import Storage
-from tracejit.ir.graph import Builder, Effect, Graph, Value, constant_of
+from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import Op
 from tracejit.ir.types import HOST, ArrayType
 from tracejit.ir.view import View
@@ -95,6 +95,15 @@ class Overlap(Exception):
         self.storage = storage
 
 
+class Literal:
+    """A `constant` node of an earlier recording, without its value."""
+
+    __slots__ = ("attrs", "location")
+
+    def __init__(self, attrs: Mapping[str, Any], location: str | None):
+        self.attrs, self.location = attrs, location
+
+
 Bound = Extent | RuntimeNumber
 """The origin of an input of a recording."""
 
@@ -138,8 +147,7 @@ class Recording(Builder):
             structure.append(op)
             for value in inputs:
                 structure.append(defined[value])
-            for name, attribute in attrs.items():
-                structure += (name, repr(attribute) if attribute.__class__ is float else attribute)
+            structure += _flat(attrs)
             for value in self.nodes[-1].outputs:
                 defined[value] = len(defined)
                 self.bytes += value.type.nbytes
@@ -154,11 +162,29 @@ class Recording(Builder):
     def adopt(self, value: Value) -> None:
         """Make a value kept from an earlier recording (see `kept`) an input of this one."""
         bound = kept.get(value)
+        if isinstance(bound, Literal):
+            self._append_literal(value, bound)
+            return
         if bound is None:
             raise ReplayError("an array of a finished recording is used here, but was not kept for it")
         if isinstance(bound, Extent):
             self._mark(bound.storage)
         self._add_input(value, bound)
+
+    def _append_literal(self, value: Value, literal: Literal) -> None:
+        """Define a constant of an earlier recording again."""
+        node = Node(constant, (), (value,), literal.attrs, literal.location)
+        number, part = len(self.defined), (constant, *_flat(literal.attrs))
+        # From here on nothing is called, so no interrupt comes between these.
+        self.nodes += (node,)
+        self.defined[value] = number
+        self.structure += part
+
+    def known(self, value: Value) -> Value:
+        """A value of this recording, or of an earlier one that is an input from now on."""
+        if value not in self.defined:
+            self.adopt(value)
+        return value
 
     def _add_input(self, value: Value, bound: Bound) -> None:
         kind, number = value.type, len(self.defined)
@@ -263,8 +289,7 @@ class Recording(Builder):
         else:
             window = self.window(storage, wanted, write=False)
             value, low = window.value, window.lo
-        if value not in self.defined:
-            self.adopt(value)
+        self.known(value)
         inside = _inside(wanted, low)
         if inside.is_whole(value.type.shape):
             return value
@@ -331,11 +356,20 @@ class Recording(Builder):
         return self.graph(outputs, [Effect(w.input, w.value) for w in self.written()])
 
 
-kept: weakref.WeakKeyDictionary[Value, Bound] = weakref.WeakKeyDictionary()
-"""Values of launched recordings that a gradient may still need: where they lie, or what number they are.
+kept: weakref.WeakKeyDictionary[Value, Bound | Literal] = weakref.WeakKeyDictionary()
+"""Values of launched recordings that a gradient may still need: where they lie, what number they are, or what
+constant.
 
 A place knows nothing of the value, or none would ever be forgotten.
 """
+
+
+def _flat(attrs: Mapping[str, Any]) -> list[Hashable]:
+    """Attributes of a node for the structure of a recording."""
+    found: list[Hashable] = []
+    for name, attribute in attrs.items():
+        found += (name, repr(attribute) if attribute.__class__ is float else attribute)
+    return found
 
 
 def _inside(wanted: View, low: int) -> View:

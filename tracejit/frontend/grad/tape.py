@@ -1,0 +1,115 @@
+"""Tapes: the nodes recorded while a gradient is being taken, and where rules that are no operator's apply.
+
+A `Tape` is opened on the recording of the thread. It keeps the nodes that a launch forgets, so a function may
+be longer than a recording. Parts of it that have a rule of their own (`tracejit.passes.gradient.Step`) are
+marked on all open tapes of the recording while they run; `Tape.nodes` puts the steps in their places:
+
+    with part(recording) as opened:
+        result = function(*args)                        # records nodes
+        opened.arrange = lambda nodes: [Summary(nodes)]  # what stands in the list in their place
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.eager import EagerRecording
+from tracejit.frontend.recording.recording import Recording, lock, quiet
+from tracejit.ir.graph import Node
+from tracejit.passes.gradient import Step
+
+Items = Sequence[Node | Step]
+Arrange = Callable[[Items], Items]
+
+
+class Mark:
+    """Nodes number `begin` to `end` of a tape, and what stands in the list in their place."""
+
+    __slots__ = ("arrange", "begin", "end")
+
+    def __init__(self, begin: int, end: int, arrange: Arrange):
+        self.begin, self.end, self.arrange = begin, end, arrange
+
+
+class Tape:
+    """The nodes recorded on this thread since the tape began, also those of recordings flushed meanwhile.
+
+    marks: in the order in which they ended, so inner ones come first.
+    """
+
+    def __init__(self, recording: EagerRecording):
+        self.recording = recording
+        self.start = len(recording.nodes)
+        self.earlier: list[Node] = []
+        self.marks: list[Mark] = []
+
+    def position(self) -> int:
+        """How many nodes there are."""
+        return len(self.earlier) + len(self.recording.nodes) - self.start
+
+    def nodes(self) -> list[Node | Step]:
+        """The nodes, with the steps that stand for some of them."""
+        found: list[Node | Step] = list(self.earlier + self.recording.nodes[self.start :])
+        return arranged(found, self.marks)
+
+    def flushed(self) -> None:
+        """The recording is about to forget its nodes: keep those of this tape."""
+        self.earlier += self.recording.nodes[self.start :]
+        self.start = 0
+
+
+def arranged(nodes: Items, marks: Sequence[Mark]) -> list[Node | Step]:
+    """`nodes` with what stands in the place of the marked ones.
+
+    >>> arranged(["a", "b", "c", "d"], [Mark(1, 2, list), Mark(1, 3, lambda part: ["".join(part)])])
+    ['a', 'bc', 'd']
+    """
+    found: list[Node | Step] = []
+    places: list[int] = []  # of each of `found`, the number of its first node
+    done = 0
+    for mark in marks:
+        found += nodes[done : mark.end]
+        places += range(done, mark.end)
+        done = mark.end
+        cut = bisect_left(places, mark.begin)
+        found[cut:] = mark.arrange(found[cut:])
+        places[cut:] = [mark.begin] * (len(found) - cut)
+    return [*found, *nodes[done:]]
+
+
+class Part:
+    """A part of a recording that is being recorded: `arrange` is to be set before it ends."""
+
+    arrange: Arrange | None = None
+
+
+@contextmanager
+def part(recording: Recording) -> Iterator[Part]:
+    """Around what is recorded as a part with a rule of its own. Without `arrange` nothing is marked."""
+    begins = [(tape, tape.position()) for tape in recording.tapes]
+    opened = Part()
+    yield opened
+    if opened.arrange is not None:
+        for tape, begin in begins:
+            tape.marks.append(Mark(begin, tape.position(), opened.arrange))
+
+
+@contextmanager
+def recorded() -> Iterator[Tape]:
+    """A tape on the open recording of this thread, while it is used."""
+    tape = Tape(eager.current())
+    tape.recording.tapes.append(tape)
+    try:
+        yield tape
+    finally:
+        tape.recording.tapes.remove(tape)
+
+
+@contextmanager
+def recording_operators() -> Iterator[None]:
+    """Around the recording of operators that are no user's call: no other thread comes in between."""
+    with lock, quiet:
+        yield

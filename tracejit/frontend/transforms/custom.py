@@ -1,0 +1,207 @@
+"""Functions with a gradient of their own.
+
+The function gets its arrays through copies, and its results go out through copies that stop cotangents. So
+between both the recording is that of any function, whose values have derivatives of any order; a step on the
+tape takes cotangents past it, from the results to the arguments:
+
+    x  ->  copy  ->  ... body ...  ->  stop_gradient  ->  y
+           dx    <-   backward    <-                      dy       the step
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence, Set
+from typing import Any
+
+from tracejit.errors import ArgumentError, ShapeError, TracejitError, locate
+from tracejit.frontend.arrays import trees
+from tracejit.frontend.arrays.dispatch import read_all, wrap
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.grad.tape import Items, part, recording_operators
+from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.recording import Recording, thread
+from tracejit.frontend.transforms.leaves import is_differentiable, matched, types_of
+from tracejit.frontend.transforms.regions import CopiedStep, Copier, read_from_outside
+from tracejit.ir.graph import Builder, Value
+from tracejit.ir.op import Op
+from tracejit.ir.types import ArrayType
+from tracejit.ops import copy, full, stop_gradient
+from tracejit.passes.gradient import Step, gradient
+
+
+def custom_gradient(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callable[..., Any]:
+    """A function with a gradient of its own: `function` returns ``(value, backward)``.
+
+    ``backward(cotangent)`` gets a tree like the value (zeros where nothing depends on a part of it) and
+    returns the cotangent of the argument: a tree like it, with None where there is none. Of several
+    positional arguments it returns a tuple, one for each. Shapes and dtypes are those of the arguments.
+    Arrays that `function` reaches in another way, as keyword arguments or by name, have the gradient of its
+    body. The arrays it gets as arguments cannot be written. Where no gradient is being taken, `backward` is
+    not called. It is array code, so higher derivatives are those of `backward`.
+    Source: `custom_gradient` of TensorFlow.
+    Raises ArgumentError if `function` returns no such pair, or `backward` another structure; ShapeError for
+    cotangents of other shapes or dtypes.
+
+    >>> import tracejit as tj
+    >>> @tj.custom_gradient
+    ... def clipped(x):
+    ...     return x, lambda dy: tj.clip(dy, -1.0, 1.0)
+    >>> tj.grad(lambda x: (5 * clipped(x)).sum())(tj.ones(2))
+    NDArray([1., 1.], dtype=float32)
+    """
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not thread.tapes:
+            return _pair(function, function(*args, **kwargs))[0]
+        return _with_rule(function, args, kwargs)
+
+    return wrapper
+
+
+def _pair(function: Any, result: Any) -> tuple[Any, Callable[..., Any]]:
+    if not isinstance(result, tuple) or len(result) != 2 or not callable(result[1]):
+        raise _error(
+            ArgumentError,
+            function,
+            "must return (value, backward), backward a function of cotangents",
+        )
+    return result
+
+
+def _error(kind: type[TracejitError], function: Any, message: str) -> TracejitError:
+    """An error about what `function` does, at its first line."""
+    code = getattr(function, "__code__", None)
+    line = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else user_location()
+    name = getattr(function, "__name__", type(function).__name__)
+    return locate(kind(f"custom_gradient: {name} {message}"), line)
+
+
+def _with_rule(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `function`, and put its rule on the open tapes."""
+    recording = eager.current()
+    leaves, structure = trees.flatten(args)
+    given, _, starts = _through(recording, copy, leaves)
+    inside = [NDArray(x._storage, x._view.read_only()) if is_differentiable(x) else x for x in given]
+    with part(recording) as body:
+        value, backward = _pair(function, function(*trees.unflatten(structure, inside), **kwargs))
+        results, result_structure = trees.flatten(value)
+        outside, ends, outputs = _through(recording, stop_gradient, results)
+        rule = _Rule(function, backward, (result_structure, types_of(results)), (structure, types_of(leaves)))
+        body.arrange = lambda items: [*items, _CustomStep(rule, items, starts, ends, outputs)]
+    recording.end_operation()
+    return trees.unflatten(result_structure, outside)
+
+
+def _through(recording: Recording, op: Op, leaves: list[Any]) -> tuple[list[Any], list[Value], list[Value]]:
+    """Leaves, with differentiable arrays passed through `op`; the values of these before and after it."""
+    arrays = [leaf for leaf in leaves if is_differentiable(leaf)]
+    with recording_operators():
+        before = read_all(recording, lambda: [recording.read(x._storage, x._view) for x in arrays])
+        after = [recording.emit(op, value) for value in before]
+        passed = iter([wrap(recording, value) for value in after])
+    return [next(passed) if is_differentiable(leaf) else leaf for leaf in leaves], before, after
+
+
+class _Rule:
+    """The user's function from cotangents to cotangents, on leaves.
+
+    types: of the results and of the arguments, by leaf; None for those without cotangents.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        backward: Callable[..., Any],
+        of_results: tuple[trees.Structure, list[ArrayType | None]],
+        of_arguments: tuple[trees.Structure, list[ArrayType | None]],
+    ):
+        self.function, self.backward = function, backward
+        self.result_structure, self.result_types = of_results
+        self.structure, self.types = of_arguments
+
+    def __call__(self, recording: Recording, cotangents: Sequence[Value | None]) -> list[Value | None]:
+        """The cotangents of the arguments' leaves, from those of the results that have some."""
+        with recording_operators():
+            arrays = [wrap(recording, self._dense(recording, ct, i)) for i, ct in enumerate(cotangents)]
+        seeds = iter(arrays)
+        leaves = [None if kind is None else next(seeds) for kind in self.result_types]
+        found = self.backward(trees.unflatten(self.result_structure, leaves))
+        single = len(self.structure.children) == 1
+        given = matched(self.structure, (found,) if single else found)
+        if given is None:
+            raise _error(
+                ArgumentError,
+                self.function,
+                "has a backward that must return a tree like the arguments, one for each of several; got "
+                f"{found!r} for {self.structure}",
+            )
+        rows = list(zip(given, self.types, strict=True))
+        for leaf, kind in rows:
+            self._check(leaf, kind)
+        kept = [leaf for leaf, kind in rows if kind is not None and leaf is not None]
+        with recording_operators():
+            read = iter(read_all(recording, lambda: [recording.read(x._storage, x._view) for x in kept]))
+        return [None if leaf is None else next(read) for leaf, kind in rows if kind is not None]
+
+    def _dense(self, recording: Recording, cotangent: Value | None, position: int) -> Value:
+        """A cotangent, or zeros."""
+        if cotangent is not None:
+            return recording.known(cotangent)
+        kind = [kind for kind in self.result_types if kind is not None][position]
+        zero = recording.constant(0.0, kind.dtype)
+        return recording.emit(full, zero, shape=kind.shape, device=kind.device)
+
+    def _check(self, leaf: Any, kind: ArrayType | None) -> None:
+        if leaf is None or kind is None:
+            return
+        if not isinstance(leaf, NDArray):
+            given = type(leaf).__name__
+            raise _error(
+                ArgumentError, self.function, f"has a backward that must return arrays or None, got {given}"
+            )
+        if leaf.shape != kind.shape or leaf.dtype != kind.dtype:
+            returned = ArrayType(leaf.shape, leaf.dtype, kind.device)
+            raise _error(
+                ShapeError, self.function, f"has a backward that returns {returned} for an argument {kind}"
+            )
+
+
+class _CustomStep(CopiedStep):
+    """Cotangents of `outputs`, which are copies of `ends`, go to `starts` by the rule. Those of what the body
+    read elsewhere come from its nodes.
+    """
+
+    def __init__(
+        self,
+        rule: Any,
+        items: Items,
+        starts: Sequence[Value],
+        ends: Sequence[Value],
+        outputs: Sequence[Value],
+    ):
+        outside = [v for v in read_from_outside(items) if v not in starts]
+        self.captured = [v for v in outside if v.type.dtype.kind in "fc" and not v.type.on_host]
+        super().__init__((*starts, *self.captured), outputs)
+        self.rule, self.items, self.starts, self.ends = rule, items, starts, ends
+
+    def copy_for(self, copier: Copier) -> Step:
+        """The same rule, which knows what the body computed first, for the copies of the values."""
+        values = [[copier.found(v) for v in part] for part in (self.starts, self.ends, self.outputs)]
+        return _CustomStep(self.rule, copier.copied(self.items), *values)
+
+    def pull_back(
+        self, builder: Builder, cotangents: Sequence[Value | None], active: Set[Value]
+    ) -> Sequence[Value | None]:
+        """By the rule, for arguments; by the nodes of the body, for other arrays."""
+        found = self.rule(builder, cotangents)
+        wanted = [v for v in self.captured if v in active]
+        if not wanted:
+            return [*found, *[None] * len(self.captured)]
+        known = [(e, ct) for e, ct in zip(self.ends, cotangents, strict=True) if ct is not None]
+        ends, seeds = [e for e, _ in known], [ct for _, ct in known]
+        more = gradient(builder, self.items, ends, seeds, wanted, guard=recording_operators)
+        totals = dict(zip(wanted, more, strict=True))
+        return [*found, *[totals.get(v) for v in self.captured]]
