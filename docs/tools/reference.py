@@ -77,7 +77,7 @@ PAGES = [
     Page(
         "polynomials.md", "Polynomials and windows", "", _of(functions.polynomials) + _of(functions.windows)
     ),
-    Page("aliases.md", "NumPy's other names", "", _of(functions.aliases)),
+    Page("names.md", "NumPy's other names", "", _of(functions.aliases)),
     Page("reductions.md", "Reductions", "", _of(functions.reductions)),
     Page(
         "sorting.md",
@@ -103,6 +103,7 @@ PAGES = [
         "",
         [
             *("tj.jit", "tj.Jitted", "tj.grad", "tj.value_and_grad", "tj.vjp", "tj.spec", "tj.Spec"),
+            *("tj.jvp", "tj.linearize", "tj.custom_gradient", "tj.checkpoint"),
             *("tj.pure", "tj.callback", "tj.wait_all", "tj.profile"),
         ],
     ),

@@ -559,6 +559,8 @@ def array_equiv(a1: Any, a2: Any) -> NDArray:
 def isrealobj(x: Any) -> bool:
     """Whether the dtype is not a complex one.
 
+    Raises ArgumentError for what is no array or number.
+
     >>> import tracejit as tj
     >>> tj.isrealobj(tj.ones(2))
     True
@@ -568,6 +570,8 @@ def isrealobj(x: Any) -> bool:
 
 def iscomplexobj(x: Any) -> bool:
     """Whether the dtype is a complex one.
+
+    Raises ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.iscomplexobj(tj.asarray([1j]))
