@@ -23,7 +23,7 @@ from tracejit import engine, errors, nn, optim
 from tracejit.config import config
 from tracejit.engine import profile
 from tracejit.errors import TracejitError
-from tracejit.frontend.arrays import interop, namespace, random
+from tracejit.frontend.arrays import fft, interop, linalg, namespace, random
 from tracejit.frontend.arrays import trees as tree
 from tracejit.frontend.arrays.functions import NAMESPACE as _NAMESPACE
 from tracejit.frontend.arrays.ndarray import NDArray
@@ -98,10 +98,12 @@ __all__ = [
     "custom_gradient",
     "engine",
     "errors",
+    "fft",
     "from_dlpack",
     "grad",
     "jit",
     "jvp",
+    "linalg",
     "linearize",
     "load",
     "nn",

@@ -87,6 +87,8 @@ PAGES = [
         _of(functions.sorting),
     ),
     Page("linear.md", "Products", "", _of(functions.linear) + _of(functions.contraction)),
+    Page("linalg.md", "tj.linalg: linear algebra", "", _of(tj.linalg, "tj.linalg")),
+    Page("fft.md", "tj.fft: Fourier transforms", "", _of(tj.fft, "tj.fft")),
     Page(
         "manipulation.md",
         "Shapes and taking",

@@ -61,7 +61,25 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, np.inf, -np.inf, np.nan, 1e-300, -1e
 ELEMENTWISE = sorted(name for name, op in OPS.items() if op.promotion is not None)
 PARTS = {"complex", "real", "imag", "conj"}
 """Their gradients are complex numbers: see tests/frontend/test_complex.py."""
-DIFFERENTIABLE = sorted(name for name, op in OPS.items() if op.gradient is not None and name not in PARTS)
+FACTORIZATIONS = {
+    "cholesky",
+    "solve",
+    "inv",
+    "slogdet",
+    "qr",
+    "svd",
+    "singular_values",
+    "eigh",
+    "eigenvalues_hermitian",
+}
+"""Several results, or gradients along symmetric matrices: see tests/frontend/test_linalg.py."""
+TRANSFORMS = {"fft", "rfft", "irfft"}
+"""Complex numbers: see tests/frontend/test_fft.py."""
+DIFFERENTIABLE = sorted(
+    name
+    for name, op in OPS.items()
+    if op.gradient is not None and name not in PARTS | FACTORIZATIONS | TRANSFORMS
+)
 
 
 # ---- small tools
@@ -149,6 +167,25 @@ def check_derivative(op, inputs, attrs, rng, order, tolerance):
                 sides.append(value(moved))
             expected[position] = (sides[0] - sides[1]) / (2 * h)
         np.testing.assert_allclose(gradient, expected, rtol=tolerance, atol=tolerance)
+
+
+def matrix_samples():
+    """Samples of the factorizations, in a batch of matrices."""
+    a = np.random.default_rng(8).normal(size=(2, 3, 3))
+    positive = a @ a.mT + 3 * np.eye(3)
+    tall = np.random.default_rng(9).normal(size=(2, 4, 3))
+    return {
+        "cholesky": [([positive], {}, [np.linalg.cholesky(positive)])],
+        "solve": [([a, tall[:, :3]], {}, [np.linalg.solve(a, tall[:, :3])])],
+        "inv": [([a], {}, [np.linalg.inv(a)])],
+        "slogdet": [([a], {}, list(np.linalg.slogdet(a)))],
+        "qr": [([tall], {"complete": False}, list(np.linalg.qr(tall)))],
+        "svd": [([tall], {"full": full}, list(np.linalg.svd(tall, full))) for full in (False, True)],
+        "singular_values": [([tall], {}, [np.linalg.svd(tall, compute_uv=False)])],
+        "eigh": [([positive], {"upper": part == "U"}, list(np.linalg.eigh(positive, part))) for part in "LU"],
+        "eigenvalues_hermitian": [([positive], {"upper": False}, [np.linalg.eigvalsh(positive)])],
+        "eig": [([a + 0j], {}, list(np.linalg.eig(a + 0j)))],
+    }
 
 
 # ---- elementwise functions
@@ -416,6 +453,17 @@ def samples(rng):
         "gcd": [
             ([small, small.T.copy().reshape(small.shape)], {}, [np.gcd(small, small.T.reshape(small.shape))])
         ],
+        **matrix_samples(),
+        "fft": [
+            ([z], {"axes": axes, "inverse": False}, [np.fft.fftn(z, axes=axes)])
+            for z in [x + 1j * x[::-1]]
+            for axes in ((0,), (1, 2))
+        ],
+        "rfft": [([x], {"axis": axis}, [np.fft.rfft(x, axis=axis)]) for axis in range(3)],
+        "irfft": [
+            ([x + 0j], {"axis": 2, "size": n}, [np.fft.irfft(x, n, norm="forward")])
+            for n in (2 * x.shape[2] - 2, 2 * x.shape[2] - 1)
+        ],
         "sort": [([data], {"axis": axis}, [np.sort(data, axis)]) for axis in range(3) for data in (x, small)],
         "argsort": [
             ([data], {"axis": axis}, [np.argsort(data, axis, stable=True)])
@@ -508,6 +556,24 @@ REFUSED = [
     ("sort", ["float32[3]"], {"axis": 1}, "sort along axis 1 of .*: expected an axis from 0 to 0"),
     ("argsort", ["float32[3]"], {"axis": -1}, "argsort along axis -1 of"),
     ("gcd", ["int32[3]", "int32[2]"], {}, "gcd needs operands of one shape"),
+    *[
+        (name, ["float32[2,3]"], attrs, f"{called} needs square matrices")
+        for name, called, attrs in [
+            ("cholesky", "cholesky", {}),
+            ("inv", "inv", {}),
+            ("slogdet", "slogdet", {}),
+            ("eig", "eig", {}),
+            ("eigh", "eigh", {"upper": False}),
+            ("eigenvalues_hermitian", "eigh", {"upper": False}),
+        ]
+    ],
+    ("qr", ["float32[3]"], {"complete": False}, "qr needs a matrix"),
+    ("svd", ["float32[3]"], {"full": False}, "svd needs a matrix"),
+    ("singular_values", ["float32[3]"], {}, "svd needs a matrix"),
+    ("solve", ["float32[3,3]", "float32[2,3]"], {}, "matrices and right sides need equal rows"),
+    ("fft", ["complex64[3]"], {"axes": (1,), "inverse": False}, "fft along axis 1 of"),
+    ("rfft", ["float32[0]"], {"axis": 0}, "rfft along axis 0 of .*: there are no elements"),
+    ("irfft", ["complex64[3]"], {"axis": 0, "size": 7}, "7 numbers have 4 coefficients"),
     ("search_sorted", ["float32[3]", "int32[2]"], {"side": "left"}, "search_sorted needs operands of one"),
     ("search_sorted", ["float32[3,1]", "float32[2]"], {"side": "left"}, "search_sorted needs a sorted array"),
     ("search_sorted", ["float32[3]", "float32[2]"], {"side": "up"}, 'side is "left" or "right"'),

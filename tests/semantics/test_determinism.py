@@ -91,6 +91,18 @@ def programs():
     filters = rng(6).normal(size=(4, 3, 3, 3)).astype(np.float32)
     return {
         "sorts": (lambda x: (tj.sort(x, axis=1), tj.argsort(x, axis=0)), (x,)),
+        "recomputed": (lambda x: tj.grad(lambda v: tj.checkpoint(tj.sin)(v * v).sum())(x), (x,)),
+        "systems": (lambda a: (tj.linalg.inv(a), tj.linalg.solve(a, a[:, :2])), (w[:33] + w[40:73].T,)),
+        "factors": (
+            lambda a: (*tj.linalg.qr(a), *tj.linalg.svd(a), tj.linalg.svdvals(a), *tj.linalg.slogdet(a)),
+            (w[:33],),
+        ),
+        "spectra": (
+            lambda a: (*tj.linalg.eigh(a @ a.T), tj.linalg.eigvalsh(a @ a.T), *tj.linalg.eig(a)),
+            (w[:33],),
+        ),
+        "cholesky": (lambda a: tj.linalg.cholesky(a @ a.T + 33.0 * tj.eye(33)), (w[:33],)),
+        "transforms": (lambda a: (tj.fft.rfft(a), tj.fft.irfft(tj.fft.fft(a))), (w[:33],)),
         "divisors": (lambda i: tj.gcd(i, 36), (index,)),
         "searches": (lambda x, w: tj.searchsorted(tj.sort(x[0]), w), (x, w)),
         "sum all": (lambda x: x.sum(), (x,)),

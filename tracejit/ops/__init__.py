@@ -10,6 +10,8 @@ from tracejit.ops import (
     complex_numbers,
     convolution,
     creation,
+    factorizations,
+    fourier,
     integers,
     linalg,
     movement,
@@ -24,7 +26,7 @@ from tracejit.ops import (
 from tracejit.ops.symbolic import Operator
 
 MODULES = (
-    *(arithmetic, complex_numbers, convolution, creation, integers, linalg),
+    *(arithmetic, complex_numbers, convolution, creation, factorizations, fourier, integers, linalg),
     *(movement, pooling, random, reduce, select, sorting, structure, transcendental),
 )
 

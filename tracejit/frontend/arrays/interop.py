@@ -18,6 +18,7 @@ array([1., 1., 1.])
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ import numpy as np
 
 from tracejit import engine
 from tracejit.errors import ArgumentError, TracejitError, locate, message
-from tracejit.frontend.arrays import dispatch, ufunc_methods
+from tracejit.frontend.arrays import dispatch, fft, linalg, ufunc_methods
 from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
 from tracejit.frontend.arrays.functions import NAMESPACE, elementwise, linear, pointwise
 from tracejit.frontend.recording.location import user_location
@@ -134,6 +135,13 @@ ADAPTED: dict[Callable[..., Any], Callable[..., Any]] = {
 """NumPy functions that write text."""
 
 
+SPACES: dict[str, dict[str, Any]] = {
+    "numpy.linalg": {name: getattr(linalg, name) for name in linalg.__all__},
+    "numpy.fft": {name: getattr(fft, name) for name in fft.__all__},
+}
+"""NumPy's modules of functions beside its own, and what their names are here."""
+
+
 BUILTINS: dict[Callable[..., Any], Callable[..., None]] = {
     np.can_cast: lambda from_, to, casting="safe": None,
     np.concatenate: lambda arrays, /, axis=0, out=None, *, dtype=None, casting="same_kind": None,
@@ -147,9 +155,10 @@ BUILTINS: dict[Callable[..., Any], Callable[..., None]] = {
 def call_function(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Implement `NDArray.__array_function__`."""
     name = function.__name__
-    ours = ADAPTED.get(function) or NAMESPACE.get(name)
-    if ours is None or getattr(np, name, None) is not function:
-        where = getattr(function, "__module__", None) or "numpy"
+    where = getattr(function, "__module__", None) or "numpy"
+    names = SPACES.get(where, NAMESPACE)
+    ours = ADAPTED.get(function) or names.get(name)
+    if ours is None or getattr(sys.modules[where] if where in SPACES else np, name, None) is not function:
         raise _refuse(f"{where}.{name} has no counterpart for NDArrays", "convert with x.numpy() first")
     positional, named = _arranged(name, function, ours, args, options)
     out = named.pop("out", None)

@@ -92,10 +92,11 @@ amax, amin, around = reductions.max, reductions.min, elementwise.round
 
 def _other_names() -> dict[str, Any]:
     """All names of NumPy's ufuncs that are functions here and have none of these names yet."""
-    ufuncs = {name: found for name in sorted(np.__all__) if isinstance(found := getattr(np, name), np.ufunc)}
     taken = {*elementwise.FUNCTIONS, *pointwise.__all__}
     known = pointwise.UFUNCS
-    return {name: known[u] for name, u in ufuncs.items() if u in known and name not in taken}
+    loaded = sorted(vars(np).items())  # names that NumPy loads late are modules
+    found = {name: known[f] for name, f in loaded if isinstance(f, np.ufunc) and f in known}
+    return {name: f for name, f in found.items() if name not in taken and name in np.__all__}
 
 
 OTHER_NAMES = _other_names()

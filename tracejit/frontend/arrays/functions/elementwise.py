@@ -269,23 +269,7 @@ def stop_gradient(x: Any, /) -> NDArray:
     return dispatch.emit(stop_gradient_op, dispatch.as_array("stop_gradient", x))
 
 
-def rint(x: Any, /) -> NDArray:
-    """Rounded to the nearest whole number, ties to even, as a floating number.
-
-    The shape stays; integers become floats.
-    Raises ArgumentError for what is no array or number.
-
-    >>> import tracejit as tj
-    >>> tj.rint(tj.asarray([0.5, 1.5, -2.7]))
-    NDArray([ 0.,  2., -3.], dtype=float32)
-    """
-    array = dispatch.as_array("rint", x)
-    if array.dtype.kind == "f":
-        return round(array)
-    return dispatch.cast(array, np.dtype(np.float64 if array.dtype.itemsize > 2 else np.float32))
-
-
-_OWN = {f.__name__: f for f in (pow, round, positive, where, clip, real, imag, conj, rint, stop_gradient)}
+_OWN = {f.__name__: f for f in (pow, round, positive, where, clip, real, imag, conj, stop_gradient)}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     op.name: _OWN.get(op.name) or _public(op) for op in OPS.values() if op.arity and op.promotion
 } | _OWN
@@ -293,7 +277,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 UFUNCS: dict[np.ufunc, Callable[..., Any]] = {
     op.evaluate: FUNCTIONS[op.name] for op in OPS.values() if op.arity and isinstance(op.evaluate, np.ufunc)
-} | {np.power: pow, np.rint: rint, np.positive: positive}
+} | {np.power: pow, np.positive: positive}
 """What NumPy's ufuncs are here."""
 
 globals().update(FUNCTIONS)

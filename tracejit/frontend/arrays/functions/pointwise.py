@@ -102,6 +102,22 @@ def fmod(x1: Any, x2: Any, /) -> NDArray:
     return where((rest != 0) & ((a < 0) != (b < 0)), rest - b, rest)
 
 
+def rint(x: Any, /) -> NDArray:
+    """Rounded to the nearest whole number, ties to even, as a floating number.
+
+    The shape stays; integers become floats.
+    Raises ArgumentError for what is no array or number.
+
+    >>> import tracejit as tj
+    >>> tj.rint(tj.asarray([0.5, 1.5, -2.7]))
+    NDArray([ 0.,  2., -3.], dtype=float32)
+    """
+    array = dispatch.as_array("rint", x)
+    if array.dtype.kind == "f":
+        return FUNCTIONS["round"](array)
+    return dispatch.cast(array, np.dtype(np.float64 if array.dtype.itemsize > 2 else np.float32))
+
+
 def divmod(x1: Any, x2: Any, /) -> tuple[NDArray, NDArray]:
     """Quotient rounded down, and remainder: `floor_divide` and `remainder`.
 
@@ -659,6 +675,7 @@ COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
     np.fmax: fmax,
     np.fmin: fmin,
     np.fmod: fmod,
+    np.rint: rint,
     np.divmod: divmod,
     np.modf: modf,
     np.gcd: gcd,
@@ -715,6 +732,7 @@ __all__ = [
     "rad2deg",
     "radians",
     "real_if_close",
+    "rint",
     "select",
     "sinc",
     "spacing",

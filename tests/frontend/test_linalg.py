@@ -1,0 +1,262 @@
+"""`tj.linalg` against NumPy: values, batches, dtypes, dispatch, replays, gradients, errors."""
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tests.frontend.samples import laid_out
+
+DTYPES = ["float32", "float64", "complex64", "complex128"]
+
+
+def matrices(shape, dtype="float64", seed=0):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=shape)
+    return (values + 1j * rng.normal(size=shape) if "c" in dtype[0] else values).astype(dtype)
+
+
+def positive(shape, dtype="float64", seed=0):
+    x = matrices(shape, dtype, seed)
+    return (x @ x.conj().mT + shape[-1] * np.eye(shape[-1])).astype(dtype)
+
+
+def flat(result):
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def close(got, expected, dtype="float64"):
+    for g, e in zip(flat(got), flat(expected), strict=True):
+        tolerance = 2e-4 if dtype in ("float32", "complex64") else 1e-9
+        np.testing.assert_allclose(g.numpy(), e, rtol=tolerance, atol=tolerance)
+        assert g.dtype == np.asarray(e).dtype
+
+
+SQUARE = {
+    "det": {},
+    "slogdet": {},
+    "inv": {},
+    "svdvals": {},
+    "matrix_norm": {"ord": "nuc"},
+    "pinv": {},
+    "matrix_rank": {},
+    "cond": {},
+    "diagonal": {"offset": 1},
+    "trace": {},
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", SQUARE)
+def test_functions_of_square_matrices(name, dtype):
+    rng = np.random.default_rng(1)
+    ours, theirs = getattr(tj.linalg, name), getattr(np.linalg, name)
+    for shape in ((3, 3), (2, 4, 4), (2, 0, 3, 3)):
+        x = matrices(shape, dtype)
+        expected = theirs(x, **SQUARE[name])
+        y = laid_out(rng, x)
+        traced = tj.jit(lambda x: ours(x, **SQUARE[name]))
+        for got in (ours(y, **SQUARE[name]), theirs(y, **SQUARE[name]), traced(y), traced(y)):
+            close(got, expected, dtype)
+        assert "piecewise" not in traced.explain()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_factorizations(dtype):
+    for shape in ((3, 3), (2, 5, 3), (3, 2, 5)):
+        x = matrices(shape, dtype)
+        y = tj.asarray(x)
+        close(tj.linalg.svd(y, full_matrices=False), tuple(np.linalg.svd(x, full_matrices=False)), dtype)
+        close(np.linalg.svd(y), tuple(np.linalg.svd(x)), dtype)
+        close(np.linalg.qr(y), tuple(np.linalg.qr(x)), dtype)
+        close(tj.linalg.qr(y, "complete"), tuple(np.linalg.qr(x, "complete")), dtype)
+        close(tj.linalg.qr(y, "r"), np.linalg.qr(x, "r"), dtype)
+    x = positive((2, 4, 4), dtype)
+    close(np.linalg.cholesky(tj.asarray(x)), np.linalg.cholesky(x), dtype)
+    close(tj.linalg.cholesky(tj.asarray(x), upper=True), np.linalg.cholesky(x).conj().mT, dtype)
+    close(np.linalg.eigvalsh(tj.asarray(x)), np.linalg.eigvalsh(x), dtype)
+    for part in "LU":
+        close(np.linalg.eigh(tj.asarray(x), part), tuple(np.linalg.eigh(x, part)), dtype)
+    y = matrices((2, 4, 4), dtype)
+    values, vectors = tj.linalg.eig(tj.asarray(y))
+    np.testing.assert_allclose(y @ vectors.numpy(), vectors.numpy() * values.numpy()[:, None, :], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "shapes", [((3, 3), (3,)), ((3, 3), (3, 2)), ((2, 1, 3, 3), (4, 3, 2)), ((2, 3, 3), (3,))]
+)
+def test_solve(shapes):
+    a, b = matrices(shapes[0]), matrices(shapes[1], seed=1)
+    expected = np.linalg.solve(a, b)
+    close(tj.linalg.solve(tj.asarray(a), tj.asarray(b)), expected)
+    close(np.linalg.solve(tj.asarray(a), tj.asarray(b)), expected)
+    integers = np.array([[2, 1], [1, 3]])
+    close(tj.linalg.solve(tj.asarray(integers), tj.ones(2)), np.linalg.solve(integers, np.ones(2)))
+
+
+@pytest.mark.parametrize("ord", [None, "fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_norms_of_matrices(ord, keepdims):
+    x = matrices((3, 4, 5))
+    y = tj.asarray(x)
+    for axis in ((0, 1), (2, 0), (-1, 1)):
+        close(np.linalg.norm(y, ord, axis, keepdims), np.linalg.norm(x, ord, axis, keepdims))
+    if ord is not None:
+        close(
+            np.linalg.matrix_norm(y, ord=ord, keepdims=keepdims),
+            np.linalg.matrix_norm(x, ord=ord, keepdims=keepdims),
+        )
+
+
+@pytest.mark.parametrize("ord", [0, 1, 2, 3, 0.5, -1, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", ["float64", "complex128", "float32"])
+def test_norms_of_vectors(ord, dtype):
+    x = matrices((3, 4), dtype)
+    y = tj.asarray(x)
+    close(np.linalg.norm(y, ord, 1), np.linalg.norm(x, ord, 1), dtype)
+    close(tj.linalg.vector_norm(y, ord=ord), np.linalg.vector_norm(x, ord=ord), dtype)
+    close(
+        tj.linalg.vector_norm(y, axis=(0, 1), ord=ord, keepdims=True),
+        np.linalg.vector_norm(x, ord=ord, keepdims=True),
+        dtype,
+    )
+    close(np.linalg.norm(y), np.linalg.norm(x), dtype)
+
+
+def test_least_squares():
+    for shape in ((6, 3), (3, 6), (4, 4)):
+        a, b = matrices(shape), matrices((shape[0], 2), seed=2)
+        for right in (b, b[:, 0]):
+            found, expected = np.linalg.lstsq(tj.asarray(a), tj.asarray(right)), np.linalg.lstsq(a, right)
+            for g, e in zip(found, expected, strict=True):
+                np.testing.assert_allclose(g.numpy(), e, atol=1e-9)
+
+
+def test_products_and_powers():
+    x, y, z = matrices((2, 9)), matrices((9, 3), seed=1), matrices((3,), seed=2)
+    arrays = [tj.asarray(v) for v in (x, y, z)]
+    close(np.linalg.multi_dot(arrays), np.linalg.multi_dot([x, y, z]))
+    close(tj.linalg.multi_dot(arrays[:2]), x @ y)
+    square = matrices((2, 3, 3))
+    for power in (-2, 0, 1, 5):
+        close(np.linalg.matrix_power(tj.asarray(square), power), np.linalg.matrix_power(square, power))
+    close(np.linalg.outer(arrays[2], arrays[2]), np.outer(z, z))
+    close(np.linalg.cross(arrays[2], arrays[2] * 2 + 1), np.cross(z, z * 2 + 1))
+    a = matrices((4, 6, 8, 3))
+    close(np.linalg.tensorinv(tj.asarray(a), 2), np.linalg.tensorinv(a, 2))
+    b = matrices((4, 6), seed=3)
+    close(np.linalg.tensorsolve(tj.asarray(a), tj.asarray(b)), np.linalg.tensorsolve(a, b))
+
+
+def symmetric(x):
+    return x @ x.mT + 2.0 * tj.eye(x.shape[-1], dtype=x.dtype)
+
+
+WEIGHTS = {n: tj.asarray(matrices((n, n), seed=9)) for n in (3, 4, 5)}
+
+
+def weighed(*arrays):
+    """A number that depends on all elements."""
+    return sum((tj.cos(a) * tj.arange(1, a.size + 1).reshape(a.shape)).sum() for a in arrays)
+
+
+GRADIENTS = {
+    "cholesky": ((3, 3), lambda x: weighed(tj.linalg.cholesky(symmetric(x)))),
+    "solve": ((3, 3), lambda x: weighed(tj.linalg.solve(x, x[:, :2] ** 2))),
+    "inv": ((2, 3, 3), lambda x: weighed(tj.linalg.inv(x))),
+    "det": ((2, 3, 3), lambda x: weighed(tj.linalg.det(x))),
+    "slogdet": ((3, 3), lambda x: weighed(tj.linalg.slogdet(x).logabsdet)),
+    "qr": ((5, 3), lambda x: weighed(*tj.linalg.qr(x))),
+    "qr wide": ((3, 5), lambda x: weighed(*tj.linalg.qr(x))),
+    "svd": ((4, 3), lambda x: weighed(*(v**2 for v in tj.linalg.svd(x, full_matrices=False)))),
+    "svd wide": ((3, 5), lambda x: weighed(*(v**2 for v in tj.linalg.svd(x, full_matrices=False)))),
+    "svdvals": ((3, 4), lambda x: weighed(tj.linalg.svdvals(x))),
+    "eigh": ((3, 3), lambda x: weighed(*(v**2 for v in tj.linalg.eigh(symmetric(x))))),
+    "eigvalsh": ((3, 3), lambda x: weighed(tj.linalg.eigvalsh(symmetric(x)))),
+    "pinv": ((4, 3), lambda x: weighed(tj.linalg.pinv(x))),
+    "nuclear norm": ((4, 3), lambda x: tj.linalg.norm(x, "nuc")),
+    "vector norm": ((4,), lambda x: tj.linalg.vector_norm(x, ord=3)),
+    "lstsq": ((5, 3), lambda x: weighed(tj.linalg.lstsq(x, x[:, 0] ** 2)[0])),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients(name):
+    shape, function = GRADIENTS[name]
+    x, step = matrices(shape, seed=4), 1e-6
+    expected = np.zeros_like(x)
+    for index in np.ndindex(*shape):
+        values = []
+        for sign in (1, -1):
+            moved = x.copy()
+            moved[index] += sign * step
+            values.append(float(function(tj.asarray(moved))))
+        expected[index] = (values[0] - values[1]) / (2 * step)
+    slope = tj.grad(function)
+    np.testing.assert_allclose(slope(tj.asarray(x)).numpy(), expected, rtol=1e-5, atol=1e-6)
+    traced = tj.jit(slope)
+    for _ in range(2):
+        np.testing.assert_allclose(traced(tj.asarray(x)).numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_of_complex_matrices():
+    x, step = matrices((3, 3), "complex128", 5), 1e-6
+
+    def loss(z):
+        y = tj.linalg.inv(z) + tj.linalg.solve(z, z * z)
+        return (tj.abs(y) ** 2).sum() + tj.linalg.slogdet(z).logabsdet
+
+    slope = tj.grad(loss)(tj.asarray(x)).numpy()
+    for index in np.ndindex(3, 3):
+        parts = []
+        for turn in (1, 1j):
+            moved = [x.copy(), x.copy()]
+            moved[0][index] += turn * step
+            moved[1][index] -= turn * step
+            parts.append((float(loss(tj.asarray(moved[0]))) - float(loss(tj.asarray(moved[1])))) / (2 * step))
+        np.testing.assert_allclose(slope[index], parts[0] - 1j * parts[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: tj.linalg.inv(tj.zeros((2, 2))).wait(), tj.errors.LinAlgError, "inv: singular matrix"),
+        (
+            lambda: tj.linalg.solve(tj.zeros((2, 2)), tj.ones(2)).wait(),
+            np.linalg.LinAlgError,
+            "solve: singular",
+        ),
+        (
+            lambda: tj.linalg.cholesky(-tj.eye(2)).wait(),
+            tj.errors.LinAlgError,
+            "cholesky: matrix is not positive",
+        ),
+        (lambda: tj.linalg.inv(tj.ones((2, 3))), tj.errors.ShapeError, "linalg.inv: needs square matrices"),
+        (lambda: tj.linalg.svd(tj.ones(3)), tj.errors.ShapeError, "linalg.svd: needs a matrix"),
+        (
+            lambda: tj.linalg.solve(tj.eye(2), tj.ones(3)),
+            tj.errors.ShapeError,
+            "linalg.solve: matrices of shape",
+        ),
+        (lambda: tj.linalg.qr(tj.eye(2), "raw"), tj.errors.ArgumentError, "linalg.qr: mode is"),
+        (lambda: tj.linalg.norm(tj.eye(2), "max"), tj.errors.ArgumentError, "linalg.norm: ord 'max'"),
+        (lambda: tj.linalg.multi_dot([tj.eye(2)]), tj.errors.ArgumentError, "linalg.multi_dot: 1 arrays"),
+    ],
+)
+def test_errors_name_function_and_line(call, error, message):
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert "test_linalg.py" in str(caught.value)
+
+
+def test_a_failed_factorization_loses_nothing():
+    x = tj.ones(3) * 2.0
+    bad = tj.linalg.inv(tj.zeros((2, 2)))
+    y = x + 1.0
+    with pytest.raises(tj.errors.LinAlgError):
+        bad.numpy()
+    np.testing.assert_array_equal(y.numpy(), [3, 3, 3])
+    traced = tj.jit(lambda a: tj.linalg.inv(a) @ a)
+    np.testing.assert_array_equal(traced(tj.eye(2)).numpy(), np.eye(2))
+    with pytest.raises(tj.errors.LinAlgError, match="singular"):
+        traced(tj.zeros((2, 2))).wait()
+    np.testing.assert_array_equal(traced(2.0 * tj.eye(2)).numpy(), np.eye(2))
