@@ -129,7 +129,7 @@ PAGES = [
         [*_of(tj.errors, "tj.errors"), "tj.TracejitError", "tj.config"],
     ),
 ]
-MODULES = ("engine", "errors", "nn", "optim", "random", "tree")
+MODULES = ("fft", "linalg", "engine", "errors", "nn", "optim", "random", "tree")
 
 
 def resolve(name: str) -> Any:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tracejit import ops
-from tracejit.errors import ArgumentError, LinAlgError, ShapeError, locate
+from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import integer, normalize_axes, normalize_axis
 from tracejit.frontend.arrays.functions import linear, placing, reductions
@@ -678,12 +678,6 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> NDArray:
 
 
 __all__ = [
-    "EigResult",
-    "EighResult",
-    "LinAlgError",
-    "QRResult",
-    "SVDResult",
-    "SlogdetResult",
     "cholesky",
     "cond",
     "cross",
