@@ -260,3 +260,38 @@ def test_a_failed_factorization_loses_nothing():
     with pytest.raises(tj.errors.LinAlgError, match="singular"):
         traced(tj.zeros((2, 2))).wait()
     np.testing.assert_array_equal(traced(2.0 * tj.eye(2)).numpy(), np.eye(2))
+
+
+def test_a_failed_step_writes_nothing():
+    weights = tj.ones((2, 2))
+
+    @tj.jit
+    def step(a):
+        weights[...] = weights * 2.0
+        weights[...] = weights + tj.linalg.inv(a)
+
+    step(tj.eye(2))
+    expected = weights.numpy().copy()
+
+    def fail():
+        step(tj.zeros((2, 2)))
+        weights.wait()
+
+    with pytest.raises(tj.errors.LinAlgError, match="singular"):
+        fail()
+    np.testing.assert_array_equal(weights.numpy(), expected)
+    step(tj.eye(2))
+    np.testing.assert_array_equal(weights.numpy(), expected * 2 + np.eye(2))
+
+
+def test_each_failure_names_its_own_line():
+    def first():
+        return tj.linalg.inv(tj.zeros((2, 2)))
+
+    def second():
+        return tj.linalg.inv(tj.zeros((2, 2)))
+
+    for call in (first, second):
+        with pytest.raises(tj.errors.LinAlgError) as caught:
+            call().wait()
+        assert f":{call.__code__.co_firstlineno + 1}" in str(caught.value)

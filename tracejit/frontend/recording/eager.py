@@ -62,6 +62,9 @@ class _NumPy:
 NUMPY = _NumPy()
 
 
+ROUTINE_THAT_FAILS = {Trait.HOST, Trait.CAN_FAIL}
+
+
 def schedule_for(key: Hashable, graph: Graph, *, kernels: bool = False) -> Any:
     """Choose how graphs with this key are computed: NUMPY, or a schedule, which is compiled if it is new.
 
@@ -174,6 +177,9 @@ class EagerRecording(KeptRecording):
             try:
                 if places or written or any(Trait.ORDERED in node.op.traits for node in self.nodes):
                     key = self.key(outputs)  # type: ignore[arg-type]
+                    routines = tuple([n.location for n in self.nodes if n.op.traits >= ROUTINE_THAT_FAILS])
+                    if routines:
+                        key = key, routines  # their errors name the lines of the schedule
                     graph = self.finish(outputs)  # type: ignore[arg-type]
                     if len(outputs) + len(graph.effects) > 1 and any(
                         Trait.CAN_FAIL in node.op.traits for node in graph.nodes
