@@ -6,6 +6,7 @@ Integers wrap in their own width. On bools `add` and `maximum` are "or", `multip
 
 from tracejit.kernels.compiler import intrinsics as lanes
 from tracejit.kernels.compiler.intrinsics import (
+    bitcast,
     bits,
     convert,
     copysign,
@@ -19,7 +20,7 @@ from tracejit.kernels.compiler.intrinsics import (
     smaller,
 )
 from tracejit.kernels.compiler.lane import PARTS, WIDTH, dtype_of, is_float
-from tracejit.kernels.scalar.declare import scalar
+from tracejit.kernels.scalar.declare import on_half, scalar
 
 scalar()(copysign)
 
@@ -62,12 +63,12 @@ def negative(x):
     return -x
 
 
-@scalar()
+@scalar(moves=True)
 def positive(x):
     return x
 
 
-@scalar()
+@scalar(moves=True)
 def copy(x):
     return x
 
@@ -211,12 +212,12 @@ def greater_equal(x, y):
     return x >= y
 
 
-@scalar()
+@scalar(moves=True)
 def where(condition, x, y):
     return select(condition, x, y)
 
 
-@scalar()
+@scalar(moves=True)
 def after(mark, x):
     return x
 
@@ -250,6 +251,18 @@ def nextafter(x, y):
     smallest = copysign(floating(fill(i, 1)), y)
     moved = select(x == y, y, select(x == 0, smallest, step))
     return select((x != x) | (y != y), x + y, moved)
+
+
+@on_half("nextafter")
+def nextafter_half(x, y):
+    """The same on the 16 bits; what is compared are the numbers as float32."""
+    dtype, i = dtype_of(x), bits(x)
+    a, b = convert(x, "float32"), convert(y, "float32")
+    away = (a < b) == (i >= 0)
+    step = select(away, i + 1, i - 1)
+    smallest = (bits(y) & -(2**15)) | 1
+    moved = select(a == b, bits(y), select(a == 0, smallest, step))
+    return select((a != a) | (b != b), convert(a + b, dtype), bitcast(moved, dtype))
 
 
 @scalar()

@@ -54,6 +54,9 @@ def identity(function: str, dtype: str) -> str:
     return f"{dtype}({int(function == 'prod')})"
 
 
+HALF_TYPES = "tracejit.kernels.compiler.half"
+"""Where the types of half numbers are defined, which Numba does not have on a CPU."""
+
 MOST_STEPS = 16
 """How long the loop of a COLUMNS kernel may get by taking several lines at once."""
 
@@ -80,7 +83,7 @@ class Source:
 
     def type(self, dtype: str) -> str:
         """The name of a Numba type."""
-        return self.use(dtype, "numba")
+        return self.use(dtype, HALF_TYPES if dtype in ("float16", "bfloat16") else "numba")
 
     def function(self, kernel: str, dtype: str) -> str:
         """The scalar function of an operator's kernel with a result of `dtype`."""

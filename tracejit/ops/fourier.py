@@ -21,7 +21,7 @@ from tracejit.ops.arithmetic import logical_and
 from tracejit.ops.complex_numbers import complex_dtype, conj, part_dtype, real
 from tracejit.ops.creation import iota
 from tracejit.ops.movement import update
-from tracejit.ops.rules import COMPLEX, FLOATING, INEXACT, check_array, check_count, check_dtype
+from tracejit.ops.rules import COMPLEX, FACTORABLE, check_array, check_count, check_dtype
 from tracejit.ops.select import where
 from tracejit.ops.symbolic import Operator, Sym, SymNode, number
 
@@ -52,7 +52,7 @@ def _infer_fft(*types: ArrayType, axes: tuple[int, ...], inverse: bool) -> Array
 
 
 def _infer_rfft(*types: ArrayType, axis: int) -> ArrayType:
-    x = _check("rfft", types, (axis,), FLOATING)
+    x = _check("rfft", types, (axis,), FACTORABLE - COMPLEX)
     return _with_extent(x, axis, x.shape[axis] // 2 + 1, complex_dtype(x.dtype))
 
 
@@ -96,7 +96,7 @@ def _routine(
     gradient: Callable[..., list[Sym | None]],
     doc: str,
 ) -> Operator:
-    op = Operator(name, infer, evaluate, gradient, traits=ROUTINE, doc=doc, admits=INEXACT)
+    op = Operator(name, infer, evaluate, gradient, traits=ROUTINE, doc=doc, admits=FACTORABLE)
     register(op)
     return op
 

@@ -31,6 +31,7 @@ from tracejit.ops.rules import (
 from tracejit.ops.symbolic import Operator, Sym, SymNode, by_parts, full_like
 
 EXACT = frozenset({Trait.EXACT})
+MOVING = EXACT | {Trait.MOVES}
 
 # ---- views
 
@@ -147,7 +148,7 @@ update = Operator(
     _infer_update,
     _evaluate_update,
     _update_gradient,
-    traits=EXACT,
+    traits=MOVING,
     doc="The first operand, with the elements that a view means replaced by the second.",
 )
 register(update)
@@ -231,7 +232,7 @@ gather = Operator(
     _infer_gather,
     _evaluate_gather,
     _gather_gradient,
-    traits=EXACT,
+    traits=MOVING,
     doc="Elements picked along an axis by an array of indices in range.",
 )
 register(gather)
@@ -279,7 +280,7 @@ copy_to = Operator(
     _infer_copy_to,
     lambda x, *, device: np.copy(x),
     _copy_to_gradient,
-    traits=EXACT,
+    traits=MOVING,
     doc="The same array on another device.",
 )
 register(copy_to)

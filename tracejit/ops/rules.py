@@ -21,15 +21,17 @@ import numpy as np
 
 from tracejit.errors import ArgumentError, AxisError, DeviceError, DTypeError, ShapeError
 from tracejit.ir.op import Trait, register
-from tracejit.ir.types import DTYPES, HOST, ArrayType, Device
+from tracejit.ir.types import DTYPES, HALVES, HOST, ArrayType, Device, is_floating
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
 ALL = frozenset(DTYPES)
 BOOL = frozenset({np.dtype("bool")})
 INTEGERS = frozenset(d for d in DTYPES if d.kind in "iu")
-FLOATING = frozenset(d for d in DTYPES if d.kind == "f")
+FLOATING = frozenset(d for d in DTYPES if is_floating(d))
 COMPLEX = frozenset(d for d in DTYPES if d.kind == "c")
 INEXACT = FLOATING | COMPLEX
+FACTORABLE = INEXACT - HALVES
+"""What LAPACK and the Fourier transforms are made for."""
 NUMERIC = INTEGERS | INEXACT
 REAL = ALL - COMPLEX
 REAL_NUMBERS = INTEGERS | FLOATING

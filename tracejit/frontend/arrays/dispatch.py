@@ -23,7 +23,7 @@ from tracejit.frontend.recording.number import NumberProxy, is_of, settled
 from tracejit.frontend.recording.recording import Recording, RuntimeNumber, lock, quiet, thread
 from tracejit.ir.graph import Value
 from tracejit.ir.op import Op
-from tracejit.ir.types import CPU, Device
+from tracejit.ir.types import CPU, Device, is_floating, is_inexact
 from tracejit.ir.view import View
 from tracejit.ops import astype, less, where
 from tracejit.ops import complex as complex_op
@@ -67,7 +67,7 @@ def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
     dtypes = promotion.promoted(op, tuple(kinds))
     shape = common_shape(op.name, arrays)
     for x, dtype in zip(given, dtypes, strict=True):
-        if isinstance(x, ArrayCore) or type(x) is float or (type(x) is NumberProxy and dtype.kind == "f"):
+        if isinstance(x, ArrayCore) or type(x) is float or (type(x) is NumberProxy and is_floating(dtype)):
             continue  # a run-time integer that no float holds is an error of the launch
         if not promotion.fits(x, dtype):
             if promotion.is_comparison(op) and dtype.kind in "iu":
@@ -144,7 +144,7 @@ def as_array(name: str, x: Any) -> Any:
 def _dtype_of_number(x: Operand, wanted: np.dtype) -> np.dtype:
     """The dtype in which an operand is recorded that is to become `wanted`: a float number that is truncated
     has to be cast after it became an array."""
-    truncated = wanted.kind not in "fc" and not isinstance(x, ArrayCore) and isinstance(x, float)
+    truncated = not is_inexact(wanted) and not isinstance(x, ArrayCore) and isinstance(x, float)
     return np.dtype("float64") if truncated else wanted
 
 

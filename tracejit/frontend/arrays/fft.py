@@ -25,6 +25,7 @@ from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.elementwise import conj
 from tracejit.frontend.arrays.functions.movement import concat, roll
 from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import is_floating, is_inexact
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -36,9 +37,9 @@ SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": 
 def _operand(name: str, x: Any, *, complex: bool) -> Any:
     """`x` in a floating dtype; `complex`: in the complex one of that."""
     array = dispatch.as_array(name, x)
-    if array.dtype.kind not in "fc":
+    if not is_inexact(array.dtype):
         array = dispatch.cast(array, FLOAT64)
-    if complex and array.dtype.kind == "f":
+    if complex and is_floating(array.dtype):
         return dispatch.cast(array, ops.complex.infer(array._storage.type, array._storage.type).dtype)
     if not complex and array.dtype.kind == "c":
         what = f"{name}: takes real numbers, got {array.dtype}; use fft, or take the real part"

@@ -34,6 +34,7 @@ from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import lock, thread
 from tracejit.frontend.recording.storage import Storage, memory_lock, type_of
+from tracejit.ir.evaluate import meaning
 from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import CPU, DTYPES, ArrayType, Device
 from tracejit.ir.view import View
@@ -192,7 +193,7 @@ def evaluate(op: Op, operands: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         if isinstance(result, tuple) or result.size > eager.SMALL:
             return None
         out = np.empty(result.shape, result.dtype)
-        out[...] = QUIET.copy().run(op.evaluate, *arrays, **attrs)  # may be a view of an operand
+        (out[...],) = QUIET.copy().run(meaning, op, arrays, attrs, (result,))  # may be a view of an operand
         return new(out) if _writes(*operands) == before else None
 
 
@@ -283,8 +284,8 @@ def _writes(*operands: Any) -> int:
     return count
 
 
-WEAKEST = {bool: "biuf", int: "iuf", float: "f"}
-"""Kinds of dtypes that hold the numbers of a type as they are."""
+WEAKEST = {bool: "biufV", int: "iufV", float: "fV"}
+"""Kinds of dtypes that hold the numbers of a type as they are. "V" is NumPy's for bfloat16."""
 
 
 def _operands(op: Op, a: Any, b: Any) -> tuple[np.ufunc, np.dtype, Any, Any, tuple[int, ...]] | None:

@@ -1,13 +1,15 @@
 """NumPy 2's promotion: which dtype operands are cast to, and which numbers fit.
 
 Arrays and NumPy scalars have their dtype; Python numbers are *weak*: they take the dtype of the arrays they
-meet, and their default (bool, int64, float32, complex64) where they are alone. float16, which arrays cannot
-have, becomes float32.
+meet, and their default (bool, int64, float32, complex64) where they are alone. bfloat16, of which NumPy does
+not know, promotes as float16 does, and both together give float32.
 
 >>> common_dtype("add", (1, 2.5))
 dtype('float32')
 >>> floating(np.dtype("int8"))
-dtype('float32')
+dtype('float16')
+>>> result_type(BFLOAT16, np.dtype("int8"), 0.5)
+dtype(bfloat16)
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.ir.op import Op
-from tracejit.ir.types import DTYPES, ArrayType
+from tracejit.ir.types import BFLOAT16, DTYPES, FLOAT16, ArrayType, is_inexact
 
 Operand = Any
 
 UINT64 = np.dtype("uint64")
 INTEGERS = frozenset(d for d in DTYPES if d.kind in "iu")
-HALF, SINGLE = np.dtype("float16"), np.dtype("float32")
+SINGLE = np.dtype("float32")
 
 
 # -- kinds ---------------------------------------------------------------------------------------------------
@@ -82,10 +84,9 @@ def _numpy_loop(ufunc: np.ufunc, kinds: Sequence[Kind], common: np.dtype) -> np.
     """The dtype in which NumPy's ufunc would compute these operands; `common` where it would refuse them."""
     given = (np.dtype(bool) if kind is bool else kind for kind in kinds)
     try:
-        found = ufunc.resolve_dtypes((*given, *[None] * ufunc.nout))[0]
+        return ufunc.resolve_dtypes((*given, *[None] * ufunc.nout))[0]
     except TypeError:
         return common
-    return SINGLE if found == HALF else found
 
 
 def common_dtype(name: str, operands: Sequence[Operand]) -> np.dtype:
@@ -102,7 +103,17 @@ def common(name: str, kinds: tuple[Kind, ...]) -> np.dtype:
         if float in kinds:
             return SINGLE
         return np.dtype(bool if all(kind is bool for kind in kinds) else np.int64)
-    return supported(name, np.result_type(*(_NUMBERS.get(kind, kind) for kind in kinds)))
+    return supported(name, result_type(*(_NUMBERS.get(kind, kind) for kind in kinds)))
+
+
+def result_type(*kinds: Any) -> np.dtype:
+    """NumPy's `result_type`, with bfloat16 in the place of float16; both together give float32."""
+    if BFLOAT16 not in kinds:
+        return np.result_type(*kinds)
+    found = np.result_type(*(FLOAT16 if kind == BFLOAT16 else kind for kind in kinds))
+    if found != FLOAT16:
+        return found
+    return SINGLE if FLOAT16 in kinds else BFLOAT16
 
 
 def supported(name: str, dtype: Any) -> np.dtype:
@@ -124,10 +135,10 @@ def supported(name: str, dtype: Any) -> np.dtype:
 
 
 def floating(dtype: np.dtype) -> np.dtype:
-    """The dtype of a floating function of `dtype`: NumPy's, with float32 where NumPy has float16."""
-    if dtype.kind in "fc":
+    """The dtype of a floating function of `dtype`, as in NumPy."""
+    if is_inexact(dtype):
         return dtype
-    return SINGLE if dtype.itemsize <= 2 else np.dtype("float64")
+    return np.dtype(f"float{min(64, 16 * dtype.itemsize)}")
 
 
 # -- numbers and signs that have no common dtype ------------------------------------------------------------
@@ -135,7 +146,7 @@ def floating(dtype: np.dtype) -> np.dtype:
 
 def fits(number: Any, dtype: np.dtype) -> bool:
     """Whether a dtype can hold an integer, or the whole part of a float."""
-    if dtype.kind in "fc":  # integers beyond float64 are an error in Python, others become infinite
+    if is_inexact(dtype):  # integers beyond float64 are an error in Python, others become infinite
         return not isinstance(number, int) or bool(-LARGEST <= number <= LARGEST)
     low, high = _bounds(dtype)
     return dtype.kind not in "iu" or bool(low - 1 < number < high + 1)

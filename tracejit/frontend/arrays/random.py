@@ -34,7 +34,7 @@ from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import plain
 from tracejit.frontend.recording.recording import Recording, RuntimeNumber, lock, quiet
 from tracejit.ir.graph import Value
-from tracejit.ir.types import Device
+from tracejit.ir.types import Device, is_floating
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -182,7 +182,7 @@ def _unit(shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Any:
 
 def _place(name: str, shape: Any, dtype: Any, device: Any) -> tuple[tuple[int, ...], np.dtype, Device]:
     wanted = FLOAT32 if dtype is None else promotion.supported(name, dtype)
-    if wanted.kind != "f":
+    if not is_floating(wanted):
         raise locate(
             ArgumentError(f"{name}: dtype must be float32 or float64, not {wanted}"), user_location()
         )

@@ -21,7 +21,7 @@ from tracejit.frontend.recording.storage import Storage, memory_at
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
-from tracejit.ir.types import ArrayType
+from tracejit.ir.types import ArrayType, is_floating
 
 TOLERANCE = {np.dtype("float32"): 2e-4, np.dtype("float64"): 1e-9}
 """Of the largest magnitude in the array: sums of many terms in another order differ by that much."""
@@ -77,8 +77,8 @@ def _is_exact(graph: Graph, value: Value) -> bool:
 def _same(result: np.ndarray, expected: np.ndarray, exact: bool) -> bool:
     if expected.dtype.kind == "c":
         return _same(result.real, expected.real, False) and _same(result.imag, expected.imag, False)
-    if exact or expected.dtype.kind != "f":
-        return bool(np.array_equal(result, expected, equal_nan=expected.dtype.kind == "f"))
+    if exact or not is_floating(expected.dtype):
+        return bool(np.array_equal(result, expected, equal_nan=is_floating(expected.dtype)))
     finite = np.isfinite(expected)
     if not np.array_equal(np.isfinite(result), finite):
         return False

@@ -28,6 +28,7 @@ from tracejit.frontend.arrays.functions.movement import concat, take
 from tracejit.frontend.arrays.functions.ranges import linspace
 from tracejit.frontend.arrays.functions.sorting import sort
 from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import is_floating
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -92,7 +93,7 @@ def _median(x: Any, *, axis: int, keepdims: bool) -> Any:
     ordered, extent = sort(x, axis=axis), x.shape[axis]
     middle = _sliced(ordered, axis, (extent - 1) // 2, extent // 2 + 1)
     found = reductions.mean(middle, axis=axis, keepdims=keepdims)
-    if x.dtype.kind != "f":
+    if not is_floating(x.dtype):
         return found
     last = _at_end(ordered, axis, False, 1)
     return dispatch.apply(ops.where, dispatch.apply(ops.isnan, last), last, found)

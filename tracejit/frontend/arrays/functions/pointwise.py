@@ -19,6 +19,7 @@ from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS, clip, imag
 from tracejit.frontend.arrays.functions.elementwise import UFUNCS as OPERATORS
 from tracejit.frontend.arrays.functions.manipulation import broadcast_arrays
 from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import is_floating, is_inexact
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -96,7 +97,7 @@ def fmod(x1: Any, x2: Any, /) -> NDArray:
     NDArray([-1,  1], dtype=int64)
     """
     a, b = _alike("fmod", ops.remainder, x1, x2)
-    if a.dtype.kind == "f":
+    if is_floating(a.dtype):
         return copysign(remainder(absolute(a), absolute(b)), a)
     rest = remainder(a, b)
     return where((rest != 0) & ((a < 0) != (b < 0)), rest - b, rest)
@@ -113,7 +114,7 @@ def rint(x: Any, /) -> NDArray:
     NDArray([ 0.,  2., -3.], dtype=float32)
     """
     array = dispatch.as_array("rint", x)
-    if array.dtype.kind == "f":
+    if is_floating(array.dtype):
         return FUNCTIONS["round"](array)
     return dispatch.cast(array, np.dtype(np.float64 if array.dtype.itemsize > 2 else np.float32))
 
@@ -215,7 +216,7 @@ def float_power(x1: Any, x2: Any, /) -> NDArray:
     NDArray([1.        , 0.25      , 0.11111111], dtype=float64)
     """
     a, b = _alike("float_power", ops.multiply, x1, x2)
-    wide = np.result_type(a.dtype, FLOAT64)
+    wide = promotion.result_type(a.dtype, FLOAT64)
     return pow(dispatch.cast(a, wide), dispatch.cast(b, wide))
 
 
@@ -293,7 +294,7 @@ def sinc(x: Any, /) -> NDArray:
     NDArray([1.        , 0.63661975], dtype=float32)
     """
     array = dispatch.as_array("sinc", x)
-    array = array if array.dtype.kind in "fc" else dispatch.cast(array, FLOAT64)
+    array = array if is_inexact(array.dtype) else dispatch.cast(array, FLOAT64)
     turned = where(array == 0, 1.0, array * math.pi)
     return where(array == 0, 1.0, FUNCTIONS["sin"](turned) / turned)
 
@@ -428,7 +429,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     if array.dtype.kind == "c":
         parts = (nan_to_num(part, True, nan, posinf, neginf) for part in (real(array), imag(array)))
         result = FUNCTIONS["complex"](*parts)
-    elif array.dtype.kind == "f":
+    elif is_floating(array.dtype):
         limits = np.finfo(array.dtype)
         above = float(limits.max) if posinf is None else posinf
         below = float(limits.min) if neginf is None else neginf
@@ -472,7 +473,7 @@ def isneginf(x: Any, /) -> NDArray:
 def _infinite(name: str, x: Any, which: float) -> Any:
     array = dispatch.as_array(name, x)
     _refuse(name, array, "biuf", "complex numbers have no order")
-    return array == which if array.dtype.kind == "f" else _everywhere(array, False)
+    return array == which if is_floating(array.dtype) else _everywhere(array, False)
 
 
 def _everywhere(x: Any, truth: bool) -> Any:

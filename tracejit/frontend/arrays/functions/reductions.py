@@ -19,6 +19,7 @@ from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.op import Op
+from tracejit.ir.types import is_inexact
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -55,9 +56,9 @@ def _wide(name: str, x: Any, dtype: Any) -> Any:
 def _real(name: str, x: Any, dtype: Any) -> Any:
     """`x` in the dtype of its mean: `dtype` if given, else its own floating one or float64."""
     if dtype is None:
-        return x if x.dtype.kind in "fc" else dispatch.cast(x, FLOAT64)
+        return x if is_inexact(x.dtype) else dispatch.cast(x, FLOAT64)
     wanted = promotion.supported(name, dtype)
-    if wanted.kind not in "fc":
+    if not is_inexact(wanted):
         raise locate(
             DTypeError(f"{name}: dtype must be a floating or complex one, not {wanted}"), user_location()
         )
