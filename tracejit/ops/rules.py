@@ -30,7 +30,9 @@ INTEGERS = frozenset(d for d in DTYPES if d.kind in "iu")
 FLOATING = frozenset(d for d in DTYPES if is_floating(d))
 COMPLEX = frozenset(d for d in DTYPES if d.kind == "c")
 INEXACT = FLOATING | COMPLEX
-FACTORABLE = INEXACT - HALVES
+WHOLE = FLOATING - HALVES
+"""The parts of complex numbers."""
+FACTORABLE = WHOLE | COMPLEX
 """What LAPACK and the Fourier transforms are made for."""
 NUMERIC = INTEGERS | INEXACT
 REAL = ALL - COMPLEX
@@ -158,7 +160,7 @@ def elementwise(
     example: str = "",
 ) -> Operator:
     """Declare and register a public elementwise operator. Promotion follows from the dtypes it admits."""
-    promotion = "float" if admits in (FLOATING, INEXACT) else "bool" if admits == BOOL else "same"
+    promotion = "float" if admits in (FLOATING, WHOLE, INEXACT) else "bool" if admits == BOOL else "same"
     op = Operator(
         name,
         elementwise_rule(name, arity, admits, result),

@@ -29,10 +29,13 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import plain
+from tracejit.ir.types import BFLOAT16
 
 ROOT = "tree"
 STRUCTURE = "structure"
 MAGIC = b"\x93NUMPY"
+TWO_BYTES = np.dtype("V2")
+"""What NumPy's format says of bfloat16; no other dtype of arrays is written so."""
 Path = str | os.PathLike[str]
 
 
@@ -191,7 +194,7 @@ def _read_array(content: BinaryIO, size: int) -> np.ndarray:
         raise ValueError(f"an array of shape {shape} and dtype {dtype} has another number of bytes")
     content.seek(0)
     array: np.ndarray = np.lib.format.read_array(content, allow_pickle=False)
-    return array
+    return array.view(BFLOAT16) if array.dtype == TWO_BYTES else array
 
 
 __all__ = ["load", "save"]

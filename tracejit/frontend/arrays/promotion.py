@@ -25,7 +25,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.ir.op import Op
-from tracejit.ir.types import BFLOAT16, DTYPES, FLOAT16, ArrayType, is_inexact
+from tracejit.ir.types import BFLOAT16, DTYPES, FLOAT16, HALVES, ArrayType, is_inexact
 
 Operand = Any
 
@@ -71,6 +71,8 @@ def promoted(op: Op, kinds: tuple[Kind, ...]) -> tuple[np.dtype, ...]:
             found = _numpy_loop(op.evaluate, kinds, found)
         elif op.promotion == "float":
             found = floating(found)
+    if op.admits and found in HALVES and found not in op.admits:
+        found = SINGLE
     if op.admits and found not in op.admits:
         admitted = ", ".join(str(d) for d in DTYPES if d in op.admits)
         raise locate(

@@ -34,7 +34,7 @@ from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import plain
 from tracejit.frontend.recording.recording import Recording, RuntimeNumber, lock, quiet
 from tracejit.ir.graph import Value
-from tracejit.ir.types import Device, is_floating
+from tracejit.ir.types import BFLOAT16, FLOAT16, Device, is_floating
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 WORD = 1 << 64
 BOOL, INT64, UINT32, UINT64 = map(np.dtype, ("bool", "int64", "uint32", "uint64"))
 FLOAT32, FLOAT64 = np.dtype("float32"), np.dtype("float64")
+DIGITS = {FLOAT16: 11, BFLOAT16: 8, FLOAT32: 24}
+"""Binary digits of a number in [1, 2)."""
 
 
 class Stream:
@@ -175,17 +177,17 @@ def _draw(recording: Recording, count: int, dtype: np.dtype, device: Device) -> 
 
 def _unit(shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Any:
     """Uniform numbers in [0, 1), with all the bits that the dtype's fraction holds."""
-    if dtype == FLOAT32:
-        return dispatch.cast(_bits(shape, UINT32, device) >> 8, FLOAT32) * 2.0**-24
+    if dtype in DIGITS:
+        digits = DIGITS[dtype]
+        unit = dispatch.cast(_bits(shape, UINT32, device) >> (32 - digits), FLOAT32) * 2.0**-digits
+        return dispatch.cast(unit, dtype)
     return dispatch.cast(_bits(shape, UINT64, device) >> 11, FLOAT64) * 2.0**-53
 
 
 def _place(name: str, shape: Any, dtype: Any, device: Any) -> tuple[tuple[int, ...], np.dtype, Device]:
     wanted = FLOAT32 if dtype is None else promotion.supported(name, dtype)
     if not is_floating(wanted):
-        raise locate(
-            ArgumentError(f"{name}: dtype must be float32 or float64, not {wanted}"), user_location()
-        )
+        raise locate(ArgumentError(f"{name}: dtype must be a floating one, not {wanted}"), user_location())
     return new_shape(name, shape), wanted, as_device(name, device, ArrayCore.default_device)
 
 
@@ -221,8 +223,8 @@ def normal(
 ) -> NDArray:
     """Normally distributed numbers with mean `loc` and standard deviation `scale`, float32 by default.
 
-    By Box and Muller's transform, from the two halves of one position (float32) or from two positions
-    (float64).
+    By Box and Muller's transform, from the two halves of one position (in float32, also for half numbers) or
+    from two positions (float64).
     Raises ArgumentError for a dtype that is not floating, ShapeError for a negative extent or parameters that
     do not broadcast.
 
@@ -235,7 +237,7 @@ def normal(
         raise locate(
             ArgumentError(f"random.normal: expected a scale of at least 0, got {scale}"), user_location()
         )
-    if wanted == FLOAT32:
+    if wanted in DIGITS:
         bits = _bits(extents, UINT64, place)
         radius = dispatch.cast(bits >> 32, FLOAT32) * 2.0**-32 + 2.0**-33
         angle = dispatch.cast((bits & 0xFFFFFFFF) >> 8, FLOAT32) * (2 * math.pi * 2.0**-24)
@@ -243,7 +245,8 @@ def normal(
         radius = 1 - _unit(extents, wanted, place)
         angle = _unit(extents, wanted, place) * (2 * math.pi)
     length = dispatch.apply(ops.sqrt, dispatch.apply(ops.log, radius) * -2.0)
-    return length * dispatch.apply(ops.cos, angle) * _cast(scale, wanted) + _cast(loc, wanted)
+    standard = dispatch.cast(length * dispatch.apply(ops.cos, angle), wanted)
+    return standard * _cast(scale, wanted) + _cast(loc, wanted)
 
 
 def integers(

@@ -19,12 +19,13 @@ from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.op import Op
-from tracejit.ir.types import is_inexact
+from tracejit.ir.types import HALVES, is_inexact
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
 BOOL, INT64, UINT64, FLOAT64 = map(np.dtype, ("bool", "int64", "uint64", "float64"))
+FLOAT32 = np.dtype("float32")
 
 
 def _reduce(op: Op, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
@@ -63,6 +64,16 @@ def _real(name: str, x: Any, dtype: Any) -> Any:
             DTypeError(f"{name}: dtype must be a floating or complex one, not {wanted}"), user_location()
         )
     return dispatch.cast(x, wanted)
+
+
+def _single(x: Any) -> Any:
+    """`x`, of half numbers in float32: their sum may be beyond their largest though their mean is not."""
+    return dispatch.cast(x, FLOAT32) if x.dtype in HALVES else x
+
+
+def _as(x: Any, dtype: np.dtype) -> Any:
+    """What was computed from `_single`, in the dtype of its operand."""
+    return dispatch.cast(x, dtype) if dtype in HALVES else x
 
 
 def _count(x: Any, axes: tuple[int, ...]) -> int:
@@ -162,7 +173,7 @@ def all(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
 def mean(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> NDArray:
     """Arithmetic mean over axes; of nothing it is nan. Integers and bools give float64.
 
-    Floating dtypes stay, unless `dtype` says otherwise.
+    Floating dtypes stay, unless `dtype` says otherwise; half numbers are added and divided in float32.
     Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number,
     DTypeError for a `dtype` that is not floating.
 
@@ -172,7 +183,8 @@ def mean(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False)
     """
     array = dispatch.as_array("mean", x)
     axes = normalize_axes("mean", axis, array.ndim)
-    return _reduce(ops.sum, _real("mean", array, dtype), axes, keepdims) / _count(array, axes)
+    real = _real("mean", array, dtype)
+    return _as(_reduce(ops.sum, _single(real), axes, keepdims) / _count(array, axes), real.dtype)
 
 
 def var(
@@ -225,12 +237,13 @@ def _variance(
     if correction is not None and ddof is not None:
         raise locate(ArgumentError(f"{name}: correction and ddof mean the same; give one"), user_location())
     less = next((c for c in (correction, ddof) if c is not None), 0)
-    array = _real(name, dispatch.as_array(name, x), dtype)
+    real = _real(name, dispatch.as_array(name, x), dtype)
+    array = _single(real)
     axes = normalize_axes(name, axis, array.ndim)
     count = _count(array, axes)
     deviation = array - _reduce(ops.sum, array, axes, True) / count
     squares = _reduce(ops.sum, _squared_length(deviation), axes, keepdims)
-    return squares / (count - less if count > less else 0)
+    return _as(squares / (count - less if count > less else 0), real.dtype)
 
 
 def _squared_length(x: Any) -> Any:
