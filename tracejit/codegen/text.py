@@ -54,6 +54,7 @@ def identity(function: str, dtype: str) -> str:
     return f"{dtype}({int(function == 'prod')})"
 
 
+HALVES = ("float16", "bfloat16")
 HALF_TYPES = "tracejit.kernels.compiler.half"
 """Where the types of half numbers are defined, which Numba does not have on a CPU."""
 
@@ -83,7 +84,13 @@ class Source:
 
     def type(self, dtype: str) -> str:
         """The name of a Numba type."""
-        return self.use(dtype, HALF_TYPES if dtype in ("float16", "bfloat16") else "numba")
+        return self.use(dtype, HALF_TYPES if dtype in HALVES else "numba")
+
+    def one(self, dtype: str) -> str:
+        """The number 1 of a dtype."""
+        if dtype in HALVES:
+            return f"{self.function('astype', dtype)}({self.one('float32')})"
+        return "True" if dtype == "bool" else f"{self.type(dtype)}(1)"
 
     def function(self, kernel: str, dtype: str) -> str:
         """The scalar function of an operator's kernel with a result of `dtype`."""

@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tracejit import ops
@@ -260,7 +261,7 @@ def _divide_by_power_of_two(r: Rewriter, x: Value, y: Value) -> Value | None:
         or math.frexp(number)[0] not in (0.5, -0.5)
     ):
         return None
-    if abs(math.frexp(number)[1]) >= -np.finfo(y.type.dtype).minexp:
+    if abs(math.frexp(number)[1]) >= -ml_dtypes.finfo(y.type.dtype).minexp:
         return None
     return r.emit(ops.multiply, x, r.emit(ops.constant, **constant_of(1 / number, y.type.dtype)))
 

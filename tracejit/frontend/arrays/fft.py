@@ -25,12 +25,12 @@ from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.elementwise import conj
 from tracejit.frontend.arrays.functions.movement import concat, roll
 from tracejit.frontend.recording.location import user_location
-from tracejit.ir.types import is_floating, is_inexact
+from tracejit.ir.types import HALVES, is_floating, is_inexact
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
-FLOAT64 = np.dtype("float64")
+FLOAT32, FLOAT64 = np.dtype("float32"), np.dtype("float64")
 SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
@@ -39,6 +39,8 @@ def _operand(name: str, x: Any, *, complex: bool) -> Any:
     array = dispatch.as_array(name, x)
     if not is_inexact(array.dtype):
         array = dispatch.cast(array, FLOAT64)
+    if array.dtype in HALVES:
+        array = dispatch.cast(array, FLOAT32)
     if complex and is_floating(array.dtype):
         return dispatch.cast(array, ops.complex.infer(array._storage.type, array._storage.type).dtype)
     if not complex and array.dtype.kind == "c":

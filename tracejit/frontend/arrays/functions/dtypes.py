@@ -102,7 +102,7 @@ def finfo(type: Any, /) -> np.finfo[Any]:
     >>> tj.finfo(tj.float32).bits
     32
     """
-    return ml_dtypes.finfo(_typed(type)) if _known(type) == bfloat16 else np.finfo(_typed(type))
+    return ml_dtypes.finfo(_typed(type))
 
 
 def iinfo(type: Any, /) -> np.iinfo[Any]:

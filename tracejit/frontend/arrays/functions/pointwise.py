@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from tracejit import ops
@@ -53,7 +54,8 @@ def _alike(name: str, op: Any, *operands: Any) -> tuple[Any, ...]:
 
 
 def _refuse(name: str, x: Any, kinds: str, what: str) -> None:
-    if x.dtype.kind not in kinds:
+    kind = "f" if is_floating(x.dtype) else x.dtype.kind
+    if kind not in kinds:
         raise locate(DTypeError(f"{name}: not defined for {x.dtype}; {what}"), user_location())
 
 
@@ -347,7 +349,7 @@ def angle(z: Any, deg: bool = False) -> NDArray:
 
 def _power_of_two(exponent: Any, dtype: np.dtype) -> tuple[Any, ...]:
     """Factors, all of them normal numbers, whose product is two to the power of an integer array."""
-    limit = 2 * (np.finfo(dtype).maxexp - np.finfo(dtype).minexp)
+    limit = 2 * (ml_dtypes.finfo(dtype).maxexp - ml_dtypes.finfo(dtype).minexp)
     bounded = dispatch.cast(clip(exponent, -limit, limit), np.dtype("int64"))
     quarter = bounded // 4
     parts = (quarter, quarter, quarter, bounded - 3 * quarter)
@@ -430,7 +432,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
         parts = (nan_to_num(part, True, nan, posinf, neginf) for part in (real(array), imag(array)))
         result = FUNCTIONS["complex"](*parts)
     elif is_floating(array.dtype):
-        limits = np.finfo(array.dtype)
+        limits = ml_dtypes.finfo(array.dtype)
         above = float(limits.max) if posinf is None else posinf
         below = float(limits.min) if neginf is None else neginf
         result = where(isnan(array), nan, where(array == math.inf, above, array))
@@ -610,7 +612,7 @@ def real_if_close(x: Any, tol: float = 100) -> NDArray:
     array = dispatch.as_array("real_if_close", x)
     if array.dtype.kind != "c":
         return array
-    bound = tol * float(np.finfo(array.dtype).eps) if tol > 1 else tol
+    bound = tol * float(ml_dtypes.finfo(array.dtype).eps) if tol > 1 else tol
     return real(array) if bool((absolute(imag(array)) < bound).all()) else array
 
 
