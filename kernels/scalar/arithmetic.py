@@ -97,6 +97,14 @@ def sign(x):
     return convert(x > 0, dtype_of(x)) - convert(x < 0, dtype_of(x))
 
 
+@on_half("sign")
+def sign_half(x):
+    """As of float32; of a zero of bfloat16, that zero, as ml_dtypes has it."""
+    single = convert(x, "float32")
+    zero = single if dtype_of(x) == "bfloat16" else fill(single, 0.0)
+    return convert(select(single == 0, zero, sign(single)), dtype_of(x))
+
+
 @scalar()
 def floor_divide(x, y):
     return _float_floor_divide(x, y) if is_float(x) else _integer_floor_divide(x, y)
@@ -255,13 +263,16 @@ def nextafter(x, y):
 
 @on_half("nextafter")
 def nextafter_half(x, y):
-    """The same on the 16 bits; what is compared are the numbers as float32."""
+    """The same on the 16 bits; what is compared are the numbers as float32. Between two zeros NumPy stays at
+    the first one of float16, and goes to the second one of others.
+    """
     dtype, i = dtype_of(x), bits(x)
     a, b = convert(x, "float32"), convert(y, "float32")
     away = (a < b) == (i >= 0)
     step = select(away, i + 1, i - 1)
     smallest = (bits(y) & -(2**15)) | 1
-    moved = select(a == b, bits(y), select(a == 0, smallest, step))
+    same = bits(x if dtype == "float16" else y)
+    moved = select(a == b, same, select(a == 0, smallest, step))
     return select((a != a) | (b != b), convert(a + b, dtype), bitcast(moved, dtype))
 
 

@@ -13,7 +13,7 @@ from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import reductions
 from tracejit.frontend.recording.location import user_location
-from tracejit.ir.types import is_floating
+from tracejit.ir.types import HALVES, is_floating
 
 
 def _floating_dtype(dtype: np.dtype) -> np.dtype:
@@ -33,6 +33,14 @@ def floats(name: str, *arrays: Any) -> list[Any]:
     found = [None if x is None else dispatch.as_array(name, x) for x in arrays]
     dtype = _floating_dtype(promotion.common_dtype(name, tuple(x for x in found if x is not None)))
     return [None if x is None else dispatch.cast(x, dtype) for x in found]
+
+
+def singles(name: str, *arrays: Any) -> tuple[np.dtype, list[Any]]:
+    """The common floating dtype of `arrays`, and these in it; half ones in float32, for what squares them."""
+    found = floats(name, *arrays)
+    dtype = next(x.dtype for x in found if x is not None)
+    wide = np.dtype("float32") if dtype in HALVES else dtype
+    return dtype, [None if x is None else dispatch.cast(x, wide) for x in found]
 
 
 def factor(name: str, x: Any) -> Any:

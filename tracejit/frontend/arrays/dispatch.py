@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError, locate
-from tracejit.frontend.arrays import immediate, promotion
+from tracejit.frontend.arrays import dlpack, immediate, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.promotion import Operand
 from tracejit.frontend.recording import eager
@@ -298,7 +298,7 @@ def as_operand(name: str, x: Any) -> Operand:
     if isinstance(x, (np.ndarray, np.generic)):
         return ArrayCore.from_numpy(x if isinstance(x, np.ndarray) else np.asarray(x))
     if hasattr(x, "__dlpack__"):
-        return ArrayCore.from_numpy(np.from_dlpack(x))
+        return ArrayCore.from_numpy(dlpack.read(x))
     raise locate(
         ArgumentError(
             f"{name}: expected an array or a number, got {type(x).__name__}; convert it with tj.asarray(...)"
