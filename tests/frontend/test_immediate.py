@@ -12,7 +12,7 @@ import tracejit as tj
 from tests.frontend.samples import DTYPES, sample
 from tracejit import engine
 from tracejit.errors import DTypeError, ReadOnlyError, ShapeError
-from tracejit.frontend.arrays import immediate
+from tracejit.frontend.arrays import at_hand, immediate
 from tracejit.frontend.recording import eager
 
 OPERATORS = [
@@ -275,8 +275,8 @@ def test_threads_that_ask_for_the_variable_get_one():
 def test_zeros_keep_their_sign_and_numbers_their_type():
     assert np.signbit((tj.asarray([1.0]) * -0.0).numpy()[0])
     assert not np.signbit((tj.asarray([1.0]) * 0.0).numpy()[0])
-    assert immediate.literal(1, np.dtype("float32")).dtype == np.float32
-    assert immediate.literal(2**60 + 1, np.dtype("float32")) is None
+    assert at_hand.literal(1, np.dtype("float32")).dtype == np.float32
+    assert at_hand.literal(2**60 + 1, np.dtype("float32")) is None
 
 
 @pytest.mark.parametrize("size", [3, 1500])

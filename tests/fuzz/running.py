@@ -195,7 +195,7 @@ def simulated(schedule: type[Simulated] = Simulated) -> Iterator[None]:
     Of eager operations, those on the smallest arrays are computed at once, between recorded ones.
     """
     some = mock.patch.object(eager, "SMALL", 6)
-    by_numpy = mock.patch.object(direct, "_compiled", lambda graph: None)
+    by_numpy = mock.patch.object(direct, "_compiled", return_value=None)
     with some, by_numpy, mock.patch.object(compile, "compile_graph", schedule), fresh_schedules():
         yield
 

@@ -59,7 +59,7 @@ class Direct:
         self.program = program
         self._blocks, self._arena = Record(8 * len(program.template)), Record(program.arena_bytes)
         self._scratch = Record(program.scratch_bytes)
-        self._blocks.words[:] = memoryview(program.template)
+        self._blocks.words[:] = program.template.data
         rows = []
         for slot, argument, addend in program.patches:
             if argument == ARENA:
@@ -68,7 +68,9 @@ class Direct:
                 mode = NUMBER if program.arguments[argument] == NUMBER else READ
                 rows.append((self._blocks.address + 8 * slot, 1 + argument, mode, addend))
         tasks = [(t.function, self._blocks.address + 8 * t.block, t.units, t.chunk) for t in program.tasks]
-        self._record = record = Record(DIRECT_BYTES + PATCH_BYTES * len(rows) + DIRECT_TASK_BYTES * len(tasks))
+        self._record = record = Record(
+            DIRECT_BYTES + PATCH_BYTES * len(rows) + DIRECT_TASK_BYTES * len(tasks)
+        )
         patches = record.address + DIRECT_BYTES
         header = {
             DIRECT_PATCHES: patches,

@@ -224,9 +224,10 @@ class View:
 
 
 class NumPyView(View):
-    """What a NumPy view of a C-contiguous NumPy array means: `_facts` holds both until somebody asks for more.
+    """What a NumPy view of a C-contiguous NumPy array means: `_facts` holds both.
 
-    Then it becomes a `View`. Most views of small arrays are read or written through NumPy only.
+    It becomes a `View` when somebody asks what it is: most views of small arrays are read or written through
+    NumPy only.
     """
 
     __slots__ = ()
@@ -255,7 +256,8 @@ class NumPyView(View):
         with _lock:
             if type(self) is not NumPyView:
                 return  # another thread was sooner
-            seen, base = self._facts
+            held: Any = self._facts
+            seen, base = held
             item = base.itemsize
             distance = seen.__array_interface__["data"][0] - base.__array_interface__["data"][0]
             self.offset, self.shape = distance // item if seen.size else 0, seen.shape

@@ -29,6 +29,7 @@ from tracejit.ir.graph import Builder, Graph, Value
 from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
+from tracejit.ops import matmul
 from tracejit.ops import view as view_op
 
 KEPT = 1024  # direct calls of one operator
@@ -49,7 +50,7 @@ class Call(NamedTuple):
     run: Callable[..., int]
     shape: tuple[int, ...]
     dtype: np.dtype
-    direct: Direct
+    direct: Direct | None
 
 
 Operand = np.ndarray | Number
@@ -103,7 +104,7 @@ def _binary(calls: _Calls) -> Compute:
         given: Any
         if type(x1) is not np.ndarray:
             return general(x1, x2)
-        if type(x2) is not np.ndarray:
+        if isinstance(x2, Number):
             form, given = (x1.dtype, x1.shape, x1.strides, x2.dtype, None), x2.bits
         elif x1.dtype is x2.dtype and x1.shape == x2.shape:
             form, given = (x1.dtype, x1.shape, x1.strides, x2.strides), x2
@@ -127,7 +128,7 @@ def _any(calls: _Calls) -> Compute:
         if call is None or config.check:
             return None
         out = np.empty(call.shape, call.dtype)
-        call.run(*[x if type(x) is np.ndarray else x.bits for x in operands], out)
+        call.run(*[x.bits if isinstance(x, Number) else x for x in operands], out)
         return out
 
     return compute
@@ -146,7 +147,7 @@ class _Calls(dict[Hashable, "Call | None"]):
         if NEVER.isdisjoint(self.op.traits) and all(map(_is_plain, operands)):
             graph = _graph(self.op, operands, self.attrs)
             if graph is not None:
-                call = _compiled(graph)
+                call = _compiled(graph) if _has_elements(operands) else self.of_nothing(graph)
         with _lock:
             if len(self) >= KEPT:
                 for old in list(self)[: KEPT // 4]:
@@ -154,12 +155,38 @@ class _Calls(dict[Hashable, "Call | None"]):
             self[form] = call
         return call
 
+    def of_nothing(self, graph: Graph) -> Call:
+        """Where an operand has no elements, NumPy gives what there is."""
+        result = graph.outputs[0].type
+
+        def run(*given: Any) -> int:
+            *operands, out = given
+            out[...] = self.op.evaluate(*operands, **self.attrs).reshape(out.shape)
+            return 0
+
+        return Call(run, result.shape, result.dtype, None)
+
+
+class _Products(_Calls):
+    """The same for products of vectors and matrices. Vectors are rows or columns in the graph."""
+
+    def add(self, form: Hashable, operands: tuple[Operand, ...]) -> Call | None:
+        a, b = operands
+        assert isinstance(a, np.ndarray)
+        assert isinstance(b, np.ndarray)
+        call = super().add(form, (a if a.ndim == 2 else a[None], b if b.ndim == 2 else b[:, None]))
+        if call is not None:
+            call = self[form] = call._replace(shape=(*a.shape[:-1], *b.shape[1:]))
+        return call
+
 
 def _is_plain(x: Operand) -> bool:
-    """Whether an operand has elements, and lies upwards in memory in whole steps."""
-    if isinstance(x, Number):
-        return True
-    return x.size > 0 and all(s >= 0 and s % x.itemsize == 0 for s in x.strides)
+    """Whether an operand lies upwards in memory, in whole steps."""
+    return isinstance(x, Number) or all(s >= 0 and s % x.itemsize == 0 for s in x.strides)
+
+
+def _has_elements(operands: tuple[Operand, ...]) -> bool:
+    return all(isinstance(x, Number) or x.size > 0 for x in operands)
 
 
 def _graph(op: Op, operands: tuple[Operand, ...], attrs: Mapping[str, Any]) -> Graph | None:
@@ -186,7 +213,9 @@ def _input(builder: Builder, x: Operand, shape: tuple[int, ...] | None) -> Value
     """An operand as a value: the memory that it spans, and a view of that, broadcast to `shape`."""
     if isinstance(x, Number):
         return builder.input(number_type(x.dtype))
-    seen = View(0, x.shape, tuple([s // x.itemsize if n > 1 else 0 for s, n in zip(x.strides, x.shape, strict=True)]))
+    seen = View(
+        0, x.shape, tuple([s // x.itemsize if n > 1 else 0 for s, n in zip(x.strides, x.shape, strict=True)])
+    )
     extents = x.shape if seen.is_contiguous() else (seen.span()[1],)
     value = builder.input(ArrayType(extents, x.dtype))
     wide = seen if shape is None or shape == x.shape else seen.broadcast(shape)
@@ -199,3 +228,7 @@ def _compiled(graph: Graph) -> Call | None:
         return None
     direct, result = Direct(program), graph.outputs[0].type
     return Call(direct.call, result.shape, result.dtype, direct)
+
+
+product = _binary(_Products(matmul, {}))
+"""The matrix product of two arrays of one or two dimensions, of one dtype, see `Compute`."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError, locate
-from tracejit.frontend.arrays import immediate, promotion
+from tracejit.frontend.arrays import immediate, in_memory, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.promotion import Operand
 from tracejit.frontend.recording import eager
@@ -166,7 +166,7 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
 
     As in NumPy, an assignment `casts` to any dtype, while in-place operators cast as ``same_kind`` allows.
     """
-    if immediate.write(target, value):
+    if in_memory.write(target, value):
         return
     value = as_operand(name, value)
     dtype = target.dtype

@@ -19,6 +19,7 @@ from tracejit.frontend.arrays import (
     assignment,
     dispatch,
     immediate,
+    in_memory,
     indexing,
     interop,
     namespace,
@@ -86,8 +87,11 @@ def _comparison(op: Op) -> Callable[..., Any]:
 
 
 def _unary(op: Op) -> Callable[..., Any]:
+    compute = immediate.unary_of(op)
+
     def apply(self: Any) -> Any:
-        return dispatch.apply(op, self)
+        found = compute(self)
+        return dispatch.record(op, self) if found is None else found
 
     return apply
 
@@ -153,11 +157,11 @@ class NDArray(ArrayCore):
         return self
 
     def __getitem__(self, index: Any) -> Any:
-        found = immediate.basic(self, index)
+        found = in_memory.basic(self, index)
         return indexing.getitem(self, index) if found is None else found
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if not immediate.set_basic(self, index, value):
+        if not in_memory.set_basic(self, index, value):
             assignment.setitem(self, index, value)
 
     def __iter__(self) -> Iterator[Any]:
@@ -217,7 +221,7 @@ class NDArray(ArrayCore):
         >>> tj.ones((2, 3)).T.shape
         (3, 2)
         """
-        seen = immediate.view(self, np.ndarray.transpose)
+        seen = in_memory.view(self, np.ndarray.transpose)
         return manipulation.transpose(self) if seen is None else seen
 
     @property
@@ -274,7 +278,7 @@ class NDArray(ArrayCore):
         (2, 3)
         """
         wanted = shape[0] if len(shape) == 1 else shape
-        seen = immediate.reshape(self, wanted) if order == "C" and copy is None else None
+        seen = in_memory.reshape(self, wanted) if order == "C" and copy is None else None
         return manipulation.reshape(self, wanted, order, copy=copy) if seen is None else seen
 
     def flatten(self, order: str = "C") -> NDArray:

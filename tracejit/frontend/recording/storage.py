@@ -176,8 +176,9 @@ class Storage:
 class Computed(Storage):
     """A storage that was computed at once, and that no recording or launch has touched since.
 
-    All it has is a C-contiguous array in `buffer`, which nobody else has; its other attributes read as `UNTOUCHED` says. It becomes a `Storage`
-    (`settle`) before any of these is set, and when its address or its variable is asked for.
+    All it has is a C-contiguous array in `buffer`, which nobody else has; its other attributes read as
+    `UNTOUCHED` says. It becomes a `Storage` (`settle`) before any of these is set, and when its address or
+    its variable is asked for.
     """
 
     __slots__ = ()

@@ -191,7 +191,8 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
         return nonzero(condition)
     if x1 is None or x2 is None:
         raise locate(ArgumentError("where: give both x1 and x2, or neither"), user_location())
-    return dispatch.apply(where_op, condition, x1, x2)
+    computed = immediate.select(condition, x1, x2)
+    return dispatch.apply(where_op, condition, x1, x2) if computed is None else computed
 
 
 def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
