@@ -195,7 +195,10 @@ def _graph(op: Op, operands: tuple[Operand, ...], attrs: Mapping[str, Any]) -> G
     arrays = [x for x in operands if isinstance(x, np.ndarray)]
     shape = None
     if Trait.ELEMENTWISE in op.traits:
-        shape = np.broadcast_shapes(*(x.shape for x in arrays))
+        try:
+            shape = np.broadcast_shapes(*(x.shape for x in arrays))
+        except ValueError:
+            return None  # the recorder says so
     values = [_input(builder, x, shape) for x in operands]
     try:
         result = builder.append(op, tuple(values), None, attrs)
