@@ -1,4 +1,4 @@
-"""Single operations on small arrays by their kernels, without a launch: the bits of launches, for every form."""
+"""Single operations on small arrays by their kernels, without a launch: the bits of launches."""
 
 import threading
 
