@@ -367,7 +367,7 @@ def product(x1: Any, x2: Any) -> Any:
 
 def _evaluated(op: Op, arrays: list[np.ndarray], attrs: dict[str, Any]) -> np.ndarray | None:
     if Trait.HOST not in op.traits and not (_is_exact(op) and op.is_exact([a.dtype for a in arrays])):
-        return direct.compute(op, tuple(arrays), attrs)
+        return direct.compute(op, tuple(arrays), attrs) if arrays else None
     try:
         result = op.infer(*map(type_of, arrays), **attrs)
     except TracejitError as error:
