@@ -6,6 +6,7 @@ What is *at hand* is in memory now, and nobody writes it. Elements are NumPy vie
 from __future__ import annotations
 
 import contextvars
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def at_hand(x: Any) -> Any:
     return elements_of(x)
 
 
-def still_computed(operands: tuple[Any, ...]) -> bool:
+def still_computed(operands: Iterable[Any]) -> bool:
     """Whether no launch can have written any of the arrays."""
     concrete = ArrayCore.concrete
     return all(type(x) is not concrete or type(x._storage) is Computed for x in operands)

@@ -243,6 +243,15 @@ def unary_of(op: Op) -> Callable[[Any], Any]:
     return compute
 
 
+def joined(arrays: list[Any], axis: int, dtype: np.dtype) -> Any:
+    """Arrays of one dtype, one after the other along `axis`."""
+    parts = [None if thread.busy else at_hand(x) for x in arrays]
+    if any(part is None or part.dtype != dtype for part in parts) or sum(p.size for p in parts) > eager.SMALL:
+        return None
+    out = np.ascontiguousarray(np.concatenate(parts, axis))
+    return computed(out) if still_computed(arrays) else None
+
+
 def select(condition: Any, x1: Any, x2: Any) -> Any:
     """``where(condition, x1, x2)`` of arrays of one shape."""
     arrays = [at_hand(x) for x in (condition, x1, x2) if type(x) is ArrayCore.concrete]
