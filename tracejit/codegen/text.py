@@ -86,10 +86,10 @@ class Source:
         """The name of a Numba type."""
         return self.use(dtype, HALF_TYPES if dtype in HALVES else "numba")
 
-    def one(self, dtype: str) -> str:
+    def number_one(self, dtype: str) -> str:
         """The number 1 of a dtype."""
         if dtype in HALVES:
-            return f"{self.function('astype', dtype)}({self.one('float32')})"
+            return f"{self.function('astype', dtype)}({self.number_one('float32')})"
         return "True" if dtype == "bool" else f"{self.type(dtype)}(1)"
 
     def function(self, kernel: str, dtype: str) -> str:
