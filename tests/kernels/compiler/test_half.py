@@ -1,5 +1,6 @@
-"""Conversions of half numbers, by instructions and by integers, against NumPy and ml_dtypes. Loops that called
-functions of a run-time library could not be linked.
+"""Conversions of half numbers, by instructions and by integers, against NumPy and ml_dtypes.
+
+Loops that called functions of a run-time library could not be linked.
 """
 
 import re
