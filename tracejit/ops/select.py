@@ -9,6 +9,8 @@ import numpy as np
 from tracejit.errors import DTypeError
 from tracejit.ir.op import OPS, Trait, register
 from tracejit.ir.types import ArrayType
+from tracejit.ir.view import View
+from tracejit.ops.batching import BatchNode
 from tracejit.ops.rules import (
     ALL,
     check_array,
@@ -86,6 +88,14 @@ def _infer_after(*types: ArrayType) -> ArrayType:
     return ArrayType(shape, x.dtype, device)
 
 
+def _after_batch(node: BatchNode) -> Sym:
+    """What is the same for all examples stays so: it comes after the mark of the first one."""
+    (mark, x), (mark_mapped, x_mapped) = node.inputs, node.mapped
+    if x_mapped:
+        return after(*node.spread())
+    return after(mark.view(View(0, mark.shape[1:], mark.whole().strides[1:])) if mark_mapped else mark, x)
+
+
 where: Operator = Operator(
     "where",
     _infer_where,
@@ -139,7 +149,7 @@ stop_gradient = Operator(
 )
 register(stop_gradient)
 
-after = Operator(
+after: Operator = Operator(
     "after",
     _infer_after,
     lambda mark, x: np.broadcast_to(x, np.broadcast_shapes(np.shape(mark), np.shape(x))).copy(),
@@ -148,5 +158,6 @@ after = Operator(
     MOVES,
     "The second operand, as another value: one that is not computed before the first, a bool.",
     admits=ALL,
+    batch=_after_batch,
 )
 register(after)

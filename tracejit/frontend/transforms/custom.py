@@ -174,6 +174,8 @@ class _CustomStep(CopiedStep):
     read elsewhere come from its nodes.
     """
 
+    calls_python = True
+
     def __init__(
         self,
         rule: Any,
