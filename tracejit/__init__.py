@@ -35,6 +35,7 @@ from tracejit.frontend.recording.eager import wait_all
 from tracejit.frontend.transforms.checkpoint import checkpoint
 from tracejit.frontend.transforms.custom import custom_gradient
 from tracejit.frontend.transforms.forward import jvp, linearize
+from tracejit.frontend.transforms.jacobian import hessian, jacobian
 from tracejit.frontend.transforms.vmap import vmap
 from tracejit.ir.types import Device
 
@@ -102,6 +103,8 @@ __all__ = [
     "fft",
     "from_dlpack",
     "grad",
+    "hessian",
+    "jacobian",
     "jit",
     "jvp",
     "linalg",
