@@ -60,7 +60,7 @@ def predict(ensemble, x):
 
 
 def main(steps: int = STEPS):
-    """Train on a sine with a gap in the middle; print and return losses, and the spread there and elsewhere."""
+    """Train on a sine with a gap in the middle; print and return losses, and spreads there and elsewhere."""
     tj.random.seed(0)
     x = tj.concat([tj.random.uniform(-2.0, -0.7, shape=(64, 1)), tj.random.uniform(0.7, 2.0, shape=(64, 1))])
     y = tj.sin(3 * x[:, 0])

@@ -1,5 +1,8 @@
 """`tj.vmap` against a loop over the examples, eagerly, recorded and replayed."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -463,3 +466,35 @@ def test_nothing_is_written_if_the_function_raises():
         tj.vmap(function)(x)
     np.testing.assert_array_equal(x.numpy(), np.zeros((SIZE, 2)))
     assert float((tj.ones(2) * 2).sum()) == 4  # nothing is left open
+
+
+def test_arrays_made_of_numpy_arrays_are_each_examples_own():
+    kept = []
+
+    def function(x):
+        made = tj.asarray(np.zeros(2))
+        made[...] = x
+        kept.append(made)
+        return made * 2
+
+    x = tj.ones((SIZE, 2), dtype="float64")
+    for run in (tj.vmap(function), tj.vmap(tj.vmap(function, in_axes=0), in_axes=None, axis_size=2)):
+        assert float(run(x).sum()) in (12.0, 24.0)
+        with pytest.raises(ReplayError, match="stands for one example"):
+            kept[-1] * 1
+
+
+def test_nothing_is_kept_after_a_call():
+    """No reference cycle keeps the memory of arrays until the garbage collector runs."""
+
+    def called():
+        x, y = tj.ones((SIZE, 2)), tj.ones(2)
+        result = tj.vmap(lambda x: scaled(x * 2, y))(x).wait()
+        gradient = tj.grad(lambda x: tj.vmap(lambda x: scaled(x, y))(x).sum())(x).wait()
+        return [weakref.ref(array._storage) for array in (x, y, result, gradient)]
+
+    gc.disable()
+    try:
+        assert [ref() for ref in called()] == [None] * 4
+    finally:
+        gc.enable()

@@ -164,7 +164,7 @@ class ArrayCore:
             storage.materialise()
             storage.memory()[...] = array
         if thread.trace is not None:
-            thread.trace.imported(storage, array)
+            storage = thread.trace.imported(storage, array)
         return ArrayCore.new(storage)
 
     # -- looking ---------------------------------------------------------------------------------------------

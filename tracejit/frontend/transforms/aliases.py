@@ -9,6 +9,7 @@ cannot, so this is refused, unless no element is shared:
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,9 @@ from tracejit.frontend.recording.recording import Window
 from tracejit.frontend.transforms.batch import Batch
 from tracejit.ir.view import View
 
-EFFORT = 1 << 14  # how many candidates are tried for a common element; beyond, views count as sharing one
+EFFORT: Any = (
+    1 << 14
+)  # how many candidates are tried for a common element; beyond, views count as sharing one
 SOMEWHERE = 1 << 40  # an address that nobody reads
 
 
@@ -37,9 +40,11 @@ def place_of(window: Window) -> NDArray:
 
 def check(batch: Batch) -> None:
     """Raise ArgumentError if a mapped array shares elements with another one, and one of them is written."""
-    used = [_Used(e.target, True, e.written) for e in batch.examples.values()]
-    for storage, windows in batch.windows.items():
-        used += [_Used(place_of(w), False, w.written and storage in batch.changed) for w in windows]
+    changed = [target for target, _ in batch.written_examples()]
+    used = [_Used(e.target, True, any(t is e.target for t in changed)) for e in batch.examples.values()]
+    changed_windows = batch.written()
+    for windows in batch.windows.values():
+        used += [_Used(place_of(w), False, w in changed_windows) for w in windows]
     for one, other in itertools.combinations(used, 2):
         if (one.written or other.written) and (one.mapped or other.mapped) and _share(batch, one, other):
             shapes = f"{one.array.shape} and {other.array.shape}"

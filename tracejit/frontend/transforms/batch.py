@@ -22,7 +22,8 @@ gradient taken around it needs rules that are Python functions, which may use wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -30,6 +31,7 @@ import numpy as np
 
 from tracejit.errors import ArgumentError, ReadOnlyError, ReplayError, locate
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.grad.tape import recording_operators
 from tracejit.frontend.recording.eager import EagerRecording
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import (
@@ -54,18 +56,13 @@ UINT64 = np.dtype("uint64")
 class Example:
     """A mapped array: `target` sees its elements with the examples along the first axis.
 
-    storage: holds one example in the batch; value: its first content.
+    value: the first content of the storage that holds one example.
     """
 
-    __slots__ = ("is_numpy", "storage", "target", "value")
+    __slots__ = ("is_numpy", "target", "value")
 
-    def __init__(self, target: NDArray, storage: Storage, value: Value, is_numpy: bool):
-        self.target, self.storage, self.value, self.is_numpy = target, storage, value, is_numpy
-
-    @property
-    def written(self) -> bool:
-        """Whether the function has changed it."""
-        return self.storage.pending is not self.value
+    def __init__(self, target: NDArray, value: Value, is_numpy: bool):
+        self.target, self.value, self.is_numpy = target, value, is_numpy
 
 
 class Given:
@@ -91,9 +88,10 @@ class Drawn:
 class Batch(Recording):
     """The recording of one example of `size`; `outer` is the recording around.
 
-    mapped:  the values that differ between examples.
-    drawn:   how many random numbers each example has drawn from each stream.
-    changed: storages from outside, other than mapped arrays, that were written.
+    mapped:   the values that differ between examples.
+    examples: mapped arrays, by the storages that hold one example of them.
+    drawn:    how many random numbers each example has drawn from each stream.
+    changed:  storages from outside, other than mapped arrays, that were written.
     """
 
     marks_storages = False
@@ -102,9 +100,8 @@ class Batch(Recording):
         super().__init__()
         self.outer, self.size = outer, size
         self.mapped: set[Value] = set()
-        self.examples: dict[Storage, Example] = {}
+        self.examples: MutableMapping[Storage, Example] = weakref.WeakKeyDictionary()
         self.drawn: dict[Any, int] = {}
-        self.imports: set[Storage] = set()
         self.changed: dict[Storage, None] = {}
         self.vouched = 0  # for `tj.pure`, where no trace is around
 
@@ -131,29 +128,41 @@ class Batch(Recording):
     def example(self, target: NDArray, *, is_numpy: bool = False) -> NDArray:
         """One example of a mapped array, which has the examples along its first axis."""
         storage, view = target._storage, target._view
-        found = next((e for e in self.examples.values() if _is_same(e.target, target)), None)
-        if found is None:
+        held = next((s for s, e in self.examples.items() if _is_same(e.target, target)), None)
+        if held is None:
             held = Storage(ArrayType(view.shape[1:], storage.type.dtype, storage.type.device))
             value = Value(held.type)
             held.recording, held.pending, held.made_at = self, value, user_location()
-            found = self.examples[held] = Example(target, held, value, is_numpy)
-            self._add_input(value, found)
-            self.mapped.add(value)
+            self.examples[held] = Example(target, value, is_numpy)
+            self._enter(value, self.examples[held], mapped=True)
         seen = View.of_shape(view.shape[1:])
-        return NDArray(found.storage, seen if _is_writable(view) else seen.read_only())
+        return NDArray(held, seen if _is_writable(view) else seen.read_only())
+
+    def written(self) -> list[Window]:
+        """The windows of storages from outside, other than mapped arrays, that were written."""
+        return [w for storage in self.changed for w in self.windows[storage] if w.written]
+
+    def written_examples(self) -> list[tuple[NDArray, Value]]:
+        """The mapped arrays that were written, and what their storages hold."""
+        held = [(e, storage.pending) for storage, e in self.examples.items()]
+        return [(e.target, value) for e, value in held if value is not None and value is not e.value]
 
     def given(self, value: Value, *, mapped: bool) -> Value:
         """What stands for a value of the recording around."""
         kind = value.type
         inside = Value(ArrayType(kind.shape[1:], kind.dtype, kind.device) if mapped else kind)
-        self._add_input(inside, Given(value))
-        if mapped:
-            self.mapped.add(inside)
+        self._enter(inside, Given(value), mapped=mapped)
         return inside
+
+    def _enter(self, value: Value, origin: Any, *, mapped: bool = False) -> None:
+        """Make `value` an input that comes from there."""
+        self._add_input(value, origin)
+        if mapped:
+            self.mapped.add(value)
 
     def adopt(self, value: Value) -> None:
         """A value of another recording, around this one, that a pull-back needs."""
-        self._add_input(value, Given(value))
+        self._enter(value, Given(value))
 
     def literal(self, number: Any, dtype: np.dtype) -> Value:
         """A number written in the program: what it is for the recording that all this is for."""
@@ -171,9 +180,8 @@ class Batch(Recording):
         offset = self.drawn.get(stream, 0)
         self.drawn[stream] = offset + count
         key, counter = Value(number_type(UINT64)), Value(number_type(UINT64))
-        self._add_input(key, Drawn(stream, None))
-        self._add_input(counter, Drawn(stream, offset))
-        self.mapped.add(counter)
+        self._enter(key, Drawn(stream, None))
+        self._enter(counter, Drawn(stream, offset), mapped=True)
         return key, counter
 
     # -- what is recorded ------------------------------------------------------------------------------------
@@ -242,7 +250,7 @@ class Batch(Recording):
                 "tj.asarray(...) and read the result from that"
             )
         if storage.recording is not self:
-            if new in self.mapped and storage not in self.imports:
+            if new in self.mapped:
                 raise ArgumentError(
                     f"assignment: what differs between the examples of vmap is stored in an array of shape "
                     f"{storage.type.shape} that is one for all of them; map that, too (in_axes), or write to "
@@ -253,12 +261,12 @@ class Batch(Recording):
 
     # -- what a trace is asked -------------------------------------------------------------------------------
 
-    def imported(self, storage: Storage, array: np.ndarray) -> None:
-        """A NumPy array was brought in by the function: new to each example, and the same."""
-        self.imports.add(storage)
+    def imported(self, storage: Storage, array: np.ndarray) -> Storage:
+        """A NumPy array was brought in by the function: an array of this batch, new to each example."""
         tell = getattr(self.outer, "imported", None)
-        if tell is not None:
-            tell(storage, array)
+        with recording_operators():
+            given = storage if tell is None else tell(storage, array)
+            return self.new(self.read(given, View.of_shape(given.type.shape)))
 
     def look(self, array: Any, what: str) -> None:
         """The function looks at an array's value: it can at one from outside that it has not written."""

@@ -76,6 +76,7 @@ class Replay(Copier):
                 if bound.offset is not None:
                     self.draws[value] = bound.offset, count
         inner.drawn.clear()
+        inner.inputs, inner.bound = [], []  # found; they refer to storages of the batch, which refer to it
 
     # -- nodes and steps -------------------------------------------------------------------------------------
 

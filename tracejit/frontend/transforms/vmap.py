@@ -13,7 +13,7 @@ NDArray([21., 43.], dtype=float32)
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -202,16 +202,23 @@ class _Call:
             aliases.check(batch)
             value = results.tree(replay)
             contents = [put.tree(replay) for put in puts]
-            writes = [(e.target, e.storage.pending, 0) for e in batch.examples.values() if e.written]
-            windows = [w for s in batch.changed if s not in batch.imports for w in batch.windows[s]]
-            writes += [(aliases.place_of(w), w.value, None) for w in windows if w.written]
-            new = [(target, dispatch.wrap(outer, replay.result(v, axis))) for target, v, axis in writes]
+            new = [
+                (target, dispatch.wrap(outer, replay.result(content, axis)))
+                for target, content, axis in self._written()
+            ]
         outer.end_operation()
         for target, array in new:
             dispatch.write(target, array, "vmap")
         for put, content in zip(puts, contents, strict=True):
             put.do(content)
         return value
+
+    def _written(self) -> Iterator[tuple[NDArray, Value, int | None]]:
+        """The arrays that the function has written, what they hold, and where that has the examples."""
+        for target, value in self.batch.written_examples():
+            yield target, value, 0
+        for window in self.batch.written():
+            yield aliases.place_of(window), window.value, None
 
     def _result(self, path: str, leaf: Any, axis: int | None) -> _Result:
         """A leaf of the result: arrays, and numbers for each example, as values of the batch."""
