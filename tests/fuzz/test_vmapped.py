@@ -68,7 +68,7 @@ def batch_of(program: Program) -> dict[int, np.ndarray]:
 def check(program: Program, traced: bool, mapped: set[int]) -> None:
     """Run a program for a batch, of which only the arrays with these numbers are mapped."""
     stacked = batch_of(program)
-    arrays = {k: x if k in mapped else x[0].copy() for k, x in stacked.items()}
+    arrays = {k: x if k in mapped else x[0, ...].copy() for k, x in stacked.items()}
     given = {k: tj.asarray(x) for k, x in arrays.items()}
     function = tj.vmap(
         one_example(program, tj), ({k: 0 if k in mapped else None for k in arrays},), axis_size=SIZE
