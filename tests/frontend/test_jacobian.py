@@ -23,7 +23,7 @@ def rows(function, x):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_both_modes_give_one_row_for_each_result(name):
+def test_both_modes_give_one_row_for_each_result(name, evaluator):
     function = FUNCTIONS[name]
     x = tj.asarray(np.random.default_rng(3).uniform(-1.5, 1.5, (3, 4)))
     expected = rows(function, x)
@@ -59,7 +59,7 @@ def test_trees(mode, run):
     np.testing.assert_allclose(of_x, w.sum(0))
 
 
-def test_few_arguments_go_forward():
+def test_few_arguments_go_forward(evaluator):
     """By default there are as few passes as possible. The function is called once."""
     x = tj.asarray([2.0])
     found, aux = tj.jacobian(lambda x: (x * tj.arange(3), "kept"), has_aux=True)(x)
@@ -78,7 +78,7 @@ def test_hessian(run):
     np.testing.assert_allclose(run(tj.hessian(function), x), expected, rtol=1e-12)
 
 
-def test_hessian_of_trees():
+def test_hessian_of_trees(evaluator):
     params = {"a": tj.asarray([1.0, 2.0], dtype="float64"), "b": tj.asarray(3.0, dtype="float64")}
     found = tj.hessian(lambda p: (p["a"] ** 2).sum() * p["b"] ** 2)(params)
     found = trees.map(lambda x: x.numpy(), found)
@@ -88,7 +88,7 @@ def test_hessian_of_trees():
     np.testing.assert_allclose(found["b"]["b"], 10)
 
 
-def test_hessian_vector_products_are_products_with_the_hessian():
+def test_hessian_vector_products_are_products_with_the_hessian(evaluator):
     x, v = (tj.asarray(np.random.default_rng(i).normal(size=5)) for i in (2, 3))
 
     def function(x):
@@ -99,14 +99,14 @@ def test_hessian_vector_products_are_products_with_the_hessian():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_jacobian_in_a_batch(mode):
+def test_jacobian_in_a_batch(mode, evaluator):
     x = tj.asarray(np.random.default_rng(4).normal(size=(3, 2)))
     found = tj.vmap(tj.jacobian(lambda x: tj.sin(x) * x.sum(), mode=mode))(x)
     expected = [rows(lambda x: tj.sin(x) * x.sum(), x[i]) for i in range(3)]
     np.testing.assert_allclose(found.numpy(), np.stack(expected), rtol=1e-9)
 
 
-def test_empty_results_and_arguments():
+def test_empty_results_and_arguments(evaluator):
     assert tj.jacobian(lambda x: x[:0])(tj.ones(3)).shape == (0, 3)
     assert tj.jacobian(lambda x, y: y * 2, argnums=(0, 1))(tj.ones(0), tj.ones(2))[0].shape == (2, 0)
 

@@ -116,6 +116,18 @@ def test_blocks_that_are_computed_again_give_the_same_gradients(run, monkeypatch
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
 
 
+def test_a_pull_back_may_be_used_again(monkeypatch, evaluator):
+    monkeypatch.setattr(module, "BLOCK", 1)
+    monkeypatch.setattr(module, "MOST_BLOCKS", 3)
+    q, k, v = (tj.asarray(a[0, 0]) for a in (QUERY, KEY, VALUE))
+    value, pull_back = tj.vjp(lambda q: tj.nn.attention(q, k, v), q)
+    (first,) = pull_back(value)
+    expected = first.numpy()
+    tj.wait_all()
+    np.testing.assert_array_equal(pull_back(value)[0].numpy(), expected)
+    np.testing.assert_array_equal(tj.vmap(pull_back)(value[None])[0].numpy(), expected[None])
+
+
 def test_the_weights_that_were_dropped_are_dropped_again(blocks, evaluator):
     """What is linear in the values is the product with its gradient."""
     q, k, v = (tj.asarray(a[0, 0]) for a in (QUERY, KEY, VALUE))

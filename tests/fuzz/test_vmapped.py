@@ -20,7 +20,7 @@ import tracejit as tj
 from tests.fuzz import running
 from tests.fuzz.programs import Box, Plain, Program, in_c_order, programs
 
-COUNT = int(os.environ.get("TRACEJIT_FUZZ", "300")) // 10
+COUNT = int(os.environ.get("TRACEJIT_FUZZ", "300")) // 15
 SIZE = 2
 FRESH = 100  # the number of the array that a call gets beside those of the program
 

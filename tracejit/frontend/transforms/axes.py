@@ -16,6 +16,7 @@ from tracejit.errors import ArgumentError, AxisError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import is_number
 
 
 def with_axes(what: str, axes: Any, tree: Any, path: str) -> Iterator[tuple[str, Any, int | None]]:
@@ -81,4 +82,6 @@ def normal_axis(what: str, axis: int, ndim: int, path: str) -> int:
 
 def is_array(leaf: Any) -> bool:
     """Whether a leaf has axes."""
-    return isinstance(leaf, NDArray) or (hasattr(leaf, "ndim") and hasattr(leaf, "shape"))
+    if isinstance(leaf, NDArray):
+        return True
+    return not is_number(leaf) and hasattr(leaf, "ndim") and hasattr(leaf, "shape")

@@ -27,7 +27,7 @@ from typing import Any
 
 from tracejit.frontend.grad.tape import Items, part, recording_operators
 from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.recording import thread
+from tracejit.frontend.recording.recording import Recording, thread
 from tracejit.frontend.transforms.regions import CopiedStep, Copier, defined_by, read_from_outside
 from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ir.op import Trait
@@ -58,8 +58,10 @@ class InTurn:
         self.builder, self.last = builder, cotangents
 
     def before(self, builder: Builder) -> list[Value]:
-        """What the next one has to wait for."""
-        return self.last if self.builder is builder else []
+        """What the next one has to wait for; not for what has been launched."""
+        if self.builder is not builder or not isinstance(builder, Recording):
+            return []
+        return [value for value in self.last if value in builder.defined]
 
 
 def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,6 +20,7 @@ import numpy as np
 
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import dispatch, trees
+from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.grad.tape import recording_operators
 from tracejit.frontend.recording import eager
@@ -104,7 +105,7 @@ class _Call:
         self.name = getattr(function, "__name__", type(function).__name__)
         size = self._size(axes, args, kwargs, axis_size)
         self.batch = Batch(eager.current(), size)
-        self.containers: dict[int, _Container] = {}
+        self.containers: dict[tuple[int, str], _Container] = {}  # by identity and axes
         self.args = [
             self._example(x, a, f"args[{i}]") for i, (x, a) in enumerate(zip(args, axes, strict=True))
         ]
@@ -116,7 +117,9 @@ class _Call:
 
     def _size(self, axes: list[Any], args: Any, kwargs: Any, given: int | None) -> int:
         """The number of examples."""
-        found = {} if given is None else {"axis_size": given}
+        found = {} if given is None else {"axis_size": integer("vmap: axis_size", given)}
+        if given is not None and found["axis_size"] < 0:
+            raise locate(ArgumentError(f"vmap: axis_size {given} is negative"), user_location())
         for position, (x, below) in enumerate(zip(args, axes, strict=True)):
             self._note_sizes(found, with_axes("in_axes", below, x, f"args[{position}]"))
         for name, x in kwargs.items():
@@ -160,8 +163,9 @@ class _Call:
                     user_location(),
                 )
             return self._array(tree, axes, path)
-        if id(tree) in self.containers:
-            return self.containers[id(tree)].copy
+        key = id(tree), repr(axes)
+        if key in self.containers:
+            return self.containers[key].copy
         kind, keys, children = found
         below = axes_below("in_axes", axes, tree, path)
         built = [
@@ -171,7 +175,7 @@ class _Call:
         if all(new is old for new, old in zip(built, children, strict=True)):
             return tree
         copy = trees.rebuilt(tree, kind, keys, built)
-        self.containers[id(tree)] = _Container(tree, copy, keys, built, below)
+        self.containers[key] = _Container(tree, copy, keys, built, below)
         return copy
 
     def _array(self, leaf: Any, axis: int, path: str) -> NDArray:
@@ -222,7 +226,9 @@ class _Call:
 
     def _result(self, path: str, leaf: Any, axis: int | None) -> _Result:
         """A leaf of the result: arrays, and numbers for each example, as values of the batch."""
-        if isinstance(leaf, np.ndarray | np.generic) or (axis is not None and is_number(leaf)):
+        if isinstance(leaf, np.ndarray | np.generic) or (
+            axis is not None and (is_number(leaf) or isinstance(leaf, bool))
+        ):
             leaf = dispatch.as_array("vmap", leaf)
         if not isinstance(leaf, NDArray):
             if axis is None:
