@@ -113,15 +113,15 @@ class Batch(Recording):
     @contextmanager
     def opened(self, outer: Recording) -> Iterator[None]:
         """While the function runs, on this thread; `outer` is around."""
-        before = thread.trace, self.outer
-        self.outer = outer
-        thread.plain += 1
-        thread.trace = self
+        before = thread.trace, thread.plain, thread.busy, self.outer
         try:
+            self.outer = outer
+            thread.busy += 1
+            thread.plain += 1
+            thread.trace = self
             yield
         finally:
-            thread.trace, self.outer = before
-            thread.plain -= 1
+            thread.trace, thread.plain, thread.busy, self.outer = before
 
     # -- inputs ----------------------------------------------------------------------------------------------
 
