@@ -452,6 +452,7 @@ def test_refusals(evaluator):
     ("call", "error", "message"),
     [
         (lambda x: tj.vmap(tj.sin, in_axes=(0, 1))(x), ArgumentError, "1 positional"),
+        (lambda x: tj.vmap(x), ArgumentError, "expected a function"),
         (lambda x: tj.vmap(tj.sin, in_axes="0")(x), ArgumentError, "int or None"),
         (lambda x: tj.vmap(tj.sin, in_axes=2)(x), AxisError, "2 dimensions"),
         (lambda x: tj.vmap(tj.sin, in_axes=None)(x), ArgumentError, "axis_size"),

@@ -63,6 +63,11 @@ def vmap(
              [42., 56.]], dtype=float32)
     """
 
+    if not callable(function):
+        raise locate(
+            ArgumentError(f"vmap: expected a function, got {type(function).__name__}"), user_location()
+        )
+
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         axes = list(in_axes) if isinstance(in_axes, list | tuple) else [in_axes] * len(args)
