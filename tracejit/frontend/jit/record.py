@@ -87,6 +87,26 @@ class Recorded(NamedTuple):
     aliased: Set[Storage] = frozenset()
 
 
+class Described(NamedTuple):
+    """A recorded call that is neither compiled nor run: its graph, and what its parts mean.
+
+    bound:    the origins of the graph's inputs.
+    draws:    random streams, and how many numbers the call draws of each.
+    captured: paths of arrays that were found by name, by storage, and NumPy arrays that were brought in.
+    rules:    lines of functions with a gradient of their own, which a graph does not know.
+    """
+
+    graph: Graph
+    program: ReplayProgram
+    arguments: Arguments
+    computed: dict[Computed, Var]
+    numbers: list[Any]
+    bound: tuple[Any, ...]
+    draws: tuple[tuple[Any, int], ...]
+    captured: dict[Storage, str]
+    rules: tuple[str | None, ...]
+
+
 def record(
     function: Any,
     args: tuple[Any, ...],
@@ -98,7 +118,7 @@ def record(
     compiled: bool = True,
 ) -> Recorded:
     """Run `function` once on these arguments, recording it. Without `launch` nothing is computed; without
-    `compiled` nothing is compiled either, and the result is the plan (`compile.Planned`).
+    `compiled` nothing is compiled either, and the result is the description (`Described`).
     """
     with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
         return _record(function, args, kwargs, whole, strict=strict, launch=launch, compiled=compiled)
@@ -265,8 +285,9 @@ class _TracedCall:
         outputs = list(program.outputs)
         graph = trace.finish([s.pending for s in outputs])  # type: ignore[misc]
         if not self.compiled:
+            described = self._described(graph, guards, computed)
             self._forget()
-            return Recorded(compile.plan_graph(graph), None)
+            return Recorded(described, None)
         recorded = time.perf_counter()
         schedule = compile.compile_graph(graph)
         compiled = time.perf_counter()
@@ -287,6 +308,25 @@ class _TracedCall:
         trace.reset()
         assert program.result is not None
         return Recorded(make(program.result), entry)
+
+    def _described(self, graph: Graph, guards: Guards, computed: dict[Computed, Var]) -> Described:
+        """What was recorded, as it is before anything is compiled."""
+        trace = self.trace
+        captured = {slot.value._storage: slot.path for slot in reversed(guards.arrays)}
+        named = guards.numpy_arrays()
+        for storage, array in trace.imports.items():
+            captured[storage] = next((slot.path for slot in named if slot.value is array), "constant")
+        return Described(
+            graph=graph,
+            program=self.program,
+            arguments=self.arguments,
+            computed=computed,
+            numbers=list(trace.numbers.steps),
+            bound=tuple(trace.bound),
+            draws=tuple(trace.draws),
+            captured=captured,
+            rules=tuple(trace.rules),
+        )
 
     def _forget(self) -> None:
         """Nothing of the recording is to be computed."""

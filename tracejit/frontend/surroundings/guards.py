@@ -48,6 +48,10 @@ class Guards:
         var = self.surroundings.var_of(value)
         return var if isinstance(var, Var) and var.bound else None
 
+    def numpy_arrays(self) -> list[Slot]:
+        """The places of NumPy arrays that were found by name."""
+        return [slot for slot in self.surroundings.slots.values() if isinstance(slot.value, np.ndarray)]
+
     def emit(self) -> None:
         """Check everything but arrays, which are collected in `arrays`."""
         surroundings, program = self.surroundings, self.program
