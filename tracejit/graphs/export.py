@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.errors import ArgumentError, TracejitError
+from tracejit.errors import TracejitError
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import record
@@ -28,8 +28,8 @@ from tracejit.ir.extents import Extents, Polynomial, fit, monomials
 from tracejit.ir.types import CPU, ArrayType
 from tracejit.ir.view import View
 
-PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107)
-"""Extents for which functions are recorded: numbers that are rarely something else by chance."""
+PRIMES = (11, 101, 37, 257, 19, 151, 53, 13, 127, 29, 211, 83, 17, 173, 41, 61, 107, 23, 139, 67, 31, 199, 43)
+"""Extents for which functions are recorded, far from one another: numbers that are rarely something else."""
 NAMES = 4  # of extents, at most: more recordings than for these are too many
 
 
@@ -61,13 +61,7 @@ def export(function: Callable[..., Any], *args: Any, **kwargs: Any) -> KeptGraph
     name = getattr(function, "__name__", type(function).__name__)
     named = [*zip(parameter_names(function, len(args)), args, strict=True), *kwargs.items()]
     names = _names(named)
-    first, *second = _attempts(names)
-    try:
-        return _Exporting(function, name, args, kwargs, first).graph()
-    except ArgumentError:
-        if not second:
-            raise
-    return _Exporting(function, name, args, kwargs, second[0]).graph()
+    return _Exporting(function, name, args, kwargs, _points(names)).graph()
 
 
 def _names(named: Sequence[tuple[str, Any]]) -> list[str]:
@@ -105,23 +99,20 @@ def _refuse(path: str, value: Any) -> None:
     )
 
 
-def _attempts(names: Sequence[str]) -> list[list[Extents]]:
-    """Extents for which the function is recorded: enough to determine polynomials, and one point more. There
-    are two choices, as an extent may be something else by chance.
-    """
-    if not names:
-        return [[{}]]
-    basis = monomials(names)
-    found = []
-    for start in (0, 11):
-        points: list[Extents] = []
-        step = 0
-        while len(points) <= len(basis) or fit(points, [0] * len(points), basis) is None:
-            places = [start + (step * (2 * j + 1) + 3 * j + step * step * j) for j in range(len(names))]
-            points.append({n: PRIMES[p % len(PRIMES)] for n, p in zip(names, places, strict=True)})
-            step += 1
-        found.append(points)
-    return found
+def _points(names: Sequence[str]) -> list[Extents]:
+    """Extents for which the function is recorded: enough to determine polynomials, and one point more."""
+    points: list[Extents] = [{}]
+    if names:
+        basis = monomials(names)
+        every = [_point(names, step) for step in range(99)]
+        least = next(n for n in range(len(basis), 99) if fit(every[:n], [0] * n, basis) is not None)
+        points = every[: least + 1]
+    return points
+
+
+def _point(names: Sequence[str], step: int) -> Extents:
+    places = [step * (2 * j + 1) + 3 * j + step * step * j for j in range(len(names))]
+    return {name: PRIMES[place % len(PRIMES)] for name, place in zip(names, places, strict=True)}
 
 
 class _Exporting:

@@ -194,4 +194,4 @@ def kept_of(text: str, arrays: Mapping[str, np.ndarray]) -> KeptGraph:
         parameters[name] = NDArray.from_numpy(array)
     if len(parameters) != len(arrays):
         raise ArgumentError("the file has tensors that are no parameters")
-    return KeptGraph(text, parameters)
+    return KeptGraph(text, parameters, is_foreign=True)

@@ -2,9 +2,9 @@
 
 Where the texts differ in an integer, it is a polynomial of the extents: the one of up to three factors that
 has all its values. More texts are written than determine it, so a polynomial that does not tell the truth
-shows. Where they differ in a float (a count in a mean), it is that of such an integer, or one over it. Any
-other difference means that the function does something else for other extents, which is refused with the
-user's line.
+shows. Where they differ in a float (a count in a mean), it is such an integer, one over it, or the quotient
+of two that are found in the text, or are one less (the variance of a sample). Any other difference means that
+the function does something else for other extents, which is refused with the user's line.
 
 >>> one, two, three, four = (f"graph(%0: float32[{n},4]) [size={2 * n * n}]" for n in (3, 5, 7, 11))
 >>> points = [{"n": n} for n in (3, 5, 7, 11)]
@@ -14,13 +14,16 @@ user's line.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Sequence
 from fractions import Fraction
 
+import numpy as np
+
 from tracejit.errors import ArgumentError, locate
-from tracejit.ir.extents import Extents, fit, monomials
+from tracejit.ir.extents import Extents, Polynomial, fit, monomials
 from tracejit.ir.text import TOKEN
 
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
@@ -36,11 +39,12 @@ def generalised(points: Sequence[Extents], texts: Sequence[str]) -> str:
     """
     if len(set(texts)) == 1:
         return texts[0]
-    basis = monomials(points[0])
     lines = [text.split("\n") for text in texts]
     if len({len(each) for each in lines}) > 1:
         raise _different(points, *next(rows for rows in zip(*lines, strict=False) if _shapes_differ(rows)))
-    return "\n".join(_line(points, row, basis) for row in zip(*lines, strict=True))
+    numbers = _Numbers(points)
+    rows = [_Line(points, row, numbers) for row in zip(*lines, strict=True)]
+    return "\n".join(row.text() for row in rows)
 
 
 def _shapes_differ(rows: Sequence[str]) -> bool:
@@ -52,44 +56,90 @@ def _kind(token: str) -> str:
     return "integer" if _INTEGER.fullmatch(token) else "float" if _FLOAT.fullmatch(token) else token
 
 
-def _line(points: Sequence[Extents], row: Sequence[str], basis: Sequence[tuple[str, ...]]) -> str:
-    """One line for all extents."""
-    if len(set(row)) == 1:
-        return row[0]
-    if _shapes_differ(row):
-        raise _different(points, *row)
-    matches = [list(TOKEN.finditer(text)) for text in row]
-    text, position = "", 0
-    for places in zip(*matches, strict=True):
-        first = places[0]
-        tokens = [match["token"] for match in places]
-        text += row[0][position : first.start("token")]
-        position = first.end("token")
-        if len(set(tokens)) == 1:
-            text += tokens[0]
-            continue
-        found = _number(points, tokens, basis)
-        if found is None:
+class _Line:
+    """One line of all texts; integers are found at once, floats when `text` is asked for."""
+
+    def __init__(self, points: Sequence[Extents], row: Sequence[str], numbers: _Numbers) -> None:
+        self.points, self.row, self.numbers = points, row, numbers
+        self.columns: list[tuple[str, list[str]]] = []  # what stands before a token; the token in each text
+        self.end = row[0]
+        if len(set(row)) == 1:
+            return
+        if _shapes_differ(row):
             raise _different(points, *row)
-        text += found
-    return text + row[0][position:]
+        position = 0
+        for places in zip(*(TOKEN.finditer(text) for text in row), strict=True):
+            self.columns.append((row[0][position : places[0].start("token")], [m["token"] for m in places]))
+            position = places[0].end("token")
+        self.end = row[0][position:]
+        for _, tokens in self.columns:
+            if len(set(tokens)) > 1:
+                numbers.look_at(tokens)
+
+    def text(self) -> str:
+        """The line for all extents."""
+        dtype = np.dtype("float32" if "dtype=float32" in self.row[0] else "float64")
+        text = ""
+        for before, tokens in self.columns:
+            found: str | None = tokens[0]
+            if len(set(tokens)) > 1:
+                is_integer = _kind(tokens[0]) == "integer"
+                found = self.numbers.integer(tokens) if is_integer else self.numbers.float(tokens, dtype)
+            if found is None:
+                raise _different(self.points, *self.row)
+            text += before + found
+        return text + self.end
 
 
-def _number(points: Sequence[Extents], tokens: Sequence[str], basis: Sequence[tuple[str, ...]]) -> str | None:
-    """A number of the text as a function of the extents; None if none is found."""
-    if all(_INTEGER.fullmatch(token) for token in tokens):
-        found = fit(points, [int(token) for token in tokens], basis)
+class _Numbers:
+    """Numbers of the texts as functions of the extents.
+
+    known: the polynomials found so far.
+    """
+
+    def __init__(self, points: Sequence[Extents]) -> None:
+        self.points, self.basis = points, monomials(points[0])
+        self.known: dict[Polynomial, None] = {}
+        self._found: dict[tuple[str, ...], Polynomial | None] = {}
+
+    def look_at(self, tokens: Sequence[str]) -> Polynomial | None:
+        """The polynomial that a number is (a float, or one over it); None if there is none."""
+        key = tuple(tokens)
+        if key not in self._found:
+            values = [float(token) for token in tokens]
+            found = self._fitted([int(t) if _kind(t) == "integer" else float(t) for t in tokens])
+            if found is None and _kind(tokens[0]) == "float":
+                found = self._fitted([1.0 / value if value else 0.0 for value in values])
+            if found is not None:
+                self.known[found] = None
+            self._found[key] = found
+        return self._found[key]
+
+    def integer(self, tokens: Sequence[str]) -> str | None:
+        """An integer as text; None if it is no polynomial."""
+        found = self.look_at(tokens)
         return None if found is None else str(found)
-    values = [float(token) for token in tokens]
-    for name, integers in (("float", values), ("inverse", [1.0 / v if v else 0.0 for v in values])):
-        rounded = [round(x) for x in integers if abs(x) < LONGEST]
-        if len(rounded) < len(values):
-            continue
-        found = fit(points, [Fraction(n) for n in rounded], basis)
-        back = [float(n) if name == "float" else 1.0 / n if n else 0.0 for n in rounded]
-        if found is not None and back == values:
-            return f"{name}({found})"
-    return None
+
+    def float(self, tokens: Sequence[str], dtype: np.dtype) -> str | None:
+        """A float as text; None if no quotient of known polynomials gives it in this dtype."""
+        own = self.look_at(tokens)
+        known = [*([own] if own is not None else []), *self.known]
+        terms = [Polynomial({(): 1}), *known, *(p + -1 for p in known)]
+        values = [float(token) for token in tokens]
+        for p, q in itertools.product(terms, terms):
+            if [_quotient(p, q, point, dtype) for point in self.points] == values:
+                return f"quotient({p},{q})"
+        return None
+
+    def _fitted(self, values: Sequence[float]) -> Polynomial | None:
+        rounded = [Fraction(round(x)) for x in values if abs(x) < LONGEST]
+        return fit(self.points, rounded, self.basis) if len(rounded) == len(values) else None
+
+
+def _quotient(p: Polynomial, q: Polynomial, point: Extents, dtype: np.dtype) -> float:
+    """What a text's quotient is for these extents, as `ir.text` reads it."""
+    divisor = float(q.value(point))
+    return float(dtype.type(float(p.value(point)) / divisor)) if divisor else float("inf")
 
 
 def _different(points: Sequence[Extents], *row: str) -> ArgumentError:

@@ -6,6 +6,7 @@ path in it.
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ RESULT = "result"
 class Interface:
     """Named inputs, parameters, outputs and effects of a graph, for some extents.
 
-    inputs, outputs, parameters: a `Spec` for an array; `int` or `float` for a number, or a value.
+    inputs, outputs, parameters: a `Spec` for an array; `int`, `float` or `Number` for a number, or a value.
     effects:                     a `Spec` for an array that is written or rebound.
 
     >>> import tracejit as tj
@@ -62,7 +63,10 @@ def interface_of(contract: Contract, graph: Graph, extents: dict[str, int]) -> I
     effects: Named = {}
     for effect in graph.effects:
         kind, which = contract.inputs[graph.inputs.index(effect.target)]
-        effects[leaves[which][1] if kind == "leaf" else which] = _spec(effect.value.type)
+        if kind == "leaf":
+            effects[leaves[which][1]] = _kind(leaves[which])
+        else:
+            effects[which] = _spec(dict(contract.parameters)[which])
     for kind, where, *key, made in contract.changes:
         name = where if kind == "parameter" else _path(contract, (*where, *key))
         found: Named = {}
@@ -117,7 +121,8 @@ def _name_outputs(made: Data, path: str, contract: Contract, graph: Graph, found
         old = leaves_of(contract)[place[1]][2] if place[0] == "leaf" else dict(contract.parameters)[place[1]]
         found[path] = Spec(made[2].shape if kind == "seen" else old.shape, old.dtype, old.device)
     elif kind == "number":
-        found[path] = float
+        source = made[1]
+        found[path] = _kind(leaves_of(contract)[source[1]]) if source[0] == "leaf" else numbers.Number
     elif kind == "container":
         tree = dict(contract.arguments)[made[1][0]]
         for key in made[1][1:]:

@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.graphs.bound import Bound
 from tracejit.graphs.interface import Interface
 from tracejit.graphs.program import GraphProgram
 from tracejit.ir.graph import Graph
@@ -20,8 +21,8 @@ class KeptGraph:
     """A graph that is kept; made by `tj.export` and `tj.load_graph`.
 
     It is called like the function that was exported, in eager code, inside traced functions and under
-    gradients. `parameters` are its own arrays, by name: they are saved with it, its calls may write them, and
-    wherever a tree is taken (gradients, optimizers) the graph is the dict of them.
+    gradients. `parameters` are its own arrays, by name: they are saved with it, and its calls may write them.
+    Wherever a tree is taken (gradients, optimizers) the graph is the dict of those that are trained.
 
     >>> import tracejit as tj
     >>> w = tj.ones((2, 3))
@@ -37,9 +38,9 @@ class KeptGraph:
     NDArray([[2., 2., 2.]], dtype=float32)
     """
 
-    def __init__(self, text: str, parameters: dict[str, NDArray]) -> None:
+    def __init__(self, text: str, parameters: dict[str, NDArray], *, is_foreign: bool = False) -> None:
         self.parameters = parameters
-        self._program = GraphProgram(text)
+        self._program = GraphProgram(text, is_foreign=is_foreign)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it, with arguments like those it was exported with.
@@ -54,14 +55,15 @@ class KeptGraph:
         return self._program.call(self.parameters, args, kwargs)
 
     def __tree__(self) -> dict[str, NDArray]:
-        """The tree that stands for the graph: its parameters by name.
+        """The tree that stands for the graph: its floating parameters by name, but for those that calls write
+        (running means, say).
 
         >>> import tracejit as tj
         >>> w = tj.ones(1)
         >>> tj.tree.leaves_with_paths(tj.export(lambda x: x * w, tj.spec(1)))
         [("['w']", NDArray([1.], dtype=float32))]
         """
-        return dict(self.parameters)
+        return self._program.trained(self.parameters)
 
     @property
     def text(self) -> str:
@@ -146,6 +148,19 @@ class KeptGraph:
         }
         """
         return self._program.graph(shapes)
+
+    def bind(self, *args: Any, **kwargs: Any) -> Bound:
+        """The graph with these arguments: a callable that holds its arrays, and gives gradients by name.
+
+        Raises what a call of the graph raises for its arguments.
+
+        >>> import tracejit as tj
+        >>> graph = tj.export(lambda x: (x * x).sum(), tj.spec("n"))
+        >>> small, large = graph.bind(tj.ones(2)), graph.bind(tj.ones(1000))
+        >>> float(small()), float(large())
+        (2.0, 1000.0)
+        """
+        return Bound(self._program, self.parameters, args, kwargs)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph and its parameters to one file, whole or not at all; `tj.load_graph` reads it.

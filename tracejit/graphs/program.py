@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from tracejit.errors import ArgumentError, ShapeError
 from tracejit.frontend.arrays import dispatch, random, trees
 from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.grad.reverse import value_and_grad
 from tracejit.frontend.jit.jit import jit
 from tracejit.frontend.python.kinds import Vouched
 from tracejit.frontend.recording import eager
@@ -25,12 +26,15 @@ from tracejit.frontend.recording.number import FORMS, NumberProxy, is_number, pl
 from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
 from tracejit.frontend.recording.storage import Storage
 from tracejit.graphs.contract import Contract, Data, leaves_of, read_contract, refuse
-from tracejit.graphs.interface import Interface, interface_of
-from tracejit.graphs.results import Results
+from tracejit.graphs.interface import RESULT, Interface, interface_of
+from tracejit.graphs.results import Results, filled
+from tracejit.graphs.safety import with_checked_indices
 from tracejit.ir.extents import Polynomial, solve
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.text import write_type
 from tracejit.ir.types import ArrayType
+from tracejit.ir.view import View
+from tracejit.ops import view
 
 INSTANCES = 64  # graphs for different extents that are kept at hand
 _TYPE = re.compile(r"\(type\(\{\}\) is (?:np\.)?(\w+)\)")
@@ -46,11 +50,12 @@ class Instance:
 class GraphProgram(Vouched):
     """A text, and the graphs for the extents seen so far.
 
-    named: with the names of extents in the place of integers.
+    named:      with the names of extents in the place of integers.
+    is_foreign: whether the text comes from a file.
     """
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, *, is_foreign: bool = False) -> None:
+        self.text, self.is_foreign = text, is_foreign
         self.named = Instance(*read_contract(text))
         self._instances: dict[tuple[int, ...], Instance] = {}
 
@@ -59,13 +64,15 @@ class GraphProgram(Vouched):
 
         body.__name__ = body.__qualname__ = self.named.contract.function
         self.traced = jit(body)
+        self.traced_gradient = jit(functools.partial(_value_and_gradients, body))
 
     def at(self, extents: Mapping[str, int]) -> Instance:
         """The graph for these extents."""
         key = tuple(extents[name] for name in self.named.contract.extents)
         found = self._instances.get(key)
         if found is None:
-            found = Instance(*read_contract(self.text, extents))
+            contract, graph = read_contract(self.text, extents)
+            found = Instance(contract, with_checked_indices(graph) if self.is_foreign else graph)
             if len(self._instances) >= INSTANCES:
                 self._instances.clear()
             self._instances[key] = found
@@ -74,6 +81,22 @@ class GraphProgram(Vouched):
     def call(self, parameters: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call."""
         return self.traced(parameters, args, kwargs)
+
+    def gradient(
+        self, wrt: dict[str, NDArray], parameters: dict[str, Any], args: tuple[Any, ...], of: str
+    ) -> tuple[Any, dict[str, Any]]:
+        """The result of a call, and the gradients of its output `of`."""
+        result, gradients = self.traced_gradient(wrt, parameters, args, of)
+        return result, gradients
+
+    def argument_names(self) -> list[str]:
+        """The names of arguments, in order."""
+        return [name for name, _ in self.named.contract.arguments]
+
+    def arguments_of(self, leaves: Iterable[Any]) -> tuple[Any, ...]:
+        """Arguments of a call with these leaves, in containers of their own."""
+        rest = iter(leaves)
+        return tuple(filled(tree, rest) for _, tree in self.named.contract.arguments)
 
     def _emit(self, parameters: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         matched = self.match(args, kwargs)
@@ -114,6 +137,11 @@ class GraphProgram(Vouched):
         shapes = [new_shape("infer", given[leaf[1]]) if leaf[1] in given else None for leaf in leaves]
         return self.extents_of(shapes, known)
 
+    def trained(self, parameters: Mapping[str, NDArray]) -> dict[str, NDArray]:
+        """The floating parameters that no call writes."""
+        written = self.infer({}).effects if parameters else {}
+        return {n: x for n, x in parameters.items() if x.dtype.kind in "fc" and n not in written}
+
     def describe(self) -> str:
         """The graph in a line."""
         contract, graph = self.named.contract, self.named.graph
@@ -126,7 +154,7 @@ class GraphProgram(Vouched):
     def match(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Matched:
         """The leaves of a call's arguments, which must be like those that were exported."""
         contract = self.named.contract
-        names = [name for name, _ in contract.arguments]
+        names = self.argument_names()
         given = dict(zip(names, args, strict=False))
         wrong = [name for name in kwargs if name not in names or name in given]
         if len(args) > len(names) or wrong or len(args) + len(kwargs) < len(names):
@@ -188,6 +216,26 @@ class GraphProgram(Vouched):
         if missing:
             raise refuse(f"{self.named.contract.function}: the extent {missing[0]} is not known")
         return found
+
+
+def _value_and_gradients(
+    body: Callable[..., Any],
+    wrt: dict[str, NDArray],
+    parameters: dict[str, Any],
+    args: tuple[Any, ...],
+    of: str,
+) -> Any:
+    """The result of a call, and the gradients of its output `of` with respect to arrays, however reached."""
+
+    def loss(_: dict[str, NDArray]) -> tuple[Any, Any]:
+        result = body(parameters, args, {})
+        outputs = dict(trees.leaves_with_paths(result, RESULT))
+        if of not in outputs:
+            raise refuse(f"there is no output {of!r}; outputs are {', '.join(outputs)}")
+        return outputs[of], result
+
+    (_, result), gradients = value_and_grad(loss, has_aux=True)(wrt)
+    return result, gradients
 
 
 def _is_like(kind: str, given: type) -> bool:
@@ -259,7 +307,8 @@ class _Emission:
             written = [dispatch.wrap(recording, values[value]) for _, value in effects]
         recording.end_operation()
         for (array, _), new in zip(effects, written, strict=True):
-            dispatch.write(array, new, self.contract.function)
+            content = NDArray(new._storage, View.of_shape(array.shape))
+            dispatch.write(array, content, self.contract.function)
         results = Results(self.array, self.source, self.matched.containers, outputs)
         results.change(self.contract.changes, self.contract.function)
         return results.make(self.contract.result)
@@ -334,6 +383,9 @@ class _Emission:
         ]
         read = dispatch.read_all(recording, lambda: [recording.read(x._storage, x._view) for _, x in arrays])
         values = {value: found for (value, _), found in zip(arrays, read, strict=True)}
+        for value, found in values.items():  # a recording takes arrays in the first shape it sees them in
+            if found.type.shape != value.type.shape:
+                values[value] = recording.emit(view, found, view=View.of_shape(value.type.shape))
         drawn = self._draw(recording)
         for value, place in zip(self.graph.inputs, self.contract.inputs, strict=True):
             if place[0] == "number":

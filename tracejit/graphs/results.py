@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tracejit.frontend.arrays import dispatch
@@ -64,9 +64,17 @@ class Results:
                 Attributes(holder)[key[0]] = value
 
 
+def filled(tree: Data, leaves: Iterator[Any]) -> Any:
+    """An argument of a contract with the next leaves."""
+    if tree[0] != "tree":
+        return next(leaves)
+    _, kind, keys, children = tree
+    return container(kind, keys, [filled(child, leaves) for child in children])
+
+
 def container(name: str, keys: tuple[Any, ...], parts: list[Any]) -> Any:
-    """A container of a kind; a record is a named tuple."""
-    if name == "dict":
+    """A container of a kind; a record is a named tuple, an object the dict of its fields."""
+    if name == "dict" or name.startswith("object "):
         return dict(zip(keys, parts, strict=True))
     if name == "None":
         return None

@@ -26,7 +26,7 @@ Extents = Mapping[str, int]
 Monomial = tuple[str, ...]
 """A product of names in order; the empty one is 1."""
 
-_WORDS = "None True False inf nan float inverse complex div graph return at cpu gpu host"
+_WORDS = "None True False inf nan quotient complex div graph return at cpu gpu host"
 RESERVED = frozenset({*_WORDS.split(), *map(str, DTYPES)})
 """Words of the text form, which cannot name extents."""
 _TERM = re.compile(r"\s*([+-]?)\s*(?:(\d{1,18})(?:\s*\*\s*([A-Za-z_]\w*))?|([A-Za-z_]\w*))\s*", re.ASCII)

@@ -34,7 +34,7 @@ import numpy as np
 
 from tracejit.errors import ArgumentError, TracejitError
 from tracejit.ir.extents import Extents, Polynomial, named, simplest
-from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
+from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import OPS
 from tracejit.ir.printer import Names
 from tracejit.ir.types import CPU, DTYPES, HOST, ArrayType, Device
@@ -281,7 +281,7 @@ class Parser:
             return float(token)
         if token in _DTYPES:
             return self.type() if self.peek(1) == "[" else self._dtype()
-        if self.peek(1) == "(" and token in ("float", "inverse", "complex"):
+        if self.peek(1) == "(" and token in ("quotient", "complex"):
             return self._function()
         if self.peek(1) == ":" and _DEVICE.fullmatch(token):
             return self._device()
@@ -297,14 +297,14 @@ class Parser:
         if name == "complex":
             real, imaginary = self.listed(self.value, ")")
             return complex(real, imaginary)
-        total = self.polynomial()
+        above = self.polynomial()
+        self.take(",")
+        below = self.polynomial()
         self.take(")")
         if self.extents is None:
-            return f"{name}({total})"
-        value = total.at(self.extents)
-        if name == "float":
-            return float(value)
-        return 1.0 / value if value else float("inf")
+            return f"quotient({above},{below})"
+        divisor = float(below.value(self.extents))
+        return float(above.value(self.extents)) / divisor if divisor else float("inf")
 
     def _dtype(self) -> np.dtype:
         token = self.peek()
@@ -407,6 +407,8 @@ class Parser:
             location = self.value()
             if not isinstance(location, str):
                 self.fail("the user's line")
+        if op.name == "constant" and isinstance(attrs.get("value"), float) and "dtype" in attrs:
+            attrs = constant_of(**attrs)  # a quotient of extents, in the dtype
         types = tuple(type for _, type in results)
         if self.extents is None:
             values = tuple(map(Value, types))

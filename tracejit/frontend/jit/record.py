@@ -313,9 +313,8 @@ class _TracedCall:
         """What was recorded, as it is before anything is compiled."""
         trace = self.trace
         captured = {slot.value._storage: slot.path for slot in reversed(guards.arrays)}
-        named = guards.numpy_arrays()
         for storage, array in trace.imports.items():
-            captured[storage] = next((slot.path for slot in named if slot.value is array), "constant")
+            captured[storage] = guards.path_of(array) or "constant"
         return Described(
             graph=graph,
             program=self.program,

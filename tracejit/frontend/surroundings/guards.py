@@ -48,9 +48,13 @@ class Guards:
         var = self.surroundings.var_of(value)
         return var if isinstance(var, Var) and var.bound else None
 
-    def numpy_arrays(self) -> list[Slot]:
-        """The places of NumPy arrays that were found by name."""
-        return [slot for slot in self.surroundings.slots.values() if isinstance(slot.value, np.ndarray)]
+    def path_of(self, array: np.ndarray) -> str | None:
+        """The path of the NumPy array, found by name, of which `array` is (a part)."""
+        for slot in self.surroundings.slots.values():
+            held = self.surroundings.captured.get(id(slot.value))
+            if held is not None and held.holds(array):
+                return slot.path
+        return None
 
     def emit(self) -> None:
         """Check everything but arrays, which are collected in `arrays`."""
