@@ -14,6 +14,7 @@ in a file, and in `print(graph)`, is all there is:
     result = ("array", 0, 0+[batch,4]:[4,1])
     changes = ()
     rules = ()
+    lines = (("model.py:3", "scale", "return x * by"),)
     graph(%0: float32[batch,4], %1: float32) {
       ...
     }
@@ -36,6 +37,8 @@ from tracejit.ir.op import Trait
 from tracejit.ir.text import Parser, write, write_graph
 
 FORMAT, VERSION = "tracejit graph", 1
+TYPE_FORM = re.compile(r"\(type\(\{\}\) is (?:np\.)?(\w+)\)")
+"""The forms of numbers that ask for the type of one; others are in `recording.number.FORMS`."""
 _NAME = re.compile(r"[a-z]+")
 
 Data = tuple[Any, ...]
@@ -66,6 +69,7 @@ class Contract:
     changes:    what is rebound after the graph's effects: ("item", path, key, how it is made) in containers
                 among the arguments, ("parameter", name, how it is made).
     rules:      lines of functions whose own gradient the graph does not know.
+    lines:      (file:line, function, text) of the user's lines, to be shown.
     """
 
     function: str
@@ -78,6 +82,7 @@ class Contract:
     result: Data
     changes: Data
     rules: Data
+    lines: Data
 
 
 def write_contract(contract: Contract, graph: Graph) -> str:

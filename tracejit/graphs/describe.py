@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tracejit.drawing.sources import line_of
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
@@ -96,6 +97,7 @@ class Describing:
         result = self._make(program.result, "the result")
         changes = tuple(self._change(effect) for effect in program.effects)
         names = {name: storage for storage, name in self.parameters.items()}
+        places = dict.fromkeys(node.location for node in graph.nodes)
         contract = Contract(
             function=self.name,
             extents=extents,
@@ -107,6 +109,7 @@ class Describing:
             result=result,
             changes=changes,
             rules=tuple(line or "" for line in dict.fromkeys(self.described.rules)),
+            lines=tuple((line, *line_of(line)) for line in places if line),
         )
         return contract, graph, names
 

@@ -10,6 +10,7 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
+from tracejit.drawing.picture import Names
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.jit.specs import Spec
 from tracejit.graphs.contract import Contract, Data, leaves_of
@@ -79,6 +80,44 @@ def interface_of(contract: Contract, graph: Graph, extents: dict[str, int]) -> I
         outputs=outputs,
         effects=effects,
     )
+
+
+def names_of(contract: Contract) -> Names:
+    """Names of the inputs and outputs of the graph, for a picture."""
+    leaves = leaves_of(contract)
+    computed = [step for step in contract.numbers if step[0] == "compute"]
+
+    def source(given: Data) -> str:
+        kind, which = given
+        if kind == "value":
+            return repr(which)
+        if kind == "leaf":
+            return str(leaves[which][1])
+        _, form, operands = computed[which]
+        return str(form.format(*map(source, operands)))
+
+    inputs = []
+    for kind, which in contract.inputs:
+        if kind == "leaf":
+            inputs.append(source((kind, which)))
+        elif kind == "number":
+            inputs.append(source(which))
+        else:
+            inputs.append(which if kind == "parameter" else "random numbers")
+    outputs: dict[int, str] = {}
+    _number_outputs(contract.result, RESULT, outputs)
+    count = max(outputs, default=-1) + 1
+    parameters = frozenset(name for name, _ in contract.parameters)
+    return Names(inputs, [outputs.get(i, "") for i in range(count)], parameters)
+
+
+def _number_outputs(made: Data, path: str, found: dict[int, str]) -> None:
+    """Note the paths of outputs of the graph by their numbers."""
+    if made[0] == "array":
+        found.setdefault(made[1], path)
+    elif made[0] == "tree":
+        for key, part in zip(made[2], made[3], strict=True):
+            _number_outputs(part, path + step(made[1], key), found)
 
 
 def _spec(type: ArrayType) -> Spec:

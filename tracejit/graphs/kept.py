@@ -10,6 +10,7 @@ import importlib
 import os
 from typing import Any
 
+from tracejit.drawing.drawing import Drawing
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.graphs.bound import Bound
 from tracejit.graphs.interface import Interface
@@ -161,6 +162,28 @@ class KeptGraph:
         (2.0, 1000.0)
         """
         return Bound(self._program, self.parameters, args, kwargs)
+
+    def draw(self, path: str | os.PathLike[str] | None = None, **shapes: Any) -> Drawing:
+        """A picture of the graph, with the user's lines: as recorded, and as the kernels it becomes for
+        extents or shapes given as to `infer` (64 for each extent, if none are given). With a `path` it is
+        written to that file, ``.svg`` or ``.html``; a notebook shows it.
+
+        Raises ArgumentError for another ending, and what `infer` raises.
+
+        >>> import tracejit as tj
+        >>> tj.export(lambda x: tj.tanh(x) + 1, tj.spec("n")).draw()
+        <Drawing of <lambda>: .save('graph.svg'), .save('graph.html')>
+        """
+        drawing = self._program.drawing(shapes)
+        if path is not None:
+            drawing.save(path)
+        return drawing
+
+    def _repr_html_(self) -> str:
+        return self.draw()._repr_html_()
+
+    def _repr_svg_(self) -> str:
+        return self.draw().svg
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph and its parameters to one file, whole or not at all; `tj.load_graph` reads it.

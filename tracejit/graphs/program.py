@@ -8,12 +8,13 @@ traced function's, and inside a trace or under a gradient the nodes are part of 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tracejit.drawing.drawing import Drawing
+from tracejit.drawing.sources import Line
 from tracejit.errors import ArgumentError, ShapeError
 from tracejit.frontend.arrays import dispatch, random, trees
 from tracejit.frontend.arrays.axes import new_shape
@@ -25,8 +26,9 @@ from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.number import FORMS, NumberProxy, is_number, plain
 from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
 from tracejit.frontend.recording.storage import Storage
-from tracejit.graphs.contract import Contract, Data, leaves_of, read_contract, refuse
-from tracejit.graphs.interface import RESULT, Interface, interface_of
+from tracejit.graphs.check import check_contract
+from tracejit.graphs.contract import TYPE_FORM, Contract, Data, leaves_of, read_contract, refuse
+from tracejit.graphs.interface import RESULT, Interface, interface_of, names_of
 from tracejit.graphs.results import Results, filled
 from tracejit.graphs.safety import with_checked_indices
 from tracejit.ir.extents import Polynomial, solve
@@ -36,8 +38,9 @@ from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 from tracejit.ops import view
 
+SOME = (11, 13, 17, 19)  # extents for which a text from a file is looked at
+DRAWN = 64  # an extent for which kernels are drawn
 INSTANCES = 64  # graphs for different extents that are kept at hand
-_TYPE = re.compile(r"\(type\(\{\}\) is (?:np\.)?(\w+)\)")
 
 
 class Instance:
@@ -56,8 +59,11 @@ class GraphProgram(Vouched):
 
     def __init__(self, text: str, *, is_foreign: bool = False) -> None:
         self.text, self.is_foreign = text, is_foreign
-        self.named = Instance(*read_contract(text))
         self._instances: dict[tuple[int, ...], Instance] = {}
+        contract, graph = read_contract(text)
+        if is_foreign:  # before anything is done with what the text says
+            self._check(contract.extents)
+        self.named = Instance(contract, graph)
 
         def body(parameters: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return self._emit(parameters, args, kwargs)
@@ -66,13 +72,20 @@ class GraphProgram(Vouched):
         self.traced = jit(body)
         self.traced_gradient = jit(functools.partial(_value_and_gradients, body))
 
+    def _check(self, names: Sequence[str]) -> None:
+        """Raise if the text is no contract of a graph, for some extents."""
+        check_contract(*read_contract(self.text, dict(zip(names, SOME, strict=False))))
+
     def at(self, extents: Mapping[str, int]) -> Instance:
         """The graph for these extents."""
         key = tuple(extents[name] for name in self.named.contract.extents)
         found = self._instances.get(key)
         if found is None:
             contract, graph = read_contract(self.text, extents)
-            found = Instance(contract, with_checked_indices(graph) if self.is_foreign else graph)
+            if self.is_foreign:
+                check_contract(contract, graph)
+                graph = with_checked_indices(graph)
+            found = Instance(contract, graph)
             if len(self._instances) >= INSTANCES:
                 self._instances.clear()
             self._instances[key] = found
@@ -136,6 +149,21 @@ class GraphProgram(Vouched):
                 raise refuse(f"{contract.function} has no array or extent {name!r}; it has {names}")
         shapes = [new_shape("infer", given[leaf[1]]) if leaf[1] in given else None for leaf in leaves]
         return self.extents_of(shapes, known)
+
+    def drawing(self, given: Mapping[str, Any]) -> Drawing:
+        """A picture for extents or shapes of inputs by name."""
+        contract = self.named.contract
+        extents = self._extents_given(given or dict.fromkeys(contract.extents, DRAWN))
+        known = {place: Line(function, code) for place, function, code in contract.lines}
+        said = ", ".join(f"{name}={n}" for name, n in extents.items())
+        return Drawing(
+            contract.function,
+            self.at(extents).graph,
+            names_of(contract),
+            lambda place: known.get(place or "", Line("", "")),
+            shown=self.named.graph,
+            extents=f" for {said}" if said else "",
+        )
 
     def trained(self, parameters: Mapping[str, NDArray]) -> dict[str, NDArray]:
         """The floating parameters that no call writes."""
@@ -421,7 +449,7 @@ def emit_graph(recording: Recording, graph: Graph, values: dict[Value, Value]) -
 @functools.cache
 def _function(form: str) -> Callable[..., Any]:
     """What a form of numbers means; a file names those of `FORMS` only."""
-    match = _TYPE.fullmatch(form)
+    match = TYPE_FORM.fullmatch(form)
     if match is not None:
         name = match[1]
         return lambda x: type(plain(x)).__name__ == name

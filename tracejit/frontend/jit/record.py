@@ -75,6 +75,7 @@ class Signature:
     pieces: int = 0  # how many calls ran piecewise since one was recorded
     interval: int = 1  # how many may, before one is recorded again: the reason may be gone
     timing: Timing | None = None
+    names: tuple[str, ...] = ()  # of the graph's inputs
 
 
 class Recorded(NamedTuple):
@@ -293,6 +294,7 @@ class _TracedCall:
         compiled = time.perf_counter()
         program.launch = launches.launch_of(program, trace, arguments, computed, graph, schedule)
         entry = Signature(_no_replay, program.requirements(), graph, schedule, used=next(CLOCK))
+        entry.names = launches.names_of(program)
         release_callbacks(graph, entry)
         if launch:  # now, so that it is computed while Python compiles the replay function
             launches.launch(trace, graph, schedule, outputs, awaited=program.launch.is_awaited)
