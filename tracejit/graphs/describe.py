@@ -33,7 +33,6 @@ from tracejit.frontend.signature.program import (
     Rebind,
     Var,
 )
-from tracejit.frontend.signature.slots import Attribute, Item
 from tracejit.graphs.contract import Contract, Data
 from tracejit.ir.graph import Graph
 from tracejit.ir.op import Trait
@@ -242,12 +241,10 @@ class Describing:
         if not isinstance(effect, Rebind) or effect.value is GONE:
             where = effect.container.path if slot is None else slot.path
             refuse(f"{self.name} changes the keys or the length of {where}; return a new container instead")
-        root = next((p for p in self.containers if slot.path.startswith(p)), None)
-        if root is not None and isinstance(slot, Item | Attribute):
-            step = trees.step(type(slot.holder), slot.key)
-            parent = next(p for p in self.containers if slot.path == p + step)
+        rebuilt = self.described.arguments.originals.get(id(slot.holder))
+        if rebuilt is not None and rebuilt.var.path in self.containers:
             made = self._make(effect.value, slot.path)
-            return "item", self.containers[parent], slot.key, made
+            return "item", self.containers[rebuilt.var.path], slot.key, made
         if not isinstance(slot.value, NDArray):
             refuse(
                 f"{self.name} changes {slot.path}, which is state of Python; pass it as an argument and "

@@ -1,7 +1,7 @@
 """`tj.export`: a function as a graph that is kept.
 
 The function is recorded as `tj.jit` does it, on arrays without memory; nothing is computed. With named
-extents it is recorded several times, for extents that are prime numbers, and the texts are made one
+extents it is recorded several times, for extents of all kinds, and the texts are made one
 (`general`). The result is read back for all of these extents and must be what was recorded.
 """
 
@@ -28,8 +28,34 @@ from tracejit.ir.extents import Extents, Polynomial, fit, monomials
 from tracejit.ir.types import CPU, ArrayType
 from tracejit.ir.view import View
 
-PRIMES = (11, 101, 37, 257, 19, 151, 53, 13, 127, 29, 211, 83, 17, 173, 41, 61, 107, 23, 139, 67, 31, 199, 43)
-"""Extents for which functions are recorded, far from one another: numbers that are rarely something else."""
+LENGTHS = (
+    11,
+    102,
+    37,
+    252,
+    19,
+    150,
+    53,
+    13,
+    126,
+    29,
+    210,
+    83,
+    17,
+    174,
+    46,
+    61,
+    108,
+    23,
+    139,
+    66,
+    31,
+    198,
+    43,
+)
+"""Extents for which functions are recorded: far from one another, with all remainders by small divisors, and
+rarely something else by chance.
+"""
 NAMES = 4  # of extents, at most: more recordings than for these are too many
 
 
@@ -100,19 +126,19 @@ def _refuse(path: str, value: Any) -> None:
 
 
 def _points(names: Sequence[str]) -> list[Extents]:
-    """Extents for which the function is recorded: enough to determine polynomials, and one point more."""
+    """Extents for which the function is recorded: enough to determine polynomials, and two points more."""
     points: list[Extents] = [{}]
     if names:
         basis = monomials(names)
         every = [_point(names, step) for step in range(99)]
         least = next(n for n in range(len(basis), 99) if fit(every[:n], [0] * n, basis) is not None)
-        points = every[: least + 1]
+        points = every[: least + 2]
     return points
 
 
 def _point(names: Sequence[str], step: int) -> Extents:
     places = [step * (2 * j + 1) + 3 * j + step * step * j for j in range(len(names))]
-    return {name: PRIMES[place % len(PRIMES)] for name, place in zip(names, places, strict=True)}
+    return {name: LENGTHS[place % len(LENGTHS)] for name, place in zip(names, places, strict=True)}
 
 
 class _Exporting:

@@ -43,8 +43,21 @@ def generalised(points: Sequence[Extents], texts: Sequence[str]) -> str:
     if len({len(each) for each in lines}) > 1:
         raise _different(points, *next(rows for rows in zip(*lines, strict=False) if _shapes_differ(rows)))
     numbers = _Numbers(points)
-    rows = [_Line(points, row, numbers) for row in zip(*lines, strict=True)]
-    return "\n".join(row.text() for row in rows)
+    rows, errors = [], []
+    for row in zip(*lines, strict=True):
+        try:
+            rows.append(_Line(points, row, numbers))
+        except ArgumentError as error:
+            errors.append(error)
+    found = []
+    for line in rows:
+        try:
+            found.append(line.text())
+        except ArgumentError as error:
+            errors.append(error)
+    if errors:
+        raise next((error for error in errors if "\n  at " in str(error)), errors[0])
+    return "\n".join(found)
 
 
 def _shapes_differ(rows: Sequence[str]) -> bool:

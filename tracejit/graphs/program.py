@@ -8,6 +8,7 @@ traced function's, and inside a trace or under a gradient the nodes are part of 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,6 @@ from tracejit.frontend.python.kinds import Vouched
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.number import FORMS, NumberProxy, is_number, plain
 from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
-from tracejit.frontend.recording.storage import Storage
 from tracejit.graphs.check import check_contract
 from tracejit.graphs.contract import TYPE_FORM, Contract, Data, leaves_of, read_contract, refuse
 from tracejit.graphs.interface import RESULT, Interface, interface_of, names_of
@@ -389,18 +389,14 @@ class _Emission:
 
     def _check_apart(self, written: Sequence[NDArray]) -> None:
         """What is written shares no memory with anything else, as in the call that was recorded."""
-        if not written:
-            return
         arrays = [leaf for leaf in self.matched.leaves if isinstance(leaf, NDArray)]
         arrays += self.parameters.values()
-        holders: dict[Storage, NDArray] = {}
-        for array in arrays:
-            other = holders.setdefault(array._storage, array)
-            if other is not array and (_is_among(array, written) or _is_among(other, written)):
-                raise refuse(
-                    f"{self.contract.function} writes an argument that shares memory with another one; pass "
-                    "a copy of one of them (x.copy())"
-                )
+        shared = Counter(array._storage for array in arrays)
+        if any(shared[array._storage] > 1 for array in written):
+            raise refuse(
+                f"{self.contract.function} writes an argument that shares memory with another one; pass a "
+                "copy of one of them (x.copy())"
+            )
 
     def _inputs(self, recording: Recording) -> dict[Value, Value]:
         """Values of the recording for the graph's inputs."""
@@ -432,10 +428,6 @@ class _Emission:
             key, counter = random.stream_values(recording, random.stream(), end - start)
             found["key", 0], found["counter", start] = key, counter
         return found
-
-
-def _is_among(array: NDArray, arrays: Sequence[NDArray]) -> bool:
-    return any(array is other for other in arrays)
 
 
 def emit_graph(recording: Recording, graph: Graph, values: dict[Value, Value]) -> None:

@@ -105,6 +105,16 @@ def _write_view(view: View) -> str:
     return f"{view}{':r' * (not view.writable)}"
 
 
+class Quotient(NamedTuple):
+    """A float of which only the extents are missing."""
+
+    above: Polynomial
+    below: Polynomial
+
+    def __str__(self) -> str:
+        return f"quotient({self.above},{self.below})"
+
+
 _WRITERS: dict[type, Callable[[Any], str]] = {
     int: str,
     float: repr,
@@ -112,6 +122,7 @@ _WRITERS: dict[type, Callable[[Any], str]] = {
     str: json.dumps,
     tuple: _write_tuple,
     Polynomial: str,
+    Quotient: str,
     Device: str,
     ArrayType: write_type,
     View: _write_view,
@@ -133,11 +144,10 @@ _DTYPES = {str(dtype): dtype for dtype in DTYPES}
 _DEVICE = re.compile(r"(?:cpu|gpu|host)")
 
 
-class Token(NamedTuple):
-    """A token and where it ends."""
-
-    text: str
-    end: int
+Token = tuple[str, int]
+"""A token and where it ends. (No named tuple: it is made while calls are recorded, and the code of these is
+watched, as it is none of this package.)
+"""
 
 
 def tokens_of(text: str) -> list[Token]:
@@ -149,7 +159,7 @@ def tokens_of(text: str) -> list[Token]:
         if match is None:
             raise ArgumentError(f"line {_line(text, position)} is no text of a graph")
         position = match.end()
-        found.append(Token(match["token"], position))
+        found.append((match["token"], position))
     return found
 
 
@@ -173,15 +183,15 @@ class Parser:
     def fail(self, expected: str) -> NoReturn:
         """Raise ArgumentError: something else was expected at the next token."""
         if self.position < len(self.tokens):
-            token = self.tokens[self.position]
-            line = _line(self.text, token.end)
-            raise ArgumentError(f"line {line}: expected {expected}, found {token.text[:80]}")
+            token, end = self.tokens[self.position]
+            line = _line(self.text, end)
+            raise ArgumentError(f"line {line}: expected {expected}, found {token[:80]}")
         raise ArgumentError(f"the text ends where {expected} is expected")
 
     def peek(self, ahead: int = 0) -> str:
         """The next token; empty at the end."""
         place = self.position + ahead
-        return self.tokens[place].text if place < len(self.tokens) else ""
+        return self.tokens[place][0] if place < len(self.tokens) else ""
 
     def next(self, pattern: re.Pattern[str], expected: str) -> str:
         """Take the next token, which matches."""
@@ -229,7 +239,7 @@ class Parser:
         """A product of an integer and names."""
         sign = -1 if self.takes("-") else 1
         product = Polynomial({(): sign * (self._number() if _INTEGER.fullmatch(self.peek()) else 1)})
-        if not _INTEGER.fullmatch(self.tokens[self.position - 1].text):
+        if not _INTEGER.fullmatch(self.tokens[self.position - 1][0]):
             product *= named(self.next(_NAME, "an integer"))
         while self.takes("*"):
             product *= named(self.next(_NAME, "the name of an extent"))
@@ -302,7 +312,7 @@ class Parser:
         below = self.polynomial()
         self.take(")")
         if self.extents is None:
-            return f"quotient({above},{below})"
+            return Quotient(above, below)
         divisor = float(below.value(self.extents))
         return float(above.value(self.extents)) / divisor if divisor else float("inf")
 
