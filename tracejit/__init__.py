@@ -38,6 +38,7 @@ from tracejit.frontend.transforms.forward import jvp, linearize
 from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
+    from tracejit.drawing.drawing import Drawing
     from tracejit.frontend.arrays.functions.aliases import *
     from tracejit.frontend.arrays.functions.calculus import *
     from tracejit.frontend.arrays.functions.contraction import *
@@ -65,14 +66,19 @@ if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarat
     from tracejit.frontend.arrays.functions.statistics import *
     from tracejit.frontend.arrays.functions.windows import *
     from tracejit.frontend.arrays.io import load, save
+    from tracejit.graphs.bound import BoundGraph
     from tracejit.graphs.export import export
     from tracejit.graphs.files import load_graph
+    from tracejit.graphs.interface import GraphInterface
     from tracejit.graphs.kept import KeptGraph
 
 __version__ = "0.1.0"
 
 
 _LATE = {
+    "BoundGraph": "tracejit.graphs.bound",
+    "Drawing": "tracejit.drawing.drawing",
+    "GraphInterface": "tracejit.graphs.interface",
     "KeptGraph": "tracejit.graphs.kept",
     "export": "tracejit.graphs.export",
     "load": "tracejit.frontend.arrays.io",
@@ -100,7 +106,10 @@ __array_api_version__ = namespace.VERSION
 __array_namespace_info__ = namespace.array_namespace_info
 globals().update(_NAMESPACE)
 __all__ = [
+    "BoundGraph",
     "Device",
+    "Drawing",
+    "GraphInterface",
     "Jitted",
     "KeptGraph",
     "NDArray",

@@ -1,5 +1,8 @@
 """Kept graphs inside of other things: traced functions, gradients, optimizers, bound arrays, tasks."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -151,6 +154,14 @@ def test_a_piecewise_caller_runs_it(graph):
     assert largest(tj.asarray(X)) == pytest.approx(np.tanh(X @ weight.numpy()).max())
     with pytest.raises(ReplayError):
         tj.export(largest, tj.spec((3, 2)))
+
+
+def test_copies_have_parameters_of_their_own(graph):
+    for other in (copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
+        np.testing.assert_array_equal(other(X), graph(X))
+        other.parameters["weight"][...] = 0
+        assert not other(X).numpy().any()
+    assert graph(X).numpy().all()
 
 
 # ---- bound to arrays

@@ -20,6 +20,8 @@ from tracejit.ir.types import ArrayType
 WIDTH = 56  # characters of a row
 ROWS = 6  # of operators in one box
 TYPES = 3  # of results shown in one box
+CARD = 9  # rows of a card of inputs or results
+NAME = 40  # characters of a name there
 UNSEEN = frozenset({"constant", "full", "empty", "iota"})
 """Operators without operands of their own that no box is made for."""
 
@@ -141,6 +143,13 @@ def _cut(text: str, width: int = WIDTH - 4) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
+def _few(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The first rows of a card, and how many there are more."""
+    if len(rows) <= CARD:
+        return rows
+    return [*rows[: CARD - 1], (f"and {len(rows) - CARD + 1} more", "")]
+
+
 class _Wiring:
     """Edges between the boxes of nodes, and the cards of inputs and results."""
 
@@ -192,9 +201,9 @@ class _Wiring:
 
     def _card(self, values: Sequence[Value], box: Box) -> Box:
         """The card of the graph's inputs that a box takes."""
-        rows = [(self.inputs[value], type_text(value.type)) for value in values]
-        kinds = {name in self.names.parameters for name, _ in rows}
-        card = Box("parameter" if kinds == {True} else "input", "", rows=list(dict.fromkeys(rows)))
+        rows = [(_cut(self.inputs[value], NAME), type_text(value.type)) for value in values]
+        kinds = {self.inputs[value] in self.names.parameters for value in values}
+        card = Box("parameter" if kinds == {True} else "input", "", rows=_few(list(dict.fromkeys(rows))))
         self.edges[card, box] = None
         return card
 
@@ -204,8 +213,9 @@ class _Wiring:
         """The card of what is returned or written."""
         box = Box(kind, title)
         for value, name in values:
-            box.rows.append((name, type_text(value.type)))
+            box.rows.append((_cut(name, NAME), type_text(value.type)))
             self._connect(value, box, cards.setdefault(box, {}))
+        box.rows = _few(box.rows)
         return box if box.rows else None
 
 

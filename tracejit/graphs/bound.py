@@ -1,4 +1,4 @@
-"""`Bound`: a kept graph with arrays of its own, to be called again and again (MXNet's executor)."""
+"""`BoundGraph`: a kept graph with arrays of its own, to be called again and again (MXNet's executor)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracejit.graphs.interface import RESULT
 from tracejit.graphs.program import GraphProgram
 
 
-class Bound:
+class BoundGraph:
     """A graph and the arguments of its calls; made by `KeptGraph.bind`.
 
     outputs: arrays and numbers of the last result by name.

@@ -237,10 +237,10 @@ class Describing:
         return "value", self._plain(value, path)
 
     def _change(self, effect: Any) -> Data:
-        slot = getattr(effect, "slot", None)
         if not isinstance(effect, Rebind) or effect.value is GONE:
-            where = effect.container.path if slot is None else slot.path
+            where = effect.slot.path if isinstance(effect, Rebind) else effect.container.path
             refuse(f"{self.name} changes the keys or the length of {where}; return a new container instead")
+        slot = effect.slot
         rebuilt = self.described.arguments.originals.get(id(slot.holder))
         if rebuilt is not None and rebuilt.var.path in self.containers:
             made = self._make(effect.value, slot.path)
@@ -261,7 +261,9 @@ class Describing:
         whole = View.of_shape(old.shape)
         if new is None or view != whole or new.dtype != old.dtype or old._view != whole:
             refuse(f"{self.name} rebinds {slot.path} to an array of another kind; write into it: x[...] = y")
-        return "parameter", self._array(old._storage)[1], made
+        if old._storage not in self.parameters:  # its old content was not read
+            self._add_parameter(old._storage, slot.path)
+        return "parameter", self.parameters[old._storage], made
 
 
 def is_array(leaf: Any) -> bool:

@@ -97,7 +97,7 @@ class _Line:
             found: str | None = tokens[0]
             if len(set(tokens)) > 1:
                 is_integer = _kind(tokens[0]) == "integer"
-                found = self.numbers.integer(tokens) if is_integer else self.numbers.float(tokens, dtype)
+                found = self.numbers.integer(tokens) if is_integer else self.numbers.quotient(tokens, dtype)
             if found is None:
                 raise _different(self.points, *self.row)
             text += before + found
@@ -133,7 +133,7 @@ class _Numbers:
         found = self.look_at(tokens)
         return None if found is None else str(found)
 
-    def float(self, tokens: Sequence[str], dtype: np.dtype) -> str | None:
+    def quotient(self, tokens: Sequence[str], dtype: np.dtype) -> str | None:
         """A float as text; None if no quotient of known polynomials gives it in this dtype."""
         own = self.look_at(tokens)
         known = [*([own] if own is not None else []), *self.known]

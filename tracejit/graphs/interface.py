@@ -22,7 +22,7 @@ RESULT = "result"
 
 
 @dataclass(frozen=True)
-class Interface:
+class GraphInterface:
     """Named inputs, parameters, outputs and effects of a graph, for some extents.
 
     inputs, outputs, parameters: a `Spec` for an array; `int`, `float` or `Number` for a number, or a value.
@@ -56,7 +56,7 @@ def _shown(kind: Any) -> str:
     return kind.__name__ if isinstance(kind, type) else repr(kind)
 
 
-def interface_of(contract: Contract, graph: Graph, extents: dict[str, int]) -> Interface:
+def interface_of(contract: Contract, graph: Graph, extents: dict[str, int]) -> GraphInterface:
     """The named parts of a graph."""
     leaves = leaves_of(contract)
     outputs: Named = {}
@@ -73,7 +73,7 @@ def interface_of(contract: Contract, graph: Graph, extents: dict[str, int]) -> I
         found: Named = {}
         _name_outputs(made, name, contract, graph, found)
         effects.update(found)
-    return Interface(
+    return GraphInterface(
         extents=extents,
         inputs={leaf[1]: _kind(leaf) for leaf in leaves},
         parameters={name: _spec(kind) for name, kind in contract.parameters},

@@ -12,8 +12,8 @@ from typing import Any
 
 from tracejit.drawing.drawing import Drawing
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.graphs.bound import Bound
-from tracejit.graphs.interface import Interface
+from tracejit.graphs.bound import BoundGraph
+from tracejit.graphs.interface import GraphInterface
 from tracejit.graphs.program import GraphProgram
 from tracejit.ir.graph import Graph
 
@@ -122,7 +122,7 @@ class KeptGraph:
         """
         return self.infer().effects
 
-    def infer(self, **shapes: Any) -> Interface:
+    def infer(self, **shapes: Any) -> GraphInterface:
         """Names and types of inputs, parameters, outputs and effects, for extents or shapes of inputs given
         by name. Every operator's typing rule is run again.
 
@@ -150,7 +150,7 @@ class KeptGraph:
         """
         return self._program.graph(shapes)
 
-    def bind(self, *args: Any, **kwargs: Any) -> Bound:
+    def bind(self, *args: Any, **kwargs: Any) -> BoundGraph:
         """The graph with these arguments: a callable that holds its arrays, and gives gradients by name.
 
         Raises what a call of the graph raises for its arguments.
@@ -161,7 +161,7 @@ class KeptGraph:
         >>> float(small()), float(large())
         (2.0, 1000.0)
         """
-        return Bound(self._program, self.parameters, args, kwargs)
+        return BoundGraph(self._program, self.parameters, args, kwargs)
 
     def draw(self, path: str | os.PathLike[str] | None = None, **shapes: Any) -> Drawing:
         """A picture of the graph, with the user's lines: as recorded, and as the kernels it becomes for
@@ -200,5 +200,13 @@ class KeptGraph:
         files = importlib.import_module("tracejit.graphs.files")  # it imports this module
         files.save_graph(path, self.text, self.parameters)
 
+    def __reduce__(self) -> Any:
+        """Pickled and copied by its text and its parameters."""
+        return _again, (self.text, self.parameters, self._program.is_foreign)
+
     def __repr__(self) -> str:
         return self._program.describe()
+
+
+def _again(text: str, parameters: dict[str, NDArray], is_foreign: bool) -> KeptGraph:
+    return KeptGraph(text, parameters, is_foreign=is_foreign)

@@ -24,11 +24,11 @@ from tracejit.frontend.grad.reverse import value_and_grad
 from tracejit.frontend.jit.jit import jit
 from tracejit.frontend.python.kinds import Vouched
 from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.number import FORMS, NumberProxy, is_number, plain
+from tracejit.frontend.recording.number import FORMS, is_number, plain
 from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
 from tracejit.graphs.check import check_contract
 from tracejit.graphs.contract import TYPE_FORM, Contract, Data, leaves_of, read_contract, refuse
-from tracejit.graphs.interface import RESULT, Interface, interface_of, names_of
+from tracejit.graphs.interface import RESULT, GraphInterface, interface_of, names_of
 from tracejit.graphs.results import Results, filled
 from tracejit.graphs.safety import with_checked_indices
 from tracejit.ir.extents import Polynomial, solve
@@ -125,7 +125,7 @@ class GraphProgram(Vouched):
 
     # -- looking at it ---------------------------------------------------------------------------------------
 
-    def infer(self, given: Mapping[str, Any]) -> Interface:
+    def infer(self, given: Mapping[str, Any]) -> GraphInterface:
         """Names and types for extents or shapes of inputs by name; with names, if none are given."""
         if not given and self.named.contract.extents:
             return interface_of(self.named.contract, self.named.graph, {})
@@ -297,7 +297,7 @@ def _leaf(function: str, spec: Data, value: Any) -> Any:
         if not (is_number(value) or isinstance(value, np.number)) or not isinstance(value, known):
             raise refuse(f"{function}: {path} must be a number of type {wanted}, got {type(value).__name__}")
         if isinstance(value, np.number):
-            value = value.item() if type(value) is not NumberProxy else plain(value).item()
+            value = plain(value).item()
         return value + 0.0 if wanted == "float" and isinstance(value, int) else value
     given = plain(value)
     if type(given) is not type(wanted) or given != wanted:
