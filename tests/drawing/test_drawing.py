@@ -9,7 +9,7 @@ import pytest
 import tracejit as tj
 from tests.golden import check_golden
 from tests.graphs import random_graph
-from tracejit.drawing.layout import lay_out
+from tracejit.drawing.layout import FAR, lay_out
 from tracejit.drawing.picture import Names, by_function, by_kernel, by_line
 from tracejit.drawing.sources import Line, line_of
 from tracejit.errors import ArgumentError
@@ -68,6 +68,7 @@ def check_layout(picture):
         assert 0 <= place.x <= layout.width - place.width + 1e-6
         assert place.y + place.height <= place.floor + 1e-6
     for path in layout.edges:
+        assert path[-1].layer - path[0].layer <= FAR
         for a, b in itertools.pairwise(path):
             assert b.layer == a.layer + 1
             assert b.y >= a.floor
@@ -86,12 +87,26 @@ def test_nothing_overlaps(graph):
         check_layout(by_kernel(optimize(random), names))
 
 
+def test_an_edge_over_many_layers_begins_at_a_card():
+    def deep(x):
+        first = h = x * 2
+        for _ in range(FAR + 2):
+            h = tj.tanh(h)
+            h = tj.exp(h)
+        return h + first
+
+    picture = tj.export(deep, tj.spec(3)).draw()._recorded
+    check_layout(picture)
+    (link,) = [p for p in lay_out(picture).places if p.box.kind == "link"]
+    assert link.box.rows == [("from 1. first = h = x * 2", "")]
+
+
 def test_files(graph, tmp_path):
     for name in ("net.svg", "net.html"):
         graph.draw(tmp_path / name)
     root = xml.etree.ElementTree.parse(tmp_path / "net.svg").getroot()
     shown = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert "params[name] -= rate * gradient" in shown
+    assert "4. params[name] -= rate * gradient" in shown
     assert "float32[n, 6]" in shown
     assert "float32[64, 6]" in shown
     page = (tmp_path / "net.html").read_text()

@@ -290,6 +290,18 @@ def test_functions_that_depend_on_an_extent_otherwise():
         halves(tj.ones(5))
 
 
+def test_numpy_arrays_that_depend_on_an_extent_are_refused():
+    window = lambda x: tj.hanning(len(x)) * x  # noqa: E731
+    text = raising(ArgumentError, "makes a NumPy array of an extent's length", window, tj.spec("n"))
+    assert __file__ in text
+
+    def hidden(x):
+        return x.sum() + np.array([len(x)], "float32")  # of one shape, but not the same
+
+    raising(ArgumentError, "makes a NumPy array of an extent's length", hidden, tj.spec("n"))
+    assert tj.export(hidden, tj.spec(3))(tj.ones(3)).tolist() == [6]
+
+
 def test_named_extents_elsewhere_are_refused():
     with pytest.raises(ArgumentError, match=r"the extent n has no length here; names are for tj\.export"):
         tj.jit(lambda x: x).graph(tj.spec(("n", 2)))
@@ -300,7 +312,7 @@ def test_named_extents_elsewhere_are_refused():
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x: x.var(0, correction=1),
+        lambda x: x.var(0, correction=1) * (0.1 / len(x)) + len(x) / (len(x) + 1),
         lambda x: tj.cumsum(tj.concat([x, x * 2]), 0)[::-1],
         lambda x: tj.flip(x.T @ x, 0) / len(x),
         lambda x: x[tj.argsort(x[:, 0])],

@@ -18,6 +18,7 @@ CHARACTER = 7.25  # width of one, at 12 pixels
 ROW, PAD, HEAD, SUB = 17, 10, 20, 16
 GAP_X, GAP_Y, POINT = 28, 46, 14
 SWEEPS = 12
+FAR = 8  # layers over which an edge is drawn
 
 
 @dataclass(eq=False)
@@ -33,6 +34,10 @@ class Place:
     x: float = 0.0
     y: float = 0.0
     floor: float = 0.0
+
+
+Near = dict[Place, list[Place]]
+"""The neighbours of places, above or below."""
 
 
 @dataclass(eq=False)
@@ -59,6 +64,7 @@ def lay_out(picture: Picture) -> Layout:
     edges = [(places[a], places[b]) for a, b in picture.edges]
     order = list(places.values())
     _assign_layers(order, edges)
+    edges = _with_links(order, edges)
     paths = [_path(a, b) for a, b in edges]
     layers: list[list[Place]] = [[] for _ in range(max((p.layer for p in order), default=0) + 1)]
     for place in (*order, *(p for path in paths for p in path[1:-1])):
@@ -81,19 +87,35 @@ def lay_out(picture: Picture) -> Layout:
 
 
 def _assign_layers(order: Sequence[Place], edges: Sequence[tuple[Place, Place]]) -> None:
-    """Layers from above; boxes are in an order in which every edge goes forward, but for cards."""
-    changed = True
-    while changed:
-        changed = False
-        for a, b in edges:
-            if b.layer <= a.layer:
-                b.layer = a.layer + 1
-                changed = True
-    has_above = {b for _, b in edges}
+    """Layers from above. In the order of the boxes every edge goes forward."""
+    above: Near = {}
+    below: Near = {}
+    for a, b in edges:
+        above.setdefault(b, []).append(a)
+        below.setdefault(a, []).append(b)
     for place in order:
-        if place not in has_above:
-            needed = [b.layer for a, b in edges if a is place]
-            place.layer = min(needed, default=1) - 1
+        place.layer = max((a.layer for a in above.get(place, ())), default=-1) + 1
+    for place in order:
+        if place not in above and place in below:
+            place.layer = min(b.layer for b in below[place]) - 1
+
+
+def _with_links(order: list[Place], edges: Sequence[tuple[Place, Place]]) -> list[tuple[Place, Place]]:
+    """Edges over many layers (from a forward pass to the end of a backward pass, say) begin at a card that
+    says where they come from.
+    """
+    near: list[tuple[Place, Place]] = []
+    far: Near = {}
+    for a, b in edges:
+        if b.layer - a.layer <= FAR:
+            near.append((a, b))
+        else:
+            far.setdefault(b, []).append(a)
+    for b, sources in far.items():
+        box = Box("link", "", rows=[(f"from {a.box.title}", "") for a in sources if a.box is not None])
+        order.append(Place(box, *size_of(box), layer=b.layer - 1))
+        near.append((order[-1], b))
+    return near
 
 
 def _path(a: Place, b: Place) -> list[Place]:
@@ -101,17 +123,23 @@ def _path(a: Place, b: Place) -> list[Place]:
     return [a, *between, b]
 
 
-Near = dict[Place, list[Place]]
-
-
 def _order(layers: list[list[Place]], above: Near, below: Near) -> None:
     """The order in each layer, by the mean places of neighbours."""
+    rank: dict[Place, float] = {}
+    for layer in layers:
+        _rank(layer, rank)
     for sweep in range(SWEEPS):
         near = below if sweep % 2 else above
         for layer in reversed(layers) if sweep % 2 else layers:
-            rank = {p: (i + 0.5) / len(other) for other in layers for i, p in enumerate(other)}
             wanted = {p: _mean([rank[q] for q in near.get(p, ())], rank[p]) for p in layer}
             layer.sort(key=wanted.__getitem__)
+            _rank(layer, rank)
+
+
+def _rank(layer: list[Place], rank: dict[Place, float]) -> None:
+    """Note where places stand in their layer, from 0 to 1."""
+    for i, place in enumerate(layer):
+        rank[place] = (i + 0.5) / len(layer)
 
 
 def _mean(values: list[float], other: float) -> float:

@@ -30,7 +30,9 @@ Lines = Callable[[str | None], Line]
 
 @dataclass(eq=False)
 class Box:
-    """A rectangle: `kind` says how it looks; `rows` are pairs of text at the left and at the right."""
+    """A rectangle: `kind` says how it looks; `rows` are pairs of text at the left and at the right. Boxes of
+    operators are numbered in their order.
+    """
 
     kind: str
     title: str
@@ -184,6 +186,8 @@ class _Wiring:
             if cards.get(box):
                 boxes.append(self._card(list(cards[box]), box))
             boxes.append(box)
+        for number, box in enumerate(dict.fromkeys(self.boxes.values()), 1):
+            box.title = f"{number}. {box.title}"
         for box, values in self.leaving.items():
             if box.kind in ("line", "kernel"):
                 types = list(dict.fromkeys(f"→ {type_text(v.type)}" for v in values))

@@ -16,7 +16,7 @@ text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',mon
 rect{stroke-width:1.2}.line rect{fill:#f5f7fb;stroke:#9fb0cc}.kernel rect{fill:#fdf6ec;stroke:#d9b27c}
 .input rect{fill:#eef6ff;stroke:#8fbbe8}.parameter rect{fill:#eefaf0;stroke:#90c79c}
 .output rect{fill:#f3effb;stroke:#ac98d8}.effect rect{fill:#fdeeee;stroke:#e0a0a0}
-path{fill:none;stroke:#8a94a6;stroke-width:1.3}
+.link rect{fill:#fff;stroke:#b4bcc9;stroke-dasharray:4 3}path{fill:none;stroke:#8a94a6;stroke-width:1.3}
 """.replace("\n", "")
 """Of all pictures; colours say what a box is: input, parameter, output, written, line, kernel."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.errors import TracejitError
+from tracejit.errors import ArgumentError, TracejitError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import record
@@ -20,11 +20,12 @@ from tracejit.frontend.jit.jit import Jitted
 from tracejit.frontend.jit.specs import Spec
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import parameter_names
-from tracejit.graphs.contract import read_contract, refuse, write_contract
+from tracejit.graphs.contract import Contract, read_contract, refuse, write_contract
 from tracejit.graphs.describe import Describing, content_of
 from tracejit.graphs.general import generalised
 from tracejit.graphs.kept import KeptGraph
 from tracejit.ir.extents import Extents, Polynomial, fit, monomials
+from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU, ArrayType
 from tracejit.ir.view import View
 
@@ -182,8 +183,27 @@ class _Exporting:
             raise
         arguments = list(zip(names, (*args, *kwargs.values()), strict=True))
         describing = Describing(recorded.result, self.name, arguments)
-        contract, graph, self.parameters = describing.contract(tuple(point))
+        contract, graph, parameters = describing.contract(tuple(point))
+        for name, storage in self.parameters.items():
+            self._check_same(name, storage, parameters.get(name), contract, graph)
+        self.parameters = parameters
         return write_contract(contract, graph)
+
+    def _check_same(
+        self, name: str, one: Storage, other: Storage | None, contract: Contract, graph: Graph
+    ) -> None:
+        """Raise if a parameter is another array for other extents: the function made it, of NumPy's."""
+        if one is other or other is None:
+            return  # `generalised` tells of one that is missing
+        first, second = content_of(one), content_of(other)
+        if first.dtype != second.dtype or first.shape != second.shape or first.tobytes() != second.tobytes():
+            value = graph.inputs[contract.inputs.index(("parameter", name))]
+            line = next((node.location for node in graph.nodes if value in node.inputs), None)
+            error = ArgumentError(
+                f"export: {self.name} makes a NumPy array of an extent's length ({name}), which would be "
+                "kept as it is for one; make it of arrays (tj.arange, ...), or give the extent as an integer"
+            )
+            raise locate(error, line)
 
 
 def _stand_in(leaf: Any, point: Extents) -> Any:

@@ -2,9 +2,9 @@
 
 Where the texts differ in an integer, it is a polynomial of the extents: the one of up to three factors that
 has all its values. More texts are written than determine it, so a polynomial that does not tell the truth
-shows. Where they differ in a float (a count in a mean), it is such an integer, one over it, or the quotient
-of two that are found in the text, or are one less (the variance of a sample). Any other difference means that
-the function does something else for other extents, which is refused with the user's line.
+shows. Where they differ in a float (a count in a mean), it is such an integer, a number over one, or the
+quotient of two that are found in the text, or are one more or less (the variance of a sample). Any other
+difference means that the function does something else for other extents, which is refused with the line.
 
 >>> one, two, three, four = (f"graph(%0: float32[{n},4]) [size={2 * n * n}]" for n in (3, 5, 7, 11))
 >>> points = [{"n": n} for n in (3, 5, 7, 11)]
@@ -23,7 +23,7 @@ from fractions import Fraction
 import numpy as np
 
 from tracejit.errors import ArgumentError, locate
-from tracejit.ir.extents import Extents, Polynomial, fit, monomials
+from tracejit.ir.extents import Extents, Polynomial, fit, monomials, named
 from tracejit.ir.text import TOKEN
 
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
@@ -136,12 +136,18 @@ class _Numbers:
     def quotient(self, tokens: Sequence[str], dtype: np.dtype) -> str | None:
         """A float as text; None if no quotient of known polynomials gives it in this dtype."""
         own = self.look_at(tokens)
-        known = [*([own] if own is not None else []), *self.known]
-        terms = [Polynomial({(): 1}), *known, *(p + -1 for p in known)]
+        known = [*([own] if own is not None else []), *self.known, *map(named, self.points[0])]
+        terms = list(dict.fromkeys([Polynomial({(): 1}), *known, *(p + n for p in known for n in (-1, 1))]))
         values = [float(token) for token in tokens]
+        columns = {p: [float(p.value(point)) for point in self.points] for p in terms}
         for p, q in itertools.product(terms, terms):
-            if [_quotient(p, q, point, dtype) for point in self.points] == values:
+            if _quotients(columns[p], columns[q], dtype) == values:
                 return f"quotient({p},{q})"
+        for q in terms:  # a number over one of them: that with the fewest digits
+            for digits in range(1, 10):
+                number = float(f"{values[0] * columns[q][0]:.{digits}g}")
+                if _quotients([number] * len(values), columns[q], dtype) == values:
+                    return f"quotient({number!r},{q})"
         return None
 
     def _fitted(self, values: Sequence[float]) -> Polynomial | None:
@@ -149,10 +155,9 @@ class _Numbers:
         return fit(self.points, rounded, self.basis) if len(rounded) == len(values) else None
 
 
-def _quotient(p: Polynomial, q: Polynomial, point: Extents, dtype: np.dtype) -> float:
-    """What a text's quotient is for these extents, as `ir.text` reads it."""
-    divisor = float(q.value(point))
-    return float(dtype.type(float(p.value(point)) / divisor)) if divisor else float("inf")
+def _quotients(above: Sequence[float], below: Sequence[float], dtype: np.dtype) -> list[float]:
+    """What a text's quotients are, as `ir.text` reads them."""
+    return [float(dtype.type(a / b)) if b else float("inf") for a, b in zip(above, below, strict=True)]
 
 
 def _different(points: Sequence[Extents], *row: str) -> ArgumentError:

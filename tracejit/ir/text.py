@@ -108,7 +108,7 @@ def _write_view(view: View) -> str:
 class Quotient(NamedTuple):
     """A float of which only the extents are missing."""
 
-    above: Polynomial
+    above: Polynomial | float
     below: Polynomial
 
     def __str__(self) -> str:
@@ -307,14 +307,15 @@ class Parser:
         if name == "complex":
             real, imaginary = self.listed(self.value, ")")
             return complex(real, imaginary)
-        above = self.polynomial()
+        above = self.value() if _FLOAT.fullmatch(self.peek()) else self.polynomial()
         self.take(",")
         below = self.polynomial()
         self.take(")")
         if self.extents is None:
             return Quotient(above, below)
         divisor = float(below.value(self.extents))
-        return float(above.value(self.extents)) / divisor if divisor else float("inf")
+        number = above if isinstance(above, float) else float(above.value(self.extents))
+        return number / divisor if divisor else float("inf")
 
     def _dtype(self) -> np.dtype:
         token = self.peek()
