@@ -63,8 +63,7 @@ def spirals(count: int, turn: float, seed: int) -> tuple[np.ndarray, np.ndarray]
 def forward(params, x):
     """Class scores, shape (batch, 2)."""
     hidden = tj.tanh(x @ params["w1"] + params["b1"])
-    hidden = tj.tanh(hidden @ params["w2"] + params["b2"])
-    return hidden @ params["w3"]
+    return hidden @ params["w2"]
 
 
 @tj.jit
@@ -87,8 +86,11 @@ def main() -> None:
     folder = options.folder or pathlib.Path(tempfile.mkdtemp())
 
     tj.random.seed(0)
-    sizes = {"w1": (2, 32), "b1": (32,), "w2": (32, 32), "b2": (32,), "w3": (32, 2)}
-    params = {name: tj.random.normal(scale=shape[0] ** -0.5, shape=shape) for name, shape in sizes.items()}
+    params = {
+        "w1": tj.random.normal(scale=3.0, shape=(2, 64)),
+        "b1": tj.random.normal(scale=2.0, shape=64),
+        "w2": tj.random.normal(scale=0.1, shape=(64, 2)),
+    }
     state = tj.optim.adam_state(params)
     data, labels = map(tj.asarray, spirals(512, 1.0, 0))
     for _ in range(options.steps):
