@@ -337,3 +337,9 @@ def test_two_extents():
     np.testing.assert_allclose(graph(q, q), attend(q, q), rtol=1e-6)
     with pytest.raises(ArgumentError, match="the extent seq is not known"):
         graph.infer(batch=3)
+
+
+def test_three_extents_and_no_more():
+    graph = tj.export(lambda x: x.mT.reshape(-1, x.shape[1]), tj.spec(("a", "b", "c")))
+    assert graph.infer(a=2, b=3, c=4).outputs["result"].shape == (8, 3)
+    raising(ArgumentError, "4 extents have names, at most 3 may", lambda x: x, tj.spec(("a", "b", "c", "d")))

@@ -61,7 +61,11 @@ def kind_of(kind: type, path: str) -> str:
 class Describing:
     """One recorded call on its way to a contract.
 
-    paths: the path of each leaf of the arguments; stand_ins: by storage, the number of an array's leaf.
+    leaves:     of the arguments, with their paths.
+    stand_ins:  by storage, the number of an array's leaf.
+    containers: by path, the argument's name and the keys that lead to a container.
+    numbers:    by variable, the number of a number's leaf; steps, step_of: which step computes one.
+    parameters: by storage, the names of arrays that are kept with the graph.
     """
 
     def __init__(self, described: Described, name: str, arguments: Sequence[tuple[str, Any]]) -> None:

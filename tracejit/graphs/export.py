@@ -22,42 +22,12 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import parameter_names
 from tracejit.graphs.contract import Contract, read_contract, refuse, write_contract
 from tracejit.graphs.describe import Describing, content_of
-from tracejit.graphs.general import generalised
+from tracejit.graphs.general import NAMES, generalised, points_for
 from tracejit.graphs.kept import KeptGraph
-from tracejit.ir.extents import Extents, Polynomial, fit, monomials
+from tracejit.ir.extents import Extents, Polynomial
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU, ArrayType
 from tracejit.ir.view import View
-
-LENGTHS = (
-    11,
-    102,
-    37,
-    252,
-    19,
-    150,
-    53,
-    13,
-    126,
-    29,
-    210,
-    83,
-    17,
-    174,
-    46,
-    61,
-    108,
-    23,
-    139,
-    66,
-    31,
-    198,
-    43,
-)
-"""Extents for which functions are recorded: far from one another, with all remainders by small divisors, and
-rarely something else by chance.
-"""
-NAMES = 4  # of extents, at most: more recordings than for these are too many
 
 
 def export(function: Callable[..., Any], *args: Any, **kwargs: Any) -> KeptGraph:
@@ -88,7 +58,7 @@ def export(function: Callable[..., Any], *args: Any, **kwargs: Any) -> KeptGraph
     name = getattr(function, "__name__", type(function).__name__)
     named = [*zip(parameter_names(function, len(args)), args, strict=True), *kwargs.items()]
     names = _names(named)
-    return _Exporting(function, name, args, kwargs, _points(names)).graph()
+    return _Exporting(function, name, args, kwargs, points_for(names)).graph()
 
 
 def _names(named: Sequence[tuple[str, Any]]) -> list[str]:
@@ -124,22 +94,6 @@ def _refuse(path: str, value: Any) -> None:
         f"export: {path} is a {type(value).__name__}, which another process does not have; export a "
         "function that reaches it by name (lambda x: model(x)), and its arrays are kept with the graph"
     )
-
-
-def _points(names: Sequence[str]) -> list[Extents]:
-    """Extents for which the function is recorded: enough to determine polynomials, and two points more."""
-    points: list[Extents] = [{}]
-    if names:
-        basis = monomials(names)
-        every = [_point(names, step) for step in range(99)]
-        least = next(n for n in range(len(basis), 99) if fit(every[:n], [0] * n, basis) is not None)
-        points = every[: least + 2]
-    return points
-
-
-def _point(names: Sequence[str], step: int) -> Extents:
-    places = [step * (2 * j + 1) + 3 * j + step * step * j for j in range(len(names))]
-    return {name: LENGTHS[place % len(LENGTHS)] for name, place in zip(names, places, strict=True)}
 
 
 class _Exporting:
@@ -197,8 +151,9 @@ class _Exporting:
             return  # `generalised` tells of one that is missing
         first, second = content_of(one), content_of(other)
         if first.dtype != second.dtype or first.shape != second.shape or first.tobytes() != second.tobytes():
-            value = graph.inputs[contract.inputs.index(("parameter", name))]
-            line = next((node.location for node in graph.nodes if value in node.inputs), None)
+            places = zip(graph.inputs, contract.inputs, strict=True)
+            values = {value for value, place in places if place == ("parameter", name)}
+            line = next((node.location for node in graph.nodes if values & set(node.inputs)), None)
             error = ArgumentError(
                 f"export: {self.name} makes a NumPy array of an extent's length ({name}), which would be "
                 "kept as it is for one; make it of arrays (tj.arange, ...), or give the extent as an integer"

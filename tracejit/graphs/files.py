@@ -35,11 +35,12 @@ from tracejit.ir.types import ArrayType
 
 Path = str | os.PathLike[str]
 
+BITS = (8, 16, 32, 64)
 NAMES = {
     "bool": "BOOL",
-    **{f"{kind}int{bits}": f"{kind.upper()}{bits}" for kind in ("u",) for bits in (8, 16, 32, 64)},
-    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
-    **{f"float{bits}": f"F{bits}" for bits in (32, 64)},
+    **{f"int{bits}": f"I{bits}" for bits in BITS},
+    **{f"uint{bits}": f"U{bits}" for bits in BITS},
+    **{f"float{bits}": f"F{bits}" for bits in BITS[1:]},
 }
 """Names of dtypes in such files."""
 BLANK = "0" * 64  # stands for the checksum where it is computed
@@ -82,6 +83,10 @@ def _header(text: str, arrays: Mapping[str, np.ndarray], checksum: str) -> bytes
     }
     offset = 0
     for name, array in arrays.items():
+        if str(array.dtype) not in NAMES:
+            raise refuse(
+                f"save: the parameter {name} is of the dtype {array.dtype}, which the file cannot hold"
+            )
         end = offset + array.nbytes
         header[name] = {
             "dtype": NAMES[str(array.dtype)], "shape": list(array.shape), "data_offsets": [offset, end]

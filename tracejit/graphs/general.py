@@ -29,7 +29,28 @@ from tracejit.ir.text import TOKEN
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 _FLOAT = re.compile(r"-?\d[\d.e+-]*[.e][\d.e+-]*", re.ASCII)
 _LOCATION = re.compile(r' at ("(?:[^"\\]|\\.)*")$')
+LENGTHS = (11, 102, 37, 252, 19, 150, 53, 13, 126, 29, 210, 83, 17, 174, 46, 61, 108, 23, 139, 66, 31, 43)
+"""Extents for which functions are recorded: far from one another, with all remainders by small divisors, and
+rarely something else by chance.
+"""
+NAMES = 3  # of extents, at most: more recordings than for these are too many
 LONGEST = 1 << 53  # of an integer of which a float may tell
+
+
+def points_for(names: Sequence[str]) -> list[Extents]:
+    """Extents for which the function is recorded: enough to determine polynomials, and two points more."""
+    points: list[Extents] = [{}]
+    if names:
+        basis = monomials(names)
+        every = [_point(names, step) for step in range(99)]
+        least = next(n for n in range(len(basis), 99) if fit(every[:n], [0] * n, basis) is not None)
+        points = every[: least + 2]
+    return points
+
+
+def _point(names: Sequence[str], step: int) -> Extents:
+    places = [step * (2 * j + 1) + 3 * j + step * step * j for j in range(len(names))]
+    return {name: LENGTHS[place % len(LENGTHS)] for name, place in zip(names, places, strict=True)}
 
 
 def generalised(points: Sequence[Extents], texts: Sequence[str]) -> str:

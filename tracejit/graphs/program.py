@@ -28,6 +28,7 @@ from tracejit.frontend.recording.number import FORMS, is_number, plain
 from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
 from tracejit.graphs.check import check_contract
 from tracejit.graphs.contract import TYPE_FORM, Contract, Data, leaves_of, read_contract, refuse
+from tracejit.graphs.general import NAMES, points_for
 from tracejit.graphs.interface import RESULT, GraphInterface, interface_of, names_of
 from tracejit.graphs.results import Results, filled
 from tracejit.graphs.safety import with_checked_indices
@@ -38,7 +39,6 @@ from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
 from tracejit.ops import view
 
-SOME = (11, 13, 17, 19)  # extents for which a text from a file is looked at
 DRAWN = 64  # an extent for which kernels are drawn
 INSTANCES = 64  # graphs for different extents that are kept at hand
 
@@ -62,7 +62,7 @@ class GraphProgram(Vouched):
         self._instances: dict[tuple[int, ...], Instance] = {}
         contract, graph = read_contract(text)
         if is_foreign:  # before anything is done with what the text says
-            self._check(contract.extents)
+            check_contract(*read_contract(text, points_for(contract.extents[:NAMES])[0]))
         self.named = Instance(contract, graph)
 
         def body(parameters: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -71,10 +71,6 @@ class GraphProgram(Vouched):
         body.__name__ = body.__qualname__ = self.named.contract.function
         self.traced = jit(body)
         self.traced_gradient = jit(functools.partial(_value_and_gradients, body))
-
-    def _check(self, names: Sequence[str]) -> None:
-        """Raise if the text is no contract of a graph, for some extents."""
-        check_contract(*read_contract(self.text, dict(zip(names, SOME, strict=False))))
 
     def at(self, extents: Mapping[str, int]) -> Instance:
         """The graph for these extents."""
