@@ -187,13 +187,14 @@ def _different(points: Sequence[Extents], *row: str) -> ArgumentError:
     at, other = next(
         ((point, text) for point, text in zip(points, row, strict=False) if text != one), (points[0], one)
     )
-    match = _LOCATION.search(one)
+    match = _LOCATION.search(one) or _LOCATION.search(other)
     shown = [_LOCATION.sub("", text).strip() for text in (one, other)]
     extents = [", ".join(f"{name}={n}" for name, n in point.items()) for point in (points[0], at)]
     error = ArgumentError(
         f"export: the function is not one graph for all extents: for {extents[0]} it records\n"
         f"    {shown[0]}\n"
         f"  and for {extents[1]}\n    {shown[1]}\n"
-        "  Export it for extents that are integers, or write what must be even, say, as '2*n'"
+        "  Export it for extents that are integers (a loop over one is unrolled), or write what must be "
+        "even, say, as '2*n'"
     )
     return locate(error, json.loads(match[1]) if match else None)  # type: ignore[return-value]
