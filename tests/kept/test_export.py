@@ -284,6 +284,9 @@ def test_functions_that_depend_on_an_extent_otherwise():
         lambda x: x.reshape(-1, 2),
         tj.spec("n"),
     )
+    loop = lambda x: sum(x[i] for i in range(len(x)))  # noqa: E731
+    assert __file__ in raising(ArgumentError, "a loop over one is unrolled", loop, tj.spec("n"))
+    raising(ArgumentError, "not one graph", lambda x: x[: len(x) // 2 * 2], tj.spec("n"))
     halves = tj.export(lambda x: tj.ones(len(x) // 2) * x.reshape(2, -1), tj.spec("2*n"))
     assert halves(tj.ones(6)).shape == (2, 3)
     with pytest.raises(ShapeError, match=r"x must be float32\[2\*n\], got the shape \(5,\)"):
