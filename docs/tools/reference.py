@@ -109,6 +109,13 @@ PAGES = [
             *("tj.pure", "tj.callback", "tj.wait_all", "tj.profile"),
         ],
     ),
+    Page(
+        "graphs.md",
+        "Graphs that are kept",
+        "A function is exported once as a graph, which is saved, loaded where the function is not, called "
+        "for any batch size, bound to arrays and drawn. [The guide](../guide/graphs.md) shows it.",
+        ["tj.export", "tj.load_graph", "tj.KeptGraph", "tj.BoundGraph", "tj.GraphInterface", "tj.Drawing"],
+    ),
     Page("nn.md", "tj.nn: neural networks", "", _of(tj.nn, "tj.nn")),
     Page("init.md", "tj.nn.init: initial weights", "", _of(tj.nn.init, "tj.nn.init")),
     Page("optim.md", "tj.optim: optimizers", "", _of(tj.optim, "tj.optim")),
