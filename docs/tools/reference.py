@@ -31,7 +31,7 @@ INTERNAL = frozenset(
         *("Buffer", "ExhaustedError", "Pool", "Program", "Statistics", "Task", "pool", "run_here", "workers"),
     ]
 )
-HIDDEN = frozenset(["tj.NDArray.empty", "tj.NDArray.new"])  # for modules that stand below arrays
+HIDDEN = frozenset(["tj.NDArray.new"])  # for modules that stand below arrays
 
 
 class Entry(NamedTuple):
@@ -109,6 +109,13 @@ PAGES = [
             *("tj.jvp", "tj.linearize", "tj.custom_gradient", "tj.checkpoint"),
             *("tj.pure", "tj.callback", "tj.wait_all", "tj.profile"),
         ],
+    ),
+    Page(
+        "graphs.md",
+        "Graphs that are kept",
+        "A function is exported once as a graph, which is saved, loaded where the function is not, called "
+        "for any batch size, bound to arrays and drawn. [The guide](../guide/graphs.md) shows it.",
+        ["tj.export", "tj.load_graph", "tj.KeptGraph", "tj.BoundGraph", "tj.GraphInterface", "tj.Drawing"],
     ),
     Page("nn.md", "tj.nn: neural networks", "", _of(tj.nn, "tj.nn")),
     Page("init.md", "tj.nn.init: initial weights", "", _of(tj.nn.init, "tj.nn.init")),
