@@ -517,3 +517,13 @@ def test_nothing_is_kept_after_a_call():
         assert [ref() for ref in called()] == [None] * 4
     finally:
         gc.enable()
+
+
+def test_kept_graphs(evaluator):
+    """One in a batch, and a batch in one."""
+    x = tj.asarray(np.random.default_rng(9).normal(size=(SIZE, 3)))
+    kept = tj.export(lambda x: tj.sin(x).sum(), tj.spec((3,), "float64"))
+    same(tj.vmap(kept)(x), np.sin(x.numpy()).sum(1))
+    same(tj.vmap(tj.grad(lambda x: kept(x)))(x), np.cos(x.numpy()))
+    batched = tj.export(tj.vmap(lambda x: tj.sin(x).sum()), tj.spec(("rows", 3), "float64"))
+    same(batched(x[:2]), np.sin(x[:2].numpy()).sum(1))

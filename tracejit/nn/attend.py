@@ -30,7 +30,7 @@ from tracejit.frontend.arrays.functions.ranges import arange
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.transforms.checkpoint import InTurn, checkpoint_in_turn
-from tracejit.frontend.transforms.custom import custom_gradient
+from tracejit.frontend.transforms.custom import with_rule
 from tracejit.nn.common import check_shape, floats, where
 from tracejit.nn.functional import dropout, linear
 
@@ -116,7 +116,7 @@ def _attention(q: Any, k: Any, v: Any, seen: Any, factor: Any, dropout_rate: Any
     return blocks[0] if len(blocks) == 1 else concat(blocks, axis=-2)
 
 
-@custom_gradient
+@with_rule
 def _first_rows(x: Any, count: int) -> Any:
     """The first rows of matrices. Its gradient is filled with zeros only when it is needed."""
 

@@ -297,6 +297,11 @@ class Batch(Recording):
         raise AssertionError("a trace that gives up raises")
 
     @property
+    def rules(self) -> list[str | None]:
+        """Lines of functions with a gradient of their own, for the trace around."""
+        return getattr(self.outer, "rules", [])
+
+    @property
     def callbacks(self) -> list[Any]:
         """Functions given to `tj.callback`, for which there is no batching rule."""
         return []
