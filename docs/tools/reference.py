@@ -31,7 +31,9 @@ INTERNAL = frozenset(
         *("Buffer", "ExhaustedError", "Pool", "Program", "Statistics", "Task", "pool", "run_here", "workers"),
     ]
 )
-HIDDEN = frozenset(["tj.NDArray.new"])  # for modules that stand below arrays
+HIDDEN = frozenset(  # for modules that stand below arrays; distributions as methods
+    ["tj.NDArray.new", *(f"tj.random.Generator.{name}" for name in tj.random.DISTRIBUTIONS)]
+)
 
 
 class Entry(NamedTuple):
@@ -112,7 +114,13 @@ PAGES = [
     Page("nn.md", "tj.nn: neural networks", "", _of(tj.nn, "tj.nn")),
     Page("init.md", "tj.nn.init: initial weights", "", _of(tj.nn.init, "tj.nn.init")),
     Page("optim.md", "tj.optim: optimizers", "", _of(tj.optim, "tj.optim")),
-    Page("random.md", "tj.random: random numbers", "", _of(tj.random, "tj.random")),
+    Page(
+        "random.md",
+        "tj.random: random numbers",
+        "All functions take a `generator` of one's own, which has them as methods, too: "
+        "`tj.random.Generator(7).normal(shape=3)`. Shapes are those of the parameters unless one is given.",
+        _of(tj.random, "tj.random"),
+    ),
     Page("tree.md", "tj.tree: trees of arrays", "", _of(tj.tree, "tj.tree")),
     Page("io.md", "Saving and loading", "", ["tj.save", "tj.load"]),
     Page(
