@@ -75,7 +75,7 @@ class Generator:
         if number < 0:
             raise refuse(f"random.Generator.spawn: expected a count of at least 0, got {number}")
         keys = self._bits(number, UINT64)
-        return [_with_state(stack([keys[i], zeros((), UINT64)])) for i in range(number)]
+        return [with_state(stack([keys[i], zeros((), UINT64)])) for i in range(number)]
 
     def _bits(self, count: int, dtype: np.dtype) -> Any:
         """`count` random words, which no other draw gets; in one step, for other threads."""
@@ -96,8 +96,8 @@ class Generator:
         def __getattr__(self, name: str) -> Any: ...
 
 
-def _with_state(state: Any) -> Generator:
-    """The generator that goes on from a state."""
+def with_state(state: Any) -> Generator:
+    """The generator that goes on from a state (uint64[2])."""
     made = object.__new__(Generator)
     made.state = state
     return made
