@@ -121,6 +121,7 @@ PAGES = [
         "`tj.random.Generator(7).normal(shape=3)`. Shapes are those of the parameters unless one is given.",
         _of(tj.random, "tj.random"),
     ),
+    Page("data.md", "tj.data: loading ahead", "", _of(tj.data, "tj.data")),
     Page("tree.md", "tj.tree: trees of arrays", "", _of(tj.tree, "tj.tree")),
     Page("io.md", "Saving and loading", "", ["tj.save", "tj.load"]),
     Page(
@@ -137,7 +138,7 @@ PAGES = [
         [*_of(tj.errors, "tj.errors"), "tj.TracejitError", "tj.config"],
     ),
 ]
-MODULES = ("fft", "linalg", "engine", "errors", "nn", "optim", "random", "tree")
+MODULES = ("data", "fft", "linalg", "engine", "errors", "nn", "optim", "random", "tree")
 
 
 def resolve(name: str) -> Any:
