@@ -1,0 +1,34 @@
+"""Every example runs, and shows what it says; each in this process, with what it prints thrown away."""
+
+import importlib.util
+import pathlib
+
+import pytest
+
+FOLDER = pathlib.Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture
+def example(request):
+    """The module of an example, named as the test is."""
+    name = request.node.name.removeprefix("test_")
+    spec = importlib.util.spec_from_file_location(f"examples_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def replays(function):
+    """Whether a traced function was recorded once, and replayed ever after."""
+    info = function.cache_info()
+    return info.traces == 1 and info.replays > 0 and "piecewise" not in function.explain()
+
+
+def test_gpt(example):
+    losses, text = example.main()
+    assert losses[0] > 3.5
+    assert losses[-1] < 1.9
+    assert text.startswith("Simple")
+    assert len(text) == 126
+    assert replays(example.train_step)
+    assert replays(example.next_character)
