@@ -32,3 +32,19 @@ def test_gpt(example):
     assert len(text) == 126
     assert replays(example.train_step)
     assert replays(example.next_character)
+
+
+def test_resnet(example):
+    accuracy, same = example.main()
+    assert accuracy > 0.85
+    assert same == accuracy
+    assert replays(example.train_step)
+
+
+def test_vae(example):
+    losses, new = example.main()
+    assert losses[-1] < 27 < losses[0]
+    assert new.shape == (6, 8, 8)
+    assert 0 <= new.min() < 0.05
+    assert 0.8 < new.max() <= 1
+    assert replays(example.train_step)
