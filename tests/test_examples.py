@@ -48,3 +48,15 @@ def test_vae(example):
     assert 0 <= new.min() < 0.05
     assert 0.8 < new.max() <= 1
     assert replays(example.train_step)
+
+
+def test_q_learning(example):
+    lengths = example.main()
+    assert lengths[0] < 40
+    assert max(lengths) > 120
+    assert replays(example.step)
+
+
+def test_graphs(example):
+    assert min(example.main()) > 0.85
+    assert replays(example.train_step)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit import ops
+from tracejit.errors import DTypeError
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.core import ArrayCore
@@ -36,19 +37,21 @@ LARGEST = 2.0**63 - 1024  # the largest float64 below the largest int64
 
 
 def integers(
-    low: int,
-    high: int | None = None,
-    shape: Any = (),
+    low: Any,
+    high: Any = None,
+    shape: Any = None,
     dtype: Any = None,
     *,
     device: Any = None,
     generator: Generator | None = None,
 ) -> NDArray:
-    """Integers evenly distributed from `low` (0 if only one bound is given) to `high` - 1, int64 by default.
+    """Integers evenly distributed from `low` (0 if only one bound is given) to `high` - 1, int64 by default;
+    the bounds may be integer arrays.
 
     The upper 64 bits of bits * (high - low), so some numbers are more likely than others by at most (high -
     low) / 2**64.
-    Raises ArgumentError for a dtype that is no integer one, or bounds that are empty or outside of it.
+    Raises ArgumentError for a dtype that is no integer one, or bounds that are empty, outside of it or no
+    integers; ShapeError for bounds that do not broadcast to `shape`.
 
     >>> import tracejit as tj
     >>> x = tj.random.integers(5, 7, shape=100)
@@ -56,6 +59,8 @@ def integers(
     True
     """
     bounds = (0, low) if high is None else (low, high)
+    if any(isinstance(b, ArrayCore | np.ndarray) for b in bounds):
+        return _between(*bounds, shape, dtype, device=device, generator=generator)
     first, last = (integer("random.integers", plain(b)) for b in bounds)
     draw = Draw("random.integers", shape, dtype, device, generator, kinds="iu")
     limits = np.iinfo(draw.dtype)
@@ -69,12 +74,30 @@ def integers(
     return draw.result(scaled + first % WORD)
 
 
-def _upper_product(x: Any, factor: int) -> Any:
-    """The upper 64 bits of the 128-bit product of a uint64 array and a number, by halves."""
+def _between(low: Any, high: Any, shape: Any, dtype: Any, **options: Any) -> Any:
+    """Integers between bounds of which one is an array, at least; in uint64, where differences wrap."""
+    name = "random.integers"
+    given = [b if isinstance(b, ArrayCore | np.ndarray) else integer(name, plain(b)) for b in (low, high)]
+    for bound in given:
+        if not isinstance(bound, int) and bound.dtype.kind not in "iu":
+            raise refuse(f"{name}: bounds must be integers, not {bound.dtype}", DTypeError)
+    kinds: dict[str, Any] = {"kinds": "iu", "within": UINT64}
+    words = [b % WORD if isinstance(b, int) else b for b in given]
+    draw = Draw(name, shape, dtype, options["device"], options["generator"], *words, **kinds)
+    limits = np.iinfo(draw.dtype)
+    check(name, "low", given[0], lambda v: v >= limits.min, f"of at least {limits.min}")
+    check(name, "high", given[1], lambda v: v <= limits.max + 1, f"of at most {limits.max + 1}")
+    check(name, "high - low", given[1] - given[0], lambda v: v > 0, "above 0")
+    first, last = draw.parameters
+    return draw.result(_upper_product(draw.bits(UINT64), last - first) + first)
+
+
+def _upper_product(x: Any, factor: Any) -> Any:
+    """The upper 64 bits of the 128-bit product of a uint64 array and a number or another one, by halves."""
     low, high = factor & 0xFFFFFFFF, factor >> 32
     x_low, x_high = x & 0xFFFFFFFF, x >> 32
     middle = x_high * low + ((x_low * low) >> 32)
-    if not high:
+    if isinstance(high, int) and not high:
         return middle >> 32
     other = x_low * high + (middle & 0xFFFFFFFF)
     return x_high * high + (middle >> 32) + (other >> 32)
