@@ -60,3 +60,12 @@ def test_q_learning(example):
 def test_graphs(example):
     assert min(example.main()) > 0.85
     assert replays(example.train_step)
+
+
+def test_gaussian_process(example):
+    fitted, errors, inside = example.main()
+    assert abs(fitted["period"] - 12.4) < 0.2
+    assert abs(fitted["noise"] - 0.2) < 0.05
+    assert abs(errors).max() < 3
+    assert 0.9 < inside < 0.99
+    assert replays(example.fit_step)
