@@ -69,3 +69,12 @@ def test_gaussian_process(example):
     assert abs(errors).max() < 3
     assert 0.9 < inside < 0.99
     assert replays(example.fit_step)
+
+
+def test_kalman(example):
+    fitted, by_measurement, by_filter = example.main()
+    assert 0.2 < fitted["push"] < 0.5
+    assert 1.7 < fitted["blur"] < 2.3
+    assert by_filter < 0.87 * by_measurement
+    assert replays(example.track)
+    assert replays(example.fit_step)

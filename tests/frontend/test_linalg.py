@@ -26,14 +26,14 @@ def positive(shape, dtype="float64", seed=0):
 
 @pytest.mark.parametrize("trans", [0, 1, 2])
 def test_solve_triangular(trans, run):
-    for dtype in ("float64", "complex128"):
-        a, b = positive((3, 4, 4), dtype), matrices((3, 4, 2), dtype)
-        for options in ({}, {"lower": True}, {"unit_diagonal": True}):
-            solved = functools.partial(solve_triangular, trans=trans, **options)
-            x = run(solved, tj.asarray(a), tj.asarray(b))
-            for got, *ab in zip(x, a, b, strict=True):
-                expected = scipy.linalg.solve_triangular(*ab, trans=trans, **options)
-                np.testing.assert_allclose(got, expected, rtol=1e-9)
+    dtype = "complex128" if trans == 2 else "float64"
+    a, b = positive((3, 4, 4), dtype), matrices((3, 4, 2), dtype)
+    for options in ({}, {"lower": True}, {"unit_diagonal": True}):
+        solved = functools.partial(solve_triangular, trans=trans, **options)
+        x = run(solved, tj.asarray(a), tj.asarray(b))
+        for got, *ab in zip(x, a, b, strict=True):
+            expected = scipy.linalg.solve_triangular(*ab, trans=trans, **options)
+            np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
 def test_solve_triangular_has_the_gradient_of_its_triangle(evaluator):
