@@ -78,3 +78,19 @@ def test_kalman(example):
     assert by_filter < 0.87 * by_measurement
     assert replays(example.track)
     assert replays(example.fit_step)
+
+
+def test_kmeans(example):
+    assert min(example.main()) > 0.95
+    assert replays(example.improve)
+    assert replays(example.first_centres)
+
+
+def test_sweep(example):
+    found, again = example.main()
+    assert found == again
+    assert max(found) > 0.9
+    assert min(found) < max(found)
+    info = example.train_step.cache_info()
+    assert info.signatures == 1
+    assert info.replays > 2 * len(found)
