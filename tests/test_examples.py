@@ -94,3 +94,12 @@ def test_sweep(example):
     info = example.train_step.cache_info()
     assert info.signatures == 1
     assert info.replays > 2 * len(found)
+
+
+def test_waves(example):
+    lost, drift, true, found = example.main()
+    assert abs(lost) < 1e-13
+    assert drift < 0.02
+    assert abs(found - true).max() < 0.3
+    assert replays(example.tick)
+    assert replays(example.search_step)
