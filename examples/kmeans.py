@@ -32,7 +32,7 @@ def data(count, rng):
 def distances(points, there, centres):
     """Mean squares of the differences that are known, (POINTS, centres)."""
     difference = tj.where(there[:, None], points[:, None] - centres, 0.0)
-    return (difference**2).sum(axis=2) / tj.maximum(there.sum(axis=1), 1)[:, None]
+    return (difference**2).sum(axis=2) / tj.maximum(there.sum(axis=1, dtype=tj.float32), 1)[:, None]
 
 
 @tj.jit
