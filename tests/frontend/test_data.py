@@ -173,27 +173,29 @@ def test_errors():
 
 
 def outcome(code):
-    """What a process prints, and how long it runs."""
-    start = time.monotonic()
+    """What a process prints, and its status."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
     )
-    return done.stdout, done.stderr, done.returncode, time.monotonic() - start
+    return done.stdout, done.stderr, done.returncode
 
 
 def test_exit_waits_for_no_more_than_what_is_running():
     code = """
-    import time, tracejit as tj
+    import atexit, time
+    taken = []
+    atexit.register(lambda: print(len(taken) < 15))  # runs last; 5 seconds would be enough for 25
+    import tracejit as tj
     def source():
         while True:
             time.sleep(0.2)
+            taken.append(1)
             yield 1
     batches = tj.data.prefetch(source(), 50)
     print(next(batches))
     """
-    out, err, status, seconds = outcome(code)
-    assert (out, err, status) == ("1\n", "", 0)
-    assert seconds < 5
+    out, err, status = outcome(code)
+    assert (out, err, status) == ("1\nTrue\n", "", 0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -210,6 +212,6 @@ def test_a_forked_child_goes_on_by_itself():
     os.waitpid(child, 0)
     print("parent", first, rest)
     """
-    out, err, status, _ = outcome(code)
+    out, err, status = outcome(code)
     assert status == 0, err
     assert out == "child [1, 2, 3, 4, 5]\nparent 0 [1, 2, 3, 4, 5]\n"
