@@ -118,7 +118,8 @@ PAGES = [
         "random.md",
         "tj.random: random numbers",
         "All functions take a `generator` of one's own, which has them as methods, too: "
-        "`tj.random.Generator(7).normal(shape=3)`. Shapes are those of the parameters unless one is given.",
+        "`tj.random.Generator(7).normal(shape=3)`. Shapes are those of the parameters unless one is given, "
+        "as `shape` or by NumPy's name, `size`.",
         _of(tj.random, "tj.random"),
     ),
     Page("data.md", "tj.data: loading ahead", "", _of(tj.data, "tj.data")),

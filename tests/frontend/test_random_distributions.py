@@ -22,6 +22,14 @@ CONTINUOUS = {
     "weibull": (lambda **o: random.weibull(1.5, COUNT, **o), scipy.stats.weibull_min(1.5)),
     "pareto": (lambda **o: random.pareto(3.0, COUNT, **o), scipy.stats.lomax(3)),
     "rayleigh": (lambda **o: random.rayleigh(2.0, COUNT, **o), scipy.stats.rayleigh(scale=2)),
+    "triangular": (
+        lambda **o: random.triangular(-1.0, 0.0, 3.0, COUNT, **o),
+        scipy.stats.triang(0.25, -1, 4),
+    ),
+    "power": (lambda **o: random.power(2.5, COUNT, **o), scipy.stats.powerlaw(2.5)),
+    "wald": (lambda **o: random.wald(3.0, 2.0, COUNT, **o), scipy.stats.invgauss(1.5, scale=2)),
+    "standard_normal": (lambda **o: random.standard_normal(COUNT, **o), scipy.stats.norm()),
+    "random": (lambda **o: random.random(COUNT, **o), scipy.stats.uniform()),
     "truncated": (lambda **o: random.truncated_normal(-1, 2.5, COUNT, **o), scipy.stats.truncnorm(-1, 2.5)),
     "tail": (
         lambda **o: random.truncated_normal(tj.asarray(4.0), np.inf, COUNT, **o),
@@ -225,6 +233,7 @@ PARAMETERS = {
     "uniform": (1.0, 2.0), "normal": (1.0, 2.0), "lognormal": (0.1, 0.2), "exponential": (2.0,),
     "laplace": (1.0, 2.0), "logistic": (1.0, 2.0), "gumbel": (1.0, 2.0), "cauchy": (1.0, 2.0),
     "weibull": (2.0,), "pareto": (3.0,), "rayleigh": (2.0,), "truncated_normal": (-1.0, 1.5),
+    "triangular": (-1.0, 0.5, 2.0), "power": (2.0,),
 }  # fmt: skip
 
 
@@ -284,6 +293,7 @@ WRONG = {
     "none": (lambda: random.choice(0, 5), "cannot choose from 0"),
     "a length": (lambda: random.choice(3, p=tj.asarray([0.5, 0.5])), r"p has shape \(2,\) for 3"),
     "what is shuffled": (lambda: random.shuffle(np.zeros(3)), "expected an NDArray"),
+    "a mode": (lambda: random.triangular(0.0, 2.0, 1.0), "expected right - mode of at least 0"),
     "a method": (
         lambda: random.multivariate_normal(tj.zeros(1), tj.eye(1), method="x"),
         "unknown method 'x'",
@@ -301,6 +311,16 @@ def test_errors_name_the_line(what):
     call, says = WRONG[what]
     with pytest.raises(tj.TracejitError, match=rf"random\..*{says}(?s:.*)test_random_distributions"):
         call()
+
+
+def test_numpys_name_for_the_shape():
+    assert random.gamma(2.0, size=(2, 3)).shape == random.Generator(1).normal(size=(2, 3)).shape == (2, 3)
+    with pytest.raises(
+        tj.errors.ArgumentError, match=r"random\.normal: give shape or size(?s:.*)test_random"
+    ):
+        random.normal(shape=2, size=2)
+    with pytest.raises(TypeError, match="sizes"):
+        random.normal(sizes=2)
 
 
 def test_shapes_come_from_parameters():

@@ -151,6 +151,40 @@ def test_threads_that_share_a_generator_get_other_numbers():
     assert rng.state.tolist() == [9, 800]
 
 
+def test_checkpoints_draw_the_same_numbers_again():
+    def total(x, rng):
+        return tj.checkpoint(lambda x: tj.tanh(x * rng.normal(shape=4)).sum())(x)
+
+    def gradient(x, rng):
+        return tj.grad(lambda x: total(x, rng))(x)
+
+    x = tj.asarray([1.0, 2.0, 3.0, 4.0])
+    noise = Generator(1).normal(shape=4).numpy()
+    for found in (gradient(x, Generator(1)), tj.jit(gradient)(x, Generator(1))):
+        np.testing.assert_allclose(found.numpy(), noise / np.cosh(x.numpy() * noise) ** 2, rtol=1e-5)
+
+
+def test_piecewise_and_failing_bodies():
+    def body(rng, limit):
+        y = rng.normal(shape=3)
+        if float(y[0]) > limit:
+            raise ValueError("too large")
+        return (y + rng.uniform(shape=3),)
+
+    step, one, two = tj.jit(body), Generator(5), Generator(5)
+    same(numbers(body, one, 1e9), numbers(step, two, 1e9))
+    assert one.state.tolist() == two.state.tolist() == [5, 24]
+
+    @tj.jit
+    def failing(rng):
+        rng.normal(shape=3)
+        raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        failing(two)
+    assert two.state.tolist() == [5, 24]
+
+
 def test_dropout_with_a_generator():
     layer = tj.nn.Dropout(0.5, generator=Generator(2))
     expected = tj.nn.dropout(tj.ones(30), 0.5, generator=Generator(2)).tolist()

@@ -19,6 +19,7 @@ from tracejit.frontend.arrays.random.draws import (
     check,
     check_at_least_zero,
     check_positive,
+    takes_size,
 )
 from tracejit.frontend.arrays.random.quantiles import normal_cdf, normal_quantile
 
@@ -31,6 +32,7 @@ def _log(x: Any) -> Any:
     return dispatch.apply(ops.log, x)
 
 
+@takes_size
 def uniform(
     low: Any = 0.0,
     high: Any = 1.0,
@@ -54,6 +56,7 @@ def uniform(
     return draw.unit() * (last - first) + first
 
 
+@takes_size
 def normal(
     loc: Any = 0.0,
     scale: Any = 1.0,
@@ -80,6 +83,7 @@ def normal(
     return draw.normal() * width + centre
 
 
+@takes_size
 def lognormal(
     mean: Any = 0.0,
     sigma: Any = 1.0,
@@ -103,6 +107,7 @@ def lognormal(
     return dispatch.apply(ops.exp, draw.normal() * width + centre)
 
 
+@takes_size
 def exponential(
     scale: Any = 1.0,
     shape: Any = None,
@@ -124,6 +129,7 @@ def exponential(
     return -_log(draw.open_unit()) * draw.parameters[0]
 
 
+@takes_size
 def laplace(
     loc: Any = 0.0,
     scale: Any = 1.0,
@@ -150,6 +156,7 @@ def laplace(
     return where(below, size, -size) * width + centre
 
 
+@takes_size
 def logistic(
     loc: Any = 0.0,
     scale: Any = 1.0,
@@ -174,6 +181,7 @@ def logistic(
     return _log(unit / (1 - unit)) * width + centre
 
 
+@takes_size
 def gumbel(
     loc: Any = 0.0,
     scale: Any = 1.0,
@@ -197,6 +205,7 @@ def gumbel(
     return -_log(-_log(draw.open_unit())) * width + centre
 
 
+@takes_size
 def cauchy(
     loc: Any = 0.0,
     scale: Any = 1.0,
@@ -220,6 +229,7 @@ def cauchy(
     return dispatch.apply(ops.tan, (draw.open_unit() - 0.5) * math.pi) * width + centre
 
 
+@takes_size
 def weibull(
     a: Any,
     shape: Any = None,
@@ -241,6 +251,7 @@ def weibull(
     return dispatch.apply(ops.pow, -_log(draw.open_unit()), 1 / draw.parameters[0])
 
 
+@takes_size
 def pareto(
     a: Any,
     shape: Any = None,
@@ -262,6 +273,7 @@ def pareto(
     return dispatch.apply(ops.expm1, -_log(draw.open_unit()) / draw.parameters[0])
 
 
+@takes_size
 def rayleigh(
     scale: Any = 1.0,
     shape: Any = None,
@@ -283,6 +295,124 @@ def rayleigh(
     return dispatch.apply(ops.sqrt, _log(draw.open_unit()) * -2.0) * draw.parameters[0]
 
 
+@takes_size
+def triangular(
+    left: Any,
+    mode: Any,
+    right: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Numbers between `left` and `right` whose density rises in a line up to `mode` and falls from there.
+
+    By the inverse of the distribution function.
+    Raises ArgumentError for a dtype that is not floating or unless left <= mode <= right and left < right;
+    ShapeError as `normal` does.
+
+    >>> import tracejit as tj
+    >>> x = tj.random.triangular(0.0, 1.0, 4.0, shape=9)
+    >>> bool(((x >= 0) & (x <= 4)).all())
+    True
+    """
+    name = "random.triangular"
+    draw = Draw(name, shape, dtype, device, generator, left, mode, right)
+    first, top, last = draw.parameters
+    check_at_least_zero(name, "mode - left", top - first)
+    check_at_least_zero(name, "right - mode", last - top)
+    check_positive(name, "right - left", last - first)
+    unit = draw.open_unit()
+    rises = unit * (last - first) < top - first
+    rising = dispatch.apply(ops.sqrt, unit * ((last - first) * (top - first)))
+    falling = dispatch.apply(ops.sqrt, (1 - unit) * ((last - first) * (last - top)))
+    return where(rises, rising + first, last - falling)
+
+
+@takes_size
+def power(
+    a: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Numbers in (0, 1) with density a * x**(a - 1), by the inverse of the distribution function.
+
+    Raises ArgumentError for a dtype that is not floating or unless a > 0, ShapeError as `normal` does.
+
+    >>> import tracejit as tj
+    >>> bool((tj.random.power(2.0, shape=9) < 1).all())
+    True
+    """
+    check_positive("random.power", "a", a)
+    draw = Draw("random.power", shape, dtype, device, generator, a)
+    return dispatch.apply(ops.pow, draw.open_unit(), 1 / draw.parameters[0])
+
+
+@takes_size
+def wald(
+    mean: Any,
+    scale: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Numbers of the inverse Gaussian distribution with this mean and scale, from a normal and an even one.
+
+    Michael, Schucany and Haas, Generating random variates using transformations with multiple roots, 1976.
+    Which root is taken is decided by the parameters, too, so gradients with respect to them are refused.
+    Raises ArgumentError for a dtype that is not floating or unless both are above 0, ShapeError as `normal`
+    does.
+
+    >>> import tracejit as tj
+    >>> bool((tj.random.wald(1.0, 2.0, shape=9) > 0).all())
+    True
+    """
+    check_positive("random.wald", "a mean", mean)
+    check_positive("random.wald", "a scale", scale)
+    draw = Draw("random.wald", shape, dtype, device, generator, mean, scale, within=FLOAT64)
+    centre, width = (draw.without_gradient(p) for p in draw.parameters)
+    y = centre * draw.normal() ** 2 / (2 * width)
+    ratio = 1 / (1 + y + dispatch.apply(ops.sqrt, y * (y + 2)))  # the smaller root over the mean
+    return draw.result(where(draw.unit() * (1 + ratio) <= 1, ratio, 1 / ratio) * centre)
+
+
+@takes_size
+def standard_normal(
+    shape: Any = (), dtype: Any = None, *, device: Any = None, generator: Generator | None = None
+) -> NDArray:
+    """Normally distributed numbers with mean 0 and deviation 1: `normal` with the shape first.
+
+    Raises ArgumentError for a dtype that is not floating, ShapeError for a negative extent.
+
+    >>> import tracejit as tj
+    >>> tj.random.standard_normal((2, 3)).shape
+    (2, 3)
+    """
+    return Draw("random.standard_normal", shape, dtype, device, generator).normal()
+
+
+@takes_size
+def random(
+    shape: Any = (), dtype: Any = None, *, device: Any = None, generator: Generator | None = None
+) -> NDArray:
+    """Numbers evenly distributed in [0, 1): `uniform` with the shape first.
+
+    Raises ArgumentError for a dtype that is not floating, ShapeError for a negative extent.
+
+    >>> import tracejit as tj
+    >>> tj.random.random((2, 3)).shape
+    (2, 3)
+    """
+    return Draw("random.random", shape, dtype, device, generator).unit()
+
+
+@takes_size
 def truncated_normal(
     lower: Any,
     upper: Any,
@@ -321,8 +451,13 @@ __all__ = [
     "lognormal",
     "normal",
     "pareto",
+    "power",
+    "random",
     "rayleigh",
+    "standard_normal",
+    "triangular",
     "truncated_normal",
     "uniform",
+    "wald",
     "weibull",
 ]

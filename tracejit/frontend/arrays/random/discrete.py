@@ -23,6 +23,7 @@ from tracejit.frontend.arrays.random.draws import (
     check_at_least_zero,
     check_probability,
     refuse,
+    takes_size,
 )
 from tracejit.frontend.arrays.random.gammas import gamma
 from tracejit.frontend.arrays.random.rejection import binomial_number, poisson_number
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 LARGEST = 2.0**63 - 1024  # the largest float64 below the largest int64
 
 
+@takes_size
 def integers(
     low: Any,
     high: Any = None,
@@ -103,6 +105,7 @@ def _upper_product(x: Any, factor: Any) -> Any:
     return x_high * high + (middle >> 32) + (other >> 32)
 
 
+@takes_size
 def bernoulli(
     p: Any = 0.5, shape: Any = None, *, device: Any = None, generator: Generator | None = None
 ) -> NDArray:
@@ -120,6 +123,7 @@ def bernoulli(
     return draw.unit() < draw.parameters[0]
 
 
+@takes_size
 def rademacher(
     shape: Any = (), dtype: Any = None, *, device: Any = None, generator: Generator | None = None
 ) -> NDArray:
@@ -138,6 +142,7 @@ def rademacher(
     return dispatch.cast(draw.bits(UINT64) & 1, draw.dtype) * 2 - 1
 
 
+@takes_size
 def geometric(
     p: Any, shape: Any = None, dtype: Any = None, *, device: Any = None, generator: Generator | None = None
 ) -> NDArray:
@@ -159,6 +164,7 @@ def geometric(
     return _counts(draw, clip(trials, 1.0, None))
 
 
+@takes_size
 def poisson(
     lam: Any = 1.0,
     shape: Any = None,
@@ -184,6 +190,7 @@ def poisson(
     return _counts(draw, poisson_number(draw, draw.parameters[0]))
 
 
+@takes_size
 def binomial(
     n: Any,
     p: Any = 0.5,
@@ -211,6 +218,7 @@ def binomial(
     return _counts(draw, binomial_number(draw, *draw.parameters))
 
 
+@takes_size
 def negative_binomial(
     n: Any,
     p: Any,

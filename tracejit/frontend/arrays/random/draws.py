@@ -12,8 +12,10 @@ parameters only, never on values, so a recording draws what every replay draws.
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -32,6 +34,7 @@ from tracejit.ir.types import Device
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.random.generator import Generator
 
+F = TypeVar("F", bound=Callable[..., Any])
 FLOAT32, FLOAT64 = np.dtype("float32"), np.dtype("float64")
 INT64, UINT32, UINT64 = np.dtype("int64"), np.dtype("uint32"), np.dtype("uint64")
 
@@ -111,6 +114,15 @@ class Draw:
         length = dispatch.apply(ops.sqrt, dispatch.apply(ops.log, radius) * -2.0)
         return length * dispatch.apply(ops.cos, angle)
 
+    def without_gradient(self, x: Any) -> Any:
+        """A parameter that decides which of several candidates is taken: the result has no gradient with
+        respect to it, which taking one says.
+        """
+        if not isinstance(x, ArrayCore):
+            return x
+        reason = f"{self.name}: the result has no gradient with respect to what decides about candidates"
+        return dispatch.emit(ops.without_gradient, x, reason=reason)
+
     def result(self, x: Any) -> Any:
         """`x` in the dtype that was asked for."""
         return dispatch.cast(x, self.dtype)
@@ -146,6 +158,20 @@ def _extents(name: str, shape: Any, given: list[tuple[int, ...]]) -> tuple[int, 
         shapes = " and ".join(map(str, given))
         raise refuse(f"{name}: parameters of shape {shapes} do not fit into shape={wanted}", ShapeError)
     return wanted
+
+
+def takes_size(function: F) -> F:
+    """Let a distribution take `size`, NumPy's name, for `shape`."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if "size" in kwargs:
+            if "shape" in kwargs:
+                raise refuse(f"random.{function.__name__}: give shape or size, not both")
+            kwargs["shape"] = kwargs.pop("size")
+        return function(*args, **kwargs)
+
+    return cast(F, call)
 
 
 # -- domains -------------------------------------------------------------------------------------------------

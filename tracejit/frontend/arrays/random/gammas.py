@@ -25,6 +25,7 @@ from tracejit.frontend.arrays.random.draws import (
     check_positive,
     first_accepted,
     refuse,
+    takes_size,
 )
 
 if TYPE_CHECKING:
@@ -40,9 +41,7 @@ def _log(x: Any) -> Any:
 
 def _log_gamma_number(draw: Draw, a: Any) -> Any:
     """The logarithm of a gamma number with parameter `a`, which does not underflow where `a` is small."""
-    if isinstance(a, ArrayCore):
-        reason = f"{draw.name}: the result has no gradient with respect to what decides about rejection"
-        a = dispatch.emit(ops.without_gradient, a, reason=reason)
+    a = draw.without_gradient(a)
     small = a < 1
     is_number = not isinstance(a, ArrayCore)
     raised = (a + 1 if small else a) if is_number else where(small, a + 1, a)
@@ -68,6 +67,7 @@ def _gamma_number(draw: Draw, a: Any) -> Any:
     return dispatch.apply(ops.exp, _log_gamma_number(draw, a))
 
 
+@takes_size
 def gamma(
     a: Any,
     scale: Any = 1.0,
@@ -95,6 +95,7 @@ def gamma(
     return draw.result(_gamma_number(draw, power) * width)
 
 
+@takes_size
 def chisquare(
     df: Any,
     shape: Any = None,
@@ -116,6 +117,7 @@ def chisquare(
     return draw.result(2 * _gamma_number(draw, draw.parameters[0] / 2))
 
 
+@takes_size
 def standard_t(
     df: Any,
     shape: Any = None,
@@ -143,6 +145,7 @@ def _log_of(x: Any) -> Any:
     return _log(x) if isinstance(x, ArrayCore) else _log_of_number(x)
 
 
+@takes_size
 def f(
     dfnum: Any,
     dfden: Any,
@@ -171,6 +174,7 @@ def f(
     return draw.result(dispatch.apply(ops.exp, logarithm))
 
 
+@takes_size
 def beta(
     a: Any,
     b: Any,
@@ -199,6 +203,7 @@ def beta(
     )
 
 
+@takes_size
 def dirichlet(
     alpha: Any,
     shape: Any = None,

@@ -18,7 +18,7 @@ from tracejit.frontend.arrays.functions.elementwise import clip
 from tracejit.frontend.arrays.functions.movement import take
 from tracejit.frontend.arrays.functions.sorting import argsort, searchsorted
 from tracejit.frontend.arrays.random.discrete import integers
-from tracejit.frontend.arrays.random.draws import FLOAT64, Draw, refuse
+from tracejit.frontend.arrays.random.draws import FLOAT64, Draw, refuse, takes_size
 from tracejit.frontend.arrays.random.vectors import check_probabilities
 from tracejit.frontend.recording.number import plain
 
@@ -69,6 +69,7 @@ def shuffle(x: Any, axis: int = 0, *, device: Any = None, generator: Generator |
     x[...] = permutation(x, axis, device=device, generator=generator)  # type: ignore[index]
 
 
+@takes_size
 def choice(
     a: Any,
     shape: Any = (),

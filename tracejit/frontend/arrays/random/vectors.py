@@ -12,7 +12,14 @@ from tracejit.frontend.arrays.functions import reductions
 from tracejit.frontend.arrays.functions.elementwise import where
 from tracejit.frontend.arrays.functions.manipulation import broadcast_to, moveaxis
 from tracejit.frontend.arrays.functions.movement import stack
-from tracejit.frontend.arrays.random.draws import FLOAT64, Draw, check, check_at_least_zero, refuse
+from tracejit.frontend.arrays.random.draws import (
+    FLOAT64,
+    Draw,
+    check,
+    check_at_least_zero,
+    refuse,
+    takes_size,
+)
 from tracejit.frontend.arrays.random.rejection import binomial_number
 
 if TYPE_CHECKING:
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
 METHODS = ("cholesky", "eigh", "svd")
 
 
+@takes_size
 def multivariate_normal(
     mean: Any,
     cov: Any,
@@ -73,6 +81,7 @@ def _root(cov: Any, method: str) -> Any:
     return vectors * dispatch.apply(ops.sqrt, where(values > 0, values, 0.0))[..., None, :]
 
 
+@takes_size
 def categorical(
     logits: Any,
     axis: int = -1,
@@ -100,6 +109,7 @@ def categorical(
     return reductions.argmax(scores + noise, axis=-1)
 
 
+@takes_size
 def multinomial(
     n: Any,
     pvals: Any,
