@@ -79,7 +79,9 @@ def integers(
 def _between(low: Any, high: Any, shape: Any, dtype: Any, **options: Any) -> Any:
     """Integers between bounds of which one is an array, at least; in uint64, where differences wrap."""
     name = "random.integers"
-    given = [b if isinstance(b, ArrayCore | np.ndarray) else integer(name, plain(b)) for b in (low, high)]
+    given: list[Any] = [
+        b if isinstance(b, ArrayCore | np.ndarray) else integer(name, plain(b)) for b in (low, high)
+    ]
     for bound in given:
         if not isinstance(bound, int) and bound.dtype.kind not in "iu":
             raise refuse(f"{name}: bounds must be integers, not {bound.dtype}", DTypeError)
