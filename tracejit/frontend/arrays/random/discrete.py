@@ -60,10 +60,10 @@ def integers(
     >>> bool(((x >= 5) & (x < 7)).all())
     True
     """
-    bounds = (0, low) if high is None else (low, high)
-    if any(isinstance(b, ArrayCore | np.ndarray) for b in bounds):
-        return _between(*bounds, shape, dtype, device=device, generator=generator)
-    first, last = (integer("random.integers", plain(b)) for b in bounds)
+    low, high = (0, low) if high is None else (low, high)
+    if isinstance(low, ArrayCore | np.ndarray) or isinstance(high, ArrayCore | np.ndarray):
+        return _between(low, high, shape, dtype, device, generator)
+    first, last = (integer("random.integers", plain(b)) for b in (low, high))
     draw = Draw("random.integers", shape, dtype, device, generator, kinds="iu")
     limits = np.iinfo(draw.dtype)
     if not limits.min <= first < last <= limits.max + 1:
@@ -76,7 +76,7 @@ def integers(
     return draw.result(scaled + first % WORD)
 
 
-def _between(low: Any, high: Any, shape: Any, dtype: Any, **options: Any) -> Any:
+def _between(low: Any, high: Any, shape: Any, dtype: Any, device: Any, generator: Any) -> Any:
     """Integers between bounds of which one is an array, at least; in uint64, where differences wrap."""
     name = "random.integers"
     given: list[Any] = [
@@ -87,7 +87,7 @@ def _between(low: Any, high: Any, shape: Any, dtype: Any, **options: Any) -> Any
             raise refuse(f"{name}: bounds must be integers, not {bound.dtype}", DTypeError)
     kinds: dict[str, Any] = {"kinds": "iu", "within": UINT64}
     words = [b % WORD if isinstance(b, int) else b for b in given]
-    draw = Draw(name, shape, dtype, options["device"], options["generator"], *words, **kinds)
+    draw = Draw(name, shape, dtype, device, generator, *words, **kinds)
     limits = np.iinfo(draw.dtype)
     check(name, "low", given[0], lambda v: v >= limits.min, f"of at least {limits.min}")
     check(name, "high", given[1], lambda v: v <= limits.max + 1, f"of at most {limits.max + 1}")
