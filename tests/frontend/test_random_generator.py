@@ -212,3 +212,17 @@ def test_errors():
         rng.state = state
         with pytest.raises(tj.TracejitError, match=rf"{says}(?s:.*)test_random_generator"):
             rng.uniform()
+
+
+def test_small_draws_are_computed_at_once_and_large_ones_recorded():
+    small, large = Generator(3), Generator(3)
+    first = small.uniform(shape=4)
+    assert first._storage.pending is None
+    many = large.uniform(shape=100_000)
+    assert many._storage.pending is not None
+    assert many[:4].tolist() == first.tolist()
+    x = tj.ones(2)
+    twin = Generator(3)
+    with_gradient = tj.grad(lambda x: (x * twin.uniform(shape=2)).sum())(x)
+    assert with_gradient.tolist() == first[:2].tolist()
+    assert twin.uniform(shape=2).tolist() == first[2:].tolist()

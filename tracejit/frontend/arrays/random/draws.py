@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from tracejit import ops
+from tracejit.config import config
 from tracejit.errors import ArgumentError, ShapeError, TracejitError, locate
-from tracejit.frontend.arrays import dispatch, promotion
+from tracejit.frontend.arrays import direct, dispatch, promotion
 from tracejit.frontend.arrays.axes import as_device, new_shape
-from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.arrays.random.streams import stream, stream_values
+from tracejit.frontend.arrays.core import ArrayCore, computed
+from tracejit.frontend.arrays.random.streams import WORD, stream, stream_values
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.recording import lock, quiet, thread
-from tracejit.ir.types import Device
+from tracejit.ir.types import CPU, Device
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.random.generator import Generator
@@ -130,6 +131,13 @@ class Draw:
 
 def _of_stream(count: int, dtype: np.dtype, device: Device) -> Any:
     """Random bits of a device's stream."""
+    if is_small(count, device):
+        source = stream(device)
+        start = source.advance(count)
+        words = words_at(source.key, start, count, dtype)
+        if words is not None:
+            return computed(words)
+        source.give_back(start, count)
     with lock, quiet:
         recording = eager.current()
         key, counter = stream_values(recording, stream(device), count)
@@ -137,6 +145,17 @@ def _of_stream(count: int, dtype: np.dtype, device: Device) -> Any:
         bits = dispatch.wrap(recording, recording.emit(ops.random_bits, key, counter, index, dtype=dtype))
     recording.end_operation()
     return bits
+
+
+def is_small(count: int, device: Device) -> bool:
+    """Whether so many words are computed at once, instead of being recorded; see `immediate`."""
+    return not thread.busy and 0 < count <= eager.SMALL and device is CPU and not config.check
+
+
+def words_at(key: int, start: int, count: int, dtype: np.dtype) -> np.ndarray | None:
+    """The words from position `start` on, computed at once by the kernel; None if that cannot be."""
+    numbers = [direct.Number(x - WORD if x >= WORD // 2 else x, UINT64) for x in (key, start)]
+    return direct.compute(ops.random_bits, (*numbers, np.arange(count)), {"dtype": dtype})
 
 
 def _parameter(name: str, x: Any, dtype: np.dtype) -> Any:

@@ -20,12 +20,14 @@ from tracejit import ops
 from tracejit.errors import ArgumentError, DTypeError, ShapeError
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import as_device, integer
-from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.core import ArrayCore, computed
 from tracejit.frontend.arrays.functions.creation import asarray, zeros
 from tracejit.frontend.arrays.functions.manipulation import broadcast_to
 from tracejit.frontend.arrays.functions.movement import stack
-from tracejit.frontend.arrays.random.draws import UINT64, refuse
+from tracejit.frontend.arrays.random.draws import UINT64, is_small, refuse, words_at
 from tracejit.frontend.arrays.random.streams import WORD
+from tracejit.frontend.recording.recording import lock
+from tracejit.frontend.recording.storage import memory_lock
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -80,6 +82,9 @@ class Generator:
     def _bits(self, count: int, dtype: np.dtype) -> Any:
         """`count` random words, which no other draw gets; in one step, for other threads."""
         state = _checked(self.state)
+        words = _at_once(state, count, dtype) if is_small(count, state.device) else None
+        if words is not None:
+            return computed(words)
         drawn = []
 
         def draw(counter: Any, words: int) -> Any:
@@ -94,6 +99,19 @@ class Generator:
     if TYPE_CHECKING:  # the distributions, see `add_methods`
 
         def __getattr__(self, name: str) -> Any: ...
+
+
+def _at_once(state: Any, count: int, dtype: np.dtype) -> np.ndarray | None:
+    """`count` words, and the state moved on, if the state is in memory and nothing under way uses it."""
+    with lock, memory_lock:
+        held = state._writable()
+        if held is None:
+            return None
+        key, start = held.tolist()
+        words = words_at(key, start, count, dtype)
+        if words is not None:
+            held[1] = (start + count) % WORD
+        return words
 
 
 def with_state(state: Any) -> Generator:
