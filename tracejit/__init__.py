@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import tracejit.interpreter as _interpreter  # noqa: F401 - first: it refuses unsupported interpreters
 
 # isort: split
-from tracejit import engine, errors, nn, optim
+from tracejit import data, engine, errors, nn, optim
 from tracejit.config import config
 from tracejit.engine import profile
 from tracejit.errors import TracejitError
@@ -122,6 +122,7 @@ __all__ = [
     "config",
     "cpu",
     "custom_gradient",
+    "data",
     "engine",
     "errors",
     "export",

@@ -13,7 +13,7 @@ from tracejit.ir.graph import Builder
 from tracejit.ir.op import OPS
 from tracejit.passes.gradient import gradient
 
-DIFFERENTIABLE = sorted(name for name, op in OPS.items() if op.gradient is not None)
+DIFFERENTIABLE = sorted({name for name, op in OPS.items() if op.gradient} - {"without_gradient"})
 
 
 def samples(name, rng):

@@ -12,8 +12,8 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 from tracejit.errors import TracejitError, locate
-from tracejit.frontend.arrays import random
 from tracejit.frontend.arrays.dispatch import read_all
+from tracejit.frontend.arrays.random.streams import stream_values
 from tracejit.frontend.grad.tape import Items, part, recorded, recording_operators
 from tracejit.frontend.recording.recording import Recording, RuntimeNumber, Window, thread
 from tracejit.frontend.transforms.batch import Batch, Drawn, Example, Given
@@ -62,7 +62,7 @@ class Replay(Copier):
         found = read_all(outer, lambda: [_read(outer, v, b) for v, b in arrays])
         self.replaced.update(zip([v for v, _ in arrays], found, strict=True))
         numbers = {
-            stream: (*random.stream_values(outer, stream, inner.size * count), count)
+            stream: (*stream_values(outer, stream, inner.size * count), count)
             for stream, count in inner.drawn.items()
         }
         for value, bound in new:
