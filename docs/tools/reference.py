@@ -34,7 +34,6 @@ INTERNAL = frozenset(
 HIDDEN = frozenset(  # for modules that stand below arrays; distributions as methods
     [
         "tj.NDArray.new",
-        "tj.NDArray.empty",
         *(f"tj.random.Generator.{name}" for name in tj.random.DISTRIBUTIONS),
     ]
 )
