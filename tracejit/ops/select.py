@@ -1,4 +1,4 @@
-"""Elementwise operators that only choose or convert: `where`, `astype`, `copy`, `stop_gradient`, `after`."""
+"""Elementwise operators that only choose or convert: `where`, `astype`, `copy`, `after` and others."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracejit.errors import DTypeError
+from tracejit.errors import ArgumentError, DTypeError
 from tracejit.ir.op import OPS, Trait, register
 from tracejit.ir.types import ArrayType, is_floating
+from tracejit.ir.view import View
+from tracejit.ops.batching import BatchNode
 from tracejit.ops.rules import (
     ALL,
     check_array,
@@ -77,6 +79,15 @@ def _infer_stop_gradient(*types: ArrayType) -> ArrayType:
     return types[0]
 
 
+def _infer_without_gradient(*types: ArrayType, reason: str) -> ArrayType:
+    check_count("without_gradient", types, 1)
+    return types[0]
+
+
+def _no_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    raise ArgumentError(f"{node.attrs['reason']}; put tj.stop_gradient around what has no gradient")
+
+
 def _infer_after(*types: ArrayType) -> ArrayType:
     check_count("after", types, 2)
     mark, x = types
@@ -84,6 +95,14 @@ def _infer_after(*types: ArrayType) -> ArrayType:
         raise DTypeError(f"after needs a bool mark, got {mark}; compare it, e.g. with equal")
     shape, device = together("after", types)
     return ArrayType(shape, x.dtype, device)
+
+
+def _after_batch(node: BatchNode) -> Sym:
+    """What is the same for all examples stays so: it comes after the mark of the first one."""
+    (mark, x), (mark_mapped, x_mapped) = node.inputs, node.mapped
+    if x_mapped:
+        return after(*node.spread())
+    return after(mark.view(View(0, mark.shape[1:], mark.whole().strides[1:])) if mark_mapped else mark, x)
 
 
 where: Operator = Operator(
@@ -139,7 +158,19 @@ stop_gradient = Operator(
 )
 register(stop_gradient)
 
-after = Operator(
+without_gradient = Operator(
+    "without_gradient",
+    _infer_without_gradient,
+    lambda x, *, reason: np.copy(x),
+    _no_gradient,
+    "copy",
+    MOVES,
+    "The operand; a gradient that would flow through it is refused, for a reason.",
+    admits=ALL,
+)
+register(without_gradient)
+
+after: Operator = Operator(
     "after",
     _infer_after,
     lambda mark, x: np.broadcast_to(x, np.broadcast_shapes(np.shape(mark), np.shape(x))).copy(),
@@ -148,5 +179,6 @@ after = Operator(
     MOVES,
     "The second operand, as another value: one that is not computed before the first, a bool.",
     admits=ALL,
+    batch=_after_batch,
 )
 register(after)

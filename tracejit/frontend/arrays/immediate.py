@@ -46,14 +46,14 @@ from tracejit.frontend.arrays.at_hand import (
     still_computed,
     writes_of,
 )
-from tracejit.frontend.arrays.core import ArrayCore, computed
+from tracejit.frontend.arrays.core import ArrayCore, computed, empty
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import lock, thread
 from tracejit.frontend.recording.storage import Computed, memory_lock, type_of
 from tracejit.ir.evaluate import meaning
 from tracejit.ir.op import Op, Trait
-from tracejit.ir.types import CPU, DTYPES, ArrayType, Device
+from tracejit.ir.types import CPU, DTYPES, HALVES, ArrayType, Device
 
 NO_ATTRIBUTES: dict[str, Any] = {}
 
@@ -246,7 +246,7 @@ def unary_of(op: Op) -> Callable[[Any], Any]:
 
 def joined(arrays: list[Any], axis: int, dtype: np.dtype) -> Any:
     """Arrays of one dtype, one after the other along `axis`."""
-    parts = [None if thread.busy else at_hand(x) for x in arrays]
+    parts: list[Any] = [None if thread.busy else at_hand(x) for x in arrays]
     if any(part is None or part.dtype != dtype for part in parts) or sum(p.size for p in parts) > eager.SMALL:
         return None
     out = np.ascontiguousarray(np.concatenate(parts, axis))
@@ -342,7 +342,7 @@ def evaluate(op: Op, operands: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 def reduction(op: Op, x: Any, axis: Any) -> Any:
     """A reduction of floats, in their dtype, over one axis or (None) all."""
     a = at_hand(x) if type(x) is ArrayCore.concrete and not thread.busy else None
-    if a is None or a.dtype.kind != "f":
+    if a is None or a.dtype.kind != "f" or a.dtype in HALVES:  # means of half numbers stay wide to the end
         return None
     if axis is None:
         axes = ALL_AXES[a.ndim]
@@ -404,7 +404,7 @@ def full(value: Any, shape: tuple[int, ...], dtype: np.dtype, device: Device) ->
     number = literal(value, dtype) if held else None
     if number is None:
         return None
-    made = ArrayCore.empty(shape, dtype)
+    made = empty(shape, dtype)
     made._memory.fill(number)
     return made
 

@@ -94,6 +94,7 @@ class Trace(Recording):
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
         self.captured: list[Captured] = []  # NumPy arrays it may bring in that a replay finds again
         self.callbacks: list[Any] = []  # functions given to `tj.callback`
+        self.rules: list[str | None] = []  # lines of functions with a gradient of their own
         self.read_only: dict[Storage, str] = {}  # storages of NumPy arguments -> their path
         self.reasons: list[tuple[str, str | None]] = []  # why it cannot be replayed, and the user's line
         self.interruption: BaseException | None = None  # what aborted the body, which may have caught it
@@ -121,10 +122,11 @@ class Trace(Recording):
 
     # -- storages --------------------------------------------------------------------------------------------
 
-    def imported(self, storage: Storage, array: np.ndarray) -> None:
+    def imported(self, storage: Storage, array: np.ndarray) -> Storage:
         """A NumPy array was brought in by the body: one that it made or worked out is kept as it is now."""
         kept = any(held.holds(array) for held in self.captured)
         self.imports[storage] = array if kept else array.copy()
+        return storage
 
     def range_for(self, storage: Storage, wanted: View) -> tuple[int, int]:
         """Traces bring storages in whole: windows of arguments are storages of their own (see `parents`)."""
