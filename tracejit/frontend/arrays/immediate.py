@@ -283,7 +283,7 @@ def _writes(*operands: Any) -> int:
     return count
 
 
-WEAKEST = {bool: "biuf", int: "iuf", float: "f"}
+WEAKEST = {bool: "biuf", int: "iuf", float: "f", np.float64: "f"}
 """Kinds of dtypes that hold the numbers of a type as they are."""
 
 
@@ -292,14 +292,14 @@ def _operands(op: Op, a: Any, b: Any) -> tuple[np.ufunc, np.dtype, Any, Any, tup
     if type(a) is not np.ndarray:
         if type(a) not in WEAKEST or type(b) is not np.ndarray:
             return None
-        plan = _plan(op, (type(a), b.dtype))
+        plan = _plan(op, (promotion.kind_of(a), b.dtype))
         if plan is None or (a := literal(a, plan[1])) is None:
             return None
         return plan[0], plan[2], a, b, b.shape
     if type(b) is not np.ndarray:
         if type(b) not in WEAKEST:
             return None
-        plan = _plan(op, (a.dtype, type(b)))
+        plan = _plan(op, (a.dtype, promotion.kind_of(b)))
         if plan is None or (b := literal(b, plan[1])) is None:
             return None
         return plan[0], plan[2], a, b, a.shape

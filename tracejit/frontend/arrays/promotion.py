@@ -1,8 +1,9 @@
 """NumPy 2's promotion: which dtype operands are cast to, and which numbers fit.
 
 Arrays and NumPy scalars have their dtype; Python numbers are *weak*: they take the dtype of the arrays they
-meet, and their default (bool, int64, float32, complex64) where they are alone. float16, which arrays cannot
-have, becomes float32.
+meet, and their default (bool, int64, float32, complex64) where they are alone. So is a float64 scalar of
+NumPy's, which is what ``np.sqrt(2)`` and ``np.pi * np.float64(2)`` give: it is a Python float, too, by its
+class. float16, which arrays cannot have, becomes float32.
 
 >>> common_dtype("add", (1, 2.5))
 dtype('float32')
@@ -47,7 +48,7 @@ def kind_of(x: Operand) -> Kind:
     if type(x) is float or type(x) is int:
         return type(x)
     number = x._value if type(x) is NumberProxy else x
-    if isinstance(number, np.generic):
+    if isinstance(number, np.generic) and not isinstance(number, float):
         return number.dtype
     return next(kind for kind in _NUMBERS if isinstance(number, kind))
 
