@@ -147,7 +147,6 @@ WITH_A_NUMBER = (
     lambda x, number: (x * number, number * x, np.multiply(number, x), x // number),
     lambda x, number: tj.where(x > 0, x, tj.maximum(number, x).clip(-number, number)),
     lambda x, number: x.astype(tj.complex64) + number,
-    lambda x, number: tj.full((2,), number) + tj.sin(number),
 )
 
 
@@ -160,6 +159,14 @@ def test_a_float64_scalar_of_numpys_is_as_weak_as_a_float(number, run):
         for mine, theirs in zip(tj.tree.leaves(result), tj.tree.leaves(expected), strict=True):
             assert mine.dtype == theirs.dtype
             np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_float64_scalar_alone_is_double(run):
+    number = np.float64(0.1)
+    for program in (lambda: tj.sin(number), lambda: tj.full((2,), number), lambda: tj.maximum(number, 0.5)):
+        assert run(program).dtype == np.float64
+    assert run(lambda: tj.add(number, 1j)).dtype == np.complex128
+    assert run(lambda: tj.add(1.0, 1j)) == np.complex64(1 + 1j)
 
 
 def test_a_float64_scalar_is_weak_where_numpy_computes_at_once():
