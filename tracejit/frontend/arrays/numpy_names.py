@@ -174,7 +174,7 @@ def _random() -> types.SimpleNamespace:
         return random.normal(loc, scale, shape(size), FLOAT64)
 
     def randint(low: Any, high: Any = None, size: Any = None, dtype: Any = "int64") -> NDArray:
-        return random.integers(*((0, low) if high is None else (low, high)), shape(size), dtype)
+        return random.integers(low, high, shape(size), dtype)
 
     return types.SimpleNamespace(
         normal=normal,
