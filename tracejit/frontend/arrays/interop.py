@@ -17,6 +17,7 @@ array([1., 1., 1.])
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable
@@ -38,6 +39,9 @@ from tracejit.ir.view import View
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
+
+
+signature_of = functools.cache(inspect.signature)
 
 
 def _refuse(what: str, remedy: str) -> TracejitError:
@@ -75,7 +79,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: d
     outs = options.pop("out", (None,) * ufunc.nout)
     compute = _called if method == "__call__" else METHODS[method]
     where = options.pop("where", True) if method == "__call__" else True
-    known = inspect.signature(compute).parameters
+    known = signature_of(compute).parameters
     unknown = [k for k in options if k not in known]
     if unknown:
         raise _refuse(
@@ -182,7 +186,7 @@ def _converted(
     ours: Callable[..., Any], positional: list[Any], named: dict[str, Any], conversions: Conversions
 ) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of `ours`, of which some are converted."""
-    given = inspect.signature(ours).bind(*positional, **named)
+    given = signature_of(ours).bind(*positional, **named)
     for name in conversions.keys() & given.arguments.keys():
         value = given.arguments[name]
         given.arguments[name] = (
@@ -207,10 +211,10 @@ def _arranged(
     options: dict[str, Any],
 ) -> tuple[list[Any], dict[str, Any]]:
     """NumPy's arguments as `ours` takes them: required and positional ones in order, all others by name."""
-    parameters = inspect.signature(ours).parameters.values()
+    parameters = signature_of(ours).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return list(args), dict(options)
-    given = inspect.signature(BUILTINS.get(function, function)).bind(*args, **options).arguments
+    given = signature_of(BUILTINS.get(function, function)).bind(*args, **options).arguments
     given |= given.pop("kwargs", {})
     first = sum(_comes_first(p) for p in parameters)
     positional, rest = list(given.values())[:first], dict(list(given.items())[first:])

@@ -12,7 +12,6 @@ own may find them (`surroundings.numpy_module`). `like` is accepted, as in NumPy
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import creation, grids, ranges
+from tracejit.frontend.arrays.interop import signature_of
 from tracejit.frontend.recording.numpy_views import Watched
 
 FLOAT64, COMPLEX128 = np.dtype("float64"), np.dtype("complex128")
@@ -47,15 +47,12 @@ def _maker(function: Callable[..., Any], dtype_of: Callable[[dict[str, Any]], An
     @functools.wraps(function)
     def make(*args: Any, **options: Any) -> Any:
         options.pop("like", None)
-        given = _signature(function).bind(*args, **options)
+        given = signature_of(function).bind(*args, **options)
         if given.arguments.get("dtype") is None and (dtype := dtype_of(given.arguments)) is not None:
             given.arguments["dtype"] = dtype
         return function(*given.args, **given.kwargs)
 
     return make
-
-
-_signature = functools.cache(inspect.signature)
 
 
 def _always_double(given: dict[str, Any]) -> np.dtype:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -123,7 +122,7 @@ def _has_lists(operands: tuple[Any, ...]) -> bool:
 def _function(function: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
     """A function of NumPy's by its counterpart, with NumPy's signature."""
     conversions: interop.Conversions = {}
-    for parameter in inspect.signature(ours).parameters.values():
+    for parameter in interop.signature_of(ours).parameters.values():
         if parameter.name in ARRAYS | SEQUENCES:
             is_list = parameter.name in SEQUENCES and parameter.kind is not parameter.VAR_POSITIONAL
             conversions[parameter.name] = _each if is_list else _ours
