@@ -94,6 +94,13 @@ def test_expm1_at_infinity_is_exp_less_one(x, expected):
     np.testing.assert_array_equal([result.real, result.imag], [expected.real, expected.imag])
 
 
+def test_round():
+    x = numbers((3, 5), "complex64", scale=9)
+    for decimals in (0, 1):
+        for result in (tj.round(tj.asarray(x), decimals), tj.jit(tj.round)(tj.asarray(x), decimals)):
+            assert_close(result, np.round(x, decimals))
+
+
 def test_products_of_vectors_conjugate_as_numpys():
     x, y, m = (numbers(shape, "complex128", seed) for seed, shape in enumerate([(3, 5), (3, 5), (5, 2)]))
     for name, *operands in (
