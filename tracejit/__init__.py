@@ -25,6 +25,7 @@ from tracejit.engine import profile
 from tracejit.errors import TracejitError
 from tracejit.frontend.arrays import fft, interop, linalg, namespace, random
 from tracejit.frontend.arrays import trees as tree
+from tracejit.frontend.arrays.devices import cpu, device
 from tracejit.frontend.arrays.functions import NAMESPACE as _NAMESPACE
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.grad.reverse import grad, value_and_grad, vjp
@@ -96,6 +97,7 @@ __all__ = [
     "config",
     "cpu",
     "custom_gradient",
+    "device",
     "engine",
     "errors",
     "fft",
@@ -119,15 +121,3 @@ __all__ = [
     "wait_all",
     *_NAMESPACE,
 ]
-
-
-def cpu(index: int = 0) -> Device:
-    """The CPU with this index.
-
-    Arrays live on index 0; others raise DeviceError where an array is made.
-
-    >>> import tracejit as tj
-    >>> tj.zeros(2, device=tj.cpu()).device == tj.cpu(0)
-    True
-    """
-    return Device("cpu", index)

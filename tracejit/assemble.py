@@ -99,10 +99,10 @@ def job(task: PlannedTask) -> Job:
 
 
 def _alone(node: Node) -> Node:
-    """A `fused` node around one node."""
+    """A `fused` node around one node; a copy from elsewhere is one, as all CPU devices see all memory."""
     body = Builder()
     inputs = [body.input(v.type) for v in node.inputs]
-    outputs = body.copy(node, inputs)
+    outputs = body.copy(node, inputs) if node.op is not ops.copy_to else [body.emit(ops.copy, *inputs)]
     return Node(
         ops.fused, node.inputs, node.outputs, {"body": body.graph(outputs), "kind": "map"}, node.location
     )

@@ -25,8 +25,8 @@ from tracejit.ops.rules import (
     check_array,
     check_count,
     check_dtype,
+    check_one_device,
     check_one_dtype,
-    text,
 )
 from tracejit.ops.symbolic import Operator, Sym, SymNode, by_parts, full_like
 
@@ -110,8 +110,7 @@ def _infer_update(*types: ArrayType, view: View) -> ArrayType:
         check_array("update", operand)
     check_one_dtype("update", types)
     _check_view("update", base, view)
-    if base.device != x.device:
-        raise DeviceError(f"update got arrays on two devices: {text(types)}; move one of them with copy_to")
+    check_one_device("update", types)
     if x.shape != view.shape:
         raise ShapeError(f"update of {view} expects the shape {view.shape}, got {x}; broadcast it first")
     if view.overlaps_itself():
@@ -160,8 +159,7 @@ def _check_gather(name: str, x: ArrayType, index: ArrayType, axis: int, ndim: in
         check_array(name, operand)
     if index.dtype != INT64:
         raise DTypeError(f"{name} needs an int64 index, got {index}; cast it with astype")
-    if x.device != index.device:
-        raise DeviceError(f"{name} got arrays on two devices: {x}, {index}; move one of them with copy_to")
+    check_one_device(name, (x, index))
     if not 0 <= axis < ndim:
         raise AxisError(f"{name} along axis {axis} of {x}: expected an axis from 0 to {ndim - 1}")
 

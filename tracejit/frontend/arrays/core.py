@@ -27,7 +27,6 @@ class ArrayCore:
 
     __slots__ = ("__weakref__", "_memory", "_storage", "_view")
     __array_priority__ = 1000
-    default_device: ClassVar[Device] = CPU
     concrete: ClassVar[type[Any]]
 
     def __init_subclass__(cls) -> None:
@@ -181,7 +180,7 @@ class ArrayCore:
     def _readable(self) -> np.ndarray | None:
         """The elements as a NumPy view of the memory, if their values are there now; else None."""
         storage = self._storage
-        if storage.recording is not None or storage.shared:
+        if storage.recording is not None or storage.shared or storage.type.device is not CPU:
             return None
         if not storage.untouched and not storage.variable.ready:
             return None

@@ -20,7 +20,8 @@ import numpy as np
 from tracejit import ops
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch, promotion
-from tracejit.frontend.arrays.axes import as_device, integer, normalize_axes, normalize_axis
+from tracejit.frontend.arrays.axes import integer, normalize_axes, normalize_axis
+from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.elementwise import conj
 from tracejit.frontend.arrays.functions.movement import concat, roll

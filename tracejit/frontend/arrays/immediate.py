@@ -189,7 +189,7 @@ def evaluate(op: Op, operands: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
             result = op.infer(*map(type_of, arrays), **attrs)
         except TracejitError as error:
             raise locate(error, user_location()) from None
-        if isinstance(result, tuple) or result.size > eager.SMALL:
+        if isinstance(result, tuple) or result.size > eager.SMALL or result.device is not CPU:
             return None
         out = np.empty(result.shape, result.dtype)
         out[...] = QUIET.copy().run(op.evaluate, *arrays, **attrs)  # may be a view of an operand

@@ -5,7 +5,8 @@ moves the counter on; element i is a pure function of key and position (Philox 4
 in whatever order. In a trace the positions are relative to the counter at the launch, and a replay moves the
 stream by the recorded total.
 
-Each device has a stream of its own; it starts from the operating system's randomness unless `seed` is called.
+Each device has a stream of its own; it starts from the operating system's randomness unless `seed` is called,
+which gives each device another key.
 
 >>> import tracejit as tj
 >>> tj.random.seed(7)
@@ -27,8 +28,9 @@ from tracejit import ops
 from tracejit.errors import ArgumentError, locate
 from tracejit.forking import make_lock
 from tracejit.frontend.arrays import dispatch, promotion
-from tracejit.frontend.arrays.axes import as_device, integer, new_shape
+from tracejit.frontend.arrays.axes import integer, new_shape
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.devices import chosen_device
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import plain
@@ -122,9 +124,23 @@ def stream(device: Any = None) -> Stream:
     >>> tj.random.stream().counter
     4
     """
-    place = as_device("random.stream", device, ArrayCore.default_device)
+    place = chosen_device("random.stream", device)
     with _streams_lock:
-        return _streams.setdefault(place, Stream(_seed[0]))
+        return _streams.setdefault(place, Stream(_seed_of(place)))
+
+
+def _seed_of(device: Device) -> int | None:
+    """The key of a device's stream: the seed for ``cpu:0``, for others the seed mixed with their number.
+
+    Equal keys would give equal dropout masks everywhere. The mixing is that of SplitMix64 (Steele, Lea and
+    Flood 2014).
+    """
+    if _seed[0] is None or not device.index:
+        return _seed[0]
+    mixed = (_seed[0] + device.index * 0x9E3779B97F4A7C15) % WORD
+    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 % WORD
+    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % WORD
+    return mixed ^ mixed >> 31
 
 
 def seed(value: int | None) -> None:
@@ -142,8 +158,8 @@ def seed(value: int | None) -> None:
     """
     with _streams_lock:
         _seed[0] = None if value is None else integer("random.seed", value)
-        for known in _streams.values():
-            known.seed(_seed[0])
+        for device, known in _streams.items():
+            known.seed(_seed_of(device))
 
 
 def stream_values(recording: Recording, source: Stream, count: int) -> tuple[Value, Value]:
@@ -186,7 +202,7 @@ def _place(name: str, shape: Any, dtype: Any, device: Any) -> tuple[tuple[int, .
         raise locate(
             ArgumentError(f"{name}: dtype must be float32 or float64, not {wanted}"), user_location()
         )
-    return new_shape(name, shape), wanted, as_device(name, device, ArrayCore.default_device)
+    return new_shape(name, shape), wanted, chosen_device(name, device)
 
 
 def _cast(x: Any, dtype: np.dtype) -> Any:
@@ -277,7 +293,7 @@ def integers(
             user_location(),
         )
     extents = new_shape("random.integers", shape)
-    bits = _bits(extents, UINT64, as_device("random.integers", device, ArrayCore.default_device))
+    bits = _bits(extents, UINT64, chosen_device("random.integers", device))
     scaled = bits if last - first == WORD else _upper_product(bits, last - first)
     return dispatch.cast(scaled + first % WORD, wanted)
 

@@ -178,7 +178,7 @@ class _TracedCall:
                 watcher.start()
                 result = self.function(*self.args, **self.kwargs)
             finally:
-                thread.trace = None
+                thread.trace, thread.device = None, trace.device
                 watcher.over = True  # whatever interrupts `stop`
                 watcher.stop()
             self._take_back()
@@ -256,6 +256,9 @@ class _TracedCall:
         guards.emit()
         description = Description(program, arguments, guards.var_of, computed)
         self._find_arrays(guards)
+        if trace.uses_device:
+            here = "the device of new arrays", str(trace.device)
+            program.require("{}.device is {}", Const(thread), Const(trace.device), says=here)
         frozen = self._find_imports(guards)
         self._describe(result, description)
         self._check_escapes()

@@ -39,7 +39,7 @@ from tracejit.frontend.recording.number import Numbers
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import Op
-from tracejit.ir.types import HOST, ArrayType
+from tracejit.ir.types import CPU, HOST, ArrayType, Device
 from tracejit.ir.view import View
 from tracejit.ops import constant, update, view
 
@@ -393,6 +393,7 @@ class ThreadState(threading.local):
         self.trace: Any = None  # the `trace.Trace` being recorded
         self.watcher: Any = None  # the `watch.Watcher` that is told what the body calls
         self.hook: Any = None  # what reports to it on Python 3.11
+        self.device: Device = CPU  # where arrays are made, unless the call says (see `devices`)
         self.tapes = 0
         self.updates = 0  # how many in-place operators are being recorded: they read when they are launched
         self.plain = 0  # how many things make jitted functions run their bodies: gradients, a Python task

@@ -59,7 +59,7 @@ class StorageFailure:
         return renew(self.error)
 
 
-_types: dict[tuple[tuple[int, ...], np.dtype], ArrayType] = {}
+_types: dict[tuple[Any, ...], ArrayType] = {}
 TYPES = 4096  # how many of them are kept
 
 
@@ -181,9 +181,7 @@ def type_of(array: np.ndarray) -> ArrayType:
 
 def interned(type: ArrayType) -> ArrayType:
     """One object for equal types, mostly: replays compare them by identity first."""
-    if type.device != CPU:
-        return type
-    key = type.shape, type.dtype
+    key: tuple[Any, ...] = (type.shape, type.dtype) if type.device is CPU else (type.device, type)
     if key not in _types and len(_types) >= TYPES:
         _types.clear()
     return _types.setdefault(key, type)

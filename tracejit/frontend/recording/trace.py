@@ -97,6 +97,8 @@ class Trace(Recording):
         self.read_only: dict[Storage, str] = {}  # storages of NumPy arguments -> their path
         self.reasons: list[tuple[str, str | None]] = []  # why it cannot be replayed, and the user's line
         self.interruption: BaseException | None = None  # what aborted the body, which may have caught it
+        self.device = thread.device  # at the call
+        self.uses_device = False  # whether the body made arrays there without naming a device
         self.vouched = 0  # how many `tj.pure` functions are running
 
     # -- random numbers --------------------------------------------------------------------------------------

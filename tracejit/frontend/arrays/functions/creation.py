@@ -14,11 +14,11 @@ import numpy as np
 from tracejit import ops
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate, message
 from tracejit.frontend.arrays import dispatch, promotion
-from tracejit.frontend.arrays.axes import as_device, new_shape
+from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.devices import as_device, chosen_device, default_device
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_number
-from tracejit.ir.types import Device
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -31,11 +31,6 @@ SINGLES = {FLOAT64: FLOAT32, np.dtype("complex128"): np.dtype("complex64")}
 def chosen_dtype(name: str, dtype: Any, default: np.dtype) -> np.dtype:
     """`dtype` if given, else the default."""
     return default if dtype is None else promotion.supported(name, dtype)
-
-
-def chosen_device(name: str, device: Any) -> Device:
-    """`device` if given, else the default one."""
-    return as_device(name, device, ArrayCore.default_device)
 
 
 def check_order(name: str, order: str) -> None:
@@ -93,7 +88,7 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
 def _gather(obj: Any, dtype: np.dtype | None) -> Any:
     """`obj` as an array of the dtype its data suggest; Python's numbers have `dtype` if that is given."""
     if _is_plain_number(obj) and dtype is not None:
-        return dispatch.full(obj, (), dtype, ArrayCore.default_device, "asarray")
+        return dispatch.full(obj, (), dtype, default_device(), "asarray")
     if is_number(obj) or isinstance(obj, ArrayCore | np.ndarray | np.generic | bool):
         return dispatch.as_array("asarray", obj)
     if hasattr(obj, "__dlpack__"):

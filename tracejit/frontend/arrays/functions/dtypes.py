@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit.frontend.arrays import dispatch
-from tracejit.frontend.arrays.axes import as_device
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.recording.number import plain
 from tracejit.ir.types import DTYPES
 
