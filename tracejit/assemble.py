@@ -95,7 +95,8 @@ def job(task: PlannedTask) -> Job:
     if node.op is not ops.fused:
         node = _alone(node)
     lowered = lower(node, task.shared)
-    return _panel(node, lowered) if lowered.product is not None else _generated(node, lowered)
+    made = _panel(node, lowered) if lowered.product is not None else _generated(node, lowered)
+    return made._replace(name=ops.copy_to.name) if task.node.op is ops.copy_to else made
 
 
 def _alone(node: Node) -> Node:

@@ -121,3 +121,113 @@ def test_complex_numbers_go_to_the_device_of_the_arrays():
     y = x * 2j
     assert y.device == tj.cpu(1)
     np.testing.assert_array_equal(y.numpy(), np.full(3, 2j, np.complex64))
+
+
+# ------------------------------------------------------------------------------------------------- programs
+
+
+def copies(schedule):
+    return [task.name for task in schedule.tasks].count("copy_to")
+
+
+def test_one_copy_for_a_value_and_device():
+    @tj.jit
+    def step(x):
+        return x.to("cpu:1") + 1, x.to("cpu:1") * 2, x.to("cpu:1").to("cpu:0") + x, x.to("cpu:1").to("cpu:2")
+
+    x = tj.arange(5000.0)
+    results = step(x)
+    assert copies(step.schedule(x)) == 2  # one to cpu:1, one to cpu:2
+    for result, expected in zip(results, (1.0, 0.0, 0.0, 0.0), strict=True):
+        assert float(result[0]) == expected
+
+
+def layers(devices):
+    generator = np.random.default_rng(1)
+    shapes = [(20, 30), (30, 30), (30, 4)]
+    drawn = [generator.normal(0, 0.3, shape).astype(np.float32) for shape in shapes]
+    return [tj.asarray(w, device=device) for w, device in zip(drawn, devices, strict=True)]
+
+
+def train(weights, x, y, steps, call):
+    def loss_of(weights):
+        h = x
+        for w in weights[:-1]:
+            h = tj.tanh(h.to(w.device) @ w)
+        error = h.to(weights[-1].device) @ weights[-1] - y.to(weights[-1].device)
+        return (error * error).mean()
+
+    def step(weights):
+        loss, gradients = tj.value_and_grad(loss_of)(weights)
+        for w, g in zip(weights, gradients, strict=True):
+            assert g.device == w.device
+            w -= 0.1 * g
+        return loss
+
+    run = call(step)
+    losses = [float(run(weights)) for _ in range(steps)]
+    return losses, [w.numpy() for w in weights]
+
+
+@pytest.mark.parametrize("call", [lambda f: f, tj.jit], ids=["eager", "jit"])
+def test_a_model_whose_layers_lie_on_two_devices_trains_to_the_same_bits(call):
+    generator = np.random.default_rng(0)
+    x = tj.asarray(generator.normal(size=(64, 20)).astype(np.float32))
+    y = tj.asarray(generator.normal(size=(64, 4)).astype(np.float32))
+    one, two = tj.cpu(0), tj.cpu(1)
+    losses, expected = train(layers([one, one, one]), x, y, 5, call)
+    assert losses[-1] < losses[0]
+    for devices in ([one, two, two], [two, one, tj.cpu(2)]):
+        again, found = train(layers(devices), x, y, 5, call)
+        assert again == losses
+        for w, v in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(w, v)
+
+
+def test_each_device_has_memory_and_arenas_of_its_own():
+    place = tj.cpu(5)
+    before = tj.engine.pool_of(5).statistics().allocations
+
+    @tj.jit
+    def step(x):
+        hidden = tj.tanh(x.to(place) @ tj.ones((100, 100), device=place))
+        return (hidden @ hidden).to("cpu:0")
+
+    x = tj.ones((100, 100))
+    step(x).wait()
+    plan = step.schedule(x).plan
+    assert plan.arenas[5] >= 100 * 100 * 4
+    assert "arena 5+0" in str(step.schedule(x))
+    assert tj.engine.pool_of(5).statistics().allocations > before
+
+
+def data_parallel(devices):
+    """Halves of a batch; each gradient where its half lies, summed on the first device."""
+    generator = np.random.default_rng(2)
+    w = tj.asarray(generator.normal(size=(16, 3)).astype(np.float32))
+    halves = [tj.asarray(generator.normal(size=(32, 16)).astype(np.float32), device=d) for d in devices]
+
+    def loss_of(w, half):
+        return (tj.tanh(half @ w) ** 2).mean()
+
+    @tj.jit
+    def step(w, halves):
+        parts = [tj.grad(loss_of)(w.to(half.device), half) for half in halves]
+        total = parts[0].to(w.device)
+        for part in parts[1:]:
+            total = total + part.to(w.device)
+        w -= 0.1 * total
+
+    for _ in range(6):
+        step(w, halves)
+    return w.numpy()
+
+
+def test_halves_of_a_batch_on_two_devices_train_to_the_bits_of_one():
+    np.testing.assert_array_equal(data_parallel(["cpu:0", "cpu:1"]), data_parallel(["cpu:0", "cpu:0"]))
+
+
+def test_dropout_masks_of_devices_differ():
+    tj.random.seed(11)
+    masks = [tj.nn.functional.dropout(tj.ones(1000, device=tj.cpu(i)), 0.5).numpy() != 0 for i in (0, 1)]
+    assert 300 < (masks[0] != masks[1]).sum() < 700
