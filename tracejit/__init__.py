@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import tracejit.interpreter as _interpreter  # noqa: F401 - first: it refuses unsupported interpreters
 
 # isort: split
-from tracejit import engine, errors, nn, optim
+from tracejit import engine, errors, kvstore, nn, optim
 from tracejit.config import config
 from tracejit.engine import profile
 from tracejit.errors import TracejitError
@@ -105,6 +105,7 @@ __all__ = [
     "grad",
     "jit",
     "jvp",
+    "kvstore",
     "linalg",
     "linearize",
     "load",

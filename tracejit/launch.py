@@ -67,6 +67,7 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
                 can_fail=can_fail(node),
                 callable=this.callable,
                 cost=task.cost,
+                priority=node.attrs.get("priority", 0),
                 lane=None if this.callable else device_of(node).index,
             )
         )

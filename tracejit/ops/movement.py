@@ -259,7 +259,7 @@ register(check_index)
 # ---- devices
 
 
-def _infer_copy_to(*types: ArrayType, device: Device) -> ArrayType:
+def _infer_copy_to(*types: ArrayType, device: Device, priority: int = 0) -> ArrayType:
     check_count("copy_to", types, 1)
     check_array("copy_to", types[0])
     if device == HOST:
@@ -269,15 +269,15 @@ def _infer_copy_to(*types: ArrayType, device: Device) -> ArrayType:
 
 def _copy_to_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     (x,), (ct,) = node.inputs, cotangents
-    return [copy_to(ct, device=x.device)]
+    return [copy_to(ct, device=x.device, priority=node.attrs.get("priority", 0))]
 
 
 copy_to = Operator(
     "copy_to",
     _infer_copy_to,
-    lambda x, *, device: np.copy(x),
+    lambda x, *, device, priority=0: np.copy(x),
     _copy_to_gradient,
     traits=EXACT,
-    doc="The same array on another device.",
+    doc="The same array on another device; copies of higher priority run first, where several could.",
 )
 register(copy_to)

@@ -420,12 +420,12 @@ def _update(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
 
 
 @rule(ops.copy_to)
-def _copy_to(r: Rewriter, x: Value, *, device: Device) -> Value | None:
+def _copy_to(r: Rewriter, x: Value, *, device: Device, priority: int = 0) -> Value | None:
     """A copy to where it is, of a copy, or of a fill. Equal copies are one by `cse`."""
     if device == x.type.device:
         return x
     if filled := r.match(x, ops.full):
         return r.emit(ops.full, filled.inputs[0], shape=x.type.shape, device=device)
     if inner := r.match(x, ops.copy_to):
-        return r.emit(ops.copy_to, inner.inputs[0], device=device)
+        return r.emit(ops.copy_to, inner.inputs[0], device=device, priority=priority)
     return None

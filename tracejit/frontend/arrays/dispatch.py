@@ -58,7 +58,7 @@ def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
         if not isinstance(x, ArrayCore):
             scalar, x = isinstance(x, np.generic), as_operand(op.name, x)
             if scalar and isinstance(x, ArrayCore) and (place := device_of(operands)) is not x.device:
-                x = emit(copy_to, x, device=place)
+                x = emit(copy_to, x, device=place, priority=0)
         given.append(x)
         if isinstance(x, ArrayCore):
             arrays.append(x)

@@ -400,7 +400,7 @@ class NDArray(ArrayCore):
             what = f"to_device: stream is {stream!r}; arrays here are ordered by the engine, leave it out"
             raise locate(ArgumentError(what), user_location())
         place = as_device("to_device", device, self.device)
-        return self if place == self.device else dispatch.emit(ops.copy_to, self, device=place)
+        return self if place == self.device else dispatch.emit(ops.copy_to, self, device=place, priority=0)
 
     def to(self, device: Any) -> NDArray:
         """The array on `device`: `to_device`, shorter.

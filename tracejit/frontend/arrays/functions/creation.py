@@ -81,7 +81,7 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
         )
     made = dispatch.cast(array, wanted)
     if place != made.device:
-        made = dispatch.emit(ops.copy_to, made, device=place)
+        made = dispatch.emit(ops.copy_to, made, device=place, priority=0)
     return made.copy() if copy and made is obj else made
 
 
