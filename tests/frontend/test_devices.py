@@ -231,3 +231,11 @@ def test_dropout_masks_of_devices_differ():
     tj.random.seed(11)
     masks = [tj.nn.functional.dropout(tj.ones(1000, device=tj.cpu(i)), 0.5).numpy() != 0 for i in (0, 1)]
     assert 300 < (masks[0] != masks[1]).sum() < 700
+
+
+def test_the_example_trains_both_ways(capsys):
+    from examples import two_devices
+
+    for losses in two_devices.main(["--steps", "12"]):
+        assert losses[-1] < losses[0] / 2
+    assert capsys.readouterr().out.count("1 trace, 11 replays") == 2
