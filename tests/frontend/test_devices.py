@@ -239,3 +239,17 @@ def test_the_example_trains_both_ways(capsys):
     for losses in two_devices.main(["--steps", "12"]):
         assert losses[-1] < losses[0] / 2
     assert capsys.readouterr().out.count("1 trace, 11 replays") == 2
+
+
+def test_data_go_to_the_default_device_and_arrays_stay():
+    data, there = np.ones(3, np.float32), tj.ones(3, device="cpu:2")
+    with tj.device("cpu:1"):
+        for made in (tj.asarray(data), tj.array([1, 2]), tj.asarray([data, data]), tj.fft.fftfreq(4)):
+            assert made.device == tj.cpu(1)
+        assert tj.asarray(there).device == tj.asarray([there, there]).device == tj.cpu(2)
+        assert tj.zeros_like(there).device == tj.cpu(2)
+    assert tj.fft.rfftfreq(4, device="cpu:1").device == tj.cpu(1)
+    assert tj.astype(there, tj.int32, device="cpu:0").device == tj.cpu(0)
+    assert tj.from_dlpack(data, device="cpu:1").device == tj.cpu(1)
+    with pytest.raises(ArgumentError, match="cannot be shared with cpu:1"):
+        tj.from_dlpack(data, device="cpu:1", copy=False)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tracejit import ops
-from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
+from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError, locate
 from tracejit.frontend.arrays import dispatch, io, trees
 from tracejit.frontend.arrays.functions.creation import zeros_like
 from tracejit.frontend.arrays.ndarray import NDArray
@@ -335,7 +335,7 @@ class KVStore:
 # ------------------------------------------------------------------------------------------------- arguments
 
 
-def _refuse(message: str) -> ArgumentError:
+def _refuse(message: str) -> TracejitError:
     return locate(ArgumentError(message), user_location())
 
 

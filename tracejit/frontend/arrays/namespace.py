@@ -92,7 +92,7 @@ class NamespaceInfo:
             ) from error
 
     def devices(self) -> tuple[Device, ...]:
-        """The devices on which arrays can live.
+        """The devices that always exist; others, as `tj.cpu(1)`, are made where they are first used.
 
         >>> import tracejit as tj
         >>> len(tj.__array_namespace_info__().devices())

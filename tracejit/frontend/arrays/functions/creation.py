@@ -16,7 +16,7 @@ from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate, messa
 from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.arrays.devices import as_device, chosen_device, default_device
+from tracejit.frontend.arrays.devices import chosen_device, default_device
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_number
 
@@ -50,6 +50,7 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
 
     Python floats become float32, ints int64, bools bool; NumPy data keep their dtype. ``copy=True`` always
     copies; ``copy=False`` raises ArgumentError where a copy is needed. To share memory, use `from_dlpack`.
+    An NDArray stays on its device, unless `device` is given; other data go to the default device.
     The result has the shape of the data.
     Raises ShapeError for lists of unequal lengths, DTypeError or ArgumentError for data of other dtypes,
     DeviceError for an unknown device.
@@ -70,7 +71,9 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
             user_location(),
         )
     wanted = chosen_dtype("asarray", dtype, array.dtype)
-    place = as_device("asarray", device, array.device)
+    place = chosen_device("asarray", device)
+    if device is None and place is not array.device and _holds_recorded(obj):
+        place = array.device
     if (wanted, place) != (array.dtype, array.device) and copy is False:
         raise locate(
             ArgumentError(
