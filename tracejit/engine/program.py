@@ -113,6 +113,8 @@ class Program:
         self._has_python = bool(self._python_lanes)
         small = not self._has_python and sum(task.estimate for task in self.tasks) <= SMALL
         number = next(_numbers)
+        self.template, self.patches, self.arguments = blocks, tuple(patches), tuple(arguments)
+        self.is_small, self.arena_bytes, self.scratch_bytes = small, sum(arenas.values()), scratch_bytes
         self._plan = Plan(number, self.tasks, blocks, patches, arguments, arenas)
         workers.serve(task.queue for task in self.tasks if not task.callable)
         self._plan.image[INSTANCE_SCRATCH // 8] = scratch_bytes

@@ -14,7 +14,7 @@ from typing import Any
 from tracejit.errors import DeviceError, locate
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.recording import thread
+from tracejit.frontend.recording.recording import device_contexts, thread
 from tracejit.ir.types import CPU, Device
 
 _devices: dict[Device, Device] = {CPU: CPU}
@@ -97,9 +97,11 @@ class device:
         self._outer: list[Device] = []
 
     def __enter__(self) -> Device:
+        device_contexts.append(self.place)
         self._outer.append(thread.device)
         thread.device = self.place
         return self.place
 
     def __exit__(self, *exception: object) -> None:
         thread.device = self._outer.pop()
+        device_contexts.remove(self.place)
