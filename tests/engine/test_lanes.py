@@ -212,6 +212,18 @@ def test_bad_counts_of_workers_are_refused(count):
         engine.set_workers(1, device=-1)
 
 
+def test_workers_of_one_device():
+    engine.set_workers(2, device=4)
+    names = [t.name for t in threading.enumerate()]
+    assert sum("cpu:4 worker" in name for name in names) == 2
+    with pytest.raises(ArgumentError, match="either every device has workers"):
+        engine.set_workers(0, device=4)
+    engine.set_workers(0)
+    assert engine.workers.count_of(4) == engine.workers.count_of(77) == 0
+    with pytest.raises(ArgumentError, match="either every device has workers"):
+        engine.set_workers(1, device=4)
+
+
 def test_stop_ends_all_threads_and_work_starts_them_again():
     variable, seen = Variable(), []
     nothing = Program([task("nothing", uses=(0,), cost=BIG, lane=1)], arguments=[WRITE])

@@ -180,7 +180,8 @@ class Workers:
 
     def __init__(self) -> None:
         self._running: dict[int, list[tuple[Thread, threading.Thread]]] = {0: []}
-        self._counts: dict[int, int] = {}
+        self._every: int | None = None  # the count that is set for all devices
+        self._counts: dict[int, int] = {}  # those that are set for one
         self.complete = False  # all of them run
 
     @property
@@ -190,10 +191,9 @@ class Workers:
 
     def count_of(self, device: int) -> int:
         """The number of workers of a device that run, or will at the first launch that needs them."""
-        if device in self._counts:
-            return self._counts[device]
-        if config.workers is not None:
-            return config.workers
+        for count in (self._counts.get(device), self._every, config.workers):
+            if count is not None:
+                return count
         devices = len(self._running)
         return spare_processors() if devices == 1 else max(1, spare_processors() // devices)
 
@@ -248,10 +248,12 @@ class Workers:
     def set(self, count: int, device: int | None = None) -> None:
         """Stop the workers after their current tasks; the next launch starts `count` of them."""
         with LOCK:
-            if device is not None:
-                self.serve([device])
             self.stop()
-            self._counts.update(dict.fromkeys(self._running if device is None else [device], count))
+            if device is None:
+                self._every = count
+                self._counts.clear()
+            else:
+                self._counts[device] = count
 
     def stop(self) -> None:
         """Stop the workers and wait for them; whatever is ready stays queued."""
@@ -289,8 +291,9 @@ workers = Workers()
 def set_workers(count: int, device: int | None = None) -> None:
     """Use `count` native workers on each CPU device, or on the one with number `device`.
 
-    They are those besides the calling threads; with 0, what is launched runs on the caller's.
-    Raises ArgumentError for what is no integer, and for a negative count or device.
+    They are those besides the calling threads. With 0 on all devices, what is launched runs on the caller's.
+    Raises ArgumentError for what is no integer, for a negative count or device, and for 0 workers on a single
+    device.
 
     >>> import tracejit as tj
     >>> tj.engine.set_workers(tj.engine.workers.count)
@@ -298,6 +301,13 @@ def set_workers(count: int, device: int | None = None) -> None:
     for name, number in (("count", count), ("device", 0 if device is None else device)):
         if type(number) is not int or number < 0:
             raise ArgumentError(f"set_workers: expected a {name} of at least 0, got {number!r}")
+    if device is not None:
+        workers.serve([device])
+        if count == 0 or workers.count == 0:
+            raise ArgumentError(
+                f"set_workers: {count} workers for device {device}, {workers.count} for device 0; "
+                "either every device has workers or, after set_workers(0), none"
+            )
     workers.set(count, device)
     if native.loaded():
         workers.ensure()
