@@ -32,7 +32,7 @@ INTERNAL = frozenset(
         *("run_here", "workers"),
     ]
 )
-HIDDEN = frozenset(["tj.NDArray.new"])  # for modules that stand below arrays
+HIDDEN = frozenset(["tj.NDArray.new", "tj.NDArray.empty"])  # for modules that stand below arrays
 
 
 class Entry(NamedTuple):

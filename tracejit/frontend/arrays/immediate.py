@@ -245,7 +245,7 @@ def unary_of(op: Op) -> Callable[[Any], Any]:
 
 def joined(arrays: list[Any], axis: int, dtype: np.dtype) -> Any:
     """Arrays of one dtype, one after the other along `axis`."""
-    parts = [None if thread.busy else at_hand(x) for x in arrays]
+    parts: list[Any] = [None if thread.busy else at_hand(x) for x in arrays]
     if any(part is None or part.dtype != dtype for part in parts) or sum(p.size for p in parts) > eager.SMALL:
         return None
     out = np.ascontiguousarray(np.concatenate(parts, axis))
