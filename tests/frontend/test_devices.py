@@ -1,5 +1,7 @@
 """Arrays on several CPU devices: copies, operators, the default device, random numbers."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -231,6 +233,80 @@ def test_dropout_masks_of_devices_differ():
     tj.random.seed(11)
     masks = [tj.nn.functional.dropout(tj.ones(1000, device=tj.cpu(i)), 0.5).numpy() != 0 for i in (0, 1)]
     assert 300 < (masks[0] != masks[1]).sum() < 700
+
+
+def random_step(seed):
+    """A program of operators, copies, views and writes on random devices; the same in NumPy with `np`."""
+
+    def step(xp, arrays):
+        rng = random.Random(seed)
+        arrays = list(arrays)
+        for _ in range(14):
+            a, b = rng.choice(arrays), rng.choice(arrays)
+            place = tj.cpu(rng.randrange(3))
+            if xp is tj:
+                a, b = a.to(place), b.to(place)
+            kind = rng.randrange(6)
+            if kind == 0:
+                arrays.append(a + b)
+            elif kind == 1:
+                arrays.append(xp.maximum(a.T, b) - a)
+            elif kind == 2:
+                arrays.append(a @ b * 0.125)
+            elif kind == 3:
+                arrays.append(a - a.sum(axis=0))
+            else:
+                target = arrays[rng.randrange(len(arrays))]
+                rows = slice(rng.randrange(4), None, 2)
+                target[rows] = (b.to(target.device) if xp is tj else b)[rows] * 0.5
+        return arrays
+
+    return step
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("size", [8, 60])
+def test_random_programs_over_devices_give_what_numpy_gives(seed, size):
+    data = [
+        np.random.default_rng(seed + i).integers(-3, 4, (size, size)).astype(np.float64) for i in range(3)
+    ]
+    step = random_step(seed)
+    expected = step(np, [x.copy() for x in data])
+
+    @tj.jit
+    def traced(arrays):
+        return step(tj, arrays)
+
+    for call in (lambda arrays: step(tj, arrays), traced, traced):
+        inputs = [tj.asarray(x, device=tj.cpu(i % 2)) for i, x in enumerate(data)]
+        found = call(inputs)
+        for x, y in zip(found, expected, strict=True):
+            np.testing.assert_allclose(x.numpy(), y, rtol=1e-12)
+
+
+def test_the_naive_engine_serves_all_devices(monkeypatch):
+    expected = data_parallel(["cpu:0", "cpu:1"])
+    monkeypatch.setattr(tj.config, "engine", "naive")
+    np.testing.assert_array_equal(data_parallel(["cpu:0", "cpu:1"]), expected)
+
+
+def test_layers_on_two_devices_work_at_once_on_the_parts_of_a_batch():
+    """Nothing makes the first layer of a part wait for the second layer of the part before it."""
+    first = tj.ones((60, 60), device=tj.cpu(0))
+    second = tj.ones((60, 60), device=tj.cpu(1))
+
+    @tj.jit
+    def step(parts):
+        return [tj.tanh(part @ first).to(tj.cpu(1)) @ second for part in parts]
+
+    parts = [tj.ones((60, 60)) * i for i in range(3)]
+    step(parts)
+    schedule = step.schedule(parts)
+    below = [i for i, task in enumerate(schedule.tasks) if task.lane == 0]
+    above = [i for i, task in enumerate(schedule.tasks) if task.lane == 1 and "matmul" in task.name]
+    assert len(below) == len(above) == 3
+    assert not any(schedule.path(late, early) for late in above for early in below)
+    assert [sum(schedule.path(early, late) for early in below) for late in above] == [1, 1, 1]
 
 
 def test_the_example_trains_both_ways(capsys):

@@ -81,6 +81,20 @@ def test_an_updater_gets_the_key_the_sum_and_what_is_stored():
     assert seen == KEYS * 3
 
 
+def test_an_updater_is_traced_with_the_step():
+    kv, out = store("device"), full(0)
+    kv.set_updater(lambda key, received, stored: stored.__isub__(received * key))
+
+    @tj.jit
+    def step(g):
+        kv.pushpull(3, [g, g.to("cpu:1")], out=out)
+
+    for turn in range(3):
+        step(full(1.0))
+        check(out, -6 * (turn + 1))
+    assert step.cache_info()[:2] == (1, 2)
+
+
 def test_pushpull_and_broadcast():
     kv = tj.kvstore.create("device")
     outs = [full(0, d) for d in DEVICES]
