@@ -1,5 +1,7 @@
 """Arrays on several CPU devices: copies, operators, the default device, random numbers."""
 
+import copy
+import pickle
 import random
 
 import numpy as np
@@ -123,6 +125,55 @@ def test_complex_numbers_go_to_the_device_of_the_arrays():
     y = x * 2j
     assert y.device == tj.cpu(1)
     np.testing.assert_array_equal(y.numpy(), np.full(3, 2j, np.complex64))
+
+
+def write(x, index):
+    x[index] = 5.0
+    return x
+
+
+ELSEWHERE = {
+    "list": lambda x, xp: x[[0, 2]],
+    "positions": lambda x, xp: x[np.array([0, 2])],
+    "mask": lambda x, xp: x[x > 3],
+    "written": lambda x, xp: write(x, [0, 1]),
+    "written by mask": lambda x, xp: write(x, x > 3),
+    "take": lambda x, xp: xp.take(x, np.array([0, 1]), axis=0),
+    "nonzero": lambda x, xp: xp.nonzero(x)[0],
+    "unique": lambda x, xp: xp.unique(x),
+    "insert": lambda x, xp: xp.insert(x, 1, 0.5, axis=0),
+    "delete": lambda x, xp: xp.delete(x, [0], axis=0),
+    "sort": lambda x, xp: xp.sort(-x, axis=1),
+    "svd": lambda x, xp: xp.linalg.svd(x, full_matrices=False)[1],
+    "rfft": lambda x, xp: xp.fft.rfft(x).real,
+    "append": lambda x, xp: (
+        xp.concatenate([x, [[1.0, 2, 3, 4]]]) if xp is tj else xp.append(x, [[1.0, 2, 3, 4]], 0)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_functions_work_where_their_array_lies(name):
+    """Indices, masks and lists go to the array; results that are made on the host come back to it."""
+    data = np.arange(12.0).reshape(3, 4)
+    expected = ELSEWHERE[name](data.copy(), np)
+    for call in (ELSEWHERE[name], tj.jit(lambda x, xp: ELSEWHERE[name](x, xp))):
+        found = call(tj.asarray(data, device=tj.cpu(1)), tj)
+        assert found.device == tj.cpu(1)
+        np.testing.assert_allclose(found.numpy(), expected, atol=1e-9)
+
+
+def test_networks_and_copies_stay_on_their_device():
+    x = tj.random.normal(shape=(1, 2, 8, 4), device=tj.cpu(1))
+    results = [
+        tj.nn.attention(x, x, x, causal=True),
+        tj.nn.adaptive_avg_pool2d(x, 3),
+        tj.nn.conv2d(x, tj.ones((3, 2, 3, 3), device=tj.cpu(1))),
+        tj.top_k(x, 2)[0],
+        copy.deepcopy(x),
+        pickle.loads(pickle.dumps(x)),
+    ]
+    assert {result.device for result in results} == {tj.cpu(1)}
 
 
 # ------------------------------------------------------------------------------------------------- programs

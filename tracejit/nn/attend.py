@@ -25,6 +25,7 @@ from tracejit.frontend.arrays.functions.movement import concat
 from tracejit.frontend.arrays.functions.ranges import arange
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import Device
 from tracejit.nn.common import check_shape, floats, where
 from tracejit.nn.functional import dropout, linear
 
@@ -75,7 +76,7 @@ def attention(
             rows = _following(rows, blocks[-1])
         part = None if seen is None else _part(seen, start, stop, keys)
         if causal:
-            part = _causal(part, start, stop, keys)
+            part = _causal(part, start, stop, keys, q.device)
         scores = matmul(rows, matrix_transpose(k[..., :keys, :])) * factor
         blocks.append(matmul(_weights(scores, part, dropout_rate), v[..., :keys, :]))
     return blocks[0] if len(blocks) == 1 else concat(blocks, axis=-2)
@@ -126,9 +127,9 @@ def _part(mask: Any, start: int, stop: int, keys: int) -> Any:
     return rows if mask.shape[-1] == 1 else rows[..., :keys]
 
 
-def _causal(mask: Any, start: int, stop: int, keys: int) -> Any:
+def _causal(mask: Any, start: int, stop: int, keys: int, device: Device) -> Any:
     """A mask that also hides the keys after each query."""
-    visible = arange(keys) <= arange(start, stop)[:, None]
+    visible = arange(keys, device=device) <= arange(start, stop, device=device)[:, None]
     if mask is None:
         return visible
     return visible & mask if mask.dtype == bool else where(visible, mask, -np.inf)

@@ -380,7 +380,13 @@ class ArrayCore:
         return (1, 0)
 
     def __reduce__(self) -> Any:
-        return ArrayCore.from_numpy, (self.numpy(),)
+        return _on_device, (self.numpy(), self.device.index)
+
+
+def _on_device(elements: np.ndarray, index: int) -> Any:
+    """A pickled array, on the CPU device where it was."""
+    made = ArrayCore.from_numpy(elements)
+    return made.to(f"cpu:{index}") if index else made
 
 
 _new: Any = object.__new__
