@@ -46,7 +46,7 @@ from tracejit.frontend.arrays.at_hand import (
     still_computed,
     writes_of,
 )
-from tracejit.frontend.arrays.core import ArrayCore, computed
+from tracejit.frontend.arrays.core import ArrayCore, computed, empty
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import lock, thread
@@ -403,7 +403,7 @@ def full(value: Any, shape: tuple[int, ...], dtype: np.dtype, device: Device) ->
     number = literal(value, dtype) if held else None
     if number is None:
         return None
-    made = ArrayCore.empty(shape, dtype)
+    made = empty(shape, dtype)
     made._memory.fill(number)
     return made
 
