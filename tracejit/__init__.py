@@ -36,6 +36,8 @@ from tracejit.frontend.recording.eager import wait_all
 from tracejit.frontend.transforms.checkpoint import checkpoint
 from tracejit.frontend.transforms.custom import custom_gradient
 from tracejit.frontend.transforms.forward import jvp, linearize
+from tracejit.frontend.transforms.jacobian import hessian, jacobian
+from tracejit.frontend.transforms.vmap import vmap
 from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
@@ -129,6 +131,8 @@ __all__ = [
     "fft",
     "from_dlpack",
     "grad",
+    "hessian",
+    "jacobian",
     "jit",
     "jvp",
     "kvstore",
@@ -146,6 +150,7 @@ __all__ = [
     "tree",
     "value_and_grad",
     "vjp",
+    "vmap",
     "wait_all",
     *_NAMESPACE,
 ]
