@@ -108,6 +108,17 @@ def test_the_default_device_is_part_of_a_signature_that_uses_it():
     assert made.cache_info().traces == 2
 
 
+def test_vmap_makes_arrays_on_the_device_of_the_call():
+    @tj.jit
+    def rows(n):
+        return tj.vmap(lambda x: x + tj.ones(3), out_axes=0)(tj.zeros((2, 3))) * n
+
+    for device in ("cpu:0", "cpu:1", "cpu:0", "cpu:1"):
+        with tj.device(device):
+            assert rows(2.0).device == tj.cpu(int(device[-1]))
+    assert rows.cache_info().traces == 2
+
+
 def test_random_numbers_of_devices_differ_and_start_from_the_seed():
     def draw():
         return [tj.random.uniform(shape=100, device=tj.cpu(i)).numpy() for i in range(3)]

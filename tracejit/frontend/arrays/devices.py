@@ -69,10 +69,9 @@ def chosen_device(name: str, device: Any) -> Device:
 
 def default_device() -> Device:
     """The device of new arrays on this thread."""
-    here, trace = thread.device, thread.trace
-    if trace is not None and here is trace.device:
-        trace.uses_device = True
-    return here
+    if thread.trace is not None:
+        thread.trace.note_device()
+    return thread.device
 
 
 class device:

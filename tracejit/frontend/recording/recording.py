@@ -332,6 +332,9 @@ class Recording(Builder):
         ends = one.address + one.type.nbytes, other.address + other.type.nbytes
         return ends[0] > other.address and ends[1] > one.address
 
+    def note_device(self) -> None:
+        """An array is made on the thread's device, as no other was named."""
+
     def end_operation(self) -> None:
         """An operator has been recorded, and its results are held. Called after `lock` was given back."""
 

@@ -122,6 +122,10 @@ class Trace(Recording):
         for draw in self.counters:
             draw.number.value = (starts[draw.stream] + draw.drawn) % WORD
 
+    def note_device(self) -> None:
+        """Note that the call's own device is used, not one that the body has named."""
+        self.uses_device |= thread.device is self.device
+
     # -- storages --------------------------------------------------------------------------------------------
 
     def imported(self, storage: Storage, array: np.ndarray) -> Storage:

@@ -110,6 +110,10 @@ class Batch(Recording):
         """Those of the trace around."""
         return self.outer.numbers
 
+    def note_device(self) -> None:
+        """The trace around has to know."""
+        self.outer.note_device()
+
     @contextmanager
     def opened(self, outer: Recording) -> Iterator[None]:
         """While the function runs, on this thread; `outer` is around."""
