@@ -1,9 +1,10 @@
 """Functions of complex numbers, in terms of those of their parts.
 
 complex64 is computed in float64 and rounded, so neither cancellation nor overflow inside a formula shows.
-Branch cuts and the signs of zeros are those of C99 (and NumPy). The inverse functions follow Kahan, "Branch
-cuts for complex elementary functions, or much ado about nothing's sign bit" (1987); the quotient is Smith's
-(1962), as in NumPy.
+Branch cuts, the signs of zeros and the results for infinities and nan are those of C (Annex G of the standard
+of 2011, with its correction DR 471) and so of NumPy, which calls C's functions. The inverse functions follow
+Kahan, "Branch cuts for complex elementary functions, or much ado about nothing's sign bit" (1987); the
+quotient is Smith's (1962), as in NumPy.
 """
 
 import functools
@@ -78,6 +79,10 @@ def conj(x):
 # ---- arithmetic
 
 
+def _is_infinite(part):
+    return magnitude(part) == INFINITY
+
+
 @on_complex("divide")
 def divide(x, y):
     """Smith's quotient: both parts of the divisor are scaled by the larger."""
@@ -93,7 +98,12 @@ def divide(x, y):
 
 @on_complex("reciprocal")
 def reciprocal(x):
-    return divide(pair(fill(x.real, 1.0), fill(x.real, 0.0)), x)
+    """Smith's quotient of 1, without products with its imaginary part, which would turn signs of zeros."""
+    upright = magnitude(x.imag) > magnitude(x.real)
+    most, least = select(upright, x.imag, x.real), select(upright, x.real, x.imag)
+    ratio = least / most
+    scale = 1.0 / (most + least * ratio)
+    return pair(select(upright, ratio * scale, scale), select(upright, -scale, -(ratio * scale)))
 
 
 @_function("abs")
@@ -103,15 +113,20 @@ def abs(x):
 
 @_function("sign")
 def sign(x):
-    """x / |x|, as in NumPy; 0 for 0."""
-    length = abs(x)
-    length = select(length == 0, fill(length, 1.0), length)
-    return pair(x.real / length, x.imag / length)
+    """x / |x|, as in NumPy; 0 for 0, and a unit on the axis of which one part alone is infinite."""
+    a, b, none = x.real, x.imag, fill(x.real, 0.0)
+    endless = _is_infinite(a) | _is_infinite(b)
+    a = select(endless, select(_is_infinite(a), copysign(fill(a, 1.0), a), none), a)
+    b = select(endless, select(_is_infinite(b), copysign(fill(b, 1.0), b), none), b)
+    huge = larger(magnitude(a), magnitude(b)) > 2.0**1000
+    a, b = select(huge, 0.25 * a, a), select(huge, 0.25 * b, b)
+    length = select(endless & (a != 0) & (b != 0), fill(a, NAN), power.hypot(a, b))
+    return pair(select(length == 0, none, a / length), select(length == 0, none, b / length))
 
 
 @on_complex("isinf")
 def isinf(x):
-    return (magnitude(x.real) == INFINITY) | (magnitude(x.imag) == INFINITY)
+    return _is_infinite(x.real) | _is_infinite(x.imag)
 
 
 @on_complex("isfinite")
@@ -127,6 +142,11 @@ def _times(length, wave):
     return select(wave == 0, wave * copysign(fill(length, 1.0), length), length * wave)
 
 
+def _swings(length, wave, lasting):
+    """`_times`, where `lasting` lengths stay, though the angle of the wave is infinite or nan."""
+    return select(lasting & (wave != wave), length, _times(length, wave))
+
+
 @_function("exp")
 def exp(x):
     """e**real (cos imag + i sin imag), where the product is finite though its first factor is not."""
@@ -135,10 +155,9 @@ def exp(x):
     length = exponential.exp(select(large, a - 64.0, a))
     more = select(large, fill(a, E64), 1.0)
     cosine, sine = trigonometric.cos(b), trigonometric.sin(b)
-    vanishes = a == -INFINITY
     return pair(
-        select(vanishes, fill(a, 0.0), _times(length, cosine) * more),
-        select(vanishes, fill(a, 0.0), _times(length, sine) * more),
+        _swings(length, cosine, _is_infinite(a)) * more,
+        _swings(length, sine, a == -INFINITY) * more,
     )
 
 
@@ -151,10 +170,9 @@ def exp2(x):
 def expm1(x):
     """expm1(a) cos(b) - 2 sin(b / 2)**2, which does not cancel near 0."""
     half = trigonometric.sin(0.5 * x.imag)
-    return pair(
-        _times(exponential.expm1(x.real), trigonometric.cos(x.imag)) - 2.0 * half * half,
-        _times(exponential.exp(x.real), trigonometric.sin(x.imag)),
-    )
+    near = _times(exponential.expm1(x.real), trigonometric.cos(x.imag)) - 2.0 * half * half
+    whole = exp(x)
+    return pair(select(_is_infinite(x.real), whole.real - 1.0, near), whole.imag)
 
 
 # ---- logarithms
@@ -212,8 +230,9 @@ def sqrt(x):
     a, b = x.real * down, x.imag * down
     length = root(0.5 * (magnitude(a) + power.hypot(a, b)))
     other = select(length == 0, fill(a, 0.0), magnitude(b) / (2.0 * length))
-    length, other = length * up, other * up
-    other = select(magnitude(x.imag) == INFINITY, fill(a, INFINITY), other)
+    endless = _is_infinite(x.imag)
+    length = select(endless, fill(a, INFINITY), length * up)
+    other = select(endless, fill(a, INFINITY), other * up)
     right = copysign(fill(a, 1.0), x.real) > 0
     return pair(select(right, length, other), copysign(select(right, other, length), x.imag))
 
@@ -242,17 +261,19 @@ def _turned_back(x):
 
 @_function("sinh")
 def sinh(x):
+    a, cosine, sine = x.real, trigonometric.cos(x.imag), trigonometric.sin(x.imag)
     return pair(
-        _times(exponential.sinh(x.real), trigonometric.cos(x.imag)),
-        _times(exponential.cosh(x.real), trigonometric.sin(x.imag)),
+        _swings(exponential.sinh(a), cosine, (a == 0) | _is_infinite(a)),
+        _times(exponential.cosh(a), sine),
     )
 
 
 @_function("cosh")
 def cosh(x):
+    a, cosine, sine = x.real, trigonometric.cos(x.imag), trigonometric.sin(x.imag)
     return pair(
-        _times(exponential.cosh(x.real), trigonometric.cos(x.imag)),
-        _times(exponential.sinh(x.real), trigonometric.sin(x.imag)),
+        _swings(exponential.cosh(a), cosine, _is_infinite(a)),
+        _swings(exponential.sinh(a), sine, a == 0),
     )
 
 
@@ -271,9 +292,12 @@ def tanh(x):
         select(steep, rho / s, beta * rho * s / below),
         select(steep, 1.0 / tangent, tangent / below),
     )
-    fading = exponential.exp(-2.0 * magnitude(a))
-    ripple = select(fading == 0, copysign(fill(a, 0.0), b), 2.0 * trigonometric.sin(2.0 * b) * fading)
-    return select(far, pair(copysign(fill(a, 1.0), a), ripple), near)
+    ripple = 4.0 * trigonometric.sin(b) * trigonometric.cos(b) * exponential.exp(-2.0 * magnitude(a))
+    endless = _is_infinite(a) & (ripple != ripple)
+    flat = copysign(select(endless | (ripple == ripple), fill(a, 1.0), fill(a, NAN)), a)
+    real = select(far, flat, select(a == 0, a, near.real))
+    imag = select(far, select(endless, copysign(fill(a, 0.0), b), ripple), select(b == 0, b, near.imag))
+    return pair(real, imag)
 
 
 @_function("sin")
@@ -291,6 +315,11 @@ def tan(x):
     return _turned_back(tanh(_turned(x)))
 
 
+def _is_far(x):
+    """Whether 1 is nothing beside the square of `x`, so that asin(x) and acos(x) are ``log(2x)``, turned."""
+    return (magnitude(x.real) > 1e150) | (magnitude(x.imag) > 1e150)
+
+
 def _one_minus(x):
     return pair(1.0 - x.real, -x.imag)
 
@@ -304,7 +333,9 @@ def asin(x):
     below, above = sqrt(_one_minus(x)), sqrt(_one_plus(x))
     real = inverse.atan2(x.real, (below * above).real)
     imag = inverse.asinh(below.real * above.imag - below.imag * above.real)
-    return pair(real, copysign(imag, x.imag))
+    far = _is_far(x)
+    real = select(far, inverse.atan2(x.real, magnitude(x.imag)), select(x.real == 0, x.real, real))
+    return pair(real, copysign(select(far, _log_length(x.real, x.imag) + LN2, imag), x.imag))
 
 
 @_function("acos")
@@ -312,7 +343,10 @@ def acos(x):
     below, above = sqrt(_one_minus(x)), sqrt(_one_plus(x))
     real = 2.0 * inverse.atan2(below.real, above.real)
     imag = inverse.asinh(above.real * below.imag - above.imag * below.real)
-    return pair(real, copysign(imag, -x.imag))
+    far = _is_far(x)
+    real = select(far, inverse.atan2(magnitude(x.imag), x.real), real)
+    real = select((x.real == 0) & (x.imag != x.imag), fill(real, PI / 2), real)
+    return pair(real, copysign(select(far, _log_length(x.real, x.imag) + LN2, imag), -x.imag))
 
 
 @_function("acosh")
@@ -340,6 +374,9 @@ def atanh(x):
     real = select(far, p / (p * p + q * q) / most, near)
     angle = 0.5 * inverse.atan2(2.0 * q, below * (1.0 + p) - q * q)
     imag = select(far, copysign(fill(b, PI / 2), b), angle)
+    endless = isinf(x)
+    real = select(endless | (a == 0), fill(a, 0.0), real)
+    imag = select(endless & (b == b), copysign(fill(b, PI / 2), b), imag)
     return pair(copysign(real, x.real), imag)
 
 

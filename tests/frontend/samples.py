@@ -77,3 +77,16 @@ def assert_close(got, expected, *, ulps=8, scale=None):
     np.testing.assert_allclose(
         got, expected, rtol=ulps * epsilon, atol=ulps * epsilon * (scale or np.finfo(got.dtype).tiny)
     )
+
+
+def same_tree(given, expected):
+    """Fail unless arrays and numbers are those expected, of the same shapes and dtypes."""
+    if isinstance(expected, tuple | list):
+        assert len(given) == len(expected)
+        for one, other in zip(given, expected, strict=True):
+            same_tree(one, other)
+        return
+    mine = given.numpy() if isinstance(given, tj.NDArray) else np.asarray(given)
+    theirs = np.asarray(expected)
+    assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+    np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-15)

@@ -54,6 +54,64 @@ def test_unary(name, dtype):
         assert_close(getattr(tj, name)(strided), expected.T[::-2, 1:].astype(kind), tolerance)
 
 
+PARTS = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 30.0, -800.0, 1e200, -1.6e308, np.inf, -np.inf, np.nan)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [name for name in UNARY if name not in ("square", "exp2", "expm1")])
+def test_infinities_and_nan(name, dtype):
+    """The values of C's functions, Annex G, signs of zeros included where it says them; NumPy's too."""
+    with np.errstate(all="ignore"):
+        x = np.array([complex(a, b) for a in PARTS for b in PARTS], dtype)
+        expected = getattr(np, name)(x)
+    if name == "sign":  # NumPy's loses a part of what is nearly infinite
+        huge = (np.abs(x.real) > np.float64(1e300)) & (np.abs(x.imag) > np.float64(1e300)) & np.isfinite(x)
+        x, expected = x[~huge], expected[~huge]
+    result = getattr(tj, name)(tj.asarray(x)).numpy()
+    for part in ("real", "imag"):
+        mine, theirs = getattr(result, part), getattr(expected, part)
+        with np.errstate(invalid="ignore"):
+            near = np.abs(mine - theirs) <= 20 * TOLERANCE[dtype] * np.abs(theirs)
+        equal = near | (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
+        assert equal.all(), (part, x[~equal], mine[~equal], theirs[~equal])
+        zeros = (theirs == 0) & np.isfinite(x) & np.isfinite(expected)
+        assert (np.signbit(mine) == np.signbit(theirs))[zeros].all(), part
+
+
+@pytest.mark.parametrize(
+    ("x", "expected"),
+    [
+        (complex(np.inf, 0.0), complex(np.inf, 0.0)),
+        (complex(np.inf, np.inf), complex(np.inf, np.nan)),
+        (complex(-np.inf, np.nan), complex(-1.0, 0.0)),
+        (complex(np.nan, 0.0), complex(np.nan, 0.0)),
+        (complex(800.0, 0.0), complex(np.inf, 0.0)),
+    ],
+)
+def test_expm1_at_infinity_is_exp_less_one(x, expected):
+    """As the array API has it; NumPy multiplies infinity by 0 there."""
+    result = complex(tj.expm1(tj.asarray(np.array(x))))
+    np.testing.assert_array_equal([result.real, result.imag], [expected.real, expected.imag])
+
+
+def test_round():
+    x = numbers((3, 5), "complex64", scale=9)
+    for decimals in (0, 1):
+        for result in (tj.round(tj.asarray(x), decimals), tj.jit(tj.round)(tj.asarray(x), decimals)):
+            assert_close(result, np.round(x, decimals))
+
+
+def test_products_of_vectors_conjugate_as_numpys():
+    x, y, m = (numbers(shape, "complex128", seed) for seed, shape in enumerate([(3, 5), (3, 5), (5, 2)]))
+    for name, *operands in (
+        ("vecdot", x, y), ("vdot", x, y), ("inner", x, y), ("inner", x[0], y[0]), ("vecmat", x, m),
+        ("matvec", m.T, y), ("vecdot", x.real, y),
+    ):  # fmt: skip
+        function, arrays = getattr(tj, name), [tj.asarray(a) for a in operands]
+        for result in (function(*arrays), *(tj.jit(function)(*arrays) for _ in range(2))):
+            assert_close(result, getattr(np, name)(*operands), 1e-13)
+
+
 SPECIAL = [
     *(
         complex(a, b)

@@ -112,6 +112,16 @@ def test_eye_and_triangles(evaluator):
         tj.tril(tj.ones(3))
 
 
+@pytest.mark.parametrize("k", [-(2**70), -3, -2, 3, 4, 2**63])
+def test_diagonals_outside_of_the_matrix(evaluator, k):
+    near = max(min(k, 9), -9)
+    x = np.ones((2, 3))
+    np.testing.assert_array_equal(tj.eye(2, 3, k=k), np.eye(2, 3, near))
+    np.testing.assert_array_equal(tj.tri(2, 3, k), np.tri(2, 3, near))
+    np.testing.assert_array_equal(tj.tril(tj.asarray(x), k), np.tril(x, near))
+    np.testing.assert_array_equal(tj.triu(tj.asarray(x), k), np.triu(x, near))
+
+
 def test_triangles_hold_no_nan_of_the_other_half(run):
     array = np.full((5, 5), np.nan, np.float32)
     same(run(lambda x: tj.nn.relu(tj.triu(x, 9)), tj.asarray(array)), np.zeros((5, 5), np.float32))

@@ -1,6 +1,7 @@
 """Every elementwise function the operators declare, against NumPy and SciPy: values, dtypes, shapes."""
 
 import operator
+import re
 
 import numpy as np
 import pytest
@@ -142,11 +143,77 @@ def test_integers_to_negative_powers_are_refused():
         tj.asarray([1, 2]) ** -2
 
 
-def test_numpy_scalars_are_strong(evaluator):
+WITH_A_NUMBER = (
+    lambda x, number: (x * number, number * x, np.multiply(number, x), x // number),
+    lambda x, number: tj.where(x > 0, x, tj.maximum(number, x).clip(-number, number)),
+    lambda x, number: x.astype(tj.complex64) + number,
+)
+
+
+@pytest.mark.parametrize("number", [np.float64(2.5), np.sqrt(2), np.mean([1.0, 2.0])])
+def test_a_float64_scalar_of_numpys_is_as_weak_as_a_float(number, run):
+    x = np.linspace(-1, 1, 5, dtype=np.float32)
+    for program in WITH_A_NUMBER:
+        result = run(lambda x: program(x, number), tj.asarray(x))  # noqa: B023
+        expected = run(lambda x: program(x, float(number)), tj.asarray(x))  # noqa: B023
+        for mine, theirs in zip(tj.tree.leaves(result), tj.tree.leaves(expected), strict=True):
+            assert mine.dtype == theirs.dtype
+            np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_float64_scalar_alone_is_double(run):
+    number = np.float64(0.1)
+    for program in (lambda: tj.sin(number), lambda: tj.full((2,), number), lambda: tj.maximum(number, 0.5)):
+        assert run(program).dtype == np.float64
+    assert run(lambda: tj.add(number, 1j)).dtype == np.complex128
+    assert run(lambda: tj.add(1.0, 1j)) == np.complex64(1 + 1j)
+
+
+def test_a_float64_scalar_is_weak_where_numpy_computes_at_once():
     x = tj.ones(2)
-    assert (x * np.float64(2)).dtype == np.float64
-    assert (np.float64(2) * x).dtype == np.float64
+    for result in (x * np.float64(2), np.float64(2) * x, x + np.sqrt(2)):
+        assert result.dtype == np.float32
+        assert result._storage.pending is None
+    x *= np.float64(0.5)
+    x[0] = np.float64(0.1)
+    assert x.tolist() == [np.float32(0.1), 0.5]
+    assert (tj.asarray([1, 2]) * np.float64(0.5)).dtype == np.float64
+
+
+def test_a_float64_scalar_as_argument_or_captured_is_weak():
+    @tj.jit
+    def step(x, rate):
+        return x * rate
+
+    x = tj.ones(3)
+    for rate in (np.float64(0.5), np.float64(0.25)):
+        result = step(x, rate)
+        assert result.dtype == np.float32
+        assert result.tolist() == [rate] * 3
+    assert step.cache_info().traces == 1
+
+
+def test_other_scalars_and_arrays_of_numpys_are_strong(evaluator):
+    x = tj.ones(2)
+    assert (x * np.array(2.0)).dtype == np.float64
+    assert (x * tj.asarray(np.float64(2))).dtype == np.float64
+    assert (x.astype(tj.int8) * np.int64(2)).dtype == np.int64
+    assert (tj.ones(2, dtype=tj.int16) * np.float32(2)).dtype == np.float32
+    assert (x * np.complex128(2)).dtype == np.complex128
+    assert tj.asarray(np.float64(2.5)).dtype == tj.asarray([np.float64(2.5)]).dtype == np.float64
     assert (x * 2.0).dtype == np.float32
+
+
+def test_explain_names_what_widened():
+    @tj.jit
+    def step(x, factor):
+        return x * factor
+
+    step(tj.ones(3), np.array(2.0))
+    assert re.search(r"astype widened float32 to float64 at .*test_functions_elementwise", step.explain())
+    step = tj.jit(step.__wrapped__)
+    step(tj.ones(3), np.float64(2.0))
+    assert "widened" not in step.explain()
 
 
 def test_numbers_alone(evaluator):

@@ -378,3 +378,17 @@ def test_floats_that_do_not_fit_an_integer_give_the_nearest_one_everywhere(sourc
     assert large.astype(target).tolist() == expected * 1000
     assert tj.jit(lambda x: x.astype(target))(small).tolist() == expected
     assert tj.jit(lambda: tj.full((10,), float("-inf")).astype(target))().tolist() == [limits.min] * 10
+
+
+def test_arrays_without_dimensions_stay_so():
+    yes, x = tj.asarray(True), tj.asarray(2.0)
+    for result in (tj.where(yes, x, x), x + x, tj.minimum(x, 1), tj.where(yes, x, 0.0)):
+        assert result.shape == ()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint8", "float32"])
+def test_negative_and_large_numbers_with_arrays_of_nothing(dtype):
+    x = tj.asarray(np.zeros((0, 3), dtype))
+    for number in (-1, 100) if dtype != "uint8" else (200,):
+        assert tj.minimum(x, number).shape == tj.maximum(number, x).shape == (0, 3)
+        assert tj.minimum(x, number).dtype == np.dtype(dtype)

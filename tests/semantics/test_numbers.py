@@ -151,13 +151,13 @@ def test_type_of_a_number_is_part_of_the_signature():
     check(make, calls=6, traces=2)
 
 
-def test_numpy_numbers_are_strong():
+def test_numpy_numbers_are_strong_but_for_float64():
     def make(xp, array):
         def step(x, a):
             return x * a + 1
 
         return Program(
-            step, lambda i: (array(np.ones(3, np.float32)), np.float64(i) if i % 2 else np.float32(i))
+            step, lambda i: (array(np.ones(3, np.float32)), np.int64(i) if i % 2 else np.float32(i))
         )
 
     check(make, calls=6, traces=2)

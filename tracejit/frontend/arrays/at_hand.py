@@ -19,7 +19,7 @@ from tracejit.frontend.recording.storage import Computed
 LITERALS = 1024  # numbers whose arrays are kept
 EXACT_FLOAT = 1 << 53  # integers up to this are floats, too
 
-WEAKEST = {bool: "biuf", int: "iuf", float: "f"}
+WEAKEST = {bool: "biuf", int: "iuf", float: "f", np.float64: "f"}
 """Kinds of dtypes that hold the numbers of a type as they are."""
 
 with np.errstate(all="ignore"):

@@ -161,7 +161,8 @@ class _Calls(dict[Hashable, "Call | None"]):
 
         def run(*given: Any) -> int:
             *operands, out = given
-            out[...] = self.op.evaluate(*operands, **self.attrs).reshape(out.shape)
+            if out.size:  # else numbers among the operands are bits here, and need not be told
+                out[...] = self.op.evaluate(*operands, **self.attrs).reshape(out.shape)
             return 0
 
         return Call(run, result.shape, result.dtype, None)

@@ -70,6 +70,8 @@ def record(op: Op, *operands: Operand, **attrs: Any) -> Any:
     if len(arrays) == 2 == op.arity and promotion.mixed_signs(*kinds) and promotion.is_comparison(op):
         return _compare_mixed(op, *given)
     dtypes = promotion.promoted(op, tuple(kinds))
+    if thread.trace is not None and thread.trace.recorded_numpy:
+        _check_weak(op, arrays, dtypes)
     shape = common_shape(op.name, arrays)
     for x, dtype in zip(given, dtypes, strict=True):
         if isinstance(x, ArrayCore) or type(x) is float or (type(x) is NumberProxy and dtype.kind == "f"):
@@ -82,11 +84,21 @@ def record(op: Op, *operands: Operand, **attrs: Any) -> Any:
     with lock, quiet:
         recording = eager.current()
         values = _operands(recording, given, dtypes, shape)
-        if not arrays:
+        if not arrays and values[0].type.on_host:  # complex numbers are arrays already
             values[0] = recording.emit(full_op, values[0], shape=(), device=device_of(given))
         result = wrap(recording, recording.emit(op, *values, **attrs))
     recording.end_operation()
     return result
+
+
+def _check_weak(op: Op, arrays: list[ArrayCore], dtypes: Sequence[np.dtype]) -> None:
+    """A float64 array without dimensions may stand for a number of NumPy's, which would be weak: give up
+    where that would make a difference.
+    """
+    if any(x.dtype == np.float64 and not x.ndim for x in arrays) and any(
+        x.dtype in promotion.DOUBLES and promotion.DOUBLES[x.dtype] in dtypes for x in arrays
+    ):
+        thread.trace.refuse_number(f"{op.name}: a float64 number widens an array")
 
 
 def _compare_mixed(op: Op, x1: Any, x2: Any) -> Any:
@@ -224,6 +236,9 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
 def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
     """Store ``function(target, other)`` into the elements of `target`; no other thread comes in between."""
     other = as_operand(name, other)
+    trace = thread.trace
+    if trace is not None and trace.recorded_numpy and not target.ndim and target._storage.pending is not None:
+        trace.refuse_number(f"in-place {name} changes an array without dimensions")
     with lock:
         before = thread.updates, thread.busy
         try:

@@ -195,7 +195,7 @@ def _fast(op: Op, plan: Plan) -> Routine:
         if a.size * b.size > eager.SMALL:
             return None
         try:
-            return np.ascontiguousarray(QUIET.copy().run(ufunc, a, b))
+            return np.asarray(QUIET.copy().run(ufunc, a, b), order="C")
         except ValueError:
             return None  # they do not broadcast: the recorder says so
 
@@ -248,7 +248,7 @@ def joined(arrays: list[Any], axis: int, dtype: np.dtype) -> Any:
     parts: list[Any] = [None if thread.busy else at_hand(x) for x in arrays]
     if any(part is None or part.dtype != dtype for part in parts) or sum(p.size for p in parts) > eager.SMALL:
         return None
-    out = np.ascontiguousarray(np.concatenate(parts, axis))
+    out: np.ndarray = np.ascontiguousarray(np.concatenate(parts, axis))
     return computed(out) if still_computed(arrays) else None
 
 
@@ -260,7 +260,7 @@ def select(condition: Any, x1: Any, x2: Any) -> Any:
     c, a, b = arrays
     if c.dtype.kind != "b" or a.dtype != b.dtype or not c.shape == a.shape == b.shape:
         return None
-    out = np.ascontiguousarray(np.where(c, a, b))
+    out = np.asarray(np.where(c, a, b), order="C")
     return computed(out) if still_computed((condition, x1, x2)) else None
 
 

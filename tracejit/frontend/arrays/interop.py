@@ -17,6 +17,7 @@ array([1., 1., 1.])
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable
@@ -27,17 +28,21 @@ import numpy as np
 from tracejit import engine
 from tracejit.errors import ArgumentError, TracejitError, locate, message
 from tracejit.frontend.arrays import dispatch, fft, linalg, ufunc_methods
-from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
+from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.functions import NAMESPACE, elementwise, linear, pointwise
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import settled
+from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.types import DTYPES, ArrayType
 from tracejit.ir.view import View
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
+
+
+signature_of = functools.cache(inspect.signature)
 
 
 def _refuse(what: str, remedy: str) -> TracejitError:
@@ -75,7 +80,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: d
     outs = options.pop("out", (None,) * ufunc.nout)
     compute = _called if method == "__call__" else METHODS[method]
     where = options.pop("where", True) if method == "__call__" else True
-    known = inspect.signature(compute).parameters
+    known = signature_of(compute).parameters
     unknown = [k for k in options if k not in known]
     if unknown:
         raise _refuse(
@@ -122,7 +127,8 @@ def _deliver(name: str, result: Any, out: Any, where: Any = True) -> Any:
             result = elementwise.where(where, result, out)
         dispatch.write(out, result, f"numpy.{name}")
         return out
-    refuse_trace(f"numpy.{name} writing into a NumPy array (make it an NDArray with tj.asarray)")
+    if thread.trace is not None:
+        thread.trace.fill(f"numpy.{name}")
     np.copyto(out, result.numpy(), casting="same_kind", where=np.asarray(where))
     return out
 
@@ -153,8 +159,17 @@ BUILTINS: dict[Callable[..., Any], Callable[..., None]] = {
 """NumPy's builtin functions -> what has their signatures, which they tell themselves from NumPy 2.4 on."""
 
 
-def call_function(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Implement `NDArray.__array_function__`."""
+Conversions = dict[str, Callable[[Any], Any]]
+"""By names of parameters of our functions: what makes operands of arguments."""
+
+
+def call_function(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    conversions: Conversions | None = None,
+) -> Any:
+    """Implement `NDArray.__array_function__`; some arguments are converted first."""
     name = function.__name__
     where = getattr(function, "__module__", None) or "numpy"
     names = SPACES.get(where, NAMESPACE)
@@ -163,7 +178,24 @@ def call_function(function: Callable[..., Any], args: tuple[Any, ...], options: 
         raise _refuse(f"{where}.{name} has no counterpart for NDArrays", "convert with x.numpy() first")
     positional, named = _arranged(name, function, ours, args, options)
     out = named.pop("out", None)
+    if conversions:
+        positional, named = _converted(ours, positional, named, conversions)
     return _deliver(name, ours(*positional, **named), out)
+
+
+def _converted(
+    ours: Callable[..., Any], positional: list[Any], named: dict[str, Any], conversions: Conversions
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of `ours`, of which some are converted."""
+    given = signature_of(ours).bind(*positional, **named)
+    for name in conversions.keys() & given.arguments.keys():
+        value = given.arguments[name]
+        given.arguments[name] = (
+            tuple(map(conversions[name], value))
+            if given.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+            else conversions[name](value)
+        )
+    return list(given.args), given.kwargs
 
 
 def _comes_first(parameter: inspect.Parameter) -> bool:
@@ -180,10 +212,10 @@ def _arranged(
     options: dict[str, Any],
 ) -> tuple[list[Any], dict[str, Any]]:
     """NumPy's arguments as `ours` takes them: required and positional ones in order, all others by name."""
-    parameters = inspect.signature(ours).parameters.values()
+    parameters = signature_of(ours).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return list(args), dict(options)
-    given = inspect.signature(BUILTINS.get(function, function)).bind(*args, **options).arguments
+    given = signature_of(BUILTINS.get(function, function)).bind(*args, **options).arguments
     given |= given.pop("kwargs", {})
     first = sum(_comes_first(p) for p in parameters)
     positional, rest = list(given.values())[:first], dict(list(given.items())[first:])

@@ -1,8 +1,9 @@
 """NumPy 2's promotion: which dtype operands are cast to, and which numbers fit.
 
 Arrays and NumPy scalars have their dtype; Python numbers are *weak*: they take the dtype of the arrays they
-meet, and their default (bool, int64, float32, complex64) where they are alone. float16, which arrays cannot
-have, becomes float32.
+meet, and their default (bool, int64, float32, complex64) where they are alone. A float64 scalar of NumPy's,
+which is what ``np.sqrt(2)`` and ``np.pi * np.float64(2)`` give, is as weak, but float64 where it is alone.
+float16, which arrays cannot have, becomes float32.
 
 >>> common_dtype("add", (1, 2.5))
 dtype('float32')
@@ -29,15 +30,17 @@ Operand = Any
 
 UINT64 = np.dtype("uint64")
 INTEGERS = frozenset(d for d in DTYPES if d.kind in "iu")
+DOUBLES = {np.dtype("float32"): np.dtype("float64"), np.dtype("complex64"): np.dtype("complex128")}
+"""What single precision becomes beside double precision."""
 HALF, SINGLE = np.dtype("float16"), np.dtype("float32")
 
 
 # -- kinds ---------------------------------------------------------------------------------------------------
 
 Kind = np.dtype | type
-"""What promotion needs to know of an operand: its dtype, or the type of a Python number."""
+"""What promotion needs to know of an operand: its dtype, or the type of a weak number."""
 
-_NUMBERS: dict[Any, Any] = {bool: np.dtype(bool), int: 0, float: 0.0, complex: 0j}
+_NUMBERS: dict[Any, Any] = {np.float64: 0.0, bool: np.dtype(bool), int: 0, float: 0.0, complex: 0j}
 
 
 def kind_of(x: Operand) -> Kind:
@@ -47,7 +50,7 @@ def kind_of(x: Operand) -> Kind:
     if type(x) is float or type(x) is int:
         return type(x)
     number = x._value if type(x) is NumberProxy else x
-    if isinstance(number, np.generic):
+    if isinstance(number, np.generic) and not isinstance(number, float):
         return number.dtype
     return next(kind for kind in _NUMBERS if isinstance(number, kind))
 
@@ -80,7 +83,7 @@ def promoted(op: Op, kinds: tuple[Kind, ...]) -> tuple[np.dtype, ...]:
 
 def _numpy_loop(ufunc: np.ufunc, kinds: Sequence[Kind], common: np.dtype) -> np.dtype:
     """The dtype in which NumPy's ufunc would compute these operands; `common` where it would refuse them."""
-    given = (np.dtype(bool) if kind is bool else kind for kind in kinds)
+    given = (np.dtype(bool) if kind is bool else float if kind is np.float64 else kind for kind in kinds)
     try:
         found = ufunc.resolve_dtypes((*given, *[None] * ufunc.nout))[0]
     except TypeError:
@@ -97,10 +100,11 @@ def common_dtype(name: str, operands: Sequence[Operand]) -> np.dtype:
 def common(name: str, kinds: tuple[Kind, ...]) -> np.dtype:
     """The common dtype of kinds."""
     if all(kind in _NUMBERS for kind in kinds):
-        if complex in kinds:
-            return np.dtype(np.complex64)
-        if float in kinds:
-            return SINGLE
+        single = np.dtype(np.complex64) if complex in kinds else SINGLE
+        if np.float64 in kinds:
+            return DOUBLES[single]
+        if complex in kinds or float in kinds:
+            return single
         return np.dtype(bool if all(kind is bool for kind in kinds) else np.int64)
     return supported(name, np.result_type(*(_NUMBERS.get(kind, kind) for kind in kinds)))
 

@@ -44,7 +44,7 @@ from tracejit.frontend.signature.stand_ins import without_stand_ins
 from tracejit.frontend.signature.text import CLOCK, PIECEWISE, recogniser_of, release, replay_of
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.guards import Guards, Refused, check_separate, flags
-from tracejit.frontend.surroundings.watch import Watcher
+from tracejit.frontend.surroundings.watch import LIBRARY, OWNER, Watcher
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU
 
@@ -139,9 +139,10 @@ def _record(
     reached: set[int] = set()
     aliased: set[Storage] = set()
     plain = False
+    numpy: bool | None = None
     while True:
         name = getattr(function, "__qualname__", type(function).__name__)
-        trace = Trace(name, strict=strict, dry=not launch, plain=plain)
+        trace = Trace(name, strict=strict, dry=not launch, plain=plain, recorded_numpy=numpy)
         try:
             call = _TracedCall(trace, function, args, kwargs, whole | aliased, reached)
             result = call.run_body()
@@ -155,7 +156,11 @@ def _record(
             aliased |= restart.aliased
             if restart.container is not None:
                 reached.add(id(restart.container))
-            plain = plain or not (restart.aliased or restart.container is not None)
+            if restart.numpy is not None:
+                numpy = restart.numpy
+            plain = plain or not (
+                restart.aliased or restart.container is not None or restart.numpy is not None
+            )
         finally:
             trace.numbers.closed = True
             trace.interruption = None
@@ -225,8 +230,10 @@ class _TracedCall:
         trace = self.trace
         if trace.interruption is not None and trace.interruption is not error:
             raise trace.interruption from None
+        if error is not None and trace.interruption is None and trace.recorded_numpy:
+            raise Restart(numpy=False) from None  # a recorded array may have been the reason
         has_stand_ins = (trace.numbers.given or trace.captured) and not trace.numbers.plain
-        if has_stand_ins and isinstance(error, TypeError):
+        if has_stand_ins and (isinstance(error, TypeError) or (error is not None and _is_librarys(error))):
             raise Restart from None
 
     def _break_off(self) -> None:
@@ -462,6 +469,14 @@ class _TracedCall:
                 raise Unreplayable(
                     f"an array made at {storage.made_at} outlives the call without being returned"
                 )
+
+
+def _is_librarys(error: Exception) -> bool:
+    """Whether code of Python's library or NumPy raised an error, which may not take stand-ins."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and OWNER[trace.tb_frame.f_globals.get("__name__")] == LIBRARY
 
 
 def _no_replay(args: Any, kwargs: Any) -> Any:

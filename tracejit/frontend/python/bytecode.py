@@ -216,6 +216,11 @@ def loads(code: types.CodeType, name: str) -> bool:
     )
 
 
+def handles_errors(code: types.CodeType) -> bool:
+    """Whether `code` itself has ``except``, ``finally`` or ``with``."""
+    return any(instruction.opname == "PUSH_EXC_INFO" for instruction in instructions(code))
+
+
 def _compares(code: types.CodeType) -> bool:
     """Whether `code` compares two values of which none is a constant."""
     before = ""

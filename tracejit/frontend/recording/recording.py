@@ -113,6 +113,7 @@ class Recording(Builder):
 
     marks_storages = True
     numbers: Numbers | None = None  # those that are inputs of a trace
+    recorded_numpy: bool | None = None  # see `trace.Trace`
 
     def __init__(self) -> None:
         super().__init__()

@@ -61,13 +61,18 @@ class Restart(BaseException):
     aliased:   storages of which an argument views a part, and which the body also uses, or of which it may
                compare that argument with what it finds by name: they enter whole.
 
-    Neither: code compares types, or keeps numbers or NumPy arrays in a class: stand-ins for them will not do.
+    numpy:     whether the body is to find NumPy's functions (False), or ours in place of those that make
+               arrays (True).
+
+    None of them: code compares types, or keeps numbers or NumPy arrays in a class: stand-ins for them will
+    not do.
     """
 
-    def __init__(self, container: Any = None, aliased: set[Storage] | None = None):
+    def __init__(self, container: Any = None, aliased: set[Storage] | None = None, numpy: bool | None = None):
         super().__init__("recording starts again")
         self.container = container
         self.aliased = aliased or set()
+        self.numpy = numpy
 
 
 class GivenUp(BaseException):
@@ -82,8 +87,18 @@ class Trace(Recording):
 
     marks_storages = False
 
-    def __init__(self, name: str, *, strict: bool, dry: bool = False, plain: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        strict: bool,
+        dry: bool = False,
+        plain: bool = False,
+        recorded_numpy: bool | None = None,
+    ) -> None:
         super().__init__()
+        self.recorded_numpy = recorded_numpy  # whether what NumPy makes is recorded; None: not yet
+        self.makes_arrays = False  # whether code that ran names functions of NumPy's that make arrays
         self.name = name
         self.strict = strict
         self.dry = dry  # nothing may be computed: `warm`, `graph`, ...
@@ -176,14 +191,36 @@ class Trace(Recording):
             )
         super().write(storage, wanted, new)
 
+    # -- NumPy's numbers -------------------------------------------------------------------------------------
+
+    def refuse_number(self, what: str) -> NoReturn:
+        """What an array without dimensions does, a number of NumPy's would do otherwise, and it may stand for
+        one, since the trace records what NumPy makes.
+        """
+        self.give_up(
+            f"{what}, and NumPy's numbers would not do that",
+            remedy="make the arrays with functions of tj instead of NumPy's",
+        )
+
     # -- giving up -------------------------------------------------------------------------------------------
 
     def look(self, array: Any, what: str) -> NoReturn:
-        """The body looks at an array's value."""
+        """The body looks at an array's value; maybe because it stores it in an array of NumPy's."""
+        self._record_numpy()
         self.give_up(
             f"{what} looks at the value of an array of shape {array.shape}",
             remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
         )
+
+    def fill(self, what: str) -> NoReturn:
+        """The body writes recorded values into an array of NumPy's."""
+        self._record_numpy()
+        self.give_up(f"{what} writes into a NumPy array", remedy="make it an NDArray with tj.asarray")
+
+    def _record_numpy(self) -> None:
+        """Start again, with recorded arrays in place of those that NumPy makes, where that may help."""
+        if self.makes_arrays and self.recorded_numpy is None:
+            self.interrupt(Restart(numpy=True))
 
     def interrupt(self, error: BaseException) -> NoReturn:
         """Abort the body. It may catch the error and go on, so that is remembered."""

@@ -30,6 +30,7 @@ from tracejit.frontend.recording.trace import Restart
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import Var
 from tracejit.frontend.signature.slots import Attribute, Cell, ClassItem, Global, Item, Slot, Whole
+from tracejit.frontend.surroundings import numpy_module
 from tracejit.frontend.surroundings.reach import Visitor
 from tracejit.ir.types import DTYPES
 
@@ -66,6 +67,11 @@ class Surroundings(Visitor):
         """A Python function is about to run for the first time; whether what it captured is known."""
         known = super().enter(code, namespace)
         self.install()
+        trace = self.arguments.trace
+        trace.makes_arrays |= numpy_module.makes_arrays(code, namespace)
+        if trace.recorded_numpy and (teller := numpy_module.tells(code)):
+            what = f"{teller} may tell the arrays that NumPy would make from recorded ones"
+            trace.give_up(what, "make them with functions of tj instead of NumPy's")
         if self.met and any(facts(each).compares for each in self.entered):
             raise Restart(aliased=self.met)
         return known
@@ -83,6 +89,9 @@ class Surroundings(Visitor):
                 self.met.add(self.arguments.windows[id(slot.value)])
             elif not slot.assignable:
                 continue
+            elif isinstance(slot, Global | Cell) and numpy_module.stand_in(slot.value) is not None:
+                if self.arguments.trace.recorded_numpy and not self.numbers.plain:
+                    slot.replace(numpy_module.stand_in(slot.value))
             elif type(slot.value) in (int, float) and self._assigned(slot) and not self.numbers.plain:
                 slot.var = Var("n", slot.value, slot.path)
                 slot.replace(self.numbers.argument(slot.value, slot.var))

@@ -90,8 +90,8 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
 
 def _gather(obj: Any, dtype: np.dtype | None) -> Any:
     """`obj` as an array of the dtype its data suggest; Python's numbers have `dtype` if that is given."""
-    if _is_plain_number(obj) and dtype is not None:
-        return dispatch.full(obj, (), dtype, default_device(), "asarray")
+    if isinstance(obj, np.float64) or (_is_plain_number(obj) and dtype is not None):
+        return dispatch.full(obj, (), dtype or FLOAT64, default_device(), "asarray")
     if is_number(obj) or isinstance(obj, ArrayCore | np.ndarray | np.generic | bool):
         return dispatch.as_array("asarray", obj)
     if hasattr(obj, "__dlpack__"):
@@ -134,6 +134,8 @@ def _suggested(obj: Any) -> np.dtype:
         if not _holds_arrays(obj) and any(kind.kind == "f" for kind in kinds):
             return FLOAT32
         return promotion.common("asarray", kinds)
+    if isinstance(obj, np.float64):
+        return FLOAT64
     return promotion.common_dtype("asarray", (dispatch.as_operand("asarray", obj),))
 
 

@@ -124,7 +124,8 @@ def pow(x1: Any, x2: Any, /) -> NDArray:
 def round(x: Any, /, decimals: int = 0) -> NDArray:
     """Rounded to the nearest number with `decimals` digits after the point, ties to even.
 
-    Negative decimals round integers to tens, hundreds, ...; bools are refused.
+    Negative decimals round integers to tens, hundreds, ...; bools are refused. Both parts of complex numbers
+    are rounded.
     Shape and dtype stay.
     Raises ArgumentError where integers or bools cannot be rounded so.
 
@@ -133,9 +134,11 @@ def round(x: Any, /, decimals: int = 0) -> NDArray:
     NDArray([0., 2., 2.], dtype=float32)
     """
     digits = integer("round: decimals", decimals)
-    if digits == 0:
-        return dispatch.apply(round_op, x)
     array = dispatch.as_array("round", x)
+    if array.dtype.kind == "c":
+        return dispatch.apply(OPS["complex"], round(real(array), digits), round(imag(array), digits))
+    if digits == 0:
+        return dispatch.apply(round_op, array)
     if array.dtype.kind == "f":
         if digits > 0:
             return dispatch.apply(round_op, array * 10.0**digits) / 10.0**digits

@@ -24,7 +24,7 @@ from tracejit.frontend.arrays.functions.manipulation import (
     chosen_order,
 )
 from tracejit.frontend.arrays.functions.movement import in_range, stack
-from tracejit.frontend.arrays.functions.ranges import arange, eye, positions
+from tracejit.frontend.arrays.functions.ranges import arange, diagonal_of, eye, positions
 from tracejit.frontend.arrays.functions.sorting import nonzero
 from tracejit.frontend.recording.location import user_location
 
@@ -106,8 +106,9 @@ def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None) -> NDArray:
     NDArray([[1, 0, 0],
              [1, 1, 0]], dtype=int8)
     """
-    rows, columns = _lines(new_shape("tri", (n, n if m is None else m)))
-    return dispatch.cast(columns <= rows + integer("tri: k", k), chosen_dtype("tri", dtype, FLOAT32))
+    shape = new_shape("tri", (n, n if m is None else m))
+    rows, columns = _lines(shape)
+    return dispatch.cast(columns <= rows + diagonal_of("tri", k, shape), chosen_dtype("tri", dtype, FLOAT32))
 
 
 # -- indices of triangles ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tracejit.frontend.arrays.axes import axis_list, integer
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.manipulation import moveaxis, permute_dims, ravel, reshape
 from tracejit.frontend.arrays.functions.movement import stack, unstack
-from tracejit.frontend.arrays.functions.reductions import sum
+from tracejit.frontend.arrays.functions.reductions import any, sum
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.view import View
 
@@ -173,6 +173,7 @@ def _contracted(a: Any, b: Any, axes: Any) -> tuple[tuple[int, ...], tuple[int, 
 def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> NDArray:
     """Inner products of the vectors along an axis; all other dimensions broadcast.
 
+    Complex elements of `x1` count as their conjugates.
     The result has the broadcast shape without the axis, and the common dtype.
     Raises ShapeError if extents along the axis differ or an operand has no dimension, AxisError for an axis
     out of range or given twice, ArgumentError for what is no array or number.
@@ -190,10 +191,17 @@ def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> NDArray:
             ShapeError(f"vecdot: vectors of {a.shape[-1]} and {b.shape[-1]} elements along axis {axis}"),
             user_location(),
         )
+    return _sums_of_products(_conjugate(a), b)
+
+
+def _sums_of_products(a: Any, b: Any) -> Any:
+    """Over the last dimension; of bools, whether a product is true."""
     product = dispatch.apply(ops.multiply, a, b)
-    return dispatch.emit(
-        ops.sum if product.dtype != bool else ops.any, product, axes=(product.ndim - 1,), pieces=0
-    )
+    return any(product, axis=-1) if product.dtype == bool else sum(product, axis=-1, dtype=product.dtype)
+
+
+def _conjugate(x: Any) -> Any:
+    return dispatch.emit(ops.conj, x) if x.dtype.kind == "c" else x
 
 
 def inner(x1: Any, x2: Any, /) -> NDArray:
@@ -217,19 +225,21 @@ def inner(x1: Any, x2: Any, /) -> NDArray:
 def vdot(x1: Any, x2: Any, /) -> NDArray:
     """The sum of products of two arrays of one size, both flattened: a 0-d array of the common dtype.
 
+    Complex elements of `x1` count as their conjugates.
     Raises ShapeError if the sizes differ, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.vdot(tj.asarray([[1, 2], [3, 4]]), tj.asarray([[1, 0], [0, 1]]))
     NDArray(5, dtype=int64)
     """
-    return _dot_of_vectors("vdot", ravel(dispatch.as_array("vdot", x1)), ravel(dispatch.as_array("vdot", x2)))
+    a, b = ravel(dispatch.as_array("vdot", x1)), ravel(dispatch.as_array("vdot", x2))
+    return _dot_of_vectors("vdot", _conjugate(a), b)
 
 
 def _dot_of_vectors(name: str, a: Any, b: Any) -> Any:
     if a.size != b.size:
         raise locate(ShapeError(f"{name}: vectors of {a.size} and {b.size} elements"), user_location())
-    return vecdot(a, b)
+    return _sums_of_products(a, b)
 
 
 def matvec(x1: Any, x2: Any, /) -> NDArray:
@@ -254,7 +264,8 @@ def matvec(x1: Any, x2: Any, /) -> NDArray:
 def vecmat(x1: Any, x2: Any, /) -> NDArray:
     """Products of vectors and matrices: shapes (..., k) and (..., k, n) give (..., n).
 
-    Leading dimensions broadcast; the result has the common dtype.
+    Leading dimensions broadcast; the result has the common dtype. Complex elements of `x1` count as their
+    conjugates.
     Raises ShapeError if extents do not agree or dimensions are missing, ArgumentError for what is no array or
     number.
 
@@ -263,7 +274,7 @@ def vecmat(x1: Any, x2: Any, /) -> NDArray:
     NDArray([31, 42], dtype=int64)
     """
     matrices, vectors = _matrices_and_vectors("vecmat", x2, x1)
-    product = matmul(_expanded(vectors, vectors.ndim - 1), matrices)
+    product = matmul(_expanded(_conjugate(vectors), vectors.ndim - 1), matrices)
     return ArrayCore.new(product._storage, product._view.drop([product.ndim - 2]))
 
 

@@ -202,6 +202,12 @@ def geomspace(
     return dispatch.cast(moveaxis(line, 0, axis), wanted)
 
 
+def diagonal_of(name: str, k: Any, shape: tuple[int, ...]) -> int:
+    """The number of a diagonal; of those that lie outside of a matrix of this shape, the nearest."""
+    rows, columns = shape
+    return min(max(integer(f"{name}: k", k), -rows), columns)
+
+
 def eye(
     n_rows: int, n_cols: int | None = None, /, k: int = 0, dtype: Any = None, *, device: Any = None
 ) -> NDArray:
@@ -218,7 +224,7 @@ def eye(
     """
     shape = new_shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
     where = chosen_device("eye", device)
-    hits = positions(shape, 1, where) == positions(shape, 0, where) + integer("eye: k", k)
+    hits = positions(shape, 1, where) == positions(shape, 0, where) + diagonal_of("eye", k, shape)
     return dispatch.cast(hits, chosen_dtype("eye", dtype, FLOAT32))
 
 
@@ -230,7 +236,7 @@ def _triangle(name: str, x: Any, k: int, *, lower: bool) -> Any:
         )
     matrix = array.shape[-2:]
     column = positions(matrix, 1, array.device)
-    diagonal = positions(matrix, 0, array.device) + integer(f"{name}: k", k)
+    diagonal = positions(matrix, 0, array.device) + diagonal_of(name, k, matrix)
     kept = column <= diagonal if lower else column >= diagonal
     return dispatch.apply(ops.where, kept, array, False if array.dtype == BOOL else 0)
 

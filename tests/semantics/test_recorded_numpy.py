@@ -1,0 +1,227 @@
+"""Traced bodies written with NumPy: arrays that NumPy makes are recorded where recorded values go into them.
+
+Every program runs on NumPy arrays first; then traced, with recording and two replays (or piecewise calls) on
+changed inputs, and must give the same numbers, shapes and dtypes.
+"""
+
+import re
+import threading
+
+import numpy as np
+import pytest
+from numpy import zeros
+
+import tracejit as tj
+from tests.frontend.samples import same_tree
+from tracejit.errors import ReplayError
+
+
+def rows(x):
+    out = np.zeros((3, x.shape[0]))
+    for i in range(3):
+        out[i] = x * i
+    return out
+
+
+def by_name(x):
+    total = zeros(x.shape[0])
+    total += x
+    return total
+
+
+def by_closure():
+    numpy = np
+
+    def body(x):
+        out = numpy.empty_like(x)
+        out[::2] = x[::2]
+        out[1::2] = numpy.full(2, 0.5)
+        return out
+
+    return body
+
+
+def grid(x):
+    table = np.arange(4) * np.eye(4, dtype=np.int64)
+    steps = np.linspace(0, 1, 4)
+    out = np.ones((4, 4), dtype=np.float32)
+    out[1] = x
+    out[2] = steps + np.diag(table)
+    return out, np.array([x[0], 1.0]), np.zeros_like(out)
+
+
+def helper(x):
+    return rows(x) + rows(x + 1)
+
+
+def swapped(x):
+    out = np.zeros(4)
+    out[:] = x
+    first = out[0]
+    out[0] = out[3]
+    out[3] = first
+    return out
+
+
+def filled_by_ufunc(x):
+    out = np.empty(4)
+    np.multiply(x, 2, out=out)
+    return out
+
+
+@pytest.mark.parametrize("program", [rows, by_name, by_closure(), grid, helper, swapped, filled_by_ufunc])
+def test_the_body_is_replayed(program):
+    traced = tj.jit(program, strict=True)
+    for i in range(3):
+        x = np.linspace(i, i + 1, 4)
+        same_tree(traced(tj.asarray(x)), program(x))
+    assert traced.cache_info()[:2] == (1, 2)
+    assert np.zeros is zeros
+    assert type(np.zeros(2)) is np.ndarray
+
+
+def asks_for_the_class(x):
+    out = np.zeros(4)
+    out[:] = x
+    return out if isinstance(out, np.ndarray) else 0
+
+
+def asks_a_number(x):
+    out = np.zeros(4)
+    out[:] = x
+    return 1 if np.isscalar(out[0]) else 0
+
+
+def has_no_such_attribute(x):
+    out = np.zeros(4)
+    out[:] = x
+    return out.tobytes()
+
+
+def handles_the_error(x):
+    out = np.zeros(4)
+    out[:] = x
+    try:
+        return out.tobytes()
+    except AttributeError:
+        return b""
+
+
+def number_changes(x):
+    out = np.zeros(4)
+    out[:] = x
+    total = out.sum()
+    before = total
+    total += 1
+    return before, total
+
+
+def number_is_weak(x):
+    out = np.zeros(4)
+    out[:] = x
+    return out[1] * x.astype(np.float32)
+
+
+def returns_its_operand(x):
+    out = np.zeros(4)
+    out[:] = x
+    same = np.asarray(out)
+    same[0] = 5
+    return out
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (asks_for_the_class, r"isinstance\(\) may tell"),
+        (asks_a_number, r"isscalar\(\) may tell"),
+        (has_no_such_attribute, "__array__ looks at the value"),
+        (handles_the_error, "handles_the_error, which handles errors"),
+        (number_changes, "in-place add changes an array without dimensions"),
+        (number_is_weak, "multiply: a float64 number widens"),
+        (returns_its_operand, "__array__ looks at the value"),
+    ],
+)
+def test_what_could_tell_runs_piecewise_and_right(program, reason):
+    traced = tj.jit(program)
+    for i in range(3):
+        x = np.linspace(i, i + 1, 4)
+        result = traced(tj.asarray(x))
+        expected = program(x)
+        if program is number_is_weak:  # in NumPy it is not
+            expected = np.float32(x[1]) * x.astype(np.float32)
+        if isinstance(result, bytes):
+            assert result == expected
+        else:
+            same_tree(result, expected)
+    assert traced.cache_info().replays == 0
+    assert re.search(f"runs piecewise: {reason}", traced.explain()), traced.explain()
+
+
+def test_constants_stay_constants():
+    """Nothing is recorded that NumPy computes by itself: `if`, `range` and indices take its numbers."""
+
+    @tj.jit(strict=True)
+    def step(x):
+        table = np.arange(4) ** 2
+        total = x * 0
+        for k in table[table < 5]:
+            if k > 0:
+                total += x[int(k) - 1]
+        return total
+
+    x = np.linspace(0, 1, 4)
+    for _ in range(2):
+        same_tree(step(tj.asarray(x)), np.full(4, x[0] + x[3]))
+
+
+def test_an_array_from_outside_is_written_piecewise():
+    target = np.zeros(3)
+
+    @tj.jit
+    def step(x):
+        np.add(x, 1, out=target)
+
+    for i in range(3):
+        step(tj.full(3, float(i)))
+        assert target.tolist() == [i + 1] * 3
+    assert "numpy.add writes into a NumPy array" in step.explain()
+    with pytest.raises(ReplayError, match=r"numpy.add writes into a NumPy array(?s:.*)test_recorded_numpy"):
+        tj.jit(step.__wrapped__, strict=True)(tj.ones(3))
+
+
+def test_an_error_of_the_body_is_its_own():
+    @tj.jit
+    def step(x):
+        out = np.zeros(4)
+        out[:] = x
+        return out[{}]
+
+    with pytest.raises(IndexError, match="only integers"):
+        step(tj.ones(4))
+    assert type(np.zeros(2)) is np.ndarray
+
+
+def test_other_threads_find_numpy_meanwhile():
+    found = []
+
+    def elsewhere():
+        found.append((type(np.zeros(2)), type(zeros(2)), np.float32))
+
+    def called():
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+
+    run = tj.pure(called)
+
+    @tj.jit
+    def step(x):
+        out = np.zeros(4)
+        out[:] = x
+        run()
+        return out + zeros(4)
+
+    step(tj.ones(4))
+    assert len(found) >= 1
+    assert set(found) == {(np.ndarray, np.ndarray, np.float32)}

@@ -1,0 +1,251 @@
+"""What `tracejit.numpy` has under NumPy's names: functions with NumPy's signatures and defaults.
+
+Nothing is computed in another way than by the functions of `tj`. `find` makes what stands for a name:
+
+- functions that make arrays are those of `makers`;
+- a function of numbers alone (``np.sqrt(2)``, ``np.prod(shape)``) is NumPy's, so its result is a number;
+- ufuncs and other functions of arrays are what NumPy's own do with arrays of ours (`interop`), signatures
+  included. NumPy arrays and lists among their operands become arrays of ours;
+- dtypes, constants and exceptions are NumPy's.
+
+What has no counterpart raises AttributeError here, rather than work on the quiet in NumPy.
+
+>>> from tracejit.frontend.arrays.numpy_names import find
+>>> find("add").reduce([[1, 2], [3, 4]], axis=0), find("sqrt")(16.0), find("zeros")(2)
+(NDArray([4, 6], dtype=int64), np.float64(4.0), NDArray([0., 0.], dtype=float64))
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracejit.frontend.arrays import fft, interop, linalg, namespace, random
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions import NAMESPACE, indexers
+from tracejit.frontend.arrays.makers import FLOAT64, MAKERS, asarray
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.recording.number import NumberProxy
+
+ARRAYS = frozenset(
+    [
+        *("a", "a1", "a2", "append", "b", "condition", "fp", "indices", "mask", "p", "prepend"),
+        *("repeats", "sorter", "v", "values", "weights", "x", "x1", "x2", "x3", "xp", "y", "z"),
+    ]
+)
+"""Parameters of our functions that are arrays; of lists for others, items are (`SEQUENCES`), or none."""
+SEQUENCES = frozenset(["arrays", "choicelist", "condlist", "operands", "sequences"])
+
+
+def _ours(x: Any) -> Any:
+    """An operand: NumPy arrays and lists as arrays of ours."""
+    return asarray(x) if isinstance(x, np.ndarray | list | tuple) else x
+
+
+def _each(xs: Any) -> Any:
+    return [_ours(x) for x in xs] if isinstance(xs, list | tuple) else _ours(xs)
+
+
+def _has_arrays(x: Any) -> bool:
+    if isinstance(x, list | tuple):
+        return any(map(_has_arrays, x))
+    return isinstance(x, ArrayCore | np.ndarray) or type(x) is NumberProxy
+
+
+def _delivered(result: Any) -> Any:
+    """What NumPy made of numbers: its arrays as arrays of ours."""
+    if isinstance(result, tuple | list):
+        parts = map(_delivered, result)
+        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+    return asarray(result) if isinstance(result, np.ndarray) else result
+
+
+class Ufunc:
+    """A ufunc of NumPy's on arrays of ours: call it, or its `reduce`, `accumulate`, `outer` and `at`.
+
+    ``nin``, ``nout``, ``identity`` and so on are NumPy's.
+
+    >>> from tracejit.frontend.arrays.numpy_names import find
+    >>> find("multiply").outer([1, 2], [3, 4]).tolist()
+    [[3, 4], [6, 8]]
+    """
+
+    def __init__(self, ufunc: np.ufunc) -> None:
+        self._ufunc = ufunc
+        self.__name__, self.__doc__ = ufunc.__name__, ufunc.__doc__
+
+    def __call__(self, *operands: Any, **options: Any) -> Any:
+        if not any(map(_has_arrays, (*operands, options.get("out")))) and not _has_lists(operands):
+            return self._ufunc(*operands, **options)
+        return self._call("__call__", operands, options)
+
+    def reduce(self, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, **options: Any) -> Any:
+        """The elements along axes, combined by the function; see NumPy's."""
+        return self._call("reduce", (array,), {"axis": axis, "dtype": dtype, "out": out, **options})
+
+    def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+        """Running results along an axis; see NumPy's."""
+        return self._call("accumulate", (array,), {"axis": axis, "dtype": dtype, "out": out})
+
+    def outer(self, x1: Any, x2: Any, /, **options: Any) -> Any:
+        """The function of all pairs of elements; see NumPy's."""
+        return self._call("outer", (x1, x2), options)
+
+    def at(self, array: Any, indices: Any, *operands: Any) -> None:
+        """The function applied in place at `indices`; see NumPy's."""
+        interop.call_ufunc(self._ufunc, "at", (array, indices, *map(_ours, operands)), {})
+
+    def _call(self, method: str, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        inputs, outs = operands[: self._ufunc.nin], operands[self._ufunc.nin :]
+        out = outs or options.pop("out", None)
+        if out is not None:
+            options["out"] = out if isinstance(out, tuple) else (out,)
+        options = {name: value for name, value in options.items() if value is not None}
+        return interop.call_ufunc(self._ufunc, method, tuple(map(_ours, inputs)), options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ufunc, name)
+
+    def __repr__(self) -> str:
+        return f"<ufunc {self.__name__!r} of tracejit.numpy>"
+
+
+def _has_lists(operands: tuple[Any, ...]) -> bool:
+    return any(isinstance(x, list | tuple) for x in operands)
+
+
+def _function(function: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of NumPy's by its counterpart, with NumPy's signature."""
+    conversions: interop.Conversions = {}
+    for parameter in interop.signature_of(ours).parameters.values():
+        if parameter.name in ARRAYS | SEQUENCES:
+            is_list = parameter.name in SEQUENCES and parameter.kind is not parameter.VAR_POSITIONAL
+            conversions[parameter.name] = _each if is_list else _ours
+
+    @functools.wraps(function, assigned=("__name__", "__qualname__", "__doc__"), updated=())
+    def call(*args: Any, **options: Any) -> Any:
+        if not any(map(_has_arrays, args)) and not any(map(_has_arrays, options.values())):
+            return _delivered(function(*args, **options))
+        return interop.call_function(function, args, options, conversions)
+
+    return call
+
+
+class _Grid:
+    """`mgrid` or `ogrid`, with NumPy's dtypes."""
+
+    def __init__(self, grid: Any) -> None:
+        self._grid = grid
+
+    def __getitem__(self, ranges: Any) -> Any:
+        return _delivered(self._grid[ranges])
+
+
+def _space(module: types.ModuleType, ours: types.ModuleType) -> types.SimpleNamespace:
+    """A module of functions of NumPy's: those that have counterparts."""
+    found = {
+        name: _function(getattr(module, name), getattr(ours, name))
+        for name in module.__all__
+        if hasattr(ours, name)
+    }
+    if module is np.linalg:
+        found["LinAlgError"] = np.linalg.LinAlgError
+    return types.SimpleNamespace(**found)
+
+
+def _random() -> types.SimpleNamespace:
+    """NumPy's functions of random numbers, on the streams of `tj.random`: other numbers than NumPy's, in
+    float64.
+    """
+
+    def shape(size: Any) -> Any:
+        return () if size is None else size
+
+    def uniform(low: Any = 0.0, high: Any = 1.0, size: Any = None) -> NDArray:
+        return random.uniform(low, high, shape(size), FLOAT64)
+
+    def normal(loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> NDArray:
+        return random.normal(loc, scale, shape(size), FLOAT64)
+
+    def randint(low: Any, high: Any = None, size: Any = None, dtype: Any = "int64") -> NDArray:
+        return random.integers(low, high, shape(size), dtype)
+
+    return types.SimpleNamespace(
+        normal=normal,
+        rand=lambda *size: uniform(size=size),
+        randint=randint,
+        randn=lambda *size: normal(size=size),
+        random=lambda size=None: uniform(size=size),
+        random_sample=lambda size=None: uniform(size=size),
+        seed=random.seed,
+        standard_normal=lambda size=None: normal(size=size),
+        uniform=uniform,
+    )
+
+
+SPECIAL: dict[str, Callable[[], Any]] = {
+    "c_": lambda: indexers.c_,
+    "fft": lambda: _space(np.fft, fft),
+    "fromfunction": lambda: MAKERS["fromfunction"],
+    "linalg": lambda: _space(np.linalg, linalg),
+    "mgrid": lambda: _Grid(np.mgrid),
+    "ogrid": lambda: _Grid(np.ogrid),
+    "r_": lambda: indexers.r_,
+    "random": _random,
+    "copyto": lambda: NAMESPACE["copyto"],
+    "from_dlpack": lambda: interop.from_dlpack,
+    "__array_api_version__": lambda: namespace.VERSION,
+}
+"""Names that have rules of their own."""
+THEIRS = frozenset(
+    [
+        *("bool", "dtype", "e", "euler_gamma", "inf", "nan", "newaxis", "pi", "True_", "False_", "finfo"),
+        *("iinfo", "ufunc", "exceptions", "testing"),
+        *("errstate", "geterr", "seterr", "get_printoptions", "printoptions", "set_printoptions"),
+        *("index_exp", "s_", "ndenumerate", "ndindex"),
+        *("base_repr", "binary_repr", "broadcast_shapes", "can_cast", "isdtype", "isscalar"),
+        *("issubdtype", "iterable", "min_scalar_type", "promote_types", "result_type", "typename"),
+    ]
+)
+"""Names that mean here what they mean in NumPy: constants, dtypes, settings, questions about these."""
+
+
+READERS = frozenset(["frombuffer", "fromfile", "fromiter", "fromstring", "genfromtxt", "loadtxt"])
+"""Functions that make arrays of what is no array: NumPy reads it."""
+
+
+def find(name: str) -> Any:
+    """What `tracejit.numpy` has under a name of NumPy's; raises AttributeError for what there is not."""
+    if name in SPECIAL:
+        return SPECIAL[name]()
+    if name in MAKERS:
+        return MAKERS[name]
+    if name in ("load", "save"):  # the module for ZIP files takes 4 ms
+        return getattr(importlib.import_module("tracejit.frontend.arrays.io"), name)
+    theirs: Any = getattr(np, name, None)
+    if name in THEIRS or (isinstance(theirs, type) and issubclass(theirs, np.generic)):
+        return theirs
+    if name in READERS:
+        return lambda *args, **options: _delivered(theirs(*args, **options))
+    if isinstance(theirs, np.ufunc) and theirs in interop.UFUNCS:
+        return Ufunc(theirs)
+    if name in NAMESPACE and callable(theirs):
+        return _function(theirs, NAMESPACE[name])
+    raise AttributeError(f"module 'tracejit.numpy' has no attribute {name!r}")
+
+
+def names() -> list[str]:
+    """All names that `find` finds."""
+    found = []
+    for name in {*np.__all__, *SPECIAL}:
+        try:
+            find(name)
+        except AttributeError:
+            continue
+        found.append(name)
+    return sorted(found)

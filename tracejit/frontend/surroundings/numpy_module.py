@@ -1,0 +1,123 @@
+"""What a traced body finds in place of NumPy when NumPy's own arrays would hold what must be recorded.
+
+A body that calls `np.zeros` gets a plain array, which is a constant of the trace: that costs nothing, and is
+right as long as nothing recorded is stored in it. Only when the body is about to look at a value, because it
+writes a recorded array into a plain one, say, the trace starts again, and this time the body finds a stand-in
+for the module `numpy`, and for those of its functions that make arrays: they make recorded arrays with
+NumPy's dtypes (`arrays.makers`). Everything else in the stand-in is NumPy's. Other threads that find it get
+NumPy.
+
+A recorded array is no `numpy.ndarray`, and one without dimensions no NumPy number. Where a body could tell
+(`Trace.recorded_numpy` says which recording it is):
+
+- C code that needs an array or a number asks for the values: the body runs piecewise, as it did before;
+- an error, for an attribute or a function that there is not, starts the trace again without stand-ins;
+- code that asks for types (`TELLS`) or handles errors makes the function piecewise, before it runs;
+- so do a number that changes in place, and one of float64 that meets float32: NumPy's are immutable, and
+  weak.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.makers import MAKERS
+from tracejit.frontend.python.bytecode import codes, facts, handles_errors
+from tracejit.frontend.recording.recording import thread
+
+TELLS = frozenset(
+    ["isinstance", "issubclass", "type", "hasattr", "getattr", "callable", "dir", "vars", "id", "isscalar"]
+)
+"""Functions that tell NumPy's arrays and numbers from others."""
+
+
+def _unless_array(name: str) -> Any:
+    """NumPy's function where it may return its operand itself, else the recorded one."""
+    ours, theirs = MAKERS[name], getattr(np, name)
+
+    def make(obj: Any, *args: Any, **options: Any) -> Any:
+        is_array = isinstance(obj, ArrayCore | np.ndarray)
+        return (theirs if is_array else ours)(obj, *args, **options)
+
+    return make
+
+
+def _copied(obj: Any, dtype: Any = None, *, copy: bool | None = True, **options: Any) -> Any:
+    """NumPy's `array`, which may return its operand itself unless it is to copy it."""
+    if copy is not True or options.keys() - {"ndmin", "like"}:
+        return np.array(obj, dtype, copy=copy, **options)
+    return MAKERS["array"](obj, dtype, **options)
+
+
+RECORDED: dict[str, Any] = {
+    name: make for name, make in MAKERS.items() if name not in ("fromfunction", "asanyarray")
+} | {
+    "array": _copied,
+    "asarray": _unless_array("asarray"),
+    "ascontiguousarray": _unless_array("ascontiguousarray"),
+    "asfortranarray": _unless_array("asfortranarray"),
+}
+"""By NumPy's names: what a body finds in their place."""
+
+
+class StandIn(types.ModuleType):
+    """Stands for NumPy where a trace records what NumPy makes; for other threads it is NumPy."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in RECORDED and is_recorded():
+            return RECORDED[name]
+        return getattr(np, name)
+
+
+def is_recorded() -> bool:
+    """Whether this thread is recording a trace in which NumPy's functions make recorded arrays."""
+    return thread.trace is not None and bool(thread.trace.recorded_numpy)
+
+
+def _function(name: str) -> Any:
+    theirs = getattr(np, name)
+
+    def call(*args: Any, **options: Any) -> Any:
+        return (RECORDED[name] if is_recorded() else theirs)(*args, **options)
+
+    return call
+
+
+MODULE = StandIn("numpy")
+_STAND_INS = {id(np): MODULE} | {id(getattr(np, name)): _function(name) for name in RECORDED}
+_ORIGINALS = {id(MODULE): np} | {
+    id(_STAND_INS[id(getattr(np, name))]): getattr(np, name) for name in RECORDED
+}
+
+
+def stand_in(value: Any) -> Any:
+    """What a body finds in place of `value`: of NumPy, or a function that makes arrays; else None."""
+    return _STAND_INS.get(id(value))
+
+
+def settled(value: Any) -> Any:
+    """What a stand-in stands for; other values as they are."""
+    return _ORIGINALS.get(id(value), value)
+
+
+def makes_arrays(code: types.CodeType, namespace: dict[str, Any]) -> bool:
+    """Whether `code` names NumPy, or functions of it, and what could make arrays."""
+    found = facts(code)
+    held = [settled(namespace[name]) for name in found.globals if name in namespace]
+    is_named = not RECORDED.keys().isdisjoint(found.attributes)
+    return any(id(value) in _STAND_INS and (value is not np or is_named) for value in held)
+
+
+def tells(code: types.CodeType) -> str | None:
+    """What in `code` could tell a recorded array from NumPy's; None if nothing."""
+    for each in codes(code):
+        found = facts(each)
+        if named := TELLS & (found.globals | found.attributes):
+            return f"{min(named)}()"
+        if handles_errors(each) or "__match_args__" in found.attributes:
+            return f"{each.co_qualname}, which handles errors or matches classes,"
+    return None
