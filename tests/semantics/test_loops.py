@@ -1,0 +1,44 @@
+"""Programs with loops over rows, columns and time steps equal NumPy's, recorded and replayed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tests.fuzz import running
+from tests.loops import PROGRAMS
+
+COMPILED = ("lu", "durbin", "fdtd_2d", "cavity", "rounds_of_rows")
+"""The programs that also run as machine code."""
+
+
+def arrays(arguments, wrap):
+    return [wrap(a) if isinstance(a, np.ndarray) else a for a in arguments]
+
+
+def check(name, n=7):
+    """Two calls of a program of size `n`, against NumPy."""
+    function, make = PROGRAMS[name]
+    traced = tj.jit(function, strict=True)
+    for _ in range(2):
+        given, expected = (arrays(make(n), wrap) for wrap in (tj.asarray, np.copy))
+        results = traced(*given), function(*expected)
+        for one, other in ((given, expected), (results[:1], results[1:])):
+            for found, wanted in zip(one, other, strict=True):
+                if wanted is not None:
+                    np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-9, atol=1e-9)
+    assert traced.cache_info().replays == 1
+    return traced
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_plans(name):
+    """On the simulator of memory plans, which needs no kernels."""
+    with running.simulated():
+        check(name)
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_machine_code(name):
+    check(name)
