@@ -42,3 +42,26 @@ def test_plans(name):
 @pytest.mark.parametrize("name", COMPILED)
 def test_machine_code(name):
     check(name)
+
+
+@pytest.mark.parametrize("name", ["fdtd_2d", "jacobi_2d", "heat_3d", "cavity"])
+def test_stencils_need_no_memory_of_their_own(name):
+    """Every round is written once, over the one before."""
+    function, make = PROGRAMS[name]
+    memory = tj.jit(function).plan(*arrays(make(9), tj.asarray)).memory
+    assert memory.arena_bytes == 0
+    assert all(task.node.op.name == "fused" for task in memory.tasks)
+
+
+def test_an_old_value_is_kept_where_its_elements_are_overwritten_before_it_is_read():
+    def step(a, b):
+        row = b * 2.0
+        a[1] = row
+        a[:, 2:] = 0.0
+        return a.sum() + row @ b
+
+    a, b = np.ones((3, 4)), np.arange(4.0)
+    given = tj.asarray(a.copy())
+    with running.simulated():
+        assert float(tj.jit(step)(given, tj.asarray(b))) == 2 * (0 + 1) + 4 + 2 * 14
+    np.testing.assert_array_equal(given, [[1, 1, 0, 0], [0, 2, 0, 0], [1, 1, 0, 0]])

@@ -37,6 +37,7 @@ from tracejit.passes.fusion.bodies import attributes, gather
 from tracejit.passes.fusion.free import FreeNodes, in_kernel
 from tracejit.passes.fusion.groups import Group, Partition
 from tracejit.passes.fusion.prepare import prepare
+from tracejit.passes.fusion.stored import ReadBack
 
 NODES = 64
 """Most operators in a kernel: more take long to compile and spill registers."""
@@ -100,6 +101,7 @@ class _Fuser:
         for position, node in enumerate(self.graph.nodes):
             if node not in self.free:
                 self.place(position, node)
+        ReadBack(self.free, self.partition, self.group_of, self.is_kernel).run(self.graph.nodes)
         builder = Builder()
         builder.inputs = list(self.graph.inputs)
         values: dict[Value, Value] = {value: value for value in self.graph.inputs}
@@ -271,6 +273,14 @@ class _Fuser:
             found = analyse(*known) if isinstance(known, tuple) else analyse(body)
             _ANALYSES[key] = found
         return found
+
+    def is_kernel(self, group: Group) -> bool:
+        """Whether one kernel computes the nodes of `group`."""
+        try:
+            self.analysis(self.body(group.nodes))
+        except Unfusable:
+            return False
+        return True
 
     def looks_inside(self, groups: Sequence[Group], node: Node) -> bool:
         """Whether `node`, or one of several groups, reaches a value of the groups through views."""
