@@ -8,6 +8,7 @@ import pytest
 import tracejit as tj
 from tests.fuzz import running
 from tests.loops import PROGRAMS
+from tracejit.loopnest.analysis import analyse
 
 COMPILED = ("lu", "durbin", "fdtd_2d", "cavity", "rounds_of_rows")
 """The programs that also run as machine code."""
@@ -65,3 +66,13 @@ def test_an_old_value_is_kept_where_its_elements_are_overwritten_before_it_is_re
     with running.simulated():
         assert float(tj.jit(step)(given, tj.asarray(b))) == 2 * (0 + 1) + 4 + 2 * 14
     np.testing.assert_array_equal(given, [[1, 1, 0, 0], [0, 2, 0, 0], [1, 1, 0, 0]])
+
+
+@pytest.mark.parametrize("name", ["rounds_of_rows", "floyd_warshall"])
+def test_kernels_compute_little_again(name):
+    """Each element of a round needs a row and a column of the round before, which need others."""
+    function, make = PROGRAMS[name]
+    memory = tj.jit(function).plan(*arrays(make(28), tj.asarray)).memory
+    bodies = [task.node.attrs["body"] for task in memory.tasks]
+    assert max(len(analyse(body).program.terms) for body in bodies) < 64
+    assert len(bodies) < 28

@@ -7,7 +7,7 @@ can, else the latest that takes it) where that is
 - independent: a product need not wait for readers of the storage that its epilogue would overwrite,
 - convex: no path leaves the group and comes back (see `groups`); reading a storage before it is overwritten
   counts as a path, so fusion never makes an in-place write impossible,
-- small: at most `NODES` operators and `OPERANDS` arrays,
+- small: at most `NODES` operators and `OPERANDS` arrays, and `AGAIN` operators computed again elsewhere,
 - safe: a node that can fail does not share a kernel with a write that must not happen then.
 
 Groups without dataflow between them stay separate: they can run at the same time. Views, fills and index
@@ -30,7 +30,7 @@ from tracejit.ir.structure import structure
 from tracejit.ir.view import View
 from tracejit.loopnest.analysis import Analysis, analyse, computed, is_ordered
 from tracejit.loopnest.layout import Rows, is_fold, keeps_order, rows_of
-from tracejit.loopnest.program import Domain, LoopProgram, Unfusable
+from tracejit.loopnest.program import APPLY, Domain, LoopProgram, Unfusable
 from tracejit.loopnest.sweep import put_edges
 from tracejit.passes.dce import dce
 from tracejit.passes.fusion.bodies import attributes, gather
@@ -44,6 +44,11 @@ NODES = 64
 
 OPERANDS = 24
 """Most arrays that a kernel reads and writes: each has a pointer and run-time alias checks."""
+
+AGAIN = 16
+"""Most operators that a kernel computes again, for other elements. In rounds of ``x - x[k] * x[:, k, None]``
+each round is needed at more places than the one after it.
+"""
 
 KEPT = 256
 """The number of kernel bodies that are cached for later graphs, each as a program and as an analysis."""
@@ -202,7 +207,10 @@ class _Fuser:
             if is_fold(node) and not keeps_order(node) and is_elementwise_product(groups):
                 raise Unfusable("an epilogue reads the product at its own index only")
             fold = next(filter(is_fold, nodes), None)
-            domain = open_domain(self.program(self.body(nodes)))
+            program = self.program(self.body(nodes))
+            if computed_again(program) > AGAIN:
+                raise Unfusable(f"more than {AGAIN} operators would be computed again")
+            domain = open_domain(program)
             return Fit(None, domain, None if fold is None else rows_of(fold))
         except Unfusable as error:
             self.miss(nodes, node, str(error))
@@ -368,6 +376,12 @@ class _Fuser:
 def open_domain(program: LoopProgram) -> Domain | None:
     """The domain of a kernel that more nodes may follow; None where the order of its steps matters."""
     return None if program.domain.pieces or is_ordered(program) else program.domain
+
+
+def computed_again(program: LoopProgram) -> int:
+    """How many operators a kernel computes again, for other elements."""
+    applied = [term.node for term in program.terms if term.kind is APPLY]
+    return len(applied) - len(set(applied))
 
 
 def united(groups: Sequence[Group], node: Node) -> list[Node]:
