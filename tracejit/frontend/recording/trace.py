@@ -91,6 +91,7 @@ class Trace(Recording):
         self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it)
         self.counters: list[Draw] = []
         self.makes_classes = False  # whether the body defines classes
+        self.families: dict[Storage, dict[Storage, None]] = {}  # used parts of a storage, and itself
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
         self.captured: list[Captured] = []  # NumPy arrays it may bring in that a replay finds again
         self.callbacks: list[Any] = []  # functions given to `tj.callback`
@@ -136,7 +137,10 @@ class Trace(Recording):
         Parts of one storage are recorded again, as views of it. Other storages share memory that Python sees.
         """
         if not self.windows.get(storage):
-            others = [s for s in self.windows if self.windows[s] and self.share(s, storage)]
+            family = self.families.setdefault(self.parents.get(storage, storage), {})
+            candidates = self.windows if storage.shared else family  # no other can share its memory
+            others = [s for s in candidates if self.windows.get(s) and self.share(s, storage)]
+            family[storage] = None
             parts = {self.parents[s] for s in (storage, *others) if s in self.parents}
             if others and parts:
                 self.interrupt(Restart(aliased=parts))

@@ -341,7 +341,7 @@ class _Fuser:
             return
         body = self.body(nodes)
         reserved = [n for n, v in enumerate(body.outputs) if v in self.targets]
-        dying = [n for n, v in enumerate(body.inputs) if self.dies_in(group, v)]
+        dying = [n for n, v in enumerate(body.inputs) if group.products and self.dies_in(group, v)]
         analysis = self.analysis(body)
         found = attributes(analysis, reserved, dying)
         if found is None:  # no output has the product's storage: it becomes an output itself
@@ -360,9 +360,10 @@ class _Fuser:
 
     def dies_in(self, group: Group, value: Value) -> bool:
         """Whether all other readers of `value` have run before `group`."""
+        if value not in self.free.producers or value in self.free.results or value.type.on_host:
+            return False
         others = {self.group_of[reader] for reader in self.readers.get(value, [])} - {group}
-        lasts = value not in self.free.producers or value in self.free.results
-        return not lasts and all(other.bits & group.before for other in others)
+        return all(other.bits & group.before for other in others)
 
     def written(self, builder: Builder, value: Value, values: dict[Value, Value]) -> Value:
         """`value` in the new graph; numbers are copied to it when they are first needed."""

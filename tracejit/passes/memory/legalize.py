@@ -62,13 +62,13 @@ def legalize(graph: Graph, aliases: Aliases = ()) -> Graph:
 
 def _copy_unowned_outputs(graph: Graph) -> Graph:
     """Copy the outputs that have no buffer of their own, as soon as they are computed."""
-    spans = contents(graph)
+    spans, inputs = contents(graph), set(graph.inputs)
     claimed = {spans[e.value].root for e in graph.effects}
     copies: dict[Value, list[Node]] = defaultdict(list)
     outputs = []
     for value in graph.outputs:
         span = spans.get(value)
-        if span is None or span.root in graph.inputs or span.root in claimed or not fills_buffer(value, span):
+        if span is None or span.root in inputs or span.root in claimed or not fills_buffer(value, span):
             node = _copy(value)
             copies[value].append(node)
             value = node.output
@@ -317,8 +317,8 @@ def _is_straight(
     span = buffers[effect.value]
     if not fills_buffer(effect.value, span):
         return False
-    if span.root in uses.graph.inputs:
+    first = definition.get(span.root)
+    if first is None:  # an input
         return span.root is effect.target  # a chain of updates in place
-    first = definition[span.root]
     k = uses.graph.nodes[first].outputs.index(span.root)
     return first > uses.last_check and uses.is_free_from(first, k, effect.target)
