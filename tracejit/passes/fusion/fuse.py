@@ -60,9 +60,10 @@ _ANALYSES: OrderedDict[Hashable, Analysis] = OrderedDict()
 
 class Fit(NamedTuple):
     """The extent of a group: elementwise values of one `shape`; or results over a known `domain` (of `rows`,
-    if it reduces), to which nodes may be added (see `follows`).
+    if it reduces), to which nodes may be added (see `follows`). `operands`: at most so many.
     """
 
+    operands: int
     shape: tuple[int, ...] | None
     domain: Domain | None = None
     rows: Rows | None = None
@@ -146,10 +147,10 @@ class _Fuser:
         if fit is not None:
             group = self.partition.join(chosen, position, node, earlier)
         else:
-            fit = self.single(node)
+            fit = self.single(node, origins)
             group = self.partition.start(position, node, earlier)
             group.is_kernel = is_kernel
-        group.shape, group.domain, group.rows = fit
+        group.operands, group.shape, group.domain, group.rows = fit
         group.products += (node,) * (node.op is ops.matmul)
         group.can_fail |= CAN_FAIL in node.op.traits
         group.writes |= self.writes(node)
@@ -160,12 +161,13 @@ class _Fuser:
         for value in origins:
             self.readers.setdefault(value, []).append(node)
 
-    def single(self, node: Node) -> Fit:
+    def single(self, node: Node, origins: Sequence[Value]) -> Fit:
         """The fit of a group of `node` only. A reduction is a kernel over its operand."""
+        count = len(origins) + len(node.outputs)
         if node.op is ops.matmul or ELEMENTWISE in node.op.traits:
-            return Fit(node.outputs[0].type.shape)
+            return Fit(count, node.outputs[0].type.shape)
         rows = rows_of(node) if REDUCTION in node.op.traits and not node.attrs.get("pieces", 0) else None
-        return Fit(None) if rows is None else Fit(None, rows.domain(), rows)
+        return Fit(count, None) if rows is None else Fit(count, None, rows.domain(), rows)
 
     def is_alias(self, node: Node) -> bool:
         """Whether a view that must be materialised already is: as a part of an array that other nodes
@@ -196,14 +198,14 @@ class _Fuser:
         """The fit of `groups` and `node`, computed from `origins`, as one kernel; None if they do not fit."""
         if sum(len(g.members) for g in groups) >= NODES or not self.partition.is_convex(groups, earlier):
             return None
-        if not self.is_safe(groups, node) or self.operands(groups, node, origins) > OPERANDS:
+        if not self.is_safe(groups, node) or (count := self.operands(groups, node, origins)) > OPERANDS:
             return None
         if is_elementwise(groups, node) and not self.looks_inside(groups, node):
-            return Fit(node.output.type.shape)
+            return Fit(count, node.output.type.shape)
         nodes = united(groups, node)
         try:
             if len(groups) == 1 and self.follows(groups[0], node):
-                return Fit(None, groups[0].domain, groups[0].rows)
+                return Fit(count, None, groups[0].domain, groups[0].rows)
             if is_fold(node) and not keeps_order(node) and is_elementwise_product(groups):
                 raise Unfusable("an epilogue reads the product at its own index only")
             fold = next(filter(is_fold, nodes), None)
@@ -211,20 +213,21 @@ class _Fuser:
             if computed_again(program) > AGAIN:
                 raise Unfusable(f"more than {AGAIN} operators would be computed again")
             domain = open_domain(program)
-            return Fit(None, domain, None if fold is None else rows_of(fold))
+            return Fit(count, None, domain, None if fold is None else rows_of(fold))
         except Unfusable as error:
             self.miss(nodes, node, str(error))
             return None
 
     def operands(self, groups: Sequence[Group], node: Node, origins: Sequence[Value]) -> int:
-        """The number of arrays that a kernel of `groups` and `node` reads and writes."""
-        values = {*origins, *node.outputs}.union(*(g.touched for g in groups))
-        if len(values) <= OPERANDS:
-            return len(values)
+        """The most arrays that a kernel of `groups` and `node` reads and writes; the exact number if too many."""
+        added = [v for v in (*origins, *node.outputs) if not any(v in g.touched for g in groups)]
+        bound = len(added) + sum(g.operands for g in groups)
+        if bound <= OPERANDS:
+            return bound
         made, members = self.free.producers, {node}.union(*(g.members.values() for g in groups))
         return sum(
             not v.type.on_host and (made.get(v) not in members or self.free.leaves(v, members))
-            for v in values
+            for v in set(added).union(*(g.touched for g in groups))
         )
 
     def follows(self, group: Group, node: Node) -> bool:
