@@ -219,7 +219,7 @@ class _Fuser:
             return None
 
     def operands(self, groups: Sequence[Group], node: Node, origins: Sequence[Value]) -> int:
-        """The most arrays that a kernel of `groups` and `node` reads and writes; the exact number if too many."""
+        """At most so many arrays does a kernel of `groups` and `node` read and write; exactly if too many."""
         added = [v for v in (*origins, *node.outputs) if not any(v in g.touched for g in groups)]
         bound = len(added) + sum(g.operands for g in groups)
         if bound <= OPERANDS:
