@@ -9,6 +9,8 @@ import pytest
 import tracejit as tj
 from benchmarks import recording
 from tracejit.compile import plan_graph
+from tracejit.errors import ReplayError
+from tracejit.frontend.recording import trace
 from tracejit.frontend.recording.trace import Trace
 
 
@@ -42,3 +44,23 @@ def test_planning_is_linear(body, monkeypatch):
 
     cost(32)  # fills the caches
     assert cost(256) < 9 * cost(32)
+
+
+def test_a_body_with_too_many_operations_runs_piecewise(monkeypatch):
+    monkeypatch.setattr(trace, "MOST", 50)
+
+    def count(x, n):
+        for _ in range(n):
+            x += 1
+        return x
+
+    counting = tj.jit(count)
+    x = tj.zeros(2)
+    assert counting(x, 10).tolist() == [10, 10]
+    assert counting(x, 100).tolist() == [110, 110]
+    text = counting.explain()
+    assert "more than 50 operations" in text, text
+    assert "test_first_calls.py" in text, text
+    with pytest.raises(ReplayError, match="decorate a function that it calls"):
+        tj.jit(count, strict=True)(x, 100)
+    assert x.tolist() == [110, 110]

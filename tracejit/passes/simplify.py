@@ -388,15 +388,18 @@ def _view_of_update(r: Rewriter, x: Value, *, view: View) -> Value | None:
     A read of elements that the last stores left alone stays a read of the newest array: one of an older array
     would keep that alive, and memory that is still read cannot be overwritten in place.
     """
+    low, high = view.span()
     for _ in range(_LOOK_BACK):
         node = r.match(x, ops.update)
         if node is None:
             return None
-        base, value = node.inputs
-        if same(node.attrs["view"], view):
-            return r.emit(ops.view, value, view=View.of_shape(view.shape))
-        if not disjoint(node.attrs["view"], view, x.type.shape):
-            return None
+        (base, value), stored = node.inputs, node.attrs["view"]
+        start, end = stored.span()
+        if not (end <= low or high <= start):  # most stores of a loop are known to be apart by that
+            if same(stored, view):
+                return r.emit(ops.view, value, view=View.of_shape(view.shape))
+            if not disjoint(stored, view, x.type.shape):
+                return None
         x = base
     return None
 

@@ -27,6 +27,9 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
 from tracejit.ir.view import View
 
+MOST = 1 << 17
+"""Most operations of a recording: planning takes some 0.1 ms for each, and two bits for each pair of tasks."""
+
 UINT64 = np.dtype("uint64")
 WORD = 1 << 64
 
@@ -171,6 +174,14 @@ class Trace(Recording):
                 user_location(),
             )
         super().write(storage, wanted, new)
+
+    def end_operation(self) -> None:
+        """Refuse a recording that takes too long to plan."""
+        if len(self.nodes) > MOST:
+            self.give_up(
+                f"the body records more than {MOST:,} operations",
+                remedy="decorate a function that it calls: one round of its loop, for example",
+            )
 
     # -- giving up -------------------------------------------------------------------------------------------
 
