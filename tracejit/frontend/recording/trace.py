@@ -28,7 +28,7 @@ from tracejit.ir.graph import Value
 from tracejit.ir.view import View
 
 MOST = 1 << 17
-"""Most operations of a recording: planning takes some 0.1 ms for each, and two bits for each pair of tasks."""
+"""Most operations of a recording. Planning takes some 0.1 ms for each, and two bits for a pair of tasks."""
 
 UINT64 = np.dtype("uint64")
 WORD = 1 << 64
