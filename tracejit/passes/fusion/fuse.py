@@ -31,6 +31,7 @@ from tracejit.ir.view import View
 from tracejit.loopnest.analysis import Analysis, analyse, computed, is_ordered
 from tracejit.loopnest.layout import Rows, is_fold, keeps_order, rows_of
 from tracejit.loopnest.program import APPLY, Domain, LoopProgram, Unfusable
+from tracejit.loopnest.regions import disjoint
 from tracejit.loopnest.sweep import put_edges
 from tracejit.passes.dce import dce
 from tracejit.passes.fusion.bodies import attributes, gather
@@ -204,6 +205,7 @@ class _Fuser:
             return Fit(count, node.output.type.shape)
         nodes = united(groups, node)
         try:
+            self.check_stores(groups, node, origins)
             if len(groups) == 1 and self.follows(groups[0], node):
                 return Fit(count, None, groups[0].domain, groups[0].rows)
             if is_fold(node) and not keeps_order(node) and is_elementwise_product(groups):
@@ -217,6 +219,21 @@ class _Fuser:
         except Unfusable as error:
             self.miss(nodes, node, str(error))
             return None
+
+    def check_stores(self, groups: Sequence[Group], node: Node, origins: Sequence[Value]) -> None:
+        """Raise `Unfusable` where stores of `groups` cannot be in a kernel with `node`. Tracing finds that,
+        too, but in programs that store single elements most nodes are refused so.
+        """
+        for value in origins:
+            stored = value
+            while (made := self.free.producers.get(stored)) is not None and made.op is ops.update:
+                if self.group_of[made] not in groups:
+                    break
+                if node.op is not ops.update or value is not node.inputs[0]:
+                    raise Unfusable("update has no place inside a kernel")
+                if not disjoint(made.attrs["view"], node.attrs["view"], value.type.shape):
+                    raise Unfusable("updates of one array overlap")
+                stored = made.inputs[0]
 
     def operands(self, groups: Sequence[Group], node: Node, origins: Sequence[Value]) -> int:
         """At most so many arrays does a kernel of `groups` and `node` read and write; exactly if too many."""
