@@ -14,7 +14,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, DTypeError, locate
-from tracejit.frontend.arrays import dispatch, promotion
+from tracejit.frontend.arrays import dispatch, immediate, promotion
 from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
@@ -80,6 +80,9 @@ def sum(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) 
     >>> tj.sum(tj.asarray([[1, 2], [3, 4]]), axis=0)
     NDArray([4, 6], dtype=int64)
     """
+    computed = immediate.reduction(ops.sum, x, axis) if dtype is None and not keepdims else None
+    if computed is not None:
+        return computed
     array = dispatch.as_array("sum", x)
     axes = normalize_axes("sum", axis, array.ndim)
     return _reduce(ops.sum, _wide("sum", array, dtype), axes, keepdims)
@@ -96,6 +99,9 @@ def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False)
     >>> tj.prod(tj.asarray([1, 2, 3, 4]))
     NDArray(24, dtype=int64)
     """
+    computed = immediate.reduction(ops.prod, x, axis) if dtype is None and not keepdims else None
+    if computed is not None:
+        return computed
     array = dispatch.as_array("prod", x)
     axes = normalize_axes("prod", axis, array.ndim)
     return _reduce(ops.prod, _wide("prod", array, dtype), axes, keepdims)
@@ -111,6 +117,9 @@ def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     >>> tj.max(tj.asarray([[1, 7], [3, 4]]), axis=1)
     NDArray([7, 4], dtype=int64)
     """
+    computed = None if keepdims else immediate.reduction(ops.max, x, axis)
+    if computed is not None:
+        return computed
     array = dispatch.as_array("max", x)
     return _reduce(ops.max, array, normalize_axes("max", axis, array.ndim), keepdims)
 
@@ -126,6 +135,9 @@ def min(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     NDArray([[1],
              [3]], dtype=int64)
     """
+    computed = None if keepdims else immediate.reduction(ops.min, x, axis)
+    if computed is not None:
+        return computed
     array = dispatch.as_array("min", x)
     return _reduce(ops.min, array, normalize_axes("min", axis, array.ndim), keepdims)
 
@@ -169,6 +181,9 @@ def mean(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False)
     >>> tj.mean(tj.asarray([1, 2, 4, 5]))
     NDArray(3., dtype=float64)
     """
+    computed = None if dtype is not None or keepdims else immediate.reduction(ops.sum, x, axis)
+    if computed is not None:
+        return computed / (x.size if axis is None else x.shape[axis])
     array = dispatch.as_array("mean", x)
     axes = normalize_axes("mean", axis, array.ndim)
     return _reduce(ops.sum, _real("mean", array, dtype), axes, keepdims) / _count(array, axes)
