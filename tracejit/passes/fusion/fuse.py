@@ -10,6 +10,8 @@ can, else the latest that takes it) where that is
 - small: at most `NODES` operators and `OPERANDS` arrays, and `AGAIN` operators computed again elsewhere,
 - safe: a node that can fail does not share a kernel with a write that must not happen then.
 
+When all groups are there, values that are also stored in an array are read from it (see `stored`).
+
 Groups without dataflow between them stay separate: they can run at the same time. Views, fills and index
 ranges cost nothing inside a kernel, so each group that uses one has a copy. A matrix product starts a group
 of its own (kind `panel`), which the consumers of its rows then join as an epilogue.
@@ -31,14 +33,13 @@ from tracejit.ir.view import View
 from tracejit.loopnest.analysis import Analysis, analyse, computed, is_ordered
 from tracejit.loopnest.layout import Rows, is_fold, keeps_order, rows_of
 from tracejit.loopnest.program import APPLY, Domain, LoopProgram, Unfusable
-from tracejit.loopnest.regions import disjoint
 from tracejit.loopnest.sweep import put_edges
 from tracejit.passes.dce import dce
 from tracejit.passes.fusion.bodies import attributes, gather
 from tracejit.passes.fusion.free import FreeNodes, in_kernel
 from tracejit.passes.fusion.groups import Group, Partition
 from tracejit.passes.fusion.prepare import prepare
-from tracejit.passes.fusion.stored import ReadBack
+from tracejit.passes.fusion.stored import ReadBack, check_stores
 
 NODES = 64
 """Most operators in a kernel: more take long to compile and spill registers."""
@@ -205,7 +206,7 @@ class _Fuser:
             return Fit(count, node.output.type.shape)
         nodes = united(groups, node)
         try:
-            self.check_stores(groups, node, origins)
+            check_stores(groups, node, origins, self.free.producers, self.group_of)
             if len(groups) == 1 and self.follows(groups[0], node):
                 return Fit(count, None, groups[0].domain, groups[0].rows)
             if is_fold(node) and not keeps_order(node) and is_elementwise_product(groups):
@@ -219,21 +220,6 @@ class _Fuser:
         except Unfusable as error:
             self.miss(nodes, node, str(error))
             return None
-
-    def check_stores(self, groups: Sequence[Group], node: Node, origins: Sequence[Value]) -> None:
-        """Raise `Unfusable` where stores of `groups` cannot be in a kernel with `node`. Tracing finds that,
-        too, but in programs that store single elements most nodes are refused so.
-        """
-        for value in origins:
-            stored = value
-            while (made := self.free.producers.get(stored)) is not None and made.op is ops.update:
-                if self.group_of[made] not in groups:
-                    break
-                if node.op is not ops.update or value is not node.inputs[0]:
-                    raise Unfusable("update has no place inside a kernel")
-                if not disjoint(made.attrs["view"], node.attrs["view"], value.type.shape):
-                    raise Unfusable("updates of one array overlap")
-                stored = made.inputs[0]
 
     def operands(self, groups: Sequence[Group], node: Node, origins: Sequence[Value]) -> int:
         """At most so many arrays does a kernel of `groups` and `node` read and write; exactly if too many."""

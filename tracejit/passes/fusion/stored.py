@@ -12,7 +12,7 @@ small, and read faster side by side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tracejit import ops
@@ -20,9 +20,33 @@ from tracejit.ir.graph import Node, Value
 from tracejit.ir.op import ELEMENTWISE
 from tracejit.ir.view import View
 from tracejit.loopnest.layout import is_fold
+from tracejit.loopnest.program import Unfusable
 from tracejit.loopnest.regions import disjoint
 from tracejit.passes.fusion.free import FreeNodes
 from tracejit.passes.fusion.groups import Group, Partition
+
+
+def check_stores(
+    groups: Sequence[Group],
+    node: Node,
+    origins: Iterable[Value],
+    producers: Mapping[Value, Node],
+    group_of: Mapping[Node, Group],
+) -> None:
+    """Raise `Unfusable` where stores of `groups` cannot be in a kernel with `node`, computed from `origins`.
+
+    Tracing finds that, too, but in programs that store single elements most nodes are refused so.
+    """
+    for value in origins:
+        stored = value
+        while (made := producers.get(stored)) is not None and made.op is ops.update:
+            if group_of[made] not in groups:
+                break
+            if node.op is not ops.update or value is not node.inputs[0]:
+                raise Unfusable("update has no place inside a kernel")
+            if not disjoint(made.attrs["view"], node.attrs["view"], value.type.shape):
+                raise Unfusable("updates of one array overlap")
+            stored = made.inputs[0]
 
 
 class Stored(NamedTuple):
