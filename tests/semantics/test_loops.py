@@ -68,6 +68,17 @@ def test_an_old_value_is_kept_where_its_elements_are_overwritten_before_it_is_re
     np.testing.assert_array_equal(given, [[1, 1, 0, 0], [0, 2, 0, 0], [1, 1, 0, 0]])
 
 
+def test_a_value_is_kept_where_its_array_is_replaced_before_it_is_read():
+    def step(a, b):
+        row = b * 2.0
+        a[1] = row
+        a[:] = a.sum()
+        return row + a[2]
+
+    memory = tj.jit(step).plan(tj.ones((40, 8)), tj.ones(8)).memory
+    assert all(task.node.op.name == "fused" for task in memory.tasks)
+
+
 @pytest.mark.parametrize("name", ["rounds_of_rows", "floyd_warshall"])
 def test_kernels_compute_little_again(name):
     """Each element of a round needs a row and a column of the round before, which need others."""

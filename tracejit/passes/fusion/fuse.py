@@ -109,7 +109,7 @@ class _Fuser:
         for position, node in enumerate(self.graph.nodes):
             if node not in self.free:
                 self.place(position, node)
-        ReadBack(self.free, self.partition, self.group_of, self.is_kernel).run(self.graph.nodes)
+        ReadBack(self.free, self.partition, self.group_of, self.is_kernel).run(self.graph)
         builder = Builder()
         builder.inputs = list(self.graph.inputs)
         values: dict[Value, Value] = {value: value for value in self.graph.inputs}

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tracejit import ops
-from tracejit.ir.graph import Node, Value
+from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import ELEMENTWISE
 from tracejit.ir.view import View
 from tracejit.loopnest.layout import is_fold
@@ -69,11 +69,15 @@ class ReadBack:
         fits: Callable[[Group], bool],
     ):
         self.free, self.partition, self.group_of, self.fits = free, partition, group_of, fits
+        self.storages: dict[Value, Value] = {}  # of arrays that updates make: what the first of them updates
+        self.final: dict[Value, Value] = {}  # contents of storages after the call
 
-    def run(self, nodes: Iterable[Node]) -> None:
-        """Rewire the readers of what `nodes` store."""
-        for node in nodes:
+    def run(self, graph: Graph) -> None:
+        """Rewire the readers of what the nodes of `graph` store."""
+        self.final = {effect.target: effect.value for effect in graph.effects}
+        for node in graph.nodes:
             if node.op is ops.update:
+                self.storages[node.output] = self.storages.get(node.inputs[0], node.inputs[0])
                 stored = self.stored(self.free.producers[node.output])  # it may read another value by now
                 if stored is not None:
                     self.rewire(stored)
@@ -125,7 +129,13 @@ class ReadBack:
             if group is not writer and not (is_beside and any(group.bits & g.before for g in groups)):
                 return array, writer, group
             array, writer = later.output, group
-        return array, writer, None
+        return array, writer, self.replacing(array)
+
+    def replacing(self, array: Value) -> Group | None:
+        """The group that may write something else into the storage in which `array` lies, if there is one."""
+        content = self.final.get(self.storages[array], array)
+        node = self.free.producers.get(self.storages.get(content, content))
+        return None if content is array or node is None else self.group_of.get(node)
 
     def next_store(self, array: Value) -> Node | None:
         """The node that writes over `array`."""
