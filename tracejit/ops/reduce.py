@@ -22,6 +22,7 @@ from tracejit.errors import ArgumentError, AxisError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.arithmetic import equal
+from tracejit.ops.batching import shifting
 from tracejit.ops.movement import update
 from tracejit.ops.rules import (
     BOOL,
@@ -231,6 +232,7 @@ def _position(name: str, evaluate: Callable[..., Any], along: str, which: str) -
         doc=f"Position of the first {which} element (or nan) along an axis.",
         admits=REAL,
         along=along,
+        batch=shifting("axis"),
     )
     register(op)
     return op
@@ -257,5 +259,6 @@ cumulative_sum = Operator(
     doc="Sums of all elements up to each one along an axis.",
     admits=REAL_NUMBERS,
     along="sum",
+    batch=shifting("axis"),
 )
 register(cumulative_sum)
