@@ -61,6 +61,7 @@ if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarat
     from tracejit.frontend.arrays.functions.polynomials import *
     from tracejit.frontend.arrays.functions.ranges import *
     from tracejit.frontend.arrays.functions.reductions import *
+    from tracejit.frontend.arrays.functions.scans import *
     from tracejit.frontend.arrays.functions.sorting import *
     from tracejit.frontend.arrays.functions.statistics import *
     from tracejit.frontend.arrays.functions.windows import *

@@ -325,7 +325,8 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     inner = node.attrs["body"].nodes if node.op is ops.fused else (node,)
     checks = [n for n in inner if can_fail(n)]
     what = "; or ".join(
-        f"axis {n.attrs['axis']} with extent {n.attrs['extent']}, expected {-n.attrs['extent']} to "
+        n.attrs.get("what")
+        or f"axis {n.attrs['axis']} with extent {n.attrs['extent']}, expected {-n.attrs['extent']} to "
         f"{n.attrs['extent'] - 1}"
         for n in checks
     )

@@ -27,6 +27,7 @@ from tracejit.frontend.arrays.functions import (
     polynomials,
     ranges,
     reductions,
+    scans,
     sorting,
     statistics,
     windows,
@@ -35,7 +36,7 @@ from tracejit.frontend.arrays.functions import (
 MODULES = (
     *(aliases, calculus, contraction, creation, dtypes, elementwise, grids, indexers, joining),
     *(linear, manipulation, movement, padding, placing, pointwise, polynomials, ranges),
-    *(reductions, sorting, statistics, windows),
+    *(reductions, scans, sorting, statistics, windows),
 )
 
 NAMESPACE: dict[str, Any] = {name: getattr(module, name) for module in MODULES for name in module.__all__}

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.functions import elementwise, pointwise, reductions
 from tracejit.frontend.arrays.functions.creation import asarray
-from tracejit.frontend.arrays.functions.manipulation import ravel
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -72,21 +70,6 @@ def copy(x: Any, /) -> NDArray:
     return asarray(x).copy()
 
 
-def cumsum(x: Any, /, axis: int | None = None, dtype: Any = None) -> NDArray:
-    """Running sums along an axis, or (None) of the flattened array.
-
-    Bools and small integers are summed in int64 or uint64, unless `dtype` says otherwise.
-    Raises AxisError for an axis out of range, DTypeError for an unsupported dtype.
-
-    >>> import tracejit as tj
-    >>> tj.cumsum(tj.asarray([[1, 2], [3, 4]]))
-    NDArray([ 1,  3,  6, 10], dtype=int64)
-    """
-    array = dispatch.as_array("cumsum", x)
-    line = ravel(array) if axis is None else array
-    return reductions.cumulative_sum(line, axis=0 if axis is None else axis, dtype=dtype)
-
-
 amax, amin, around = reductions.max, reductions.min, elementwise.round
 
 
@@ -101,4 +84,4 @@ def _other_names() -> dict[str, Any]:
 
 OTHER_NAMES = _other_names()
 globals().update(OTHER_NAMES)
-__all__ = ["amax", "amin", "around", "copy", "cumsum", "ndim", "shape", "size", *OTHER_NAMES]
+__all__ = ["amax", "amin", "around", "copy", "ndim", "shape", "size", *OTHER_NAMES]

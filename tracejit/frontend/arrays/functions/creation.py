@@ -98,7 +98,7 @@ def _gather(obj: Any, dtype: np.dtype | None) -> Any:
         return dispatch.as_array("asarray", obj)
     if hasattr(obj, "__dlpack__"):
         return dispatch.as_array("asarray", obj)
-    if isinstance(obj, list | tuple) and _holds_recorded(obj):
+    if isinstance(obj, list | tuple) and holds_recorded(obj):
         wanted = dtype or _suggested(obj)
         return _stack([dispatch.cast(_gather(item, wanted), wanted) for item in obj])
     return ArrayCore.from_numpy(_from_lists(obj, dtype))
@@ -139,10 +139,10 @@ def _suggested(obj: Any) -> np.dtype:
     return promotion.common_dtype("asarray", (dispatch.as_operand("asarray", obj),))
 
 
-def _holds_recorded(obj: Any) -> bool:
+def holds_recorded(obj: Any) -> bool:
     """Whether nested lists hold arrays or numbers whose values must not be looked at."""
     if isinstance(obj, list | tuple):
-        return any(map(_holds_recorded, obj))
+        return any(map(holds_recorded, obj))
     return isinstance(obj, ArrayCore) or type(obj) is NumberProxy
 
 

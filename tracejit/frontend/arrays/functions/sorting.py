@@ -18,7 +18,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.manipulation import flip, moveaxis, ravel, reshape
 from tracejit.frontend.arrays.functions.movement import concat, take
 from tracejit.frontend.arrays.functions.ranges import arange
-from tracejit.frontend.arrays.functions.reductions import cumulative_sum
+from tracejit.frontend.arrays.functions.scans import cumulative_sum
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
