@@ -59,6 +59,7 @@ if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarat
     from tracejit.frontend.arrays.functions.placing import *
     from tracejit.frontend.arrays.functions.pointwise import *
     from tracejit.frontend.arrays.functions.polynomials import *
+    from tracejit.frontend.arrays.functions.quantiles import *
     from tracejit.frontend.arrays.functions.ranges import *
     from tracejit.frontend.arrays.functions.reductions import *
     from tracejit.frontend.arrays.functions.scans import *

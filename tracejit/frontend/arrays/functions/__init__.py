@@ -25,6 +25,7 @@ from tracejit.frontend.arrays.functions import (
     placing,
     pointwise,
     polynomials,
+    quantiles,
     ranges,
     reductions,
     scans,
@@ -35,7 +36,7 @@ from tracejit.frontend.arrays.functions import (
 
 MODULES = (
     *(aliases, calculus, contraction, creation, dtypes, elementwise, grids, indexers, joining),
-    *(linear, manipulation, movement, padding, placing, pointwise, polynomials, ranges),
+    *(linear, manipulation, movement, padding, placing, pointwise, polynomials, quantiles, ranges),
     *(reductions, scans, sorting, statistics, windows),
 )
 

@@ -115,12 +115,12 @@ def lexsort(keys: Any, axis: int = -1) -> NDArray:
     position = normalize_axis("lexsort", axis, given[0].ndim)
     found = argsort(given[0], axis=position)
     for key in given[1:]:
-        again = argsort(_along(key, found, position), axis=position)
-        found = _along(found, again, position)
+        again = argsort(along(key, found, position), axis=position)
+        found = along(found, again, position)
     return found
 
 
-def _along(x: Any, index: Any, axis: int) -> Any:
+def along(x: Any, index: Any, axis: int) -> Any:
     """``x[..., index[..., i, ...], ...]``: elements at positions in range along an axis; shapes agree."""
     extent = x.shape[axis]
     rows, picked = moveaxis(x, axis, -1), moveaxis(index, axis, -1)
@@ -193,7 +193,7 @@ def top_k(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[N
         )
     order = argsort(array, axis=position, descending=largest)
     first = ArrayCore.new(order._storage, order._view.slice_axis(position, 0, count))
-    return _along(array, first, position), first.copy()
+    return along(array, first, position), first.copy()
 
 
 # -- searching -----------------------------------------------------------------------------------------------
