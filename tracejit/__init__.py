@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarat
     from tracejit.frontend.arrays.functions.joining import *
     from tracejit.frontend.arrays.functions.linear import *
     from tracejit.frontend.arrays.functions.manipulation import *
+    from tracejit.frontend.arrays.functions.missing import *
     from tracejit.frontend.arrays.functions.movement import *
     from tracejit.frontend.arrays.functions.padding import *
     from tracejit.frontend.arrays.functions.placing import *

@@ -20,6 +20,7 @@ from tracejit.frontend.arrays.functions import (
     joining,
     linear,
     manipulation,
+    missing,
     movement,
     padding,
     placing,
@@ -35,9 +36,9 @@ from tracejit.frontend.arrays.functions import (
 )
 
 MODULES = (
-    *(aliases, calculus, contraction, creation, dtypes, elementwise, grids, indexers, joining),
-    *(linear, manipulation, movement, padding, placing, pointwise, polynomials, quantiles, ranges),
-    *(reductions, scans, sorting, statistics, windows),
+    *(aliases, calculus, contraction, creation, dtypes, elementwise, grids, indexers),
+    *(joining, linear, manipulation, missing, movement, padding, placing, pointwise),
+    *(polynomials, quantiles, ranges, reductions, scans, sorting, statistics, windows),
 )
 
 NAMESPACE: dict[str, Any] = {name: getattr(module, name) for module in MODULES for name in module.__all__}
