@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarat
     from tracejit.frontend.arrays.functions.elementwise import stop_gradient as stop_gradient
     from tracejit.frontend.arrays.functions.elementwise import where as where
     from tracejit.frontend.arrays.functions.grids import *
+    from tracejit.frontend.arrays.functions.histograms import *
     from tracejit.frontend.arrays.functions.indexers import *
     from tracejit.frontend.arrays.functions.joining import *
     from tracejit.frontend.arrays.functions.linear import *
