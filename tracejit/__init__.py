@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarat
     from tracejit.frontend.arrays.functions.aliases import *
     from tracejit.frontend.arrays.functions.calculus import *
     from tracejit.frontend.arrays.functions.contraction import *
+    from tracejit.frontend.arrays.functions.convolution import *
     from tracejit.frontend.arrays.functions.creation import *
     from tracejit.frontend.arrays.functions.dtypes import *
     from tracejit.frontend.arrays.functions.elementwise import clip as clip

@@ -12,6 +12,7 @@ from tracejit.frontend.arrays.functions import (
     aliases,
     calculus,
     contraction,
+    convolution,
     creation,
     dtypes,
     elementwise,
@@ -37,10 +38,10 @@ from tracejit.frontend.arrays.functions import (
 )
 
 MODULES = (
-    *(aliases, calculus, contraction, creation, dtypes, elementwise, grids, histograms),
-    *(indexers, joining, linear, manipulation, missing, movement, padding, placing),
-    *(pointwise, polynomials, quantiles, ranges, reductions, scans, sorting, statistics),
-    *(windows,),
+    *(aliases, calculus, contraction, convolution, creation, dtypes, elementwise, grids),
+    *(histograms, indexers, joining, linear, manipulation, missing, movement, padding),
+    *(placing, pointwise, polynomials, quantiles, ranges, reductions, scans, sorting),
+    *(statistics, windows),
 )
 
 NAMESPACE: dict[str, Any] = {name: getattr(module, name) for module in MODULES for name in module.__all__}

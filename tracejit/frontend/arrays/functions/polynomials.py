@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import integer
+from tracejit.frontend.arrays.functions.convolution import convolve
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.movement import concat, stack
 from tracejit.frontend.arrays.functions.pointwise import floating
@@ -94,11 +95,7 @@ def polymul(a1: Any, a2: Any) -> NDArray:
     a, b = _coefficients("polymul", a1), _coefficients("polymul", a2)
     if not a.size or not b.size:
         raise locate(ArgumentError("polymul: a polynomial has at least one coefficient"), user_location())
-    n, m = a.size, b.size
-    products = a.reshape(-1, 1) * b
-    rows = concat([products, dispatch.full(0, (n, n), products.dtype, products.device)], axis=1)
-    sheared = rows.reshape(-1)[: n * (n + m - 1)].reshape(n, n + m - 1)  # row i moved right by i
-    return sheared.sum(axis=0, dtype=products.dtype)
+    return convolve(a, b)
 
 
 def polyder(p: Any, m: int = 1) -> NDArray:
