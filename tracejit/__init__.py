@@ -39,6 +39,7 @@ from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
     from tracejit.frontend.arrays.functions.aliases import *
+    from tracejit.frontend.arrays.functions.applying import *
     from tracejit.frontend.arrays.functions.calculus import *
     from tracejit.frontend.arrays.functions.contraction import *
     from tracejit.frontend.arrays.functions.convolution import *

@@ -10,6 +10,7 @@ from typing import Any
 
 from tracejit.frontend.arrays.functions import (
     aliases,
+    applying,
     calculus,
     contraction,
     convolution,
@@ -38,10 +39,10 @@ from tracejit.frontend.arrays.functions import (
 )
 
 MODULES = (
-    *(aliases, calculus, contraction, convolution, creation, dtypes, elementwise, grids),
-    *(histograms, indexers, joining, linear, manipulation, missing, movement, padding),
-    *(placing, pointwise, polynomials, quantiles, ranges, reductions, scans, sorting),
-    *(statistics, windows),
+    *(aliases, applying, calculus, contraction, convolution, creation, dtypes, elementwise),
+    *(grids, histograms, indexers, joining, linear, manipulation, missing, movement),
+    *(padding, placing, pointwise, polynomials, quantiles, ranges, reductions, scans),
+    *(sorting, statistics, windows),
 )
 
 NAMESPACE: dict[str, Any] = {name: getattr(module, name) for module in MODULES for name in module.__all__}

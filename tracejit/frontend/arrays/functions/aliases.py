@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import elementwise, pointwise, reductions
 from tracejit.frontend.arrays.functions.creation import asarray
 
@@ -84,4 +85,62 @@ def _other_names() -> dict[str, Any]:
 
 OTHER_NAMES = _other_names()
 globals().update(OTHER_NAMES)
-__all__ = ["amax", "amin", "around", "copy", "ndim", "shape", "size", *OTHER_NAMES]
+
+
+def isfortran(x: Any, /) -> bool:
+    """Whether the elements lie in memory column by column, and not row by row.
+
+    Raises ArgumentError for what could not become an array.
+
+    >>> import tracejit as tj
+    >>> tj.isfortran(tj.ones((2, 3)).T)
+    True
+    """
+    array = asarray(x)
+    return not array._view.is_contiguous() and array.T._view.is_contiguous()
+
+
+def shares_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
+    """Whether two arrays have an element in common. They are computed for that.
+
+    max_work: as for `numpy.shares_memory`. A traced function runs piecewise.
+    Raises `numpy.exceptions.TooHardError` where more than `max_work` would be needed.
+
+    >>> import tracejit as tj
+    >>> x = tj.zeros(4)
+    >>> tj.shares_memory(x[::2], x[1::2]), tj.shares_memory(x[1:], x)
+    (False, True)
+    """
+    return np.shares_memory(*(_memory("shares_memory", x) for x in (a, b)), max_work=max_work)
+
+
+def may_share_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
+    """Whether the memory that two arrays span overlaps; see `shares_memory`.
+
+    Raises `numpy.exceptions.TooHardError` where more than `max_work` would be needed.
+
+    >>> import tracejit as tj
+    >>> x = tj.zeros(4)
+    >>> tj.may_share_memory(x[::2], x[1::2])
+    True
+    """
+    return np.may_share_memory(*(_memory("may_share_memory", x) for x in (a, b)), max_work=max_work)
+
+
+def _memory(name: str, x: Any) -> Any:
+    return x._seen(f"{name}()") if isinstance(x, ArrayCore) else x
+
+
+__all__ = [
+    "isfortran",
+    "may_share_memory",
+    "shares_memory",
+    "amax",
+    "amin",
+    "around",
+    "copy",
+    "ndim",
+    "shape",
+    "size",
+    *OTHER_NAMES,
+]

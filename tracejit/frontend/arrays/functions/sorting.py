@@ -489,6 +489,23 @@ def setxor1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
     return found
 
 
+def sort_complex(x: Any, /) -> NDArray:
+    """A sorted copy along the last axis, by the real parts and then the imaginary ones, as complex numbers.
+
+    Small integers give complex64, all other real numbers complex128.
+    Raises AxisError for an array without dimensions.
+
+    >>> import tracejit as tj
+    >>> tj.sort_complex(tj.asarray([2 + 1j, 1, 2 - 1j]))
+    NDArray([1.+0.j, 2.-1.j, 2.+1.j], dtype=complex64)
+    """
+    found = sort(x)
+    if found.dtype.kind == "c":
+        return found
+    is_small = found.dtype.kind in "iu" and found.dtype.itemsize <= 2
+    return dispatch.cast(found, np.dtype("complex64" if is_small else "complex128"))
+
+
 __all__ = [
     "argpartition",
     "argsort",
@@ -503,6 +520,7 @@ __all__ = [
     "setdiff1d",
     "setxor1d",
     "sort",
+    "sort_complex",
     "top_k",
     "union1d",
     "unique",
