@@ -22,16 +22,17 @@ REASONS = {
     ),
     "arrays hold no text, dates, records or objects": (
         "busday_count busday_offset datetime_as_string datetime_data is_busday isnat busdaycalendar "
-        "datetime64 timedelta64 str_ bytes_ object_ void character flexible record recarray rec char strings frompyfunc"
+        "datetime64 timedelta64 str_ bytes_ object_ void character flexible record recarray rec char strings "
+        "frompyfunc"
     ),
     "there are no floating-point errors to report: nan and infinity stay in arrays": (
         "errstate geterr geterrcall seterr seterrcall getbufsize setbufsize"
     ),
     "dtypes are NumPy's; arrays hold tj.float32 and the like": (
         "byte ubyte short ushort intc uintc int_ uint long ulong longlong ulonglong intp uintp half single "
-        "double longdouble csingle cdouble clongdouble float16 float128 complex256 number inexact integer floating "
-        "generic complexfloating signedinteger unsignedinteger dtype dtypes sctypeDict typecodes ScalarType "
-        "True_ False_ little_endian"
+        "double longdouble csingle cdouble clongdouble float16 float128 complex256 number inexact integer "
+        "floating generic complexfloating signedinteger unsignedinteger dtype dtypes sctypeDict typecodes "
+        "ScalarType True_ False_ little_endian"
     ),
     "matrices do not exist: arrays of two dimensions and @": "asmatrix bmat matrix",
     "iterators over elements run in Python: use array functions, or x.flat": (

@@ -68,7 +68,7 @@ def convolve(a: Any, v: Any, /, mode: str = "full") -> NDArray:
 
     >>> import tracejit as tj
     >>> tj.convolve(tj.asarray([1, 2, 3]), tj.asarray([0, 1, 0.5]), "same")
-    NDArray([1. , 2.5, 4. ], dtype=float32)
+    NDArray([1. , 2.5, 4. ], dtype=float64)
     """
     first, second = _lines("convolve", a, v)
     if second.size > first.size:
