@@ -82,8 +82,8 @@ PAGES = [
     Page(
         "statistics.md",
         "Statistics",
-        "Averages, quantiles, covariances, histograms, and reductions that leave nan out. All that do not look "
-        "at values replay; what is wrong with values shows when a result is computed.",
+        "Averages, quantiles, covariances, histograms, and reductions that leave nan out. All that do not "
+        "look at values replay; what is wrong with values of arrays shows when a result is computed.",
         [
             *_of(functions.statistics),
             *_of(functions.quantiles),

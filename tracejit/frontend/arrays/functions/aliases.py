@@ -111,7 +111,7 @@ def shares_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
     >>> tj.shares_memory(x[::2], x[1::2]), tj.shares_memory(x[1:], x)
     (False, True)
     """
-    return np.shares_memory(*(_memory("shares_memory", x) for x in (a, b)), max_work=max_work)
+    return _overlap(np.shares_memory, a, b, max_work)
 
 
 def may_share_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
@@ -124,11 +124,15 @@ def may_share_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
     >>> tj.may_share_memory(x[::2], x[1::2])
     True
     """
-    return np.may_share_memory(*(_memory("may_share_memory", x) for x in (a, b)), max_work=max_work)
+    return _overlap(np.may_share_memory, a, b, max_work)
 
 
-def _memory(name: str, x: Any) -> Any:
-    return x._seen(f"{name}()") if isinstance(x, ArrayCore) else x
+def _overlap(function: Any, a: Any, b: Any, max_work: int | None) -> bool:
+    """The answer of NumPy's function for the memory of arrays."""
+    name = f"{function.__name__}()"
+    return bool(
+        function(*(x._seen(name) if isinstance(x, ArrayCore) else x for x in (a, b)), max_work=max_work)
+    )
 
 
 __all__ = [
