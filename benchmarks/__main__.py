@@ -43,7 +43,10 @@ def parse() -> argparse.Namespace:
     """The command line's options."""
     parser = argparse.ArgumentParser("python -m benchmarks", description="Compare tracejit with its peers.")
     parser.add_argument(
-        "--only", action="append", metavar="NAME", help="a workload, a section or a pattern; repeatable"
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="a workload, a kind of them, a section or a pattern; repeatable",
     )
     parser.add_argument("--peers", default=",".join(OTHERS), help="comma-separated; %(default)s by default")
     parser.add_argument("--quick", action="store_true", help="few calls: do results agree?")
@@ -65,7 +68,8 @@ def parse() -> argparse.Namespace:
 
 
 def _chosen(name: str, patterns: list[str] | None) -> bool:
-    return patterns is None or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+    kind = WORKLOADS[name].kind if name in WORKLOADS else name
+    return patterns is None or any(fnmatch.fnmatch(name, p) or kind == p for p in patterns)
 
 
 def list_names(console: Console) -> None:

@@ -17,6 +17,7 @@ from benchmarks.memory import FORWARD, NETS, TRAINING, forward_of
 from benchmarks.recording import BODIES
 from benchmarks.workload import OURS
 from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads.undecorated import CHAINS, LOOPS
 
 Findings = dict[str, Any]
 Labelled = Iterable[tuple[str, float | None]]
@@ -107,6 +108,10 @@ def _bandwidths(found: Findings) -> Labelled:
     return [(name, value / triad) for name, value in found["bandwidth"].items() if name != "triad"]
 
 
+def _eager(side: str, names: Iterable[str]) -> Callable[[Findings], Labelled]:
+    return lambda found: [(name, dig(found, "workloads", name, "ratios", side, "ratio")) for name in names]
+
+
 def _recorded(found: Findings) -> Labelled:
     return [(body, dig(found, "recording", body, "record")) for body in BODIES]
 
@@ -157,6 +162,8 @@ MARKS = [
     Mark("native task in a chain of 1,000", 150, _at("", "engine", "chain"), "ns"),
     Mark("two independent branches on two workers", 1.85, _at("", "engine", "branches"), "x", at_least=True),
     Mark("push of a Python task", 5, _at("", "engine", "push"), "us"),
+    Mark("undecorated chains of small operations, of torch", 1.5, _eager("torch:eager", CHAINS)),
+    Mark("undecorated loops over slices, of NumPy", 1.2, _eager("numpy", LOOPS)),
     Mark("internal memory, planned over naive, training", 0.5, _planned((*TRAINING, *NETS))),
     Mark(
         "internal memory, planned over naive, forward only",

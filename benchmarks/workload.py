@@ -47,8 +47,9 @@ class Side:
 class Workload:
     """A computation and its sides.
 
-    kind:      "kernel", "training", "graph" (several kernels) or "memory" (not timed, only planned and
-    weighed) tolerance: largest difference from the reference, relative to the reference's largest element
+    kind:      "kernel", "training", "graph" (several kernels), "eager" (undecorated code) or "memory" (not
+               timed, only planned and weighed)
+    tolerance: largest difference from the reference, relative to the reference's largest element
     steps:     calls before results are compared
     """
 

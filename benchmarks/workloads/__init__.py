@@ -17,6 +17,7 @@ from benchmarks.workloads import (
     softmax,
     stencil,
     transformer,
+    undecorated,
 )
 
 MODULES = (
@@ -33,6 +34,7 @@ MODULES = (
     lenet,
     kmeans,
     many_small,
+    undecorated,
 )
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload for module in MODULES for workload in module.WORKLOADS

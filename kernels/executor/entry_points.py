@@ -19,6 +19,7 @@ from __future__ import annotations
 from numba.types import int64, void
 
 from tracejit.kernels.compiler.memory import store_release
+from tracejit.kernels.executor.direct import direct_builtin
 from tracejit.kernels.executor.launch import launch
 from tracejit.kernels.executor.layout import (
     AGAIN,
@@ -296,6 +297,7 @@ def _signature(result, arity):
 
 QUEUES = [
     ("engine_launch", launch_builtin, BUILTIN),
+    ("engine_direct", direct_builtin, BUILTIN),
     ("engine_take_host", take_host, _signature(int64, 3)),
     ("engine_complete", complete, _signature(void, 3)),
     ("engine_observe", observe, _signature(int64, 2)),

@@ -11,6 +11,7 @@ the lines that do it.
     Instance   one launch in flight: its tasks, requests and argument blocks
     Thread     a worker, or a Python thread that waits and helps
     Engine     the lock and all the queues
+    Direct     a small program that runs without a launch (`direct`)
 """
 
 from __future__ import annotations
@@ -188,3 +189,16 @@ ENGINE_REVERSED = 288  # whether the next task of several chunks is taken from t
 ENGINE_PROCESSORS = 320  # a set of them, see `threads.keep_apart`
 PROCESSORS_BYTES = 128
 ENGINE_BYTES = 448
+
+# --- Direct call: written by Python before its first use ----------------------------------------------------
+DIRECT_PATCHES = 0  # address of patches
+DIRECT_PATCH_COUNT = 8
+DIRECT_TASKS = 16  # address of tasks
+DIRECT_TASK_COUNT = 24
+DIRECT_SCRATCH = 32  # address of scratch memory
+DIRECT_BYTES = 40
+
+PATCH_BYTES = 32  # address of the slot; index of the argument; NUMBER or READS; addend
+DIRECT_TASK_BYTES = 32  # function, address of the argument block, units, chunk
+
+NUMPY_DATA = 16  # in CPython's object of a NumPy array: the address of its first element

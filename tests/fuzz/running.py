@@ -22,6 +22,7 @@ from tests.fuzz.programs import Box, Plain, Program, in_c_order
 from tests.passes.simulate import run_plan
 from tracejit import compile
 from tracejit.config import config
+from tracejit.frontend.arrays import direct
 from tracejit.frontend.recording import check, eager
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph
@@ -194,7 +195,8 @@ def simulated(schedule: type[Simulated] = Simulated) -> Iterator[None]:
     Of eager operations, those on the smallest arrays are computed at once, between recorded ones.
     """
     some = mock.patch.object(eager, "SMALL", 6)
-    with some, mock.patch.object(compile, "compile_graph", schedule), fresh_schedules():
+    by_numpy = mock.patch.object(direct, "_compiled", return_value=None)
+    with some, by_numpy, mock.patch.object(compile, "compile_graph", schedule), fresh_schedules():
         yield
 
 

@@ -23,6 +23,7 @@ from tracejit.engine import launches, variable
 from tracejit.engine.hosts import hosts
 from tracejit.errors import OutOfBoundsError
 from tracejit.frontend.jit import record
+from tracejit.frontend.recording import eager
 from tracejit.frontend.surroundings import watch
 
 
@@ -326,7 +327,7 @@ def test_a_first_call_writes_all_arrays_or_none(body):
     assert happened == {True, False}
 
 
-@pytest.mark.parametrize("size", [3000, 30_000])
+@pytest.mark.parametrize("size", [eager.SMALL + 1, 200_000])
 def test_an_eager_flush_loses_nothing_and_does_nothing_twice(size):
     w = tj.zeros(size)
     for number in itertools.count():

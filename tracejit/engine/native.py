@@ -44,6 +44,7 @@ class Calls(NamedTuple):
     """The executor's entry points (see `tracejit.kernels.executor.entry_points`)."""
 
     launch: Callable[[int, bytes, int, list[int]], int]
+    direct: Callable[..., int]
     wait: Callable[[int, int, int, int, int], int]
     observe: Callable[[int, int], int]
     work: Callable[[int, int], int]
@@ -148,6 +149,7 @@ def _bind(addresses: Mapping[str, int]) -> Calls:
 
     return Calls(
         launch=builtin(addresses, "launch"),
+        direct=builtin(addresses, "direct"),
         wait=builtin(addresses, "wait"),
         observe=quick("observe", 2),
         work=long("work", 2),

@@ -99,6 +99,8 @@ class Program:
         self._has_host = any(task.callable for task in self.tasks)
         small = not self._has_host and sum(task.estimate for task in self.tasks) <= SMALL
         number = next(_numbers)
+        self.template, self.patches, self.arguments = blocks, tuple(patches), tuple(arguments)
+        self.is_small, self.arena_bytes, self.scratch_bytes = small, arena_bytes, scratch_bytes
         self._plan = Plan(number, self.tasks, blocks, patches, arguments, arena_bytes)
         self._plan.image[INSTANCE_SCRATCH // 8] = scratch_bytes
         self._plan.image[INSTANCE_SMALL // 8] = small

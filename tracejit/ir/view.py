@@ -18,8 +18,11 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+
+from tracejit.forking import make_rlock
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -220,10 +223,66 @@ class View:
         return f"{self.offset}+{list(self.shape)}:{list(self.strides)}".replace(" ", "")
 
 
+class NumPyView(View):
+    """What a NumPy view of a C-contiguous NumPy array means: `_facts` holds both.
+
+    It becomes a `View` when somebody asks what it is: most views of small arrays are read or written through
+    NumPy only.
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        self._settle()
+        return getattr(self, name)
+
+    def _find(self) -> tuple[int, bool, tuple[int, int]]:
+        self._settle()
+        return View._find(self)
+
+    def __eq__(self, other: object) -> bool:
+        self._settle()
+        return View.__eq__(self, other) is True
+
+    def __hash__(self) -> int:
+        self._settle()
+        return hash(self)
+
+    def __repr__(self) -> str:
+        self._settle()
+        return repr(self)
+
+    def _settle(self) -> None:
+        with _lock:
+            if type(self) is not NumPyView:
+                return  # another thread was sooner
+            held: Any = self._facts
+            seen, base = held
+            item = base.itemsize
+            distance = seen.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+            self.offset, self.shape = distance // item if seen.size else 0, seen.shape
+            self.strides = tuple([s // item for s in seen.strides])
+            if not seen.size:
+                self.strides = contiguous_strides(seen.shape)
+            self.writable = seen.flags.writeable
+            del self._facts
+            self.__class__ = View  # type: ignore[assignment]
+
+
+_lock = make_rlock()
+
+
+WHOLE: dict[tuple[int, ...], View] = {}
+"""Identity views of some shapes, for those who look up many (`View.of_shape`)."""
+
+
 @functools.lru_cache(maxsize=4096)
 def _whole(shape: tuple[int, ...]) -> View:
     shape = tuple(map(operator.index, shape))
-    return View(0, shape, contiguous_strides(shape))
+    view = View(0, shape, contiguous_strides(shape))
+    if len(WHOLE) < 4096:
+        WHOLE[shape] = view
+    return view
 
 
 @functools.lru_cache(maxsize=8192)

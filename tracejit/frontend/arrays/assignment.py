@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import DTypeError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch, immediate, promotion
+from tracejit.frontend.arrays import dispatch, in_memory, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.indexing import (
     BASIC,
@@ -66,7 +66,7 @@ def setitem(x: ArrayCore, index: Any, value: Any) -> None:
     if BASIC.issuperset(map(type, parts)) or not any(map(is_advanced, parts)):
         dispatch.write(ArrayCore.concrete(x._storage, view_of(x, parts)), value, casts=True)
         return
-    if immediate.setitem(x, index, value):
+    if in_memory.setitem(x, index, value):
         return
     x, parts = with_places_for_masks(x, parts)
     advanced = [p for p in parts if is_advanced(p)]

@@ -7,6 +7,7 @@ makes one without knowing it, so that dispatch can stand below the operators tha
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,9 +16,9 @@ from tracejit import engine
 from tracejit.errors import ArgumentError, ReplayError, ShapeError, locate
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import lock, thread
-from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.storage import Computed, Storage
 from tracejit.ir.types import CPU, DTYPES, ArrayType, Device
-from tracejit.ir.view import View
+from tracejit.ir.view import WHOLE, NumPyView, View
 
 SMALL = 1 << 14  # bytes; up to this size the memory of imported data is NumPy's
 
@@ -53,7 +54,8 @@ class ArrayCore:
         >>> tj.ones((2, 3)).shape
         (2, 3)
         """
-        return self._view.shape
+        seen = self._memory
+        return self._view.shape if seen is None else seen.shape
 
     @property
     def dtype(self) -> np.dtype:
@@ -63,7 +65,8 @@ class ArrayCore:
         >>> tj.ones(2).dtype
         dtype('float32')
         """
-        return self._storage.type.dtype
+        seen = self._memory
+        return self._storage.type.dtype if seen is None else seen.dtype
 
     @property
     def device(self) -> Device:
@@ -83,7 +86,7 @@ class ArrayCore:
         >>> tj.ones((2, 3)).ndim
         2
         """
-        return len(self._view.shape)
+        return len(self.shape)
 
     @property
     def size(self) -> int:
@@ -93,7 +96,8 @@ class ArrayCore:
         >>> tj.ones((2, 3)).size
         6
         """
-        return self._view.size
+        seen = self._memory
+        return self._view.size if seen is None else seen.size
 
     @property
     def itemsize(self) -> int:
@@ -133,6 +137,17 @@ class ArrayCore:
     # -- construction ----------------------------------------------------------------------------------------
 
     @staticmethod
+    def empty(shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """A new array with undefined elements in memory, on the default device."""
+        if math.prod(shape) * dtype.itemsize <= SMALL:
+            return computed(np.empty(shape, dtype))
+        storage = Storage(ArrayType(shape, dtype))
+        storage.materialise()
+        made = ArrayCore.new(storage)
+        made._memory = storage.memory()
+        return made
+
+    @staticmethod
     def from_numpy(array: np.ndarray) -> Any:
         """A new array with a copy of `array`'s elements (taken before this returns).
 
@@ -148,7 +163,7 @@ class ArrayCore:
                 ArgumentError("asarray: a masked array would lose its mask; use .filled(...) or .data"),
                 user_location(),
             )
-        dtype = array.dtype.newbyteorder("=")
+        dtype = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
         if dtype not in DTYPES:
             raise locate(
                 ArgumentError(
@@ -157,15 +172,11 @@ class ArrayCore:
                 ),
                 user_location(),
             )
-        if array.nbytes <= SMALL:
-            storage = Storage.on(np.array(array, dtype, order="C"))
-        else:
-            storage = Storage(ArrayType(array.shape, dtype, CPU))
-            storage.materialise()
-            storage.memory()[...] = array
+        made = ArrayCore.empty(array.shape, dtype)
+        made._memory[...] = array
         if thread.trace is not None:
-            thread.trace.imported(storage, array)
-        return ArrayCore.new(storage)
+            thread.trace.imported(made._storage, array)
+        return made
 
     # -- looking ---------------------------------------------------------------------------------------------
 
@@ -181,24 +192,37 @@ class ArrayCore:
     def _readable(self) -> np.ndarray | None:
         """The elements as a NumPy view of the memory, if their values are there now; else None."""
         storage = self._storage
-        if storage.recording is not None or storage.shared:
-            return None
-        if not storage.untouched and not storage.variable.ready:
-            return None
-        if self._memory is None:
-            self._memory = storage.seen(self._view)
-        return self._memory
+        if type(storage) is not Computed:
+            if storage.recording is not None or storage.shared:
+                return None
+            if not storage.untouched and not storage.variable.ready:
+                return None
+        return self._memory if self._memory is not None else self._find_memory()
+
+    def _find_memory(self) -> np.ndarray:
+        """The elements as a NumPy view of the memory, which can be written as the array can."""
+        view = self._view
+        seen = self._storage.seen(view)
+        if not view.writable or (not view.is_contiguous() and view.overlaps_itself()):
+            seen.flags.writeable = False
+        self._memory = seen
+        return seen
+
+    def _seen_as(self, seen: np.ndarray) -> Any:
+        """A view of a `Computed` array: the one that NumPy's view `seen` of its memory means."""
+        made, view = _new(type(self)), _new(NumPyView)
+        view._facts = seen, self._storage.buffer
+        made._storage, made._view, made._memory = self._storage, view, seen
+        return made
 
     def _writable(self) -> np.ndarray | None:
         """Like `_readable`, if the view can be written and nobody else can use the memory while this thread
         holds `lock` and `storage.memory_lock`.
         """
-        if not self._storage.untouched or not self._view.writable:
+        if type(self._storage) is not Computed and not self._storage.untouched:
             return None
         seen = self._readable()
-        if seen is None or seen.flags.c_contiguous:
-            return seen
-        return None if self._view.overlaps_itself() else seen
+        return seen if seen is not None and seen.flags.writeable else None
 
     def _ready(self, what: str) -> None:
         """Make the content available in memory: flush what it depends on, and wait for it."""
@@ -224,10 +248,9 @@ class ArrayCore:
 
     def _seen(self, what: str) -> np.ndarray:
         """The elements as a NumPy view of the memory; call only to read at once."""
-        self._ready(what)
-        if self._memory is None:
-            self._memory = self._storage.seen(self._view)
-        return self._memory
+        if type(self._storage) is not Computed or thread.trace is not None:
+            self._ready(what)
+        return self._memory if self._memory is not None else self._find_memory()
 
     def numpy(self, *, copy: bool = True) -> np.ndarray:
         """The elements as a NumPy array: a copy, or with ``copy=False`` a read-only view of the memory.
@@ -244,7 +267,7 @@ class ArrayCore:
         seen = self._seen("numpy()")
         if copy:
             return seen.copy()
-        self._storage.shared = True
+        self._storage.expose()
         seen = seen.view()
         seen.flags.writeable = False
         return seen
@@ -339,7 +362,7 @@ class ArrayCore:
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
-        self._storage.shared = True
+        self._storage.expose()
         seen = self._seen("__dlpack__")
         engine.wait(self._own_variable(), exclusive=True)  # who gets the memory may write it
         return seen.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
@@ -349,6 +372,19 @@ class ArrayCore:
 
     def __reduce__(self) -> Any:
         return ArrayCore.from_numpy, (self.numpy(),)
+
+
+_new: Any = object.__new__
+
+
+def computed(elements: np.ndarray) -> Any:
+    """The array that is a NumPy array in C order, which nobody else has."""
+    made, storage = _new(ArrayCore.concrete), _new(Computed)
+    storage.buffer = made._memory = elements
+    made._storage = storage
+    shape = elements.shape
+    made._view = WHOLE.get(shape) or View.of_shape(shape)
+    return made
 
 
 def refuse_trace(what: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError, locate
-from tracejit.frontend.arrays import immediate, promotion
+from tracejit.frontend.arrays import immediate, in_memory, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.promotion import Operand
 from tracejit.frontend.recording import eager
@@ -45,11 +45,13 @@ def _check_number(name: str, x: Operand, dtype: np.dtype) -> None:
 
 
 def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
-    """Record `op` on promoted and broadcast operands, and wrap its results; or compute it at once."""
-    if thread.trace is None and not attrs and len(operands) <= 2:
-        computed = immediate.binary(op, *operands) if len(operands) == 2 else immediate.unary(op, *operands)
-        if computed is not None:
-            return computed
+    """``op(*operands)`` on promoted and broadcast operands: computed at once, or recorded."""
+    computed = None if attrs else immediate.apply(op, *operands)
+    return record(op, *operands, **attrs) if computed is None else computed
+
+
+def record(op: Op, *operands: Operand, **attrs: Any) -> Any:
+    """Record `op` on promoted and broadcast operands, and wrap its results."""
     given: list[Any] = []
     arrays: list[ArrayCore] = []
     kinds: list[Any] = []
@@ -94,10 +96,9 @@ def _compare_mixed(op: Op, x1: Any, x2: Any) -> Any:
 
 def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
     """Record `op` on arrays as they are: no promotion, no broadcasting."""
-    if thread.trace is None:
-        computed = immediate.evaluate(op, operands, attrs)
-        if computed is not None:
-            return computed
+    computed = immediate.evaluate(op, operands, attrs)
+    if computed is not None:
+        return computed
     with lock, quiet:
         recording = eager.current()
         values = read_all(
@@ -165,7 +166,7 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
 
     As in NumPy, an assignment `casts` to any dtype, while in-place operators cast as ``same_kind`` allows.
     """
-    if immediate.write(target, value):
+    if in_memory.write(target, value):
         return
     value = as_operand(name, value)
     dtype = target.dtype
@@ -215,11 +216,13 @@ def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, 
     """Store ``function(target, other)`` into the elements of `target`; no other thread comes in between."""
     other = as_operand(name, other)
     with lock:
-        thread.updates += 1
+        before = thread.updates, thread.busy
         try:
+            thread.busy += 1
+            thread.updates += 1
             write(target, function(target, other), f"in-place {name}")
         finally:
-            thread.updates -= 1
+            thread.updates, thread.busy = before
         recording = eager.current(cut=False)
     recording.end_operation()
 

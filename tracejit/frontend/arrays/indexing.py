@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import ArgumentError, OutOfBoundsError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch, immediate
+from tracejit.frontend.arrays import dispatch, in_memory
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy
@@ -124,7 +124,7 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     if BASIC.issuperset(map(type, parts)) or not any(map(is_advanced, parts)):
         view = ArrayCore.concrete(x._storage, view_of(x, parts))
         return dispatch.emit(copy, view) if not view.shape and _has_integers_only(index) else view
-    computed = immediate.getitem(x, index)
+    computed = in_memory.getitem(x, index)
     if computed is not None:
         return computed
     x, parts = with_places_for_masks(x, parts)

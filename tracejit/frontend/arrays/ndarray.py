@@ -19,6 +19,7 @@ from tracejit.frontend.arrays import (
     assignment,
     dispatch,
     immediate,
+    in_memory,
     indexing,
     interop,
     namespace,
@@ -50,15 +51,22 @@ def _takes(x: Any) -> bool:
 
 def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     apply = functools.partial(dispatch.apply, op)
+    compute = immediate.binary_of(op)
 
     def forward(self: Any, other: Any) -> Any:
-        return dispatch.apply(op, self, other) if _takes(other) else NotImplemented
+        found = compute(self, other)
+        if found is not None:
+            return found
+        return dispatch.record(op, self, other) if _takes(other) else NotImplemented
 
     def backward(self: Any, other: Any) -> Any:
-        return dispatch.apply(op, other, self) if _takes(other) else NotImplemented
+        found = compute(other, self)
+        if found is not None:
+            return found
+        return dispatch.record(op, other, self) if _takes(other) else NotImplemented
 
     def in_place(self: Any, other: Any) -> Any:
-        if thread.trace is None and immediate.in_place(op, self, other):
+        if immediate.in_place(op, self, other):
             return self
         if not _takes(other):
             return NotImplemented
@@ -69,15 +77,23 @@ def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..
 
 
 def _comparison(op: Op) -> Callable[..., Any]:
+    compute = immediate.binary_of(op)
+
     def compare(self: Any, other: Any) -> Any:
-        return dispatch.apply(op, self, other) if _takes(other) else NotImplemented
+        found = compute(self, other)
+        if found is not None:
+            return found
+        return dispatch.record(op, self, other) if _takes(other) else NotImplemented
 
     return compare
 
 
 def _unary(op: Op) -> Callable[..., Any]:
+    compute = immediate.unary_of(op)
+
     def apply(self: Any) -> Any:
-        return dispatch.apply(op, self)
+        found = compute(self)
+        return dispatch.record(op, self) if found is None else found
 
     return apply
 
@@ -143,10 +159,12 @@ class NDArray(ArrayCore):
         return self
 
     def __getitem__(self, index: Any) -> Any:
-        return indexing.getitem(self, index)
+        found = in_memory.basic(self, index)
+        return indexing.getitem(self, index) if found is None else found
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        assignment.setitem(self, index, value)
+        if not in_memory.set_basic(self, index, value):
+            assignment.setitem(self, index, value)
 
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
@@ -205,7 +223,8 @@ class NDArray(ArrayCore):
         >>> tj.ones((2, 3)).T.shape
         (3, 2)
         """
-        return manipulation.transpose(self)
+        seen = in_memory.view(self, np.ndarray.transpose)
+        return manipulation.transpose(self) if seen is None else seen
 
     @property
     def real(self) -> NDArray:
@@ -260,7 +279,9 @@ class NDArray(ArrayCore):
         >>> tj.arange(6).reshape(2, -1).shape
         (2, 3)
         """
-        return manipulation.reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy)
+        wanted = shape[0] if len(shape) == 1 else shape
+        seen = in_memory.reshape(self, wanted) if order == "C" and copy is None else None
+        return manipulation.reshape(self, wanted, order, copy=copy) if seen is None else seen
 
     def flatten(self, order: str = "C") -> NDArray:
         """One dimension, always a copy; orders are those of `tj.ravel`.

@@ -173,12 +173,15 @@ class _TracedCall:
         try:
             surroundings.scan(self.arguments.objects)
             watcher = Watcher(trace, surroundings)
+            busy = thread.busy
             try:
+                thread.busy = busy + 1
                 thread.trace = trace
                 watcher.start()
                 result = self.function(*self.args, **self.kwargs)
             finally:
                 thread.trace = None
+                thread.busy = busy
                 watcher.over = True  # whatever interrupts `stop`
                 watcher.stop()
             self._take_back()

@@ -43,7 +43,7 @@ from tracejit.ops import astype
 
 NODE_LIMIT = 64
 BYTE_LIMIT = 256 << 20
-SMALL = 2048  # elements; up to this size exact operators run on NumPy at once
+SMALL = 1 << 14  # elements; arrays up to this size are computed on at once, see `arrays.immediate`
 SCHEDULES = 512
 
 NOTHING_HELD: Mapping[int, engine.Variable] = {}
@@ -375,10 +375,11 @@ def wait_all() -> None:
 @contextmanager
 def _in_task() -> Iterator[None]:
     """Around a Python task of the engine: what it records is a recording of its own, which ends with it."""
-    outer = thread.eager, thread.trace, thread.tapes
+    outer = thread.eager, thread.trace, thread.tapes, thread.plain, thread.busy
     held = {address: engine.Variable() for address in engine.held()}
     thread.eager, thread.trace, thread.tapes = EagerRecording(held), None, 0
     thread.plain += 1
+    thread.busy += 1
     try:
         yield
     finally:
@@ -386,8 +387,7 @@ def _in_task() -> Iterator[None]:
             flush()
             engine.wait(*held.values(), exclusive=True)
         finally:
-            thread.eager, thread.trace, thread.tapes = outer
-            thread.plain -= 1
+            thread.eager, thread.trace, thread.tapes, thread.plain, thread.busy = outer
 
 
 engine.AROUND_TASKS.append(_in_task)

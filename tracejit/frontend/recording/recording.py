@@ -220,6 +220,7 @@ class Recording(Builder):
     # -- storages --------------------------------------------------------------------------------------------
 
     def _mark(self, storage: Storage) -> None:
+        storage.settle()
         if storage.failure is not None and storage.buffer is None:
             storage.tell_failure()
         holder = storage.recording
@@ -396,6 +397,7 @@ class ThreadState(threading.local):
         self.tapes = 0
         self.updates = 0  # how many in-place operators are being recorded: they read when they are launched
         self.plain = 0  # how many things make jitted functions run their bodies: gradients, a Python task
+        self.busy = 0  # how many things must know of every operator: a trace, updates, those of `plain`
 
 
 thread = ThreadState()
@@ -437,10 +439,11 @@ def in_operation() -> bool:
 @contextmanager
 def taping() -> Iterator[None]:
     """While active, values of flushed recordings are kept for the gradient."""
-    thread.tapes += 1
-    thread.plain += 1
+    before = thread.tapes, thread.plain, thread.busy
     try:
+        thread.busy += 1
+        thread.tapes += 1
+        thread.plain += 1
         yield
     finally:
-        thread.tapes -= 1
-        thread.plain -= 1
+        thread.tapes, thread.plain, thread.busy = before

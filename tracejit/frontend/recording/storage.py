@@ -12,12 +12,14 @@ States of a storage:
                   its variable gets the error `failure`. A materialised storage with a `failure` is one that
                   could not be written: it has its old content, and the next look tells.
 
-A storage that NumPy computed (`Storage.on`) is materialised too, but takes its address and its variable only
-when somebody first asks for them: most small results are used by NumPy again, or dropped, before that. Until
-then no launch can use it, and none can start to while NumPy does, as both need `memory_lock`.
+A storage that was computed at once (`Computed`) has nothing but the NumPy array that owns its memory: most
+small results are used at once again, or dropped, before anybody asks for more. Whoever does makes it a
+`Storage` (`settle`), which is materialised, but takes its address and its variable only when somebody first
+asks for them. Until then no launch can use it, and none can start to while NumPy does, as both need
+`memory_lock`.
 
-    s = Storage.on(np.zeros(3))
-    s.untouched                     # True: no launch has used it, so there is nothing to wait for
+    s = computed(np.zeros(3))._storage
+    s.untouched                     # True: no launch has used it. It is no longer `Computed`
     s.variable, s.address           # made now
     s.untouched                     # False
 """
@@ -103,17 +105,6 @@ class Storage:
         storage.address, storage.buffer, storage.variable = address, owner, variable
         return storage
 
-    @staticmethod
-    def on(array: np.ndarray) -> Storage:
-        """A storage on the memory of a new C-contiguous array, which nobody else writes."""
-        storage = Storage.__new__(Storage)
-        storage.type = type_of(array)
-        storage.buffer = array
-        storage.recording = storage.pending = storage.made_at = storage._elements = storage.failure = None
-        storage.shared = False
-        storage.untouched = True
-        return storage
-
     def __getattr__(self, name: str) -> Any:
         """The address and the variable of a storage that has not been asked for them before."""
         if name not in ("address", "variable"):
@@ -126,6 +117,14 @@ class Storage:
                 self.address, self.variable = address, variable
                 self.untouched = False
         return object.__getattribute__(self, name)
+
+    def settle(self) -> None:
+        """Have all attributes; see `Computed`."""
+
+    def expose(self) -> None:
+        """Note that Python can see the memory from now on."""
+        self.settle()
+        self.shared = True
 
     def materialise(self) -> None:
         """Give a pending storage its memory and its engine variable."""
@@ -172,6 +171,40 @@ class Storage:
     def seen(self, view: View) -> np.ndarray:
         """The elements a view means, as a NumPy array: one to write to only where no element repeats."""
         return view.read(self.elements)
+
+
+class Computed(Storage):
+    """A storage that was computed at once, and that no recording or launch has touched since.
+
+    All it has is a C-contiguous array in `buffer`, which nobody else has; its other attributes read as
+    `UNTOUCHED` says. It becomes a `Storage` (`settle`) before any of these is set, and when its address or
+    its variable is asked for.
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "type":
+            self.type = type_of(self.buffer)
+            return self.type
+        if name in UNTOUCHED:
+            return UNTOUCHED[name]
+        self.settle()
+        return getattr(self, name)
+
+    def settle(self) -> None:
+        """Become a `Storage` that no launch has used."""
+        with memory_lock:
+            if type(self) is not Computed:
+                return  # another thread was sooner
+            self.type = type_of(self.buffer)
+            for name, value in UNTOUCHED.items():
+                setattr(self, name, value)
+            self.__class__ = Storage  # type: ignore[assignment]
+
+
+UNTOUCHED: dict[str, Any] = dict.fromkeys(("recording", "pending", "made_at", "failure", "_elements"))
+UNTOUCHED |= {"shared": False, "untouched": True}
 
 
 def type_of(array: np.ndarray) -> ArrayType:

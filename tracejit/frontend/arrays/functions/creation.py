@@ -14,7 +14,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate, message
-from tracejit.frontend.arrays import dispatch, promotion
+from tracejit.frontend.arrays import dispatch, immediate, promotion
 from tracejit.frontend.arrays.axes import as_device, new_shape
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
@@ -264,6 +264,10 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, de
 
 def _filled(name: str, shape: Any, fill_value: Any, dtype: Any, device: Any) -> NDArray:
     """Implement `full` for the function called `name`."""
+    at_once = dtype is None or isinstance(dtype, np.dtype)
+    computed = immediate.filled(fill_value, shape, dtype) if device is None and at_once else None
+    if computed is not None:
+        return computed
     value = dispatch.as_operand(name, fill_value)
     wanted = chosen_dtype(name, dtype, promotion.common_dtype(name, (value,)))
     extents = new_shape(name, shape)

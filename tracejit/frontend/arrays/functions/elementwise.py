@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from tracejit.errors import ArgumentError, locate
-from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays import dispatch, immediate
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
@@ -78,11 +78,15 @@ def _example(op: Op) -> str:
 def _public(op: Op) -> Callable[..., Any]:
     """The public function of an elementwise operator."""
 
+    compute: Callable[..., Any] = immediate.unary_of(op) if op.arity == 1 else immediate.binary_of(op)
+
     def unary(x: Any, /) -> Any:
-        return dispatch.apply(op, x)
+        found = compute(x)
+        return dispatch.record(op, x) if found is None else found
 
     def binary(x1: Any, x2: Any, /) -> Any:
-        return dispatch.apply(op, x1, x2)
+        found = compute(x1, x2)
+        return dispatch.record(op, x1, x2) if found is None else found
 
     function: Callable[..., Any] = unary if op.arity == 1 else binary
     function.__name__ = function.__qualname__ = op.name
@@ -187,7 +191,8 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
         return nonzero(condition)
     if x1 is None or x2 is None:
         raise locate(ArgumentError("where: give both x1 and x2, or neither"), user_location())
-    return dispatch.apply(where_op, condition, x1, x2)
+    computed = immediate.select(condition, x1, x2)
+    return dispatch.apply(where_op, condition, x1, x2) if computed is None else computed
 
 
 def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
@@ -211,8 +216,8 @@ def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
     if min is None and max is None:
         return result.copy()
     if min is not None:
-        result = dispatch.apply(OPS["maximum"], result, min)
-    return result if max is None else dispatch.apply(OPS["minimum"], result, max)
+        result = FUNCTIONS["maximum"](result, min)
+    return result if max is None else FUNCTIONS["minimum"](result, max)
 
 
 def real(x: Any, /) -> NDArray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ShapeError, locate
-from tracejit.frontend.arrays import dispatch, promotion
+from tracejit.frontend.arrays import dispatch, immediate, promotion
 from tracejit.frontend.arrays.axes import axis_list, integer
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.manipulation import moveaxis, permute_dims, ravel, reshape
@@ -36,6 +36,9 @@ def matmul(x1: Any, x2: Any, /) -> NDArray:
     >>> tj.matmul(tj.asarray([[1, 2], [3, 4]]), tj.asarray([1, 1]))
     NDArray([3, 7], dtype=int64)
     """
+    computed = immediate.product(x1, x2)
+    if computed is not None:
+        return computed
     a, b = dispatch.as_operand("matmul", x1), dispatch.as_operand("matmul", x2)
     if not isinstance(a, ArrayCore) or not isinstance(b, ArrayCore) or not a.ndim or not b.ndim:
         raise locate(

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch, indexing, promotion
+from tracejit.frontend.arrays import dispatch, immediate, indexing, promotion
 from tracejit.frontend.arrays.axes import integer, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray, empty
@@ -42,6 +42,9 @@ def _sequence(name: str, arrays: Any) -> list[Any]:
 
 def _joined(arrays: list[Any], axis: int, dtype: Any) -> Any:
     """Arrays that differ in the extent of `axis` only, one after the other."""
+    computed = immediate.joined(arrays, axis, dtype)
+    if computed is not None:
+        return computed
     first = arrays[0]
     extent = sum(x.shape[axis] for x in arrays)
     shape = (*first.shape[:axis], extent, *first.shape[axis + 1 :])

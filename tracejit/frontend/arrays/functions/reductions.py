@@ -16,7 +16,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch, promotion
+from tracejit.frontend.arrays import dispatch, immediate, promotion
 from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray
@@ -121,6 +121,10 @@ def sum(
     >>> tj.sum(tj.asarray([[1, 2], [3, 4]]), axis=0)
     NDArray([4, 6], dtype=int64)
     """
+    is_plain = dtype is None and initial is None and where is True and not keepdims
+    computed = immediate.reduction(ops.sum, x, axis) if is_plain else None
+    if computed is not None:
+        return computed
     array = dispatch.as_array("sum", x)
     axes = normalize_axes("sum", axis, array.ndim)
     chosen = _chosen("sum", wide("sum", array, dtype), where, 0)
@@ -146,6 +150,10 @@ def prod(
     >>> tj.prod(tj.asarray([1, 2, 3, 4]))
     NDArray(24, dtype=int64)
     """
+    is_plain = dtype is None and initial is None and where is True and not keepdims
+    computed = immediate.reduction(ops.prod, x, axis) if is_plain else None
+    if computed is not None:
+        return computed
     array = dispatch.as_array("prod", x)
     axes = normalize_axes("prod", axis, array.ndim)
     chosen = _chosen("prod", wide("prod", array, dtype), where, 1)
@@ -154,7 +162,10 @@ def prod(
 
 def _extreme(op: Op, pair: Op, x: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Any:
     """`max` or `min`: the operator that reduces, and that for two elements."""
-    name = op.name
+    is_plain, name = initial is None and where is True and not keepdims, op.name
+    computed = immediate.reduction(op, x, axis) if is_plain else None
+    if computed is not None:
+        return computed
     array = dispatch.as_array(name, x)
     axes = normalize_axes(name, axis, array.ndim)
     if initial is None:
@@ -245,6 +256,10 @@ def mean(
     >>> tj.mean(tj.asarray([1, 2, 4, 5]))
     NDArray(3., dtype=float64)
     """
+    is_plain = dtype is None and where is True and not keepdims
+    computed = immediate.reduction(ops.sum, x, axis) if is_plain else None
+    if computed is not None:
+        return computed / (x.size if axis is None else x.shape[axis])
     array = dispatch.as_array("mean", x)
     axes = normalize_axes("mean", axis, array.ndim)
     return _mean("mean", array, _mean_dtype("mean", array, dtype), axes, keepdims, where)
