@@ -8,7 +8,7 @@ from tracejit import ops
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.functions import reductions
 from tracejit.optim.descent import decayed, is_zero, zeros_like
-from tracejit.optim.rows import rows
+from tracejit.optim.rows import check_state, rows
 
 
 def _sqrt(x: Any) -> Any:
@@ -62,6 +62,7 @@ def adam(
     >>> params["w"].numpy().round(3), state["step"]
     (array([0.5, 0.5], dtype=float32), 1)
     """
+    check_state("adam", state, "step", "first", "second")
     step = state["step"] = state["step"] + 1
     rate, scale = lr / (1 - beta1**step), 1 / (1 - beta2**step)
     for p, g, first, second in rows("adam", params, grads, state["first"], state["second"]):
@@ -121,6 +122,7 @@ def lamb(
     >>> params["w"].numpy().round(3)
     array([0.5, 0.5], dtype=float32)
     """
+    check_state("lamb", state, "step", "first", "second")
     step = state["step"] = state["step"] + 1
     rate, scale = 1 / (1 - beta1**step), 1 / (1 - beta2**step)
     for p, g, first, second in rows("lamb", params, grads, state["first"], state["second"]):
@@ -171,6 +173,7 @@ def rmsprop(
     >>> params["w"].numpy().round(3)
     array([0.8, 0.8], dtype=float32)
     """
+    check_state("rmsprop", state, "square")
     square = state["square"]
     others = [state.get(name, square) for name in ("velocity", "mean")]
     for p, g, s, v, m in rows("rmsprop", params, grads, square, *others):
@@ -246,6 +249,7 @@ def adadelta(
     >>> params["w"].numpy().round(3)
     array([0.684, 0.684], dtype=float32)
     """
+    check_state("adadelta", state, "square", "update")
     for p, g, s, u in rows("adadelta", params, grads, state["square"], state["update"]):
         slope = decayed(g, p, weight_decay)
         _average(s, _square(slope), rho)

@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from tracejit.errors import ArgumentError, locate
+from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
@@ -28,7 +29,25 @@ def rows(name: str, params: Any, grads: Any, *others: Any) -> list[tuple[Any, ..
                 ArgumentError(f"optim.{name}: {path} is a {type(row[0]).__name__}, expected an NDArray"),
                 user_location(),
             )
+        if isinstance(row[1], ArrayCore) and row[1].shape != row[0].shape:
+            path = next(p for p, leaf in trees.leaves_with_paths(params, "params") if leaf is row[0])
+            raise locate(
+                ShapeError(f"optim.{name}: {path} has shape {row[0].shape}, its gradient {row[1].shape}"),
+                user_location(),
+            )
     return found
+
+
+def check_state(name: str, state: Any, *keys: str) -> None:
+    """Raise if the state of an optimizer has not these keys."""
+    if not isinstance(state, Mapping) or not all(key in state for key in keys):
+        raise locate(
+            ArgumentError(
+                f"optim.{name}: the state has no {' and '.join(keys)}, got {type(state).__name__}; make it "
+                "once, with the function of tj.optim whose name ends in _state"
+            ),
+            user_location(),
+        )
 
 
 def _aligned(name: str, structure: trees.Structure, tree: Any) -> list[Any]:

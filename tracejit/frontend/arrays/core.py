@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tracejit import engine
-from tracejit.errors import ArgumentError, ReplayError, ShapeError, locate
+from tracejit.errors import ArgumentError, OutOfBoundsError, ReplayError, ShapeError, locate
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import lock, thread
 from tracejit.frontend.recording.storage import Computed, Storage
@@ -275,13 +275,23 @@ class ArrayCore:
     def item(self, *index: int) -> Any:
         """The only element (or the one at `index`) as a Python number.
 
-        Raises ValueError if there are several elements and no index, IndexError for one out of range.
+        Raises ArgumentError for several elements without an index, OutOfBoundsError for one out of range.
 
         >>> import tracejit as tj
         >>> tj.asarray([[1, 2]]).item(0, 1)
         2
         """
-        return self._seen("item()").item(*index)
+        seen = self._seen("item()")
+        if not index and seen.size != 1:
+            message = f"item(): an array of shape {self.shape} has {seen.size} elements; give an index"
+            raise locate(ArgumentError(message), user_location())
+        try:
+            return seen.item(*index)
+        except (IndexError, ValueError, TypeError) as error:
+            kind = OutOfBoundsError if isinstance(error, IndexError) else ArgumentError
+            raise locate(
+                kind(f"item(): {error}, for an array of shape {self.shape}"), user_location()
+            ) from None
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers.

@@ -18,8 +18,9 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from tracejit.errors import ArgumentError
+from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.python.content import Attributes, base_of, content_of, factory_of, fill
+from tracejit.frontend.recording.location import user_location
 
 
 class Structure:
@@ -230,7 +231,10 @@ def map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     for other in others:
         more, other_structure = flatten(other)
         if other_structure != structure:
-            raise ArgumentError(f"tree.map: trees differ in structure: {structure} and {other_structure}")
+            raise locate(
+                ArgumentError(f"tree.map: trees differ in structure: {structure} and {other_structure}"),
+                user_location(),
+            )
         columns.append(more)
     return unflatten(structure, [function(*row) for row in zip(*columns, strict=True)])
 

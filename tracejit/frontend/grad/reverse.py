@@ -96,8 +96,11 @@ def pull_back_of(
     def pull_back(cotangents: Any) -> Any:
         given, given_structure = trees.flatten(cotangents)
         if given_structure != out_structure:
-            raise ArgumentError(
-                f"vjp: cotangents of structure {given_structure} for a value of {out_structure}"
+            raise locate(
+                ArgumentError(
+                    f"vjp: cotangents of structure {given_structure} for a value of {out_structure}"
+                ),
+                user_location(),
             )
         with taping(), recorded() as tape:
             here = tape.recording
@@ -105,7 +108,10 @@ def pull_back_of(
                 seeds = _contents(here, given)
             for seed, end in zip(seeds, ends, strict=True):
                 if seed.type != end.type:
-                    raise ShapeError(f"vjp: a cotangent of {seed.type} for a value of {end.type}")
+                    raise locate(
+                        ShapeError(f"vjp: a cotangent of {seed.type} for a value of {end.type}"),
+                        user_location(),
+                    )
             results = _backward(here, nodes, ends, seeds, wrt, leaves)
         here.end_operation()
         return trees.unflatten(structure, results)
@@ -149,6 +155,10 @@ def value_and_grad(
     >>> tj.value_and_grad(lambda params: (params["w"] ** 2).sum())({"w": tj.asarray([1.0, 2.0])})
     (NDArray(5., dtype=float32), {'w': NDArray([2., 4.], dtype=float32)})
     """
+    if not callable(function):
+        raise locate(
+            ArgumentError(f"grad: expected a function, got {type(function).__name__}"), user_location()
+        )
     single = isinstance(argnums, int)
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 

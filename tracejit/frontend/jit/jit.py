@@ -35,13 +35,14 @@ from typing import (
 from tracejit import engine
 from tracejit.compile import Planned
 from tracejit.config import config
-from tracejit.errors import ArgumentError
+from tracejit.errors import ArgumentError, locate
 from tracejit.forking import make_rlock
 from tracejit.frontend.jit import explain, record, specs
 from tracejit.frontend.jit.piecewise import run_piecewise
 from tracejit.frontend.jit.record import Signature
 from tracejit.frontend.python.kinds import Transparent
 from tracejit.frontend.recording.eager import no_memory
+from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.text import MISS, PIECEWISE
@@ -412,14 +413,19 @@ def jit(function: Any = None, *, strict: bool = False) -> Any:
     if function is None:
         return functools.partial(jit, strict=strict)
     if not callable(function):
-        raise ArgumentError(f"jit: expected a function, got {type(function).__name__}")
+        raise locate(
+            ArgumentError(f"jit: expected a function, got {type(function).__name__}"), user_location()
+        )
     inner: Any = function
     while isinstance(inner, functools.partial):
         inner = inner.func
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     if code is not None and code.co_flags & 0x2A0:  # generator, coroutine, asynchronous generator
         name = getattr(inner, "__qualname__", type(inner).__name__)
-        raise ArgumentError(
-            f"jit: {name} is a generator or coroutine; trace the function that does one step of it"
+        raise locate(
+            ArgumentError(
+                f"jit: {name} is a generator or coroutine; trace the function that does one step of it"
+            ),
+            user_location(),
         )
     return Jitted(function, strict=strict)
