@@ -31,7 +31,7 @@ INTERNAL = frozenset(
         *("Buffer", "ExhaustedError", "Pool", "Program", "Statistics", "Task", "pool", "run_here", "workers"),
     ]
 )
-HIDDEN = frozenset(["tj.NDArray.new"])  # for modules that stand below arrays
+HIDDEN = frozenset(["tj.NDArray.empty", "tj.NDArray.new"])  # for modules that stand below arrays
 
 
 class Entry(NamedTuple):
