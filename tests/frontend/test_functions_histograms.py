@@ -13,9 +13,9 @@ WEIGHTS = np.random.default_rng(1).random((7, 8))
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8"])
 def test_histogram(dtype):
     x, is_double = X.astype(dtype), dtype == "float64"
-    agrees("histogram", x, traces=is_double)
+    agrees("histogram", x, traces=False)
     agrees("histogram", x, 5, (2.5, 15), density=True, traces=is_double)
-    agrees("histogram", x, bins=np.array([1, 3, 4, 9]), traces=is_double)
+    agrees("histogram", x, bins=np.array([1, 3, 4, 9]), traces=False)
     agrees("histogram", x, bins=np.array([1, 3, 4, 9.5]), weights=WEIGHTS, traces=is_double)
     agrees("histogram", x, 6, weights=WEIGHTS.astype("float32"), density=True, traces=False, tolerance=1e-6)
     agrees("histogram", x, 6, weights=WEIGHTS * (1 + 1j), traces=False)
@@ -27,7 +27,7 @@ def test_histogram(dtype):
 
 def test_edges_belong_to_the_bins_that_they_begin():
     x = np.array([0.0, 1, 1, 2, 3, -1, 4, np.nan, np.inf])
-    agrees("histogram", x, bins=np.array([0.0, 1, 2, 3]))
+    agrees("histogram", x, bins=np.array([0.0, 1, 2, 3]), traces=False)
     agrees("histogram", x, bins=[0, 1, 1, 3], traces=False)
     agrees("histogram", x[:-2], 3, (0, 3))
     agrees("histogram", np.linspace(0, 1, 41), 40, traces=False)
@@ -35,7 +35,7 @@ def test_edges_belong_to_the_bins_that_they_begin():
 
 def test_histograms_of_several_dimensions():
     x, y, w = X.ravel(), WEIGHTS.ravel(), np.arange(56.0)
-    agrees("histogram2d", x, y, 4)
+    agrees("histogram2d", x, y, 4, traces=False)
     agrees("histogram2d", x.astype("float32"), y, [3, 4], [[0, 10], [0, 1]], True, w)
     agrees("histogram2d", x, y, [np.array([0, 10.0, 20]), 3], traces=False)
     agrees("histogram2d", x, y, np.array([0, 0.2, 0.5]), traces=False)

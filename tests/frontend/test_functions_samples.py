@@ -17,7 +17,8 @@ def test_average(dtype):
     x = OBSERVATIONS.astype(dtype)
     for returned in (False, True):
         agrees("average", x, 1, returned=returned, traces=False)
-        agrees("average", x, 1, WEIGHTS[0], returned, keepdims=True, traces=dtype == "float64")
+        traces = returned and dtype == "float64"
+        agrees("average", x, 1, WEIGHTS[0], returned, keepdims=True, traces=traces)
         agrees("average", x, (1, 0), WEIGHTS.T.copy(), returned, traces=False)
         agrees("average", x, None, WEIGHTS.astype("float32"), returned, traces=False)
     agrees("average", x > 0 if dtype != "complex128" else x, traces=False)
@@ -34,7 +35,7 @@ def test_covariance(dtype):
         {"aweights": WEIGHTS[0], "ddof": 0},
         {"aweights": WEIGHTS[0], "fweights": counts},
     ):
-        agrees("cov", x, traces=dtype == "float64" and len(options) == 2, **options)
+        agrees("cov", x, traces=dtype == "float64" and "fweights" in options, **options)
     agrees("cov", x, x[:1] * 2, traces=False)
     agrees("cov", x[0], traces=False)
     for args in ((x,), (x[0], x[1]), (x[0],)):
@@ -54,36 +55,36 @@ def test_gradient(dtype, edge_order):
     x, option = data(dtype) if dtype != "complex128" else data() * (1 + 2j), {"edge_order": edge_order}
     uneven = [np.array([0, 1.5, 2]), np.array([0, 1, 3, 4, 9]), np.array([1.0, 2, 4, 4.5])]
     agrees("gradient", x, traces=False, **option)
-    agrees("gradient", x, *uneven, traces=dtype == "float32", **option)
+    agrees("gradient", x, *uneven, traces=dtype == "float32" and edge_order == 2, **option)
     agrees("gradient", x, 2.0, traces=False, **option)
     agrees("gradient", x, 0.5, uneven[1], axis=(2, 1), traces=False, **option)
 
 
 def test_ediff1d():
     for x in (np.array([1, 4, 9, 3]), np.ones((2, 2), "float32"), np.zeros(0), np.array([3.0])):
-        agrees("ediff1d", x)
+        agrees("ediff1d", x, traces=x.size == 4)
         agrees("ediff1d", x, np.array([1, 2], x.dtype), np.array([7], x.dtype), traces=False)
 
 
 def test_unwrap():
     angles = (np.cumsum(RNG.normal(size=(4, 30)), 1) * 3 + np.pi) % (2 * np.pi) - np.pi
     for x in (angles, angles.astype("float32")):
-        agrees("unwrap", x)
+        agrees("unwrap", x, traces=x.dtype == np.float32)
         agrees("unwrap", x, 4.0, 0, traces=False)
         agrees("unwrap", x, period=3.0, traces=False)
     whole = np.array([0, 3, 6, 1, 4, 8, -3])
     for period in (7, 8):
-        agrees("unwrap", whole, period=period)
+        agrees("unwrap", whole, period=period, traces=period == 8)
 
 
 def test_interp():
     xp, fp = np.sort(RNG.normal(size=6) * 3), RNG.normal(size=6)
     x = np.concatenate([RNG.normal(size=9) * 4, xp, [np.nan]])
-    agrees("interp", x, xp, fp)
+    agrees("interp", x, xp, fp, traces=False)
     agrees("interp", x.astype("float32"), xp.astype("float32"), fp.astype("float32"), left=-1, right=7.5)
     agrees("interp", x, xp, fp * 1j, traces=False)
     agrees("interp", x, xp[::-1].copy(), fp, period=3.0)
-    agrees("interp", x, np.array([1, 1, 2, 2]), np.arange(4))
+    agrees("interp", x, np.array([1, 1, 2, 2]), np.arange(4), traces=False)
     agrees("interp", x[:-1], xp[:1], fp[:1], traces=False)
     close(tj.interp([0.1, 2.5], [0, 1.1, 3], [3, 2, 0.3]), np.interp([0.1, 2.5], [0, 1.1, 3], [3, 2, 0.3]))
     close(tj.interp(tj.asarray(2.5), xp, fp), np.interp(2.5, xp, fp))

@@ -137,10 +137,12 @@ def test_zeros_are_trimmed():
 def test_bits(bitorder):
     bits = np.random.default_rng(1).random((5, 11)) < 0.5
     for axis in (None, 0, 1):
-        agrees("packbits", bits, axis, bitorder)
+        agrees("packbits", bits, axis, bitorder, traces=axis == 0)
         for count in (None, 5, -3, 100):
             data = np.arange(6, dtype="uint8").reshape(2, 3) * 37
-            agrees("unpackbits", data, axis=axis, count=count, bitorder=bitorder, traces=count == 5)
+            agrees(
+                "unpackbits", data, axis=axis, count=count, bitorder=bitorder, traces=count == 5 and axis == 0
+            )
     with pytest.raises(tj.errors.DTypeError, match="packbits"):
         tj.packbits(tj.ones(3))
     with pytest.raises(tj.errors.DTypeError, match="unpackbits"):
@@ -156,7 +158,7 @@ def test_bessel_function():
 
 def test_complex_numbers_are_sorted():
     for x in (np.array([2 + 1j, 1, 2 - 1j]), X, X.astype("int8"), X.astype("float32")):
-        agrees("sort_complex", x)
+        agrees("sort_complex", x, traces=x.dtype == np.int8)
 
 
 def test_polynomials_are_fitted_divided_and_solved():
