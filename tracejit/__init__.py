@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import tracejit.interpreter as _interpreter  # noqa: F401 - first: it refuses unsupported interpreters
 
 # isort: split
-from tracejit import engine, errors, nn, optim
+from tracejit import data, engine, errors, nn, optim
 from tracejit.config import config
 from tracejit.engine import profile
 from tracejit.errors import TracejitError
@@ -38,6 +38,7 @@ from tracejit.frontend.transforms.forward import jvp, linearize
 from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
+    from tracejit.drawing.drawing import Drawing
     from tracejit.frontend.arrays.functions.aliases import *
     from tracejit.frontend.arrays.functions.applying import *
     from tracejit.frontend.arrays.functions.calculus import *
@@ -71,19 +72,38 @@ if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarat
     from tracejit.frontend.arrays.functions.statistics import *
     from tracejit.frontend.arrays.functions.windows import *
     from tracejit.frontend.arrays.io import load, save
+    from tracejit.graphs.bound import BoundGraph
+    from tracejit.graphs.export import export
+    from tracejit.graphs.files import load_graph
+    from tracejit.graphs.interface import GraphInterface
+    from tracejit.graphs.kept import KeptGraph
 
 __version__ = "0.1.0"
 
 
+_LATE = {
+    "BoundGraph": "tracejit.graphs.bound",
+    "Drawing": "tracejit.drawing.drawing",
+    "GraphInterface": "tracejit.graphs.interface",
+    "KeptGraph": "tracejit.graphs.kept",
+    "export": "tracejit.graphs.export",
+    "load": "tracejit.frontend.arrays.io",
+    "load_graph": "tracejit.graphs.files",
+    "save": "tracejit.frontend.arrays.io",
+}
+"""Names and the modules that have them, which are imported at their first use."""
+
+
 def __getattr__(name: str) -> Any:
-    """Import `save` and `load` at their first use: the module for ZIP files takes 4 ms.
+    """Import files and kept graphs at their first use: the module for ZIP files takes 4 ms.
 
     For type checkers this also stands for the functions of `frontend.functions`.
     """
-    if name not in ("load", "save"):
+    module = _LATE.get(name)
+    if module is None:
         message = f"module 'tracejit' has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=sys.modules[__name__])  # Python adds what may be meant
-    globals()[name] = found = getattr(importlib.import_module("tracejit.frontend.arrays.io"), name)
+    globals()[name] = found = getattr(importlib.import_module(module), name)
     return found
 
 
@@ -92,8 +112,12 @@ __array_api_version__ = namespace.VERSION
 __array_namespace_info__ = namespace.array_namespace_info
 globals().update(_NAMESPACE)
 __all__ = [
+    "BoundGraph",
     "Device",
+    "Drawing",
+    "GraphInterface",
     "Jitted",
+    "KeptGraph",
     "NDArray",
     "Spec",
     "TracejitError",
@@ -102,8 +126,10 @@ __all__ = [
     "config",
     "cpu",
     "custom_gradient",
+    "data",
     "engine",
     "errors",
+    "export",
     "fft",
     "from_dlpack",
     "grad",
@@ -112,6 +138,7 @@ __all__ = [
     "linalg",
     "linearize",
     "load",
+    "load_graph",
     "nn",
     "optim",
     "profile",

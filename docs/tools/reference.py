@@ -31,7 +31,13 @@ INTERNAL = frozenset(
         *("Buffer", "ExhaustedError", "Pool", "Program", "Statistics", "Task", "pool", "run_here", "workers"),
     ]
 )
-HIDDEN = frozenset(["tj.NDArray.empty", "tj.NDArray.new"])  # for modules that stand below arrays
+HIDDEN = frozenset(  # for modules that stand below arrays; distributions as methods
+    [
+        "tj.NDArray.new",
+        "tj.NDArray.empty",
+        *(f"tj.random.Generator.{name}" for name in tj.random.DISTRIBUTIONS),
+    ]
+)
 
 
 class Entry(NamedTuple):
@@ -131,10 +137,25 @@ PAGES = [
             *("tj.pure", "tj.callback", "tj.wait_all", "tj.profile"),
         ],
     ),
+    Page(
+        "graphs.md",
+        "Graphs that are kept",
+        "A function is exported once as a graph, which is saved, loaded where the function is not, called "
+        "for any batch size, bound to arrays and drawn. [The guide](../guide/graphs.md) shows it.",
+        ["tj.export", "tj.load_graph", "tj.KeptGraph", "tj.BoundGraph", "tj.GraphInterface", "tj.Drawing"],
+    ),
     Page("nn.md", "tj.nn: neural networks", "", _of(tj.nn, "tj.nn")),
     Page("init.md", "tj.nn.init: initial weights", "", _of(tj.nn.init, "tj.nn.init")),
     Page("optim.md", "tj.optim: optimizers", "", _of(tj.optim, "tj.optim")),
-    Page("random.md", "tj.random: random numbers", "", _of(tj.random, "tj.random")),
+    Page(
+        "random.md",
+        "tj.random: random numbers",
+        "All functions take a `generator` of one's own, which has them as methods, too: "
+        "`tj.random.Generator(7).normal(shape=3)`. Shapes are those of the parameters unless one is given, "
+        "as `shape` or by NumPy's name, `size`.",
+        _of(tj.random, "tj.random"),
+    ),
+    Page("data.md", "tj.data: loading ahead", "", _of(tj.data, "tj.data")),
     Page("tree.md", "tj.tree: trees of arrays", "", _of(tj.tree, "tj.tree")),
     Page("io.md", "Saving and loading", "", ["tj.save", "tj.load"]),
     Page(
@@ -151,7 +172,7 @@ PAGES = [
         [*_of(tj.errors, "tj.errors"), "tj.TracejitError", "tj.config"],
     ),
 ]
-MODULES = ("fft", "linalg", "engine", "errors", "nn", "optim", "random", "tree")
+MODULES = ("data", "fft", "linalg", "engine", "errors", "nn", "optim", "random", "tree")
 
 
 def resolve(name: str) -> Any:

@@ -1,11 +1,15 @@
 """`tj.linalg` against NumPy: values, batches, dtypes, dispatch, replays, gradients, errors."""
 
+import functools
+
 import numpy as np
 import pytest
+import scipy.linalg
 
 import tracejit as tj
 from tests.frontend.samples import laid_out
 
+solve_triangular = tj.linalg.solve_triangular
 DTYPES = ["float32", "float64", "complex64", "complex128"]
 
 
@@ -18,6 +22,29 @@ def matrices(shape, dtype="float64", seed=0):
 def positive(shape, dtype="float64", seed=0):
     x = matrices(shape, dtype, seed)
     return (x @ x.conj().mT + shape[-1] * np.eye(shape[-1])).astype(dtype)
+
+
+@pytest.mark.parametrize("trans", [0, 1, 2])
+def test_solve_triangular(trans, run):
+    dtype = "complex128" if trans == 2 else "float64"
+    a, b = positive((3, 4, 4), dtype), matrices((3, 4, 2), dtype)
+    for options in ({}, {"lower": True}, {"unit_diagonal": True}):
+        solved = functools.partial(solve_triangular, trans=trans, **options)
+        x = run(solved, tj.asarray(a), tj.asarray(b))
+        for got, *ab in zip(x, a, b, strict=True):
+            expected = scipy.linalg.solve_triangular(*ab, trans=trans, **options)
+            np.testing.assert_allclose(got, expected, rtol=1e-9)
+
+
+def test_solve_triangular_has_the_gradient_of_its_triangle(evaluator):
+    a, b = positive((3, 3)), matrices((3,))
+    found = tj.grad(lambda a: (solve_triangular(a, b, lower=True) ** 2).sum())(tj.asarray(a)).numpy()
+    assert (found[np.triu_indices(3, 1)] == 0).all()
+    x = scipy.linalg.solve_triangular(a, b, lower=True)
+    expected = -np.outer(scipy.linalg.solve_triangular(a, 2 * x, trans=1, lower=True), x)
+    np.testing.assert_allclose(found, np.tril(expected), rtol=1e-9)
+    with pytest.raises(tj.errors.ArgumentError, match=r"expected trans 0, 1 or 2, got 'T'(?s:.*)test_linalg"):
+        solve_triangular(a, b, "T")
 
 
 def flat(result):

@@ -6,7 +6,6 @@ import scipy.special
 import scipy.stats
 
 import tracejit as tj
-from tracejit.nn.init import _inverse_erf
 
 init = tj.nn.init
 SHAPE = (40, 30, 3, 5)  # fans of 450 and 600
@@ -51,13 +50,6 @@ def test_truncated_normal_is_distributed_so(run):
     draw = tj.jit(init.truncated_normal) if run.mode == "jit" else init.truncated_normal
     found = draw(20000, 1.0, 2.0, -0.5, 3.0).numpy()
     assert scipy.stats.kstest(found, scipy.stats.truncnorm(-0.5, 3, 1, 2).cdf).pvalue > 1e-3
-
-
-def test_inverse_of_erf(evaluator):
-    y = np.linspace(-0.99999, 0.99999, 2001)
-    np.testing.assert_allclose(
-        _inverse_erf(tj.asarray(y)).numpy(), scipy.special.erfinv(y), rtol=1e-9, atol=1e-15
-    )
 
 
 @pytest.mark.parametrize("shape", [(4, 7), (7, 4), (6, 2, 3), (5, 2, 2, 2)])

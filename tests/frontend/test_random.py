@@ -54,6 +54,22 @@ def test_wide_integers_are_the_upper_half_of_an_exact_product(evaluator):
         assert drawn == [(b * width) >> 64 for b in bits]
 
 
+def test_bounds_of_integers_may_be_arrays(evaluator):
+    low, high = tj.asarray([[0], [-5]]), np.array([1, 7, 2**40])
+    drawn = tj.random.integers(low, high, (2, 3)).numpy()
+    assert ((drawn >= low.numpy()) & (drawn < high)).all()
+    assert tj.random.integers(tj.asarray([1, 1])).tolist() == [0, 0]
+    for width in (3, 2**40 + 17, 2**63 - 1):
+        tj.random.seed(6)
+        one = tj.random.integers(-5, width - 5, 50).tolist()
+        tj.random.seed(6)
+        assert tj.random.integers(-5, tj.asarray(width - 5), 50).tolist() == one
+    tj.random.seed(6)
+    values = tj.random.integers(tj.full(2000, 3), 8, dtype=tj.uint8).numpy()
+    assert values.dtype == np.uint8
+    assert scipy.stats.chisquare(np.bincount(values)[3:]).pvalue > 1e-3
+
+
 def test_bernoulli(evaluator):
     tj.random.seed(13)
     values = tj.random.bernoulli(0.3, 20000).numpy()
@@ -117,6 +133,9 @@ def test_errors():
         lambda: tj.random.integers(3, 3),
         lambda: tj.random.integers(0, 257, dtype=tj.uint8),
         lambda: tj.random.integers(0, 2, dtype=tj.float32),
+        lambda: tj.random.integers(0, tj.asarray([2, 0])),
+        lambda: tj.random.integers(tj.asarray([-1]), 2, dtype=tj.uint8),
+        lambda: tj.random.integers(0, np.array([300]), dtype=tj.uint8),
         lambda: tj.random.normal(scale=-1),
         lambda: tj.random.normal(0, -0.5, 3),
         lambda: tj.random.seed("x"),

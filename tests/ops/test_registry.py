@@ -78,7 +78,7 @@ TRANSFORMS = {"fft", "rfft", "irfft"}
 DIFFERENTIABLE = sorted(
     name
     for name, op in OPS.items()
-    if op.gradient is not None and name not in PARTS | FACTORIZATIONS | TRANSFORMS
+    if op.gradient is not None and name not in PARTS | FACTORIZATIONS | TRANSFORMS | {"without_gradient"}
 )
 
 
@@ -413,6 +413,7 @@ def samples(rng):
         + [([x], {"dtype": F32}, [x.astype("f")])],
         "copy": [([x], {}, [x])],
         "stop_gradient": [([x], {}, [x])],
+        "without_gradient": [([x], {"reason": "it is drawn"}, [x])],
         "after": [([mask, x], {}, [x]), ([mask, np.float64(2)], {}, [np.full(mask.shape, 2.0)])],
         "copy_to": [([x], {"device": Device("cpu", 1)}, [x])],
         "constant": [([], {"value": 2.5, "dtype": F32}, [np.float32(2.5)])],
@@ -604,7 +605,12 @@ REFUSED = [
     ("matmul", ["float32[4,2,3]", "float32[1,3,2]"], {}, "matmul .*batch"),
     ("matmul", ["float32[2,3]", "float64[3,2]"], {}, "matmul needs operands of one dtype"),
     ("random_bits", ["uint64", "uint64", "uint64[3]"], {"dtype": np.dtype("uint32")}, "int64 index"),
-    ("random_bits", ["uint64", "uint64[3]", "int64[3]"], {"dtype": np.dtype("uint32")}, "two numbers"),
+    (
+        "random_bits",
+        ["uint64", "uint64[2]", "int64[3]"],
+        {"dtype": np.dtype("uint32")},
+        "arrays like the index",
+    ),
     ("random_bits", ["uint64", "uint64", "int64[3]"], {"dtype": F32}, "uint32 or uint64"),
     ("copy_to", ["float32[3]"], {"device": HOST}, "copy_to moves arrays between devices"),
     ("callback", ["float32[3]"], {"id": -1}, "callback -1 is unknown"),
@@ -612,6 +618,7 @@ REFUSED = [
     ("empty", [], {"shape": (1,), "dtype": F32, "device": HOST}, "empty makes an array"),
     ("fused", ["float32[3]"], {"body": SAMPLES["fused"][0][1]["body"]}, "fused got float32"),
     ("stop_gradient", [], {}, "stop_gradient takes 1 operand, got 0"),
+    ("without_gradient", [], {"reason": ""}, "without_gradient takes 1 operand, got 0"),
     ("prod", ["bool[3]"], {"axes": (0,)}, "prod is not defined for bool"),
     ("min", ["int8[3]"], {"axes": (0, 0)}, "min over axes"),
     ("all", ["bool[3]", "bool[3]"], {"axes": ()}, "all takes 1 operand"),
@@ -772,6 +779,11 @@ def test_gradient_conventions():
     assert gradient_at("min", np_(1, 1, 3), attrs={"axes": (0,)}) == [[0.5, 0.5, 0]]
     assert gradient_at("stop_gradient", np_(1, 2)) == [[0, 0]]
     assert gradient_at("floor", np_(1.5)) == [[0]]
+
+
+def test_what_has_no_gradient_says_why():
+    with pytest.raises(TracejitError, match=r"it is drawn; put tj\.stop_gradient"):
+        gradient_at("without_gradient", np.ones(2), attrs={"reason": "it is drawn"})
 
 
 def test_gradient_of_pow_is_safe_at_zero():

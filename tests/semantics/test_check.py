@@ -54,6 +54,15 @@ def test_right_programs_pass():
     assert float(x.sum()) > 0
 
 
+def test_sums_that_are_widened_later_may_differ_as_before():
+    x = tj.asarray(np.random.default_rng(0).normal(size=(1000, 6, 3)).astype(np.float32))
+
+    def widened(x):
+        return ((x[:, :, :] - x[:, :1]) ** 2).sum(axis=2) / (x > 0).sum(axis=1)[:, :1]
+
+    assert tj.jit(widened)(x).dtype == np.float64
+
+
 def test_the_wrong_operator_is_named_with_its_line(monkeypatch):
     wrong(monkeypatch)
 

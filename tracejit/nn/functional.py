@@ -106,10 +106,12 @@ def embedding(labels: Any, table: Any, /) -> NDArray:
 # ---- dropout
 
 
-def dropout(x: Any, rate: Any, /, *, training: bool = True) -> NDArray:
+def dropout(
+    x: Any, rate: Any, /, *, training: bool = True, generator: random.Generator | None = None
+) -> NDArray:
     """Set each element to 0 with probability `rate` and divide the others by 1 - rate; x if not `training`.
 
-    0 <= rate < 1. The elements are chosen by the stream of x's device (see `tj.random`).
+    0 <= rate < 1. The elements are chosen by the stream of x's device, or by a generator (see `tj.random`).
     Srivastava et al., Dropout, 2014. Shape stays; floating dtypes stay, integers become floating.
     Raises ArgumentError for a rate outside [0, 1).
 
@@ -122,7 +124,7 @@ def dropout(x: Any, rate: Any, /, *, training: bool = True) -> NDArray:
     array = floating("nn.dropout", x)
     if not training:
         return array
-    kept = random.uniform(shape=array.shape, device=array.device) >= rate
+    kept = random.uniform(shape=array.shape, device=array.device, generator=generator) >= rate
     return dispatch.apply(ops.where, kept, array * (1 / (1 - rate)), 0)
 
 

@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from tracejit import ops
 from tracejit.errors import ArgumentError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch, promotion, random
+from tracejit.frontend.arrays import promotion, random
 from tracejit.frontend.arrays.axes import new_shape
-from tracejit.frontend.arrays.functions import creation, elementwise
+from tracejit.frontend.arrays.functions import creation
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
-from tracejit.nn.common import check_choice, where
+from tracejit.nn.common import check_choice
 
 MODES = ("fan_in", "fan_out", "fan_avg")
 
@@ -115,36 +114,7 @@ def truncated_normal(
     if not low < high:
         message = f"nn.init.truncated_normal: expected low < high, got {low} and {high}"
         raise locate(ArgumentError(message), user_location())
-    first, last = (math.erf(end / math.sqrt(2)) for end in (low, high))
-    found = _inverse_erf(random.uniform(first, last, shape, dtype, device=device)) * math.sqrt(2)
-    return elementwise.clip(found, low, high) * std + mean
-
-
-# Giles, Approximating the erfinv function, 2012: coefficients from the highest power on, for small and large
-# values of -log(1 - y * y).
-NEAR = (
-    *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087),
-    *(-0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
-)
-FAR = (
-    *(-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773),
-    *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
-)
-
-
-def _inverse_erf(y: Any) -> Any:
-    """The inverse of erf, by Giles's polynomials and one step of Newton's method."""
-    tail = -dispatch.apply(ops.log, (1 - y) * (1 + y))
-    near, far = tail - 2.5, dispatch.apply(ops.sqrt, tail) - 3
-    polynomials = []
-    for variable, coefficients in ((near, NEAR), (far, FAR)):
-        value: Any = coefficients[0]
-        for c in coefficients[1:]:
-            value = variable * value + c
-        polynomials.append(value)
-    x = where(tail < 5, *polynomials) * y
-    error = dispatch.apply(ops.erf, x) - y
-    return x - error * dispatch.apply(ops.exp, x * x) * (math.sqrt(math.pi) / 2)
+    return random.truncated_normal(low, high, shape, dtype, device=device) * std + mean
 
 
 # ---- scaled by the extents

@@ -1,4 +1,4 @@
-"""What a module holds, by name: arrays, and other modules, among its attributes and in containers there.
+"""What a module holds, by name: arrays, and other modules, among attributes, in containers and generators.
 
 An object is known as a module by its method ``__tree__``. A traced function checks all attributes of such an
 object that it reaches, so this code may walk over them (see `kinds.is_seen_as_tree`).
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.random import Generator
 from tracejit.frontend.python.content import Attributes
 from tracejit.frontend.python.kinds import is_seen_as_tree
 
@@ -28,7 +29,7 @@ def _held(holder: Any, name: str) -> Iterator[tuple[str, Any, str]]:
         path = f"{name}.{key}" if name else key
         if isinstance(value, ArrayCore) or is_seen_as_tree(value):
             yield path, value, key
-        elif isinstance(value, (list, tuple, dict)):
+        elif isinstance(value, (list, tuple, dict, Generator)):
             yield from _held(value, path)
 
 

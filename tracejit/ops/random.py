@@ -4,14 +4,14 @@ Method: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3
 function of a key and a position, so it can be computed anywhere, in any order, again. Element i of
 ``random_bits(key, counter, index)`` encrypts the 128-bit block whose low half is counter + index[i] with
 the two 32-bit halves of the key. uint32 takes the first word of the result, uint64 the first two (low word
-first).
+first). Key and counter are numbers, or arrays like the index: those of a generator whose state is an array.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from tracejit.errors import ArgumentError, DeviceError, DTypeError
+from tracejit.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.rules import INT64, UINT64, check_count, text
@@ -39,8 +39,11 @@ def philox(block: Words, key: tuple[np.ndarray, np.ndarray]) -> Words:
 def _infer(*types: ArrayType, dtype: np.dtype) -> ArrayType:
     check_count("random_bits", types, 3)
     key, counter, index = types
-    if not (key.on_host and counter.on_host and not index.on_host):
+    if index.on_host:
         raise DeviceError(f"random_bits needs two numbers and an array of indices, got {text(types)}")
+    for given in (key, counter):
+        if not given.on_host and (given.shape, given.device) != (index.shape, index.device):
+            raise ShapeError(f"random_bits needs numbers, or arrays like the index, got {text(types)}")
     if key.dtype != UINT64 or counter.dtype != UINT64 or index.dtype != INT64:
         raise DTypeError(f"random_bits needs a uint64 key and counter and an int64 index, got {text(types)}")
     if dtype not in (UINT32, UINT64):

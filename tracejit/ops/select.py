@@ -1,4 +1,4 @@
-"""Elementwise operators that only choose or convert: `where`, `astype`, `copy`, `stop_gradient`, `after`."""
+"""Elementwise operators that only choose or convert: `where`, `astype`, `copy`, `after` and others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracejit.errors import DTypeError
+from tracejit.errors import ArgumentError, DTypeError
 from tracejit.ir.op import OPS, Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.rules import (
@@ -77,6 +77,15 @@ def _infer_stop_gradient(*types: ArrayType) -> ArrayType:
     return types[0]
 
 
+def _infer_without_gradient(*types: ArrayType, reason: str) -> ArrayType:
+    check_count("without_gradient", types, 1)
+    return types[0]
+
+
+def _no_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    raise ArgumentError(f"{node.attrs['reason']}; put tj.stop_gradient around what has no gradient")
+
+
 def _infer_after(*types: ArrayType) -> ArrayType:
     check_count("after", types, 2)
     mark, x = types
@@ -138,6 +147,18 @@ stop_gradient = Operator(
     admits=ALL,
 )
 register(stop_gradient)
+
+without_gradient = Operator(
+    "without_gradient",
+    _infer_without_gradient,
+    lambda x, *, reason: np.copy(x),
+    _no_gradient,
+    "copy",
+    MOVES,
+    "The operand; a gradient that would flow through it is refused, for a reason.",
+    admits=ALL,
+)
+register(without_gradient)
 
 after = Operator(
     "after",

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.errors import VerificationError
+from tracejit.errors import TracejitError, VerificationError, locate
 from tracejit.ir.graph import Builder, Node, Value, constant_of
 from tracejit.ir.op import OPS, Op
 from tracejit.ir.types import ArrayType, Device
@@ -270,7 +270,10 @@ def pull_back(builder: Builder, node: Node, cotangents: Sequence[Value | None]) 
         return [None] * len(node.inputs)
     seen = SymNode(tuple(map(Sym, node.inputs)), tuple(map(Sym, node.outputs)), dict(node.attrs))
     with building(builder, node.location):
-        results = node.op.gradient(seen, [None if ct is None else Sym(ct) for ct in cotangents])
+        try:
+            results = node.op.gradient(seen, [None if ct is None else Sym(ct) for ct in cotangents])
+        except TracejitError as error:
+            raise locate(error, node.location) from None
     for x, result in zip(node.inputs, results, strict=True):
         if result is not None and result.type != x.type:
             raise VerificationError(

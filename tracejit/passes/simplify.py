@@ -12,8 +12,8 @@ not become a product.
     %1: float32 = constant() [value=2.0]
     %2: float32[8] = power(%0, %1)          =>    %2: float32[8] = square(%0)
 
-`copy` and `stop_gradient` are identities here: values are immutable, `legalize` puts back the copies that
-memory needs, and gradients were taken while recording.
+`copy`, `stop_gradient` and `without_gradient` are identities here: values are immutable, `legalize` puts back
+the copies that memory needs, and gradients were taken while recording.
 """
 
 from __future__ import annotations
@@ -335,8 +335,8 @@ def _is_exact_cast(source: np.dtype, target: np.dtype) -> bool:
     return np.can_cast(source, target, "safe") and not rounds
 
 
-@rule(ops.copy, ops.stop_gradient)
-def _identity(r: Rewriter, x: Value) -> Value | None:
+@rule(ops.copy, ops.stop_gradient, ops.without_gradient)
+def _identity(r: Rewriter, x: Value, **attrs: Any) -> Value | None:
     """Replace a copy by its original: values never change."""
     return x
 

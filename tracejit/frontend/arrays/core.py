@@ -137,17 +137,6 @@ class ArrayCore:
     # -- construction ----------------------------------------------------------------------------------------
 
     @staticmethod
-    def empty(shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """A new array with undefined elements in memory, on the default device."""
-        if math.prod(shape) * dtype.itemsize <= SMALL:
-            return computed(np.empty(shape, dtype))
-        storage = Storage(ArrayType(shape, dtype))
-        storage.materialise()
-        made = ArrayCore.new(storage)
-        made._memory = storage.memory()
-        return made
-
-    @staticmethod
     def from_numpy(array: np.ndarray) -> Any:
         """A new array with a copy of `array`'s elements (taken before this returns).
 
@@ -172,7 +161,7 @@ class ArrayCore:
                 ),
                 user_location(),
             )
-        made = ArrayCore.empty(array.shape, dtype)
+        made = empty(array.shape, dtype)
         made._memory[...] = array
         if thread.trace is not None:
             thread.trace.imported(made._storage, array)
@@ -394,6 +383,17 @@ def computed(elements: np.ndarray) -> Any:
     made._storage = storage
     shape = elements.shape
     made._view = WHOLE.get(shape) or View.of_shape(shape)
+    return made
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    """A new array with undefined elements in memory, on the default device."""
+    if math.prod(shape) * dtype.itemsize <= SMALL:
+        return computed(np.empty(shape, dtype))
+    storage = Storage(ArrayType(shape, dtype))
+    storage.materialise()
+    made = ArrayCore.new(storage)
+    made._memory = storage.memory()
     return made
 
 

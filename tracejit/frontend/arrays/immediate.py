@@ -46,7 +46,7 @@ from tracejit.frontend.arrays.at_hand import (
     still_computed,
     writes_of,
 )
-from tracejit.frontend.arrays.core import ArrayCore, computed
+from tracejit.frontend.arrays.core import ArrayCore, computed, empty
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import lock, thread
@@ -245,7 +245,7 @@ def unary_of(op: Op) -> Callable[[Any], Any]:
 
 def joined(arrays: list[Any], axis: int, dtype: np.dtype) -> Any:
     """Arrays of one dtype, one after the other along `axis`."""
-    parts = [None if thread.busy else at_hand(x) for x in arrays]
+    parts: list[Any] = [None if thread.busy else at_hand(x) for x in arrays]
     if any(part is None or part.dtype != dtype for part in parts) or sum(p.size for p in parts) > eager.SMALL:
         return None
     out = np.ascontiguousarray(np.concatenate(parts, axis))
@@ -403,7 +403,7 @@ def full(value: Any, shape: tuple[int, ...], dtype: np.dtype, device: Device) ->
     number = literal(value, dtype) if held else None
     if number is None:
         return None
-    made = ArrayCore.empty(shape, dtype)
+    made = empty(shape, dtype)
     made._memory.fill(number)
     return made
 

@@ -29,7 +29,7 @@ from tracejit.frontend.arrays.functions.dtypes import result_type
 from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS, conj, where
 from tracejit.frontend.arrays.functions.linear import matmul, tensordot, vecdot
 from tracejit.frontend.arrays.functions.manipulation import broadcast_to, matrix_transpose, moveaxis
-from tracejit.frontend.arrays.functions.ranges import eye
+from tracejit.frontend.arrays.functions.ranges import eye, tril, triu
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
@@ -298,6 +298,34 @@ def solve(x1: Any, x2: Any, /) -> NDArray:
     left = broadcast_to(a, (*batch, *a.shape[-2:]))
     result = dispatch.emit(ops.solve, left, broadcast_to(columns, (*batch, *columns.shape[-2:])))
     return result[..., 0] if b.ndim == 1 else result
+
+
+def solve_triangular(
+    a: Any, b: Any, /, trans: int = 0, lower: bool = False, unit_diagonal: bool = False
+) -> NDArray:
+    """The solution y of ``a y = b``, of which one triangle of `a` counts; SciPy's function.
+
+    a: (..., n, n); b: (n,), or (..., n, k). With `trans` 1 the transpose of `a` is meant, with 2 its
+    conjugate; with `unit_diagonal` ones stand on the diagonal, whatever `a` holds there.
+    By `solve`, so it takes an LU factorization, not only the n**2 operations for each column.
+    Raises ShapeError where shapes do not fit, ArgumentError for another `trans`, LinAlgError for singular
+    matrices.
+
+    >>> import tracejit as tj
+    >>> a = tj.asarray([[2.0, 9.0], [1.0, 4.0]])
+    >>> tj.linalg.solve_triangular(a, tj.asarray([2.0, 5.0]), lower=True)
+    NDArray([1., 1.], dtype=float32)
+    """
+    if trans not in (0, 1, 2):
+        raise _argument(f"linalg.solve_triangular: expected trans 0, 1 or 2, got {trans!r}")
+    array = _square("linalg.solve_triangular", a)
+    held = (tril if lower else triu)(array)
+    if unit_diagonal:
+        ones = eye(array.shape[-1], dtype=array.dtype)
+        held = where(ones == 1, ones, held)
+    if trans:
+        held = matrix_transpose(conj(held) if trans == 2 else held)
+    return solve(held, b)
 
 
 def _common(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -701,6 +729,7 @@ __all__ = [
     "qr",
     "slogdet",
     "solve",
+    "solve_triangular",
     "svd",
     "svdvals",
     "tensordot",

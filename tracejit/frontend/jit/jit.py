@@ -16,6 +16,8 @@
 
 import copy
 import functools
+import importlib
+import os
 import sys
 import types
 import weakref
@@ -70,12 +72,16 @@ R = TypeVar("R", covariant=True)
 S = TypeVar("S", contravariant=True)
 
 if TYPE_CHECKING:
+    from tracejit.drawing.drawing import Drawing
 
     class BoundJitted(Protocol[P, R]):
         """The type of a bound traced method, for type checkers only; Python makes it a bound method."""
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
         def explain(self) -> str: ...
+        def draw(
+            self, path: str | os.PathLike[str] | None = None, *args: Any, **kwargs: Any
+        ) -> "Drawing": ...
         def cache_info(self) -> CacheInfo: ...
         def cache_clear(self) -> None: ...
 
@@ -300,6 +306,38 @@ class Jitted(Transparent, Generic[P, R]):
         if entry.schedule is None:
             raise ArgumentError(f"{self.__name__} runs piecewise for these arguments: {entry.reasons[0][0]}")
         return entry.schedule
+
+    def draw(self, path: str | os.PathLike[str] | None = None, *args: Any, **kwargs: Any) -> "Drawing":
+        """A picture of the graph for these arguments (arrays, or `tj.spec`s for them), without any of the
+        signature that served last: as recorded, by the user's lines, and as kernels. With a `path` it is
+        written to that file, ``.svg`` or ``.html``; a notebook shows it.
+
+        Raises ArgumentError for another ending, or where there is no graph yet; ReplayError if the function
+        cannot be replayed for these arguments.
+
+        >>> import tracejit as tj
+        >>> double = tj.jit(lambda x: x * 2)
+        >>> x = double(tj.ones(3))
+        >>> double.draw()
+        <Drawing of <lambda>: .save('graph.svg'), .save('graph.html')>
+        """
+        if args or kwargs:
+            entry = self.entry_for(*args, **kwargs)
+        else:
+            known = [e for e in self._entries if e.schedule is not None]
+            if not known:
+                raise ArgumentError(
+                    f"draw: {self.__name__} has no graph yet; call it first, or give arguments (tj.spec) "
+                    "after the path, which may be None"
+                )
+            entry = max(known, key=lambda e: e.used)
+        count = len(entry.graph.outputs)
+        outputs = ["result"] if count == 1 else [f"array {i}" for i in range(count)]
+        module = importlib.import_module("tracejit.drawing.drawing")  # it reads sources: not at the start
+        drawing: Drawing = module.Drawing(self.__name__, entry.graph, module.Names(entry.names, outputs))
+        if path is not None:
+            drawing.save(path)
+        return drawing
 
     def schedules(self) -> list[Any]:
         """The schedules of all signatures seen so far, oldest first (those that run piecewise have none).

@@ -11,7 +11,16 @@ from tracejit.frontend.recording.recording import RuntimeNumber, Window
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
 from tracejit.frontend.signature.arguments import Arguments
-from tracejit.frontend.signature.program import Drawn, Expr, Form, Launch, ReplayProgram, StorageAddress, Var
+from tracejit.frontend.signature.program import (
+    Bind,
+    Drawn,
+    Expr,
+    Form,
+    Launch,
+    ReplayProgram,
+    StorageAddress,
+    Var,
+)
 from tracejit.ir.graph import Graph
 from tracejit.ir.op import Trait
 
@@ -32,6 +41,26 @@ def launch(trace: Trace, graph: Graph, schedule: Any, outputs: list[Storage], *,
     eager.run(graph, trace.bound, outputs, schedule)
     if awaited:
         engine.wait(*(storage.variable for storage in (*outputs, *written)))
+
+
+def names_of(program: ReplayProgram) -> tuple[str, ...]:
+    """What people call the inputs of the graph."""
+    assert program.launch is not None
+    paths = {
+        step.var: step.value.operands[0].path
+        for step in program.steps
+        if isinstance(step, Bind) and isinstance(step.value, Form) and step.value.form == "{}._storage"
+        if isinstance(step.value.operands[0], Var)
+    }
+    names = []
+    for word in program.launch.words:
+        if isinstance(word, StorageAddress):
+            names.append(paths.get(word.storage) or "constant")
+        elif isinstance(word, Drawn):
+            names.append("random numbers")
+        else:
+            names.append(getattr(word, "path", "") or "number")
+    return tuple(names)
 
 
 def launch_of(

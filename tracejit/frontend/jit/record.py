@@ -75,6 +75,7 @@ class Signature:
     pieces: int = 0  # how many calls ran piecewise since one was recorded
     interval: int = 1  # how many may, before one is recorded again: the reason may be gone
     timing: Timing | None = None
+    names: tuple[str, ...] = ()  # of the graph's inputs
 
 
 class Recorded(NamedTuple):
@@ -85,6 +86,26 @@ class Recorded(NamedTuple):
     result: Any
     entry: Signature | None
     aliased: Set[Storage] = frozenset()
+
+
+class Described(NamedTuple):
+    """A recorded call that is neither compiled nor run: its graph, and what its parts mean.
+
+    bound:    the origins of the graph's inputs.
+    draws:    random streams, and how many numbers the call draws of each.
+    captured: paths of arrays that were found by name, by storage, and NumPy arrays that were brought in.
+    rules:    lines of functions with a gradient of their own, which a graph does not know.
+    """
+
+    graph: Graph
+    program: ReplayProgram
+    arguments: Arguments
+    computed: dict[Computed, Var]
+    numbers: list[Any]
+    bound: tuple[Any, ...]
+    draws: tuple[tuple[Any, int], ...]
+    captured: dict[Storage, str]
+    rules: tuple[str | None, ...]
 
 
 def record(
@@ -98,7 +119,7 @@ def record(
     compiled: bool = True,
 ) -> Recorded:
     """Run `function` once on these arguments, recording it. Without `launch` nothing is computed; without
-    `compiled` nothing is compiled either, and the result is the plan (`compile.Planned`).
+    `compiled` nothing is compiled either, and the result is the description (`Described`).
     """
     with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
         return _record(function, args, kwargs, whole, strict=strict, launch=launch, compiled=compiled)
@@ -268,13 +289,15 @@ class _TracedCall:
         outputs = list(program.outputs)
         graph = trace.finish([s.pending for s in outputs])  # type: ignore[misc]
         if not self.compiled:
+            described = self._described(graph, guards, computed)
             self._forget()
-            return Recorded(compile.plan_graph(graph), None)
+            return Recorded(described, None)
         recorded = time.perf_counter()
         schedule = compile.compile_graph(graph)
         compiled = time.perf_counter()
         program.launch = launches.launch_of(program, trace, arguments, computed, graph, schedule)
         entry = Signature(_no_replay, program.requirements(), graph, schedule, used=next(CLOCK))
+        entry.names = launches.names_of(program)
         release_callbacks(graph, entry)
         if launch:  # now, so that it is computed while Python compiles the replay function
             launches.launch(trace, graph, schedule, outputs, awaited=program.launch.is_awaited)
@@ -290,6 +313,24 @@ class _TracedCall:
         trace.reset()
         assert program.result is not None
         return Recorded(make(program.result), entry)
+
+    def _described(self, graph: Graph, guards: Guards, computed: dict[Computed, Var]) -> Described:
+        """What was recorded, as it is before anything is compiled."""
+        trace = self.trace
+        captured = {slot.value._storage: slot.path for slot in reversed(guards.arrays)}
+        for storage, array in trace.imports.items():
+            captured[storage] = guards.path_of(array) or "constant"
+        return Described(
+            graph=graph,
+            program=self.program,
+            arguments=self.arguments,
+            computed=computed,
+            numbers=list(trace.numbers.steps),
+            bound=tuple(trace.bound),
+            draws=tuple(trace.draws),
+            captured=captured,
+            rules=tuple(trace.rules),
+        )
 
     def _forget(self) -> None:
         """Nothing of the recording is to be computed."""

@@ -6,15 +6,20 @@ spec((2, 3), float32)
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracejit import compile
 from tracejit.compile import Planned
+from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import promotion, trees
 from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import record
+from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.types import CPU, ArrayType, Device
 from tracejit.ir.view import View
@@ -35,7 +40,7 @@ class Spec:
 
     __slots__ = ("device", "dtype", "shape")
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: Device = CPU):
+    def __init__(self, shape: tuple[Any, ...], dtype: np.dtype, device: Device = CPU):
         self.shape, self.dtype, self.device = shape, dtype, device
 
     def __repr__(self) -> str:
@@ -45,6 +50,7 @@ class Spec:
 def spec(shape: Any, dtype: Any = np.float32, device: Device = CPU) -> Spec:
     """The specification of an array of `shape` (an integer or a sequence) and `dtype` on `device`.
 
+    For `tj.export`, an extent may have a name: ``("batch", 784)``, or be computed of one: ``("2*n", 3)``.
     Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
     unsupported dtype.
 
@@ -54,13 +60,36 @@ def spec(shape: Any, dtype: Any = np.float32, device: Device = CPU) -> Spec:
     >>> float(total(tj.ones((2, 3)))), total.cache_info().traces
     (6.0, 1)
     """
-    return Spec(new_shape("spec", shape), promotion.supported("spec", dtype), device)
+    given = (shape,) if isinstance(shape, str) else shape
+    if isinstance(given, Sequence) and any(isinstance(n, str) for n in given):
+        extents = tuple(_named_extent(n) if isinstance(n, str) else new_shape("spec", (n,))[0] for n in given)
+    else:
+        extents = new_shape("spec", shape)
+    return Spec(extents, promotion.supported("spec", dtype), device)
+
+
+def _named_extent(text: str) -> Any:
+    """An extent that is not known yet (imported here: the class needs fractions, which take 2 ms)."""
+    extents = importlib.import_module("tracejit.ir.extents")
+    extent = extents.parse(text)
+    if len(extent.names()) > 1 or extent.terms.get((), 0) < 0 or min(extent.terms.values()) < 0:
+        raise locate(
+            ArgumentError(f"spec: {text!r} is no extent: write a name such as 'batch', or '2*n + 1'"),
+            user_location(),
+        )
+    return extents.simplest(extent)
 
 
 def _stand_in(leaf: Any) -> Any:
     """An array without memory for a spec; anything else stays."""
     if not isinstance(leaf, Spec):
         return leaf
+    for extent in leaf.shape:
+        if not isinstance(extent, int):
+            raise locate(
+                ArgumentError(f"the extent {extent} has no length here; names are for tj.export"),
+                user_location(),
+            )
     storage = Storage(ArrayType(leaf.shape, leaf.dtype, leaf.device))
     return NDArray(storage, View.of_shape(leaf.shape))
 
@@ -71,8 +100,7 @@ def plan_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     recorded = record.record(
         jitted.__wrapped__, args, kwargs, set(jitted._whole), strict=True, launch=False, compiled=False
     )
-    plan: Planned = recorded.result
-    return plan
+    return compile.plan_graph(recorded.result.graph)
 
 
 def entry_for(jitted: Jitted[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> record.Signature:

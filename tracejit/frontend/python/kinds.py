@@ -108,7 +108,8 @@ def is_added(value: Any) -> bool:
 
 def is_like_users(module: str) -> bool:
     """Whether functions of this package in `module` name items or attributes of the user's objects."""
-    return module in ("tracejit.optim", "tracejit.optim.adaptive") or module.startswith("tracejit.nn.modules")
+    known = ("tracejit.optim", "tracejit.optim.adaptive", "tracejit.graphs.kept")
+    return module in known or module.startswith("tracejit.nn.modules")
 
 
 def trusted(module: str | None) -> bool:

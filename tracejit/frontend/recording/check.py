@@ -47,7 +47,7 @@ def _checked(schedule: Any, graph: Graph, packed: bytes, keep: Any, started: lis
     outputs, effects = evaluate(_without_callbacks(graph), before)
     wanted = [*graph.outputs, *(e.value for e in graph.effects)]
     for value, result, expected in zip(wanted, results, [*outputs, *effects], strict=True):
-        if not _same(result, expected, _is_exact(graph, value)):
+        if not _same(result, expected, _is_exact(graph, value), _tolerance(graph, value)):
             raise _find(graph, value, before, result, expected)
 
 
@@ -74,7 +74,16 @@ def _is_exact(graph: Graph, value: Value) -> bool:
     return True
 
 
-def _same(result: np.ndarray, expected: np.ndarray, exact: bool) -> bool:
+def _tolerance(graph: Graph, value: Value) -> float:
+    """That of the narrowest dtype among all that `value` depends on: it may be a sum in float32, cast."""
+    needed = {value}
+    for node in reversed(graph.nodes):
+        if needed.intersection(node.outputs):
+            needed.update(node.inputs)
+    return max(TOLERANCE.get(v.type.dtype, 0.0) for v in needed)
+
+
+def _same(result: np.ndarray, expected: np.ndarray, exact: bool, tolerance: float = 0.0) -> bool:
     if expected.dtype.kind == "c":
         return _same(result.real, expected.real, False) and _same(result.imag, expected.imag, False)
     if exact or expected.dtype.kind != "f":
@@ -85,7 +94,9 @@ def _same(result: np.ndarray, expected: np.ndarray, exact: bool) -> bool:
     scale = np.abs(expected[finite]).max(initial=0.0)
     if not np.array_equal(result[~finite], expected[~finite], equal_nan=True):
         return False
-    return bool((np.abs(result[finite] - expected[finite]) <= TOLERANCE[expected.dtype] * scale).all())
+    return bool(
+        (np.abs(result[finite] - expected[finite]) <= max(tolerance, TOLERANCE[expected.dtype]) * scale).all()
+    )
 
 
 def _find(graph: Graph, value: Value, inputs: Sequence[Any], result: Any, expected: Any) -> CheckError:
@@ -97,7 +108,7 @@ def _find(graph: Graph, value: Value, inputs: Sequence[Any], result: Any, expect
         nodes = tuple(n for n in graph.nodes[: position + 1] if Trait.ORDERED not in n.op.traits)
         part = Graph(graph.inputs, nodes, tuple(arrays))
         for v, given, wanted in zip(arrays, _run(part, inputs), evaluate(part, inputs)[0], strict=True):
-            if not _same(given, wanted, _is_exact(part, v)):
+            if not _same(given, wanted, _is_exact(part, v), _tolerance(part, v)):
                 return _error(node, given, wanted, "")
     node = next(n for n in graph.nodes if value in n.outputs)
     return _error(node, result, expected, " (only where the whole graph is fused and planned)")

@@ -26,6 +26,9 @@ import numpy as np
 
 SHOWN = 60  # characters of an expression in messages
 
+FORMS: dict[str, Callable[..., Any]] = {"{}": lambda x: x, "bool({})": bool}
+"""What the forms of `Computed` and `Looked` mean, but for those about types."""
+
 
 class Computed:
     """A number that the body computed: ``form.format(*operands)``.
@@ -260,6 +263,7 @@ def looked_at(*operands: Any) -> Iterator[None]:
 
 def _binary(name: str, symbol: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
     form = f"({{}} {symbol} {{}})"
+    FORMS[form] = function
 
     def forward(self: NumberProxy, other: Any) -> Any:
         if self._numbers.closed:
@@ -297,6 +301,7 @@ def _modular(power: Callable[[Any, Any], Any]) -> Any:
 
 def _comparison(mirrored: str, symbol: str, function: Callable[[Any, Any], Any]) -> Any:
     form = f"({{}} {symbol} {{}})"
+    FORMS[form] = FORMS[f"bool{form}"] = lambda x, y: bool(function(x, y))
 
     def compare(self: NumberProxy, other: Any) -> Any:
         if self._numbers.closed:
@@ -313,6 +318,8 @@ def _comparison(mirrored: str, symbol: str, function: Callable[[Any, Any], Any])
 
 
 def _unary(form: str, function: Callable[[Any], Any]) -> Any:
+    FORMS[form] = function
+
     def apply(self: NumberProxy) -> Any:
         with looked_at(self):
             result = function(self._value)

@@ -48,6 +48,14 @@ class Guards:
         var = self.surroundings.var_of(value)
         return var if isinstance(var, Var) and var.bound else None
 
+    def path_of(self, array: np.ndarray) -> str | None:
+        """The path of the NumPy array, found by name, of which `array` is (a part)."""
+        for slot in self.surroundings.slots.values():
+            held = self.surroundings.captured.get(id(slot.value))
+            if held is not None and held.holds(array):
+                return slot.path
+        return None
+
     def emit(self) -> None:
         """Check everything but arrays, which are collected in `arrays`."""
         surroundings, program = self.surroundings, self.program

@@ -54,6 +54,8 @@ def custom_gradient(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> 
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if thread.trace is not None:
+            thread.trace.rules.append(user_location())
         if not thread.tapes:
             return _pair(function, function(*args, **kwargs))[0]
         return _with_rule(function, args, kwargs)

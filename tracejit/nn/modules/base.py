@@ -78,7 +78,8 @@ class Module:
         return {name: x for name, x, is_buffer in arrays_of(self) if not is_buffer}
 
     def state_dict(self) -> dict[str, NDArray]:
-        """All arrays by name, parameters and buffers: what `tj.save` takes and `load_state_dict` reads.
+        """All arrays by name, parameters, buffers and the states of generators: what `tj.save` takes and
+        `load_state_dict` reads.
 
         >>> import tracejit as tj
         >>> sorted(tj.nn.BatchNorm(3).state_dict())

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.arrays.random import Generator
 from tracejit.nn import init
 from tracejit.nn.attend import multi_head_attention
 from tracejit.nn.convolution import conv1d, conv2d
@@ -236,15 +237,15 @@ class BatchNorm(Module):
 
 
 class Dropout(Module):
-    """`dropout` in training; otherwise nothing.
+    """`dropout` in training, by a generator of one's own if one is given; otherwise nothing.
 
     >>> import tracejit as tj
     >>> tj.nn.Dropout(0.5).eval()(tj.ones(3))
     NDArray([1., 1., 1.], dtype=float32)
     """
 
-    def __init__(self, rate: float = 0.5) -> None:
-        self.rate = rate
+    def __init__(self, rate: float = 0.5, *, generator: Generator | None = None) -> None:
+        self.rate, self.generator = rate, generator
 
     def forward(self, x: Any) -> NDArray:
         """Drop elements.
@@ -253,7 +254,7 @@ class Dropout(Module):
         >>> tj.nn.Dropout(0.0).forward(tj.ones(3))
         NDArray([1., 1., 1.], dtype=float32)
         """
-        return dropout(x, self.rate, training=self.training)
+        return dropout(x, self.rate, training=self.training, generator=self.generator)
 
 
 class MultiHeadAttention(Module):

@@ -125,7 +125,7 @@ def _packed(
 
 def naive_bytes(graph: Graph) -> int:
     """Bytes of the internal results of `graph`, each in a buffer of its own."""
-    free = {ops.constant, ops.full, ops.iota, ops.empty, ops.copy, ops.stop_gradient}
+    free = {ops.constant, ops.full, ops.iota, ops.empty, ops.copy, ops.stop_gradient, ops.without_gradient}
     results = set(graph.results())
     return sum(
         value.type.nbytes

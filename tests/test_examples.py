@@ -1,0 +1,105 @@
+"""Every example runs, and shows what it says; each in this process, with what it prints thrown away."""
+
+import importlib.util
+import pathlib
+
+import pytest
+
+FOLDER = pathlib.Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture
+def example(request):
+    """The module of an example, named as the test is."""
+    name = request.node.name.removeprefix("test_")
+    spec = importlib.util.spec_from_file_location(f"examples_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def replays(function):
+    """Whether a traced function was recorded once, and replayed ever after."""
+    info = function.cache_info()
+    return info.traces == 1 and info.replays > 0 and "piecewise" not in function.explain()
+
+
+def test_gpt(example):
+    losses, text = example.main()
+    assert losses[0] > 3.5
+    assert losses[-1] < 1.9
+    assert text.startswith("Simple")
+    assert len(text) == 126
+    assert replays(example.train_step)
+    assert replays(example.next_character)
+
+
+def test_resnet(example):
+    accuracy, same = example.main()
+    assert accuracy > 0.85
+    assert same == accuracy
+    assert replays(example.train_step)
+
+
+def test_vae(example):
+    losses, new = example.main()
+    assert losses[-1] < 27 < losses[0]
+    assert new.shape == (6, 8, 8)
+    assert 0 <= new.min() < 0.05
+    assert 0.8 < new.max() <= 1
+    assert replays(example.train_step)
+
+
+def test_q_learning(example):
+    lengths = example.main()
+    assert lengths[0] < 40
+    assert max(lengths) > 120
+    assert replays(example.step)
+
+
+def test_graphs(example):
+    assert min(example.main()) > 0.85
+    assert replays(example.train_step)
+
+
+def test_gaussian_process(example):
+    fitted, errors, inside = example.main()
+    assert abs(fitted["period"] - 12.4) < 0.2
+    assert abs(fitted["noise"] - 0.2) < 0.05
+    assert abs(errors).max() < 3
+    assert 0.9 < inside < 0.99
+    assert replays(example.fit_step)
+
+
+def test_kalman(example):
+    fitted, by_measurement, by_filter = example.main()
+    assert 0.2 < fitted["push"] < 0.5
+    assert 1.7 < fitted["blur"] < 2.3
+    assert by_filter < 0.87 * by_measurement
+    assert replays(example.track)
+    assert replays(example.fit_step)
+
+
+def test_kmeans(example):
+    assert min(example.main()) > 0.95
+    assert replays(example.improve)
+    assert replays(example.first_centres)
+
+
+def test_sweep(example):
+    found, again = example.main()
+    assert found == again
+    assert max(found) > 0.9
+    assert min(found) < max(found)
+    info = example.train_step.cache_info()
+    assert info.signatures == 1
+    assert info.replays > 2 * len(found)
+
+
+def test_waves(example):
+    lost, drift, true, found = example.main()
+    assert abs(lost) < 1e-13
+    assert drift < 0.02
+    assert abs(found - true).max() < 0.3
+    assert replays(example.tick)
+    assert replays(example.search_step)

@@ -1,0 +1,50 @@
+"""The function and the text of the user's lines, as far as their source is there."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import os
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """A line of the user's: the function it stands in (empty: none, or unknown) and its text."""
+
+    function: str
+    code: str
+
+
+def line_of(location: str | None) -> Line:
+    """What stands at ``file:line``.
+
+    >>> line_of("nowhere.py:3")
+    Line(function='', code='')
+    """
+    file, _, number = (location or "").rpartition(":")
+    if not number.isdigit():
+        return Line("", "")
+    code = linecache.getline(file, int(number)).strip()
+    spans = [span for span in _functions(file) if span[1] <= int(number) <= span[2]]
+    return Line(max(spans, key=lambda span: span[1])[0] if spans else "", code)
+
+
+@functools.lru_cache(maxsize=64)
+def _functions(file: str) -> list[tuple[str, int, int]]:
+    """Names of a file's functions, with the first and the last line of each."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:  # a notebook's magic, say
+        return []
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return [(n.name, n.lineno, n.end_lineno or n.lineno) for n in ast.walk(tree) if isinstance(n, kinds)]
+
+
+def short(location: str | None) -> str:
+    """``file:line`` without folders.
+
+    >>> short(os.path.join("some", "where", "net.py:3"))
+    'net.py:3'
+    """
+    return os.path.basename(location or "")

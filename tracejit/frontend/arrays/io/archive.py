@@ -1,0 +1,82 @@
+"""Files in NumPy's format ``.npz``, which NumPy reads too.
+
+Each array is an entry named by its path in the tree (``tree['layers'][0]['w']``). One more entry,
+``structure``, is a JSON text that says how they nest and holds the plain leaves (see `structure`). ZIP has a
+check sum for each entry.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zipfile
+from collections.abc import Callable
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from tracejit.frontend.arrays.functions.creation import asarray
+from tracejit.frontend.arrays.io.structure import Description, path_of, restore
+
+STRUCTURE = "structure"
+MAGIC = b"\x93NUMPY"
+
+
+def writer(tree: Any) -> Callable[[BinaryIO], None]:
+    """What writes the tree to a file."""
+    description = Description(path_of)
+    structure = json.dumps(description.describe(tree))
+    arrays: dict[str, Any] = {**description.arrays, STRUCTURE: np.array(structure)}
+    return lambda file: np.savez(file, **arrays)  # of no objects, see `Description`
+
+
+def read(handle: BinaryIO) -> Any:
+    """The tree in a file."""
+    size = os.fstat(handle.fileno()).st_size
+    if handle.read(len(MAGIC)) == MAGIC:
+        handle.seek(0)
+        return asarray(_read_array(handle, size))
+    with zipfile.ZipFile(handle) as archive:
+        arrays = _Entries(archive, size)
+        if STRUCTURE not in arrays.entries:
+            return {name: asarray(arrays.take(name)) for name in list(arrays.entries)}
+        structure = arrays.take(STRUCTURE)
+        if structure.shape or structure.dtype.kind != "U":
+            raise ValueError("its structure is no text")
+        return restore(json.loads(str(structure)), arrays.take)
+
+
+class _Entries:
+    """The arrays of an archive; each is taken once, so that together they are no larger than the file."""
+
+    def __init__(self, archive: zipfile.ZipFile, size: int) -> None:
+        self.archive = archive
+        self.entries: dict[str, zipfile.ZipInfo] = {}
+        for entry in archive.infolist():
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"the entry {entry.filename} is compressed: read such files with np.load")
+            self.entries[entry.filename.removesuffix(".npy")] = entry
+        if sum(entry.file_size for entry in archive.infolist()) > size:
+            raise ValueError("its entries are larger than the file")
+
+    def take(self, name: str) -> np.ndarray:
+        """The array of this name."""
+        entry = self.entries.pop(name, None)
+        if entry is None:
+            raise ValueError(f"it has no array {name!r}, or names it twice")
+        with self.archive.open(entry) as content:
+            return _read_array(cast(BinaryIO, content), entry.file_size)
+
+
+def _read_array(content: BinaryIO, size: int) -> np.ndarray:
+    """An array in NumPy's format that takes all of `size` bytes: what its header asks for is there."""
+    version = np.lib.format.read_magic(content)
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = header(content)
+    fits = min(shape, default=0) >= 0 and math.prod(shape) * dtype.itemsize == size - content.tell()
+    if not fits and not dtype.hasobject:  # NumPy refuses objects, and says why
+        raise ValueError(f"an array of shape {shape} and dtype {dtype} has another number of bytes")
+    content.seek(0)
+    array: np.ndarray = np.lib.format.read_array(content, allow_pickle=False)
+    return array

@@ -1,0 +1,34 @@
+"""`tj.random`: random numbers, for one seed the same eagerly, traced and replayed, for any number of workers.
+
+They are counter-based (see `streams`): a number is a pure function of a key and a position. Each device has a
+stream, which `seed` starts again; a `Generator` is one of one's own, which all functions take as `generator`
+and which has them as methods.
+
+>>> import tracejit as tj
+>>> tj.random.seed(7)
+>>> first = tj.random.normal(shape=3)
+>>> bool((tj.random.Generator(7).normal(shape=3) == first).all())
+True
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracejit.frontend.arrays.random import continuous, discrete, gammas, orders, streams, vectors
+from tracejit.frontend.arrays.random import generator as _generator
+from tracejit.frontend.arrays.random.continuous import *
+from tracejit.frontend.arrays.random.discrete import *
+from tracejit.frontend.arrays.random.gammas import *
+from tracejit.frontend.arrays.random.generator import Generator as Generator
+from tracejit.frontend.arrays.random.orders import *
+from tracejit.frontend.arrays.random.streams import *
+from tracejit.frontend.arrays.random.vectors import *
+
+DISTRIBUTIONS: dict[str, Any] = {
+    name: getattr(module, name)
+    for module in (continuous, discrete, gammas, orders, vectors)
+    for name in module.__all__
+}
+_generator.add_methods(DISTRIBUTIONS)
+__all__ = ["Generator", *streams.__all__, *DISTRIBUTIONS]

@@ -1,0 +1,463 @@
+"""Continuous distributions of one number, each a function of one or two evenly distributed ones.
+
+They are *reparameterised*: a result is a smooth function of the parameters and of numbers that do not depend
+on them, so gradients with respect to the parameters are those of this function.
+Source of the transforms: Devroye, Non-Uniform Random Variate Generation, 1986, chapter II.2.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tracejit import ops
+from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.functions.elementwise import clip, where
+from tracejit.frontend.arrays.random.draws import (
+    FLOAT64,
+    Draw,
+    check,
+    check_at_least_zero,
+    check_positive,
+    takes_size,
+)
+from tracejit.frontend.arrays.random.quantiles import normal_cdf, normal_quantile
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+    from tracejit.frontend.arrays.random.generator import Generator
+
+
+def _log(x: Any) -> Any:
+    return dispatch.apply(ops.log, x)
+
+
+@takes_size
+def uniform(
+    low: Any = 0.0,
+    high: Any = 1.0,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Numbers evenly distributed in [low, high), float32 by default; the bounds may be arrays. Where they are
+    large beside their distance, a number may be rounded to `high`, as NumPy's may.
+    Raises ArgumentError for a dtype that is not floating, ShapeError for a negative extent or bounds that do
+    not broadcast to `shape`.
+
+    >>> import tracejit as tj
+    >>> tj.random.uniform(shape=(2, 3)).shape
+    (2, 3)
+    """
+    draw = Draw("random.uniform", shape, dtype, device, generator, low, high)
+    first, last = draw.parameters
+    return draw.unit() * (last - first) + first
+
+
+@takes_size
+def normal(
+    loc: Any = 0.0,
+    scale: Any = 1.0,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Normally distributed numbers with mean `loc` and standard deviation `scale`, float32 by default.
+
+    By Box and Muller's transform, from the two halves of one position (float32) or from two positions
+    (float64).
+    Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError for a negative
+    extent or parameters that do not broadcast to `shape`.
+
+    >>> import tracejit as tj
+    >>> tj.random.normal(shape=4, dtype=tj.float64).dtype
+    dtype('float64')
+    """
+    check_at_least_zero("random.normal", "a scale", scale)
+    draw = Draw("random.normal", shape, dtype, device, generator, loc, scale)
+    centre, width = draw.parameters
+    return draw.normal() * width + centre
+
+
+@takes_size
+def lognormal(
+    mean: Any = 0.0,
+    sigma: Any = 1.0,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Numbers whose logarithm is normally distributed with this mean and standard deviation.
+
+    Raises ArgumentError for a dtype that is not floating or a negative sigma, ShapeError as `normal` does.
+
+    >>> import tracejit as tj
+    >>> bool((tj.random.lognormal(shape=9) > 0).all())
+    True
+    """
+    check_at_least_zero("random.lognormal", "a sigma", sigma)
+    draw = Draw("random.lognormal", shape, dtype, device, generator, mean, sigma)
+    centre, width = draw.parameters
+    return dispatch.apply(ops.exp, draw.normal() * width + centre)
+
+
+@takes_size
+def exponential(
+    scale: Any = 1.0,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Exponentially distributed numbers with mean `scale`, by the inverse of the distribution function.
+
+    Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
+
+    >>> import tracejit as tj
+    >>> bool((tj.random.exponential(2.0, shape=9) > 0).all())
+    True
+    """
+    check_at_least_zero("random.exponential", "a scale", scale)
+    draw = Draw("random.exponential", shape, dtype, device, generator, scale)
+    return -_log(draw.open_unit()) * draw.parameters[0]
+
+
+@takes_size
+def laplace(
+    loc: Any = 0.0,
+    scale: Any = 1.0,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Numbers of Laplace's distribution, exponential on both sides of `loc`, by its inverse.
+
+    Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
+
+    >>> import tracejit as tj
+    >>> tj.random.laplace(shape=(2, 3)).shape
+    (2, 3)
+    """
+    check_at_least_zero("random.laplace", "a scale", scale)
+    draw = Draw("random.laplace", shape, dtype, device, generator, loc, scale)
+    centre, width = draw.parameters
+    unit = draw.open_unit()
+    below = unit < 0.5
+    size = _log(2 * where(below, unit, 1 - unit))
+    return where(below, size, -size) * width + centre
+
+
+@takes_size
+def logistic(
+    loc: Any = 0.0,
+    scale: Any = 1.0,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Numbers of the logistic distribution, by its inverse, log(u / (1 - u)).
+
+    Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
+
+    >>> import tracejit as tj
+    >>> tj.random.logistic(shape=(2, 3)).shape
+    (2, 3)
+    """
+    check_at_least_zero("random.logistic", "a scale", scale)
+    draw = Draw("random.logistic", shape, dtype, device, generator, loc, scale)
+    centre, width = draw.parameters
+    unit = draw.open_unit()
+    return _log(unit / (1 - unit)) * width + centre
+
+
+@takes_size
+def gumbel(
+    loc: Any = 0.0,
+    scale: Any = 1.0,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Numbers of Gumbel's distribution (of the largest of many), by its inverse, -log(-log(u)).
+
+    Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
+
+    >>> import tracejit as tj
+    >>> tj.random.gumbel(shape=(2, 3)).shape
+    (2, 3)
+    """
+    check_at_least_zero("random.gumbel", "a scale", scale)
+    draw = Draw("random.gumbel", shape, dtype, device, generator, loc, scale)
+    centre, width = draw.parameters
+    return -_log(-_log(draw.open_unit())) * width + centre
+
+
+@takes_size
+def cauchy(
+    loc: Any = 0.0,
+    scale: Any = 1.0,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Numbers of Cauchy's distribution, by its inverse, tan(pi (u - 1/2)).
+
+    Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
+
+    >>> import tracejit as tj
+    >>> tj.random.cauchy(shape=(2, 3)).shape
+    (2, 3)
+    """
+    check_at_least_zero("random.cauchy", "a scale", scale)
+    draw = Draw("random.cauchy", shape, dtype, device, generator, loc, scale)
+    centre, width = draw.parameters
+    return dispatch.apply(ops.tan, (draw.open_unit() - 0.5) * math.pi) * width + centre
+
+
+@takes_size
+def weibull(
+    a: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Numbers of Weibull's distribution with exponent `a` and scale 1, by its inverse.
+
+    Raises ArgumentError for a dtype that is not floating or unless a > 0, ShapeError as `normal` does.
+
+    >>> import tracejit as tj
+    >>> bool((tj.random.weibull(1.5, shape=9) > 0).all())
+    True
+    """
+    check_positive("random.weibull", "a", a)
+    draw = Draw("random.weibull", shape, dtype, device, generator, a)
+    return dispatch.apply(ops.pow, -_log(draw.open_unit()), 1 / draw.parameters[0])
+
+
+@takes_size
+def pareto(
+    a: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Numbers of Pareto's second distribution (Lomax's) with exponent `a`, from 0 on, as in NumPy.
+
+    Raises ArgumentError for a dtype that is not floating or unless a > 0, ShapeError as `normal` does.
+
+    >>> import tracejit as tj
+    >>> bool((tj.random.pareto(3.0, shape=9) > 0).all())
+    True
+    """
+    check_positive("random.pareto", "a", a)
+    draw = Draw("random.pareto", shape, dtype, device, generator, a)
+    return dispatch.apply(ops.expm1, -_log(draw.open_unit()) / draw.parameters[0])
+
+
+@takes_size
+def rayleigh(
+    scale: Any = 1.0,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Numbers of Rayleigh's distribution (lengths of normal vectors in the plane), by its inverse.
+
+    Raises ArgumentError for a dtype that is not floating or a negative scale, ShapeError as `normal` does.
+
+    >>> import tracejit as tj
+    >>> bool((tj.random.rayleigh(shape=9) > 0).all())
+    True
+    """
+    check_at_least_zero("random.rayleigh", "a scale", scale)
+    draw = Draw("random.rayleigh", shape, dtype, device, generator, scale)
+    return dispatch.apply(ops.sqrt, _log(draw.open_unit()) * -2.0) * draw.parameters[0]
+
+
+@takes_size
+def triangular(
+    left: Any,
+    mode: Any,
+    right: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Numbers between `left` and `right` whose density rises in a line up to `mode` and falls from there.
+
+    By the inverse of the distribution function.
+    Raises ArgumentError for a dtype that is not floating or unless left <= mode <= right and left < right;
+    ShapeError as `normal` does.
+
+    >>> import tracejit as tj
+    >>> x = tj.random.triangular(0.0, 1.0, 4.0, shape=9)
+    >>> bool(((x >= 0) & (x <= 4)).all())
+    True
+    """
+    name = "random.triangular"
+    draw = Draw(name, shape, dtype, device, generator, left, mode, right)
+    first, top, last = draw.parameters
+    check_at_least_zero(name, "mode - left", top - first)
+    check_at_least_zero(name, "right - mode", last - top)
+    check_positive(name, "right - left", last - first)
+    unit = draw.open_unit()
+    rises = unit * (last - first) < top - first
+    rising = dispatch.apply(ops.sqrt, unit * ((last - first) * (top - first)))
+    falling = dispatch.apply(ops.sqrt, (1 - unit) * ((last - first) * (last - top)))
+    return where(rises, rising + first, last - falling)
+
+
+@takes_size
+def power(
+    a: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Numbers in (0, 1) with density a * x**(a - 1), by the inverse of the distribution function.
+
+    Raises ArgumentError for a dtype that is not floating or unless a > 0, ShapeError as `normal` does.
+
+    >>> import tracejit as tj
+    >>> bool((tj.random.power(2.0, shape=9) < 1).all())
+    True
+    """
+    check_positive("random.power", "a", a)
+    draw = Draw("random.power", shape, dtype, device, generator, a)
+    return dispatch.apply(ops.pow, draw.open_unit(), 1 / draw.parameters[0])
+
+
+@takes_size
+def wald(
+    mean: Any,
+    scale: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Numbers of the inverse Gaussian distribution with this mean and scale, from a normal and an even one.
+
+    Michael, Schucany and Haas, Generating random variates using transformations with multiple roots, 1976.
+    Which root is taken is decided by the parameters, too, so gradients with respect to them are refused.
+    Raises ArgumentError for a dtype that is not floating or unless both are above 0, ShapeError as `normal`
+    does.
+
+    >>> import tracejit as tj
+    >>> bool((tj.random.wald(1.0, 2.0, shape=9) > 0).all())
+    True
+    """
+    check_positive("random.wald", "a mean", mean)
+    check_positive("random.wald", "a scale", scale)
+    draw = Draw("random.wald", shape, dtype, device, generator, mean, scale, within=FLOAT64)
+    centre, width = (draw.without_gradient(p) for p in draw.parameters)
+    y = centre * draw.normal() ** 2 / (2 * width)
+    ratio = 1 / (1 + y + dispatch.apply(ops.sqrt, y * (y + 2)))  # the smaller root over the mean
+    return draw.result(where(draw.unit() * (1 + ratio) <= 1, ratio, 1 / ratio) * centre)
+
+
+@takes_size
+def standard_normal(
+    shape: Any = (), dtype: Any = None, *, device: Any = None, generator: Generator | None = None
+) -> NDArray:
+    """Normally distributed numbers with mean 0 and deviation 1: `normal` with the shape first.
+
+    Raises ArgumentError for a dtype that is not floating, ShapeError for a negative extent.
+
+    >>> import tracejit as tj
+    >>> tj.random.standard_normal((2, 3)).shape
+    (2, 3)
+    """
+    return Draw("random.standard_normal", shape, dtype, device, generator).normal()
+
+
+@takes_size
+def random(
+    shape: Any = (), dtype: Any = None, *, device: Any = None, generator: Generator | None = None
+) -> NDArray:
+    """Numbers evenly distributed in [0, 1): `uniform` with the shape first.
+
+    Raises ArgumentError for a dtype that is not floating, ShapeError for a negative extent.
+
+    >>> import tracejit as tj
+    >>> tj.random.random((2, 3)).shape
+    (2, 3)
+    """
+    return Draw("random.random", shape, dtype, device, generator).unit()
+
+
+@takes_size
+def truncated_normal(
+    lower: Any,
+    upper: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Standard normal numbers, of which only those from `lower` to `upper` occur.
+
+    By the inverse of the distribution function in float64, with the quantiles of Wichura's AS 241 (1988); the
+    bounds should not both lie more than 7 deviations on one side.
+    Raises ArgumentError for a dtype that is not floating or unless lower < upper, ShapeError as `normal`
+    does.
+
+    >>> import tracejit as tj
+    >>> bool((abs(tj.random.truncated_normal(-2.0, 2.0, shape=100)) <= 2).all())
+    True
+    """
+    name = "random.truncated_normal"
+    draw = Draw(name, shape, dtype, device, generator, lower, upper, within=FLOAT64)
+    first, last = draw.parameters
+    check(name, "upper - lower", last - first, lambda v: v > 0, "above 0")
+    low, high = normal_cdf(first), normal_cdf(last)
+    found = normal_quantile(draw.open_unit() * (high - low) + low)
+    return draw.result(clip(found, first, last))
+
+
+__all__ = [
+    "cauchy",
+    "exponential",
+    "gumbel",
+    "laplace",
+    "logistic",
+    "lognormal",
+    "normal",
+    "pareto",
+    "power",
+    "random",
+    "rayleigh",
+    "standard_normal",
+    "triangular",
+    "truncated_normal",
+    "uniform",
+    "wald",
+    "weibull",
+]

@@ -1,0 +1,246 @@
+"""What a call of a distribution asks for, and the numbers that it is made from.
+
+A `Draw` holds shape, dtype and parameters, and draws from the stream of a device or from a `Generator`:
+
+    draw = Draw("random.laplace", shape, dtype, device, generator, loc, scale)
+    centre, width = draw.parameters              # numbers, or arrays of the result's dtype
+    unit = draw.open_unit()                      # one number for each element
+
+What always holds: how many positions of the stream a call takes depends on shape, dtype and kinds of the
+parameters only, never on values, so a recording draws what every replay draws.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.config import config
+from tracejit.errors import ArgumentError, ShapeError, TracejitError, locate
+from tracejit.frontend.arrays import direct, dispatch, promotion
+from tracejit.frontend.arrays.axes import as_device, new_shape
+from tracejit.frontend.arrays.core import ArrayCore, computed
+from tracejit.frontend.arrays.random.streams import WORD, stream, stream_values
+from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.recording import lock, quiet, thread
+from tracejit.ir.types import CPU, Device
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.random.generator import Generator
+
+F = TypeVar("F", bound=Callable[..., Any])
+FLOAT32, FLOAT64 = np.dtype("float32"), np.dtype("float64")
+INT64, UINT32, UINT64 = np.dtype("int64"), np.dtype("uint32"), np.dtype("uint64")
+
+
+def refuse(message: str, kind: type[TracejitError] = ArgumentError) -> TracejitError:
+    """An error with the user's line."""
+    return locate(kind(message), user_location())
+
+
+class Draw:
+    """Shape, dtype and parameters of one call, and where its numbers come from.
+
+    extents:    the shape of the result: the one asked for, or that to which the parameters broadcast.
+    parameters: numbers as they are, arrays in the dtype `within`, which is the result's if it is floating.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: Any,
+        dtype: Any,
+        device: Any,
+        generator: Generator | None,
+        *parameters: Any,
+        kinds: str = "f",
+        within: np.dtype | None = None,
+        tail: tuple[int, ...] = (),
+    ) -> None:
+        default = FLOAT32 if kinds == "f" else INT64
+        self.name = name
+        self.dtype = default if dtype is None else promotion.supported(name, dtype)
+        if self.dtype.kind not in kinds:
+            wanted = "float32 or float64" if kinds == "f" else "an integer"
+            raise refuse(f"{name}: dtype must be {wanted}, not {self.dtype}")
+        self.within = within or (self.dtype if kinds == "f" else FLOAT64)
+        self.parameters = [_parameter(name, p, self.within) for p in parameters]
+        self.device = as_device(name, device, ArrayCore.default_device)
+        self.generator = generator
+        self.extents = _extents(name, shape, [p.shape for p in self.parameters if isinstance(p, ArrayCore)])
+        self.tail = tail
+
+    def bits(self, dtype: np.dtype = UINT64, rounds: tuple[int, ...] = ()) -> Any:
+        """Random bits, one position for each element; with `rounds`, of further leading dimensions."""
+        shape = (*rounds, *self.extents, *self.tail)
+        count = math.prod(shape)
+        if self.generator is None:
+            return _of_stream(count, dtype, self.device).reshape(shape)
+        return self.generator._bits(count, dtype).reshape(shape)
+
+    def unit(self, dtype: np.dtype | None = None, rounds: tuple[int, ...] = ()) -> Any:
+        """Evenly distributed in [0, 1), with all the bits that the dtype's fraction holds."""
+        wanted = self.within if dtype is None else dtype
+        if wanted == FLOAT32:
+            return dispatch.cast(self.bits(UINT32, rounds) >> 8, FLOAT32) * 2.0**-24
+        return dispatch.cast(self.bits(UINT64, rounds) >> 11, FLOAT64) * 2.0**-53
+
+    def open_unit(self, dtype: np.dtype | None = None, rounds: tuple[int, ...] = ()) -> Any:
+        """Evenly distributed in (0, 1), without either end, and symmetric: the middles of 2**23 (float32) or
+        2**52 intervals.
+        """
+        wanted = self.within if dtype is None else dtype
+        if wanted == FLOAT32:
+            return (dispatch.cast(self.bits(UINT32, rounds) >> 9, FLOAT32) + 0.5) * 2.0**-23
+        return (dispatch.cast(self.bits(UINT64, rounds) >> 12, FLOAT64) + 0.5) * 2.0**-52
+
+    def normal(self, rounds: tuple[int, ...] = ()) -> Any:
+        """Standard normal numbers, by Box and Muller's transform, from the two halves of one position
+        (float32) or from two positions (float64).
+        """
+        if self.within == FLOAT32:
+            bits = self.bits(UINT64, rounds)
+            radius = dispatch.cast(bits >> 32, FLOAT32) * 2.0**-32 + 2.0**-33
+            angle = dispatch.cast((bits & 0xFFFFFFFF) >> 8, FLOAT32) * (2 * math.pi * 2.0**-24)
+        else:
+            radius = 1 - self.unit(rounds=rounds)
+            angle = self.unit(rounds=rounds) * (2 * math.pi)
+        length = dispatch.apply(ops.sqrt, dispatch.apply(ops.log, radius) * -2.0)
+        return length * dispatch.apply(ops.cos, angle)
+
+    def without_gradient(self, x: Any) -> Any:
+        """A parameter that decides which of several candidates is taken: the result has no gradient with
+        respect to it, which taking one says.
+        """
+        if not isinstance(x, ArrayCore):
+            return x
+        reason = f"{self.name}: the result has no gradient with respect to what decides about candidates"
+        return dispatch.emit(ops.without_gradient, x, reason=reason)
+
+    def result(self, x: Any) -> Any:
+        """`x` in the dtype that was asked for."""
+        return dispatch.cast(x, self.dtype)
+
+
+def _of_stream(count: int, dtype: np.dtype, device: Device) -> Any:
+    """Random bits of a device's stream."""
+    if is_small(count, device):
+        source = stream(device)
+        start = source.advance(count)
+        words = words_at(source.key, start, count, dtype)
+        if words is not None:
+            return computed(words)
+        source.give_back(start, count)
+    with lock, quiet:
+        recording = eager.current()
+        key, counter = stream_values(recording, stream(device), count)
+        index = recording.emit(ops.iota, size=count, device=device)
+        bits = dispatch.wrap(recording, recording.emit(ops.random_bits, key, counter, index, dtype=dtype))
+    recording.end_operation()
+    return bits
+
+
+def is_small(count: int, device: Device) -> bool:
+    """Whether so many words are computed at once, instead of being recorded; see `immediate`."""
+    return not thread.busy and 0 < count <= eager.SMALL and device is CPU and not config.check
+
+
+def words_at(key: int, start: int, count: int, dtype: np.dtype) -> np.ndarray | None:
+    """The words from position `start` on, computed at once by the kernel; None if that cannot be."""
+    numbers = [direct.Number(x - WORD if x >= WORD // 2 else x, UINT64) for x in (key, start)]
+    return direct.compute(ops.random_bits, (*numbers, np.arange(count)), {"dtype": dtype})
+
+
+def _parameter(name: str, x: Any, dtype: np.dtype) -> Any:
+    """A parameter of a distribution: arrays in the dtype of the computation, numbers as they are."""
+    if isinstance(x, (tuple, list)):
+        raise refuse(f"{name}: {x!r} is no parameter of a distribution; pass a shape as shape={x!r}")
+    operand = dispatch.as_operand(name, x)
+    if isinstance(operand, complex):
+        raise refuse(f"{name}: expected real parameters, got {operand}")
+    return dispatch.cast(operand, dtype) if isinstance(operand, ArrayCore) else operand
+
+
+def _extents(name: str, shape: Any, given: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape of the result, into which the shapes of all parameters broadcast."""
+    if shape is None:
+        return dispatch.broadcast_shape(name, given)
+    wanted = new_shape(name, shape)
+    if any(dispatch.broadcast_shape(name, [wanted, one]) != wanted for one in given):
+        shapes = " and ".join(map(str, given))
+        raise refuse(f"{name}: parameters of shape {shapes} do not fit into shape={wanted}", ShapeError)
+    return wanted
+
+
+def takes_size(function: F) -> F:
+    """Let a distribution take `size`, NumPy's name, for `shape`."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if "size" in kwargs:
+            if "shape" in kwargs:
+                raise refuse(f"random.{function.__name__}: give shape or size, not both")
+            kwargs["shape"] = kwargs.pop("size")
+        return function(*args, **kwargs)
+
+    return cast(F, call)
+
+
+# -- domains -------------------------------------------------------------------------------------------------
+
+
+def check(name: str, what: str, x: Any, holds: Any, expected: str) -> None:
+    """Raise ArgumentError unless `holds` is true of a parameter: of a number, and of all elements of an array
+    that can be looked at. A traced array cannot; wrong values in one give nan or wrong numbers.
+    """
+    if isinstance(x, ArrayCore):
+        if thread.trace is not None:
+            return
+        x = x.numpy()
+    elif type(x) is NumberProxy:
+        if not holds(x):  # a guard
+            raise refuse(f"{name}: expected {what} {expected}, got {x}")
+        return
+    elif not isinstance(x, int | float | np.ndarray | np.generic):
+        return  # `Draw` says what is wrong with it
+    with np.errstate(invalid="ignore"):
+        fine = np.asarray(holds(x))
+    if not fine.all():
+        values = np.asarray(x)
+        bad = values[~fine].flat[0] if values.ndim else values[()]
+        raise refuse(f"{name}: expected {what} {expected}, got {bad}")
+
+
+def check_at_least_zero(name: str, what: str, x: Any) -> None:
+    """Check that a parameter is not negative; see `check`."""
+    check(name, what, x, lambda v: v >= 0, "of at least 0")
+
+
+def check_positive(name: str, what: str, x: Any) -> None:
+    """Check that a parameter is above zero; see `check`."""
+    check(name, what, x, lambda v: v > 0, "above 0")
+
+
+def check_probability(name: str, what: str, x: Any) -> None:
+    """Check that a parameter lies between 0 and 1; see `check`."""
+    check(name, what, x, lambda v: (v >= 0) & (v <= 1), "between 0 and 1")
+
+
+# -- rejection -----------------------------------------------------------------------------------------------
+
+
+def first_accepted(candidates: Any, accepted: Any) -> Any:
+    """The first candidate along axis 0 that is accepted, or the last one if none is."""
+    rounds = accepted.shape[0]
+    number = dispatch.emit(ops.iota, size=rounds, device=accepted.device).reshape(
+        (rounds,) + (1,) * (accepted.ndim - 1)
+    )
+    chosen = dispatch.apply(ops.where, accepted, number, rounds - 1).min(axis=0)
+    return dispatch.apply(ops.where, number == chosen, candidates, 0).sum(axis=0)

@@ -1,0 +1,133 @@
+"""Random orders of the elements along an axis, and choices among them.
+
+An order is where random words of 64 bits are sorted to: two of n are equal with a probability below
+n**2 / 2**65.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracejit import ops
+from tracejit.errors import ShapeError
+from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.axes import integer, new_shape, normalize_axis
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions import reductions
+from tracejit.frontend.arrays.functions.elementwise import clip
+from tracejit.frontend.arrays.functions.movement import take
+from tracejit.frontend.arrays.functions.sorting import argsort, searchsorted
+from tracejit.frontend.arrays.random.discrete import integers
+from tracejit.frontend.arrays.random.draws import FLOAT64, Draw, refuse, takes_size
+from tracejit.frontend.arrays.random.vectors import check_probabilities
+from tracejit.frontend.recording.number import plain
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+    from tracejit.frontend.arrays.random.generator import Generator
+
+
+def _order(name: str, count: int, device: Any, generator: Generator | None) -> Any:
+    """The numbers below `count` in random order."""
+    return argsort(Draw(name, count, None, device, generator).bits())
+
+
+def permutation(x: Any, axis: int = 0, *, device: Any = None, generator: Generator | None = None) -> NDArray:
+    """An array with the slices along an axis in random order; of an integer n, the numbers below n.
+
+    Raises ArgumentError for a negative integer, AxisError for an axis out of range.
+
+    >>> import tracejit as tj
+    >>> sorted(tj.random.permutation(4).tolist())
+    [0, 1, 2, 3]
+    """
+    name = "random.permutation"
+    given = dispatch.as_operand(name, plain(x))
+    if not isinstance(given, ArrayCore):
+        count = integer(name, given)
+        if count < 0:
+            raise refuse(f"{name}: expected an array or an integer of at least 0, got {count}")
+        return _order(name, count, device, generator)
+    along = normalize_axis(name, axis, given.ndim)
+    return take(given, _order(name, given.shape[along], device, generator), axis=along)
+
+
+def shuffle(x: Any, axis: int = 0, *, device: Any = None, generator: Generator | None = None) -> None:
+    """Bring the slices of an array along an axis into random order, in place.
+
+    Raises ArgumentError for what is no NDArray (NumPy's `shuffle` does NumPy's arrays), AxisError for an axis
+    out of range.
+
+    >>> import tracejit as tj
+    >>> x = tj.arange(4)
+    >>> tj.random.shuffle(x)
+    >>> sorted(x.tolist())
+    [0, 1, 2, 3]
+    """
+    if not isinstance(x, ArrayCore):
+        raise refuse(f"random.shuffle: expected an NDArray to shuffle in place, got {type(x).__name__}")
+    x[...] = permutation(x, axis, device=device, generator=generator)  # type: ignore[index]
+
+
+@takes_size
+def choice(
+    a: Any,
+    shape: Any = (),
+    replace: bool = True,
+    p: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+    generator: Generator | None = None,
+) -> NDArray:
+    """Slices of an array along an axis (of an integer n, numbers below n), chosen at random.
+
+    shape: how many; in the result it stands in place of the axis.
+    replace: whether one may be chosen again. Without replacement they come in random order.
+    p: the probability of each (None: all the same), shape (n,).
+    With `p`, by the inverse of the distribution function; without replacement, those with the largest log(p)
+    plus Gumbel's numbers (Efraimidis and Spirakis 2006).
+    Raises ArgumentError if there are none, for more than there are without replacement, negative
+    probabilities or a sum that is not 1; ShapeError for a `p` of another shape, AxisError for an axis out of
+    range.
+
+    >>> import tracejit as tj
+    >>> tj.random.choice(tj.asarray([3, 5, 7]), 2, p=tj.asarray([0.0, 1.0, 0.0]))
+    NDArray([5, 5], dtype=int64)
+    """
+    name = "random.choice"
+    given = dispatch.as_operand(name, plain(a))
+    is_array = isinstance(given, ArrayCore)
+    along = normalize_axis(name, axis, given.ndim) if is_array else 0
+    count = given.shape[along] if is_array else integer(name, given)
+    extents = new_shape(name, shape)
+    number = 1
+    for n in extents:
+        number *= n
+    if count <= 0 and number:
+        raise refuse(f"{name}: cannot choose from {count} elements")
+    if not replace and number > count:
+        raise refuse(f"{name}: cannot choose {number} of {count} elements without replacement")
+    options = {"device": device, "generator": generator}
+    chances = None if p is None else check_probabilities(name, "p", p)
+    if chances is not None and chances.shape != (count,):
+        raise refuse(f"{name}: p has shape {chances.shape} for {count} elements", ShapeError)
+    found = _chosen(name, count, number, replace, chances, options).reshape(extents)
+    return take(given, found, axis=along) if is_array else found
+
+
+def _chosen(name: str, count: int, number: int, replace: bool, p: Any, options: Any) -> Any:
+    """`number` of the numbers below `count`."""
+    if p is None:
+        if replace:
+            return integers(0, max(count, 1), number, **options)
+        return _order(name, count, **options)[:number]
+    draw = Draw(name, number if replace else count, FLOAT64, **options)
+    if replace:
+        ends = reductions.cumulative_sum(p)
+        return clip(searchsorted(ends, draw.unit() * ends[-1], side="right"), None, count - 1)
+    noise = -dispatch.apply(ops.log, -dispatch.apply(ops.log, draw.open_unit()))
+    return argsort(dispatch.apply(ops.log, p) + noise, descending=True)[:number]
+
+
+__all__ = ["choice", "permutation", "shuffle"]

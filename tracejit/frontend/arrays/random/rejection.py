@@ -1,0 +1,204 @@
+"""Poisson and binomial numbers as whole float64 numbers, by a fixed number of steps for each element.
+
+Small means: the inverse of the distribution function, a sum of up to 41 probabilities. Others: transformed
+rejection, "The transformed rejection method for generating Poisson random variables" (Hoermann 1993, PTRS)
+and "The generation of binomial random variates" (Hoermann 1993, BTRS), without their squeezes, in as many
+rounds as make failing of all less likely than 2**-40. Rounds and terms are a leading dimension. Logarithms of
+probabilities are Loader's ("Fast and accurate computation of binomial probabilities", 2000), which lose
+no digits where means are large.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions import reductions
+from tracejit.frontend.arrays.functions.creation import asarray
+from tracejit.frontend.arrays.functions.elementwise import clip, where
+from tracejit.frontend.arrays.functions.movement import take
+from tracejit.frontend.arrays.random.draws import FLOAT64, INT64, Draw, first_accepted
+
+SMALL = 10  # means below this are drawn by the inverse of the distribution function
+TERMS = 40  # and are larger than this with a probability below 2**-42
+POISSON_ROUNDS = 20
+BINOMIAL_ROUNDS = 23
+
+
+class Way(NamedTuple):
+    """A function of the parameters that draws, and parameters for which it is defined."""
+
+    draw: Callable[..., Any]
+    other: tuple[float, ...]
+
+
+def _log(x: Any) -> Any:
+    return dispatch.apply(ops.log, x)
+
+
+def _sqrt(x: Any) -> Any:
+    return dispatch.apply(ops.sqrt, x)
+
+
+def _array(x: Any) -> Any:
+    return x if isinstance(x, ArrayCore) else dispatch.full(x, (), FLOAT64, ArrayCore.default_device)
+
+
+def _by_mean(mean: Any, parameters: tuple[Any, ...], small: Way, large: Way) -> Any:
+    """The numbers of one of two ways of drawing, by whether the mean is small; for arrays, of each where it
+    applies: there both draw, and get parameters of which they can make something.
+    """
+    if not isinstance(mean, ArrayCore):
+        return (small if mean < SMALL else large).draw(*map(_array, parameters))
+    is_small = dispatch.apply(ops.less, mean, SMALL)
+    few = small.draw(*(where(is_small, x, other) for x, other in zip(parameters, small.other, strict=True)))
+    many = large.draw(*(where(is_small, other, x) for x, other in zip(parameters, large.other, strict=True)))
+    return where(is_small, few, many)
+
+
+def _inverse(draw: Draw, log_first: Any, log_ratio: Any) -> Any:
+    """The smallest number whose distribution function reaches an evenly distributed number.
+
+    log_first: of the probability of 0; log_ratio: a function of j that gives that of j over that of j - 1.
+    """
+    j = _column(np.arange(1, TERMS + 1, dtype=FLOAT64), draw)
+    logarithms = _sums(log_ratio(j)) + log_first
+    first = dispatch.apply(ops.exp, log_first)
+    below = _sums(dispatch.apply(ops.exp, logarithms)) + first
+    unit = draw.unit(FLOAT64)
+    above = reductions.sum(dispatch.cast(unit > below, FLOAT64), axis=0)
+    return above + dispatch.cast(unit > first, FLOAT64)
+
+
+def _sums(x: Any) -> Any:
+    """Sums along the leading dimension."""
+    return reductions.cumulative_sum(x, axis=0)
+
+
+def _column(values: np.ndarray, draw: Draw) -> Any:
+    """Values along a leading dimension, before those of the result."""
+    return asarray(values).reshape((len(values),) + (1,) * (len(draw.extents) + len(draw.tail)))
+
+
+# -- logarithms of probabilities -----------------------------------------------------------------------------
+
+_EXACT = 16
+
+
+def _stirling_error_of(k: int) -> float:
+    return math.lgamma(k + 1) - (k + 0.5) * math.log(k) + k - 0.5 * math.log(2 * math.pi) if k else 0.0
+
+
+_TABLE = np.array([_stirling_error_of(k) for k in range(_EXACT)])
+
+
+def _stirling_error(k: Any) -> Any:
+    """log(k!) less Stirling's approximation, for whole k > 0; 0 for 0 (which callers treat apart)."""
+    inverse = 1 / clip(k, float(_EXACT), None)
+    square = inverse * inverse
+    series = inverse * (
+        1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188)))
+    )
+    exact = take(asarray(_TABLE), dispatch.cast(clip(k, 0.0, _EXACT - 1.0), INT64))
+    return where(k < _EXACT, exact, series)
+
+
+def _deviance(k: Any, mean: Any) -> Any:
+    """k log(k / mean) + mean - k, for k > 0."""
+    d = (k - mean) / mean
+    return mean * ((1 + d) * dispatch.apply(ops.log1p, d) - d)
+
+
+def _log_poisson(k: Any, mean: Any) -> Any:
+    """The logarithm of the probability of k."""
+    positive = clip(k, 1.0, None)
+    found = -_deviance(positive, mean) - _stirling_error(positive) - _log(positive * (2 * math.pi)) / 2
+    return where(k == 0, -mean, found)
+
+
+def _log_binomial(k: Any, n: Any, p: Any) -> Any:
+    """The logarithm of the probability of k of n."""
+    inner = clip(k, 1.0, None)
+    rest = clip(n - k, 1.0, None)
+    found = (
+        _stirling_error(n)
+        - _stirling_error(inner)
+        - _stirling_error(rest)
+        - _deviance(inner, n * p)
+        - _deviance(rest, n * (1 - p))
+        + _log(n / (inner * rest * (2 * math.pi))) / 2
+    )
+    ends = where(k == 0, n * dispatch.apply(ops.log1p, -p), n * _log(p))
+    return where((k == 0) | (k == n), ends, found)
+
+
+# -- numbers -------------------------------------------------------------------------------------------------
+
+
+def poisson_number(draw: Draw, mean: Any) -> Any:
+    """Poisson numbers with these means: a Python number or an array."""
+    small = Way(functools.partial(_small_poisson, draw), (1.0,))
+    return _by_mean(mean, (mean,), small, Way(functools.partial(_large_poisson, draw), (2.0 * SMALL,)))
+
+
+def _small_poisson(draw: Draw, mean: Any) -> Any:
+    return _inverse(draw, -mean, lambda j: _log(mean / j))
+
+
+def _large_poisson(draw: Draw, mean: Any) -> Any:
+    b = 0.931 + 2.53 * _sqrt(mean)
+    a = -0.059 + 0.02483 * b
+    inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
+    u, v = _pair(draw, POISSON_ROUNDS)
+    distance = 0.5 - abs(u)
+    k = dispatch.apply(ops.floor, (2 * a / distance + b) * u + mean + 0.43)
+    fits = _log(v * inverse_alpha / (a / (distance * distance) + b)) <= _log_poisson(clip(k, 0.0, None), mean)
+    return clip(first_accepted(k, (k >= 0) & fits), 0.0, None)
+
+
+def binomial_number(draw: Draw, n: Any, p: Any) -> Any:
+    """Binomial numbers: of `n` trials with probability `p`, Python numbers or arrays."""
+    is_array = isinstance(p, ArrayCore)
+    rarer = where(p > 0.5, 1 - p, p) if is_array else (1 - p if p > 0.5 else p)
+    small = Way(functools.partial(_small_binomial, draw), (1.0, 0.5))
+    large = Way(functools.partial(_large_binomial, draw), (4.0 * SMALL, 0.5))
+    found = _by_mean(n * rarer, (_array(n), _array(rarer)), small, large)
+    if is_array:
+        return where(p > 0.5, n - found, found)
+    return n - found if p > 0.5 else found
+
+
+def _small_binomial(draw: Draw, n: Any, p: Any) -> Any:
+    odds = p / (1 - p)
+    return _inverse(
+        draw,
+        n * dispatch.apply(ops.log1p, -p),
+        lambda j: _log(where(j <= n, clip(n - j + 1, 1.0, None) / j * odds, 0.0)),
+    )
+
+
+def _large_binomial(draw: Draw, n: Any, p: Any) -> Any:
+    spread = _sqrt(n * p * (1 - p))
+    b = 1.15 + 2.53 * spread
+    a = -0.0873 + 0.0248 * b + 0.01 * p
+    alpha = (2.83 + 5.1 / b) * spread
+    mode = dispatch.apply(ops.floor, (n + 1) * p)
+    u, v = _pair(draw, BINOMIAL_ROUNDS)
+    distance = 0.5 - abs(u)
+    k = dispatch.apply(ops.floor, (2 * a / distance + b) * u + n * p + 0.5)
+    inside = (k >= 0) & (k <= n)
+    ratio = _log_binomial(clip(k, 0.0, n), n, p) - _log_binomial(mode, n, p)
+    accepted = inside & (_log(v * alpha / (a / (distance * distance) + b)) <= ratio)
+    return clip(first_accepted(k, accepted), 0.0, n)
+
+
+def _pair(draw: Draw, rounds: int) -> tuple[Any, Any]:
+    """Two evenly distributed numbers for each round, the first from -1/2 to 1/2."""
+    return draw.open_unit(FLOAT64, (rounds,)) - 0.5, draw.open_unit(FLOAT64, (rounds,))

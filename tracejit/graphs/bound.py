@@ -1,0 +1,101 @@
+"""`BoundGraph`: a kept graph with arrays of its own, to be called again and again (MXNet's executor)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracejit.frontend.arrays import trees
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.graphs.contract import refuse
+from tracejit.graphs.interface import RESULT
+from tracejit.graphs.program import GraphProgram
+
+
+class BoundGraph:
+    """A graph and the arguments of its calls; made by `KeptGraph.bind`.
+
+    outputs: arrays and numbers of the last result by name.
+
+    >>> import tracejit as tj
+    >>> graph = tj.export(lambda x, by: (x * by).sum(), tj.spec(("n", 2)), 1.0)
+    >>> bound = graph.bind(tj.ones((3, 2)), by=2.0)
+    >>> float(bound()), float(bound(by=3.0)), float(bound(x=tj.zeros((3, 2))))
+    (12.0, 18.0, 0.0)
+    """
+
+    def __init__(
+        self,
+        program: GraphProgram,
+        parameters: dict[str, NDArray],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        leaves = program.match(args, kwargs).leaves
+        self.outputs: dict[str, Any] = {}
+        self._program, self._parameters = program, parameters
+        self._names = [leaf[1] for leaf in program.named.leaves]
+        self._arguments = program.arguments_of(leaves)
+        program.at(program.extents(leaves))  # or it raises
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The leaves of the arguments by name: the arrays that were given, which calls write where the graph
+        has effects, and numbers.
+
+        >>> import tracejit as tj
+        >>> tj.export(lambda x, by: x * by, tj.spec(1), 2.0).bind(tj.ones(1), 3.0).inputs
+        {'x': NDArray([1.], dtype=float32), 'by': 3.0}
+        """
+        return dict(zip(self._names, trees.leaves(self._arguments), strict=True))
+
+    def _update(self, changes: Mapping[str, Any]) -> None:
+        """Store new content into the arrays, and new numbers."""
+        inputs = self.inputs
+        for name, value in changes.items():
+            if name not in inputs:
+                raise refuse(f"there is no input {name!r}; inputs are {', '.join(inputs)}")
+            if isinstance(inputs[name], NDArray):
+                inputs[name][...] = value
+            else:
+                inputs[name] = value
+                self._arguments = self._program.arguments_of(inputs.values())
+
+    def _noted(self, result: Any) -> Any:
+        self.outputs = dict(trees.leaves_with_paths(result, RESULT))
+        return result
+
+    def __call__(self, **changes: Any) -> Any:
+        """Call the graph; `changes` are new contents of inputs by name, which are copied into its arrays.
+
+        Raises ArgumentError for a name that is none of an input, and what a call of the graph raises.
+
+        >>> import tracejit as tj
+        >>> bound = tj.export(lambda x: x + 1, tj.spec("n")).bind(tj.zeros(2))
+        >>> bound(x=tj.ones(2)), bound.inputs["x"]
+        (NDArray([2., 2.], dtype=float32), NDArray([1., 1.], dtype=float32))
+        """
+        self._update(changes)
+        return self._noted(self._program.call(self._parameters, self._arguments, {}))
+
+    def value_and_grad(self, *names: str, of: str = RESULT, **changes: Any) -> tuple[Any, dict[str, Any]]:
+        """``(result, gradients)`` of a call: the gradients of the output `of`, a floating scalar, with
+        respect to inputs or parameters by name.
+
+        Raises ArgumentError for unknown names, ShapeError if the output is no floating scalar.
+
+        >>> import tracejit as tj
+        >>> graph = tj.export(lambda p, x: (p["w"] * x).sum(), {"w": tj.spec("n")}, tj.spec("n"))
+        >>> bound = graph.bind({"w": tj.ones(2)}, tj.asarray([1.0, 2.0]))
+        >>> bound.value_and_grad("p['w']")[1]
+        {"p['w']": NDArray([1., 2.], dtype=float32)}
+        """
+        self._update(changes)
+        arrays = {**self._parameters, **self.inputs}
+        for name in names:
+            if not isinstance(arrays.get(name), NDArray):
+                known = ", ".join(n for n, value in arrays.items() if isinstance(value, NDArray))
+                raise refuse(f"there is no array {name!r} to take the gradient for; there are {known}")
+        wrt = {name: arrays[name] for name in names}
+        result, gradients = self._program.gradient(wrt, self._parameters, self._arguments, of)
+        return self._noted(result), gradients

@@ -1,0 +1,293 @@
+"""A recorded call as a contract: origins of the graph's inputs, the result, what is rebound.
+
+Whatever a graph cannot do where the user's code is not is refused here, with its path: objects among the
+arguments, callbacks, state of Python that changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tracejit.drawing.sources import line_of
+from tracejit.errors import ArgumentError, locate
+from tracejit.frontend.arrays import trees
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.jit.record import Described
+from tracejit.frontend.python.content import GONE
+from tracejit.frontend.recording.number import Computed
+from tracejit.frontend.recording.recording import RuntimeNumber
+from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.trace import DrawCounter, DrawKey
+from tracejit.frontend.signature.program import (
+    ArrayOn,
+    Bind,
+    Const,
+    Container,
+    Expr,
+    Known,
+    Literal,
+    Make,
+    Rebind,
+    Var,
+)
+from tracejit.graphs.contract import Contract, Data
+from tracejit.ir.graph import Graph
+from tracejit.ir.op import Trait
+from tracejit.ir.view import View
+
+KINDS = {dict: "dict", list: "list", tuple: "tuple", type(None): "None"}
+PLAIN = (bool, int, float, complex, str, type(None))
+
+
+def refuse(message: str, line: str | None = None) -> NoReturn:
+    """Raise ArgumentError: this cannot be exported."""
+    raise locate(ArgumentError(f"export: {message}"), line)
+
+
+def kind_of(kind: type, path: str) -> str:
+    """The kind of a container as text: that of a class of the user's names it."""
+    if kind in KINDS:
+        return KINDS[kind]
+    if issubclass(kind, tuple):
+        return f"record {kind.__name__}"
+    if issubclass(kind, dict):
+        refuse(f"{path} is a {kind.__name__}; use a dict, a list, a tuple or a named tuple")
+    return f"object {kind.__name__}"
+
+
+class Describing:
+    """One recorded call on its way to a contract.
+
+    leaves:     of the arguments, with their paths.
+    stand_ins:  by storage, the number of an array's leaf.
+    containers: by path, the argument's name and the keys that lead to a container.
+    numbers:    by variable, the number of a number's leaf; steps, step_of: which step computes one.
+    parameters: by storage, the names of arrays that are kept with the graph.
+    """
+
+    def __init__(self, described: Described, name: str, arguments: Sequence[tuple[str, Any]]) -> None:
+        self.described, self.name = described, name
+        self.arguments = arguments
+        self.leaves = [leaf for path, tree in arguments for leaf in trees.leaves_with_paths(tree, path)]
+        self.stand_ins = {leaf._storage: i for i, (_, leaf) in enumerate(self.leaves) if is_array(leaf)}
+        self.containers = {path: where for root, tree in arguments for path, where in _containers(tree, root)}
+        by_path = {path: i for i, (path, _) in enumerate(self.leaves)}
+        steps = described.program.steps
+        found = [step.var for step in steps if isinstance(step, Bind) and step.var.prefix == "n"]
+        self.numbers = {var: by_path[var.path] for var in found if var.path in by_path}
+        computed = [step for step in described.numbers if isinstance(step, Computed)]
+        self.steps = {id(step): i for i, step in enumerate(computed)}
+        self.step_of = {described.computed[step]: i for i, step in enumerate(computed)}
+        self.made = dict(described.program.values)
+        self.parameters: dict[Storage, str] = {}
+
+    def contract(self, extents: tuple[str, ...]) -> tuple[Contract, Graph, dict[str, Storage]]:
+        """The contract, the graph, and where the parameters lie that are kept with it."""
+        graph, program = self.described.graph, self.described.program
+        for node in graph.nodes:
+            if Trait.ORDERED in node.op.traits:
+                refuse(
+                    "a kept graph cannot call a function of Python (tj.callback); return the array and call "
+                    "the function with it",
+                    node.location,
+                )
+        arguments = tuple((name, self._tree(tree, name)) for name, tree in self.arguments)
+        inputs = tuple(self._input(bound) for bound in self.described.bound)
+        assert program.result is not None
+        result = self._make(program.result, "the result")
+        changes = tuple(self._change(effect) for effect in program.effects)
+        names = {name: storage for storage, name in self.parameters.items()}
+        places = dict.fromkeys(node.location for node in graph.nodes)
+        contract = Contract(
+            function=self.name,
+            extents=extents,
+            arguments=arguments,
+            parameters=tuple((name, storage.type) for name, storage in names.items()),
+            numbers=self._numbers(),
+            draws=self._draws(),
+            inputs=inputs,
+            result=result,
+            changes=changes,
+            rules=tuple(line or "" for line in dict.fromkeys(self.described.rules)),
+            lines=tuple((line, *line_of(line)) for line in places if line),
+        )
+        return contract, graph, names
+
+    # -- what a call takes -----------------------------------------------------------------------------------
+
+    def _tree(self, tree: Any, path: str) -> Data:
+        found = trees.children_of(tree)
+        if found is not None:
+            kind, keys, children = found
+            for key in keys:
+                if not isinstance(key, str | int) or isinstance(key, bool):
+                    refuse(f"{path} has the key {key!r}; keys are strings or integers")
+            parts = [self._tree(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
+            return "tree", kind_of(kind, path), keys, tuple(parts)
+        if is_array(tree):
+            return "array", path, tree._storage.type
+        if type(tree) in (int, float):
+            return "number", path, type(tree).__name__
+        return "value", path, self._plain(tree, path)
+
+    def _input(self, bound: Any) -> Data:
+        if not isinstance(bound, RuntimeNumber):
+            return self._array(bound.storage)
+        source = bound.source
+        if isinstance(source, DrawKey):
+            return "key", 0
+        if isinstance(source, DrawCounter):
+            return "counter", source.drawn
+        return "number", self._source(source, bound.value)
+
+    def _array(self, storage: Storage) -> Data:
+        """The leaf or the parameter that lies on a storage."""
+        if storage in self.stand_ins:
+            return "leaf", self.stand_ins[storage]
+        if storage not in self.parameters:
+            self._add_parameter(storage, self.described.captured.get(storage, "constant"))
+        return "parameter", self.parameters[storage]
+
+    def _add_parameter(self, storage: Storage, path: str) -> str:
+        taken = {*self.parameters.values(), *(path for path, _ in self.leaves)}
+        name, number = path, 1
+        while name in taken:
+            number += 1
+            name = f"{path}_{number}"
+        self.parameters[storage] = name
+        return name
+
+    def _draws(self) -> Data:
+        """Random numbers are drawn from the stream of the device: how many in all, and where each begins."""
+        if len(self.described.draws) > 1:
+            refuse("it draws random numbers for several devices")
+        return tuple(count for _, count in self.described.draws)
+
+    # -- numbers ---------------------------------------------------------------------------------------------
+
+    def _source(self, source: Any, value: Any = None) -> Data:
+        if isinstance(source, Computed):
+            return "step", self.steps[id(source)]
+        if isinstance(source, Var) and source in self.step_of:
+            return "step", self.step_of[source]
+        if isinstance(source, Var) and source in self.numbers:
+            return "leaf", self.numbers[source]
+        if isinstance(source, Var):  # found by name: kept as it is
+            value = source.value
+        elif not isinstance(source, Expr):
+            value = source
+        return "value", self._plain(value, "a number")
+
+    def _numbers(self) -> Data:
+        found: list[Data] = []
+        for step in self.described.numbers:
+            sources = tuple(self._source(operand) for operand in step.operands)
+            if isinstance(step, Computed):
+                found.append(("compute", step.form, sources))
+            elif any(source[0] != "value" for source in sources):
+                found.append(("check", step.form, sources, self._plain(step.value, step.path), step.path))
+        return tuple(found)
+
+    def _plain(self, value: Any, path: str) -> Any:
+        if type(value) not in PLAIN:
+            refuse(
+                f"{path} is a {type(value).__name__}, which a file cannot hold; use arrays, numbers and "
+                "strings, in dicts, lists, tuples and named tuples"
+            )
+        return value
+
+    # -- what it gives and changes ---------------------------------------------------------------------------
+
+    def _make(self, made: Make | Any, path: str) -> Data:
+        if isinstance(made, ArrayOn):
+            outputs = list(self.described.program.outputs.values())
+            if made.storage in outputs:
+                return "array", outputs.index(made.storage), made.view
+            return self._on_old(made.storage.value, made.view)
+        if isinstance(made, Container):
+            parts = [
+                self._make(p, path + trees.step(made.kind, k))
+                for k, p in zip(made.keys, made.parts, strict=True)
+            ]
+            kind = kind_of(made.kind, path)
+            if kind.startswith("object"):
+                refuse(f"{path} is a {made.kind.__name__}; return a dict, a list, a tuple or a named tuple")
+            return "tree", kind, tuple(self._plain(k, path) for k in made.keys), tuple(parts)
+        if not isinstance(made, Known):
+            refuse(f"{path} is a slice; return arrays, numbers and containers of them")
+        return self._known(made.operand, path)
+
+    def _on_old(self, storage: Storage, view: View) -> Data:
+        array = self._array(storage)
+        if view == View.of_shape(storage.type.shape) and view.writable:
+            return array
+        return "seen", array, view
+
+    def _known(self, operand: Expr, path: str) -> Data:
+        if isinstance(operand, Const | Literal):
+            return "value", self._plain(operand.value, path)
+        if isinstance(operand, Var) and operand in self.made:
+            return self._make(self.made[operand], path)
+        if isinstance(operand, Var) and (operand in self.step_of or operand in self.numbers):
+            return "number", self._source(operand)
+        value = operand.value if isinstance(operand, Var) else None
+        if isinstance(value, NDArray):
+            return self._on_old(value._storage, value._view)
+        if isinstance(operand, Var) and operand.path in self.containers:
+            return "container", self.containers[operand.path]
+        return "value", self._plain(value, path)
+
+    def _change(self, effect: Any) -> Data:
+        if not isinstance(effect, Rebind) or effect.value is GONE:
+            where = effect.slot.path if isinstance(effect, Rebind) else effect.container.path
+            refuse(f"{self.name} changes the keys or the length of {where}; return a new container instead")
+        slot = effect.slot
+        rebuilt = self.described.arguments.originals.get(id(slot.holder))
+        if rebuilt is not None and rebuilt.var.path in self.containers:
+            made = self._make(effect.value, slot.path)
+            return "item", self.containers[rebuilt.var.path], slot.key, made
+        if not isinstance(slot.value, NDArray):
+            refuse(
+                f"{self.name} changes {slot.path}, which is state of Python; pass it as an argument and "
+                "return it"
+            )
+        return self._rebound(slot, effect)
+
+    def _rebound(self, slot: Any, effect: Rebind) -> Data:
+        """An array found by name that is rebound to a new one: the parameter gets its content."""
+        old: NDArray = slot.value
+        made = self._make(effect.value, slot.path)
+        view = made[2] if made[0] == "array" else None
+        new = self.described.graph.outputs[made[1]].type if view is not None else None
+        whole = View.of_shape(old.shape)
+        if new is None or view != whole or new.dtype != old.dtype or old._view != whole:
+            refuse(f"{self.name} rebinds {slot.path} to an array of another kind; write into it: x[...] = y")
+        if old._storage not in self.parameters:  # its old content was not read
+            self._add_parameter(old._storage, slot.path)
+        return "parameter", self.parameters[old._storage], made
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether a leaf is an array (or stands for one)."""
+    return isinstance(leaf, NDArray)
+
+
+def _containers(tree: Any, path: str, where: tuple[Any, ...] = ()) -> list[tuple[str, tuple[Any, ...]]]:
+    """The path of each container in an argument, and the argument's name with the keys that lead there."""
+    found = trees.children_of(tree)
+    if found is None or tree is None:
+        return []
+    where = where or (path,)
+    kind, keys, children = found
+    rows = [(path, where)]
+    for key, child in zip(keys, children, strict=True):
+        rows += _containers(child, path + trees.step(kind, key), (*where, key))
+    return rows
+
+
+def content_of(storage: Storage) -> np.ndarray:
+    """A copy of what a storage holds."""
+    return NDArray(storage, View.of_shape(storage.type.shape)).numpy()

@@ -1,0 +1,212 @@
+"""`KeptGraph`: a graph with parameters, to be called, saved, bound, looked at.
+
+Its methods count as code of the user's (`kinds.is_like_users`), like those of modules, so a traced function
+that calls a graph finds its parameters. What they call is code of the package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+from tracejit.drawing.drawing import Drawing
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.graphs.bound import BoundGraph
+from tracejit.graphs.interface import GraphInterface
+from tracejit.graphs.program import GraphProgram
+from tracejit.ir.graph import Graph
+
+
+class KeptGraph:
+    """A graph that is kept; made by `tj.export` and `tj.load_graph`.
+
+    It is called like the function that was exported, in eager code, inside traced functions and under
+    gradients. `parameters` are its own arrays, by name: they are saved with it, and its calls may write them.
+    Wherever a tree is taken (gradients, optimizers) the graph is the dict of those that are trained.
+
+    >>> import tracejit as tj
+    >>> w = tj.ones((2, 3))
+    >>> graph = tj.export(lambda x: x @ w, tj.spec(("batch", 2)))
+    >>> print(graph.infer())
+    inputs
+      x: float32[batch,2]
+    parameters
+      w: float32[2,3]
+    outputs
+      result: float32[batch,3]
+    >>> graph(tj.ones((1, 2)))
+    NDArray([[2., 2., 2.]], dtype=float32)
+    """
+
+    def __init__(self, text: str, parameters: dict[str, NDArray], *, is_foreign: bool = False) -> None:
+        self.parameters = parameters
+        self._program = GraphProgram(text, is_foreign=is_foreign)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it, with arguments like those it was exported with.
+
+        Raises ArgumentError for other arguments, for numbers that would have taken another branch, or where
+        an argument that is written shares memory with another one; ShapeError for other shapes.
+
+        >>> import tracejit as tj
+        >>> tj.export(lambda x, y: x - y, tj.spec(1), tj.spec(1))(tj.ones(1), y=tj.zeros(1))
+        NDArray([1.], dtype=float32)
+        """
+        return self._program.call(self.parameters, args, kwargs)
+
+    def __tree__(self) -> dict[str, NDArray]:
+        """The tree that stands for the graph: its floating parameters by name, but for those that calls write
+        (running means, say).
+
+        >>> import tracejit as tj
+        >>> w = tj.ones(1)
+        >>> tj.tree.leaves_with_paths(tj.export(lambda x: x * w, tj.spec(1)))
+        [("['w']", NDArray([1.], dtype=float32))]
+        """
+        return self._program.trained(self.parameters)
+
+    @property
+    def text(self) -> str:
+        """All there is to it but the parameters' content: what a call takes, gives and changes, and the
+        graph.
+
+        >>> import tracejit as tj
+        >>> print(tj.export(lambda x: -x, tj.spec("n")).text)  # doctest: +ELLIPSIS
+        tracejit graph 1
+        function = "<lambda>"
+        extents = ("n",)
+        ...
+        """
+        return self._program.text
+
+    @property
+    def extents(self) -> tuple[str, ...]:
+        """The names of extents.
+
+        >>> import tracejit as tj
+        >>> tj.export(lambda x: x + 1, tj.spec(("batch", 3))).extents
+        ('batch',)
+        """
+        return self._program.named.contract.extents
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """A `tj.Spec` for each array among the arguments, `int` or `float` for a number, by name.
+
+        >>> import tracejit as tj
+        >>> tj.export(lambda p, rate: p["w"] * rate, {"w": tj.spec(("n", 2))}, 0.1).inputs
+        {"p['w']": spec((n, 2), float32), 'rate': <class 'float'>}
+        """
+        return self.infer().inputs
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The same of what it returns.
+
+        >>> import tracejit as tj
+        >>> tj.export(lambda x: {"sum": x.sum(), "x": x}, tj.spec("n")).outputs
+        {"result['sum']": spec((), float32), "result['x']": spec((n,), float32)}
+        """
+        return self.infer().outputs
+
+    @property
+    def effects(self) -> dict[str, Any]:
+        """The same of arguments and parameters that a call writes or rebinds.
+
+        >>> import tracejit as tj
+        >>> def step(w, gradient, rate):
+        ...     w -= rate * gradient
+        >>> tj.export(step, tj.spec(3), tj.spec(3), 0.1).effects
+        {'w': spec((3,), float32)}
+        """
+        return self.infer().effects
+
+    def infer(self, **shapes: Any) -> GraphInterface:
+        """Names and types of inputs, parameters, outputs and effects, for extents or shapes of inputs given
+        by name. Every operator's typing rule is run again.
+
+        Without any, shapes have names of extents.
+        Raises ShapeError for shapes that do not fit, ArgumentError where an extent is not known.
+
+        >>> import tracejit as tj
+        >>> graph = tj.export(lambda x: x.reshape(-1), tj.spec(("batch", 3)))
+        >>> graph.infer(batch=4).outputs, graph.infer(x=(5, 3)).outputs
+        ({'result': spec((12,), float32)}, {'result': spec((15,), float32)})
+        """
+        return self._program.infer(shapes)
+
+    def graph(self, **shapes: Any) -> Graph:
+        """The graph for extents or shapes of inputs given by name; `print` shows it.
+
+        Raises what `infer` raises.
+
+        >>> import tracejit as tj
+        >>> print(tj.export(lambda x: -x, tj.spec("n")).graph(n=2))
+        graph(%0: float32[2]) {
+          %1: float32[2] = negative(%0)
+          return %1
+        }
+        """
+        return self._program.graph(shapes)
+
+    def bind(self, *args: Any, **kwargs: Any) -> BoundGraph:
+        """The graph with these arguments: a callable that holds its arrays, and gives gradients by name.
+
+        Raises what a call of the graph raises for its arguments.
+
+        >>> import tracejit as tj
+        >>> graph = tj.export(lambda x: (x * x).sum(), tj.spec("n"))
+        >>> small, large = graph.bind(tj.ones(2)), graph.bind(tj.ones(1000))
+        >>> float(small()), float(large())
+        (2.0, 1000.0)
+        """
+        return BoundGraph(self._program, self.parameters, args, kwargs)
+
+    def draw(self, path: str | os.PathLike[str] | None = None, **shapes: Any) -> Drawing:
+        """A picture of the graph, with the user's lines: as recorded, and as the kernels it becomes for
+        extents or shapes given as to `infer` (64 for each extent, if none are given). With a `path` it is
+        written to that file, ``.svg`` or ``.html``; a notebook shows it.
+
+        Raises ArgumentError for another ending, and what `infer` raises.
+
+        >>> import tracejit as tj
+        >>> tj.export(lambda x: tj.tanh(x) + 1, tj.spec("n")).draw()
+        <Drawing of <lambda>: .save('graph.svg'), .save('graph.html')>
+        """
+        drawing = self._program.drawing(shapes)
+        if path is not None:
+            drawing.save(path)
+        return drawing
+
+    def _repr_html_(self) -> str:
+        return self.draw()._repr_html_()
+
+    def _repr_svg_(self) -> str:
+        return self.draw().svg
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the graph and its parameters to one file, whole or not at all; `tj.load_graph` reads it.
+
+        The file is a safetensors file, which names the user's source lines and holds no code.
+
+        >>> import os, tempfile, tracejit as tj
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "graph.safetensors")
+        ...     tj.export(lambda x: x + 1, tj.spec("n")).save(path)
+        ...     tj.load_graph(path)(tj.zeros(2))
+        NDArray([1., 1.], dtype=float32)
+        """
+        files = importlib.import_module("tracejit.graphs.files")  # it imports this module
+        files.save_graph(path, self.text, self.parameters)
+
+    def __reduce__(self) -> Any:
+        """Pickled and copied by its text and its parameters."""
+        return _again, (self.text, self.parameters, self._program.is_foreign)
+
+    def __repr__(self) -> str:
+        return self._program.describe()
+
+
+def _again(text: str, parameters: dict[str, NDArray], is_foreign: bool) -> KeptGraph:
+    return KeptGraph(text, parameters, is_foreign=is_foreign)
