@@ -103,3 +103,12 @@ def test_waves(example):
     assert abs(found - true).max() < 0.3
     assert replays(example.tick)
     assert replays(example.search_step)
+
+
+def test_ensemble(example):
+    first, last, spread = example.main(steps=120)
+    assert last.shape == (example.MEMBERS,)
+    assert last.mean() < first.mean() / 5
+    assert len(set(first.tolist())) == example.MEMBERS
+    assert spread[1] > 2 * max(spread[0], spread[2])
+    assert replays(example.train)

@@ -35,6 +35,8 @@ from tracejit.frontend.recording.eager import wait_all
 from tracejit.frontend.transforms.checkpoint import checkpoint
 from tracejit.frontend.transforms.custom import custom_gradient
 from tracejit.frontend.transforms.forward import jvp, linearize
+from tracejit.frontend.transforms.jacobian import hessian, jacobian
+from tracejit.frontend.transforms.vmap import vmap
 from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
@@ -133,6 +135,8 @@ __all__ = [
     "fft",
     "from_dlpack",
     "grad",
+    "hessian",
+    "jacobian",
     "jit",
     "jvp",
     "linalg",
@@ -149,6 +153,7 @@ __all__ = [
     "tree",
     "value_and_grad",
     "vjp",
+    "vmap",
     "wait_all",
     *_NAMESPACE,
 ]

@@ -34,7 +34,6 @@ INTERNAL = frozenset(
 HIDDEN = frozenset(  # for modules that stand below arrays; distributions as methods
     [
         "tj.NDArray.new",
-        "tj.NDArray.empty",
         *(f"tj.random.Generator.{name}" for name in tj.random.DISTRIBUTIONS),
     ]
 )
@@ -133,6 +132,7 @@ PAGES = [
         "",
         [
             *("tj.jit", "tj.Jitted", "tj.grad", "tj.value_and_grad", "tj.vjp", "tj.spec", "tj.Spec"),
+            *("tj.vmap", "tj.jacobian", "tj.hessian"),
             *("tj.jvp", "tj.linearize", "tj.custom_gradient", "tj.checkpoint"),
             *("tj.pure", "tj.callback", "tj.wait_all", "tj.profile"),
         ],

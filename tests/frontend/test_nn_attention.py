@@ -7,6 +7,7 @@ import scipy.special
 import tracejit as tj
 from tests.frontend.samples import laid_out
 from tests.frontend.test_functions_gradients import check
+from tracejit.frontend.arrays import trees
 from tracejit.nn import attend as module
 
 
@@ -82,6 +83,80 @@ def test_long_sequences_need_no_matrix_of_scores():
     assert planned < 4096 * 4096 * 4 / 12
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_training_on_long_sequences_needs_no_matrix_of_scores(causal):
+    """The backward pass computes the weights of a block again, when those of another one are used up."""
+    x = tj.spec((4096, 64), tj.float32)
+
+    def loss(q, k, v):
+        return (tj.nn.attention(q, k, v, causal=causal) ** 2).sum()
+
+    planned = tj.jit(tj.grad(loss, argnums=(0, 1, 2))).plan(x, x, x).planned_bytes
+    assert planned < 4096 * 4096 * 4 / 2.5
+
+
+def test_blocks_that_are_computed_again_give_the_same_gradients(run, monkeypatch):
+    if run.mode == "eager":
+        return  # compiles as much again as the traced function
+
+    def loss(q, k, v):
+        return (tj.nn.attention(q, k, v, causal=True) ** 2).sum()
+
+    def gradients(q, k, v):
+        first = tj.grad(loss, argnums=(0, 1, 2))
+        if run.mode == "jit":
+            return first(q, k, v)
+        return first(q, k, v), tj.grad(lambda q: (first(q, k, v)[1] ** 2).sum())(q)
+
+    arrays = [tj.asarray(a[0, 0]) for a in (QUERY, KEY, VALUE)]
+    expected = trees.leaves(run(gradients, *arrays))
+    monkeypatch.setattr(module, "BLOCK", 1)
+    monkeypatch.setattr(module, "MOST_BLOCKS", 2)
+    for found, wanted in zip(trees.leaves(run(gradients, *arrays)), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_a_pull_back_may_be_used_again(monkeypatch, evaluator):
+    monkeypatch.setattr(module, "BLOCK", 1)
+    monkeypatch.setattr(module, "MOST_BLOCKS", 3)
+    q, k, v = (tj.asarray(a[0, 0]) for a in (QUERY, KEY, VALUE))
+    value, pull_back = tj.vjp(lambda q: tj.nn.attention(q, k, v), q)
+    (first,) = pull_back(value)
+    expected = first.numpy()
+    tj.wait_all()
+    np.testing.assert_array_equal(pull_back(value)[0].numpy(), expected)
+    np.testing.assert_array_equal(tj.vmap(pull_back)(value[None])[0].numpy(), expected[None])
+
+
+def test_the_weights_that_were_dropped_are_dropped_again(blocks, evaluator):
+    """What is linear in the values is the product with its gradient."""
+    q, k, v = (tj.asarray(a[0, 0]) for a in (QUERY, KEY, VALUE))
+    value, gradient = tj.value_and_grad(lambda v: tj.nn.attention(q, k, v, dropout_rate=0.4).sum())(v)
+    assert float(value) == pytest.approx(float((gradient * v).sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize("case", ["causal", "heads_mask", "mask", "one_mask"])
+def test_heads_of_queries_share_heads_of_keys(case, blocks, run):
+    rng = np.random.default_rng(4)
+    q, k, v = (rng.normal(size=s) for s in [(2, 6, 7, 4), (2, 3, 9, 4), (2, 3, 9, 5)])
+    masks = {
+        "causal": None,
+        "mask": rng.random((7, 9)) < 0.7,
+        "heads_mask": rng.normal(size=(6, 7, 9)),
+        "one_mask": rng.random((2, 1, 7, 9)) < 0.7,
+    }
+    mask, causal = masks[case], case == "causal"
+    expected = by_definition(q, k.repeat(2, axis=1), v.repeat(2, axis=1), mask, causal)
+    found = run(lambda *a: tj.nn.attention(*a, mask, causal=causal), *map(tj.asarray, (q, k, v)))
+    np.testing.assert_allclose(found, expected, atol=1e-13)
+
+
+def test_gradients_of_shared_heads(evaluator):
+    rng = np.random.default_rng(5)
+    arrays = [rng.normal(size=s) for s in [(4, 3, 2), (2, 3, 2), (2, 3, 2)]]
+    check(lambda *a: tj.nn.attention(*a, causal=True), arrays, rng, rtol=1e-5)
+
+
 def test_a_block_with_nan_leaves_the_others_alone(blocks, evaluator):
     query = QUERY[0, 0].copy()
     query[0] = np.nan
@@ -121,6 +196,12 @@ def test_multi_head_attention(run):
         (lambda q, k, v: tj.nn.attention(q, k, v[..., 1:, :]), tj.errors.ShapeError, "as many rows"),
         (lambda q, k, v: tj.nn.attention(q, k, v, np.ones(9, int)), tj.errors.DTypeError, "bool or floating"),
         (lambda q, k, v: tj.nn.attention(q, k, v, np.ones(8)), tj.errors.ShapeError, "7 queries and 9 keys"),
+        (lambda q, k, v: tj.nn.attention(q[:, :2], k, v), tj.errors.ShapeError, "do not broadcast"),
+        (
+            lambda q, k, v: tj.nn.attention(np.tile(q, (1, 2, 1, 1)), k, v, np.ones((3, 7, 9))),
+            tj.errors.ShapeError,
+            "mask of shape",
+        ),
         (
             lambda q, k, v: tj.nn.multi_head_attention(q, q, q, np.ones((12, 4)), None, KEY, None, heads=3),
             tj.errors.ArgumentError,

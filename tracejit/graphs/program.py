@@ -20,6 +20,7 @@ from tracejit.errors import ArgumentError, ShapeError
 from tracejit.frontend.arrays import dispatch, random, trees
 from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.arrays.random.streams import stream_values
 from tracejit.frontend.grad.reverse import value_and_grad
 from tracejit.frontend.jit.jit import jit
 from tracejit.frontend.python.kinds import Vouched
@@ -421,7 +422,7 @@ class _Emission:
         ends = [*starts[1:], *self.contract.draws]
         found: dict[Data, Value] = {}
         for start, end in zip(starts, ends, strict=bool(starts)):
-            key, counter = random.stream_values(recording, random.stream(), end - start)
+            key, counter = stream_values(recording, random.stream(), end - start)
             found["key", 0], found["counter", start] = key, counter
         return found
 

@@ -48,6 +48,8 @@ class Op:
     gradient:  ``gradient(node, cotangents)`` on symbolic values (see `tracejit.ops.symbolic`) returns one
                cotangent or None for each input; None instead of a function: not differentiable, cotangents
                stop.
+    batch:     ``batch(node)`` on symbolic values (see `tracejit.ops.batching`) returns the result for a batch
+               of examples; None: what the traits imply.
     kernel:    name of the scalar function in `tracejit.kernels.scalar`: of an elementwise operator, or the
                one with which a reduction combines two elements.
     traits:    see `Trait`.
@@ -75,6 +77,7 @@ class Op:
     example: str = ""
     work: Callable[[Sequence[tuple[int, ...]], Mapping[str, Any]], int] | None = None
     along: str = ""
+    batch: Callable[..., Any] | None = None
 
     def is_exact(self, dtypes: Iterable[Any]) -> bool:
         """Whether the result for operands of these NumPy dtypes is NumPy's bit for bit. Arithmetic of complex

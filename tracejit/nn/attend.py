@@ -3,8 +3,11 @@
 Vaswani et al., Attention is all you need, 2017. Queries are taken in blocks of rows, one after the other, so
 that the scores of a long sequence never stand in memory as a whole: a block's scores are used up before those
 of the next need the same memory. With ``causal=True`` a block does not look at keys that none of its rows may
-see, which saves nearly half of the products. A gradient keeps the weights of all blocks for the backward
-pass.
+see, which saves nearly half of the products. The backward pass computes the weights of several blocks again,
+one block after the other, as in Dao et al., FlashAttention, 2022.
+
+Several heads of queries may share one of keys and values (Ainslie et al., GQA, 2023): heads then fall into
+groups, (..., heads, rows, features) into (..., groups, heads of a group, rows, features).
 """
 
 from __future__ import annotations
@@ -19,12 +22,15 @@ from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.functions import reductions
+from tracejit.frontend.arrays.functions.creation import zeros_like
 from tracejit.frontend.arrays.functions.linear import matmul
 from tracejit.frontend.arrays.functions.manipulation import matrix_transpose, moveaxis, reshape
 from tracejit.frontend.arrays.functions.movement import concat
 from tracejit.frontend.arrays.functions.ranges import arange
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.transforms.checkpoint import InTurn, checkpoint_in_turn
+from tracejit.frontend.transforms.custom import with_rule
 from tracejit.nn.common import check_shape, floats, where
 from tracejit.nn.functional import dropout, linear
 
@@ -48,12 +54,14 @@ def attention(
 ) -> NDArray:
     """softmax(query @ key.T * scale) @ value, over the last two dimensions; leading ones broadcast.
 
-    query: (..., queries, features); key: (..., keys, features); value: (..., keys, values).
+    query: (..., queries, features); key: (..., keys, features); value: (..., keys, values). The third last
+    extent of the query (heads) may be a multiple of that of key and value: each of these serves as many
+    successive heads (grouped-query attention).
     mask: what broadcasts to (..., queries, keys): bools, True where a query sees a key, or numbers that are
     added to the scores; a query that sees no key gives zeros. causal: query i sees the keys up to i. scale: 1
     / sqrt(features) by default. dropout_rate: see `dropout`; it acts on the weights.
 
-    Vaswani et al., Attention is all you need, 2017.
+    Vaswani et al., Attention is all you need, 2017; Ainslie et al., GQA, 2023.
     Returns (..., queries, values) in the common floating dtype.
     Raises ShapeError if shapes do not fit, DTypeError for a mask of integers.
 
@@ -67,18 +75,67 @@ def attention(
     _check(name, q, k, v)
     seen = None if mask is None else _mask(name, mask, q, k)
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale
+    groups = _groups(q, k, v)
+    if groups:
+        found = _attention(*_grouped(groups, q, k, v, seen), factor, dropout_rate, causal)
+        return reshape(found, (*found.shape[:-4], q.shape[-3], *found.shape[-2:]))
+    return _attention(q, k, v, seen, factor, dropout_rate, causal)
+
+
+def _groups(q: Any, k: Any, v: Any) -> int:
+    """How many heads of keys there are, if each serves several of the queries; else 0."""
+    if min(q.ndim, k.ndim, v.ndim) < 3 or k.shape[-3] != v.shape[-3] or k.shape[-3] < 2:
+        return 0
+    heads, groups = q.shape[-3], k.shape[-3]
+    return groups if heads > groups and heads % groups == 0 else 0
+
+
+def _grouped(groups: int, q: Any, k: Any, v: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
+    """The operands with their heads in groups."""
+    heads = q.shape[-3]
+    q = reshape(q, (*q.shape[:-3], groups, heads // groups, *q.shape[-2:]))
+    k, v = (reshape(x, (*x.shape[:-2], 1, *x.shape[-2:])) for x in (k, v))
+    if mask is not None and mask.ndim > 2:
+        split = (1, 1) if mask.shape[-3] == 1 else (groups, heads // groups)
+        mask = reshape(mask, (*mask.shape[:-3], *split, *mask.shape[-2:]))
+    return q, k, v, mask
+
+
+def _attention(q: Any, k: Any, v: Any, seen: Any, factor: Any, dropout_rate: Any, causal: bool) -> Any:
+    """Block after block."""
+    ranges = _blocks(q, k)
+    block = checkpoint_in_turn(_block, InTurn()) if len(ranges) > 1 else _block
     blocks: list[Any] = []
-    for start, stop in _blocks(q, k):
+    for start, stop in ranges:
         keys = min(stop, k.shape[-2]) if causal else k.shape[-2]
         rows = q[..., start:stop, :]
         if blocks:
             rows = _following(rows, blocks[-1])
         part = None if seen is None else _part(seen, start, stop, keys)
-        if causal:
-            part = _causal(part, start, stop, keys)
-        scores = matmul(rows, matrix_transpose(k[..., :keys, :])) * factor
-        blocks.append(matmul(_weights(scores, part, dropout_rate), v[..., :keys, :]))
+        blocks.append(block(rows, k, v, part, factor, dropout_rate, start if causal else None))
     return blocks[0] if len(blocks) == 1 else concat(blocks, axis=-2)
+
+
+@with_rule
+def _first_rows(x: Any, count: int) -> Any:
+    """The first rows of matrices. Its gradient is filled with zeros only when it is needed."""
+
+    def backward(ct: Any) -> tuple[Any, None]:
+        whole = _following(zeros_like(x), ct)
+        whole[..., :count, :] = ct
+        return whole, None
+
+    return x[..., :count, :], backward
+
+
+def _block(rows: Any, k: Any, v: Any, mask: Any, factor: Any, dropout_rate: Any, first: int | None) -> Any:
+    """The averages for some rows of queries; `first`: the number of the first one, if they are causal."""
+    if first is not None:
+        stop = first + rows.shape[-2]
+        k, v = (_first_rows(x, stop) if stop < x.shape[-2] else x for x in (k, v))
+        mask = _causal(mask, first, stop, k.shape[-2])
+    scores = matmul(rows, matrix_transpose(k)) * factor
+    return matmul(_weights(scores, mask, dropout_rate), v)
 
 
 def _check(name: str, q: Any, k: Any, v: Any) -> None:
@@ -103,7 +160,9 @@ def _mask(name: str, mask: Any, q: Any, k: Any) -> Any:
         raise locate(DTypeError(f"{name}: mask must be bool or floating, not {array.dtype}"), user_location())
     if array.ndim < 2:
         array = reshape(array, (1,) * (2 - array.ndim) + array.shape)
-    if array.shape[-2] not in (1, queries) or array.shape[-1] not in (1, keys):
+    heads = q.shape[-3] if q.ndim > 2 and k.ndim > 2 and k.shape[-3] not in (1, q.shape[-3]) else None
+    fits = array.shape[-2] in (1, queries) and array.shape[-1] in (1, keys)
+    if not fits or (heads is not None and array.ndim > 2 and array.shape[-3] not in (1, heads)):
         raise locate(
             ShapeError(f"{name}: a mask of shape {array.shape} for {queries} queries and {keys} keys"),
             user_location(),

@@ -30,6 +30,7 @@ import numpy as np
 from tracejit.errors import ArgumentError, DeviceError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
+from tracejit.ops.batching import BatchNode, axis_from_first, first_axis
 from tracejit.ops.rules import FLOATING, check_array, check_count, check_dtype, check_one_dtype, text
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
@@ -231,6 +232,48 @@ def _weight_gradient_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[
     return [_by_input(y, ct, x, node), conv2d(x, ct, **_geometry(node))]
 
 
+# ---- batches of examples: their images are those of one batch, or their channels are groups
+
+
+def _with_channels(x: Sym) -> Sym:
+    """Mapped images (examples, batch, channels, ...), with the channels of all examples side by side."""
+    beside = axis_from_first(x, 1)
+    return beside.reshape((beside.shape[0], beside.shape[1] * beside.shape[2], *beside.shape[3:]))
+
+
+def _apart(x: Sym, axis: int, size: int) -> Sym:
+    """The reverse: `axis` falls into (examples, the rest), and examples come first."""
+    split = x.reshape((*x.shape[:axis], size, x.shape[axis] // size, *x.shape[axis + 1 :]))
+    return first_axis(split, axis)
+
+
+def _merged(x: Sym) -> Sym:
+    """The first two dimensions as one."""
+    return x.reshape((x.shape[0] * x.shape[1], *x.shape[2:]))
+
+
+def _images_batch(node: BatchNode) -> Sym:
+    """Of images and a weight: `conv2d` and its gradient with respect to the input."""
+    (x, w), size = node.inputs, node.size
+    if not node.mapped[1]:
+        return _apart(node.apply(_merged(x), w), 0, size)
+    if not node.mapped[0] and node.op.name == "conv2d" and node.attrs["groups"] == 1:
+        return _apart(node.apply(x, _merged(w)), 1, size)
+    x, w = node.spread()
+    groups = node.attrs["groups"] * size
+    return _apart(node.apply(_with_channels(x), _merged(w), groups=groups), 1, size)
+
+
+def _weight_batch(node: BatchNode) -> Sym:
+    x, y = node.inputs
+    groups = node.attrs["groups"]
+    if not node.mapped[0] and groups == 1:
+        return _apart(node.apply(x, _with_channels(y)), 0, node.size)
+    x, y = node.spread()
+    found = node.apply(_with_channels(x), _with_channels(y), groups=groups * node.size)
+    return _apart(found, 0, node.size)
+
+
 def _work(y: int, w: int) -> Any:
     """The multiplications, from the operands (or the result) with the shapes of windows and of the weight."""
     return lambda shapes, attrs: math.prod(shapes[y]) * math.prod(shapes[w][1:])
@@ -247,6 +290,7 @@ conv2d = Operator(
     doc="Sums of products of a weight with windows of images (cross-correlation), in groups of channels.",
     admits=FLOATING,
     work=_work(y=2, w=1),
+    batch=_images_batch,
 )
 register(conv2d)
 
@@ -259,6 +303,7 @@ conv2d_input_gradient = Operator(
     doc="Gradient of a convolution with respect to its input, from that of its result and the weight.",
     admits=FLOATING,
     work=_work(y=0, w=1),
+    batch=_images_batch,
 )
 register(conv2d_input_gradient)
 
@@ -271,5 +316,6 @@ conv2d_weight_gradient = Operator(
     doc="Gradient of a convolution with respect to its weight, from its input and that of its result.",
     admits=FLOATING,
     work=_work(y=1, w=2),
+    batch=_weight_batch,
 )
 register(conv2d_weight_gradient)

@@ -10,6 +10,7 @@ import numpy as np
 from tracejit.errors import ArgumentError, DeviceError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import HOST, ArrayType, Device
+from tracejit.ops.batching import refusing
 from tracejit.ops.rules import ALL, INT64, check_count, check_dtype
 from tracejit.ops.symbolic import Operator
 
@@ -55,6 +56,7 @@ def _infer_empty(*types: ArrayType, shape: tuple[int, ...], dtype: np.dtype, dev
 
 
 EXACT = frozenset({Trait.EXACT})
+ONE_FOR_ALL = refusing("numbers are the same for all examples, so what is made of them is, too")
 
 constant = Operator(
     "constant",
@@ -62,6 +64,7 @@ constant = Operator(
     lambda *, value, dtype: np.asarray(value, dtype),
     traits=EXACT,
     doc="A literal number, on the host.",
+    batch=ONE_FOR_ALL,
 )
 register(constant)
 
@@ -71,6 +74,7 @@ full = Operator(
     lambda x, *, shape, device: np.full(shape, x, x.dtype),
     traits=EXACT,
     doc="An array filled with a number.",
+    batch=ONE_FOR_ALL,
 )
 register(full)
 
@@ -80,6 +84,7 @@ iota = Operator(
     lambda *, size, device: np.arange(size, dtype=INT64),
     traits=EXACT,
     doc="The integers from 0 to size - 1; any grid of indices is a view of one.",
+    batch=ONE_FOR_ALL,
 )
 register(iota)
 
@@ -88,5 +93,6 @@ empty = Operator(
     _infer_empty,
     lambda *, shape, dtype, device: np.zeros(shape, dtype),
     doc="An array with arbitrary elements.",
+    batch=ONE_FOR_ALL,
 )
 register(empty)

@@ -28,6 +28,7 @@ from tracejit.errors import LinAlgError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.arithmetic import equal
+from tracejit.ops.batching import leading
 from tracejit.ops.complex_numbers import complex as complex_op
 from tracejit.ops.complex_numbers import complex_dtype, conj, imag, part_dtype, real
 from tracejit.ops.creation import iota
@@ -345,6 +346,7 @@ def _routine(
         traits=frozenset({Trait.HOST} if always else {Trait.HOST, Trait.CAN_FAIL}),
         doc=doc,
         admits=INEXACT,
+        batch=leading,
     )
     register(op)
     return op

@@ -18,6 +18,7 @@ from tracejit.errors import AxisError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.arithmetic import logical_and
+from tracejit.ops.batching import shifting
 from tracejit.ops.complex_numbers import complex_dtype, conj, part_dtype, real
 from tracejit.ops.creation import iota
 from tracejit.ops.movement import update
@@ -96,7 +97,16 @@ def _routine(
     gradient: Callable[..., list[Sym | None]],
     doc: str,
 ) -> Operator:
-    op = Operator(name, infer, evaluate, gradient, traits=ROUTINE, doc=doc, admits=INEXACT)
+    op = Operator(
+        name,
+        infer,
+        evaluate,
+        gradient,
+        traits=ROUTINE,
+        doc=doc,
+        admits=INEXACT,
+        batch=shifting("axes" if name == "fft" else "axis"),
+    )
     register(op)
     return op
 

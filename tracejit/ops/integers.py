@@ -10,6 +10,7 @@ import numpy as np
 from tracejit.errors import ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
+from tracejit.ops.batching import leading
 from tracejit.ops.rules import INTEGERS, check_array, check_count, check_dtype, check_one_dtype, text
 from tracejit.ops.symbolic import Operator
 
@@ -32,5 +33,6 @@ gcd = Operator(
     traits=frozenset({Trait.HOST, Trait.EXACT}),
     doc="The greatest common divisor of integers.",
     admits=INTEGERS,
+    batch=leading,
 )
 register(gcd)

@@ -10,6 +10,7 @@ import numpy as np
 from tracejit.errors import DeviceError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
+from tracejit.ops.batching import BatchNode
 from tracejit.ops.rules import REAL_NUMBERS, check_array, check_count, check_dtype, check_one_dtype, text
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
@@ -42,7 +43,24 @@ def _matmul_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | Non
     return [ct @ b.mT, a.mT @ ct]
 
 
-matmul = Operator(
+def _matmul_batch(node: BatchNode) -> Sym:
+    """One product, whose rows or columns are those of all examples, where only one operand is mapped."""
+    (a, b), (a_mapped, b_mapped) = node.inputs, node.mapped
+    if a_mapped and b_mapped:
+        return a @ b
+    return _rows_together(a, b) if a_mapped else _rows_together(b.mT, a.mT).mT
+
+
+def _rows_together(a: Sym, b: Sym) -> Sym:
+    """The products of a mapped `a` with one `b`: of its rows, for each index of the other dimensions."""
+    size, *batch, rows, inner = a.shape
+    n = len(batch)
+    tall = a.permute((*range(1, n + 1), 0, n + 1, n + 2)).reshape((*batch, size * rows, inner)) @ b
+    apart = tall.reshape((*batch, size, rows, b.shape[-1]))
+    return apart.permute((n, *range(n), n + 1, n + 2))
+
+
+matmul: Operator = Operator(
     "matmul",
     _infer_matmul,
     np.matmul,
@@ -51,5 +69,6 @@ matmul = Operator(
     doc="Matrix product over the last two dimensions, for each index of the leading ones.",
     admits=REAL_NUMBERS,
     work=lambda shapes, attrs: math.prod(shapes[-1]) * shapes[0][-1],
+    batch=_matmul_batch,
 )
 register(matmul)

@@ -19,6 +19,7 @@ from tracejit.errors import AxisError, DeviceError, DTypeError, OutOfBoundsError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import HOST, ArrayType, Device
 from tracejit.ir.view import View
+from tracejit.ops.batching import BatchNode, batched_view, first_axis, leading
 from tracejit.ops.creation import iota
 from tracejit.ops.rules import (
     INT64,
@@ -133,6 +134,11 @@ def _update_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | Non
     return [update(ct, full_like(x, 0), view=view), ct.view(view)]
 
 
+def _update_batch(node: BatchNode) -> Sym:
+    base, x = node.spread()
+    return update(base, x, view=batched_view(node.attrs["view"], node.size, math.prod(base.shape[1:])))
+
+
 view = Operator(
     "view",
     _infer_view,
@@ -150,6 +156,7 @@ update = Operator(
     _update_gradient,
     traits=EXACT,
     doc="The first operand, with the elements that a view means replaced by the second.",
+    batch=_update_batch,
 )
 register(update)
 
@@ -209,6 +216,40 @@ def _scatter_add_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym 
     return [gather(ct, index, axis=node.attrs["axis"]), None]
 
 
+def _places_of_examples(index: Sym, extent: int) -> Sym:
+    """A mapped index into `extent` places as one into those of all examples, one after the other."""
+    first = iota(size=index.shape[0], device=index.device) * extent
+    return index + first.spread(tuple(range(1, len(index.shape))), index.shape)
+
+
+def _gather_batch(node: BatchNode) -> Sym:
+    (x, index), axis = node.inputs, node.attrs["axis"]
+    if not node.mapped[1]:
+        return gather(x, index, axis=axis + 1)
+    if not node.mapped[0]:
+        return first_axis(gather(x, index, axis=axis), axis)
+    ahead = x.permute((0, axis + 1, *(a for a in range(1, len(x.shape)) if a != axis + 1)))
+    size, extent, *rest = ahead.shape
+    found = gather(ahead.reshape((size * extent, *rest)), _places_of_examples(index, extent), axis=0)
+    inner, outer = len(index.shape), len(found.shape)  # (examples, places, before, after)
+    before = range(inner, inner + axis)
+    return found.permute((0, *before, *range(1, inner), *range(inner + axis, outer)))
+
+
+def _scatter_add_batch(node: BatchNode) -> Sym:
+    axis, extent = node.attrs["axis"], node.attrs["extent"]
+    if not node.mapped[1]:
+        x, index = node.inputs
+        return scatter_add(x, index, axis=axis + 1, extent=extent)
+    x, index = node.spread()
+    inner = len(index.shape) - 1
+    places = range(axis + 1, axis + 1 + inner)
+    ahead = x.permute((0, *places, *(a for a in range(1, len(x.shape)) if a not in places)))
+    found = scatter_add(ahead, _places_of_examples(index, extent), axis=0, extent=node.size * extent)
+    split = found.reshape((node.size, extent, *found.shape[1:]))
+    return split.permute((0, *range(2, 2 + axis), 1, *range(2 + axis, len(split.shape))))
+
+
 def _infer_check_index(*types: ArrayType, extent: int, axis: int, what: str = "") -> ArrayType:
     check_count("check_index", types, 1)
     if types[0].dtype != INT64:
@@ -235,6 +276,7 @@ gather = Operator(
     _gather_gradient,
     traits=EXACT,
     doc="Elements picked along an axis by an array of indices in range.",
+    batch=_gather_batch,
 )
 register(gather)
 
@@ -245,6 +287,7 @@ scatter_add = Operator(
     _scatter_add_gradient,
     traits=EXACT,
     doc="Elements added up along an axis at an array of indices in range, in index order.",
+    batch=_scatter_add_batch,
 )
 register(scatter_add)
 
@@ -283,5 +326,6 @@ copy_to = Operator(
     _copy_to_gradient,
     traits=EXACT,
     doc="The same array on another device.",
+    batch=leading,
 )
 register(copy_to)

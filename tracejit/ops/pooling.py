@@ -30,6 +30,7 @@ import numpy as np
 from tracejit.errors import ArgumentError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
+from tracejit.ops.batching import BatchNode
 from tracejit.ops.convolution import Padding, Pair, check_images, check_steps, padded, windows_along
 from tracejit.ops.rules import FLOATING, check_count, text
 from tracejit.ops.symbolic import Operator, Sym, SymNode
@@ -170,6 +171,13 @@ def _work(y: int) -> Any:
     return lambda shapes, attrs: math.prod(shapes[y]) * math.prod(attrs["window"])
 
 
+def _batch(node: BatchNode) -> Sym:
+    """The images of all examples as one batch."""
+    size, images = node.size, [x.reshape((x.shape[0] * x.shape[1], *x.shape[2:])) for x in node.spread()]
+    found = node.apply(*images)
+    return found.reshape((size, found.shape[0] // size, *found.shape[1:]))
+
+
 LIBRARY = frozenset({Trait.LIBRARY})
 
 max_pool = Operator(
@@ -181,6 +189,7 @@ max_pool = Operator(
     doc="The largest element of each window of images; nan if one is nan.",
     admits=FLOATING,
     work=_work(y=1),
+    batch=_batch,
 )
 register(max_pool)
 
@@ -193,6 +202,7 @@ max_pool_gradient = Operator(
     doc="The second operand, added up where the first largest elements of the windows of the first are.",
     admits=FLOATING,
     work=_work(y=1),
+    batch=_batch,
 )
 register(max_pool_gradient)
 
@@ -205,6 +215,7 @@ max_pool_select = Operator(
     doc="Elements of the second operand where the first largest elements of the windows of the first are.",
     admits=FLOATING,
     work=_work(y=2),
+    batch=_batch,
 )
 register(max_pool_select)
 
@@ -217,6 +228,7 @@ average_pool = Operator(
     doc="The mean of each window of images; positions beyond the borders count as zeros.",
     admits=FLOATING,
     work=_work(y=1),
+    batch=_batch,
 )
 register(average_pool)
 
@@ -229,5 +241,6 @@ average_pool_gradient = Operator(
     doc="Gradient of the mean of each window: the operand shared out evenly over its window, and added up.",
     admits=FLOATING,
     work=_work(y=0),
+    batch=_batch,
 )
 register(average_pool_gradient)

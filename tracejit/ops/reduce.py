@@ -22,6 +22,7 @@ from tracejit.errors import ArgumentError, AxisError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.arithmetic import equal, not_equal
+from tracejit.ops.batching import shifting
 from tracejit.ops.creation import iota
 from tracejit.ops.movement import scatter_add, update
 from tracejit.ops.rules import (
@@ -229,6 +230,7 @@ def _position(name: str, evaluate: Callable[..., Any], along: str, which: str) -
         doc=f"Position of the first {which} element (or nan) along an axis.",
         admits=REAL,
         along=along,
+        batch=shifting("axis"),
     )
     register(op)
     return op
@@ -254,6 +256,7 @@ def scan(
         doc=doc,
         admits=admits,
         along=along.name,
+        batch=shifting("axis"),
     )
     register(op)
     return op

@@ -9,6 +9,8 @@ import numpy as np
 from tracejit.errors import ArgumentError, DTypeError
 from tracejit.ir.op import OPS, Trait, register
 from tracejit.ir.types import ArrayType
+from tracejit.ir.view import View
+from tracejit.ops.batching import BatchNode
 from tracejit.ops.rules import (
     ALL,
     check_array,
@@ -95,6 +97,14 @@ def _infer_after(*types: ArrayType) -> ArrayType:
     return ArrayType(shape, x.dtype, device)
 
 
+def _after_batch(node: BatchNode) -> Sym:
+    """What is the same for all examples stays so: it comes after the mark of the first one."""
+    (mark, x), (mark_mapped, x_mapped) = node.inputs, node.mapped
+    if x_mapped:
+        return after(*node.spread())
+    return after(mark.view(View(0, mark.shape[1:], mark.whole().strides[1:])) if mark_mapped else mark, x)
+
+
 where: Operator = Operator(
     "where",
     _infer_where,
@@ -160,7 +170,7 @@ without_gradient = Operator(
 )
 register(without_gradient)
 
-after = Operator(
+after: Operator = Operator(
     "after",
     _infer_after,
     lambda mark, x: np.broadcast_to(x, np.broadcast_shapes(np.shape(mark), np.shape(x))).copy(),
@@ -169,5 +179,6 @@ after = Operator(
     MOVES,
     "The second operand, as another value: one that is not computed before the first, a bool.",
     admits=ALL,
+    batch=_after_batch,
 )
 register(after)

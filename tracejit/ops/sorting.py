@@ -2,19 +2,21 @@
 
 sort(x; axis)                          ascending; nan comes last
 argsort(x; axis)                       positions of that order; equal elements keep theirs (stable)
-search_sorted(x, values; side)         where values go in a sorted x, of one dimension: int64
+search_sorted(x, values; side)         where values go in a sorted x, or in each of a batch
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tracejit.errors import ArgumentError, AxisError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
+from tracejit.ops.batching import BatchNode, shifting
 from tracejit.ops.creation import iota
 from tracejit.ops.movement import gather
 from tracejit.ops.rules import ALL, INT64, check_array, check_count, check_dtype, check_one_dtype, text
@@ -48,11 +50,27 @@ def _infer_search(*types: ArrayType, side: str) -> ArrayType:
     check_array("search_sorted", x)
     check_array("search_sorted", values)
     check_one_dtype("search_sorted", types)
-    if x.ndim != 1:
-        raise ShapeError(f"search_sorted needs a sorted array of one dimension, got {text(types)}")
+    if x.ndim < 1 or x.shape[:-1] != values.shape[: x.ndim - 1]:
+        raise ShapeError(
+            f"search_sorted needs a sorted array of one dimension, or a batch of them and of the values, got "
+            f"{text(types)}"
+        )
     if side not in ("left", "right"):
         raise ArgumentError(f'search_sorted: side is "left" or "right", not {side!r}')
     return ArrayType(values.shape, INT64, values.device)
+
+
+def _search(x: np.ndarray, values: np.ndarray, *, side: Any) -> np.ndarray:
+    if x.ndim == 1:
+        return np.asarray(np.searchsorted(x, values, side))
+    found = np.empty(values.shape, INT64)
+    for example in np.ndindex(x.shape[:-1]):
+        found[example] = np.searchsorted(x[example], values[example], side)
+    return found
+
+
+def _search_batch(node: BatchNode) -> Sym:
+    return node.apply(*(node.spread() if node.mapped[0] else node.inputs))
 
 
 def take_along(x: Sym, index: Sym, axis: int) -> Sym:
@@ -77,6 +95,7 @@ sort = Operator(
     traits=ROUTINE,
     doc="Elements in ascending order along an axis, nan last.",
     admits=ALL,
+    batch=shifting("axis"),
 )
 register(sort)
 
@@ -87,15 +106,17 @@ argsort = Operator(
     traits=ROUTINE,
     doc="Positions of the elements in ascending order along an axis; equal ones keep their order.",
     admits=ALL,
+    batch=shifting("axis"),
 )
 register(argsort)
 
 search_sorted = Operator(
     "search_sorted",
     _infer_search,
-    lambda x, values, *, side: np.asarray(np.searchsorted(x, values, side)),
+    _search,
     traits=ROUTINE,
     doc="Positions at which values keep a sorted array sorted.",
     admits=ALL,
+    batch=_search_batch,
 )
 register(search_sorted)

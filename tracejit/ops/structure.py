@@ -13,6 +13,7 @@ from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
+from tracejit.ops.batching import refusing
 from tracejit.ops.rules import text
 from tracejit.ops.symbolic import Operator
 
@@ -35,6 +36,7 @@ fused = Operator(
     _infer_fused,
     _evaluate_fused,
     doc="A nested graph that becomes one kernel; it always has a tuple of outputs.",
+    batch=refusing("a fused kernel is no longer an operator; map the function before it is compiled"),
 )
 register(fused)
 
@@ -67,5 +69,6 @@ callback = Operator(
     _evaluate_callback,
     traits=frozenset({Trait.ORDERED}),
     doc="Calls a Python function with the operands, in order with all other callbacks; no outputs.",
+    batch=refusing("callback would see all examples at once; return the value and call back outside of vmap"),
 )
 register(callback)

@@ -42,6 +42,9 @@ class Step:
         """
         raise NotImplementedError
 
+    def pulled_back(self, builder: Builder, totals: Sequence[Value | None]) -> None:
+        """Called when its cotangents were added to those that its inputs had: these are the sums so far."""
+
 
 def gradient(
     builder: Builder,
@@ -80,6 +83,8 @@ def gradient(
             for value, cotangent in zip(node.inputs, found, strict=True):
                 if cotangent is not None and value in active:
                     _accumulate(builder, total, value, cotangent, location)
+        if isinstance(node, Step):
+            node.pulled_back(builder, [total.get(v) for v in node.inputs])
     return [total.get(v) for v in wrt]
 
 

@@ -164,7 +164,8 @@ class ArrayCore:
         made = empty(array.shape, dtype)
         made._memory[...] = array
         if thread.trace is not None:
-            thread.trace.imported(made._storage, array)
+            storage = thread.trace.imported(made._storage, array)
+            return made if storage is made._storage else ArrayCore.new(storage)
         return made
 
     # -- looking ---------------------------------------------------------------------------------------------

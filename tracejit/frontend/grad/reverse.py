@@ -164,7 +164,7 @@ def value_and_grad(
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        wanted = _arguments(function, positions, args)
+        wanted = arguments_at("grad", function, positions, args)
         leaves, structure = trees.flatten(wanted)
         with taping(), recorded() as tape:
             wrt = _starts(tape.recording, leaves)
@@ -221,13 +221,16 @@ def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_
     return wrapper
 
 
-def _arguments(function: Any, positions: tuple[int, ...], args: tuple[Any, ...]) -> tuple[Any, ...]:
+def arguments_at(
+    what: str, function: Any, positions: tuple[int, ...], args: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """The arguments at these positions; raises ArgumentError if one was not given."""
     name = getattr(function, "__name__", "function")
     for position in positions:
         if not -len(args) <= position < len(args):
             raise locate(
                 ArgumentError(
-                    f"grad: argnums {position}, but {name} was called with {len(args)} positional arguments"
+                    f"{what}: argnums {position}, but {name} was called with {len(args)} positional arguments"
                 ),
                 user_location(),
             )

@@ -122,10 +122,11 @@ class Trace(Recording):
 
     # -- storages --------------------------------------------------------------------------------------------
 
-    def imported(self, storage: Storage, array: np.ndarray) -> None:
+    def imported(self, storage: Storage, array: np.ndarray) -> Storage:
         """A NumPy array was brought in by the body: one that it made or worked out is kept as it is now."""
         kept = any(held.holds(array) for held in self.captured)
         self.imports[storage] = array if kept else array.copy()
+        return storage
 
     def range_for(self, storage: Storage, wanted: View) -> tuple[int, int]:
         """Traces bring storages in whole: windows of arguments are storages of their own (see `parents`)."""

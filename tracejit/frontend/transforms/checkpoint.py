@@ -11,8 +11,12 @@ one operand of each node that nothing recomputed flows into:
                    %21 = matmul(%20, %1);  %22 = tanh(%21)
                    gradient of these
 
-Views and fills are not copied: they cost nothing. Nor are index checks, which must come before anything is
-written, and callbacks.
+Views and what only passes an array on cost nothing, so nothing keeps them back. Fills are not copied, nor are
+index checks, which must come before anything is written, and callbacks.
+
+Functions can be computed again in turn (`InTurn`), so that their memory is shared:
+
+    backward       cotangents of block 3, added up  ->  after  ->  block 2 again, its cotangents  ->  ...
 """
 
 from __future__ import annotations
@@ -23,15 +27,41 @@ from typing import Any
 
 from tracejit.frontend.grad.tape import Items, part, recording_operators
 from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.recording import thread
+from tracejit.frontend.recording.recording import Recording, thread
 from tracejit.frontend.transforms.regions import CopiedStep, Copier, defined_by, read_from_outside
 from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.view import View
-from tracejit.ops import after, constant, empty, equal, full, iota, view
+from tracejit.ops import after, constant, copy, empty, equal, full, iota, stop_gradient, view
 from tracejit.passes.gradient import Step, gradient
 
 FREE = frozenset({constant, empty, full, iota})
+IDENTITIES = frozenset({copy, stop_gradient})
+
+
+class InTurn:
+    """Functions that are computed again one after the other: none before the gradients of the one before it.
+
+    Without an order, those whose cotangents are known at the same time may be computed at the same time, and
+    their memory is not shared. `last` are the cotangents of what the latest one reads, summed up so far, in
+    the recording where they were taken.
+    """
+
+    __slots__ = ("builder", "last")
+
+    def __init__(self) -> None:
+        self.builder: Builder | None = None
+        self.last: list[Value] = []
+
+    def taken(self, builder: Builder, cotangents: list[Value]) -> None:
+        """The cotangents of the one whose turn it was are these."""
+        self.builder, self.last = builder, cotangents
+
+    def before(self, builder: Builder) -> list[Value]:
+        """What the next one has to wait for; not for what has been launched."""
+        if self.builder is not builder or not isinstance(builder, Recording):
+            return []
+        return [value for value in self.last if value in builder.defined]
 
 
 def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,13 +78,19 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
     NDArray([1., 1.], dtype=float32)
     """
 
+    return checkpoint_in_turn(function, None)
+
+
+def checkpoint_in_turn(function: Callable[..., Any], turn: InTurn | None) -> Callable[..., Any]:
+    """`checkpoint`, of functions that are computed again in turn, the last one first."""
+
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if not thread.tapes:
             return function(*args, **kwargs)
         with part(eager.current()) as body:
             result = function(*args, **kwargs)
-            body.arrange = lambda items: [Recomputed(items)]
+            body.arrange = lambda items: [Recomputed(items, turn)]
         return result
 
     return wrapper
@@ -63,9 +99,9 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
 class Recomputed(CopiedStep):
     """Nodes whose gradient is that of copies of them, made when it is taken."""
 
-    def __init__(self, items: Items):
+    def __init__(self, items: Items, turn: InTurn | None = None):
         super().__init__(read_from_outside(items), defined_by(items))
-        self.items = items
+        self.items, self.turn = items, turn
 
     def pull_back(
         self, builder: Builder, cotangents: Sequence[Value | None], active: Set[Value]
@@ -74,7 +110,8 @@ class Recomputed(CopiedStep):
         known = [(v, ct) for v, ct in zip(self.outputs, cotangents, strict=True) if ct is not None]
         seeds = [ct for _, ct in known]
         with recording_operators():
-            copier = _Recomputing(builder, seeds[0])
+            earlier = [] if self.turn is None else self.turn.before(builder)
+            copier = _Recomputing(builder, [seeds[0], *earlier])
             items = copier.copies(self.items)
         ends = [copier.found(v) for v, _ in known]
         wanted = [v for v in self.inputs if v in active]
@@ -82,27 +119,33 @@ class Recomputed(CopiedStep):
         totals = dict(zip(wanted, found, strict=True))
         return [totals.get(v) for v in self.inputs]
 
+    def pulled_back(self, builder: Builder, totals: Sequence[Value | None]) -> None:
+        """The next one in turn comes after these sums, so that what was added to them is needed no more."""
+        if self.turn is not None:
+            self.turn.taken(builder, [ct for ct in totals if ct is not None])
+
     def copy_for(self, copier: Copier) -> Step:
         """The same for copies of the nodes."""
-        return Recomputed(copier.copies(self.items))
+        return Recomputed(copier.copies(self.items), self.turn)
 
 
 class _Recomputing(Copier):
-    """Copies nodes so that they are not computed before `cotangent`."""
+    """Copies nodes so that they are not computed before any of `cotangents`."""
 
-    def __init__(self, builder: Builder, cotangent: Value):
+    def __init__(self, builder: Builder, cotangents: Sequence[Value]):
         super().__init__(builder)
-        self.cotangent = cotangent
-        self.late: set[Value] = set()  # values that come after it
+        self.cotangents = [ct for ct in cotangents if ct.type.size]
+        self.late: set[Value] = set()  # values that come after them
         self.mark: Value | None = None
 
     def copy_node(self, node: Node) -> Items:
-        """A copy that comes after the cotangent; none of what costs nothing or must come early."""
+        """A copy that comes after the cotangents; none of what costs nothing or must come early."""
         if node.op in FREE or Trait.CAN_FAIL in node.op.traits or Trait.ORDERED in node.op.traits:
             return []
         first: Items = []
         inputs = [self.found(v) for v in node.inputs]
-        if Trait.VIEW not in node.op.traits and self.late.isdisjoint(inputs):
+        costs = Trait.VIEW not in node.op.traits and node.op not in IDENTITIES
+        if costs and self.late.isdisjoint(inputs):
             arrays = [v for v in node.inputs if not v.type.on_host and v.type.size]
             if arrays:
                 first = self.delay(min(arrays, key=lambda v: v.type.nbytes), node.location)
@@ -112,12 +155,16 @@ class _Recomputing(Copier):
         return [*first, *copies]
 
     def delay(self, value: Value, location: str | None) -> Items:
-        """Let `value` stand for one that comes after the cotangent."""
+        """Let `value` stand for one that comes after the cotangents."""
         builder, source = self.builder, self.found(value)
         start = len(builder.nodes)
-        if self.mark is None and self.cotangent.type.size:
-            first = builder.emit(view, self.cotangent, location=location, view=View(0, (), ()))
-            self.mark = builder.emit(equal, first, first, location=location)
+        if self.mark is None:
+            for cotangent in self.cotangents:
+                first = builder.emit(view, cotangent, location=location, view=View(0, (), ()))
+                mark = builder.emit(equal, first, first, location=location)
+                self.mark = (
+                    mark if self.mark is None else builder.emit(after, self.mark, mark, location=location)
+                )
         if self.mark is not None:
             shape = source.type.shape
             mark = builder.emit(view, self.mark, location=location, view=View(0, shape, (0,) * len(shape)))

@@ -52,10 +52,22 @@ def custom_gradient(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> 
     NDArray([1., 1.], dtype=float32)
     """
 
+    ruled = with_rule(function)
+
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if thread.trace is not None:
             thread.trace.rules.append(user_location())
+        return ruled(*args, **kwargs)
+
+    return wrapper
+
+
+def with_rule(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callable[..., Any]:
+    """`custom_gradient` for a rule that gives what the operators' would, too: nobody need know of it."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         if not thread.tapes:
             return _pair(function, function(*args, **kwargs))[0]
         return _with_rule(function, args, kwargs)
@@ -175,6 +187,8 @@ class _CustomStep(CopiedStep):
     """Cotangents of `outputs`, which are copies of `ends`, go to `starts` by the rule. Those of what the body
     read elsewhere come from its nodes.
     """
+
+    calls_python = True
 
     def __init__(
         self,

@@ -69,11 +69,18 @@ def _linearized(
     name: str, function: Callable[..., Any], primals: tuple[Any, ...], *, has_aux: bool, launch: bool
 ) -> tuple[Any, PushForward, Any]:
     """The value, the derivative, and aux; see `pull_back_of` for `launch`."""
-    leaves, structure = trees.flatten(primals)
-    if not any(map(is_differentiable, leaves)):
+    if not any(map(is_differentiable, trees.leaves(primals))):
         raise locate(DTypeError(f"{name}: no floating array among the arguments"), user_location())
-    types = [type_of(leaf) if is_differentiable(leaf) else None for leaf in leaves]
     value, pull_back, aux = pull_back_of(function, primals, has_aux=has_aux, launch=launch)
+    return value, push_forward_of(name, pull_back, primals, value, launch=launch), aux
+
+
+def push_forward_of(
+    name: str, pull_back: Callable[[Any], Any], primals: tuple[Any, ...], value: Any, *, launch: bool
+) -> PushForward:
+    """The transpose of a pull-back, from the value's cotangents to those of `primals`."""
+    leaves, structure = trees.flatten(primals)
+    types = [type_of(leaf) if is_differentiable(leaf) else None for leaf in leaves]
     zero = trees.map(zeros_like, value)
     _, push_back, _ = pull_back_of(pull_back, (zero,), has_aux=False, launch=launch)
 
@@ -87,7 +94,7 @@ def _linearized(
         rows = zip(given, types, leaves, strict=True)
         return push_back(trees.unflatten(structure, [_tangent(name, *row) for row in rows]))[0]
 
-    return value, push_forward, aux
+    return push_forward
 
 
 def _tangent(name: str, given: Any, kind: Any, leaf: Any) -> Any:

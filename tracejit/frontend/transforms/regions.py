@@ -59,7 +59,12 @@ class Copier:
 
 
 class CopiedStep(Step):
-    """A step that can be copied with the nodes around it."""
+    """A step that can be copied with the nodes around it.
+
+    calls_python: whether its rule is a Python function, which may have kept arrays of the recording.
+    """
+
+    calls_python = False
 
     def copy_for(self, copier: Copier) -> Step:
         """The same for the copies of its values; what it stands for may have to be copied, too."""

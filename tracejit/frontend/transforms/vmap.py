@@ -1,0 +1,352 @@
+"""`vmap`: a function of one example, called once for a batch of them.
+
+Arguments become arrays that stand for one example (`batch`), the function runs on these, what it recorded is
+replayed for all examples (`examples`), and its results get their new axis. Then mapped arrays that it has
+written get their content, and containers of the arguments in which it has replaced arrays get those.
+
+>>> import tracejit as tj
+>>> x, w = tj.asarray([[1.0, 2.0], [3.0, 4.0]]), tj.asarray([1.0, 10.0])
+>>> tj.vmap(lambda x, w: (x * w).sum(), in_axes=(0, None))(x, w)
+NDArray([21., 43.], dtype=float32)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracejit.errors import ArgumentError, locate
+from tracejit.frontend.arrays import dispatch, trees
+from tracejit.frontend.arrays.axes import integer
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.grad.tape import recording_operators
+from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import is_number
+from tracejit.frontend.transforms import aliases
+from tracejit.frontend.transforms.axes import axes_below, is_array, normal_axis, with_axes
+from tracejit.frontend.transforms.batch import Batch
+from tracejit.frontend.transforms.examples import Replay, recorded_items
+from tracejit.ir.graph import Value
+
+
+def vmap(
+    function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, *, axis_size: int | None = None
+) -> Callable[..., Any]:
+    """`function`, of one example, as one of a batch of examples.
+
+    in_axes: the axis along which each argument holds the examples: an int, None for what is the same for all
+    of them (numbers, say), or a tuple of these, one for each positional argument, in which containers of ints
+    and None may stand for arguments that are containers. Arrays among keyword arguments are mapped along
+    their first axis; all else there is the same for all. out_axes: where the axis of the examples stands in
+    the results, alike; None for a result that is the same for all examples. axis_size: the number of
+    examples, needed only where nothing is mapped.
+
+    The function runs once, on arrays of one example's shape, and what it does is done for all examples
+    together: ``x @ w`` with one `w` is one product. So it cannot look at mapped values: ``if x > 0`` and
+    ``float(x)`` raise (see `tj.where`). What it writes into a mapped array in place, or puts into a mapped
+    dict, list or dataclass, it does for each example. An array that is not mapped is written once, and cannot
+    hold what differs between the examples. Each example draws random numbers of its own: those that a loop
+    over the examples would draw. If it raises, no mapped array has changed.
+    Source: `vmap` of JAX (Bradbury et al., 2018).
+    Raises ArgumentError if axes do not fit the arguments or results, if arrays have different numbers of
+    examples, if nothing is mapped, and for what cannot be done to all examples at once; AxisError for axes
+    that an array does not have.
+
+    >>> import tracejit as tj
+    >>> per_example = tj.vmap(tj.grad(lambda w, x: (w * x).sum() ** 2), in_axes=(None, 0))
+    >>> per_example(tj.asarray([1.0, 1.0]), tj.asarray([[1.0, 2.0], [3.0, 4.0]]))
+    NDArray([[ 6., 12.],
+             [42., 56.]], dtype=float32)
+    """
+
+    if not callable(function):
+        raise locate(
+            ArgumentError(f"vmap: expected a function, got {type(function).__name__}"), user_location()
+        )
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        axes = list(in_axes) if isinstance(in_axes, list | tuple) else [in_axes] * len(args)
+        if len(axes) != len(args):
+            raise locate(
+                ArgumentError(
+                    f"vmap: in_axes {in_axes!r} for {len(args)} positional arguments; give an int, or one "
+                    "for each"
+                ),
+                user_location(),
+            )
+        call = _Call(function, axes, args, kwargs, axis_size)
+        return call.run(function, out_axes)
+
+    return wrapper
+
+
+class _Container:
+    """A container of the arguments: `copy` holds examples of what `original` holds.
+
+    keys, children: what the copy held when the function got it; axes: of these.
+    """
+
+    def __init__(self, original: Any, copy: Any, keys: Sequence[Any], children: list[Any], axes: list[Any]):
+        self.original, self.copy = original, copy
+        self.keys, self.children, self.axes = keys, children, axes
+
+
+class _Call:
+    """One call: its batch, and its arguments for one example."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        axes: list[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        axis_size: int | None,
+    ):
+        self.name = getattr(function, "__name__", type(function).__name__)
+        size = self._size(axes, args, kwargs, axis_size)
+        self.batch = Batch(eager.current(), size)
+        self.containers: dict[tuple[int, str], _Container] = {}  # by identity and axes
+        self.args = [
+            self._example(x, a, f"args[{i}]") for i, (x, a) in enumerate(zip(args, axes, strict=True))
+        ]
+        self.kwargs = {
+            name: self._example(x, _keyword_axes(x), f"kwargs[{name!r}]") for name, x in kwargs.items()
+        }
+
+    # -- arguments -------------------------------------------------------------------------------------------
+
+    def _size(self, axes: list[Any], args: Any, kwargs: Any, given: int | None) -> int:
+        """The number of examples."""
+        found = {} if given is None else {"axis_size": integer("vmap: axis_size", given)}
+        if given is not None and found["axis_size"] < 0:
+            raise locate(ArgumentError(f"vmap: axis_size {given} is negative"), user_location())
+        for position, (x, below) in enumerate(zip(args, axes, strict=True)):
+            self._note_sizes(found, with_axes("in_axes", below, x, f"args[{position}]"))
+        for name, x in kwargs.items():
+            self._note_sizes(found, with_axes("in_axes", _keyword_axes(x), x, f"kwargs[{name!r}]"))
+        sizes = set(found.values())
+        if len(sizes) == 1:
+            return sizes.pop()
+        if sizes:
+            each = ", ".join(f"{path}: {size}" for path, size in found.items())
+            message = f"vmap: {self.name} is mapped over arrays with different numbers of examples: {each}"
+        else:
+            message = f"vmap: no argument of {self.name} is mapped; map one with in_axes, or give axis_size"
+        raise locate(ArgumentError(message), user_location())
+
+    def _note_sizes(self, found: dict[str, int], leaves: Any) -> None:
+        for path, leaf, axis in leaves:
+            if axis is None:
+                continue
+            if not is_array(leaf):
+                raise locate(
+                    ArgumentError(
+                        f"vmap: {path} is a {type(leaf).__name__}, which has no axis; map an array "
+                        "(tj.asarray), or give None among in_axes"
+                    ),
+                    user_location(),
+                )
+            found[path] = leaf.shape[normal_axis("in_axes", axis, leaf.ndim, path)]
+
+    def _example(self, tree: Any, axes: Any, path: str) -> Any:
+        """One example of an argument. Containers without mapped arrays are passed as they are."""
+        if axes is None:
+            return tree
+        found = trees.children_of(tree)
+        if found is None:
+            if hasattr(type(tree), "__tree__"):
+                raise locate(
+                    ArgumentError(
+                        f"vmap: {path} is a {type(tree).__name__}, which cannot be taken apart into "
+                        "examples; map the arrays that the function needs, in a dict"
+                    ),
+                    user_location(),
+                )
+            return self._array(tree, axes, path)
+        key = id(tree), repr(axes)
+        if key in self.containers:
+            return self.containers[key].copy
+        kind, keys, children = found
+        below = axes_below("in_axes", axes, tree, path)
+        built = [
+            self._example(child, axis, path + trees.step(kind, key))
+            for key, child, axis in zip(keys, children, below, strict=True)
+        ]
+        if all(new is old for new, old in zip(built, children, strict=True)):
+            return tree
+        copy = trees.rebuilt(tree, kind, keys, built)
+        self.containers[key] = _Container(tree, copy, keys, built, below)
+        return copy
+
+    def _array(self, leaf: Any, axis: int, path: str) -> NDArray:
+        array = dispatch.as_operand("vmap", leaf)
+        assert isinstance(array, NDArray)
+        axis = normal_axis("in_axes", axis, array.ndim, path)
+        order = (axis, *(a for a in range(array.ndim) if a != axis))
+        seen = NDArray(array._storage, array._view.permute(order))
+        return self.batch.example(seen, is_numpy=array is not leaf)
+
+    # -- the function, and its results -----------------------------------------------------------------------
+
+    def run(self, function: Callable[..., Any], out_axes: Any) -> Any:
+        """Call the function, and return its results for all examples."""
+        batch, outer = self.batch, self.batch.outer
+
+        def called() -> tuple[_Results, list[_Put]]:
+            result = function(*self.args, **self.kwargs)
+            leaves = list(with_axes("out_axes", out_axes, result, "result"))
+            found = _Results(trees.flatten(result)[1], [self._result(*row) for row in leaves])
+            return found, [put for held in self.containers.values() for put in self._changes(held)]
+
+        with batch.opened(outer):
+            items, (results, puts) = recorded_items(batch, called)
+        with recording_operators():
+            replay = Replay(batch, outer)
+            replay.run(items)
+            aliases.check(batch)
+            value = results.tree(replay)
+            contents = [put.tree(replay) for put in puts]
+            new = [
+                (target, dispatch.wrap(outer, replay.result(content, axis)))
+                for target, content, axis in self._written()
+            ]
+        outer.end_operation()
+        for target, array in new:
+            dispatch.write(target, array, "vmap")
+        for put, content in zip(puts, contents, strict=True):
+            put.do(content)
+        return value
+
+    def _written(self) -> Iterator[tuple[NDArray, Value, int | None]]:
+        """The arrays that the function has written, what they hold, and where that has the examples."""
+        for target, value in self.batch.written_examples():
+            yield target, value, 0
+        for window in self.batch.written():
+            yield aliases.place_of(window), window.value, None
+
+    def _result(self, path: str, leaf: Any, axis: int | None) -> _Result:
+        """A leaf of the result: arrays, and numbers for each example, as values of the batch."""
+        if isinstance(leaf, np.ndarray | np.generic) or (
+            axis is not None and (is_number(leaf) or isinstance(leaf, bool))
+        ):
+            leaf = dispatch.as_array("vmap", leaf)
+        if not isinstance(leaf, NDArray):
+            if axis is None:
+                return _Result(leaf, None, None)
+            raise locate(
+                ArgumentError(
+                    f"vmap: {path} of {self.name} is a {type(leaf).__name__}, not an array; give None for it "
+                    "among out_axes"
+                ),
+                user_location(),
+            )
+        value = self._read(leaf)
+        if axis is not None:
+            axis = normal_axis("out_axes", axis, leaf.ndim + 1, path)
+        elif value in self.batch.mapped:
+            raise locate(
+                ArgumentError(
+                    f"vmap: {path} of {self.name} differs between the examples, but out_axes say None: that "
+                    "it is the same for all"
+                ),
+                user_location(),
+            )
+        return _Result(leaf, value, axis)
+
+    def _read(self, array: NDArray) -> Value:
+        with recording_operators():
+            return self.batch.read(array._storage, array._view)
+
+    def _changes(self, held: _Container) -> list[_Put]:
+        """What the function has put into a container of its arguments."""
+        found = trees.children_of(held.copy)
+        assert found is not None
+        kind, keys, children = found
+        before = dict(zip(held.keys, zip(held.children, held.axes, strict=True), strict=True))
+        if set(keys) != set(held.keys) and not issubclass(kind, dict):
+            raise locate(
+                ArgumentError(
+                    f"vmap: {self.name} changes the length of a {kind.__name__} among its arguments; return "
+                    "what is new instead"
+                ),
+                user_location(),
+            )
+        gone = [_Put(held.original, kind, key, None) for key in held.keys if key not in set(keys)]
+        changed = []
+        for key, child in zip(keys, children, strict=True):
+            old, axis = before.get(key, (None, 0))
+            if child is not old or key not in before:
+                leaves, structure = trees.flatten(child)
+                rows = [self._content(leaf, axis if isinstance(axis, int) else None) for leaf in leaves]
+                changed.append(_Put(held.original, kind, key, _Results(structure, rows)))
+        return gone + changed
+
+    def _content(self, leaf: Any, axis: int | None) -> _Result:
+        """A leaf of what was put into a container: an array with the axis of what was there."""
+        if not isinstance(leaf, NDArray):
+            return _Result(leaf, None, None)
+        value = self._read(leaf)
+        if axis is None and value in self.batch.mapped:
+            axis = 0
+        return _Result(leaf, value, axis if axis is None else axis % (leaf.ndim + 1))
+
+
+def _keyword_axes(tree: Any) -> Any:
+    """The axes of a keyword argument: the first one, of its arrays."""
+    found = trees.children_of(tree)
+    if found is None:
+        return 0 if is_array(tree) and tree.ndim else None
+    kind, keys, children = found
+    return trees.build(kind, keys, [_keyword_axes(child) for child in children])
+
+
+class _Result:
+    """A leaf: a value of the batch with its axis, or what it is."""
+
+    def __init__(self, leaf: Any, value: Value | None, axis: int | None):
+        self.leaf, self.value, self.axis = leaf, value, axis
+
+    def of_all(self, replay: Replay) -> Any:
+        """The leaf for all examples."""
+        if self.value is None:
+            return self.leaf
+        return dispatch.wrap(replay.outer, replay.result(self.value, self.axis))
+
+
+class _Results:
+    """A tree of results."""
+
+    def __init__(self, structure: trees.Structure, leaves: list[_Result]):
+        self.structure, self.leaves = structure, leaves
+
+    def tree(self, replay: Replay) -> Any:
+        """The tree for all examples."""
+        return trees.unflatten(self.structure, [leaf.of_all(replay) for leaf in self.leaves])
+
+
+class _Put:
+    """What the function has put into a container of its arguments, or, if it is None, taken away."""
+
+    def __init__(self, container: Any, kind: type, key: Any, results: _Results | None):
+        self.container, self.kind, self.key, self.results = container, kind, key, results
+
+    def tree(self, replay: Replay) -> Any:
+        """The content, for all examples."""
+        return None if self.results is None else self.results.tree(replay)
+
+    def do(self, content: Any) -> None:
+        """Do the same to the container of the caller."""
+        if self.results is None:
+            del self.container[self.key]
+        elif issubclass(self.kind, dict | list):
+            self.container[self.key] = content
+        else:
+            setattr(self.container, self.key, content)
+
+
+__all__ = ["vmap"]
