@@ -43,8 +43,10 @@ from tracejit.ir.types import Device
 if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
     from tracejit.drawing.drawing import Drawing
     from tracejit.frontend.arrays.functions.aliases import *
+    from tracejit.frontend.arrays.functions.applying import *
     from tracejit.frontend.arrays.functions.calculus import *
     from tracejit.frontend.arrays.functions.contraction import *
+    from tracejit.frontend.arrays.functions.convolution import *
     from tracejit.frontend.arrays.functions.creation import *
     from tracejit.frontend.arrays.functions.dtypes import *
     from tracejit.frontend.arrays.functions.elementwise import clip as clip
@@ -54,17 +56,21 @@ if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarat
     from tracejit.frontend.arrays.functions.elementwise import stop_gradient as stop_gradient
     from tracejit.frontend.arrays.functions.elementwise import where as where
     from tracejit.frontend.arrays.functions.grids import *
+    from tracejit.frontend.arrays.functions.histograms import *
     from tracejit.frontend.arrays.functions.indexers import *
     from tracejit.frontend.arrays.functions.joining import *
     from tracejit.frontend.arrays.functions.linear import *
     from tracejit.frontend.arrays.functions.manipulation import *
+    from tracejit.frontend.arrays.functions.missing import *
     from tracejit.frontend.arrays.functions.movement import *
     from tracejit.frontend.arrays.functions.padding import *
     from tracejit.frontend.arrays.functions.placing import *
     from tracejit.frontend.arrays.functions.pointwise import *
     from tracejit.frontend.arrays.functions.polynomials import *
+    from tracejit.frontend.arrays.functions.quantiles import *
     from tracejit.frontend.arrays.functions.ranges import *
     from tracejit.frontend.arrays.functions.reductions import *
+    from tracejit.frontend.arrays.functions.scans import *
     from tracejit.frontend.arrays.functions.sorting import *
     from tracejit.frontend.arrays.functions.statistics import *
     from tracejit.frontend.arrays.functions.windows import *

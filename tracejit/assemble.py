@@ -325,12 +325,15 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
         return error
     inner = node.attrs["body"].nodes if node.op is ops.fused else (node,)
     checks = [n for n in inner if can_fail(n)]
-    what = "; or ".join(
+    places = [
         f"axis {n.attrs['axis']} with extent {n.attrs['extent']}, expected {-n.attrs['extent']} to "
         f"{n.attrs['extent'] - 1}"
         for n in checks
-    )
-    unnamed = OutOfBoundsError(f"index number {status - 1} is out of bounds for {what}")
+        if "what" not in n.attrs
+    ]
+    told = [f"index number {status - 1} is out of bounds for {'; or '.join(places)}"] if places else []
+    told += [n.attrs["what"] for n in checks if "what" in n.attrs]
+    unnamed = OutOfBoundsError("; or ".join(dict.fromkeys(told)))
     return locate(unnamed, checks[0].location if checks else node.location)
 
 

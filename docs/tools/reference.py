@@ -84,7 +84,19 @@ PAGES = [
         "polynomials.md", "Polynomials and windows", "", _of(functions.polynomials) + _of(functions.windows)
     ),
     Page("names.md", "NumPy's other names", "", _of(functions.aliases)),
-    Page("reductions.md", "Reductions", "", _of(functions.reductions)),
+    Page("reductions.md", "Reductions", "", _of(functions.reductions) + _of(functions.scans)),
+    Page(
+        "statistics.md",
+        "Statistics",
+        "Averages, quantiles, covariances, histograms, and reductions that leave nan out. All that do not "
+        "look at values replay; what is wrong with values of arrays shows when a result is computed.",
+        [
+            *_of(functions.statistics),
+            *_of(functions.quantiles),
+            *_of(functions.missing),
+            *_of(functions.histograms),
+        ],
+    ),
     Page(
         "sorting.md",
         "Sorting, searching and sets",
@@ -101,9 +113,19 @@ PAGES = [
         "",
         _of(functions.manipulation) + _of(functions.movement),
     ),
-    Page("calculus.md", "Differences and integrals", "", _of(functions.calculus)),
+    Page(
+        "calculus.md",
+        "Differences, integrals and convolution",
+        "",
+        _of(functions.calculus) + _of(functions.convolution),
+    ),
     Page("joining.md", "Joining, splitting and padding", "", _of(functions.joining) + _of(functions.padding)),
-    Page("placing.md", "Placing and choosing elements", "", _of(functions.placing)),
+    Page(
+        "placing.md",
+        "Placing and choosing elements",
+        "",
+        _of(functions.placing) + _of(functions.applying),
+    ),
     Page("grids.md", "Grids and indices", "", _of(functions.grids) + _of(functions.indexers)),
     Page(
         "transformations.md",

@@ -4,7 +4,8 @@ view(x; view)              y[i] = x.flat[view(i)]
 update(base, x; view)      base, with the elements that `view` means replaced by those of x
 gather(x, index; axis)     y[..., i, ...] = x[..., index[i], ...]; index is in range (see check_index)
 scatter_add(x, index; axis, extent)    adjoint of gather: x[..., i, ...] added at index[i], in index order
-check_index(index; extent, axis)       negative ones wrapped; an error at run time if out of range
+check_index(index; extent, axis, what) negative ones wrapped; an error at run time if out of range, which
+                                       says `what` is wrong, or by default which index
 """
 
 from __future__ import annotations
@@ -247,19 +248,20 @@ def _scatter_add_batch(node: BatchNode) -> Sym:
     return split.permute((0, *range(2, 2 + axis), 1, *range(2 + axis, len(split.shape))))
 
 
-def _infer_check_index(*types: ArrayType, extent: int, axis: int) -> ArrayType:
+def _infer_check_index(*types: ArrayType, extent: int, axis: int, what: str = "") -> ArrayType:
     check_count("check_index", types, 1)
     if types[0].dtype != INT64:
         raise DTypeError(f"check_index needs an int64 index, got {types[0]}; cast it with astype")
     return types[0]
 
 
-def _evaluate_check_index(index: np.ndarray, *, extent: int, axis: int) -> np.ndarray:
+def _evaluate_check_index(index: np.ndarray, *, extent: int, axis: int, what: str = "") -> np.ndarray:
     wrapped = np.where(index < 0, index + extent, index)
     bad = (wrapped < 0) | (wrapped >= extent)
     if bad.any():
         raise OutOfBoundsError(
-            f"index {index[bad].flat[0]} is out of bounds for axis {axis} with extent {extent}; "
+            what
+            or f"index {index[bad].flat[0]} is out of bounds for axis {axis} with extent {extent}; "
             f"expected {-extent} to {extent - 1}"
         )
     return wrapped

@@ -384,19 +384,25 @@ def _view(r: Rewriter, x: Value, *, view: View) -> Value | None:
 
 @rule(ops.view)
 def _view_of_update(r: Rewriter, x: Value, *, view: View) -> Value | None:
-    """The value stored in exactly these elements, or the one before stores into others."""
-    base = x
+    """The value stored in exactly these elements, where stores since then went into others.
+
+    A read of elements that the last stores left alone stays a read of the newest array: one of an older array
+    would keep that alive, and memory that is still read cannot be overwritten in place.
+    """
+    low, high = view.span()
     for _ in range(_LOOK_BACK):
-        node = r.match(base, ops.update)
+        node = r.match(x, ops.update)
         if node is None:
-            break
-        stored = node.attrs["view"]
-        if same(stored, view):
-            return r.emit(ops.view, node.inputs[1], view=View.of_shape(view.shape))
-        if not disjoint(stored, view, x.type.shape):
-            break
-        base = node.inputs[0]
-    return None if base is x else r.emit(ops.view, base, view=view)
+            return None
+        (base, value), stored = node.inputs, node.attrs["view"]
+        start, end = stored.span()
+        if not (end <= low or high <= start):  # most stores of a loop are known to be apart by that
+            if same(stored, view):
+                return r.emit(ops.view, value, view=View.of_shape(view.shape))
+            if not disjoint(stored, view, x.type.shape):
+                return None
+        x = base
+    return None
 
 
 @rule(ops.update)

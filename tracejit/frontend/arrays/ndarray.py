@@ -29,6 +29,7 @@ from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
 from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.flat import FlatArray
 from tracejit.frontend.arrays.functions import (
+    applying,
     elementwise,
     joining,
     linear,
@@ -36,6 +37,7 @@ from tracejit.frontend.arrays.functions import (
     movement,
     placing,
     reductions,
+    scans,
     sorting,
 )
 from tracejit.frontend.recording.location import user_location
@@ -300,6 +302,7 @@ class NDArray(ArrayCore):
     take = movement.take
     repeat = joining.repeat
     put = placing.put
+    choose = applying.choose
     diagonal = placing.diagonal
 
     def compress(self, condition: Any, axis: int | None = None) -> NDArray:
@@ -359,6 +362,8 @@ class NDArray(ArrayCore):
     min = reductions.min
     any = reductions.any
     all = reductions.all
+    cumsum = scans.cumsum
+    cumprod = scans.cumprod
     argmax = reductions.argmax
     argmin = reductions.argmin
 
@@ -405,6 +410,17 @@ class NDArray(ArrayCore):
         if wanted == self.dtype:
             return self.copy() if copy else self
         return dispatch.emit(ops.astype, self, dtype=wanted)
+
+    def tobytes(self, order: str = "C") -> bytes:
+        """The elements as bytes, in C order, or ("F") column by column. They are looked at.
+
+        Raises ValueError for another order.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([1, 2], dtype=tj.uint8).tobytes()
+        b'\\x01\\x02'
+        """
+        return self._seen("tobytes()").tobytes(order)  # type: ignore[arg-type]
 
     def to_device(self, device: Any, /, *, stream: None = None) -> NDArray:
         """The array on `device`: itself if it lies there.

@@ -27,6 +27,9 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
 from tracejit.ir.view import View
 
+MOST = 1 << 17
+"""Most operations of a recording. Planning takes some 0.1 ms for each, and two bits for a pair of tasks."""
+
 UINT64 = np.dtype("uint64")
 WORD = 1 << 64
 
@@ -106,6 +109,7 @@ class Trace(Recording):
         self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it)
         self.counters: list[Draw] = []
         self.makes_classes = False  # whether the body defines classes
+        self.families: dict[Storage, dict[Storage, None]] = {}  # used parts of a storage, and itself
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
         self.captured: list[Captured] = []  # NumPy arrays it may bring in that a replay finds again
         self.callbacks: list[Any] = []  # functions given to `tj.callback`
@@ -159,7 +163,10 @@ class Trace(Recording):
         Parts of one storage are recorded again, as views of it. Other storages share memory that Python sees.
         """
         if not self.windows.get(storage):
-            others = [s for s in self.windows if self.windows[s] and self.share(s, storage)]
+            family = self.families.setdefault(self.parents.get(storage, storage), {})
+            candidates = self.windows if storage.shared else family  # no other can share its memory
+            others = [s for s in candidates if self.windows.get(s) and self.share(s, storage)]
+            family[storage] = None
             parts = {self.parents[s] for s in (storage, *others) if s in self.parents}
             if others and parts:
                 self.interrupt(Restart(aliased=parts))
@@ -190,6 +197,14 @@ class Trace(Recording):
                 user_location(),
             )
         super().write(storage, wanted, new)
+
+    def end_operation(self) -> None:
+        """Refuse a recording that takes too long to plan."""
+        if len(self.nodes) > MOST:
+            self.give_up(
+                f"the body records more than {MOST:,} operations",
+                remedy="decorate a function that it calls: one round of its loop, for example",
+            )
 
     # -- NumPy's numbers -------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ Floating arrays are float32 unless a dtype is given, integers int64. Shapes are 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,7 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
         )
     wanted = chosen_dtype("asarray", dtype, array.dtype)
     place = chosen_device("asarray", device)
-    if device is None and place is not array.device and _holds_recorded(obj):
+    if device is None and place is not array.device and holds_recorded(obj):
         place = array.device
     if (wanted, place) != (array.dtype, array.device) and copy is False:
         raise locate(
@@ -96,7 +97,7 @@ def _gather(obj: Any, dtype: np.dtype | None) -> Any:
         return dispatch.as_array("asarray", obj)
     if hasattr(obj, "__dlpack__"):
         return dispatch.as_array("asarray", obj)
-    if isinstance(obj, list | tuple) and _holds_recorded(obj):
+    if isinstance(obj, list | tuple) and holds_recorded(obj):
         wanted = dtype or _suggested(obj)
         return _stack([dispatch.cast(_gather(item, wanted), wanted) for item in obj])
     return ArrayCore.from_numpy(_from_lists(obj, dtype))
@@ -139,10 +140,10 @@ def _suggested(obj: Any) -> np.dtype:
     return promotion.common_dtype("asarray", (dispatch.as_operand("asarray", obj),))
 
 
-def _holds_recorded(obj: Any) -> bool:
+def holds_recorded(obj: Any) -> bool:
     """Whether nested lists hold arrays or numbers whose values must not be looked at."""
     if isinstance(obj, list | tuple):
-        return any(map(_holds_recorded, obj))
+        return any(map(holds_recorded, obj))
     return isinstance(obj, ArrayCore) or type(obj) is NumberProxy
 
 
@@ -407,14 +408,64 @@ def empty_like(
     )
 
 
+def frombuffer(buffer: Any, dtype: Any = None, count: int = -1, offset: int = 0) -> NDArray:
+    """A new array of one dimension of the elements (float32) that lie in a buffer, such as bytes, copied.
+
+    count: so many elements, by default all; offset: bytes before the first one.
+    Raises ValueError for a buffer that is too small or does not end with an element, DTypeError for an
+    unsupported dtype.
+
+    >>> import tracejit as tj
+    >>> tj.frombuffer(bytes([1, 0, 2, 0]), dtype=tj.int16)
+    NDArray([1, 2], dtype=int16)
+    """
+    return asarray(np.frombuffer(buffer, chosen_dtype("frombuffer", dtype, FLOAT32), count, offset))
+
+
+def fromiter(iterable: Any, dtype: Any, count: int = -1) -> NDArray:
+    """A new array of one dimension of the numbers that an iterable gives: all, or `count` of them.
+
+    Raises ValueError for too few numbers, DTypeError for an unsupported dtype.
+
+    >>> import tracejit as tj
+    >>> tj.fromiter((k * k for k in range(4)), dtype=tj.int32)
+    NDArray([0, 1, 4, 9], dtype=int32)
+    """
+    wanted = promotion.supported("fromiter", dtype)
+    given = iter(iterable)
+    items = list(given if count < 0 else itertools.islice(given, count))
+    if len(items) < count:
+        raise locate(ShapeError(f"fromiter: {len(items)} numbers, not {count}"), user_location())
+    return asarray(items, dtype=wanted)
+
+
+def asarray_chkfinite(obj: Any, dtype: Any = None) -> NDArray:
+    """`asarray`, of which no element may be infinite or nan; for that they are looked at.
+
+    Raises ArgumentError if one is, and what `asarray` raises.
+
+    >>> import tracejit as tj
+    >>> tj.asarray_chkfinite([1, 2])
+    NDArray([1, 2], dtype=int64)
+    """
+    array = asarray(obj, dtype)
+    if not np.isfinite(array.numpy(copy=False)).all():
+        what = "asarray_chkfinite: there are infinite numbers or nan; replace them with tj.nan_to_num"
+        raise locate(ArgumentError(what), user_location())
+    return array
+
+
 __all__ = [
     "array",
     "asanyarray",
     "asarray",
+    "asarray_chkfinite",
     "ascontiguousarray",
     "asfortranarray",
     "empty",
     "empty_like",
+    "frombuffer",
+    "fromiter",
     "full",
     "full_like",
     "ndarray",

@@ -25,7 +25,7 @@ from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.manipulation import broadcast_to, ravel, reshape
 from tracejit.frontend.arrays.functions.movement import in_range, take
 from tracejit.frontend.arrays.functions.ranges import positions
-from tracejit.frontend.arrays.functions.reductions import cumulative_sum
+from tracejit.frontend.arrays.functions.scans import cumulative_sum
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.view import View
 

@@ -19,7 +19,7 @@ from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.manipulation import flip, moveaxis, ravel, reshape
 from tracejit.frontend.arrays.functions.movement import concat, take
 from tracejit.frontend.arrays.functions.ranges import arange
-from tracejit.frontend.arrays.functions.reductions import cumulative_sum
+from tracejit.frontend.arrays.functions.scans import cumulative_sum
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
@@ -116,12 +116,12 @@ def lexsort(keys: Any, axis: int = -1) -> NDArray:
     position = normalize_axis("lexsort", axis, given[0].ndim)
     found = argsort(given[0], axis=position)
     for key in given[1:]:
-        again = argsort(_along(key, found, position), axis=position)
-        found = _along(found, again, position)
+        again = argsort(along(key, found, position), axis=position)
+        found = along(found, again, position)
     return found
 
 
-def _along(x: Any, index: Any, axis: int) -> Any:
+def along(x: Any, index: Any, axis: int) -> Any:
     """``x[..., index[..., i, ...], ...]``: elements at positions in range along an axis; shapes agree."""
     extent = x.shape[axis]
     rows, picked = moveaxis(x, axis, -1), moveaxis(index, axis, -1)
@@ -194,7 +194,7 @@ def top_k(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[N
         )
     order = argsort(array, axis=position, descending=largest)
     first = ArrayCore.new(order._storage, order._view.slice_axis(position, 0, count))
-    return _along(array, first, position), first.copy()
+    return along(array, first, position), first.copy()
 
 
 # -- searching -----------------------------------------------------------------------------------------------
@@ -491,6 +491,23 @@ def setxor1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
     return found
 
 
+def sort_complex(x: Any, /) -> NDArray:
+    """A sorted copy along the last axis, by the real parts and then the imaginary ones, as complex numbers.
+
+    Small integers give complex64, all other real numbers complex128.
+    Raises AxisError for an array without dimensions.
+
+    >>> import tracejit as tj
+    >>> tj.sort_complex(tj.asarray([2 + 1j, 1, 2 - 1j]))
+    NDArray([1.+0.j, 2.-1.j, 2.+1.j], dtype=complex64)
+    """
+    found = sort(x)
+    if found.dtype.kind == "c":
+        return found
+    is_small = found.dtype.kind in "iu" and found.dtype.itemsize <= 2
+    return dispatch.cast(found, np.dtype("complex64" if is_small else "complex128"))
+
+
 __all__ = [
     "argpartition",
     "argsort",
@@ -505,6 +522,7 @@ __all__ = [
     "setdiff1d",
     "setxor1d",
     "sort",
+    "sort_complex",
     "top_k",
     "union1d",
     "unique",

@@ -21,7 +21,7 @@ from tracejit import ops
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import default_device
-from tracejit.frontend.arrays.functions import reductions
+from tracejit.frontend.arrays.functions import reductions, scans
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.elementwise import clip, where
 from tracejit.frontend.arrays.functions.movement import take
@@ -80,7 +80,7 @@ def _inverse(draw: Draw, log_first: Any, log_ratio: Any) -> Any:
 
 def _sums(x: Any) -> Any:
     """Sums along the leading dimension."""
-    return reductions.cumulative_sum(x, axis=0)
+    return scans.cumulative_sum(x, axis=0)
 
 
 def _column(values: np.ndarray, draw: Draw) -> Any:
