@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 import tracejit.interpreter as _interpreter  # noqa: F401 - first: it refuses unsupported interpreters
 
 # isort: split
-from tracejit import data, engine, errors, nn, optim
+from tracejit import data, engine, errors, kvstore, nn, optim
 from tracejit.config import config
 from tracejit.engine import profile
 from tracejit.errors import TracejitError
 from tracejit.frontend.arrays import fft, interop, linalg, namespace, random
 from tracejit.frontend.arrays import trees as tree
+from tracejit.frontend.arrays.devices import cpu, device
 from tracejit.frontend.arrays.functions import NAMESPACE as _NAMESPACE
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.grad.reverse import grad, value_and_grad, vjp
@@ -129,6 +130,7 @@ __all__ = [
     "cpu",
     "custom_gradient",
     "data",
+    "device",
     "engine",
     "errors",
     "export",
@@ -139,6 +141,7 @@ __all__ = [
     "jacobian",
     "jit",
     "jvp",
+    "kvstore",
     "linalg",
     "linearize",
     "load",
@@ -157,15 +160,3 @@ __all__ = [
     "wait_all",
     *_NAMESPACE,
 ]
-
-
-def cpu(index: int = 0) -> Device:
-    """The CPU with this index.
-
-    Arrays live on index 0; others raise DeviceError where an array is made.
-
-    >>> import tracejit as tj
-    >>> tj.zeros(2, device=tj.cpu()).device == tj.cpu(0)
-    True
-    """
-    return Device("cpu", index)

@@ -95,14 +95,15 @@ def job(task: PlannedTask) -> Job:
     if node.op is not ops.fused:
         node = _alone(node)
     lowered = lower(node, task.shared)
-    return _panel(node, lowered) if lowered.product is not None else _generated(node, lowered)
+    made = _panel(node, lowered) if lowered.product is not None else _generated(node, lowered)
+    return made._replace(name=ops.copy_to.name) if task.node.op is ops.copy_to else made
 
 
 def _alone(node: Node) -> Node:
-    """A `fused` node around one node."""
+    """A `fused` node around one node; a copy from elsewhere is one, as all CPU devices see all memory."""
     body = Builder()
     inputs = [body.input(v.type) for v in node.inputs]
-    outputs = body.copy(node, inputs)
+    outputs = body.copy(node, inputs) if node.op is not ops.copy_to else [body.emit(ops.copy, *inputs)]
     return Node(
         ops.fused, node.inputs, node.outputs, {"body": body.graph(outputs), "kind": "map"}, node.location
     )

@@ -27,8 +27,8 @@ from tracejit.ops.rules import (
     check_array,
     check_count,
     check_dtype,
+    check_one_device,
     check_one_dtype,
-    text,
 )
 from tracejit.ops.symbolic import Operator, Sym, SymNode, by_parts, full_like
 
@@ -112,8 +112,7 @@ def _infer_update(*types: ArrayType, view: View) -> ArrayType:
         check_array("update", operand)
     check_one_dtype("update", types)
     _check_view("update", base, view)
-    if base.device != x.device:
-        raise DeviceError(f"update got arrays on two devices: {text(types)}; move one of them with copy_to")
+    check_one_device("update", types)
     if x.shape != view.shape:
         raise ShapeError(f"update of {view} expects the shape {view.shape}, got {x}; broadcast it first")
     if view.overlaps_itself():
@@ -168,8 +167,7 @@ def _check_gather(name: str, x: ArrayType, index: ArrayType, axis: int, ndim: in
         check_array(name, operand)
     if index.dtype != INT64:
         raise DTypeError(f"{name} needs an int64 index, got {index}; cast it with astype")
-    if x.device != index.device:
-        raise DeviceError(f"{name} got arrays on two devices: {x}, {index}; move one of them with copy_to")
+    check_one_device(name, (x, index))
     if not 0 <= axis < ndim:
         raise AxisError(f"{name} along axis {axis} of {x}: expected an axis from 0 to {ndim - 1}")
 
@@ -306,7 +304,7 @@ register(check_index)
 # ---- devices
 
 
-def _infer_copy_to(*types: ArrayType, device: Device) -> ArrayType:
+def _infer_copy_to(*types: ArrayType, device: Device, priority: int = 0) -> ArrayType:
     check_count("copy_to", types, 1)
     check_array("copy_to", types[0])
     if device == HOST:
@@ -316,16 +314,16 @@ def _infer_copy_to(*types: ArrayType, device: Device) -> ArrayType:
 
 def _copy_to_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     (x,), (ct,) = node.inputs, cotangents
-    return [copy_to(ct, device=x.device)]
+    return [copy_to(ct, device=x.device, priority=node.attrs.get("priority", 0))]
 
 
 copy_to = Operator(
     "copy_to",
     _infer_copy_to,
-    lambda x, *, device: np.copy(x),
+    lambda x, *, device, priority=0: np.copy(x),
     _copy_to_gradient,
     traits=EXACT,
-    doc="The same array on another device.",
+    doc="The same array on another device; copies of higher priority run first, where several could.",
     batch=leading,
 )
 register(copy_to)

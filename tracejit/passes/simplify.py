@@ -30,6 +30,7 @@ from tracejit import ops
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXACT, REDUCTION, Op
+from tracejit.ir.types import Device
 from tracejit.ir.view import View
 from tracejit.loopnest.regions import disjoint, inverse, same
 
@@ -418,4 +419,19 @@ def _update(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
     earlier = r.match(base, ops.update)
     if earlier and base not in r.read and same(earlier.attrs["view"], view):
         return r.emit(ops.update, earlier.inputs[0], x, view=view)
+    return None
+
+
+# -------------------------------------------------------------------------------------------------- devices
+
+
+@rule(ops.copy_to)
+def _copy_to(r: Rewriter, x: Value, *, device: Device, priority: int = 0) -> Value | None:
+    """A copy to where it is, of a copy, or of a fill. Equal copies are one by `cse`."""
+    if device == x.type.device:
+        return x
+    if filled := r.match(x, ops.full):
+        return r.emit(ops.full, filled.inputs[0], shape=x.type.shape, device=device)
+    if inner := r.match(x, ops.copy_to):
+        return r.emit(ops.copy_to, inner.inputs[0], device=device, priority=priority)
     return None

@@ -25,8 +25,8 @@ from tracejit.frontend.arrays import (
     namespace,
     promotion,
 )
-from tracejit.frontend.arrays.axes import as_device
 from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
+from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.flat import FlatArray
 from tracejit.frontend.arrays.functions import (
     applying,
@@ -425,6 +425,8 @@ class NDArray(ArrayCore):
     def to_device(self, device: Any, /, *, stream: None = None) -> NDArray:
         """The array on `device`: itself if it lies there.
 
+        The shape and dtype stay. The copy is made when the elements are there, by the device's workers; of
+        several equal copies in one step, one is made. Gradients flow back to the device that they came from.
         Raises DeviceError for an unknown device, ArgumentError for a `stream`, which no device here has.
 
         >>> import tracejit as tj
@@ -434,8 +436,21 @@ class NDArray(ArrayCore):
         if stream is not None:
             what = f"to_device: stream is {stream!r}; arrays here are ordered by the engine, leave it out"
             raise locate(ArgumentError(what), user_location())
-        as_device("to_device", device, self.device)  # there is one device, and that is where the array is
-        return self
+        place = as_device("to_device", device, self.device)
+        return self if place == self.device else dispatch.emit(ops.copy_to, self, device=place, priority=0)
+
+    def to(self, device: Any) -> NDArray:
+        """The array on `device`: `to_device`, shorter.
+
+        The shape and dtype stay.
+        Raises DeviceError for an unknown device.
+
+        >>> import tracejit as tj
+        >>> x = tj.ones(2).to(tj.cpu(1))
+        >>> x + 1
+        NDArray([2., 2.], dtype=float32)
+        """
+        return self.to_device(device)
 
     def __copy__(self) -> NDArray:
         return self.copy()

@@ -117,6 +117,8 @@ class Trace(Recording):
         self.read_only: dict[Storage, str] = {}  # storages of NumPy arguments -> their path
         self.reasons: list[tuple[str, str | None]] = []  # why it cannot be replayed, and the user's line
         self.interruption: BaseException | None = None  # what aborted the body, which may have caught it
+        self.device = thread.device  # at the call
+        self.uses_device = False  # whether the body made arrays there without naming a device
         self.vouched = 0  # how many `tj.pure` functions are running
 
     # -- random numbers --------------------------------------------------------------------------------------
@@ -138,6 +140,10 @@ class Trace(Recording):
         starts = [stream.advance(total) for stream, total in self.draws]
         for draw in self.counters:
             draw.number.value = (starts[draw.stream] + draw.drawn) % WORD
+
+    def note_device(self) -> None:
+        """Note that the call's own device is used, not one that the body has named."""
+        self.uses_device |= thread.device is self.device
 
     # -- storages --------------------------------------------------------------------------------------------
 

@@ -15,11 +15,11 @@ import numpy as np
 from tracejit import ops
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate, message
 from tracejit.frontend.arrays import dispatch, immediate, promotion
-from tracejit.frontend.arrays.axes import as_device, new_shape
+from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.devices import chosen_device, default_device
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_number
-from tracejit.ir.types import Device
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -32,11 +32,6 @@ SINGLES = {FLOAT64: FLOAT32, np.dtype("complex128"): np.dtype("complex64")}
 def chosen_dtype(name: str, dtype: Any, default: np.dtype) -> np.dtype:
     """`dtype` if given, else the default."""
     return default if dtype is None else promotion.supported(name, dtype)
-
-
-def chosen_device(name: str, device: Any) -> Device:
-    """`device` if given, else the default one."""
-    return as_device(name, device, ArrayCore.default_device)
 
 
 def check_order(name: str, order: str) -> None:
@@ -56,6 +51,7 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
 
     Python floats become float32, ints int64, bools bool; NumPy data keep their dtype. ``copy=True`` always
     copies; ``copy=False`` raises ArgumentError where a copy is needed. To share memory, use `from_dlpack`.
+    An NDArray stays on its device, unless `device` is given; other data go to the default device.
     The result has the shape of the data.
     Raises ShapeError for lists of unequal lengths, DTypeError or ArgumentError for data of other dtypes,
     DeviceError for an unknown device.
@@ -76,7 +72,9 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
             user_location(),
         )
     wanted = chosen_dtype("asarray", dtype, array.dtype)
-    place = as_device("asarray", device, array.device)
+    place = chosen_device("asarray", device)
+    if device is None and place is not array.device and holds_recorded(obj):
+        place = array.device
     if (wanted, place) != (array.dtype, array.device) and copy is False:
         raise locate(
             ArgumentError(
@@ -87,14 +85,14 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
         )
     made = dispatch.cast(array, wanted)
     if place != made.device:
-        made = dispatch.emit(ops.copy_to, made, device=place)
+        made = dispatch.emit(ops.copy_to, made, device=place, priority=0)
     return made.copy() if copy and made is obj else made
 
 
 def _gather(obj: Any, dtype: np.dtype | None) -> Any:
     """`obj` as an array of the dtype its data suggest; Python's numbers have `dtype` if that is given."""
     if isinstance(obj, np.float64) or (_is_plain_number(obj) and dtype is not None):
-        return dispatch.full(obj, (), dtype or FLOAT64, ArrayCore.default_device, "asarray")
+        return dispatch.full(obj, (), dtype or FLOAT64, default_device(), "asarray")
     if is_number(obj) or isinstance(obj, ArrayCore | np.ndarray | np.generic | bool):
         return dispatch.as_array("asarray", obj)
     if hasattr(obj, "__dlpack__"):

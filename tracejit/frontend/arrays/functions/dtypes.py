@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit.frontend.arrays import dispatch
-from tracejit.frontend.arrays.axes import as_device
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.recording.number import plain
 from tracejit.ir.types import DTYPES
 
@@ -41,8 +41,8 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> N
     NDArray([ 1, -1], dtype=int32)
     """
     array = dispatch.as_array("astype", x)
-    as_device("astype", device, array.device)
-    return array.astype(dtype, copy=copy)
+    place = as_device("astype", device, array.device)
+    return array.astype(dtype, copy=copy).to(place)
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:

@@ -15,6 +15,7 @@ from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.axes import integer, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.manipulation import flip, moveaxis, ravel, reshape
 from tracejit.frontend.arrays.functions.movement import concat, take
 from tracejit.frontend.arrays.functions.ranges import arange
@@ -124,7 +125,7 @@ def along(x: Any, index: Any, axis: int) -> Any:
     """``x[..., index[..., i, ...], ...]``: elements at positions in range along an axis; shapes agree."""
     extent = x.shape[axis]
     rows, picked = moveaxis(x, axis, -1), moveaxis(index, axis, -1)
-    first = arange(picked.size // picked.shape[-1] if picked.size else 0) * extent
+    first = arange(picked.size // picked.shape[-1] if picked.size else 0, device=x.device) * extent
     places = reshape(picked, (first.size, picked.shape[-1])) + first[:, None]
     return moveaxis(reshape(dispatch.emit(ops.gather, ravel(rows), places, axis=0), picked.shape), -1, axis)
 
@@ -245,12 +246,12 @@ def nonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> tuple
     if not array.ndim:
         raise locate(ShapeError("nonzero: the array has no dimensions; use atleast_1d"), user_location())
     if size is None:
-        return tuple(ArrayCore.from_numpy(found) for found in np.nonzero(array.numpy()))
+        return tuple(asarray(found, device=array.device) for found in np.nonzero(array.numpy()))
     count = integer("nonzero: size", size)
     if count < 0:
         raise locate(ArgumentError(f"nonzero: size {count} is negative"), user_location())
     seen = cumulative_sum(ravel(array) != 0, dtype=INT64)
-    flat = searchsorted(seen, arange(1, count + 1))
+    flat = searchsorted(seen, arange(1, count + 1, device=array.device))
     missing, found = flat == array.size, []
     for extent in reversed(array.shape):
         found.append(dispatch.apply(ops.where, missing, fill_value, flat % extent if extent else flat))
@@ -271,7 +272,7 @@ def argwhere(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> NDAr
     """
     array = dispatch.as_array("argwhere", x)
     if not array.ndim:
-        return ArrayCore.from_numpy(np.argwhere(array.numpy()))
+        return asarray(np.argwhere(array.numpy()), device=array.device)
     found = nonzero(array, size=size, fill_value=fill_value)
     return concat([part[:, None] for part in found], axis=1)
 
@@ -318,10 +319,11 @@ class UniqueInverse(NamedTuple):
 def _looked(function: Any, *arrays: Any, **options: Any) -> Any:
     """NumPy's function on the elements of arrays, its results as arrays."""
     name = function.__name__
-    result = function(*[dispatch.as_array(name, x).numpy() for x in arrays], **options)
+    given = [dispatch.as_array(name, x) for x in arrays]
+    result = function(*[x.numpy() for x in given], **options)
     if isinstance(result, tuple):
-        return tuple(ArrayCore.from_numpy(np.asarray(part)) for part in result)
-    return ArrayCore.from_numpy(np.asarray(result))
+        return tuple(asarray(np.asarray(part), device=given[0].device) for part in result)
+    return asarray(np.asarray(result), device=given[0].device)
 
 
 def unique(
