@@ -38,7 +38,7 @@ def test_numbers_alone_are_the_cpu_s():
     assert tuning.tuning_of_values([b.input(ArrayType((), F4, Device("host")))]) is tuning.tuning_of(CPU)
 
 
-@pytest.mark.parametrize("device", [Device("gpu"), Device("tpu"), Device("cpu", 1)])
+@pytest.mark.parametrize("device", [Device("gpu"), Device("tpu")])
 def test_devices_without_an_engine_are_refused(device):
     b = Builder()
     x = b.input(ArrayType((3,), F4, device))

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 import tracejit.interpreter as _interpreter  # noqa: F401 - first: it refuses unsupported interpreters
 
 # isort: split
-from tracejit import data, engine, errors, nn, optim
+from tracejit import data, engine, errors, kvstore, nn, optim
 from tracejit.config import config
 from tracejit.engine import profile
 from tracejit.errors import TracejitError
 from tracejit.frontend.arrays import fft, interop, linalg, namespace, random
 from tracejit.frontend.arrays import trees as tree
+from tracejit.frontend.arrays.devices import cpu, device
 from tracejit.frontend.arrays.functions import NAMESPACE as _NAMESPACE
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.grad.reverse import grad, value_and_grad, vjp
@@ -42,8 +43,10 @@ from tracejit.ir.types import Device
 if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
     from tracejit.drawing.drawing import Drawing
     from tracejit.frontend.arrays.functions.aliases import *
+    from tracejit.frontend.arrays.functions.applying import *
     from tracejit.frontend.arrays.functions.calculus import *
     from tracejit.frontend.arrays.functions.contraction import *
+    from tracejit.frontend.arrays.functions.convolution import *
     from tracejit.frontend.arrays.functions.creation import *
     from tracejit.frontend.arrays.functions.dtypes import *
     from tracejit.frontend.arrays.functions.elementwise import clip as clip
@@ -53,17 +56,21 @@ if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarat
     from tracejit.frontend.arrays.functions.elementwise import stop_gradient as stop_gradient
     from tracejit.frontend.arrays.functions.elementwise import where as where
     from tracejit.frontend.arrays.functions.grids import *
+    from tracejit.frontend.arrays.functions.histograms import *
     from tracejit.frontend.arrays.functions.indexers import *
     from tracejit.frontend.arrays.functions.joining import *
     from tracejit.frontend.arrays.functions.linear import *
     from tracejit.frontend.arrays.functions.manipulation import *
+    from tracejit.frontend.arrays.functions.missing import *
     from tracejit.frontend.arrays.functions.movement import *
     from tracejit.frontend.arrays.functions.padding import *
     from tracejit.frontend.arrays.functions.placing import *
     from tracejit.frontend.arrays.functions.pointwise import *
     from tracejit.frontend.arrays.functions.polynomials import *
+    from tracejit.frontend.arrays.functions.quantiles import *
     from tracejit.frontend.arrays.functions.ranges import *
     from tracejit.frontend.arrays.functions.reductions import *
+    from tracejit.frontend.arrays.functions.scans import *
     from tracejit.frontend.arrays.functions.sorting import *
     from tracejit.frontend.arrays.functions.statistics import *
     from tracejit.frontend.arrays.functions.windows import *
@@ -123,6 +130,7 @@ __all__ = [
     "cpu",
     "custom_gradient",
     "data",
+    "device",
     "engine",
     "errors",
     "export",
@@ -133,6 +141,7 @@ __all__ = [
     "jacobian",
     "jit",
     "jvp",
+    "kvstore",
     "linalg",
     "linearize",
     "load",
@@ -151,15 +160,3 @@ __all__ = [
     "wait_all",
     *_NAMESPACE,
 ]
-
-
-def cpu(index: int = 0) -> Device:
-    """The CPU with this index.
-
-    Arrays live on index 0; others raise DeviceError where an array is made.
-
-    >>> import tracejit as tj
-    >>> tj.zeros(2, device=tj.cpu()).device == tj.cpu(0)
-    True
-    """
-    return Device("cpu", index)

@@ -95,14 +95,15 @@ def job(task: PlannedTask) -> Job:
     if node.op is not ops.fused:
         node = _alone(node)
     lowered = lower(node, task.shared)
-    return _panel(node, lowered) if lowered.product is not None else _generated(node, lowered)
+    made = _panel(node, lowered) if lowered.product is not None else _generated(node, lowered)
+    return made._replace(name=ops.copy_to.name) if task.node.op is ops.copy_to else made
 
 
 def _alone(node: Node) -> Node:
-    """A `fused` node around one node."""
+    """A `fused` node around one node; a copy from elsewhere is one, as all CPU devices see all memory."""
     body = Builder()
     inputs = [body.input(v.type) for v in node.inputs]
-    outputs = body.copy(node, inputs)
+    outputs = body.copy(node, inputs) if node.op is not ops.copy_to else [body.emit(ops.copy, *inputs)]
     return Node(
         ops.fused, node.inputs, node.outputs, {"body": body.graph(outputs), "kind": "map"}, node.location
     )
@@ -324,12 +325,15 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
         return error
     inner = node.attrs["body"].nodes if node.op is ops.fused else (node,)
     checks = [n for n in inner if can_fail(n)]
-    what = "; or ".join(
+    places = [
         f"axis {n.attrs['axis']} with extent {n.attrs['extent']}, expected {-n.attrs['extent']} to "
         f"{n.attrs['extent'] - 1}"
         for n in checks
-    )
-    unnamed = OutOfBoundsError(f"index number {status - 1} is out of bounds for {what}")
+        if "what" not in n.attrs
+    ]
+    told = [f"index number {status - 1} is out of bounds for {'; or '.join(places)}"] if places else []
+    told += [n.attrs["what"] for n in checks if "what" in n.attrs]
+    unnamed = OutOfBoundsError("; or ".join(dict.fromkeys(told)))
     return locate(unnamed, checks[0].location if checks else node.location)
 
 

@@ -58,7 +58,7 @@ def target_of_graph(graph: Graph) -> Target:
     values = [*graph.inputs, *(v for node in graph.nodes for v in node.outputs)]
     devices = {id(v.type.device): v.type.device for v in values if not v.type.on_host}  # few, often seen
     for device in devices.values():
-        if target_of(device).launch is None or device.index:
+        if target_of(device).launch is None:
             raise DeviceError(f"there is no engine for {device} yet; use arrays on {CPU}")
     return target_of(next(iter(devices.values()), CPU))
 

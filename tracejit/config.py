@@ -67,7 +67,7 @@ class Config:
 
     jit:      False makes `tj.jit` call the body eagerly (`TRACEJIT_JIT=0`), so that debuggers work.
     engine:   "native", or "naive" to run every task inline at its launch (`TRACEJIT_ENGINE`).
-    workers:  native worker threads besides the calling thread; None means what affinity and cgroup allow.
+    workers:  native worker threads of each CPU device; None: what affinity and cgroup allow, less the caller.
     check:    compare every replay with the NumPy evaluator (`TRACEJIT_CHECK=1`).
     verify:   run the IR verifier between passes (`TRACEJIT_VERIFY=1`).
     dump:     names of passes whose result is printed (`TRACEJIT_DUMP=cse,fuse`).

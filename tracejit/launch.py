@@ -22,6 +22,7 @@ from tracejit.errors import VerificationError
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
+from tracejit.ir.types import CPU, Device
 from tracejit.passes.driver import timed
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place
@@ -66,13 +67,15 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
                 can_fail=can_fail(node),
                 callable=this.callable,
                 cost=task.cost,
+                priority=node.attrs.get("priority", 0),
+                lane=None if this.callable else device_of(node).index,
             )
         )
     program = engine.Program(
         tasks,
         blocks.template,
         blocks.patches,
-        memory.arena_bytes,
+        memory.arenas,
         max((this.scratch for this in jobs), default=0),
         _modes(memory) + [engine.WRITE] * blocks.has_callbacks,
         lambda index, status, block: failure(nodes[index], status, jobs[index], block),
@@ -92,6 +95,11 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
         missed=planned.missed,
         times=planned.times,
     )
+
+
+def device_of(node: Node) -> Device:
+    """The device whose workers run a node: for a copy, that on which the result lies."""
+    return next((v.type.device for v in (*node.outputs, *node.inputs) if not v.type.on_host), CPU)
 
 
 class _Blocks:
@@ -139,11 +147,12 @@ class _Blocks:
             return
         place = self._places[value]
         argument = self._argument(place)
-        self.patches.append((slot, engine.ARENA if argument is None else argument, place.offset + offset))
+        self.patches.append((slot, argument, place.offset + offset))
 
-    def _argument(self, place: Place) -> int | None:
+    def _argument(self, place: Place) -> int:
+        """The number of the argument whose memory it is; negative for an arena."""
         if place.kind is BufferKind.ARENA:
-            return None
+            return engine.ARENA - place.number
         return place.number + (self._outputs_start if place.kind is BufferKind.OUTPUT else 0)
 
     def uses(self, node: Node) -> tuple[int, ...]:
@@ -152,7 +161,7 @@ class _Blocks:
         found = {self._argument(place) for place in places}
         if Trait.ORDERED in node.op.traits:
             found.add(self._last)
-        return tuple(sorted(argument for argument in found if argument is not None))
+        return tuple(sorted(argument for argument in found if argument >= 0))
 
 
 def _known_numbers(graph: Graph) -> dict[Value, np.ndarray]:

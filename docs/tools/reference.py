@@ -27,8 +27,9 @@ FOLDER = pathlib.Path(__file__).parent.parent / "api"
 # Names of `tj.engine` that serve the compiler, not users: listed with one line, without an example.
 INTERNAL = frozenset(
     [
-        *("ARENA", "AROUND_TASKS", "FINISHED", "FRESH", "NUMBER", "OVERWRITE", "READ", "WRITE"),
-        *("Buffer", "ExhaustedError", "Pool", "Program", "Statistics", "Task", "pool", "run_here", "workers"),
+        *("ARENA", "AROUND_TASKS", "COMMUNICATION", "FINISHED", "FRESH", "HOST", "NUMBER", "OVERWRITE"),
+        *("READ", "WRITE", "Buffer", "ExhaustedError", "Pool", "Program", "Statistics", "Task", "pool"),
+        *("run_here", "workers"),
     ]
 )
 HIDDEN = frozenset(  # for modules that stand below arrays; distributions as methods
@@ -68,7 +69,7 @@ PAGES = [
         "integer and boolean arrays as indices copy. All of Python's operators work elementwise, in-place "
         "ones write the array's memory and are seen through all its views. Arrays without dimensions can be "
         "used as numbers.",
-        ["tj.NDArray", "tj.Device", "tj.cpu", "tj.from_dlpack"],
+        ["tj.NDArray", "tj.Device", "tj.cpu", "tj.device", "tj.from_dlpack"],
     ),
     Page("creation.md", "Creating arrays", "", _of(functions.creation) + _of(functions.ranges)),
     Page("dtypes.md", "Dtypes and constants", "", [*_of(functions.dtypes), "tj.bool"]),
@@ -83,7 +84,19 @@ PAGES = [
         "polynomials.md", "Polynomials and windows", "", _of(functions.polynomials) + _of(functions.windows)
     ),
     Page("names.md", "NumPy's other names", "", _of(functions.aliases)),
-    Page("reductions.md", "Reductions", "", _of(functions.reductions)),
+    Page("reductions.md", "Reductions", "", _of(functions.reductions) + _of(functions.scans)),
+    Page(
+        "statistics.md",
+        "Statistics",
+        "Averages, quantiles, covariances, histograms, and reductions that leave nan out. All that do not "
+        "look at values replay; what is wrong with values of arrays shows when a result is computed.",
+        [
+            *_of(functions.statistics),
+            *_of(functions.quantiles),
+            *_of(functions.missing),
+            *_of(functions.histograms),
+        ],
+    ),
     Page(
         "sorting.md",
         "Sorting, searching and sets",
@@ -100,9 +113,19 @@ PAGES = [
         "",
         _of(functions.manipulation) + _of(functions.movement),
     ),
-    Page("calculus.md", "Differences and integrals", "", _of(functions.calculus)),
+    Page(
+        "calculus.md",
+        "Differences, integrals and convolution",
+        "",
+        _of(functions.calculus) + _of(functions.convolution),
+    ),
     Page("joining.md", "Joining, splitting and padding", "", _of(functions.joining) + _of(functions.padding)),
-    Page("placing.md", "Placing and choosing elements", "", _of(functions.placing)),
+    Page(
+        "placing.md",
+        "Placing and choosing elements",
+        "",
+        _of(functions.placing) + _of(functions.applying),
+    ),
     Page("grids.md", "Grids and indices", "", _of(functions.grids) + _of(functions.indexers)),
     Page(
         "transformations.md",
@@ -125,6 +148,7 @@ PAGES = [
     Page("nn.md", "tj.nn: neural networks", "", _of(tj.nn, "tj.nn")),
     Page("init.md", "tj.nn.init: initial weights", "", _of(tj.nn.init, "tj.nn.init")),
     Page("optim.md", "tj.optim: optimizers", "", _of(tj.optim, "tj.optim")),
+    Page("kvstore.md", "tj.kvstore: values by key", "", _of(tj.kvstore, "tj.kvstore")),
     Page(
         "random.md",
         "tj.random: random numbers",
@@ -150,7 +174,7 @@ PAGES = [
         [*_of(tj.errors, "tj.errors"), "tj.TracejitError", "tj.config"],
     ),
 ]
-MODULES = ("data", "fft", "linalg", "engine", "errors", "nn", "optim", "random", "tree")
+MODULES = ("data", "fft", "linalg", "engine", "errors", "kvstore", "nn", "optim", "random", "tree")
 
 
 def resolve(name: str) -> Any:

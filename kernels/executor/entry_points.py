@@ -5,8 +5,8 @@ Records are laid out in `layout`; this module has the entry points that Python c
 lock. If every variable is free and the launch is small, it runs right there. Otherwise tasks whose requests
 are granted and whose predecessors are done stand in a heap of ready tasks; threads (`work`, `wait`) pick one
 under the lock, run chunks of it without the lock, and under the lock again mark it done, which makes others
-ready. Python tasks wait in a heap of their own, from which host threads take them (`take_host`) and end them
-(`complete`).
+ready. Each lane has such a heap, and workers of its own; threads that wait help all lanes of kernels. Python
+tasks wait in lanes from which host threads take them (`take_host`) and end them (`complete`).
 
 The one lock guards all other words than TASK_CLAIMED, from which threads take the chunks of a
 task, THREAD_IDLE, on which an idle thread spins, and ENGINE_PAUSED and THREAD_STOP, read between chunks.
@@ -26,20 +26,29 @@ from tracejit.kernels.executor.layout import (
     AWAKE,
     ENGINE_ACTIVE,
     ENGINE_FINISHED,
-    ENGINE_HOST_COUNT,
-    ENGINE_HOST_READY,
-    ENGINE_HOSTS_IDLE,
+    ENGINE_LANES,
     ENGINE_LOCK,
     ENGINE_PAUSED,
+    ENGINE_PYTHON_COUNT,
+    ENGINE_PYTHON_LANES,
     ENGINE_WAITERS_IDLE,
-    ENGINE_WORKERS_IDLE,
+    HALTED,
     INSTANCE_ERROR,
+    LANE_IDLE,
+    LANE_NEXT,
+    LANE_PYTHON,
+    LANE_READY,
     NEEDS_SCRATCH,
     NEVER,
+    PAUSED,
+    RUNNING,
+    TASK_ACTIVE,
+    TASK_ALWAYS,
     TASK_INSTANCE,
     THREAD_CONDITION,
     THREAD_DEADLINE,
     THREAD_IDLE,
+    THREAD_LANE,
     THREAD_LIMIT,
     THREAD_OBJECT,
     THREAD_STOP,
@@ -65,9 +74,12 @@ from tracejit.kernels.executor.queues import (
     heap_pop,
 )
 from tracejit.kernels.executor.run import (
+    POLL,
     execute,
+    leave,
     pass_on,
     pick,
+    take_all,
 )
 from tracejit.kernels.executor.threads import (
     condition_init,
@@ -75,7 +87,9 @@ from tracejit.kernels.executor.threads import (
     idle,
     lock,
     mutex_init,
+    native,
     now,
+    only_lane,
     put,
     rouse,
     unlock,
@@ -87,8 +101,6 @@ from tracejit.kernels.executor.wait import (
     begin_wait,
     wait,
 )
-
-PAUSE_POLL = 50  # microseconds between polls of running tasks
 
 # --- Working ------------------------------------------------------------------------------------------------
 
@@ -104,10 +116,10 @@ def work(engine, thread):
             unlock(engine)
             return 0
         if task == 0:
-            idle(engine, thread, engine + ENGINE_WORKERS_IDLE, NEVER)
+            idle(engine, thread, get(thread, THREAD_LANE) + LANE_IDLE, NEVER)
         else:
             execute(engine, thread, task)
-            rouse(engine, 1)
+            rouse(engine, get(thread, THREAD_LANE))
     pass_on(engine)
     unlock(engine)
     return 1
@@ -121,7 +133,7 @@ def help_out(engine, thread):
     task = pick(engine, thread)
     while task > 0:
         execute(engine, thread, task)
-        rouse(engine, 1)
+        rouse(engine, only_lane(engine))
         task = pick(engine, thread)
     unlock(engine)
     return int64(task == 0)
@@ -198,20 +210,21 @@ def take_finished_builtin(module, arguments, count):
 # --- Python tasks -------------------------------------------------------------------------------------------
 
 
-def take_host(engine, thread, duration):
-    """The next Python task, and its instance in THREAD_OBJECT. Waits at most `duration` nanoseconds.
+def take_host(engine, lane, thread, duration):
+    """The next Python task of `lane`, and its instance in THREAD_OBJECT.
 
-    Returns 0 if none came in time, if the thread shall stop, or if a task was skipped.
+    Waits at most `duration` nanoseconds. Returns 0 if none came in time, if the thread shall stop, or if a
+    task was skipped.
     """
     deadline = now(thread) + duration
     task = 0
     lock(engine)
     while task == 0:
-        if get(engine, ENGINE_HOST_READY) != 0 and get(engine, ENGINE_PAUSED) == 0:
-            task = heap_pop(engine + ENGINE_HOST_READY)
-            put(engine, ENGINE_HOST_COUNT, get(engine, ENGINE_HOST_COUNT) - 1)
+        if get(lane, LANE_READY) != 0 and get(engine, ENGINE_PAUSED) == RUNNING:
+            task = heap_pop(lane + LANE_READY)
+            put(engine, ENGINE_PYTHON_COUNT, get(engine, ENGINE_PYTHON_COUNT) - 1)
             put(thread, THREAD_OBJECT, get(task, TASK_INSTANCE))
-            if get(get(task, TASK_INSTANCE), INSTANCE_ERROR) != 0:
+            if get(get(task, TASK_INSTANCE), INSTANCE_ERROR) != 0 and get(task, TASK_ALWAYS) == 0:
                 finish_task(task)
                 task = 0
                 break  # so that the caller handles the tasks this made ready
@@ -219,7 +232,7 @@ def take_host(engine, thread, duration):
             break
         else:
             rouse(engine, 0)
-            idle(engine, thread, engine + ENGINE_HOSTS_IDLE, deadline)
+            idle(engine, thread, lane + LANE_IDLE, deadline)
     rouse(engine, 0)
     unlock(engine)
     return task
@@ -246,6 +259,16 @@ def initialize_thread(thread):
     condition_init(thread + THREAD_CONDITION, 0)
 
 
+def add_lane(engine, lane):
+    """Append a lane to the list of its sort."""
+    lock(engine)
+    place = engine + (ENGINE_LANES if get(lane, LANE_PYTHON) == 0 else ENGINE_PYTHON_LANES)
+    while get(place, 0) != 0:
+        place = get(place, 0) + LANE_NEXT
+    put(place, 0, lane)
+    unlock(engine)
+
+
 def stop_thread(engine, thread):
     """Make a worker return after its current chunk, or a host thread after its current task."""
     lock(engine)
@@ -255,27 +278,45 @@ def stop_thread(engine, thread):
     unlock(engine)
 
 
-def quiesce(engine):
-    """Keep threads from taking tasks, and wait until none is inside a native one.
+def quiesce(engine, polls):
+    """Keep threads from taking tasks, and wait until none is inside a native one, for so many POLLs at most.
 
     From here to `resume`, only threads that hold the GIL change the queues: a process may fork.
     """
     lock(engine)
-    store_release(engine + ENGINE_PAUSED, 1)  # pairs with load_acquire in `run_chunks`
-    while get(engine, ENGINE_ACTIVE) != 0:
+    store_release(engine + ENGINE_PAUSED, PAUSED)  # pairs with load_acquire in `run_chunks`
+    while get(engine, ENGINE_ACTIVE) != 0 and polls > 0:
         unlock(engine)
-        usleep(PAUSE_POLL)
+        usleep(POLL)
         lock(engine)
+        polls -= 1
+    store_release(engine + ENGINE_PAUSED, HALTED)  # pairs with load_acquire in `run_chunks`
     unlock(engine)
+
+
+@native
+def wake_lanes(lane):
+    """Wake the idle threads of `lane` and of those after it."""
+    while lane != 0:
+        wake_all(lane + LANE_IDLE)
+        lane = get(lane, LANE_NEXT)
+
+
+@native
+def forget_idle(lane):
+    """The idle threads of `lane` and of those after it are gone."""
+    while lane != 0:
+        put(lane, LANE_IDLE, 0)
+        lane = get(lane, LANE_NEXT)
 
 
 def resume(engine):
     """Undo `quiesce`."""
     lock(engine)
-    store_release(engine + ENGINE_PAUSED, 0)  # pairs with load_acquire in `run_chunks`
-    wake_all(engine + ENGINE_WORKERS_IDLE)
+    store_release(engine + ENGINE_PAUSED, RUNNING)  # pairs with load_acquire in `run_chunks`
     wake_all(engine + ENGINE_WAITERS_IDLE)
-    wake_all(engine + ENGINE_HOSTS_IDLE)
+    wake_lanes(get(engine, ENGINE_LANES))
+    wake_lanes(get(engine, ENGINE_PYTHON_LANES))
     unlock(engine)
 
 
@@ -285,10 +326,21 @@ def resume_child(engine):
     Idle threads of the parent may have held the lock, to change the lists of idle threads.
     """
     mutex_init(engine + ENGINE_LOCK, 0)
-    put(engine, ENGINE_WORKERS_IDLE, 0)
     put(engine, ENGINE_WAITERS_IDLE, 0)
-    put(engine, ENGINE_HOSTS_IDLE, 0)
-    put(engine, ENGINE_PAUSED, 0)
+    forget_idle(get(engine, ENGINE_LANES))
+    forget_idle(get(engine, ENGINE_PYTHON_LANES))
+    put(engine, ENGINE_ACTIVE, 0)
+    put(engine, ENGINE_PAUSED, RUNNING)
+
+
+def lose(engine, task):
+    """Fail a native task whose threads are those of the parent process."""
+    lock(engine)
+    take_all(task)
+    put(task, TASK_ACTIVE, 1)
+    leave(task, -1)
+    rouse(engine, 0)
+    unlock(engine)
 
 
 def _signature(result, arity):
@@ -298,7 +350,7 @@ def _signature(result, arity):
 QUEUES = [
     ("engine_launch", launch_builtin, BUILTIN),
     ("engine_direct", direct_builtin, BUILTIN),
-    ("engine_take_host", take_host, _signature(int64, 3)),
+    ("engine_take_host", take_host, _signature(int64, 4)),
     ("engine_complete", complete, _signature(void, 3)),
     ("engine_observe", observe, _signature(int64, 2)),
 ]
@@ -313,9 +365,11 @@ THREADS = [
     ("engine_take_finished", take_finished_builtin, BUILTIN),
     ("engine_initialize", initialize, _signature(void, 1)),
     ("engine_initialize_thread", initialize_thread, _signature(void, 1)),
+    ("engine_add_lane", add_lane, _signature(void, 2)),
     ("engine_stop_thread", stop_thread, _signature(void, 2)),
-    ("engine_quiesce", quiesce, _signature(void, 1)),
+    ("engine_quiesce", quiesce, _signature(void, 2)),
     ("engine_resume", resume, _signature(void, 1)),
     ("engine_resume_child", resume_child, _signature(void, 1)),
+    ("engine_lose", lose, _signature(void, 2)),
 ]
 """The same for the entry points of threads that run tasks, and of the engine's life."""

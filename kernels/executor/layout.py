@@ -9,8 +9,9 @@ the lines that do it.
     Request    one argument's place in a variable's queue, for one launch
     Task       a kernel over a range of units, or a Python callable, in one launch
     Instance   one launch in flight: its tasks, requests and argument blocks
+    Lane       a queue of ready tasks and the threads that serve it: kernels of one device, or Python tasks
     Thread     a worker, or a Python thread that waits and helps
-    Engine     the lock and all the queues
+    Engine     the lock, the lanes and the launches in flight
     Direct     a small program that runs without a launch (`direct`)
 """
 
@@ -24,9 +25,9 @@ READS = 1  # needs the content; a launch that reads a poisoned variable fails
 WRITES = 2  # exclusive
 POISONS = 4  # a failed launch leaves undefined content behind
 
-# Lanes of a task.
-NATIVE = 0
-HOST = 1
+# Numbers of lanes; others are those of devices, whose tasks are kernels.
+HOST = -1
+COMMUNICATION = -2
 
 # What `launch` returns.
 FINISHED = 0
@@ -40,6 +41,11 @@ UNUSED = 1  # nothing enrolled on a variable
 LAUNCH = 2  # one launch
 ALL = 3  # all launches that were enrolled when the wait began
 AGAIN = -1  # what it has waited for already
+
+# States of ENGINE_PAUSED.
+RUNNING = 0
+PAUSED = 1  # no thread takes a task, or continues a native one
+HALTED = 2  # no thread that ends a task changes the queues either
 
 # States of THREAD_IDLE.
 AWAKE = 0
@@ -84,10 +90,11 @@ TASK_USES = 56  # static: address of the indices of the arguments it needs
 TASK_USE_COUNT = 64  # static
 TASK_BEFORE = 72  # static: number of tasks that come before
 TASK_PRIORITY = 80  # static during a launch
-TASK_LANE = 88  # static
+TASK_LANE = 88  # static: address of its lane
 TASK_INSTANCE = 96  # static
 TASK_LABEL = 104  # static: what the profiler records
 TASK_REVERSED = 112  # whether its chunks are taken from the other end
+TASK_ALWAYS = 120  # static: it runs although its launch has failed
 TASK_UNMET = 128  # tasks and grants still missing
 TASK_ACTIVE = 136  # threads inside it
 TASK_STATUS = 144  # smallest nonzero status of its chunks
@@ -154,6 +161,7 @@ THREAD_IDLE = 256  # atomic: AWAKE, SPINNING or ASLEEP; a cache line of its own
 THREAD_PROCESSOR = 320  # where it was when it became idle
 THREAD_SYSTEM = 328  # static: a worker's number in the system; 0 if its affinity is never changed
 THREAD_BARRED = 336  # 1 more than the processor excluded from its affinity until it runs again; or 0
+THREAD_LANE = 344  # static: the lane that it works for; 0 if it waits, and helps all lanes of kernels
 THREAD_BYTES = 384
 
 # --- Event of the profiler ----------------------------------------------------------------------------------
@@ -161,31 +169,38 @@ EVENT_LABEL = 0
 EVENT_THREAD = 8
 EVENT_START = 16  # monotonic clock, nanoseconds
 EVENT_END = 24
-EVENT_BYTES = 32
+EVENT_LAUNCH = 32  # sequence
+EVENT_BYTES = 40
+
+# --- Lane: two cache lines ----------------------------------------------------------------------------------
+LANE_READY = 0  # heap of tasks that may run
+LANE_STARTED = 8  # list of running tasks with chunks left
+LANE_DEMAND = 16  # chunks made ready since threads were last woken
+LANE_DEMAND_SEQUENCE = 24  # the newest launch among them
+LANE_IDLE = 32  # list of its idle threads
+LANE_WORKERS = 40  # number of running workers
+LANE_REVERSED = 48  # whether the next task of several chunks is taken from the other end
+LANE_NEXT = 56  # the lane of the same sort that was made after this one
+LANE_PYTHON = 64  # static: whether its tasks are Python callables
+LANE_BYTES = 128
 
 # --- Engine -------------------------------------------------------------------------------------------------
 ENGINE_LOCK = 0  # pthread_mutex_t, opaque
 ENGINE_SEQUENCE = 128  # launches ever enrolled
-ENGINE_READY = 136  # heap of native tasks that may run
-ENGINE_HOST_READY = 144  # heap of Python tasks that may run
-ENGINE_STARTED = 152  # list of running tasks with chunks left
-ENGINE_DEMAND = 160  # chunks made ready since threads were last woken
-ENGINE_DEMAND_SEQUENCE = 168  # the newest launch among them
-ENGINE_WORKERS_IDLE = 176  # list of threads
+ENGINE_LANES = 136  # list of the lanes of kernels, that of device 0 first
+ENGINE_PYTHON_LANES = 144  # list of the others
 ENGINE_WAITERS_IDLE = 184  # list of threads
-ENGINE_HOSTS_IDLE = 192  # list of threads
 ENGINE_OLDEST = 200  # launches in flight
 ENGINE_NEWEST = 208
 ENGINE_FINISHED = 216  # finished instances that Python has not seen yet
-ENGINE_PAUSED = 224  # atomic: no thread takes a task, or continues a native one
+ENGINE_PAUSED = 224  # atomic: RUNNING, PAUSED or HALTED
 ENGINE_ACTIVE = 232  # threads inside native tasks
-ENGINE_WORKERS = 240  # number of running workers; without any, a thread that waits takes any task
+ENGINE_WORKERS = 240  # least number of running workers of a lane; if 0, a thread that waits takes any task
 ENGINE_SPIN = 248  # nanoseconds
 ENGINE_EVENTS = 256  # ring of events, or 0
 ENGINE_EVENT_CAPACITY = 264
 ENGINE_EVENT_COUNT = 272  # events ever recorded
-ENGINE_HOST_COUNT = 280  # Python tasks that may run
-ENGINE_REVERSED = 288  # whether the next task of several chunks is taken from the other end
+ENGINE_PYTHON_COUNT = 280  # Python tasks that may run
 ENGINE_PROCESSORS = 320  # a set of them, see `threads.keep_apart`
 PROCESSORS_BYTES = 128
 ENGINE_BYTES = 448

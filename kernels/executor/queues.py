@@ -11,18 +11,12 @@ follows.
 from __future__ import annotations
 
 from tracejit.kernels.executor.layout import (
-    ENGINE_DEMAND,
-    ENGINE_DEMAND_SEQUENCE,
     ENGINE_FINISHED,
-    ENGINE_HOST_COUNT,
-    ENGINE_HOST_READY,
-    ENGINE_HOSTS_IDLE,
+    ENGINE_LANES,
     ENGINE_NEWEST,
     ENGINE_OLDEST,
-    ENGINE_READY,
-    ENGINE_STARTED,
+    ENGINE_PYTHON_COUNT,
     ENGINE_WAITERS_IDLE,
-    HOST,
     INSTANCE_ARGUMENT_COUNT,
     INSTANCE_ENGINE,
     INSTANCE_ERROR,
@@ -35,6 +29,12 @@ from tracejit.kernels.executor.layout import (
     INSTANCE_SEQUENCE,
     INSTANCE_STATUS,
     INSTANCE_TASKS,
+    LANE_DEMAND,
+    LANE_DEMAND_SEQUENCE,
+    LANE_IDLE,
+    LANE_PYTHON,
+    LANE_READY,
+    LANE_STARTED,
     LAUNCH,
     POISONS,
     READS,
@@ -51,6 +51,7 @@ from tracejit.kernels.executor.layout import (
     REQUEST_USER_COUNT,
     REQUEST_USERS,
     REQUEST_VARIABLE,
+    TASK_ALWAYS,
     TASK_BYTES,
     TASK_CHILD,
     TASK_CHUNKS,
@@ -149,36 +150,39 @@ def heap_pop(heap):
 
 @native
 def enqueue(engine, task):
-    """Make `task` ready. Native threads take the tasks of a failed launch, of both lanes, and skip them."""
-    instance = get(task, TASK_INSTANCE)
-    if get(task, TASK_LANE) == HOST and get(instance, INSTANCE_ERROR) == 0:
-        heap_push(engine + ENGINE_HOST_READY, task)
-        put(engine, ENGINE_HOST_COUNT, get(engine, ENGINE_HOST_COUNT) + 1)
-        if get(engine, ENGINE_HOSTS_IDLE) != 0:
-            wake(get(engine, ENGINE_HOSTS_IDLE))
-        return
-    heap_push(engine + ENGINE_READY, task)
-    put(engine, ENGINE_DEMAND, get(engine, ENGINE_DEMAND) + max(1, get(task, TASK_CHUNKS)))
-    sequence = max(get(engine, ENGINE_DEMAND_SEQUENCE), get(instance, INSTANCE_SEQUENCE))
-    put(engine, ENGINE_DEMAND_SEQUENCE, sequence)
+    """Make `task` ready. Native threads take the Python tasks that a failed launch skips."""
+    instance, lane = get(task, TASK_INSTANCE), get(task, TASK_LANE)
+    if get(lane, LANE_PYTHON) != 0:
+        if get(instance, INSTANCE_ERROR) == 0 or get(task, TASK_ALWAYS) != 0:
+            heap_push(lane + LANE_READY, task)
+            put(engine, ENGINE_PYTHON_COUNT, get(engine, ENGINE_PYTHON_COUNT) + 1)
+            if get(lane, LANE_IDLE) != 0:
+                wake(get(lane, LANE_IDLE))
+            return
+        lane = get(engine, ENGINE_LANES)
+    heap_push(lane + LANE_READY, task)
+    put(lane, LANE_DEMAND, get(lane, LANE_DEMAND) + max(1, get(task, TASK_CHUNKS)))
+    sequence = max(get(lane, LANE_DEMAND_SEQUENCE), get(instance, INSTANCE_SEQUENCE))
+    put(lane, LANE_DEMAND_SEQUENCE, sequence)
 
 
 # --- Started tasks with chunks left: a list, because tasks leave it from the middle -------------------------
 
 
 @native
-def list_started(engine, task):
-    first = get(engine, ENGINE_STARTED)
+def list_started(task):
+    lane = get(task, TASK_LANE)
+    first = get(lane, LANE_STARTED)
     put(task, TASK_LISTED, 1)
     put(task, TASK_PREVIOUS, 0)
     put(task, TASK_NEXT, first)
     if first != 0:
         put(first, TASK_PREVIOUS, task)
-    put(engine, ENGINE_STARTED, task)
+    put(lane, LANE_STARTED, task)
 
 
 @native
-def unlist_started(engine, task):
+def unlist_started(task):
     following, previous = get(task, TASK_NEXT), get(task, TASK_PREVIOUS)
     put(task, TASK_LISTED, 0)
     if following != 0:
@@ -186,7 +190,7 @@ def unlist_started(engine, task):
     if previous != 0:
         put(previous, TASK_NEXT, following)
     else:
-        put(engine, ENGINE_STARTED, following)
+        put(get(task, TASK_LANE), LANE_STARTED, following)
 
 
 # --- Variables ----------------------------------------------------------------------------------------------

@@ -14,25 +14,30 @@ from tracejit.kernels.compiler.memory import (
 )
 from tracejit.kernels.executor.layout import (
     ENGINE_ACTIVE,
-    ENGINE_DEMAND,
-    ENGINE_DEMAND_SEQUENCE,
     ENGINE_EVENT_CAPACITY,
     ENGINE_EVENT_COUNT,
     ENGINE_EVENTS,
+    ENGINE_LANES,
     ENGINE_PAUSED,
-    ENGINE_READY,
-    ENGINE_REVERSED,
-    ENGINE_STARTED,
-    ENGINE_WORKERS,
     EVENT_BYTES,
     EVENT_END,
     EVENT_LABEL,
+    EVENT_LAUNCH,
     EVENT_START,
     EVENT_THREAD,
+    HALTED,
     INSTANCE_ERROR,
     INSTANCE_SCRATCH,
     INSTANCE_SEQUENCE,
+    LANE_DEMAND,
+    LANE_DEMAND_SEQUENCE,
+    LANE_NEXT,
+    LANE_READY,
+    LANE_REVERSED,
+    LANE_STARTED,
+    LANE_WORKERS,
     NEVER,
+    RUNNING,
     RUNS,
     SHARES,
     TASK_ACTIVE,
@@ -43,6 +48,7 @@ from tracejit.kernels.executor.layout import (
     TASK_FUNCTION,
     TASK_INSTANCE,
     TASK_LABEL,
+    TASK_LANE,
     TASK_LISTED,
     TASK_PRIORITY,
     TASK_REVERSED,
@@ -50,6 +56,7 @@ from tracejit.kernels.executor.layout import (
     TASK_UNITS,
     THREAD_DEADLINE,
     THREAD_HOME,
+    THREAD_LANE,
     THREAD_LIMIT,
     THREAD_NEED,
     THREAD_NUMBER,
@@ -58,6 +65,7 @@ from tracejit.kernels.executor.layout import (
     THREAD_STOP,
 )
 from tracejit.kernels.executor.queues import (
+    before,
     fail,
     finish_task,
     heap_pop,
@@ -72,42 +80,65 @@ from tracejit.kernels.executor.threads import (
     put,
     rouse,
     unlock,
+    usleep,
 )
+
+POLL = 50  # microseconds
 
 
 @native
 def pick(engine, thread):
     """The next task for `thread`; 0 if there is none, -1 if the thread's scratch memory is too small.
 
-    A running task with chunks left comes before a ready one of the same priority.
+    A worker looks into its own lane, a thread that waits into all lanes of kernels.
     """
-    if get(engine, ENGINE_PAUSED) != 0:
+    if get(engine, ENGINE_PAUSED) != RUNNING:
         return 0
-    task, top = get(engine, ENGINE_STARTED), get(engine, ENGINE_READY)
-    if task == 0 or (top != 0 and get(top, TASK_PRIORITY) > get(task, TASK_PRIORITY)):
-        task = top
+    limit, lane = get(thread, THREAD_LIMIT), get(thread, THREAD_LANE)
+    task = 0
+    if lane != 0:
+        task = first_of(lane, limit)
+    else:
+        other = get(engine, ENGINE_LANES)
+        while other != 0:
+            top = first_of(other, limit)
+            if top != 0 and (task == 0 or before(top, task)):
+                task, lane = top, other
+            other = get(other, LANE_NEXT)
     if task == 0:
         return 0
     instance = get(task, TASK_INSTANCE)
-    if get(instance, INSTANCE_SEQUENCE) > get(thread, THREAD_LIMIT):
-        return 0
     if get(instance, INSTANCE_SCRATCH) > get(thread, THREAD_SCRATCH_BYTES):
         put(thread, THREAD_NEED, get(instance, INSTANCE_SCRATCH))
         return -1
     if get(task, TASK_LISTED) == 0:
-        heap_pop(engine + ENGINE_READY)
+        heap_pop(lane + LANE_READY)
         if get(task, TASK_CHUNKS) > 1:
-            list_started(engine, task)
-            turn_round(engine, task)
+            list_started(task)
+            turn_round(lane, task)
     return task
 
 
 @native
-def turn_round(engine, task):
-    """Reverse the order of chunks of `task`, compared with the last task of several chunks."""
-    is_reversed = get(engine, ENGINE_REVERSED)
+def first_of(lane, limit):
+    """The task of `lane` that is to run next, if its launch is none after `limit`; or 0.
+
+    A running task with chunks left comes before a ready one of the same priority.
+    """
+    task, top = get(lane, LANE_STARTED), get(lane, LANE_READY)
+    if task == 0 or (top != 0 and get(top, TASK_PRIORITY) > get(task, TASK_PRIORITY)):
+        task = top
+    if task != 0 and get(get(task, TASK_INSTANCE), INSTANCE_SEQUENCE) > limit:
+        return 0
+    return task
+
+
+@native
+def turn_round(lane, task):
+    """Reverse the order of chunks of `task`, compared with the lane's last task of several chunks."""
+    is_reversed = get(lane, LANE_REVERSED)
     put(task, TASK_REVERSED, is_reversed)
-    put(engine, ENGINE_REVERSED, 1 - is_reversed)
+    put(lane, LANE_REVERSED, 1 - is_reversed)
 
 
 @native
@@ -123,14 +154,14 @@ def share_start(task, share):
 
 
 @native
-def first_share(engine, thread, task):
+def first_share(thread, task):
     """The share with which `thread` begins: the first or the last one of its own."""
     if get(task, TASK_CHUNKS) <= 1:
         return 0
     home = get(thread, THREAD_HOME)
     if get(task, TASK_REVERSED) == 0:
         return home
-    return home ^ (max(1, SHARES // (get(engine, ENGINE_WORKERS) + 1)) - 1)
+    return home ^ (max(1, SHARES // (get(get(task, TASK_LANE), LANE_WORKERS) + 1)) - 1)
 
 
 @native
@@ -167,7 +198,7 @@ def run_chunks(engine, thread, task):
     function, block = get(task, TASK_FUNCTION), get(task, TASK_BLOCK)
     units, chunk, chunks = get(task, TASK_UNITS), get(task, TASK_CHUNK), get(task, TASK_CHUNKS)
     scratch, deadline = get(thread, THREAD_SCRATCH), get(thread, THREAD_DEADLINE)
-    origin, smallest = first_share(engine, thread, task), 0
+    origin, smallest = first_share(thread, task), 0
     for turn in range(share_count(task)):
         share = origin ^ turn
         size = share_start(task, share + 1) - share_start(task, share)
@@ -201,11 +232,12 @@ def record_event(engine, thread, task, start):
     put(event, EVENT_THREAD, get(thread, THREAD_NUMBER))
     put(event, EVENT_START, start)
     put(event, EVENT_END, now(thread))
+    put(event, EVENT_LAUNCH, get(get(task, TASK_INSTANCE), INSTANCE_SEQUENCE))
     put(engine, ENGINE_EVENT_COUNT, count + 1)
 
 
 @native
-def leave(engine, task, status):
+def leave(task, status):
     """Count a thread out of `task`; the last one to leave ends the task."""
     active = get(task, TASK_ACTIVE) - 1
     put(task, TASK_ACTIVE, active)
@@ -215,7 +247,7 @@ def leave(engine, task, status):
     if has_chunks(task):
         return  # it stays in the list of started tasks, and `pass_on` wakes a thread for it
     if get(task, TASK_LISTED) != 0:
-        unlist_started(engine, task)
+        unlist_started(task)
     if active == 0:
         if get(task, TASK_STATUS) != 0:
             fail(get(task, TASK_INSTANCE), task, get(task, TASK_STATUS))
@@ -235,16 +267,23 @@ def execute(engine, thread, task):
     unlock(engine)
     status = run_chunks(engine, thread, task)
     lock(engine)
+    while get(engine, ENGINE_PAUSED) == HALTED:  # the process forks now
+        unlock(engine)
+        usleep(POLL)
+        lock(engine)
     if start != 0:
         record_event(engine, thread, task, start)
     put(engine, ENGINE_ACTIVE, get(engine, ENGINE_ACTIVE) - 1)
-    leave(engine, task, status)
+    leave(task, status)
 
 
 @native
 def pass_on(engine):
-    """Wake another thread if the caller leaves ready work behind."""
-    if get(engine, ENGINE_STARTED) != 0 or get(engine, ENGINE_READY) != 0:
-        put(engine, ENGINE_DEMAND, 1)
-        put(engine, ENGINE_DEMAND_SEQUENCE, NEVER)  # a worker, not another thread that waits
-        rouse(engine, 0)
+    """Wake other threads if the caller leaves ready work behind."""
+    lane = get(engine, ENGINE_LANES)
+    while lane != 0:
+        if get(lane, LANE_STARTED) != 0 or get(lane, LANE_READY) != 0:
+            put(lane, LANE_DEMAND, 1)
+            put(lane, LANE_DEMAND_SEQUENCE, NEVER)  # a worker, not another thread that waits
+        lane = get(lane, LANE_NEXT)
+    rouse(engine, 0)

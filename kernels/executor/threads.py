@@ -18,13 +18,15 @@ from tracejit.kernels.compiler.target import word_subroutine as native
 from tracejit.kernels.executor.layout import (
     ASLEEP,
     AWAKE,
-    ENGINE_DEMAND,
-    ENGINE_DEMAND_SEQUENCE,
+    ENGINE_LANES,
     ENGINE_LOCK,
     ENGINE_PROCESSORS,
     ENGINE_SPIN,
     ENGINE_WAITERS_IDLE,
-    ENGINE_WORKERS_IDLE,
+    LANE_DEMAND,
+    LANE_DEMAND_SEQUENCE,
+    LANE_IDLE,
+    LANE_NEXT,
     PROCESSORS_BYTES,
     SPINNING,
     THREAD_BARRED,
@@ -238,15 +240,46 @@ def stand_by(engine, thread, deadline):
 
 
 @native
-def rouse(engine, spare):
-    """Wake as many idle threads as chunks became ready, less the `spare` ones that the caller takes itself.
+def rouse(engine, own):
+    """Wake as many idle threads as chunks became ready, less the one of the lane `own` that the caller takes
+    itself (0: none).
 
-    Threads that wait for a result come first: they have to wake up anyway, and their caches are warm.
+    Threads that wait for a result come first: they have to wake up anyway, and their caches are warm. Where
+    there are several lanes the workers come first, as a thread that waits may prefer a task of another lane.
     """
-    wanted = get(engine, ENGINE_DEMAND) - spare
-    sequence = get(engine, ENGINE_DEMAND_SEQUENCE)
-    put(engine, ENGINE_DEMAND, 0)
-    put(engine, ENGINE_DEMAND_SEQUENCE, 0)
+    lane = get(engine, ENGINE_LANES)
+    while lane != 0:
+        if get(lane, LANE_DEMAND) != 0:
+            wanted = get(lane, LANE_DEMAND) - (1 if lane == own else 0)
+            rouse_for(engine, lane, wanted)
+        lane = get(lane, LANE_NEXT)
+
+
+@native
+def only_lane(engine):
+    """The lane of kernels if there is only one; else 0: a thread that helps several may take any task."""
+    lane = get(engine, ENGINE_LANES)
+    return lane if get(lane, LANE_NEXT) == 0 else 0
+
+
+@native
+def wake_workers(engine, lane, wanted):
+    """Wake `wanted` idle workers of `lane`, or all there are; returns how many more are wanted."""
+    while wanted > 0 and get(lane, LANE_IDLE) != 0:
+        keep_apart(engine, get(lane, LANE_IDLE))
+        wake(get(lane, LANE_IDLE))
+        wanted -= 1
+    return wanted
+
+
+@native
+def rouse_for(engine, lane, wanted):
+    """Wake `wanted` idle threads, or all there are, for the tasks of `lane`."""
+    sequence = get(lane, LANE_DEMAND_SEQUENCE)
+    put(lane, LANE_DEMAND, 0)
+    put(lane, LANE_DEMAND_SEQUENCE, 0)
+    if only_lane(engine) == 0:
+        wanted = wake_workers(engine, lane, wanted)
     thread = get(engine, ENGINE_WAITERS_IDLE)
     while wanted > 0 and thread != 0:
         following = get(thread, THREAD_NEXT)
@@ -254,10 +287,7 @@ def rouse(engine, spare):
             wake(thread)
             wanted -= 1
         thread = following
-    while wanted > 0 and get(engine, ENGINE_WORKERS_IDLE) != 0:
-        keep_apart(engine, get(engine, ENGINE_WORKERS_IDLE))
-        wake(get(engine, ENGINE_WORKERS_IDLE))
-        wanted -= 1
+    wake_workers(engine, lane, wanted)
 
 
 @native

@@ -38,6 +38,7 @@ from tracejit.kernels.executor.threads import (
     lock,
     native,
     now,
+    only_lane,
     put,
     rouse,
     unlock,
@@ -107,7 +108,7 @@ def wait(engine, thread, duration):
             result = -1
         elif task > 0:
             execute(engine, thread, task)
-            rouse(engine, 1)
+            rouse(engine, only_lane(engine))
         else:
             pass_on(engine)
             idle(engine, thread, engine + ENGINE_WAITERS_IDLE, deadline)

@@ -54,14 +54,27 @@ def test_positions(op, dtype, axis):
 
 @pytest.mark.parametrize("dtype", [F4, F8, np.dtype("int8")], ids=str)
 @pytest.mark.parametrize(("shape", "axis"), [((6, 50), 1), ((50, 30), 0), ((4, 9, 16), 1), ((11,), 0)])
-def test_running_sums(dtype, shape, axis):
+@pytest.mark.parametrize("op", [ops.cumulative_sum, ops.cumulative_max, ops.cumulative_min], ids=str)
+def test_running_results(op, dtype, shape, axis):
     rng = np.random.default_rng(3)
     b = Builder()
     x = b.input(ArrayType(shape, dtype))
-    total = b.emit(ops.cumulative_sum, b.emit(ops.negative, x), axis=axis)
+    total = b.emit(op, b.emit(ops.negative, x), axis=axis)
     runner.check(
-        only_kernel(b.graph([b.emit(ops.square, total), total])), [random_array(rng, x.type)], rng=rng
+        only_kernel(b.graph([b.emit(ops.square, total), total])),
+        [random_array(rng, x.type)],
+        rng=rng,
+        exact=op is ops.cumulative_sum,
     )
+
+
+def test_running_products():
+    rng = np.random.default_rng(3)
+    for dtype in (F4, np.dtype("complex128"), np.dtype("int8")):
+        b = Builder()
+        x = b.input(ArrayType((6, 50), dtype))
+        node = only_kernel(b.graph([b.emit(ops.cumulative_prod, x, axis=1)]))
+        runner.check(node, [rng.choice([-1, 1, 2], (6, 50)).astype(dtype)], rng=rng, exact=False)
 
 
 @pytest.mark.parametrize("shape", [(30, 1000), (5, 3000), (64, 10), (1, 5), (3, 4, 50)])

@@ -36,8 +36,11 @@ class World:
         assert [int(value) & MASK for value in self.memory] == self.expected
 
 
-def make_program(rng, steps, cost):
-    """Steps (target, source) over arguments that may be any cells: each follows all it shares one with."""
+def make_program(rng, steps, cost, devices=1):
+    """Steps (target, source) over arguments that may be any cells: each follows all it shares one with.
+
+    They run on lanes chosen by chance.
+    """
     tasks, width = [], max(max(step) for step in steps) + 1
     patches = []
     for i, (target, source) in enumerate(steps):
@@ -46,7 +49,8 @@ def make_program(rng, steps, cost):
         if rng.random() < 0.3:
             uses *= 2  # a repeated use changes nothing
         priority = rng.randrange(3)
-        tasks.append(task("mix", 3 * i, after=after, uses=uses, cost=cost, priority=priority))
+        lane = rng.randrange(devices)
+        tasks.append(task("mix", 3 * i, after=after, uses=uses, cost=cost, priority=priority, lane=lane))
         patches += [(3 * i, target, 0), (3 * i + 1, source, 0), (3 * i + 2, width, i)]
     written = {target for target, _ in steps}
     modes = [WRITE if i in written else READ for i in range(width)]
@@ -77,16 +81,18 @@ def push_random(world, rng):
     world.mix_expected(target, source, number)
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2, 3, 8])
+@pytest.mark.parametrize(
+    ("workers", "devices"), [(0, 1), (1, 1), (2, 1), (3, 1), (8, 1), (0, 3), (1, 3), (2, 2)]
+)
 @pytest.mark.parametrize("cost", [0, 1 << 30])
-def test_random_work_equals_serial_execution(workers, cost):
+def test_random_work_equals_serial_execution(workers, devices, cost):
     engine.set_workers(workers)
     rng = random.Random(workers * 7 + (cost > 0))
     programs = []
     for _ in range(6):
         width = rng.randrange(1, CELLS)
         steps = [(rng.randrange(width), rng.randrange(width)) for _ in range(rng.randrange(1, 12))]
-        programs.append((*make_program(rng, steps, cost), steps))
+        programs.append((*make_program(rng, steps, cost, devices), steps))
     for _ in range(6):
         world = World(rng)
         for _ in range(60):

@@ -8,6 +8,7 @@ import pytest
 
 import tracejit as tj
 from tests.frontend.samples import DTYPES, SHAPES, assert_close, laid_out, sample
+from tests.frontend.test_functions_gradients import check as gradients
 
 SUMS = ["sum", "prod", "mean", "var", "std"]
 EXTREMES = ["max", "min"]
@@ -106,6 +107,76 @@ def test_cumulative_sum_in_all_modes(run):
     for axis in (0, 1):
         assert_close(run(lambda x, axis=axis: tj.cumulative_sum(x, axis), tj.asarray(array)),
                      np.cumulative_sum(array, axis=axis), scale=50)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cumulative_prod"])
+def test_numpys_running_results(name, run):
+    rng = np.random.default_rng(6)
+    for dtype in run.some([np.dtype("int8"), np.dtype("float32"), np.dtype("complex64"), np.dtype("bool")]):
+        array = sample(rng, (3, 4), dtype) if dtype.kind != "c" else rng.normal(size=(3, 4)).astype(dtype)
+        for axis in (0, -1) if name == "cumulative_prod" else (None, 0, -1):
+            expected = getattr(np, name)(array, axis=axis)
+            for function in (getattr(tj, name), getattr(np, name)):
+                got = run(lambda x, f=function, a=axis: f(x, axis=a), tj.asarray(array))
+                assert got.dtype == expected.dtype
+                np.testing.assert_allclose(got, expected, rtol=1e-5)
+    if name != "cumsum":
+        return
+    grown = tj.cumulative_prod(tj.asarray([2, 3]), include_initial=True)
+    np.testing.assert_array_equal(grown.numpy(), [1, 2, 6])
+
+
+def test_gradients_of_running_products_and_extremes_have_gradients():
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(3, 5))
+    x[1, 2:4] = 0  # nothing divides by them
+    for axis in (0, 1):
+        gradients(lambda x, axis=axis: tj.cumprod(x, axis=axis), [x], rng)
+        gradients(lambda x, axis=axis: tj.prod(x, axis=axis), [x], rng)
+        slope = tj.grad(lambda x, axis=axis: (tj.cumprod(x, axis=axis) ** 2).sum())
+        gradients(lambda x, slope=slope: slope(x), [x], rng, rtol=1e-5)
+    y = rng.normal(size=(3, 5))
+    for ufunc in (np.maximum, np.minimum):
+        gradients(lambda x, f=ufunc: f.accumulate(x, axis=1), [y], rng, call=lambda f, *a: tj.jit(f)(*a))
+    first = tj.grad(lambda x: np.maximum.accumulate(x).sum())(tj.asarray([1.0, 3.0, 3.0, 2.0]))
+    np.testing.assert_array_equal(first.numpy(), [1, 3, 0, 0])  # the first of equal elements
+
+
+MASK = np.array([[True, False, True, True], [False, False, True, False], [True, True, True, False]])
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "any", "all", "max", "min", "mean", "var", "std"])
+def test_what_counts_and_initial_values(name, run):
+    rng = np.random.default_rng(8)
+    for dtype in run.some([np.dtype("float32"), np.dtype("int16"), np.dtype("float64"), np.dtype("bool")]):
+        array = sample(rng, (3, 4), dtype)
+        for where in run.some([MASK, MASK[:1], True]):
+            for axis in run.some([None, 0, (0, 1)], 1):
+                options = [{}] if name not in ("max", "min") or where is True else []
+                if name in ("sum", "prod", "max", "min"):
+                    options.append({"initial": 2, "keepdims": True})
+                for extra in options:
+                    extra = extra | {"axis": axis, "where": where}
+                    with np.errstate(all="ignore"), warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        expected = getattr(np, name)(array, **extra)
+                    for function in (getattr(tj, name), getattr(np, name)):
+                        got = run(lambda x, f=function, o=extra: f(x, **o), tj.asarray(array))
+                        assert_close(got, expected, scale=5)
+
+
+def test_initial_values_of_nothing_and_known_means():
+    x = tj.zeros((0, 2), dtype=tj.int32)
+    np.testing.assert_array_equal(x.max(0, initial=3).numpy(), [3, 3])
+    np.testing.assert_array_equal(tj.sum(x, initial=3, keepdims=True).numpy(), [[3]])
+    y = tj.asarray([[1.0, 2.0], [3.0, 5.0]])
+    known = y.mean(0, keepdims=True)
+    np.testing.assert_array_equal(np.var(y, axis=0, mean=known, ddof=1).numpy(), y.var(0, ddof=1).numpy())
+    np.testing.assert_allclose(tj.std(y, mean=2.0).numpy(), np.sqrt(2.75))
+    with pytest.raises(tj.errors.ShapeError, match="where of shape"):
+        tj.sum(y, where=tj.ones((3, 2, 2)))
+    with pytest.raises(tj.errors.ArgumentError, match=r"max: where leaves elements out(?s:.*)test_functions"):
+        tj.max(y, where=y > 1)
 
 
 def test_options():

@@ -86,8 +86,7 @@ def test_what_does_not_exist_is_refused():
     for call, name in [
         (lambda: np.isnat(x), "isnat"),
         (lambda: np.add.reduceat(x, [0]), "add.reduceat"),
-        (lambda: np.percentile(x, 5), "percentile"),
-        (lambda: np.sum(x, initial=3), "initial"),
+        (lambda: np.copy(x, subok=True), "subok"),
         (lambda: np.busday_count(x, x), "busday_count"),
     ]:
         with pytest.raises(tj.errors.ArgumentError, match=rf"{name}(?s:.*)test_interop"):

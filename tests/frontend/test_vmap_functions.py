@@ -13,8 +13,9 @@ OF_VALUES = {
     *("argwhere", "compress", "extract", "flatnonzero", "nonzero", "where"),
     *("intersect1d", "setdiff1d", "setxor1d", "union1d"),
     *("unique", "unique_all", "unique_counts", "unique_inverse", "unique_values"),
+    *("asarray_chkfinite", "may_share_memory", "shares_memory", "trim_zeros"),
 }
-"""Functions whose result's shape depends on values."""
+"""Functions that look at values or memory; most for a result's shape."""
 ANY_RESULT = {"empty_like", "nn.dropout"}
 """Functions with results that are not the same twice."""
 
@@ -62,5 +63,5 @@ def test_public_functions(arity, evaluator):
             assert got.dtype == expected.dtype, name
             np.testing.assert_allclose(got.numpy(), expected, rtol=1e-9, atol=1e-12, err_msg=name)
             tested += 1
-    assert refused <= OF_VALUES
+    assert refused - OF_VALUES == set()
     assert tested > 60

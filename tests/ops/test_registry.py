@@ -397,6 +397,8 @@ def samples(rng):
     body = squares.graph([squares.emit(multiply, inner, inner), squares.emit(add, inner, inner)])
     seen = keep_callback(lambda *arrays: None)
 
+    running = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+
     def reduced(function, data=x, pieced=None):
         cases = [
             ([data], {"axes": axes, "pieces": 0}, [np.asarray(function(data, axis=axes, dtype=data.dtype))])
@@ -467,11 +469,14 @@ def samples(rng):
         "all": logical(np.all),
         "argmax": [([small], {"axis": axis}, [np.argmax(small, axis)]) for axis in range(3)],
         "argmin": [([small], {"axis": axis}, [np.argmin(small, axis)]) for axis in range(3)],
-        "cumulative_sum": [
-            ([data], {"axis": axis}, [np.cumsum(data, axis, dtype=data.dtype)])
-            for axis in range(3)
-            for data in (x, small)
-        ],
+        **{
+            f"cumulative_{name}": [
+                ([data], {"axis": axis}, [ufunc.accumulate(data, axis, dtype=data.dtype)])
+                for axis in range(3)
+                for data in (x, small)
+            ]
+            for name, ufunc in running.items()
+        },
         "gcd": [
             ([small, small.T.copy().reshape(small.shape)], {}, [np.gcd(small, small.T.reshape(small.shape))])
         ],
@@ -613,6 +618,9 @@ REFUSED = [
     ("argmax", ["float32[2,0]"], {"axis": 1}, "argmax along axis 1 .* no elements"),
     ("argmin", ["float32[2]"], {"axis": -1}, "argmin along axis -1"),
     ("cumulative_sum", ["float32[2]"], {"axis": 1}, "cumulative_sum along axis 1"),
+    ("cumulative_prod", ["float32[2]"], {"axis": -1}, "cumulative_prod along axis -1"),
+    ("cumulative_min", ["bool[2]"], {"axis": 0}, "cumulative_min is not defined for bool"),
+    ("cumulative_max", ["complex64[2]"], {"axis": 0}, "cumulative_max is not defined for complex64"),
     ("matmul", ["float32[2,3]", "float32[2,3]"], {}, r"matmul .*last extent of the first \(3\)"),
     ("matmul", ["float32[3]", "float32[3,2]"], {}, "matmul needs at least two dimensions"),
     ("matmul", ["float32[4,2,3]", "float32[1,3,2]"], {}, "matmul .*batch"),

@@ -39,7 +39,8 @@ def run_plan(
             memory[BufferKind.INPUT, i] = memory[BufferKind.INPUT, group[0]]
     for k, value in enumerate(graph.outputs):
         memory[BufferKind.OUTPUT, k] = garbage(value.type.nbytes)
-    memory[BufferKind.ARENA, 0] = garbage(plan.arena_bytes)
+    for device, nbytes in plan.arenas.items():
+        memory[BufferKind.ARENA, device] = garbage(nbytes)
     numbers = {v: np.asarray(a) for v, a in zip(graph.inputs, inputs, strict=True) if v.type.on_host}
     for node in graph.nodes:
         if node.outputs and node.outputs[0].type.on_host:

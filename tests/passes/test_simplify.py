@@ -1,10 +1,12 @@
 """simplify: each rule on a small graph, and the meaning of random graphs."""
 
+import functools
 import pathlib
 
 import numpy as np
 import pytest
 
+from tests.counting import calls
 from tests.golden import check_golden
 from tests.graphs import F4, F8, I4, assert_same_meaning, random_graph
 from tracejit import ops
@@ -173,6 +175,37 @@ def test_reading_back_a_store():
     stored = case.b.emit(ops.update, case.b.emit(ops.update, case.x, y, view=left), y, view=right)
     assert case.result(case.view(stored, left)) == ["view", "negative"]
     assert case.result(case.view(stored, View.of_shape((4, 6)).slice_axis(1, 2, 4)))[-1] == "view"
+
+
+def test_a_read_beside_stores_reads_the_newest_array():
+    """An older one would live on, and could not be written in place."""
+    case = Case()
+    rows = [View.of_shape((4, 6)).select(0, n) for n in range(4)]
+    stored = case.x
+    for row in rows[:3]:
+        stored = case.b.emit(ops.update, stored, case.b.emit(ops.negative, case.view(stored, row)), view=row)
+    case.result(case.view(stored, rows[3]), stored)
+    (last,) = (n for n in case.graph.nodes if n.op is ops.view and n.attrs["view"] == rows[3])
+    assert last.inputs[0] is case.graph.outputs[1]
+
+
+def _stores(count, reads=True):
+    """`count` stores into one array, with `reads` of its elements between them, or at the end only."""
+    case = Case(shape=(count, 2))
+    stored, found = case.x, []
+    rest, here = (View.of_shape((count, 2)).select(1, k) for k in range(2))
+    for n in range(count):
+        value = case.view(case.x, rest.select(0, n))
+        stored = case.b.emit(ops.update, stored, value, view=here.select(0, n))
+        if reads or n == count - 1:
+            found += [case.view(stored, rest.select(0, n)), case.view(stored, here.select(0, n))]
+    return case.b.graph([stored, *found])
+
+
+def test_long_chains_of_stores():
+    simplify(_stores(12_000, reads=False))  # deep enough for a RecursionError
+    few, many = (calls(functools.partial(simplify, _stores(n))) for n in (200, 400))
+    assert many < 2.1 * few
 
 
 def test_a_store_over_a_store_and_over_everything():

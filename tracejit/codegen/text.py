@@ -25,6 +25,9 @@ COMBINE = {
     "any": "logical_or",
     "all": "logical_and",
     "cumulative_sum": "add",
+    "cumulative_prod": "multiply",
+    "cumulative_max": "maximum",
+    "cumulative_min": "minimum",
 }
 """The scalar function that adds one element to each kind of reduction."""
 
@@ -42,6 +45,9 @@ def load_source(source: str, name: str = "<kernel>") -> Callable[..., Any]:
 def identity(function: str, dtype: str) -> str:
     """What a reduction starts with, as source."""
     kind = np.dtype(dtype).kind
+    if function == "cumulative_sum" and kind == "f":
+        return f"{dtype}(-0.0)"  # so that -0.0 stays itself
+    function = function.removeprefix("cumulative_")
     if kind == "b":
         return str(function in ("all", "min", "prod"))
     if function in ("max", "min"):
@@ -49,8 +55,6 @@ def identity(function: str, dtype: str) -> str:
             return f"{dtype}({'-' if function == 'max' else ''}inf)"
         limits = np.iinfo(dtype)
         return f"{dtype}({limits.min if function == 'max' else limits.max})"
-    if function == "cumulative_sum" and kind == "f":
-        return f"{dtype}(-0.0)"  # so that -0.0 stays itself
     return f"{dtype}({int(function == 'prod')})"
 
 
@@ -268,9 +272,10 @@ class Source:
 
     def identity(self, step: Step) -> str:
         """What the accumulator of `step` starts with."""
-        if step.function in ("max", "min") and step.dtype.startswith("float"):
+        found = identity(step.function, self.use_type(self.spec.accumulators[step.position]))
+        if "inf" in found:
             self.use("inf", "math")
-        return identity(step.function, self.use_type(self.spec.accumulators[step.position]))
+        return found
 
 
 def summary(spec: KernelSpec) -> str:

@@ -15,21 +15,23 @@ from __future__ import annotations
 from tracejit.engine import native
 from tracejit.engine.hosts import AROUND_TASKS, report, run_here
 from tracejit.engine.instance import LABEL
-from tracejit.engine.lifecycle import drain
+from tracejit.engine.lifecycle import drain, stop
 from tracejit.engine.machine import processors
-from tracejit.engine.memory import Buffer, ExhaustedError, Pool, Statistics, pool
-from tracejit.engine.profiler import Event, OpenProfile, Profile
+from tracejit.engine.memory import Buffer, ExhaustedError, Pool, Statistics, pool, pool_of
+from tracejit.engine.profiler import Description, Event, OpenProfile, Profile
 from tracejit.engine.program import FINISHED, PROGRAMS, Program
 from tracejit.engine.push import push
-from tracejit.engine.task import ARENA, FRESH, NUMBER, OVERWRITE, READ, WRITE, Task
+from tracejit.engine.task import ARENA, COMMUNICATION, FRESH, HOST, NUMBER, OVERWRITE, READ, WRITE, Task
 from tracejit.engine.threads import held, set_workers, workers
 from tracejit.engine.variable import Variable, succeeded, wait, wait_all
 
 __all__ = [
     "ARENA",
     "AROUND_TASKS",
+    "COMMUNICATION",
     "FINISHED",
     "FRESH",
+    "HOST",
     "NUMBER",
     "OVERWRITE",
     "READ",
@@ -45,6 +47,7 @@ __all__ = [
     "Variable",
     "held",
     "pool",
+    "pool_of",
     "processors",
     "profile",
     "push",
@@ -52,6 +55,7 @@ __all__ = [
     "run_here",
     "set_workers",
     "start",
+    "stop",
     "succeeded",
     "wait",
     "wait_all",
@@ -60,12 +64,15 @@ __all__ = [
 
 
 def start() -> None:
-    """Load the native executor, or compile it if no store has it. Otherwise the first launch does this.
+    """Load the native executor, or compile it if no store has it, and start the workers of all devices.
+
+    Otherwise the first launch does this.
 
     >>> import tracejit as tj
     >>> tj.engine.start()
     """
     native.calls()
+    workers.ensure()
 
 
 def profile() -> OpenProfile:
@@ -82,9 +89,9 @@ def profile() -> OpenProfile:
     return OpenProfile(_describe, drain)
 
 
-def _describe(label: int) -> tuple[str, str | None]:
+def _describe(label: int) -> Description:
     program = PROGRAMS.get(label // LABEL)
     if program is None:
-        return "task of a program that is gone", None
+        return Description("task of a program that is gone")
     task = program.tasks[label % LABEL]
-    return task.name, task.location
+    return Description(task.name, task.location, task.queue, task.estimate)

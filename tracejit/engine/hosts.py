@@ -1,8 +1,9 @@
 """Python tasks: the threads that run them, and their end.
 
-Native workers never take the GIL, so tasks that are Python callables have threads of their own. The pool
-keeps one thread free to take the next task, up to a bound; a task that waits for a variable does not count
-against the bound, so tasks that wait for one another cannot use it up.
+Native workers never take the GIL, so tasks that are Python callables have threads of their own. The pool of
+the host lane keeps one thread free to take the next task, up to a bound; a task that waits for a variable
+does not count against the bound, so tasks that wait for one another cannot use it up. The lane of
+communication has one thread, in any case: what its tasks call (MPI) may ask for that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from tracejit.config import config
@@ -23,9 +24,12 @@ from tracejit.engine.native import ENGINE, LOCK
 from tracejit.engine.threads import Thread, workers
 from tracejit.errors import EngineError, TracejitError, locate, text
 from tracejit.kernels.executor.layout import (
-    ENGINE_HOST_READY,
+    COMMUNICATION,
+    ENGINE_PYTHON_COUNT,
+    HOST,
     INSTANCE_SEQUENCE,
     INSTANCE_TASKS,
+    LANE_READY,
     TASK_BYTES,
     THREAD_OBJECT,
 )
@@ -46,6 +50,7 @@ class HostCall:
     name: str
     location: str | None
     asynchronous: bool
+    communicates: bool
     variables: Callable[[], tuple[int, ...]]
 
 
@@ -81,7 +86,7 @@ class Run:
             with contextlib.ExitStack() as around:
                 for surround in AROUND_TASKS:
                     around.enter_context(surround())
-                call.function(*((self,) if call.asynchronous else call.arguments))
+                call.function(*call.arguments, *((self,) if call.asynchronous else ()))
         except BaseException as error:
             failure = error
         thread.task = self.outer
@@ -101,7 +106,8 @@ class Run:
         if error is not None:
             failures.record(self.sequence, _explain(self.call, error))
         if first:
-            profiler.record_host(self.call.name, self.call.location, self.started)
+            lane = COMMUNICATION if self.call.communicates else HOST
+            profiler.record_host(self.call.name, self.call.location, self.started, self.sequence, lane)
             RUNNING.discard(self)
             native.calls().complete(ENGINE.address, self._address, int(error is not None))
         return first
@@ -169,29 +175,32 @@ def _say_what_runs(seconds: float) -> None:
 threads.while_long = _say_what_runs
 
 
-def _run_next(thread: Thread, patience: int) -> bool:
-    """Take and run the next Python task; wait for it at most `patience` ns. Returns whether there was one."""
-    calls = native.calls()
-    task = calls.poll_host(ENGINE.address, thread.address, 0)
+def _run_next(pool: Hosts, thread: Thread, patience: int) -> bool:
+    """Take and run the pool's next Python task; wait for it at most `patience` ns. Returns whether there was
+    one.
+    """
+    calls, lane = native.calls(), native.LANES[pool.lane].address
+    task = calls.poll_host(ENGINE.address, lane, thread.address, 0)
     if not task and patience:
-        task = calls.take_host(ENGINE.address, thread.address, patience)
+        task = calls.take_host(ENGINE.address, lane, thread.address, patience)
     if not task:
         return False
     program, instance, keep = IN_FLIGHT[thread.words[THREAD_OBJECT >> 3]]
     index = (task - instance.words[INSTANCE_TASKS >> 3]) // TASK_BYTES
     run = Run(program.call(index, instance, keep), task, instance.words[INSTANCE_SEQUENCE >> 3])
     del program, instance, keep
-    with hosts.occupied():
+    with pool.occupied():
         run.start()
     return True
 
 
 def run_ready() -> None:
     """Run a ready Python task on the calling thread, when no more threads can be started for it."""
-    if ENGINE.words[ENGINE_HOST_READY >> 3]:
-        hosts.ensure()
-        if hosts.exhausted:
-            _run_next(threads.current(), 0)
+    for pool in POOLS:
+        if pool.is_wanted():
+            pool.ensure()
+            if pool.exhausted:
+                _run_next(pool, threads.current(), 0)
 
 
 def run_here() -> None:
@@ -199,34 +208,47 @@ def run_here() -> None:
     thread = threads.current()
     while True:
         threads.help_out()
-        if not _run_next(thread, 0) and ENGINE.words[ENGINE_HOST_READY >> 3] == 0:
+        ran = [_run_next(pool, thread, 0) for pool in POOLS]
+        if not any(ran) and ENGINE.words[ENGINE_PYTHON_COUNT >> 3] == 0:
             return
 
 
 def become_naive() -> None:
     """Stop all other threads that run tasks, if the engine was not naive before."""
     if threads.current().task is None:
-        hosts.stop(LONG)
-        workers.stop()
+        stop_threads(LONG)
 
 
-def ensure_threads(*, expect_host: bool = False) -> None:
-    """Start threads for tasks that may have become ready, also for Python tasks if expected."""
+def stop_threads(seconds: float) -> None:
+    """End all threads that run tasks, after their current ones; wait for Python tasks at most `seconds`."""
+    for pool in POOLS:
+        pool.stop(seconds)
+    workers.stop()
+
+
+def ensure_threads(expected: Collection[int] = ()) -> None:
+    """Start threads for tasks that may have become ready, also on the `expected` lanes of Python tasks."""
     if config.engine == "naive":
         run_here()
     else:
         if not workers.complete:
             workers.ensure()
-        if expect_host or ENGINE.words[ENGINE_HOST_READY >> 3]:
-            hosts.ensure()
+        if expected or ENGINE.words[ENGINE_PYTHON_COUNT >> 3]:
+            for pool in POOLS:
+                if pool.lane in expected or pool.is_wanted():
+                    pool.ensure()
 
 
 class Hosts:
-    """The host threads."""
+    """The threads of a lane of Python tasks: at most `limit`, not counting those that wait if `grows`."""
 
-    def __init__(self) -> None:
-        self._limit = max(LEAST, processors())
+    def __init__(self, lane: int, name: str, limit: int, *, grows: bool) -> None:
+        self.lane, self.name, self._limit, self._grows = lane, name, limit, grows
         self.forget()
+
+    def is_wanted(self) -> bool:
+        """Whether a task of the lane is ready."""
+        return native.LANES[self.lane].words[LANE_READY >> 3] != 0
 
     def forget(self) -> None:
         """Reset the pool (in a forked child the threads are gone)."""
@@ -246,7 +268,7 @@ class Hosts:
         with LOCK:
             alive = len(self._threads)
             if alive == self._busy and alive - self._blocked < self._limit and not self._stopping:
-                thread = Thread(f"host {alive}")
+                thread = Thread(f"{self.name} {alive}")
                 thread.while_blocked = self._unoccupied
                 name = f"tracejit {thread.name}"
                 python = threading.Thread(target=self._serve, args=(thread,), name=name, daemon=True)
@@ -268,7 +290,7 @@ class Hosts:
         with LOCK:
             self._threads[thread] = threading.current_thread()
         while True:
-            _run_next(thread, LONG * 1_000_000_000)
+            _run_next(self, thread, LONG * 1_000_000_000)
             ensure_threads()
             with LOCK:
                 if self._stopping or len(self._threads) - self._blocked > self._limit:
@@ -293,6 +315,9 @@ class Hosts:
     @contextlib.contextmanager
     def _unoccupied(self) -> Iterator[None]:
         """Count this host thread as blocked while its task waits, and keep another one free."""
+        if not self._grows:
+            yield
+            return
         with LOCK:
             self._blocked += 1
         self._add_spare()
@@ -316,4 +341,7 @@ class Hosts:
             self._stopping = False
 
 
-hosts = Hosts()
+hosts = Hosts(HOST, "host", max(LEAST, processors()), grows=True)
+communication = Hosts(COMMUNICATION, "communication", 1, grows=False)
+POOLS = (hosts, communication)
+"""The pools of all lanes of Python tasks."""

@@ -2,20 +2,20 @@
 
 A `Plan` is shared by all instances of a program: the order of tasks and their uses, as lists in native
 memory, and the *image* of an instance with the places of its own addresses. An `Instance` is a copy of the
-image at its own address. While it is in flight it has an arena, whose address is in its blocks; the next time
-it takes the same one, unless another instance has it.
+image at its own address. While it is in flight it has an arena on each device where it needs one, whose
+address is in its blocks (`Lease`); the next time it takes the same one, unless another instance has it.
 
     header | tasks | requests | argument blocks
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tracejit.engine.memory import Arena, pool
-from tracejit.engine.native import ENGINE, Record
+from tracejit.engine.memory import Arena, Pool, pool_of
+from tracejit.engine.native import ENGINE, Record, lane_of
 from tracejit.engine.task import ARENA, Task
 from tracejit.kernels.executor import layout
 
@@ -34,9 +34,8 @@ class Plan:
         template: np.ndarray,
         patches: Sequence[tuple[int, int, int]],
         arguments: Sequence[int],
-        arena_bytes: int,
+        arenas: Mapping[int, int],
     ) -> None:
-        self.arena_bytes = arena_bytes
         self._number, self._tasks, self._arguments = number, tasks, arguments
         self.requests = layout.INSTANCE_BYTES + len(tasks) * layout.TASK_BYTES
         self.block = self.requests + len(arguments) * layout.REQUEST_BYTES
@@ -45,9 +44,12 @@ class Plan:
         self._own: list[int] = []
         self._write_records(self._make_lists(patches))
         self.own = np.array(self._own)  # indices of the words to which the instance's address is added
-        arena = [(slot, addend) for slot, argument, addend in patches if argument == ARENA]
-        self.arena_words = np.array([self.block // 8 + slot for slot, _ in arena], np.int64)
-        self.arena_addends = np.array([addend for _, addend in arena], np.int64)
+        self.arenas = []
+        for device, nbytes in arenas.items():
+            mine = [(slot, addend) for slot, argument, addend in patches if argument == ARENA - device]
+            words = np.array([self.block // 8 + slot for slot, _ in mine], np.int64)
+            addends = np.array([addend for _, addend in mine], np.int64)
+            self.arenas.append((pool_of(device), nbytes, words, addends))
 
     def _make_lists(self, patches: Sequence[tuple[int, int, int]]) -> list[List]:
         """Successors of each task, uses of each task, users of each argument, patches."""
@@ -58,7 +60,7 @@ class Plan:
                 successors[earlier].append(i)
             for argument in task.uses:
                 users[argument].append(i)
-        triples = [item for patch in patches if patch[1] != ARENA for item in patch]
+        triples = [item for patch in patches if patch[1] > ARENA for item in patch]
         self._memory, lists = _native_lists([*successors, *(t.uses for t in self._tasks), *users, triples])
         return lists
 
@@ -112,7 +114,8 @@ class Plan:
             layout.TASK_USE_COUNT: uses[1],
             layout.TASK_BEFORE: len(task.after),
             layout.TASK_PRIORITY: task.priority,
-            layout.TASK_LANE: layout.HOST if task.callable else layout.NATIVE,
+            layout.TASK_LANE: lane_of(task.queue).address,
+            layout.TASK_ALWAYS: task.always,
             layout.TASK_LABEL: self._number * LABEL + index,
         }
 
@@ -133,7 +136,7 @@ def _native_lists(lists: Iterable[Iterable[int]]) -> tuple[Record, list[List]]:
 class Instance(Record):
     """The native records of one launch at a time."""
 
-    __slots__ = ("__weakref__", "_arena", "_number", "_plan", "block", "packed")
+    __slots__ = ("__weakref__", "_plan", "block", "borrow", "packed", "return_arenas")
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan.image.nbytes)
@@ -143,22 +146,48 @@ class Instance(Record):
         words = np.frombuffer(self.words, np.int64)
         words[:] = plan.image
         words[plan.own] += self.address
+        leases = [Lease(words, *arena) for arena in plan.arenas]
+        self.borrow = _all([lease.begin for lease in leases])
+        self.return_arenas = _all([lease.end for lease in leases])
+
+
+def _all(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
+    """A function that makes these calls; of one of them itself."""
+    if len(calls) == 1:
+        return calls[0]
+
+    def every() -> None:
+        for call in calls:
+            call()
+
+    return every
+
+
+class Lease:
+    """The use of an arena of one device by an instance: the places in its blocks that hold the address."""
+
+    __slots__ = ("_addends", "_arena", "_nbytes", "_number", "_places", "_pool", "_words")
+
+    def __init__(
+        self, words: np.ndarray, pool: Pool, nbytes: int, places: np.ndarray, addends: np.ndarray
+    ) -> None:
+        self._words, self._pool, self._nbytes = words, pool, nbytes
+        self._places, self._addends = places, addends
         self._arena: Arena | None = None
         self._number = 0  # of the arena whose address is in the blocks
 
-    def borrow(self) -> None:
-        """Borrow an arena, if the program needs one."""
-        arena = pool.idle.pop(self._number, None)
+    def begin(self) -> None:
+        """Borrow an arena: the last one, if it is idle."""
+        arena = self._pool.idle.pop(self._number, None)
         if arena is None:
-            plan = self._plan
-            arena = pool.borrow(plan.arena_bytes)
-            np.frombuffer(self.words, np.int64)[plan.arena_words] = arena.memory + plan.arena_addends
+            arena = self._pool.borrow(self._nbytes)
+            self._words[self._places] = arena.memory + self._addends
             self._number = arena.number
         self._arena = arena
 
-    def return_arena(self) -> None:
+    def end(self) -> None:
         """Return the arena, if there is one."""
         arena = self._arena
         if arena is not None:
             self._arena = None
-            pool.idle[arena.number] = arena
+            self._pool.idle[arena.number] = arena

@@ -251,3 +251,15 @@ class Pool:
 
 pool = Pool()
 """The pool of ``cpu:0``."""
+
+_pools = {0: pool}
+
+
+def pool_of(device: int) -> Pool:
+    """The memory pool of the CPU device with this number.
+
+    >>> import tracejit as tj
+    >>> tj.engine.pool_of(0) is tj.engine.pool
+    True
+    """
+    return _pools.get(device) or _pools.setdefault(device, Pool())

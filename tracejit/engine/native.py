@@ -21,7 +21,7 @@ import numpy as np
 
 from tracejit.errors import EngineError
 from tracejit.forking import make_rlock
-from tracejit.kernels.executor.layout import ENGINE_BYTES
+from tracejit.kernels.executor.layout import COMMUNICATION, ENGINE_BYTES, HOST, LANE_BYTES, LANE_PYTHON
 
 LINE = 64  # bytes of a cache line
 
@@ -49,15 +49,17 @@ class Calls(NamedTuple):
     observe: Callable[[int, int], int]
     work: Callable[[int, int], int]
     help: Callable[[int, int], int]
-    poll_host: Callable[[int, int, int], int]
-    take_host: Callable[[int, int, int], int]
+    poll_host: Callable[[int, int, int, int], int]
+    take_host: Callable[[int, int, int, int], int]
     complete: Callable[[int, int, int], None]
     take_finished: Callable[[int, list[int]], int]
     initialize_thread: Callable[[int], None]
+    add_lane: Callable[[int, int], None]
     stop_thread: Callable[[int, int], None]
-    quiesce: Callable[[int], None]
+    quiesce: Callable[[int, int], None]
     resume: Callable[[int], None]
     resume_child: Callable[[int], None]
+    lose: Callable[[int, int], None]
 
 
 ENGINE = Record(ENGINE_BYTES)
@@ -99,8 +101,35 @@ def _load() -> Calls:
                 )
             addresses = _loader()
             function(addresses, "initialize", 1, None, holds_gil=True)(ENGINE.address)
-            _calls = _bind(addresses)
+            calls = _bind(addresses)
+            for number, lane in LANES.items():
+                _add(calls, number, lane)
+            _calls = calls
     return _calls
+
+
+LANES: dict[int, Record] = {number: Record(LANE_BYTES) for number in (0, HOST, COMMUNICATION)}
+"""The native records of lanes by number: that of a device for its kernels, HOST and COMMUNICATION for Python
+tasks. Those of devices are added when something is to run there.
+"""
+
+
+def lane_of(number: int) -> Record:
+    """The lane with this number."""
+    found = LANES.get(number)
+    if found is None:
+        with LOCK:
+            found = LANES.get(number)
+            if found is None:
+                lane = Record(LANE_BYTES)
+                _add(calls(), number, lane)
+                found = LANES[number] = lane
+    return found
+
+
+def _add(calls: Calls, number: int, lane: Record) -> None:
+    lane.words[LANE_PYTHON >> 3] = number < 0
+    calls.add_lane(ENGINE.address, lane.address)
 
 
 def function(
@@ -154,13 +183,15 @@ def _bind(addresses: Mapping[str, int]) -> Calls:
         observe=quick("observe", 2),
         work=long("work", 2),
         help=long("help", 2),
-        poll_host=quick("take_host", 3),
-        take_host=long("take_host", 3),
+        poll_host=quick("take_host", 4),
+        take_host=long("take_host", 4),
         complete=quick("complete", 3, None),
         take_finished=builtin(addresses, "take_finished"),
         initialize_thread=quick("initialize_thread", 1, None),
+        add_lane=quick("add_lane", 2, None),
         stop_thread=quick("stop_thread", 2, None),
-        quiesce=quick("quiesce", 1, None),
+        quiesce=quick("quiesce", 2, None),
         resume=quick("resume", 1, None),
         resume_child=quick("resume_child", 1, None),
+        lose=quick("lose", 2, None),
     )

@@ -22,10 +22,12 @@ from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.engine.threads import THREADS, current
 from tracejit.errors import EngineError
 from tracejit.kernels.executor.layout import (
+    COMMUNICATION,
     ENGINE_EVENT_CAPACITY,
     ENGINE_EVENT_COUNT,
     ENGINE_EVENTS,
     EVENT_BYTES,
+    HOST,
 )
 
 CAPACITY = 1 << 16  # events in the ring; older ones are overwritten
@@ -34,9 +36,13 @@ CAPACITY = 1 << 16  # events in the ring; older ones are overwritten
 class Event(NamedTuple):
     """One task on one thread; start and end in nanoseconds of `time.monotonic_ns`.
 
+    launch: the number of the launch that it is a part of, in the order of launches.
+    lane:   ``"cpu:0"``, ``"cpu:1"``, ..., ``"host"`` or ``"communication"``.
+    nbytes: estimated bytes of memory traffic; 0 for Python tasks.
+
     >>> import tracejit as tj
     >>> tj.engine.Event._fields
-    ('name', 'location', 'thread', 'start', 'end')
+    ('name', 'location', 'thread', 'start', 'end', 'launch', 'lane', 'nbytes')
     """
 
     name: str
@@ -44,6 +50,23 @@ class Event(NamedTuple):
     thread: str
     start: int
     end: int
+    launch: int = 0
+    lane: str = "cpu:0"
+    nbytes: int = 0
+
+
+def lane_name(number: int) -> str:
+    """The name of a lane."""
+    return {HOST: "host", COMMUNICATION: "communication"}.get(number) or f"cpu:{number}"
+
+
+class Description(NamedTuple):
+    """What is known of a task by its label."""
+
+    name: str
+    location: str | None = None
+    lane: int = 0
+    nbytes: int = 0
 
 
 class Profile:
@@ -83,7 +106,13 @@ class Profile:
                     "tid": names.index(event.thread),
                     "ts": event.start / 1000,
                     "dur": (event.end - event.start) / 1000,
-                    "args": {"location": event.location},
+                    "cat": event.lane,
+                    "args": {
+                        "location": event.location,
+                        "launch": event.launch,
+                        "lane": event.lane,
+                        "bytes": event.nbytes,
+                    },
                 }
             )
         return json.dumps({"traceEvents": rows})
@@ -104,19 +133,18 @@ class Profile:
 _host_events: list[Event] | None = None
 
 
-def record_host(name: str, location: str | None, start: int) -> None:
+def record_host(name: str, location: str | None, start: int, launch: int, lane: int) -> None:
     """Record a Python task that ends now."""
     events = _host_events
     if events is not None:
-        events.append(Event(name, location, current().name, start, time.monotonic_ns()))
+        end, where = time.monotonic_ns(), lane_name(lane)
+        events.append(Event(name, location, current().name, start, end, launch, where))
 
 
 class OpenProfile:
     """An open profile; see `tracejit.engine.profile`."""
 
-    def __init__(
-        self, describe: Callable[[int], tuple[str, str | None]], drain: Callable[[], object]
-    ) -> None:
+    def __init__(self, describe: Callable[[int], Description], drain: Callable[[], object]) -> None:
         self._describe, self._drain = describe, drain
         self._profile = Profile()
         self._ring: Record | None = None
@@ -144,10 +172,12 @@ class OpenProfile:
         assert self._ring is not None
         count = ENGINE.words[ENGINE_EVENT_COUNT >> 3]
         self._profile.dropped = max(0, count - CAPACITY)
-        rows = np.frombuffer(self._ring.words, np.int64).reshape(CAPACITY, 4)[: min(count, CAPACITY)]
+        rows = np.frombuffer(self._ring.words, np.int64).reshape(CAPACITY, EVENT_BYTES // 8)[
+            : min(count, CAPACITY)
+        ]
         events = host
-        for label, thread, start, end in rows.tolist():
-            name, location = self._describe(label)
-            known = THREADS.get(thread)
-            events.append(Event(name, location, known.name if known else f"thread {thread}", start, end))
+        for label, thread, start, end, launch in rows.tolist():
+            task, known = self._describe(label), THREADS.get(thread)
+            where, name = lane_name(task.lane), known.name if known else f"thread {thread}"
+            events.append(Event(task.name, task.location, name, start, end, launch, where, task.nbytes))
         self._profile.events[:] = sorted(events, key=lambda event: (event.start, event.end))

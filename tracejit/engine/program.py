@@ -22,7 +22,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from weakref import WeakValueDictionary, ref
 
@@ -32,14 +32,25 @@ from tracejit.config import config
 from tracejit.engine import failures, native, threads
 from tracejit.engine.hosts import HostCall, become_naive, ensure_threads
 from tracejit.engine.instance import Instance, Plan
-from tracejit.engine.launches import IN_FLIGHT, note_failure, reap
+from tracejit.engine.launches import IN_FLIGHT, note_failure, note_running, reap
 from tracejit.engine.native import ENGINE, LOCK, Record
-from tracejit.engine.task import ARENA, FRESH, NUMBER, OVERWRITE, READ, WRITE, Task
+from tracejit.engine.task import (
+    COMMUNICATION,
+    FRESH,
+    HOST,
+    NUMBER,
+    OVERWRITE,
+    READ,
+    WRITE,
+    Task,
+)
+from tracejit.engine.threads import workers
 from tracejit.errors import ArgumentError, EngineError, locate
 from tracejit.kernels.executor.layout import (
     ENGINE_FINISHED,
     FAILED,
     FINISHED,
+    INSTANCE_ERROR,
     INSTANCE_LEFT,
     INSTANCE_SCRATCH,
     INSTANCE_SEQUENCE,
@@ -66,8 +77,8 @@ class Program:
     template:       the argument blocks of all tasks, one after the other, as int64 slots
     patches:        (slot, argument, addend): the launch's value of the argument plus `addend` goes to the
                     slot;
-                    (slot, ARENA, addend): the address of the launch's arena plus `addend`
-    arena_bytes:    private memory of each launch while it runs
+                    (slot, ARENA - i, addend): the address of the launch's arena on device i plus `addend`
+    arena_bytes:    private memory of each launch while it runs: on device 0, or by the number of the device
     scratch_bytes:  private memory of each thread while it runs a chunk
     arguments:      mode of each argument
     on_error:       makes the exception when a kernel returns a nonzero status: ``on_error(task_index, status,
@@ -75,9 +86,9 @@ class Program:
                     still valid
     keep:           is referred to as long as the program or a launch of it lives: the code of its kernels
 
-    A launch that fails skips its remaining tasks. For WRITE and OVERWRITE arguments to keep their content
-    then, every task that can fail has to come before all tasks that write them; the engine does not check
-    this.
+    A launch that fails skips its remaining tasks, except those that run always. For WRITE and OVERWRITE
+    arguments to keep their content then, every task that can fail has to come before all tasks that write
+    them; the engine does not check this.
     """
 
     def __init__(
@@ -85,7 +96,7 @@ class Program:
         tasks: Sequence[Task],
         template: Sequence[int] | np.ndarray = (),
         patches: Sequence[tuple[int, int, int]] = (),
-        arena_bytes: int = 0,
+        arena_bytes: int | Mapping[int, int] = 0,
         scratch_bytes: int = 0,
         arguments: Sequence[int] = (),
         on_error: Callable[[int, int, int], BaseException] | None = None,
@@ -94,19 +105,23 @@ class Program:
         self.tasks = list(tasks)
         self._keep = keep
         blocks = np.array(template, np.int64)
+        arenas = {0: arena_bytes} if isinstance(arena_bytes, int) else arena_bytes
+        arenas = {device: nbytes for device, nbytes in arenas.items() if nbytes}
         _check(self.tasks, len(blocks), patches, arguments)
         self._on_error = on_error
-        self._has_host = any(task.callable for task in self.tasks)
-        small = not self._has_host and sum(task.estimate for task in self.tasks) <= SMALL
+        self._python_lanes = {task.queue for task in self.tasks if task.callable}
+        self._has_python = bool(self._python_lanes)
+        small = not self._has_python and sum(task.estimate for task in self.tasks) <= SMALL
         number = next(_numbers)
         self.template, self.patches, self.arguments = blocks, tuple(patches), tuple(arguments)
-        self.is_small, self.arena_bytes, self.scratch_bytes = small, arena_bytes, scratch_bytes
-        self._plan = Plan(number, self.tasks, blocks, patches, arguments, arena_bytes)
+        self.is_small, self.arena_bytes, self.scratch_bytes = small, sum(arenas.values()), scratch_bytes
+        self._plan = Plan(number, self.tasks, blocks, patches, arguments, arenas)
+        workers.serve(task.queue for task in self.tasks if not task.callable)
         self._plan.image[INSTANCE_SCRATCH // 8] = scratch_bytes
         self._plan.image[INSTANCE_SMALL // 8] = small
         PROGRAMS[number] = self
-        self._packed_bytes, self._arena_bytes = 16 * len(arguments), arena_bytes
-        self._most = max(1, min(MOST_INSTANCES, LOOK_AHEAD // max(1, arena_bytes)))
+        self._packed_bytes, self._has_arenas = 16 * len(arguments), bool(arenas)
+        self._most = max(1, min(MOST_INSTANCES, LOOK_AHEAD // max(1, sum(arenas.values()))))
         self._instances: list[ref[Instance]] = []  # weak references to all of them, some dead
         self._free: deque[Instance] = deque()
         self._next = iter(self._free.pop, None)
@@ -139,9 +154,9 @@ class Program:
         flight = self, instance, keep
         try:
             IN_FLIGHT[address] = flight
-            if self._arena_bytes:
+            if self._has_arenas:
                 instance.borrow()
-            if self._has_host:
+            if self._has_python:
                 self._prepare(instance, packed, keep)
             code = self._launch(address, packed, threads.address(), started)
             if code == NEEDS_SCRATCH:
@@ -150,8 +165,8 @@ class Program:
                 assert code != NEEDS_SCRATCH, "it has as much as it asked for"
             if code == FINISHED:
                 del IN_FLIGHT[address]
-                if self._arena_bytes:
-                    instance.return_arena()
+                if self._has_arenas:
+                    instance.return_arenas()
                 self._free.append(instance)
             else:
                 self._go_on(flight, started)
@@ -167,12 +182,12 @@ class Program:
         """Handle a launch that was made or failed to start; repeated after an interrupt."""
         instance = flight[1]
         if started and started[0] == QUEUED:
-            ensure_threads(expect_host=self._has_host)
+            ensure_threads(self._python_lanes)
         elif IN_FLIGHT.get(instance.address) is flight:
             if started and started[0] == FAILED:
                 note_failure(self, instance)
             del IN_FLIGHT[instance.address]
-            instance.return_arena()
+            instance.return_arenas()
             self._free.append(instance)
 
     def _another(self) -> Instance:
@@ -210,7 +225,7 @@ class Program:
 
     def recycle(self, instance: Instance) -> None:
         """Reuse an instance whose launch has ended; the engine calls this."""
-        instance.return_arena()
+        instance.return_arenas()
         if len(self._instances) <= self._most or not self._too_many(1):
             self._free.append(instance)
 
@@ -227,17 +242,27 @@ class Program:
                 error.__cause__ = problem
         return partial(failures.renew, error)
 
+    def _failure(self, instance: Instance) -> BaseException | None:
+        """The exception of a launch that has failed; None if it has not, so far."""
+        sequence = instance.words[INSTANCE_ERROR >> 3]
+        if sequence == 0:
+            return None
+        note_running(sequence)
+        return failures.peek(sequence)
+
     def call(self, task: int, instance: Instance, keep: object) -> HostCall:
         """The call of a Python task; the engine calls this."""
         packed, count = instance.packed, len(instance.packed) // 16
         this = self.tasks[task]
         assert this.callable is not None
+        block = instance.block + 8 * this.block
         return HostCall(
             function=this.callable,
-            arguments=(instance.block + 8 * this.block,),
+            arguments=(block, self._failure(instance)) if this.always else (block,),
             name=this.name,
             location=this.location,
-            asynchronous=False,
+            asynchronous=this.asynchronous,
+            communicates=this.queue == COMMUNICATION,
             variables=lambda: struct.unpack(f"{2 * count}q", packed)[count:],
         )
 
@@ -262,10 +287,17 @@ def _check(
             raise ArgumentError(
                 f"task {i} ({task.name}): priority must be an integer of 64 bits, got {task.priority}"
             )
+        if (task.queue < 0) != bool(task.callable) or task.queue < COMMUNICATION:
+            raise ArgumentError(
+                f"task {i} ({task.name}): lane {task.lane}; a kernel runs on a device, from 0 on, "
+                f"a Python task on HOST ({HOST}) or COMMUNICATION ({COMMUNICATION})"
+            )
+        if (task.always or task.asynchronous) and task.callable is None:
+            raise ArgumentError(f"task {i} ({task.name}): only Python tasks run always or are asynchronous")
         if not 0 <= task.block <= slots:
             raise ArgumentError(f"task {i} ({task.name}): block {task.block} lies outside {slots} slots")
     for slot, argument, _ in patches:
-        if not (0 <= slot < slots and ARENA <= argument < len(arguments)):
+        if not (0 <= slot < slots and argument < len(arguments)):
             raise ArgumentError(f"patch of slot {slot} from argument {argument}: no such slot or argument")
     for mode in arguments:
         if mode not in (NUMBER, READ, WRITE, OVERWRITE, FRESH):

@@ -127,6 +127,7 @@ class _PushProgram(Program):
             name=keep.name or getattr(keep.fn, "__qualname__", None) or repr(keep.fn),
             location=f"{keep.filename}:{keep.line}",
             asynchronous=keep.asynchronous,
+            communicates=False,
             variables=lambda: tuple(variable.address for variable in variables),
         )
 

@@ -15,7 +15,11 @@ OVERWRITE = layout.WRITES  # existing storage, completely overwritten and not re
 FRESH = layout.WRITES | layout.POISONS  # new storage, completely written; a failing launch leaves it poisoned
 
 ARENA = -1
-"""The argument of a patch that stands for the arena of the instance."""
+"""The argument of a patch that stands for the instance's arena on device 0; ``ARENA - i``: on device i."""
+
+# Lanes of Python tasks; those of kernels are the numbers of devices.
+HOST = layout.HOST
+COMMUNICATION = layout.COMMUNICATION
 
 CHUNK_COST = 1 << 14  # cost of a chunk of a task without `cost`
 
@@ -31,6 +35,11 @@ class Task(NamedTuple):
     callable: for a Python task, called with the address of its argument block
     priority: tasks of higher priority run first, when several are ready
     cost:     estimated bytes of memory traffic, or as much time (0.1 ns each); None: estimated by the chunks
+    lane:     where it queues: the number of the CPU device whose workers run a kernel; HOST or COMMUNICATION
+              for a Python task. None: 0, or HOST
+    always:   a Python task runs although its launch has failed; it gets the exception, or None, as one more
+              argument
+    asynchronous: a Python task gets `on_complete` as a last argument, and ends when that is called
     """
 
     name: str
@@ -45,11 +54,21 @@ class Task(NamedTuple):
     callable: Callable[[int], object] | None = None
     priority: int = 0
     cost: int | None = None
+    lane: int | None = None
+    always: bool = False
+    asynchronous: bool = False
 
     @property
     def chunks(self) -> int:
         """The number of calls of the kernel."""
         return 0 if self.callable else -(-self.units // self.chunk)
+
+    @property
+    def queue(self) -> int:
+        """The number of its lane."""
+        if self.lane is None:
+            return HOST if self.callable else 0
+        return self.lane
 
     @property
     def estimate(self) -> int:

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 from weakref import WeakValueDictionary
@@ -27,9 +27,11 @@ from tracejit.kernels.executor.layout import (
     ENGINE_OLDEST,
     ENGINE_SPIN,
     ENGINE_WORKERS,
+    LANE_WORKERS,
     SHARES,
     THREAD_BYTES,
     THREAD_HOME,
+    THREAD_LANE,
     THREAD_NEED,
     THREAD_NUMBER,
     THREAD_SCRATCH,
@@ -170,68 +172,109 @@ def help_out() -> None:
 
 
 class Workers:
-    """The native workers of the process."""
+    """The native workers of the process, by device.
+
+    Unless a count is set, the devices share the processors besides the one of the calling thread; each of
+    several devices has at least one worker.
+    """
 
     def __init__(self) -> None:
-        self._running: list[tuple[Thread, threading.Thread]] = []
-        self._count: int | None = None
+        self._running: dict[int, list[tuple[Thread, threading.Thread]]] = {0: []}
+        self._every: int | None = None  # the count that is set for all devices
+        self._counts: dict[int, int] = {}  # those that are set for one
         self.complete = False  # all of them run
 
     @property
     def count(self) -> int:
-        """The number of workers that run, or will at the first launch that needs them."""
-        if self._count is None:
-            self._count = spare_processors() if config.workers is None else config.workers
-        return self._count
+        """The number of workers of device 0 that run, or will at the first launch that needs them."""
+        return self.count_of(0)
+
+    def count_of(self, device: int) -> int:
+        """The number of workers of a device that run, or will at the first launch that needs them."""
+        for count in (self._counts.get(device), self._every, config.workers):
+            if count is not None:
+                return count
+        devices = len(self._running)
+        return spare_processors() if devices == 1 else max(1, spare_processors() // devices)
+
+    def serve(self, devices: Iterable[int]) -> None:
+        """Have workers for these devices from the next launch on."""
+        for device in devices:
+            if device not in self._running:
+                with LOCK:
+                    self._running.setdefault(device, [])
+                    self.complete = False
 
     def ensure(self) -> None:
-        """Start the workers if they do not run yet. Without workers, run the ready tasks on this thread."""
-        count = self.count
-        if count == 0:
-            help_out()
-        elif len(self._running) < count and config.engine != "naive":
+        """Start the workers that do not run yet, and end those that are too many.
+
+        Where a device has none, run the ready tasks on this thread.
+        """
+        if config.engine != "naive" and not self.complete:
             with LOCK:
-                while len(self._running) < count:
-                    self._start(len(self._running))
+                for device, running in list(self._running.items()):
+                    count = self.count_of(device)
+                    self._end(running, count)
+                    while len(running) < count:
+                        self._start(device, running)
                 self._tell()
+        if not all(map(self.count_of, self._running)):
+            help_out()
 
     def _tell(self) -> None:
         """Tell the executor how many workers run."""
-        self.complete = 0 < self.count == len(self._running)
-        ENGINE.words[ENGINE_WORKERS >> 3] = len(self._running)
-        ENGINE.words[ENGINE_SPIN >> 3] = spin_time(len(self._running))
+        counts = {device: len(running) for device, running in self._running.items()}
+        self.complete = all(0 < self.count_of(device) == count for device, count in counts.items())
+        for device, count in counts.items():
+            native.lane_of(device).words[LANE_WORKERS >> 3] = count
+        ENGINE.words[ENGINE_WORKERS >> 3] = min(counts.values())
+        ENGINE.words[ENGINE_SPIN >> 3] = spin_time(sum(counts.values()))
 
-    def _start(self, index: int) -> None:
-        thread = Thread(f"worker {index}")
+    def _start(self, device: int, running: list[tuple[Thread, threading.Thread]]) -> None:
+        index = len(running)
+        name = f"worker {index}" if device == 0 else f"cpu:{device} worker {index}"
+        thread = Thread(name)
         thread.words[THREAD_HOME >> 3] = HOMES[(index + 1) % SHARES]
-        python = threading.Thread(target=_work, args=(thread,), name=f"tracejit worker {index}", daemon=True)
-        self._running.append((thread, python))
+        thread.words[THREAD_LANE >> 3] = native.lane_of(device).address
+        python = threading.Thread(target=_work, args=(thread,), name=f"tracejit {name}", daemon=True)
+        running.append((thread, python))
         try:
             python.start()
         except BaseException:  # an interrupt
             if not python.is_alive():
-                self._running.pop()
+                running.pop()
             raise
 
-    def set(self, count: int) -> None:
+    def set(self, count: int, device: int | None = None) -> None:
         """Stop the workers after their current tasks; the next launch starts `count` of them."""
         with LOCK:
             self.stop()
-            self._count = count
+            if device is None:
+                self._every = count
+                self._counts.clear()
+            else:
+                self._counts[device] = count
 
     def stop(self) -> None:
         """Stop the workers and wait for them; whatever is ready stays queued."""
         with LOCK:
-            for thread, _ in self._running:
-                native.calls().stop_thread(ENGINE.address, thread.address)
-            for _, python in self._running:
-                python.join()
-            self._running.clear()
+            for running in self._running.values():
+                self._end(running, 0)
             self._tell()
+
+    def _end(self, running: list[tuple[Thread, threading.Thread]], count: int) -> None:
+        """Stop all but the first `count` workers of a device."""
+        ending = running[count:]
+        for thread, _ in ending:
+            native.calls().stop_thread(ENGINE.address, thread.address)
+        for _, python in ending:
+            python.join()
+        del running[count:]
 
     def forget(self) -> None:
         """Reset the workers in a forked child, where they are gone."""
-        self._running.clear()
+        for running in self._running.values():
+            running.clear()
         self._tell()
 
 
@@ -245,18 +288,26 @@ def _work(thread: Thread) -> None:
 workers = Workers()
 
 
-def set_workers(count: int) -> None:
-    """Use `count` native workers besides the calling threads; 0: what is launched runs on the caller's.
+def set_workers(count: int, device: int | None = None) -> None:
+    """Use `count` native workers on each CPU device, or on the one with number `device`.
 
-    Raises ArgumentError for a negative count.
+    They are those besides the calling threads. With 0 on all devices, what is launched runs on the caller's.
+    Raises ArgumentError for what is no integer, for a negative count or device, and for 0 workers on a single
+    device.
 
     >>> import tracejit as tj
     >>> tj.engine.set_workers(tj.engine.workers.count)
     """
-    if count < 0:
-        raise ArgumentError(f"set_workers: expected a count of at least 0, got {count}")
+    for name, number in (("count", count), ("device", 0 if device is None else device)):
+        if type(number) is not int or number < 0:
+            raise ArgumentError(f"set_workers: expected a {name} of at least 0, got {number!r}")
+    if device is not None:
+        workers.serve([device])
+        if count == 0 or workers.count == 0:
+            raise ArgumentError(
+                f"set_workers: {count} workers for device {device}, {workers.count} for device 0; "
+                "either every device has workers or, after set_workers(0), none"
+            )
+    workers.set(count, device)
     if native.loaded():
-        workers.set(count)
         workers.ensure()
-    else:
-        workers.set(count)

@@ -17,10 +17,10 @@ import numpy as np
 from tracejit.drawing.drawing import Drawing
 from tracejit.drawing.sources import Line
 from tracejit.errors import ArgumentError, ShapeError
-from tracejit.frontend.arrays import dispatch, random, trees
+from tracejit.frontend.arrays import dispatch, trees
 from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.arrays.random.streams import stream_values
+from tracejit.frontend.arrays.random.streams import stream, stream_values
 from tracejit.frontend.grad.reverse import value_and_grad
 from tracejit.frontend.jit.jit import jit
 from tracejit.frontend.python.kinds import Vouched
@@ -36,7 +36,7 @@ from tracejit.graphs.safety import with_checked_indices
 from tracejit.ir.extents import Polynomial, solve
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.text import write_type
-from tracejit.ir.types import ArrayType, is_inexact
+from tracejit.ir.types import CPU, ArrayType, is_inexact
 from tracejit.ir.view import View
 from tracejit.ops import view
 
@@ -411,7 +411,7 @@ class _Emission:
         for value, place in zip(self.graph.inputs, self.contract.inputs, strict=True):
             if place[0] == "number":
                 number = self.source(place[1])
-                values[value] = dispatch.value_of(recording, number, value.type.dtype, ())
+                values[value] = dispatch.value_of(recording, number, value.type.dtype, (), CPU)
             elif place[0] in ("key", "counter"):
                 values[value] = drawn[place]
         return values
@@ -422,7 +422,7 @@ class _Emission:
         ends = [*starts[1:], *self.contract.draws]
         found: dict[Data, Value] = {}
         for start, end in zip(starts, ends, strict=bool(starts)):
-            key, counter = stream_values(recording, random.stream(), end - start)
+            key, counter = stream_values(recording, stream(), end - start)
             found["key", 0], found["counter", start] = key, counter
         return found
 

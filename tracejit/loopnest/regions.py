@@ -24,13 +24,20 @@ def disjoint(one: View, other: View, shape: Sequence[int]) -> bool:
     (low, high), (other_low, other_high) = one.span(), other.span()
     if high <= other_low or other_high <= low:
         return True
-    box, other_box = _bounds(one, shape), _bounds(other, shape)
-    if box is None or other_box is None:
+    return are_apart(bounds(one, shape), bounds(other, shape))
+
+
+Box = list[tuple[int, int]]
+
+
+def are_apart(one: Box | None, other: Box | None) -> bool:
+    """Whether two of `bounds` are known to share no element."""
+    if one is None or other is None:
         return False
-    return any(a[1] < b[0] or b[1] < a[0] for a, b in zip(box, other_box, strict=True))
+    return any(a[1] < b[0] or b[1] < a[0] for a, b in zip(one, other, strict=True))
 
 
-def _bounds(view: View, shape: Sequence[int]) -> list[tuple[int, int]] | None:
+def bounds(view: View, shape: Sequence[int]) -> Box | None:
     """Lowest and highest index along each axis of the base; None if that is not all there is to say: an axis
     of the view goes diagonally through those of the base.
     """

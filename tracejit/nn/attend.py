@@ -31,7 +31,7 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.transforms.checkpoint import InTurn, checkpoint_in_turn
 from tracejit.frontend.transforms.custom import with_rule
-from tracejit.ir.types import is_floating
+from tracejit.ir.types import Device, is_floating
 from tracejit.nn.common import check_shape, floats, where
 from tracejit.nn.functional import dropout, linear
 
@@ -134,7 +134,7 @@ def _block(rows: Any, k: Any, v: Any, mask: Any, factor: Any, dropout_rate: Any,
     if first is not None:
         stop = first + rows.shape[-2]
         k, v = (_first_rows(x, stop) if stop < x.shape[-2] else x for x in (k, v))
-        mask = _causal(mask, first, stop, k.shape[-2])
+        mask = _causal(mask, first, stop, k.shape[-2], k.device)
     scores = matmul(rows, matrix_transpose(k)) * factor
     return matmul(_weights(scores, mask, dropout_rate), v)
 
@@ -186,9 +186,9 @@ def _part(mask: Any, start: int, stop: int, keys: int) -> Any:
     return rows if mask.shape[-1] == 1 else rows[..., :keys]
 
 
-def _causal(mask: Any, start: int, stop: int, keys: int) -> Any:
+def _causal(mask: Any, start: int, stop: int, keys: int, device: Device) -> Any:
     """A mask that also hides the keys after each query."""
-    visible = arange(keys) <= arange(start, stop)[:, None]
+    visible = arange(keys, device=device) <= arange(start, stop, device=device)[:, None]
     if mask is None:
         return visible
     return visible & mask if mask.dtype == bool else where(visible, mask, -np.inf)

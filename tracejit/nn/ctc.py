@@ -78,7 +78,7 @@ def ctc_loss(
     ):
         check_shape(name, what, x, shape, "for the batch of log_probabilities")
     places = _with_blanks(in_range(found, classes, 1), integer(f"{name}: blank", blank))
-    emitted = steps[:, arange(batch)[:, None], places]  # (steps, batch, places)
+    emitted = steps[:, arange(batch, device=steps.device)[:, None], places]  # (steps, batch, places)
     likelihood = _likelihood(emitted, _skippable(places), inputs, lengths, count)
     impossible = likelihood <= NEVER / 2
     losses = where(impossible, 0 if zero_infinity else np.inf, -likelihood)
@@ -90,25 +90,25 @@ def ctc_loss(
 def _with_blanks(labels: Any, blank: int) -> Any:
     """Blanks before, between and after labels: (batch, 2 * longest + 1)."""
     batch, longest = labels.shape
-    blanks = full((batch, longest), blank, dtype=labels.dtype)
+    blanks = full((batch, longest), blank, dtype=labels.dtype, device=labels.device)
     pairs = stack([blanks, labels], axis=2).reshape((batch, 2 * longest))
-    return concat([pairs, full((batch, 1), blank, dtype=labels.dtype)], axis=1)
+    return concat([pairs, full((batch, 1), blank, dtype=labels.dtype, device=labels.device)], axis=1)
 
 
 def _skippable(places: Any) -> Any:
     """Where an alignment may come from two places before: a label that differs from the one before."""
     batch, count = places.shape
-    odd = arange(2, count) % 2 == 1
+    odd = arange(2, count, device=places.device) % 2 == 1
     differs = (places[:, 2:] != places[:, :-2]) & odd
-    return concat([full((batch, min(2, count)), False), differs], axis=1)
+    return concat([full((batch, min(2, count)), False, device=places.device), differs], axis=1)
 
 
 def _moved(x: Any, by: int) -> Any:
     """The forward variables of places `by` before."""
     batch, count = x.shape
     if count <= by:
-        return full((batch, count), NEVER, dtype=x.dtype)
-    return concat([full((batch, by), NEVER, dtype=x.dtype), x[:, :-by]], axis=1)
+        return full((batch, count), NEVER, dtype=x.dtype, device=x.device)
+    return concat([full((batch, by), NEVER, dtype=x.dtype, device=x.device), x[:, :-by]], axis=1)
 
 
 def _add(logarithms: list[Any]) -> Any:
@@ -125,8 +125,10 @@ def _add(logarithms: list[Any]) -> Any:
 
 def _likelihood(emitted: Any, skippable: Any, inputs: Any, lengths: Any, count: int) -> Any:
     """The logarithm of the probability of all alignments, for each example."""
-    place = arange(emitted.shape[2])
-    forward = where(place < 1, 0.0, full(emitted.shape[1:], NEVER, dtype=emitted.dtype))
+    place = arange(emitted.shape[2], device=emitted.device)
+    forward = where(
+        place < 1, 0.0, full(emitted.shape[1:], NEVER, dtype=emitted.dtype, device=emitted.device)
+    )
     for step in range(count):
         before = _moved(forward, 1)
         skipping = where(skippable, _moved(forward, 2), NEVER) if step else before

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tracejit import ops
 from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch
@@ -145,14 +143,15 @@ def _adaptive(name: str, x: Any, size: Any, count: int) -> Any:
         raise locate(ArgumentError(message), user_location())
     for axis, wanted in enumerate(sizes, 2):
         if array.shape[axis] != wanted:
-            shares = _shares(array.shape[axis], wanted, array.dtype)
+            shares = _shares(array.shape[axis], wanted, array)
             array = moveaxis(matmul(moveaxis(array, axis, -1), shares), -1, axis)
     return array
 
 
-def _shares(extent: int, size: int, dtype: np.dtype) -> Any:
-    """(extent, size): the share of each element in the mean of each window."""
-    window, place = arange(size), arange(extent)[:, None]
+def _shares(extent: int, size: int, like: Any) -> Any:
+    """(extent, size): the share of each element in the mean of each window, of the dtype of `like`."""
+    dtype, device = like.dtype, like.device
+    window, place = arange(size, device=device), arange(extent, device=device)[:, None]
     first, last = window * extent // size, ((window + 1) * extent + size - 1) // size
     inside = dispatch.cast((place >= first) & (place < last), dtype)
     return inside / dispatch.cast(last - first, dtype)

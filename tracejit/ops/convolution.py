@@ -27,11 +27,19 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.errors import ArgumentError, DeviceError, ShapeError
+from tracejit.errors import ArgumentError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.batching import BatchNode, axis_from_first, first_axis
-from tracejit.ops.rules import FLOATING, check_array, check_count, check_dtype, check_one_dtype, text
+from tracejit.ops.rules import (
+    FLOATING,
+    check_array,
+    check_count,
+    check_dtype,
+    check_one_device,
+    check_one_dtype,
+    text,
+)
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
 Pair = tuple[int, int]
@@ -58,8 +66,7 @@ def check_images(name: str, types: Sequence[ArrayType]) -> None:
                 f"the first of which may have no elements; got {text(types)}"
             )
     check_one_dtype(name, types)
-    if len({x.device for x in types}) > 1:
-        raise DeviceError(f"{name} got arrays on two devices: {text(types)}; move one of them with copy_to")
+    check_one_device(name, types)
 
 
 def check_steps(name: str, padding: Padding, **steps: Pair) -> None:

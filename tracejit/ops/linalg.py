@@ -7,11 +7,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracejit.errors import DeviceError, ShapeError
+from tracejit.errors import ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.batching import BatchNode
-from tracejit.ops.rules import REAL_NUMBERS, check_array, check_count, check_dtype, check_one_dtype, text
+from tracejit.ops.rules import (
+    REAL_NUMBERS,
+    check_array,
+    check_count,
+    check_dtype,
+    check_one_device,
+    check_one_dtype,
+    text,
+)
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
 
@@ -22,8 +30,7 @@ def _infer_matmul(*types: ArrayType) -> ArrayType:
     check_one_dtype("matmul", types)
     a, b = types
     check_dtype("matmul", a.dtype, REAL_NUMBERS)
-    if a.device != b.device:
-        raise DeviceError(f"matmul got arrays on two devices: {text(types)}; move one of them with copy_to")
+    check_one_device("matmul", types)
     if a.ndim < 2 or b.ndim < 2:
         raise ShapeError(
             f"matmul needs at least two dimensions on both sides, got {text(types)}; reshape first"

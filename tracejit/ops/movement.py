@@ -4,7 +4,8 @@ view(x; view)              y[i] = x.flat[view(i)]
 update(base, x; view)      base, with the elements that `view` means replaced by those of x
 gather(x, index; axis)     y[..., i, ...] = x[..., index[i], ...]; index is in range (see check_index)
 scatter_add(x, index; axis, extent)    adjoint of gather: x[..., i, ...] added at index[i], in index order
-check_index(index; extent, axis)       negative ones wrapped; an error at run time if out of range
+check_index(index; extent, axis, what) negative ones wrapped; an error at run time if out of range, which
+                                       says `what` is wrong, or by default which index
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from tracejit.ops.rules import (
     check_array,
     check_count,
     check_dtype,
+    check_one_device,
     check_one_dtype,
-    text,
 )
 from tracejit.ops.symbolic import Operator, Sym, SymNode, by_parts, full_like
 
@@ -112,8 +113,7 @@ def _infer_update(*types: ArrayType, view: View) -> ArrayType:
         check_array("update", operand)
     check_one_dtype("update", types)
     _check_view("update", base, view)
-    if base.device != x.device:
-        raise DeviceError(f"update got arrays on two devices: {text(types)}; move one of them with copy_to")
+    check_one_device("update", types)
     if x.shape != view.shape:
         raise ShapeError(f"update of {view} expects the shape {view.shape}, got {x}; broadcast it first")
     if view.overlaps_itself():
@@ -168,8 +168,7 @@ def _check_gather(name: str, x: ArrayType, index: ArrayType, axis: int, ndim: in
         check_array(name, operand)
     if index.dtype != INT64:
         raise DTypeError(f"{name} needs an int64 index, got {index}; cast it with astype")
-    if x.device != index.device:
-        raise DeviceError(f"{name} got arrays on two devices: {x}, {index}; move one of them with copy_to")
+    check_one_device(name, (x, index))
     if not 0 <= axis < ndim:
         raise AxisError(f"{name} along axis {axis} of {x}: expected an axis from 0 to {ndim - 1}")
 
@@ -250,19 +249,20 @@ def _scatter_add_batch(node: BatchNode) -> Sym:
     return split.permute((0, *range(2, 2 + axis), 1, *range(2 + axis, len(split.shape))))
 
 
-def _infer_check_index(*types: ArrayType, extent: int, axis: int) -> ArrayType:
+def _infer_check_index(*types: ArrayType, extent: int, axis: int, what: str = "") -> ArrayType:
     check_count("check_index", types, 1)
     if types[0].dtype != INT64:
         raise DTypeError(f"check_index needs an int64 index, got {types[0]}; cast it with astype")
     return types[0]
 
 
-def _evaluate_check_index(index: np.ndarray, *, extent: int, axis: int) -> np.ndarray:
+def _evaluate_check_index(index: np.ndarray, *, extent: int, axis: int, what: str = "") -> np.ndarray:
     wrapped = np.where(index < 0, index + extent, index)
     bad = (wrapped < 0) | (wrapped >= extent)
     if bad.any():
         raise OutOfBoundsError(
-            f"index {index[bad].flat[0]} is out of bounds for axis {axis} with extent {extent}; "
+            what
+            or f"index {index[bad].flat[0]} is out of bounds for axis {axis} with extent {extent}; "
             f"expected {-extent} to {extent - 1}"
         )
     return wrapped
@@ -305,7 +305,7 @@ register(check_index)
 # ---- devices
 
 
-def _infer_copy_to(*types: ArrayType, device: Device) -> ArrayType:
+def _infer_copy_to(*types: ArrayType, device: Device, priority: int = 0) -> ArrayType:
     check_count("copy_to", types, 1)
     check_array("copy_to", types[0])
     if device == HOST:
@@ -315,16 +315,16 @@ def _infer_copy_to(*types: ArrayType, device: Device) -> ArrayType:
 
 def _copy_to_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     (x,), (ct,) = node.inputs, cotangents
-    return [copy_to(ct, device=x.device)]
+    return [copy_to(ct, device=x.device, priority=node.attrs.get("priority", 0))]
 
 
 copy_to = Operator(
     "copy_to",
     _infer_copy_to,
-    lambda x, *, device: np.copy(x),
+    lambda x, *, device, priority=0: np.copy(x),
     _copy_to_gradient,
     traits=MOVING,
-    doc="The same array on another device.",
+    doc="The same array on another device; copies of higher priority run first, where several could.",
     batch=leading,
 )
 register(copy_to)

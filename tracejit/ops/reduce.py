@@ -1,4 +1,4 @@
-"""Reductions, their positions (`argmax`, `argmin`) and `cumulative_sum`.
+"""Reductions, their positions (`argmax`, `argmin`), and scans (`cumulative_sum`, ...), their running results.
 
 Reductions take `axes` (sorted; the reduced dimensions vanish; without axes the result is the operand) and
 `pieces`. With pieces = n > 0 the reduced elements, in C order over the reduced axes, are cut into n runs of
@@ -21,9 +21,10 @@ import numpy as np
 from tracejit.errors import ArgumentError, AxisError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType, is_floating
-from tracejit.ops.arithmetic import equal
+from tracejit.ops.arithmetic import equal, not_equal
 from tracejit.ops.batching import shifting
-from tracejit.ops.movement import update
+from tracejit.ops.creation import iota
+from tracejit.ops.movement import scatter_add, update
 from tracejit.ops.rules import (
     BOOL,
     INT64,
@@ -148,19 +149,16 @@ def _prod_gradient(ct: Sym, x: Sym, y: Sym, axes: tuple[int, ...]) -> Sym:
 
 
 def _products_before(x: Sym) -> Sym:
-    """Exclusive cumulative product along the last axis, by doubling: log2(n) products of shifted arrays."""
-    result, step = _shift(x, 1), 1
-    while step < x.shape[-1]:
-        result, step = result * _shift(result, step), 2 * step
-    return result
-
-
-def _shift(x: Sym, step: int) -> Sym:
-    """x moved up by `step` along the last axis, ones moving in."""
+    """Exclusive cumulative product along the last axis."""
     last = len(x.shape) - 1
-    target = x.whole().slice_axis(last, step, None)
-    source = x.view(x.whole().slice_axis(last, None, -step))
-    return update(full_like(x, 1), source, view=target)
+    return cumulative_prod(_shift(x, 1, last, 1), axis=last)
+
+
+def _shift(x: Sym, step: int, axis: int, fill: int) -> Sym:
+    """x moved up by `step` along an axis, `fill` moving in."""
+    target = x.whole().slice_axis(axis, step, None)
+    source = x.view(x.whole().slice_axis(axis, None, -step))
+    return update(full_like(x, fill), source, view=target)
 
 
 # ---- reductions
@@ -238,27 +236,74 @@ def _position(name: str, evaluate: Callable[..., Any], along: str, which: str) -
     return op
 
 
-def _infer_cumulative_sum(*types: ArrayType, axis: int) -> ArrayType:
-    return _check_axis("cumulative_sum", types, axis, REAL_NUMBERS)
-
-
-def _cumulative_sum_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
-    (ct,), axis = cotangents, node.attrs["axis"]
-    return [cumulative_sum(ct.flip(axis), axis=axis).flip(axis)]
-
-
 argmax = _position("argmax", np.argmax, "max", "largest")
 argmin = _position("argmin", np.argmin, "min", "smallest")
 
-cumulative_sum = Operator(
-    "cumulative_sum",
-    _infer_cumulative_sum,
-    lambda x, *, axis: np.cumsum(x, axis, dtype=x.dtype),
-    _cumulative_sum_gradient,
-    traits=frozenset({Trait.SCAN}),
-    doc="Sums of all elements up to each one along an axis.",
-    admits=REAL_NUMBERS,
-    along="sum",
-    batch=shifting("axis"),
+# ---- scans
+
+
+def scan(
+    along: Operator, ufunc: np.ufunc, doc: str, gradient: Callable[[Sym, Sym, Sym, int], Sym]
+) -> Operator:
+    """Declare and register the running results of a reduction; ``gradient(ct, x, y, axis)``."""
+    name, admits = f"cumulative_{along.name}", along.admits - BOOL
+    op = Operator(
+        name,
+        lambda *types, axis: _check_axis(name, types, axis, admits),
+        lambda x, *, axis: ufunc.accumulate(x, axis, dtype=x.dtype),
+        lambda node, cotangents: [gradient(cotangents[0], node.inputs[0], node.output, node.attrs["axis"])],
+        traits=frozenset({Trait.SCAN}),
+        doc=doc,
+        admits=admits,
+        along=along.name,
+        batch=shifting("axis"),
+    )
+    register(op)
+    return op
+
+
+def _running_sum_gradient(ct: Sym, x: Sym, y: Sym, axis: int) -> Sym:
+    return cumulative_sum(ct.flip(axis), axis=axis).flip(axis)
+
+
+def _running_product_gradient(ct: Sym, x: Sym, y: Sym, axis: int) -> Sym:
+    """The product of all before, times s[j] = ct[j] + x[j + 1] * s[j + 1], without dividing.
+
+    The recurrence is run backwards, by doubling: in log2(n) steps the sums s reach twice as far each time.
+    """
+    before = cumulative_prod(_shift(x, 1, axis, 1), axis=axis)
+    factor, total, step = _shift(x.flip(axis), 1, axis, 0), ct.flip(axis), 1
+    while step < x.shape[axis]:
+        total = total + factor * _shift(total, step, axis, 0)
+        factor, step = factor * _shift(factor, step, axis, 0), 2 * step
+    return before * total.flip(axis)
+
+
+def _running_extreme_gradient(ct: Sym, x: Sym, y: Sym, axis: int) -> Sym:
+    """Each cotangent goes to the element where the extreme was first reached."""
+    if 0 in x.shape:
+        return ct
+    size = math.prod(x.shape)
+    place = iota(size=size, device=x.device).reshape(x.shape)
+    later = y.view(y.whole().slice_axis(axis, 1, None))
+    is_new = not_equal(later, y.view(y.whole().slice_axis(axis, None, -1)))
+    step = place.view(place.whole().slice_axis(axis, 1, None))
+    first = place.view(place.whole().slice_axis(axis, 0, 1))
+    first = first.view(first.whole().broadcast(step.shape))
+    start = update(place, where(is_new, step, first), view=place.whole().slice_axis(axis, 1, None))
+    reached = cumulative_max(start, axis=axis).reshape((size,))
+    return scatter_add(ct.reshape((size,)), reached, axis=0, extent=size).reshape(x.shape)
+
+
+cumulative_sum = scan(
+    sum, np.add, "Sums of all elements up to each one along an axis.", _running_sum_gradient
 )
-register(cumulative_sum)
+cumulative_prod = scan(
+    prod, np.multiply, "Products of all elements up to each one along an axis.", _running_product_gradient
+)
+cumulative_max = scan(
+    max, np.maximum, "The largest of all elements up to each one along an axis.", _running_extreme_gradient
+)
+cumulative_min = scan(
+    min, np.minimum, "The smallest of all elements up to each one along an axis.", _running_extreme_gradient
+)

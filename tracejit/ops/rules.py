@@ -92,12 +92,19 @@ def together(name: str, types: Sequence[ArrayType]) -> tuple[tuple[int, ...], De
             raise ShapeError(
                 f"{name} got arrays of different shapes: {text(types)}; broadcast them to one shape first"
             )
-        if other.device != first.device:
-            raise DeviceError(
-                f"{name} got arrays on {first.device} and {other.device}: {text(types)}; "
-                "move one of them with copy_to"
-            )
+    check_one_device(name, arrays)
     return first.shape, first.device
+
+
+def check_one_device(name: str, types: Sequence[ArrayType]) -> None:
+    """Check that all arrays lie on one device."""
+    first = types[0].device
+    for other in types[1:]:
+        if other.device is not first and other.device != first:
+            raise DeviceError(
+                f"{name} got arrays on {first} and {other.device}: {text(types)}; "
+                f'move one of them, as in x.to("{first}")'
+            )
 
 
 def check_one_dtype(name: str, types: Sequence[ArrayType]) -> None:

@@ -31,7 +31,7 @@ from tracejit import ops
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXACT, REDUCTION, Op
-from tracejit.ir.types import HALVES, is_floating, is_inexact
+from tracejit.ir.types import HALVES, Device, is_floating, is_inexact
 from tracejit.ir.view import View
 from tracejit.loopnest.regions import disjoint, inverse, same
 
@@ -392,19 +392,25 @@ def _view(r: Rewriter, x: Value, *, view: View) -> Value | None:
 
 @rule(ops.view)
 def _view_of_update(r: Rewriter, x: Value, *, view: View) -> Value | None:
-    """The value stored in exactly these elements, or the one before stores into others."""
-    base = x
+    """The value stored in exactly these elements, where stores since then went into others.
+
+    A read of elements that the last stores left alone stays a read of the newest array: one of an older array
+    would keep that alive, and memory that is still read cannot be overwritten in place.
+    """
+    low, high = view.span()
     for _ in range(_LOOK_BACK):
-        node = r.match(base, ops.update)
+        node = r.match(x, ops.update)
         if node is None:
-            break
-        stored = node.attrs["view"]
-        if same(stored, view):
-            return r.emit(ops.view, node.inputs[1], view=View.of_shape(view.shape))
-        if not disjoint(stored, view, x.type.shape):
-            break
-        base = node.inputs[0]
-    return None if base is x else r.emit(ops.view, base, view=view)
+            return None
+        (base, value), stored = node.inputs, node.attrs["view"]
+        start, end = stored.span()
+        if not (end <= low or high <= start):  # most stores of a loop are known to be apart by that
+            if same(stored, view):
+                return r.emit(ops.view, value, view=View.of_shape(view.shape))
+            if not disjoint(stored, view, x.type.shape):
+                return None
+        x = base
+    return None
 
 
 @rule(ops.update)
@@ -421,4 +427,19 @@ def _update(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
     earlier = r.match(base, ops.update)
     if earlier and base not in r.read and same(earlier.attrs["view"], view):
         return r.emit(ops.update, earlier.inputs[0], x, view=view)
+    return None
+
+
+# -------------------------------------------------------------------------------------------------- devices
+
+
+@rule(ops.copy_to)
+def _copy_to(r: Rewriter, x: Value, *, device: Device, priority: int = 0) -> Value | None:
+    """A copy to where it is, of a copy, or of a fill. Equal copies are one by `cse`."""
+    if device == x.type.device:
+        return x
+    if filled := r.match(x, ops.full):
+        return r.emit(ops.full, filled.inputs[0], shape=x.type.shape, device=device)
+    if inner := r.match(x, ops.copy_to):
+        return r.emit(ops.copy_to, inner.inputs[0], device=device, priority=priority)
     return None

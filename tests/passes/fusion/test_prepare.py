@@ -127,3 +127,21 @@ def test_overlapping_parts_are_added():
     prepared = dce(prepare(graph))
     assert any(n.op is ops.add and n.output in prepared.outputs for n in prepared.nodes)
     assert_same_meaning(verify(prepared), graph)
+
+
+@pytest.mark.parametrize("rows", [200, 201])
+def test_a_long_sum_of_parts_is_one_chain(rows):
+    """The gradient of an array that is read row by row. Where no row is missing, nothing is filled."""
+    b = Builder()
+    zeros = b.emit(ops.full, b.emit(ops.constant, **constant_of(0.0, F4)), shape=(rows, 3), device=CPU)
+    whole = View.of_shape((rows, 3))
+    total = None
+    for n in range(200):
+        row = b.emit(ops.update, zeros, b.input(ArrayType((3,), F4)), view=whole.select(0, n))
+        total = row if total is None else b.emit(ops.add, total, row)
+    graph = b.graph([total])
+    prepared = prepare(graph)
+    assert len(prepared.nodes) < 9 * 200
+    kept = [n.op for n in dce(prepared).nodes]
+    assert (kept.count(ops.update), kept.count(ops.full)) == (200, rows - 200)
+    assert_same_meaning(prepared, graph)

@@ -105,7 +105,8 @@ def _write_masked(x: ArrayCore, parts: list[Any], split: bool, value: Any) -> bo
     """Write `value` where the only mask in `parts` holds; False if `value` differs along what it picks."""
     at = next(i for i, p in enumerate(parts) if is_mask(p))
     check_mask(x, parts[at], sum(p is not None for p in parts[:at]))
-    mask = dispatch.as_operand("assignment", parts[at])
+    mask: Any = dispatch.as_operand("assignment", parts[at])
+    mask = mask if mask.device is x.device else mask.to(x.device)
     seen = view_of(x, [*parts[:at], *[slice(None)] * mask.ndim, *parts[at + 1 :]])
     before = sum(p is None or isinstance(p, slice) for p in parts[:at])
     if before and (split or not _adjacent(parts)):

@@ -1,4 +1,4 @@
-"""Axes, shapes and devices as people give them, made canonical: non-negative integers, tuples, `Device`.
+"""Axes and shapes as people give them, made canonical: non-negative integers, tuples.
 
 >>> normalize_axis("sum", -1, 3)
 2
@@ -11,9 +11,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from tracejit.errors import ArgumentError, AxisError, DeviceError, ShapeError, locate
+from tracejit.errors import ArgumentError, AxisError, ShapeError, locate
 from tracejit.frontend.recording.location import user_location
-from tracejit.ir.types import CPU, Device
 
 
 def integer(name: str, value: Any) -> int:
@@ -73,22 +72,3 @@ def new_shape(name: str, shape: Any) -> tuple[int, ...]:
     if any(n < 0 for n in found):
         raise locate(ShapeError(f"{name}: the shape {found} has a negative extent"), user_location())
     return found
-
-
-def as_device(name: str, device: Any, default: Device) -> Device:
-    """A `Device`, its text (``"cpu"``, ``"gpu:1"``), or None for `default`."""
-    if device is None:
-        return default
-    found = device
-    if isinstance(device, str):
-        kind, _, index = device.partition(":")
-        found = Device(kind, int(index)) if index.isdecimal() else Device(kind)
-    if found == CPU:
-        return CPU
-    text = str(device) if isinstance(device, (str, Device)) else repr(device)
-    raise locate(
-        DeviceError(
-            f'{name}: there is no device {text} here; arrays live on tj.cpu(0), written "cpu" or "cpu:0"'
-        ),
-        user_location(),
-    )

@@ -29,7 +29,6 @@ class ArrayCore:
 
     __slots__ = ("__weakref__", "_memory", "_storage", "_view")
     __array_priority__ = 1000
-    default_device: ClassVar[Device] = CPU
     concrete: ClassVar[type[Any]]
 
     def __init_subclass__(cls) -> None:
@@ -184,7 +183,7 @@ class ArrayCore:
         """The elements as a NumPy view of the memory, if their values are there now; else None."""
         storage = self._storage
         if type(storage) is not Computed:
-            if storage.recording is not None or storage.shared:
+            if storage.recording is not None or storage.shared or storage.type.device is not CPU:
                 return None
             if not storage.untouched and not storage.variable.ready:
                 return None
@@ -373,7 +372,13 @@ class ArrayCore:
         return (1, 0)
 
     def __reduce__(self) -> Any:
-        return ArrayCore.from_numpy, (self.numpy(),)
+        return _on_device, (self.numpy(), self.device.index)
+
+
+def _on_device(elements: np.ndarray, index: int) -> Any:
+    """A pickled array, on the CPU device where it was."""
+    made = ArrayCore.from_numpy(elements)
+    return made.to(f"cpu:{index}") if index else made
 
 
 _new: Any = object.__new__
@@ -390,7 +395,7 @@ def computed(elements: np.ndarray) -> Any:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> Any:
-    """A new array with undefined elements in memory, on the default device."""
+    """A new array with undefined elements in memory, on ``cpu:0``."""
     if math.prod(shape) * dtype.itemsize <= SMALL:
         return computed(np.empty(shape, dtype))
     storage = Storage(ArrayType(shape, dtype))

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError, locate
+from tracejit.errors import ArgumentError, DeviceError, DTypeError, ShapeError, TracejitError, locate
 from tracejit.frontend.arrays import dlpack, immediate, in_memory, promotion
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.devices import default_device
 from tracejit.frontend.arrays.promotion import Operand
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
@@ -25,7 +26,7 @@ from tracejit.ir.graph import Value
 from tracejit.ir.op import Op
 from tracejit.ir.types import CPU, Device, is_floating, is_inexact
 from tracejit.ir.view import View
-from tracejit.ops import astype, less, where
+from tracejit.ops import astype, copy_to, less, where
 from tracejit.ops import complex as complex_op
 from tracejit.ops import copy as copy_op
 from tracejit.ops import full as full_op
@@ -57,7 +58,9 @@ def record(op: Op, *operands: Operand, **attrs: Any) -> Any:
     kinds: list[Any] = []
     for x in operands:
         if not isinstance(x, ArrayCore):
-            x = as_operand(op.name, x)
+            scalar, x = isinstance(x, np.generic), as_operand(op.name, x)
+            if scalar and isinstance(x, ArrayCore) and (place := device_of(operands)) is not x.device:
+                x = emit(copy_to, x, device=place, priority=0)
         given.append(x)
         if isinstance(x, ArrayCore):
             arrays.append(x)
@@ -134,7 +137,7 @@ def full(value: Operand, shape: tuple[int, ...], dtype: np.dtype, device: Device
     with lock, quiet:
         recording = eager.current()
         kind = _dtype_of_number(value, dtype)
-        content = value_of(recording, value, kind, shape)
+        content = value_of(recording, value, kind, shape, device)
         if content.type.on_host:
             content = recording.emit(full_op, content, shape=shape, device=device)
             if kind != dtype:
@@ -151,7 +154,7 @@ def as_array(name: str, x: Any) -> Any:
     operand = as_operand(name, x)
     if isinstance(operand, ArrayCore):
         return operand
-    return full(operand, (), promotion.common_dtype(name, (operand,)), ArrayCore.default_device, name)
+    return full(operand, (), promotion.common_dtype(name, (operand,)), default_device(), name)
 
 
 def _dtype_of_number(x: Operand, wanted: np.dtype) -> np.dtype:
@@ -181,6 +184,12 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
     if in_memory.write(target, value):
         return
     value = as_operand(name, value)
+    if isinstance(value, ArrayCore) and value.device is not target.device:
+        what = (
+            f"{name}: an array on {value.device} is stored into one on {target.device}; "
+            f'move it first, as in x.to("{target.device}")'
+        )
+        raise locate(DeviceError(what), user_location())
     dtype = target.dtype
     _check_number(name, value, dtype)
     kind = promotion.kind_of(value)
@@ -210,7 +219,7 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
     with lock, quiet:
         recording = eager.current(cut=casts)  # an in-place operator is not cut in two
         exact = _dtype_of_number(value, dtype)
-        new = value_of(recording, value, exact, target.shape)
+        new = value_of(recording, value, exact, target.shape, target.device)
         if new.type.on_host:
             new = recording.emit(full_op, new, shape=target.shape, device=target.device)
         if exact != dtype:
@@ -259,20 +268,23 @@ def _operands(
     recording: Recording, operands: Sequence[Operand], dtypes: Sequence[np.dtype], shape: tuple[int, ...]
 ) -> list[Value]:
     """Operands as values of the recording; see `value_of`."""
-    values = [value_of(recording, x, d, shape) for x, d in zip(operands, dtypes, strict=True)]
+    place = device_of(operands) if dtypes[-1].kind == "c" else CPU  # of complex numbers
+    values = [value_of(recording, x, d, shape, place) for x, d in zip(operands, dtypes, strict=True)]
     for value in values:
         if value not in recording.defined:  # reading another operand launched the recording
             return _operands(recording, operands, dtypes, shape)
     return values
 
 
-def value_of(recording: Recording, operand: Operand, dtype: np.dtype, shape: tuple[int, ...]) -> Value:
+def value_of(
+    recording: Recording, operand: Operand, dtype: np.dtype, shape: tuple[int, ...], device: Device
+) -> Value:
     """An operand as a value of the recording with this dtype; arrays are broadcast to `shape`.
 
-    Numbers stay on the host but for complex ones, which kernels make of two real ones.
+    Numbers stay on the host but for complex ones, which kernels on `device` make of two real ones.
     """
     if dtype.kind == "c" and not isinstance(operand, ArrayCore):
-        return _complex_of(recording, operand, dtype, shape)
+        return _complex_of(recording, operand, dtype, shape, device)
     if isinstance(operand, ArrayCore):
         seen = operand._view if operand._view.shape == shape else operand._view.broadcast(shape)
         value = recording.read(operand._storage, seen)
@@ -285,12 +297,15 @@ def value_of(recording: Recording, operand: Operand, dtype: np.dtype, shape: tup
     return value
 
 
-def _complex_of(recording: Recording, number: Operand, dtype: np.dtype, shape: tuple[int, ...]) -> Value:
+def _complex_of(
+    recording: Recording, number: Operand, dtype: np.dtype, shape: tuple[int, ...], device: Device
+) -> Value:
     """An array of `shape` filled with a number, as complex ones."""
     real = part_dtype(dtype)
     parts = (number.real, number.imag) if isinstance(number, complex) else (number,)
     filled = [
-        recording.emit(full_op, value_of(recording, x, real, shape), shape=shape, device=CPU) for x in parts
+        recording.emit(full_op, value_of(recording, x, real, shape, device), shape=shape, device=device)
+        for x in parts
     ]
     if len(filled) == 2:
         return recording.emit(complex_op, *filled)
@@ -327,7 +342,7 @@ def as_operand(name: str, x: Any) -> Operand:
 
 def device_of(operands: Sequence[Operand]) -> Any:
     """The device of the array operands, or the default."""
-    return next((x.device for x in operands if isinstance(x, ArrayCore)), ArrayCore.default_device)
+    return next((x.device for x in operands if isinstance(x, ArrayCore)), default_device())
 
 
 def common_shape(name: str, arrays: Sequence[ArrayCore]) -> tuple[int, ...]:

@@ -20,7 +20,8 @@ import numpy as np
 from tracejit import ops
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch, promotion
-from tracejit.frontend.arrays.axes import as_device, integer, normalize_axes, normalize_axis
+from tracejit.frontend.arrays.axes import integer, normalize_axes, normalize_axis
+from tracejit.frontend.arrays.devices import chosen_device
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.elementwise import conj
 from tracejit.frontend.arrays.functions.movement import concat, roll
@@ -344,9 +345,7 @@ def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> 
 def _frequencies(name: str, n: Any, d: Any, dtype: Any, device: Any) -> Any:
     wanted = promotion.supported(name, "float32" if dtype is None else dtype)
     values = getattr(np.fft, name)(_extent(name, n), 1.0)
-    found = asarray(values, dtype=wanted)
-    as_device(name, device, found.device)
-    return found / d
+    return asarray(values, dtype=wanted, device=chosen_device(name, device)) / d
 
 
 def fftshift(x: Any, axes: Any = None) -> NDArray:

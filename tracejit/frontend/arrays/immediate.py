@@ -384,7 +384,7 @@ def _evaluated(op: Op, arrays: list[np.ndarray], attrs: dict[str, Any]) -> np.nd
         result = op.infer(*map(type_of, arrays), **attrs)
     except TracejitError as error:
         raise locate(error, user_location()) from None
-    if isinstance(result, tuple) or result.size > eager.SMALL:
+    if isinstance(result, tuple) or result.size > eager.SMALL or result.device is not CPU:
         return None
     out = np.empty(result.shape, result.dtype)
     (out[...],) = QUIET.copy().run(meaning, op, arrays, attrs, (result,))  # may be a view of an operand
@@ -413,6 +413,7 @@ def filled(value: Any, shape: Any, dtype: np.dtype | None) -> Any:
     """A new small array filled with a number, float32, int64 or bool where `dtype` is None."""
     if (
         thread.busy
+        or thread.device is not CPU
         or type(value) not in WEAKEST
         or not (type(shape) is int or (type(shape) is tuple and are_integers(shape)))
     ):

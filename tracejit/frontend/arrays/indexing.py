@@ -221,7 +221,7 @@ def picked(x: ArrayCore, parts: list[Any], split: bool) -> Picked:
     arrays = [i for i, p in enumerate(parts) if not (p is None or isinstance(p, slice))]
     adjacent = not split and arrays == list(range(arrays[0], arrays[-1] + 1))
     seen = view_of(x, [p if i not in arrays else _ALL for i, p in enumerate(parts)])
-    indices = [index_array(parts[i]) for i in arrays]
+    indices = [index_array(parts[i], x) for i in arrays]
     shape = _broadcast_indices([i.shape for i in indices])
     rest = [a for a in range(len(seen.shape)) if a not in arrays]
     lead = [a for a in rest if a < arrays[0]] if adjacent else []
@@ -243,8 +243,13 @@ def _gather(x: ArrayCore, parts: list[Any], split: bool) -> Any:
     return dispatch.emit(gather, merged, found.position, axis=found.lead)
 
 
-def index_array(part: Any) -> Any:
-    """An index of integers as an int64 array."""
+def index_array(part: Any, of: ArrayCore | None = None) -> Any:
+    """An index of integers as an int64 array. It goes to the device of the array `of`, if that is given."""
+    index = _integers(part)
+    return index if of is None or index.device is of.device else index.to(of.device)
+
+
+def _integers(part: Any) -> Any:
     array = dispatch.as_operand("index", part if isinstance(part, ArrayCore) else _plain_index(part))
     if array.dtype.kind not in "iu":
         if array.size == 0:

@@ -29,6 +29,7 @@ from tracejit import engine
 from tracejit.errors import ArgumentError, TracejitError, locate, message
 from tracejit.frontend.arrays import dispatch, dlpack, fft, linalg, ufunc_methods
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.functions import NAMESPACE, elementwise, linear, pointwise
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import settled
@@ -237,8 +238,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> N
 
     Writes are seen on both sides. Memory that cannot be shared (read-only, or badly aligned) is copied; with
     ``copy=False`` that raises ArgumentError, ``copy=True`` always copies.
-    The array has the shape and dtype of `x`; `device` is accepted for the array API and has no effect.
-    Raises ArgumentError for what does not speak DLPack or has another dtype.
+    The array has the shape and dtype of `x`, and lies on ``cpu:0``, or as a copy on `device`.
+    Raises ArgumentError for what does not speak DLPack or has another dtype, DeviceError for an unknown
+    device.
 
     >>> import numpy as np, tracejit as tj
     >>> tj.from_dlpack(np.arange(3))
@@ -246,6 +248,13 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> N
     """
     if not hasattr(x, "__dlpack__"):
         raise _refuse(f"from_dlpack: {type(x).__name__} has no __dlpack__", "use tj.asarray")
+    if device is not None:
+        here: Any = from_dlpack(x, copy=copy)
+        place = as_device("from_dlpack", device, here.device)
+        if copy is False and place != here.device:
+            what = f"from_dlpack: memory on {here.device} cannot be shared with {place}"
+            raise _refuse(what, "let it be copied")
+        return here.to(place)
     if isinstance(x, ArrayCore):
         shared: Any = x
         return shared.copy() if copy else shared

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import ArgumentError, locate
-from tracejit.frontend.arrays.axes import as_device
-from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.devices import chosen_device, default_device
 from tracejit.frontend.arrays.functions import dtypes
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.types import CPU, DTYPES, Device, name_of
@@ -55,7 +54,7 @@ class NamespaceInfo:
         >>> print(tj.__array_namespace_info__().default_device())
         cpu:0
         """
-        return ArrayCore.default_device
+        return default_device()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype]:
         """The dtypes of arrays that are made from Python's numbers, by kind.
@@ -66,7 +65,7 @@ class NamespaceInfo:
         >>> tj.__array_namespace_info__().default_dtypes()["integral"]
         dtype('int64')
         """
-        as_device("__array_namespace_info__", device, ArrayCore.default_device)
+        chosen_device("__array_namespace_info__", device)
         return dict(DEFAULTS)
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, np.dtype]:
@@ -78,7 +77,7 @@ class NamespaceInfo:
         >>> sorted(tj.__array_namespace_info__().dtypes(kind="complex floating"))
         ['complex128', 'complex64']
         """
-        as_device("__array_namespace_info__", device, ArrayCore.default_device)
+        chosen_device("__array_namespace_info__", device)
         if kind is None:
             return {name_of(dtype): dtype for dtype in DTYPES}
         try:
@@ -93,7 +92,7 @@ class NamespaceInfo:
             ) from error
 
     def devices(self) -> tuple[Device, ...]:
-        """The devices on which arrays can live.
+        """The devices that always exist; others, as `tj.cpu(1)`, are made where they are first used.
 
         >>> import tracejit as tj
         >>> len(tj.__array_namespace_info__().devices())

@@ -25,10 +25,11 @@ from tracejit.frontend.arrays import (
     namespace,
     promotion,
 )
-from tracejit.frontend.arrays.axes import as_device
 from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
+from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.flat import FlatArray
 from tracejit.frontend.arrays.functions import (
+    applying,
     elementwise,
     joining,
     linear,
@@ -36,6 +37,7 @@ from tracejit.frontend.arrays.functions import (
     movement,
     placing,
     reductions,
+    scans,
     sorting,
 )
 from tracejit.frontend.recording.location import user_location
@@ -300,6 +302,7 @@ class NDArray(ArrayCore):
     take = movement.take
     repeat = joining.repeat
     put = placing.put
+    choose = applying.choose
     diagonal = placing.diagonal
 
     def compress(self, condition: Any, axis: int | None = None) -> NDArray:
@@ -359,6 +362,8 @@ class NDArray(ArrayCore):
     min = reductions.min
     any = reductions.any
     all = reductions.all
+    cumsum = scans.cumsum
+    cumprod = scans.cumprod
     argmax = reductions.argmax
     argmin = reductions.argmin
 
@@ -406,9 +411,22 @@ class NDArray(ArrayCore):
             return self.copy() if copy else self
         return dispatch.emit(ops.astype, self, dtype=wanted)
 
+    def tobytes(self, order: str = "C") -> bytes:
+        """The elements as bytes, in C order, or ("F") column by column. They are looked at.
+
+        Raises ValueError for another order.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([1, 2], dtype=tj.uint8).tobytes()
+        b'\\x01\\x02'
+        """
+        return self._seen("tobytes()").tobytes(order)  # type: ignore[arg-type]
+
     def to_device(self, device: Any, /, *, stream: None = None) -> NDArray:
         """The array on `device`: itself if it lies there.
 
+        The shape and dtype stay. The copy is made when the elements are there, by the device's workers; of
+        several equal copies in one step, one is made. Gradients flow back to the device that they came from.
         Raises DeviceError for an unknown device, ArgumentError for a `stream`, which no device here has.
 
         >>> import tracejit as tj
@@ -418,8 +436,21 @@ class NDArray(ArrayCore):
         if stream is not None:
             what = f"to_device: stream is {stream!r}; arrays here are ordered by the engine, leave it out"
             raise locate(ArgumentError(what), user_location())
-        as_device("to_device", device, self.device)  # there is one device, and that is where the array is
-        return self
+        place = as_device("to_device", device, self.device)
+        return self if place == self.device else dispatch.emit(ops.copy_to, self, device=place, priority=0)
+
+    def to(self, device: Any) -> NDArray:
+        """The array on `device`: `to_device`, shorter.
+
+        The shape and dtype stay.
+        Raises DeviceError for an unknown device.
+
+        >>> import tracejit as tj
+        >>> x = tj.ones(2).to(tj.cpu(1))
+        >>> x + 1
+        NDArray([2., 2.], dtype=float32)
+        """
+        return self.to_device(device)
 
     def __copy__(self) -> NDArray:
         return self.copy()

@@ -1,9 +1,10 @@
 """What NumPy's ufuncs can do beside being called: ``reduce``, ``accumulate``, ``outer`` and ``at``.
 
 All four take the function that stands for the ufunc here (`interop.UFUNCS`) and are composed of calls to it.
-Reductions and running results combine pairs, as NumPy's sums do: a reduction halves the axis until one
-element is left, a running result reaches twice as far with each step (Hillis and Steele 1986). So only
-associative functions have them, and the two that undo one: ``a - b - c`` is ``a - (b + c)``.
+Where there is no operator, reductions and running results combine pairs, as NumPy's sums do: a reduction
+halves the axis until one element is left, a running result reaches twice as far with each step (Hillis and
+Steele 1986). So only associative functions have them, and the two that undo one: ``a - b - c`` is
+``a - (b + c)``.
 
 >>> import numpy as np, tracejit as tj
 >>> np.bitwise_or.reduce(tj.asarray([1, 4, 8]))
@@ -24,7 +25,7 @@ from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError
 from tracejit.frontend.arrays import assignment, dispatch
 from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.arrays.functions import elementwise, movement, reductions, sorting
+from tracejit.frontend.arrays.functions import elementwise, movement, reductions, scans, sorting
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.types import DTYPES, is_floating
 
@@ -39,6 +40,14 @@ DIRECT: dict[np.ufunc, Function] = {
     np.logical_or: reductions.any,
 }
 """Ufuncs whose reductions are functions of their own."""
+
+SCANS: dict[np.ufunc, Function] = {
+    np.add: scans.running_sums,
+    np.multiply: scans.running_products,
+    np.maximum: lambda x, axis: dispatch.emit(ops.cumulative_max, x, axis=axis),
+    np.minimum: lambda x, axis: dispatch.emit(ops.cumulative_min, x, axis=axis),
+}
+"""Ufuncs whose running results are operators."""
 
 UNDOING: dict[np.ufunc, np.ufunc] = {np.subtract: np.add, np.divide: np.multiply}
 """Ufuncs that take away from the first element what others put together."""
@@ -159,8 +168,8 @@ def accumulate(ufunc: np.ufunc, function: Function, x: Any, /, axis: Any = 0, dt
 
 def _running(ufunc: np.ufunc, function: Function, x: Any, axis: int) -> Any:
     """The results up to each element along `axis`."""
-    if ufunc is np.add:
-        return reductions.cumulative_sum(x, axis=axis, dtype=x.dtype)
+    if ufunc in SCANS and x.dtype.kind != "b":
+        return SCANS[ufunc](x, axis)
     reach = 1
     while reach < x.shape[axis]:
         further = function(_sliced(x, axis, None, -reach), _sliced(x, axis, reach, None))

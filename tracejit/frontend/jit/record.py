@@ -26,7 +26,7 @@ from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.content import GONE, is_stored_plainly
 from tracejit.frontend.recording.number import Computed, source_of
-from tracejit.frontend.recording.recording import Extent, thread
+from tracejit.frontend.recording.recording import Extent, device_contexts, thread
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import GivenUp, Restart, Trace
 from tracejit.frontend.signature.arguments import (
@@ -46,6 +46,7 @@ from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.guards import Guards, Refused, check_separate, flags
 from tracejit.frontend.surroundings.watch import LIBRARY, OWNER, Watcher
 from tracejit.ir.graph import Graph
+from tracejit.ir.types import CPU
 
 
 class Timing(NamedTuple):
@@ -206,7 +207,7 @@ class _TracedCall:
                 watcher.start()
                 result = self.function(*self.args, **self.kwargs)
             finally:
-                thread.trace = None
+                thread.trace, thread.device = None, trace.device
                 thread.busy = busy
                 watcher.over = True  # whatever interrupts `stop`
                 watcher.stop()
@@ -287,6 +288,8 @@ class _TracedCall:
         guards.emit()
         description = Description(program, arguments, guards.var_of, computed)
         self._find_arrays(guards)
+        if trace.uses_device:
+            self._check_device()
         frozen = self._find_imports(guards)
         self._describe(result, description)
         self._check_escapes()
@@ -320,6 +323,16 @@ class _TracedCall:
         trace.reset()
         assert program.result is not None
         return Recorded(make(program.result), entry)
+
+    def _check_device(self) -> None:
+        """Require that arrays are made on the same device as in this call."""
+        device = self.trace.device
+        says = "the device of new arrays", str(device)
+        is_it = Form("{}.device is {}", Const(thread), Const(device))
+        if device is CPU:
+            self.program.require("not {} or {}", Const(device_contexts), is_it, says=says)
+        else:
+            self.program.require("{}", is_it, says=says)
 
     def _described(self, graph: Graph, guards: Guards, computed: dict[Computed, Var]) -> Described:
         """What was recorded, as it is before anything is compiled."""

@@ -109,7 +109,7 @@ def is_added(value: Any) -> bool:
 def is_like_users(module: str) -> bool:
     """Whether functions of this package in `module` name items or attributes of the user's objects."""
     known = ("tracejit.optim", "tracejit.optim.adaptive", "tracejit.graphs.kept")
-    return module in known or module.startswith("tracejit.nn.modules")
+    return module in known or module.startswith(("tracejit.nn.modules", "tracejit.kvstore"))
 
 
 def trusted(module: str | None) -> bool:

@@ -39,7 +39,7 @@ from tracejit.frontend.recording.number import Numbers
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import Op
-from tracejit.ir.types import HOST, ArrayType
+from tracejit.ir.types import CPU, HOST, ArrayType, Device
 from tracejit.ir.view import View
 from tracejit.ops import constant, update, view
 
@@ -113,6 +113,7 @@ class Recording(Builder):
 
     marks_storages = True
     numbers: Numbers | None = None  # those that are inputs of a trace
+    recorded_numpy: bool | None = None  # see `trace.Trace`
 
     def __init__(self) -> None:
         super().__init__()
@@ -332,6 +333,9 @@ class Recording(Builder):
         ends = one.address + one.type.nbytes, other.address + other.type.nbytes
         return ends[0] > other.address and ends[1] > one.address
 
+    def note_device(self) -> None:
+        """An array is made on the thread's device, as no other was named."""
+
     def end_operation(self) -> None:
         """An operator has been recorded, and its results are held. Called after `lock` was given back."""
 
@@ -394,6 +398,7 @@ class ThreadState(threading.local):
         self.trace: Any = None  # the `trace.Trace` being recorded
         self.watcher: Any = None  # the `watch.Watcher` that is told what the body calls
         self.hook: Any = None  # what reports to it on Python 3.11
+        self.device: Device = CPU  # where arrays are made, unless the call says (see `devices`)
         self.tapes = 0
         self.updates = 0  # how many in-place operators are being recorded: they read when they are launched
         self.plain = 0  # how many things make jitted functions run their bodies: gradients, a Python task
@@ -401,6 +406,9 @@ class ThreadState(threading.local):
 
 
 thread = ThreadState()
+
+device_contexts: list[Device] = []
+"""The devices of all open `tj.device` contexts, of all threads: while there is none, replays need not ask."""
 
 
 lock = make_rlock()

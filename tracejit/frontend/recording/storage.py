@@ -61,7 +61,7 @@ class StorageFailure:
         return renew(self.error)
 
 
-_types: dict[tuple[tuple[int, ...], np.dtype], ArrayType] = {}
+_types: dict[tuple[Any, ...], ArrayType] = {}
 TYPES = 4096  # how many of them are kept
 
 
@@ -129,7 +129,7 @@ class Storage:
     def materialise(self) -> None:
         """Give a pending storage its memory and its engine variable."""
         try:
-            self.buffer = self.variable = engine.pool.allocate(self.type.nbytes)
+            self.buffer = self.variable = engine.pool_of(self.type.device.index).allocate(self.type.nbytes)
         except (MemoryError, OverflowError, ValueError):  # NumPy's, by how much is asked for
             message = f"there is no memory for an array of {self.type}, {self.type.nbytes} bytes"
             raise locate(AllocationError(message), self.made_at or user_location()) from None
@@ -214,9 +214,7 @@ def type_of(array: np.ndarray) -> ArrayType:
 
 def interned(type: ArrayType) -> ArrayType:
     """One object for equal types, mostly: replays compare them by identity first."""
-    if type.device != CPU:
-        return type
-    key = type.shape, type.dtype
+    key: tuple[Any, ...] = (type.shape, type.dtype) if type.device is CPU else (type.device, type)
     if key not in _types and len(_types) >= TYPES:
         _types.clear()
     return _types.setdefault(key, type)

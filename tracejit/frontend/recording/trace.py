@@ -27,6 +27,9 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
 from tracejit.ir.view import View
 
+MOST = 1 << 17
+"""Most operations of a recording. Planning takes some 0.1 ms for each, and two bits for a pair of tasks."""
+
 UINT64 = np.dtype("uint64")
 WORD = 1 << 64
 
@@ -106,6 +109,7 @@ class Trace(Recording):
         self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it)
         self.counters: list[Draw] = []
         self.makes_classes = False  # whether the body defines classes
+        self.families: dict[Storage, dict[Storage, None]] = {}  # used parts of a storage, and itself
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
         self.captured: list[Captured] = []  # NumPy arrays it may bring in that a replay finds again
         self.callbacks: list[Any] = []  # functions given to `tj.callback`
@@ -113,6 +117,8 @@ class Trace(Recording):
         self.read_only: dict[Storage, str] = {}  # storages of NumPy arguments -> their path
         self.reasons: list[tuple[str, str | None]] = []  # why it cannot be replayed, and the user's line
         self.interruption: BaseException | None = None  # what aborted the body, which may have caught it
+        self.device = thread.device  # at the call
+        self.uses_device = False  # whether the body made arrays there without naming a device
         self.vouched = 0  # how many `tj.pure` functions are running
 
     # -- random numbers --------------------------------------------------------------------------------------
@@ -135,6 +141,10 @@ class Trace(Recording):
         for draw in self.counters:
             draw.number.value = (starts[draw.stream] + draw.drawn) % WORD
 
+    def note_device(self) -> None:
+        """Note that the call's own device is used, not one that the body has named."""
+        self.uses_device |= thread.device is self.device
+
     # -- storages --------------------------------------------------------------------------------------------
 
     def imported(self, storage: Storage, array: np.ndarray) -> Storage:
@@ -153,7 +163,10 @@ class Trace(Recording):
         Parts of one storage are recorded again, as views of it. Other storages share memory that Python sees.
         """
         if not self.windows.get(storage):
-            others = [s for s in self.windows if self.windows[s] and self.share(s, storage)]
+            family = self.families.setdefault(self.parents.get(storage, storage), {})
+            candidates = self.windows if storage.shared else family  # no other can share its memory
+            others = [s for s in candidates if self.windows.get(s) and self.share(s, storage)]
+            family[storage] = None
             parts = {self.parents[s] for s in (storage, *others) if s in self.parents}
             if others and parts:
                 self.interrupt(Restart(aliased=parts))
@@ -184,6 +197,14 @@ class Trace(Recording):
                 user_location(),
             )
         super().write(storage, wanted, new)
+
+    def end_operation(self) -> None:
+        """Refuse a recording that takes too long to plan."""
+        if len(self.nodes) > MOST:
+            self.give_up(
+                f"the body records more than {MOST:,} operations",
+                remedy="decorate a function that it calls: one round of its loop, for example",
+            )
 
     # -- NumPy's numbers -------------------------------------------------------------------------------------
 

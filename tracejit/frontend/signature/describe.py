@@ -208,8 +208,9 @@ class Description:
             self.program.effects.append(Refill(rebuilt.var, Known(self._before_launch(whole))))
             return
         before = dict(zip(rebuilt.keys, rebuilt.parts, strict=True))
+        kept = set(keys)
         for key in rebuilt.keys:
-            if key not in keys:
+            if key not in kept:
                 self.rebind(_slot(rebuilt, kind, key, path), GONE)
         for key, child in zip(keys, children, strict=True):
             if key not in before or child is not before[key]:

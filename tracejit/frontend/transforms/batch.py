@@ -110,6 +110,15 @@ class Batch(Recording):
         """Those of the trace around."""
         return self.outer.numbers
 
+    @property
+    def recorded_numpy(self) -> bool | None:  # type: ignore[override]
+        """That of the trace around."""
+        return self.outer.recorded_numpy
+
+    def note_device(self) -> None:
+        """The trace around has to know."""
+        self.outer.note_device()
+
     @contextmanager
     def opened(self, outer: Recording) -> Iterator[None]:
         """While the function runs, on this thread; `outer` is around."""

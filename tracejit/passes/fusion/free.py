@@ -52,10 +52,10 @@ class FreeNodes:
     def __init__(self, graph: Graph):
         self.producers = {value: node for node in graph.nodes for value in node.outputs}
         self.results = frozenset(graph.results())
-        self.users: dict[Value, list[Node]] = {}
+        self.users: dict[Value, dict[Node, None]] = {}
         for node in graph.nodes:
             for value in node.inputs:
-                self.users.setdefault(value, []).append(node)
+                self.users.setdefault(value, {})[node] = None
         self.written = {effect.target for effect in graph.effects}
         self.written |= {node.inputs[0] for node in graph.nodes if node.op is ops.update}
         self.lasting = lasting(graph)  # reading them again costs less memory than a smaller array
@@ -77,6 +77,26 @@ class FreeNodes:
 
     def __contains__(self, node: Node) -> bool:
         return node in self._free
+
+    def add(self, node: Node) -> None:
+        """Add a free node to the graph."""
+        self._free.add(node)
+        self._define(node)
+
+    def replace(self, old: Node, new: Node) -> None:
+        """Have `new` stand for `old`, which has the same outputs."""
+        for value in {*old.inputs}:
+            del self.users[value][old]
+        if old in self._free:
+            self._free.remove(old)
+            self._free.add(new)
+        self._define(new)
+
+    def _define(self, node: Node) -> None:
+        for value in node.outputs:
+            self.producers[value] = node
+        for value in node.inputs:
+            self.users.setdefault(value, {})[node] = None
 
     def produces(self, value: Value) -> bool:
         """Whether `value` comes from a free node."""
@@ -143,7 +163,7 @@ class FreeNodes:
 
     def leaves(self, value: Value, members: set[Node]) -> bool:
         """Whether a node outside `members` needs `value`."""
-        users = self.users.get(value, [])
+        users = self.users.get(value, {})
         if value in self.results or (not users and CAN_FAIL in self.producers[value].op.traits):
             return True
         for user in users:
@@ -189,7 +209,7 @@ class FreeNodes:
             ELEMENTWISE in user.op.traits
             or is_fold(user)
             or (through_views and user.op is ops.view and self.is_seen_by_kernels(user))
-            for user in self.users.get(value, [])
+            for user in self.users.get(value, {})
         )
 
     def is_seen_by_kernels(self, view: Node) -> bool:

@@ -7,8 +7,10 @@ can, else the latest that takes it) where that is
 - independent: a product need not wait for readers of the storage that its epilogue would overwrite,
 - convex: no path leaves the group and comes back (see `groups`); reading a storage before it is overwritten
   counts as a path, so fusion never makes an in-place write impossible,
-- small: at most `NODES` operators and `OPERANDS` arrays,
+- small: at most `NODES` operators and `OPERANDS` arrays, and `AGAIN` operators computed again elsewhere,
 - safe: a node that can fail does not share a kernel with a write that must not happen then.
+
+When all groups are there, values that are also stored in an array are read from it (see `stored`).
 
 Groups without dataflow between them stay separate: they can run at the same time. Views, fills and index
 ranges cost nothing inside a kernel, so each group that uses one has a copy. A matrix product starts a group
@@ -30,19 +32,25 @@ from tracejit.ir.structure import structure
 from tracejit.ir.view import View
 from tracejit.loopnest.analysis import Analysis, analyse, computed, is_ordered
 from tracejit.loopnest.layout import Rows, is_fold, keeps_order, rows_of
-from tracejit.loopnest.program import Domain, LoopProgram, Unfusable
+from tracejit.loopnest.program import APPLY, Domain, LoopProgram, Unfusable
 from tracejit.loopnest.sweep import put_edges
 from tracejit.passes.dce import dce
 from tracejit.passes.fusion.bodies import attributes, gather
 from tracejit.passes.fusion.free import FreeNodes, in_kernel
 from tracejit.passes.fusion.groups import Group, Partition
 from tracejit.passes.fusion.prepare import prepare
+from tracejit.passes.fusion.stored import ReadBack, check_stores
 
 NODES = 64
 """Most operators in a kernel: more take long to compile and spill registers."""
 
 OPERANDS = 24
 """Most arrays that a kernel reads and writes: each has a pointer and run-time alias checks."""
+
+AGAIN = 16
+"""Most operators that a kernel computes again, for other elements. In rounds of ``x - x[k] * x[:, k, None]``
+each round is needed at more places than the one after it.
+"""
 
 KEPT = 256
 """The number of kernel bodies that are cached for later graphs, each as a program and as an analysis."""
@@ -54,9 +62,10 @@ _ANALYSES: OrderedDict[Hashable, Analysis] = OrderedDict()
 
 class Fit(NamedTuple):
     """The extent of a group: elementwise values of one `shape`; or results over a known `domain` (of `rows`,
-    if it reduces), to which nodes may be added (see `follows`).
+    if it reduces), to which nodes may be added (see `follows`). `operands`: at most so many.
     """
 
+    operands: int
     shape: tuple[int, ...] | None
     domain: Domain | None = None
     rows: Rows | None = None
@@ -100,6 +109,7 @@ class _Fuser:
         for position, node in enumerate(self.graph.nodes):
             if node not in self.free:
                 self.place(position, node)
+        ReadBack(self.free, self.partition, self.group_of, self.is_kernel).run(self.graph)
         builder = Builder()
         builder.inputs = list(self.graph.inputs)
         values: dict[Value, Value] = {value: value for value in self.graph.inputs}
@@ -139,10 +149,10 @@ class _Fuser:
         if fit is not None:
             group = self.partition.join(chosen, position, node, earlier)
         else:
-            fit = self.single(node)
+            fit = self.single(node, origins)
             group = self.partition.start(position, node, earlier)
             group.is_kernel = is_kernel
-        group.shape, group.domain, group.rows = fit
+        group.operands, group.shape, group.domain, group.rows = fit
         group.products += (node,) * (node.op is ops.matmul)
         group.can_fail |= CAN_FAIL in node.op.traits
         group.writes |= self.writes(node)
@@ -153,12 +163,13 @@ class _Fuser:
         for value in origins:
             self.readers.setdefault(value, []).append(node)
 
-    def single(self, node: Node) -> Fit:
+    def single(self, node: Node, origins: Sequence[Value]) -> Fit:
         """The fit of a group of `node` only. A reduction is a kernel over its operand."""
+        count = len(origins) + len(node.outputs)
         if node.op is ops.matmul or ELEMENTWISE in node.op.traits:
-            return Fit(node.outputs[0].type.shape)
+            return Fit(count, node.outputs[0].type.shape)
         rows = rows_of(node) if REDUCTION in node.op.traits and not node.attrs.get("pieces", 0) else None
-        return Fit(None) if rows is None else Fit(None, rows.domain(), rows)
+        return Fit(count, None) if rows is None else Fit(count, None, rows.domain(), rows)
 
     def is_alias(self, node: Node) -> bool:
         """Whether a view that must be materialised already is: as a part of an array that other nodes
@@ -189,32 +200,37 @@ class _Fuser:
         """The fit of `groups` and `node`, computed from `origins`, as one kernel; None if they do not fit."""
         if sum(len(g.members) for g in groups) >= NODES or not self.partition.is_convex(groups, earlier):
             return None
-        if not self.is_safe(groups, node) or self.operands(groups, node, origins) > OPERANDS:
+        if not self.is_safe(groups, node) or (count := self.operands(groups, node, origins)) > OPERANDS:
             return None
         if is_elementwise(groups, node) and not self.looks_inside(groups, node):
-            return Fit(node.output.type.shape)
+            return Fit(count, node.output.type.shape)
         nodes = united(groups, node)
         try:
+            check_stores(groups, node, origins, self.free.producers, self.group_of)
             if len(groups) == 1 and self.follows(groups[0], node):
-                return Fit(None, groups[0].domain, groups[0].rows)
+                return Fit(count, None, groups[0].domain, groups[0].rows)
             if is_fold(node) and not keeps_order(node) and is_elementwise_product(groups):
                 raise Unfusable("an epilogue reads the product at its own index only")
             fold = next(filter(is_fold, nodes), None)
-            domain = open_domain(self.program(self.body(nodes)))
-            return Fit(None, domain, None if fold is None else rows_of(fold))
+            program = self.program(self.body(nodes))
+            if computed_again(program) > AGAIN:
+                raise Unfusable(f"more than {AGAIN} operators would be computed again")
+            domain = open_domain(program)
+            return Fit(count, None, domain, None if fold is None else rows_of(fold))
         except Unfusable as error:
             self.miss(nodes, node, str(error))
             return None
 
     def operands(self, groups: Sequence[Group], node: Node, origins: Sequence[Value]) -> int:
-        """The number of arrays that a kernel of `groups` and `node` reads and writes."""
-        values = {*origins, *node.outputs}.union(*(g.touched for g in groups))
-        if len(values) <= OPERANDS:
-            return len(values)
+        """At most so many arrays does a kernel of `groups` and `node` read and write; exactly if too many."""
+        added = [v for v in (*origins, *node.outputs) if not any(v in g.touched for g in groups)]
+        bound = len(added) + sum(g.operands for g in groups)
+        if bound <= OPERANDS:
+            return bound
         made, members = self.free.producers, {node}.union(*(g.members.values() for g in groups))
         return sum(
             not v.type.on_host and (made.get(v) not in members or self.free.leaves(v, members))
-            for v in values
+            for v in set(added).union(*(g.touched for g in groups))
         )
 
     def follows(self, group: Group, node: Node) -> bool:
@@ -272,6 +288,14 @@ class _Fuser:
             _ANALYSES[key] = found
         return found
 
+    def is_kernel(self, group: Group) -> bool:
+        """Whether one kernel computes the nodes of `group`."""
+        try:
+            self.analysis(self.body(group.nodes))
+        except Unfusable:
+            return False
+        return True
+
     def looks_inside(self, groups: Sequence[Group], node: Node) -> bool:
         """Whether `node`, or one of several groups, reaches a value of the groups through views."""
         readers = [node] if len(groups) == 1 else united(groups, node)
@@ -323,7 +347,7 @@ class _Fuser:
             return
         body = self.body(nodes)
         reserved = [n for n, v in enumerate(body.outputs) if v in self.targets]
-        dying = [n for n, v in enumerate(body.inputs) if self.dies_in(group, v)]
+        dying = [n for n, v in enumerate(body.inputs) if group.products and self.dies_in(group, v)]
         analysis = self.analysis(body)
         found = attributes(analysis, reserved, dying)
         if found is None:  # no output has the product's storage: it becomes an output itself
@@ -342,9 +366,10 @@ class _Fuser:
 
     def dies_in(self, group: Group, value: Value) -> bool:
         """Whether all other readers of `value` have run before `group`."""
+        if value not in self.free.producers or value in self.free.results or value.type.on_host:
+            return False
         others = {self.group_of[reader] for reader in self.readers.get(value, [])} - {group}
-        lasts = value not in self.free.producers or value in self.free.results
-        return not lasts and all(other.bits & group.before for other in others)
+        return all(other.bits & group.before for other in others)
 
     def written(self, builder: Builder, value: Value, values: dict[Value, Value]) -> Value:
         """`value` in the new graph; numbers are copied to it when they are first needed."""
@@ -358,6 +383,12 @@ class _Fuser:
 def open_domain(program: LoopProgram) -> Domain | None:
     """The domain of a kernel that more nodes may follow; None where the order of its steps matters."""
     return None if program.domain.pieces or is_ordered(program) else program.domain
+
+
+def computed_again(program: LoopProgram) -> int:
+    """How many operators a kernel computes again, for other elements."""
+    applied = [term.node for term in program.terms if term.kind is APPLY]
+    return len(applied) - len(set(applied))
 
 
 def united(groups: Sequence[Group], node: Node) -> list[Node]:

@@ -26,6 +26,7 @@ class Group:
     bits: those of every group that went into it; before: those of all groups that must run earlier.
     is_kernel: whether it is a generated kernel and may grow; shape: of all its values, if they have one;
     domain, rows: of its kernel, if more may follow over it; touched: values that its nodes read and write;
+    operands: the most of these that its kernel reads and writes;
     products: the matrix products in it; can_fail, writes: whether a node can, or writes over older memory.
     """
 
@@ -39,6 +40,7 @@ class Group:
     domain: Domain | None = None
     rows: Rows | None = None
     touched: set[Value] = field(default_factory=set)
+    operands: int = 0
     products: tuple[Node, ...] = ()
     can_fail: bool = False
     writes: bool = False

@@ -20,6 +20,7 @@ backward pass, are transposed once: the products then read them without packing 
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections import Counter
@@ -30,13 +31,18 @@ from tracejit.ir.op import REDUCTION
 from tracejit.ir.types import is_floating
 from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import is_tiled
-from tracejit.loopnest.regions import disjoint, same
+from tracejit.loopnest.regions import are_apart, bounds, disjoint, same
 from tracejit.tuning import tuning_of
 
 SHARERS, FEW_ROWS = 4, 64
 """The number of products that must share a transposed factor, and their most rows, for a copy to pay off: it
 costs about as much as the packing in two of them.
 """
+
+NEIGHBOURS = 1024
+"""Most updates with which one that is added to a sum is compared."""
+
+Parts = list[tuple[Value, View]]
 
 
 def prepare(graph: Graph) -> Graph:
@@ -60,6 +66,7 @@ class _Preparation:
         lying = {n.output for n in graph.nodes if n.op is ops.view and n.attrs["view"].strides[:1] == (1,)}
         products = [n for n in graph.nodes if n.op is ops.matmul and n.inputs[1] in lying]
         self.sharers = Counter(n.inputs[1] for n in products if would_be_tiled(n))
+        self.places: dict[Value, Places] = {}  # of the chains of updates made here
         self.upright: dict[Value, Value] = {}  # copies of transposed factors
 
     def run(self) -> Graph:
@@ -79,7 +86,7 @@ class _Preparation:
         if node.op is ops.add:
             parts = self.parts(node, inputs)
             if parts:
-                return (self.chain(node, parts),)
+                return (self.chain(node, *parts),)
         if node.op is ops.update:
             self.separate(node, inputs)
         if node.op is ops.matmul and self.sharers[node.inputs[1]] >= SHARERS and would_be_tiled(node):
@@ -119,28 +126,38 @@ class _Preparation:
             return False
         return view is None or not disjoint(view, target, base.type.shape)
 
-    def parts(self, node: Node, inputs: list[Value]) -> list[tuple[Value, View]]:
-        """The parts and places of a sum of updates of zeros in places that do not overlap; empty if it is not
-        one.
+    def parts(self, node: Node, inputs: list[Value]) -> tuple[Places, Value | None, Parts] | None:
+        """What `chain` needs for a sum of updates of zeros in places that do not overlap: these, the array
+        that has most of them, if one was made here, and the updates that it lacks. None if it is no such sum.
         """
         if any(self.uses[v] > 1 for v in node.inputs):
-            return []
-        first, second = map(self.written_on_zeros, inputs)
-        shape = node.output.type.shape
-        apart = all(disjoint(a, b, shape) for (_, a), (_, b) in itertools.product(first, second))
-        return first + second if first and second and apart else []
+            return None
+        sides = [(v, places) for v in inputs if (places := self.written_on_zeros(v)) is not None]
+        if len(sides) < 2:
+            return None
+        (base, most), (_, fewer) = sorted(sides, key=lambda side: -len(side[1].parts))
+        started = most.started
+        new = fewer.parts if started else most.parts + fewer.parts
+        if not all(itertools.starmap(most.add, fewer.parts)):
+            return None
+        return most, base if started else None, new
 
-    def written_on_zeros(self, value: Value) -> list[tuple[Value, View]]:
-        """The parts of a chain of updates that starts with zeros; empty if `value` is not one."""
-        parts: list[tuple[Value, View]] = []
+    def written_on_zeros(self, value: Value) -> Places | None:
+        """The places of a chain of updates that starts with zeros; None if `value` is not one."""
+        if value in self.places:
+            return self.places.pop(value)
+        parts: Parts = []
         node = self.producers.get(value)
         while node is not None and node.op is ops.update:
+            if len(parts) == NEIGHBOURS:
+                return None
             parts.append((node.inputs[1], node.attrs["view"]))
             value = node.inputs[0]
             node = self.producers.get(value)
-        covered = sum(view.size for _, view in parts) == value.type.size
-        apart = all(disjoint(a, b, value.type.shape) for (_, a), (_, b) in itertools.combinations(parts, 2))
-        return parts[::-1] if node is not None and apart and (covered or self.is_zero(value)) else []
+        places = Places(value.type.shape)
+        if node is None or not parts or not all(itertools.starmap(places.add, reversed(parts))):
+            return None
+        return places if places.size == value.type.size or self.is_zero(value) else None
 
     def is_zero(self, value: Value) -> bool:
         """Whether `value` is the literal 0, or an array filled with it."""
@@ -149,20 +166,56 @@ class _Preparation:
             return self.is_zero(node.inputs[0])
         return node is not None and node.op is ops.constant and str(node.attrs["value"]) in ("0", "0.0")
 
-    def chain(self, node: Node, parts: list[tuple[Value, View]]) -> Value:
+    def chain(self, node: Node, places: Places, base: Value | None, parts: Parts) -> Value:
         """Append one update after the other. Adding 0 keeps the sum exact: it turns -0.0 into 0.0."""
         emit, place, output = self.builder.emit, node.location, node.output.type
         zero = emit(ops.constant, value=0 if output.dtype.kind in "iu" else 0.0, dtype=output.dtype)
-        if sum(view.size for _, view in parts) == output.size:
-            base = emit(ops.empty, shape=output.shape, dtype=output.dtype, device=output.device)
-        else:
+        places.started = places.size < output.size
+        if not places.started:
+            base, parts = (
+                emit(ops.empty, shape=output.shape, dtype=output.dtype, device=output.device),
+                places.parts,
+            )
+        elif base is None:
             base = emit(ops.full, zero, shape=output.shape, device=output.device, location=place)
         for x, view in parts:
             made = self.producers.get(x)
             if made is None or made.op is not ops.add or not self.is_zero(made.inputs[1]):
                 x = emit(ops.add, x, zero, location=place)
             base = emit(ops.update, base, x, view=view, location=place)
+        self.places[base] = places
         return base
+
+
+class Places:
+    """Updates of one array that write no element twice; `started` when they have been made, on zeros."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        self.shape, self.size, self.started = shape, 0, False
+        self.parts: Parts = []
+        self._spans: list[tuple[int, int, list[tuple[int, int]] | None]] = []  # in order, with `bounds`
+        self._longest = 0
+
+    def add(self, x: Value, view: View) -> bool:
+        """Add the update of `view` by `x`; false if it may write what another writes."""
+        (low, high), box = view.span(), bounds(view, self.shape)
+        near = slice(
+            bisect.bisect_right(self._spans, low - self._longest, key=_first),
+            bisect.bisect_left(self._spans, high, key=_first),
+        )
+        if near.stop - near.start > NEIGHBOURS or not all(
+            end <= low or are_apart(box, other) for _, end, other in self._spans[near]
+        ):
+            return False
+        self._spans.insert(bisect.bisect_left(self._spans, low, key=_first), (low, high, box))
+        self._longest = max(self._longest, high - low)
+        self.parts.append((x, view))
+        self.size += view.size
+        return True
+
+
+def _first(span: tuple[int, int, object]) -> int:
+    return span[0]
 
 
 def would_be_tiled(node: Node) -> bool:

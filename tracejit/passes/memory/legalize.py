@@ -62,13 +62,13 @@ def legalize(graph: Graph, aliases: Aliases = ()) -> Graph:
 
 def _copy_unowned_outputs(graph: Graph) -> Graph:
     """Copy the outputs that have no buffer of their own, as soon as they are computed."""
-    spans = contents(graph)
+    spans, inputs = contents(graph), set(graph.inputs)
     claimed = {spans[e.value].root for e in graph.effects}
     copies: dict[Value, list[Node]] = defaultdict(list)
     outputs = []
     for value in graph.outputs:
         span = spans.get(value)
-        if span is None or span.root in graph.inputs or span.root in claimed or not fills_buffer(value, span):
+        if span is None or span.root in inputs or span.root in claimed or not fills_buffer(value, span):
             node = _copy(value)
             copies[value].append(node)
             value = node.output
@@ -189,7 +189,10 @@ class _Order:
 
 
 class _Uses:
-    """The last use of each content, and the contents that lie in the storage of an input."""
+    """The last use of each content, and the contents that lie in the storage of an input.
+
+    latest: by input, the last use of its storage so far, and the contents that are used there.
+    """
 
     def __init__(self, graph: Graph, aliases: Aliases):
         self.graph = graph
@@ -198,7 +201,6 @@ class _Uses:
         self.last: dict[Value, float] = dict.fromkeys(graph.inputs, -1)
         self.last_check = -1
         self.storage = {v: v for v in graph.inputs}  # contents that lie in the storage of an input
-        self.contents = {v: [v] for v in graph.inputs}  # the same, by input
         for p, node in enumerate(graph.nodes):
             if can_fail(node):
                 self.last_check = p
@@ -209,22 +211,28 @@ class _Uses:
                     self.last[self.spans[value].root] = p
         for value in graph.results():
             self.last[self.spans[value].root] = math.inf
+        self.latest = {v: (self.last[v], [v]) for v in graph.inputs}
 
     def put(self, content: Value, storage: Value) -> None:
         """Record that `content` lies in the storage of the input `storage`."""
         self.storage[content] = storage
-        self.contents[storage].append(content)
+        last, contents = self.latest[storage]
+        if self.last[content] > last:
+            self.latest[storage] = self.last[content], [content]
+        elif self.last[content] == last:
+            contents.append(content)
 
     def is_free_from(self, position: int, k: int, storage: Value) -> bool:
         """Whether output `k` of the node at `position` may overwrite `storage`, as no later node reads it."""
         node = self.graph.nodes[position]
         for holder in self.groups[storage]:
-            for content in self.contents[holder]:
-                last = self.last[content]
-                if last > position:
-                    return False
-                if last == position and not (holder is storage and self.may_replace(node, k, content)):
-                    return False
+            last, contents = self.latest[holder]
+            if last > position:
+                return False
+            if last == position and not (
+                holder is storage and all(self.may_replace(node, k, content) for content in contents)
+            ):
+                return False
         return True
 
     def may_replace(self, node: Node, k: int, content: Value) -> bool:
@@ -317,8 +325,8 @@ def _is_straight(
     span = buffers[effect.value]
     if not fills_buffer(effect.value, span):
         return False
-    if span.root in uses.graph.inputs:
+    first = definition.get(span.root)
+    if first is None:  # an input
         return span.root is effect.target  # a chain of updates in place
-    first = definition[span.root]
     k = uses.graph.nodes[first].outputs.index(span.root)
     return first > uses.last_check and uses.is_free_from(first, k, effect.target)

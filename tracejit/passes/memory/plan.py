@@ -25,7 +25,7 @@ index ranges do not count. Inputs, outputs and the storages that effects write c
 
 import enum
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tracejit import ops
@@ -49,15 +49,16 @@ class BufferKind(enum.Enum):
 
 
 class Place(NamedTuple):
-    """`offset` bytes into the storage of input or output number `number`, or into the arena (number 0)."""
+    """`offset` bytes into the storage of input or output `number`, or into the arena on device `number`."""
 
     kind: BufferKind
     number: int
     offset: int
 
     def __str__(self) -> str:
-        where = "arena" if self.kind is BufferKind.ARENA else f"{self.kind.value} {self.number}"
-        return f"{where}+{self.offset}" if self.offset or self.kind is BufferKind.ARENA else where
+        if self.kind is BufferKind.ARENA:
+            return f"arena{f' {self.number}' if self.number else ''}+{self.offset}"
+        return f"{self.kind.value} {self.number}{f'+{self.offset}' if self.offset else ''}"
 
 
 class PlannedTask(NamedTuple):
@@ -72,14 +73,20 @@ class PlannedTask(NamedTuple):
 class MemoryPlan(NamedTuple):
     """The places of the array values of `graph`, and its tasks in an order in which they could run.
 
-    spans: each array value's place in the buffer that it is a part of.
+    spans:  each array value's place in the buffer that it is a part of.
+    arenas: bytes by the number of the device; each device has an arena of its own.
     """
 
     graph: Graph
     spans: dict[Value, Span]
     places: dict[Value, Place]
     tasks: tuple[PlannedTask, ...]
-    arena_bytes: int
+    arenas: dict[int, int]
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of all arenas."""
+        return sum(self.arenas.values())
 
 
 def plan(graph: Graph, aliases: Sequence[Sequence[int]] = ()) -> MemoryPlan:
@@ -89,23 +96,34 @@ def plan(graph: Graph, aliases: Sequence[Sequence[int]] = ()) -> MemoryPlan:
     buffers = _claimed(graph, spans)
     costs = [cost(node) for node in nodes]
     after = _dependencies(graph, nodes, spans, buffers, aliases)
-    packed, order = _packed(nodes, spans, buffers, after, costs)
-    buffers |= {root: Place(BufferKind.ARENA, 0, offset) for root, offset in packed.offsets.items()}
+    arenas: dict[int, int] = {}
+    for device, apart in _by_device(spans):
+        packed, order = _packed(nodes, spans, {**apart, **buffers}, after, costs)
+        buffers |= {root: Place(BufferKind.ARENA, device, offset) for root, offset in packed.offsets.items()}
+        nodes, costs, after = [nodes[t] for t in order], [costs[t] for t in order], packed.after
+        arenas[device] = packed.size
     places = {}
     for value, span in spans.items():
         start = buffers[span.root]
         places[value] = Place(start.kind, start.number, start.offset + span.offset)
     tasks = [
-        PlannedTask(nodes[t], waits, _shared(nodes[t], places), costs[t])
-        for t, waits in zip(order, packed.after, strict=True)
+        PlannedTask(node, waits, _shared(node, places), cost)
+        for node, waits, cost in zip(nodes, after, costs, strict=True)
     ]
-    return MemoryPlan(graph, spans, places, tuple(tasks), packed.size)
+    return MemoryPlan(graph, spans, places, tuple(tasks), arenas)
+
+
+def _by_device(spans: dict[Value, Span]) -> Iterator[tuple[int, dict[Value, Place | None]]]:
+    """Yield each device's number, with the roots that lie on others."""
+    roots = dict.fromkeys(span.root for span in spans.values())
+    for device in sorted({root.type.device.index for root in roots}):
+        yield device, {root: None for root in roots if root.type.device.index != device}
 
 
 def _packed(
     nodes: Sequence[Node],
     spans: dict[Value, Span],
-    buffers: dict[Value, Place],
+    buffers: Mapping[Value, Place | None],
     after: Sequence[tuple[int, ...]],
     costs: Sequence[int],
 ) -> tuple[Packed, Sequence[int]]:

@@ -10,32 +10,39 @@ from typing import Any
 
 from tracejit.frontend.arrays.functions import (
     aliases,
+    applying,
     calculus,
     contraction,
+    convolution,
     creation,
     dtypes,
     elementwise,
     grids,
+    histograms,
     indexers,
     joining,
     linear,
     manipulation,
+    missing,
     movement,
     padding,
     placing,
     pointwise,
     polynomials,
+    quantiles,
     ranges,
     reductions,
+    scans,
     sorting,
     statistics,
     windows,
 )
 
 MODULES = (
-    *(aliases, calculus, contraction, creation, dtypes, elementwise, grids, indexers, joining),
-    *(linear, manipulation, movement, padding, placing, pointwise, polynomials, ranges),
-    *(reductions, sorting, statistics, windows),
+    *(aliases, applying, calculus, contraction, convolution, creation, dtypes, elementwise),
+    *(grids, histograms, indexers, joining, linear, manipulation, missing, movement),
+    *(padding, placing, pointwise, polynomials, quantiles, ranges, reductions, scans),
+    *(sorting, statistics, windows),
 )
 
 NAMESPACE: dict[str, Any] = {name: getattr(module, name) for module in MODULES for name in module.__all__}

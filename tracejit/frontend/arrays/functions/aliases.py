@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import elementwise, pointwise, reductions
 from tracejit.frontend.arrays.functions.creation import asarray
-from tracejit.frontend.arrays.functions.manipulation import ravel
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -72,21 +71,6 @@ def copy(x: Any, /) -> NDArray:
     return asarray(x).copy()
 
 
-def cumsum(x: Any, /, axis: int | None = None, dtype: Any = None) -> NDArray:
-    """Running sums along an axis, or (None) of the flattened array.
-
-    Bools and small integers are summed in int64 or uint64, unless `dtype` says otherwise.
-    Raises AxisError for an axis out of range, DTypeError for an unsupported dtype.
-
-    >>> import tracejit as tj
-    >>> tj.cumsum(tj.asarray([[1, 2], [3, 4]]))
-    NDArray([ 1,  3,  6, 10], dtype=int64)
-    """
-    array = dispatch.as_array("cumsum", x)
-    line = ravel(array) if axis is None else array
-    return reductions.cumulative_sum(line, axis=0 if axis is None else axis, dtype=dtype)
-
-
 amax, amin, around = reductions.max, reductions.min, elementwise.round
 
 
@@ -101,4 +85,66 @@ def _other_names() -> dict[str, Any]:
 
 OTHER_NAMES = _other_names()
 globals().update(OTHER_NAMES)
-__all__ = ["amax", "amin", "around", "copy", "cumsum", "ndim", "shape", "size", *OTHER_NAMES]
+
+
+def isfortran(x: Any, /) -> bool:
+    """Whether the elements lie in memory column by column, and not row by row.
+
+    Raises ArgumentError for what could not become an array.
+
+    >>> import tracejit as tj
+    >>> tj.isfortran(tj.ones((2, 3)).T)
+    True
+    """
+    array = asarray(x)
+    return not array._view.is_contiguous() and array.T._view.is_contiguous()
+
+
+def shares_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
+    """Whether two arrays have an element in common. They are computed for that.
+
+    max_work: as for `numpy.shares_memory`. A traced function runs piecewise.
+    Raises `numpy.exceptions.TooHardError` where more than `max_work` would be needed.
+
+    >>> import tracejit as tj
+    >>> x = tj.zeros(4)
+    >>> tj.shares_memory(x[::2], x[1::2]), tj.shares_memory(x[1:], x)
+    (False, True)
+    """
+    return _overlap(np.shares_memory, a, b, max_work)
+
+
+def may_share_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
+    """Whether the memory that two arrays span overlaps; see `shares_memory`.
+
+    Raises `numpy.exceptions.TooHardError` where more than `max_work` would be needed.
+
+    >>> import tracejit as tj
+    >>> x = tj.zeros(4)
+    >>> tj.may_share_memory(x[::2], x[1::2])
+    True
+    """
+    return _overlap(np.may_share_memory, a, b, max_work)
+
+
+def _overlap(function: Any, a: Any, b: Any, max_work: int | None) -> bool:
+    """The answer of NumPy's function for the memory of arrays."""
+    name = f"{function.__name__}()"
+    return bool(
+        function(*(x._seen(name) if isinstance(x, ArrayCore) else x for x in (a, b)), max_work=max_work)
+    )
+
+
+__all__ = [
+    "isfortran",
+    "may_share_memory",
+    "shares_memory",
+    "amax",
+    "amin",
+    "around",
+    "copy",
+    "ndim",
+    "shape",
+    "size",
+    *OTHER_NAMES,
+]

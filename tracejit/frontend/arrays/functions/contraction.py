@@ -19,6 +19,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tracejit import ops
 from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch, promotion
@@ -290,4 +292,21 @@ def _next_pair(terms: list[_Term], result: Sequence[Label]) -> tuple[int, int]:
     return min(itertools.combinations(range(len(terms)), 2), key=growth)
 
 
-__all__ = ["einsum"]
+def einsum_path(*operands: Any, optimize: Any = "greedy", **options: Any) -> tuple[list[Any], str]:
+    """The order in which `einsum` may contract its operands, and a text that says what it costs: NumPy's.
+
+    Only shapes are looked at. Arguments are those of `einsum`; the path may be its `optimize`.
+    Raises ValueError for text that is no summation or operands that do not fit it.
+
+    >>> import tracejit as tj
+    >>> a = tj.ones((4, 4))
+    >>> tj.einsum_path("ij,jk,kl->il", a, a, a)[0]
+    ['einsum_path', (0, 1), (0, 1)]
+    """
+    shapes = [
+        np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, ArrayCore) else x for x in operands
+    ]
+    return np.einsum_path(*shapes, optimize=optimize, **options)
+
+
+__all__ = ["einsum", "einsum_path"]

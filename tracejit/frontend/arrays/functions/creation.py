@@ -6,6 +6,7 @@ Floating arrays are float32 unless a dtype is given, integers int64. Shapes are 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,12 @@ import numpy as np
 from tracejit import ops
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate, message
 from tracejit.frontend.arrays import dispatch, immediate, promotion
-from tracejit.frontend.arrays.axes import as_device, new_shape
+from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.devices import chosen_device, default_device
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_number
-from tracejit.ir.types import Device, is_floating
+from tracejit.ir.types import is_floating
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -31,11 +33,6 @@ SINGLES = {FLOAT64: FLOAT32, np.dtype("complex128"): np.dtype("complex64")}
 def chosen_dtype(name: str, dtype: Any, default: np.dtype) -> np.dtype:
     """`dtype` if given, else the default."""
     return default if dtype is None else promotion.supported(name, dtype)
-
-
-def chosen_device(name: str, device: Any) -> Device:
-    """`device` if given, else the default one."""
-    return as_device(name, device, ArrayCore.default_device)
 
 
 def check_order(name: str, order: str) -> None:
@@ -55,6 +52,7 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
 
     Python floats become float32, ints int64, bools bool; NumPy data keep their dtype. ``copy=True`` always
     copies; ``copy=False`` raises ArgumentError where a copy is needed. To share memory, use `from_dlpack`.
+    An NDArray stays on its device, unless `device` is given; other data go to the default device.
     The result has the shape of the data.
     Raises ShapeError for lists of unequal lengths, DTypeError or ArgumentError for data of other dtypes,
     DeviceError for an unknown device.
@@ -75,7 +73,9 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
             user_location(),
         )
     wanted = chosen_dtype("asarray", dtype, array.dtype)
-    place = as_device("asarray", device, array.device)
+    place = chosen_device("asarray", device)
+    if device is None and place is not array.device and holds_recorded(obj):
+        place = array.device
     if (wanted, place) != (array.dtype, array.device) and copy is False:
         raise locate(
             ArgumentError(
@@ -86,19 +86,19 @@ def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | 
         )
     made = dispatch.cast(array, wanted)
     if place != made.device:
-        made = dispatch.emit(ops.copy_to, made, device=place)
+        made = dispatch.emit(ops.copy_to, made, device=place, priority=0)
     return made.copy() if copy and made is obj else made
 
 
 def _gather(obj: Any, dtype: np.dtype | None) -> Any:
     """`obj` as an array of the dtype its data suggest; Python's numbers have `dtype` if that is given."""
     if isinstance(obj, np.float64) or (_is_plain_number(obj) and dtype is not None):
-        return dispatch.full(obj, (), dtype or FLOAT64, ArrayCore.default_device, "asarray")
+        return dispatch.full(obj, (), dtype or FLOAT64, default_device(), "asarray")
     if is_number(obj) or isinstance(obj, ArrayCore | np.ndarray | np.generic | bool):
         return dispatch.as_array("asarray", obj)
     if hasattr(obj, "__dlpack__"):
         return dispatch.as_array("asarray", obj)
-    if isinstance(obj, list | tuple) and _holds_recorded(obj):
+    if isinstance(obj, list | tuple) and holds_recorded(obj):
         wanted = dtype or _suggested(obj)
         return _stack([dispatch.cast(_gather(item, wanted), wanted) for item in obj])
     return ArrayCore.from_numpy(_from_lists(obj, dtype))
@@ -141,10 +141,10 @@ def _suggested(obj: Any) -> np.dtype:
     return promotion.common_dtype("asarray", (dispatch.as_operand("asarray", obj),))
 
 
-def _holds_recorded(obj: Any) -> bool:
+def holds_recorded(obj: Any) -> bool:
     """Whether nested lists hold arrays or numbers whose values must not be looked at."""
     if isinstance(obj, list | tuple):
-        return any(map(_holds_recorded, obj))
+        return any(map(holds_recorded, obj))
     return isinstance(obj, ArrayCore) or type(obj) is NumberProxy
 
 
@@ -409,14 +409,64 @@ def empty_like(
     )
 
 
+def frombuffer(buffer: Any, dtype: Any = None, count: int = -1, offset: int = 0) -> NDArray:
+    """A new array of one dimension of the elements (float32) that lie in a buffer, such as bytes, copied.
+
+    count: so many elements, by default all; offset: bytes before the first one.
+    Raises ValueError for a buffer that is too small or does not end with an element, DTypeError for an
+    unsupported dtype.
+
+    >>> import tracejit as tj
+    >>> tj.frombuffer(bytes([1, 0, 2, 0]), dtype=tj.int16)
+    NDArray([1, 2], dtype=int16)
+    """
+    return asarray(np.frombuffer(buffer, chosen_dtype("frombuffer", dtype, FLOAT32), count, offset))
+
+
+def fromiter(iterable: Any, dtype: Any, count: int = -1) -> NDArray:
+    """A new array of one dimension of the numbers that an iterable gives: all, or `count` of them.
+
+    Raises ValueError for too few numbers, DTypeError for an unsupported dtype.
+
+    >>> import tracejit as tj
+    >>> tj.fromiter((k * k for k in range(4)), dtype=tj.int32)
+    NDArray([0, 1, 4, 9], dtype=int32)
+    """
+    wanted = promotion.supported("fromiter", dtype)
+    given = iter(iterable)
+    items = list(given if count < 0 else itertools.islice(given, count))
+    if len(items) < count:
+        raise locate(ShapeError(f"fromiter: {len(items)} numbers, not {count}"), user_location())
+    return asarray(items, dtype=wanted)
+
+
+def asarray_chkfinite(obj: Any, dtype: Any = None) -> NDArray:
+    """`asarray`, of which no element may be infinite or nan; for that they are looked at.
+
+    Raises ArgumentError if one is, and what `asarray` raises.
+
+    >>> import tracejit as tj
+    >>> tj.asarray_chkfinite([1, 2])
+    NDArray([1, 2], dtype=int64)
+    """
+    array = asarray(obj, dtype)
+    if not np.isfinite(array.numpy(copy=False)).all():
+        what = "asarray_chkfinite: there are infinite numbers or nan; replace them with tj.nan_to_num"
+        raise locate(ArgumentError(what), user_location())
+    return array
+
+
 __all__ = [
     "array",
     "asanyarray",
     "asarray",
+    "asarray_chkfinite",
     "ascontiguousarray",
     "asfortranarray",
     "empty",
     "empty_like",
+    "frombuffer",
+    "fromiter",
     "full",
     "full_like",
     "ndarray",

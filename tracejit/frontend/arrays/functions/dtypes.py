@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 
 from tracejit.frontend.arrays import dispatch, promotion
-from tracejit.frontend.arrays.axes import as_device
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.recording.number import plain
 from tracejit.ir.types import DTYPES
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64,
  complex64, complex128) = DTYPES  # fmt: skip
 
-pi, e, inf, nan = math.pi, math.e, math.inf, math.nan
+pi, e, inf, nan, euler_gamma = math.pi, math.e, math.inf, math.nan, np.euler_gamma
 newaxis = None
 
 
@@ -49,8 +49,8 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> N
     NDArray([ 1, -1], dtype=int32)
     """
     array = dispatch.as_array("astype", x)
-    as_device("astype", device, array.device)
-    return array.astype(dtype, copy=copy)
+    place = as_device("astype", device, array.device)
+    return array.astype(dtype, copy=copy).to(place)
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:
@@ -117,14 +117,78 @@ def iinfo(type: Any, /) -> np.iinfo[Any]:
     return np.iinfo(_typed(type))
 
 
+def promote_types(type1: Any, type2: Any, /) -> np.dtype:
+    """The smallest dtype to which both can be cast safely.
+
+    Raises TypeError for what has no dtype.
+
+    >>> import tracejit as tj
+    >>> tj.promote_types(tj.int32, tj.float32)
+    dtype('float64')
+    """
+    return np.promote_types(type1, type2)
+
+
+def issubdtype(arg1: Any, arg2: Any, /) -> bool:
+    """Whether a dtype is one, or of a kind, such as `np.floating`.
+
+    Raises TypeError for what has no dtype.
+
+    >>> import numpy as np, tracejit as tj
+    >>> tj.issubdtype(tj.float32, np.floating)
+    True
+    """
+    return np.issubdtype(arg1, arg2)
+
+
+def min_scalar_type(x: Any, /) -> np.dtype:
+    """The smallest dtype that holds a number; of an array with dimensions its own. A number is looked at.
+
+    Raises TypeError for what has no dtype.
+
+    >>> import tracejit as tj
+    >>> tj.min_scalar_type(200)
+    dtype('uint8')
+    """
+    if isinstance(x, ArrayCore):
+        return x.dtype if x.ndim else np.min_scalar_type(x.numpy())
+    return np.min_scalar_type(plain(x))
+
+
+def common_type(*arrays: Any) -> type:
+    """The floating or complex scalar type of arrays: float64 if one holds integers.
+
+    Raises TypeError for bools.
+
+    >>> import tracejit as tj
+    >>> tj.common_type(tj.ones(2), tj.asarray([1j]))
+    <class 'numpy.complex64'>
+    """
+    return np.common_type(*(np.empty(0, x.dtype) if isinstance(x, ArrayCore) else x for x in arrays))
+
+
+def isscalar(x: Any, /) -> bool:
+    """Whether something is a number or text, and no array, as an array without dimensions is.
+
+    Raises nothing.
+
+    >>> import tracejit as tj
+    >>> tj.isscalar(3.5), tj.isscalar(tj.asarray(3.5))
+    (True, False)
+    """
+    return isinstance(x, int | float | complex) or np.isscalar(x)
+
+
 __all__ = [
     "astype",
     "bfloat16",
     "bool_",
     "can_cast",
+    "common_type",
     "complex64",
     "complex128",
     "e",
+    "euler_gamma",
     "finfo",
     "float16",
     "float32",
@@ -136,9 +200,13 @@ __all__ = [
     "int32",
     "int64",
     "isdtype",
+    "isscalar",
+    "issubdtype",
+    "min_scalar_type",
     "nan",
     "newaxis",
     "pi",
+    "promote_types",
     "result_type",
     "uint8",
     "uint16",

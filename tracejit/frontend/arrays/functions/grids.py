@@ -16,6 +16,7 @@ from tracejit.errors import ShapeError, locate
 from tracejit.frontend.arrays import dispatch, indexing
 from tracejit.frontend.arrays.axes import integer, new_shape
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.devices import default_device
 from tracejit.frontend.arrays.functions.creation import FLOAT32, asarray, chosen_dtype, ones
 from tracejit.frontend.arrays.functions.manipulation import (
     broadcast_arrays,
@@ -35,7 +36,7 @@ INT64 = np.dtype("int64")
 
 def _lines(extents: tuple[int, ...]) -> list[Any]:
     """For each dimension its positions, in that dimension of an array with extents 1 elsewhere."""
-    device, ndim = ArrayCore.default_device, len(extents)
+    device, ndim = default_device(), len(extents)
     return [
         positions(tuple(n if b == a else 1 for b in range(ndim)), a, device) for a, n in enumerate(extents)
     ]
@@ -61,7 +62,7 @@ def indices(dimensions: Any, dtype: Any = INT64, sparse: bool = False) -> Any:
     if sparse:
         return tuple(lines)
     if not lines:
-        return dispatch.full(0, (0,), wanted, ArrayCore.default_device)
+        return dispatch.full(0, (0,), wanted, default_device())
     return stack([broadcast_to(line, extents) for line in lines])
 
 

@@ -148,4 +148,7 @@ class _Index:
 
 s_ = _Index()
 
-__all__ = ["c_", "mgrid", "ogrid", "r_", "s_"]
+index_exp = s_
+
+
+__all__ = ["c_", "index_exp", "mgrid", "ogrid", "r_", "s_"]

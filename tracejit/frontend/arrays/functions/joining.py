@@ -268,7 +268,7 @@ def insert(x: Any, obj: Any, values: Any, /, axis: int | None = None) -> NDArray
     along = normalize_axis("insert", axis, array.ndim)
     extent = array.shape[along]
     where = _positions("insert", obj, extent)
-    new: Any = asarray(values)
+    new: Any = values if isinstance(values, ArrayCore) else asarray(values, device=array.device)
     new = dispatch.cast(new, array.dtype)
     if where.size == 1:
         new = new.reshape((1,) * (array.ndim - new.ndim) + new.shape)
@@ -280,7 +280,7 @@ def insert(x: Any, obj: Any, values: Any, /, axis: int | None = None) -> NDArray
         order: Any = np.argsort([*np.broadcast_to(where.ravel(), count), *range(extent)], kind="stable")
     else:
         line = broadcast_to(ravel(where), (count,))
-        order = argsort(concat([line, asarray(np.arange(extent))]), stable=True)
+        order = argsort(concat([line, asarray(np.arange(extent), device=line.device)]), stable=True)
     return take(concat([broadcast_to(new, shape), array], along), order, axis=along)
 
 

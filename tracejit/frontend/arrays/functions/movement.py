@@ -34,7 +34,11 @@ def _sequence(name: str, arrays: Any) -> list[Any]:
         arrays = unstack(arrays)
     if not isinstance(arrays, tuple | list) or not arrays:
         raise locate(ArgumentError(f"{name}: expected a non-empty list of arrays"), user_location())
-    given = [dispatch.as_operand(name, asarray(x) if isinstance(x, list | tuple) else x) for x in arrays]
+    where = dispatch.device_of(arrays)
+    given = [
+        dispatch.as_operand(name, asarray(x, device=where) if isinstance(x, list | tuple) else x)
+        for x in arrays
+    ]
     common = promotion.common(name, tuple(promotion.common_dtype(name, (x,)) for x in given))
     place = dispatch.device_of(given)
     return [x if isinstance(x, ArrayCore) else dispatch.full(x, (), common, place, name) for x in given]
@@ -205,7 +209,7 @@ def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise
     if axis is None:
         array, axis = ravel(array), 0
     position = normalize_axis("take", axis, array.ndim)
-    index = in_range("take", indexing.index_array(indices), array.shape[position], mode)
+    index = in_range("take", indexing.index_array(indices, array), array.shape[position], mode)
     checked = dispatch.emit(ops.check_index, index, extent=array.shape[position], axis=position)
     return dispatch.emit(ops.gather, array, checked, axis=position)
 

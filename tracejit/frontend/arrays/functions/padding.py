@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracejit import ops
 from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import integer, normalize_axis
@@ -25,10 +24,9 @@ from tracejit.frontend.arrays.functions.creation import asarray, empty
 from tracejit.frontend.arrays.functions.elementwise import round as rounded
 from tracejit.frontend.arrays.functions.manipulation import flip
 from tracejit.frontend.arrays.functions.movement import concat, take
+from tracejit.frontend.arrays.functions.quantiles import median
 from tracejit.frontend.arrays.functions.ranges import linspace
-from tracejit.frontend.arrays.functions.sorting import sort
 from tracejit.frontend.recording.location import user_location
-from tracejit.ir.types import is_floating
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -88,24 +86,13 @@ def _statistic(compute: Callable[..., Any], *, rounds: bool) -> Block:
     return block
 
 
-def _median(x: Any, *, axis: int, keepdims: bool) -> Any:
-    """The element in the middle along an axis, or the mean of the two there; nan if there is one."""
-    ordered, extent = sort(x, axis=axis), x.shape[axis]
-    middle = _sliced(ordered, axis, (extent - 1) // 2, extent // 2 + 1)
-    found = reductions.mean(middle, axis=axis, keepdims=keepdims)
-    if not is_floating(x.dtype):
-        return found
-    last = _at_end(ordered, axis, False, 1)
-    return dispatch.apply(ops.where, dispatch.apply(ops.isnan, last), last, found)
-
-
 BLOCKS: dict[str, tuple[Block, str, Any]] = {
     "constant": (_constant, "constant_values", 0),
     "empty": (_empty, "", None),
     "linear_ramp": (_linear_ramp, "end_values", 0),
     "maximum": (_statistic(reductions.max, rounds=False), "stat_length", None),
     "mean": (_statistic(reductions.mean, rounds=True), "stat_length", None),
-    "median": (_statistic(_median, rounds=True), "stat_length", None),
+    "median": (_statistic(median, rounds=True), "stat_length", None),
     "minimum": (_statistic(reductions.min, rounds=False), "stat_length", None),
 }
 """Modes that put blocks at the ends: what makes these, the name of its option and the value of that."""

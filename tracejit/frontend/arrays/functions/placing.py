@@ -25,7 +25,7 @@ from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.manipulation import broadcast_to, ravel, reshape
 from tracejit.frontend.arrays.functions.movement import in_range, take
 from tracejit.frontend.arrays.functions.ranges import positions
-from tracejit.frontend.arrays.functions.reductions import cumulative_sum
+from tracejit.frontend.arrays.functions.scans import cumulative_sum
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.view import View
 
@@ -47,7 +47,7 @@ def _target(name: str, x: Any) -> Any:
 
 def cycled(values: Any, position: Any) -> Any:
     """The elements of the flattened `values` at positions, counted round and round."""
-    line = ravel(asarray(values))
+    line = ravel(asarray(values, device=position.device))
     return take(line, position % line.size if line.size > 1 else position * 0)
 
 
@@ -83,7 +83,7 @@ def put(x: Any, indices: Any, values: Any, /, mode: str = "raise") -> None:
     NDArray([-1,  1, -1,  3], dtype=int64)
     """
     array = _target("put", x)
-    index = ravel(in_range("put", indexing.index_array(indices), array.size, mode))
+    index = ravel(in_range("put", indexing.index_array(indices, array), array.size, mode))
     if index.size:
         write_flat(array, index, cycled(values, counted(index)))
 
@@ -116,7 +116,7 @@ def _mask(name: str, x: Any, mask: Any) -> Any:
             ShapeError(f"{name}: a mask of shape {found.shape} for an array of shape {x.shape}"),
             user_location(),
         )
-    return dispatch.cast(reshape(found, x.shape), BOOL)
+    return dispatch.cast(reshape(found, x.shape), BOOL).to(x.device)
 
 
 def place(x: Any, mask: Any, values: Any, /) -> None:
@@ -274,7 +274,7 @@ def put_along_axis(x: Any, indices: Any, values: Any, /, axis: int | None) -> No
     array = _target("put_along_axis", x)
     given = asarray(values) if isinstance(values, list | tuple) else values
     if axis is None:
-        write_flat(array, indexing.index_array(indices), given)
+        write_flat(array, indexing.index_array(indices, array), given)
         return
     along = normalize_axis("put_along_axis", axis, array.ndim)
     assignment.setitem(array, _along_axis("put_along_axis", array, indices, along), given)

@@ -16,7 +16,8 @@ from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.axes import integer, new_shape
 from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.arrays.functions.creation import asarray, chosen_device, chosen_dtype
+from tracejit.frontend.arrays.devices import chosen_device
+from tracejit.frontend.arrays.functions.creation import asarray, chosen_dtype
 from tracejit.frontend.arrays.functions.elementwise import pow
 from tracejit.frontend.arrays.functions.manipulation import broadcast_arrays, expand_dims, moveaxis
 from tracejit.frontend.recording.location import user_location

@@ -1,22 +1,25 @@
-"""Reductions over axes, positions of extremes, and running sums.
+"""Reductions over axes, and positions of extremes.
 
 Every reduction takes `axis` (an integer, several, or None for all) and `keepdims` (reduced dimensions stay
-with extent 1). Reducing everything gives a 0-d array. Dtypes are NumPy's: sums of bools and small integers
-are int64 or uint64, means of integers float64.
+with extent 1), and most take `where` (a mask that broadcasts to the array: what counts) and `initial` (what
+the elements are combined with). Reducing everything gives a 0-d array. Dtypes are NumPy's: sums of bools and
+small integers are int64 or uint64, means of integers float64.
 """
 
 from __future__ import annotations
 
+import builtins
 import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracejit import ops
-from tracejit.errors import ArgumentError, DTypeError, locate
+from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch, immediate, promotion
 from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.op import Op
 from tracejit.ir.types import HALVES, is_inexact
@@ -45,7 +48,7 @@ def _restore(x: Any, axes: tuple[int, ...]) -> Any:
     return ArrayCore.new(x._storage, view)
 
 
-def _wide(name: str, x: Any, dtype: Any) -> Any:
+def wide(name: str, x: Any, dtype: Any) -> Any:
     """`x` in the dtype in which it is summed: `dtype` if given, else NumPy's choice."""
     if dtype is not None:
         return dispatch.cast(x, promotion.supported(name, dtype))
@@ -54,54 +57,92 @@ def _wide(name: str, x: Any, dtype: Any) -> Any:
     return dispatch.cast(x, UINT64 if x.dtype.kind == "u" else x.dtype)
 
 
-def _real(name: str, x: Any, dtype: Any) -> Any:
-    """`x` in the dtype of its mean: `dtype` if given, else its own floating one or float64."""
+def _mean_dtype(name: str, x: Any, dtype: Any) -> np.dtype:
+    """The dtype of a mean of `x`: `dtype` if given, else its own floating one or float64."""
     if dtype is None:
-        return x if is_inexact(x.dtype) else dispatch.cast(x, FLOAT64)
+        return x.dtype if is_inexact(x.dtype) else FLOAT64
     wanted = promotion.supported(name, dtype)
     if not is_inexact(wanted):
         raise locate(
             DTypeError(f"{name}: dtype must be a floating or complex one, not {wanted}"), user_location()
         )
-    return dispatch.cast(x, wanted)
+    return wanted
 
 
-def _single(x: Any) -> Any:
-    """`x`, of half numbers in float32: their sum may be beyond their largest though their mean is not."""
-    return dispatch.cast(x, FLOAT32) if x.dtype in HALVES else x
+def mask(name: str, where: Any, shape: tuple[int, ...]) -> Any:
+    """`where` as bools of an array's shape."""
+    given = dispatch.cast(asarray(where), BOOL)
+    if dispatch.broadcast_shape(name, [given.shape, shape]) != shape:
+        raise locate(
+            ShapeError(f"{name}: where of shape {given.shape} does not broadcast to the array's {shape}"),
+            user_location(),
+        )
+    return ArrayCore.new(given._storage, given._view.broadcast(shape))
 
 
-def _as(x: Any, dtype: np.dtype) -> Any:
-    """What was computed from `_single`, in the dtype of its operand."""
-    return dispatch.cast(x, dtype) if dtype in HALVES else x
+def _chosen(name: str, x: Any, where: Any, otherwise: Any) -> Any:
+    """`x`, with `otherwise` where `where` does not hold."""
+    if where is True:
+        return x
+    return dispatch.cast(dispatch.apply(ops.where, mask(name, where, x.shape), x, otherwise), x.dtype)
 
 
-def _count(x: Any, axes: tuple[int, ...]) -> int:
-    return math.prod(x.shape[a] for a in axes)
+def _count(name: str, x: Any, axes: tuple[int, ...], keepdims: bool, where: Any, dtype: np.dtype) -> Any:
+    """How many elements count: a number, or for a mask an array of `dtype`."""
+    if where is True:
+        return math.prod(x.shape[a] for a in axes)
+    return _reduce(ops.sum, dispatch.cast(mask(name, where, x.shape), dtype), axes, keepdims)
 
 
-def sum(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> NDArray:
-    """Sum over axes; of nothing it is 0.
+def _combined(op: Op, result: Any, initial: Any) -> Any:
+    """The result of a reduction, combined with an initial value, which is cast to its dtype."""
+    if initial is None:
+        return result
+    start = dispatch.full(initial, (), result.dtype, result.device, op.name)
+    return dispatch.apply(op, result, start)
+
+
+def sum(
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = True,
+) -> NDArray:
+    """Sum over axes, and of `initial`; of nothing it is 0.
 
     Bools and small integers are summed in int64 or uint64, unless `dtype` says otherwise.
+    where: a mask that broadcasts to `x`; the other elements are left out.
     The result has the shape of `x` without the axes (extent 1 with `keepdims`).
     Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number,
-    DTypeError for an unsupported dtype.
+    DTypeError for an unsupported dtype, ShapeError for a mask that does not broadcast.
 
     >>> import tracejit as tj
     >>> tj.sum(tj.asarray([[1, 2], [3, 4]]), axis=0)
     NDArray([4, 6], dtype=int64)
     """
-    computed = immediate.reduction(ops.sum, x, axis) if dtype is None and not keepdims else None
+    is_plain = dtype is None and initial is None and where is True and not keepdims
+    computed = immediate.reduction(ops.sum, x, axis) if is_plain else None
     if computed is not None:
         return computed
     array = dispatch.as_array("sum", x)
     axes = normalize_axes("sum", axis, array.ndim)
-    return _reduce(ops.sum, _wide("sum", array, dtype), axes, keepdims)
+    chosen = _chosen("sum", wide("sum", array, dtype), where, 0)
+    return _combined(ops.add, _reduce(ops.sum, chosen, axes, keepdims), initial)
 
 
-def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> NDArray:
-    """Product over axes; of nothing it is 1. Dtypes as for `sum`.
+def prod(
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = True,
+) -> NDArray:
+    """Product over axes, and of `initial`; of nothing it is 1. Dtypes and `where` as for `sum`.
 
     The result has the shape of `x` without the axes (extent 1 with `keepdims`).
     Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number,
@@ -111,53 +152,73 @@ def prod(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False)
     >>> tj.prod(tj.asarray([1, 2, 3, 4]))
     NDArray(24, dtype=int64)
     """
-    computed = immediate.reduction(ops.prod, x, axis) if dtype is None and not keepdims else None
+    is_plain = dtype is None and initial is None and where is True and not keepdims
+    computed = immediate.reduction(ops.prod, x, axis) if is_plain else None
     if computed is not None:
         return computed
     array = dispatch.as_array("prod", x)
     axes = normalize_axes("prod", axis, array.ndim)
-    return _reduce(ops.prod, _wide("prod", array, dtype), axes, keepdims)
+    chosen = _chosen("prod", wide("prod", array, dtype), where, 1)
+    return _combined(ops.multiply, _reduce(ops.prod, chosen, axes, keepdims), initial)
 
 
-def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
-    """Largest element over axes; nan if one is nan. Raises ShapeError where there are no elements.
+def _extreme(op: Op, pair: Op, x: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Any:
+    """`max` or `min`: the operator that reduces, and that for two elements."""
+    is_plain, name = initial is None and where is True and not keepdims, op.name
+    computed = immediate.reduction(op, x, axis) if is_plain else None
+    if computed is not None:
+        return computed
+    array = dispatch.as_array(name, x)
+    axes = normalize_axes(name, axis, array.ndim)
+    if initial is None:
+        if where is not True:
+            what = f"{name}: where leaves elements out, so give an initial value, for where it leaves none"
+            raise locate(ArgumentError(what), user_location())
+        return _reduce(op, array, axes, keepdims)
+    start = dispatch.full(initial, (), array.dtype, array.device, name)
+    if 0 in (array.shape[a] for a in axes):
+        shape = tuple(1 if a in axes else n for a, n in enumerate(array.shape) if keepdims or a not in axes)
+        return dispatch.full(start, shape, array.dtype, array.device, name)
+    return dispatch.apply(pair, _reduce(op, _chosen(name, array, where, start), axes, keepdims), start)
 
-    The dtype stays.
-    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+
+def max(
+    x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> NDArray:
+    """Largest element over axes, and of `initial`; nan if one is nan.
+
+    The dtype stays. `where` as for `sum`; it needs an `initial`.
+    Raises ShapeError where there are no elements and no `initial`, AxisError for an axis out of range or
+    given twice, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.max(tj.asarray([[1, 7], [3, 4]]), axis=1)
     NDArray([7, 4], dtype=int64)
     """
-    computed = None if keepdims else immediate.reduction(ops.max, x, axis)
-    if computed is not None:
-        return computed
-    array = dispatch.as_array("max", x)
-    return _reduce(ops.max, array, normalize_axes("max", axis, array.ndim), keepdims)
+    return _extreme(ops.max, ops.maximum, x, axis, keepdims, initial, where)
 
 
-def min(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
-    """Smallest element over axes; nan if one is nan. Raises ShapeError where there are no elements.
+def min(
+    x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> NDArray:
+    """Smallest element over axes, and of `initial`; nan if one is nan.
 
-    The dtype stays.
-    Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
+    The dtype stays. `where` as for `sum`; it needs an `initial`.
+    Raises ShapeError where there are no elements and no `initial`, AxisError for an axis out of range or
+    given twice, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
     >>> tj.min(tj.asarray([[1, 7], [3, 4]]), axis=1, keepdims=True)
     NDArray([[1],
              [3]], dtype=int64)
     """
-    computed = None if keepdims else immediate.reduction(ops.min, x, axis)
-    if computed is not None:
-        return computed
-    array = dispatch.as_array("min", x)
-    return _reduce(ops.min, array, normalize_axes("min", axis, array.ndim), keepdims)
+    return _extreme(ops.min, ops.minimum, x, axis, keepdims, initial, where)
 
 
-def any(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
+def any(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = True) -> NDArray:
     """Whether an element is true (not 0) over axes; of nothing it is False.
 
-    The result is bool.
+    The result is bool. `where` as for `sum`.
     Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
@@ -165,13 +226,14 @@ def any(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     NDArray(True, dtype=bool)
     """
     array = dispatch.as_array("any", x)
-    return _reduce(ops.any, dispatch.cast(array, BOOL), normalize_axes("any", axis, array.ndim), keepdims)
+    chosen = _chosen("any", dispatch.cast(array, BOOL), where, False)
+    return _reduce(ops.any, chosen, normalize_axes("any", axis, array.ndim), keepdims)
 
 
-def all(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
+def all(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = True) -> NDArray:
     """Whether every element is true (not 0) over axes; of nothing it is True.
 
-    The result is bool.
+    The result is bool. `where` as for `sum`.
     Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number.
 
     >>> import tracejit as tj
@@ -179,13 +241,17 @@ def all(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     NDArray(False, dtype=bool)
     """
     array = dispatch.as_array("all", x)
-    return _reduce(ops.all, dispatch.cast(array, BOOL), normalize_axes("all", axis, array.ndim), keepdims)
+    chosen = _chosen("all", dispatch.cast(array, BOOL), where, True)
+    return _reduce(ops.all, chosen, normalize_axes("all", axis, array.ndim), keepdims)
 
 
-def mean(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> NDArray:
+def mean(
+    x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = True
+) -> NDArray:
     """Arithmetic mean over axes; of nothing it is nan. Integers and bools give float64.
 
     Floating dtypes stay, unless `dtype` says otherwise; half numbers are added and divided in float32.
+    `where` as for `sum`.
     Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number,
     DTypeError for a `dtype` that is not floating.
 
@@ -193,29 +259,45 @@ def mean(x: Any, axis: Any = None, *, dtype: Any = None, keepdims: bool = False)
     >>> tj.mean(tj.asarray([1, 2, 4, 5]))
     NDArray(3., dtype=float64)
     """
-    is_half = isinstance(x, ArrayCore) and x.dtype in HALVES
-    computed = None if is_half or dtype is not None or keepdims else immediate.reduction(ops.sum, x, axis)
+    is_plain = dtype is None and where is True and not keepdims
+    computed = immediate.reduction(ops.sum, x, axis) if is_plain else None
     if computed is not None:
         return computed / (x.size if axis is None else x.shape[axis])
     array = dispatch.as_array("mean", x)
     axes = normalize_axes("mean", axis, array.ndim)
-    real = _real("mean", array, dtype)
-    return _as(_reduce(ops.sum, _single(real), axes, keepdims) / _count(array, axes), real.dtype)
+    return _mean("mean", array, _mean_dtype("mean", array, dtype), axes, keepdims, where)
+
+
+def _mean(name: str, x: Any, dtype: np.dtype, axes: tuple[int, ...], keepdims: bool, where: Any) -> Any:
+    """The mean, computed in `dtype`, or in float32 where that is a half: the sum of half numbers may be
+    beyond their largest though their mean is not. No name here keeps a cast of `x` in memory.
+    """
+    within = _within(dtype)
+    total = _reduce(ops.sum, _chosen(name, dispatch.cast(x, within), where, 0), axes, keepdims)
+    return dispatch.cast(total / _count(name, x, axes, keepdims, where, within), dtype)
+
+
+def _within(dtype: np.dtype) -> np.dtype:
+    """The dtype in which means of `dtype` are computed."""
+    return FLOAT32 if dtype in HALVES else dtype
 
 
 def var(
     x: Any,
     axis: Any = None,
-    *,
     dtype: Any = None,
-    correction: float | None = None,
+    *,
     ddof: float | None = None,
     keepdims: bool = False,
+    where: Any = True,
+    mean: Any = None,
+    correction: float | None = None,
 ) -> NDArray:
     """Variance over axes: the mean square deviation from the mean, in two passes.
 
     The sum of squares is divided by n - `correction` (0 by default; `ddof` is NumPy's word for it).
-    Dtypes as for `mean`.
+    mean: the mean, where it is known, as `mean` with ``keepdims=True`` gives it.
+    Dtypes and `where` as for `mean`.
     Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number;
     ArgumentError for both `correction` and `ddof`, DTypeError for a `dtype` that is not floating.
 
@@ -223,17 +305,19 @@ def var(
     >>> tj.var(tj.asarray([1.0, 3.0]), correction=1)
     NDArray(2., dtype=float32)
     """
-    return _variance("var", x, axis, dtype, correction, ddof, keepdims)
+    return _variance("var", x, axis, dtype, correction, ddof, keepdims, where, mean)
 
 
 def std(
     x: Any,
     axis: Any = None,
-    *,
     dtype: Any = None,
-    correction: float | None = None,
+    *,
     ddof: float | None = None,
     keepdims: bool = False,
+    where: Any = True,
+    mean: Any = None,
+    correction: float | None = None,
 ) -> NDArray:
     """Standard deviation over axes: the square root of `var`, with the same arguments.
 
@@ -244,22 +328,36 @@ def std(
     >>> tj.std(tj.asarray([1.0, 3.0]))
     NDArray(1., dtype=float32)
     """
-    return dispatch.apply(ops.sqrt, _variance("std", x, axis, dtype, correction, ddof, keepdims))
+    found = _variance("std", x, axis, dtype, correction, ddof, keepdims, where, mean)
+    return dispatch.apply(ops.sqrt, found)
 
 
 def _variance(
-    name: str, x: Any, axis: Any, dtype: Any, correction: float | None, ddof: float | None, keepdims: bool
+    name: str,
+    x: Any,
+    axis: Any,
+    dtype: Any,
+    correction: float | None,
+    ddof: float | None,
+    keepdims: bool,
+    where: Any,
+    center: Any,
 ) -> Any:
     if correction is not None and ddof is not None:
         raise locate(ArgumentError(f"{name}: correction and ddof mean the same; give one"), user_location())
     less = next((c for c in (correction, ddof) if c is not None), 0)
-    real = _real(name, dispatch.as_array(name, x), dtype)
-    array = _single(real)
+    given = dispatch.as_array(name, x)
+    wanted = _mean_dtype(name, given, dtype)
+    array = dispatch.cast(given, _within(wanted))
     axes = normalize_axes(name, axis, array.ndim)
-    count = _count(array, axes)
-    deviation = array - _reduce(ops.sum, array, axes, True) / count
-    squares = _reduce(ops.sum, _squared_length(deviation), axes, keepdims)
-    return _as(squares / (count - less if count > less else 0), real.dtype)
+    known = _mean(name, array, array.dtype, axes, True, where) if center is None else center
+    squares = _chosen(name, _squared_length(array - known), where, 0)
+    count = _count(name, array, axes, keepdims, where, squares.dtype)
+    rest = (
+        dispatch.apply(ops.maximum, count - less, 0) if where is not True else builtins.max(count - less, 0)
+    )
+    result = _reduce(ops.sum, squares, axes, keepdims) / rest
+    return dispatch.cast(result, wanted) if wanted in HALVES else result
 
 
 def _squared_length(x: Any) -> Any:
@@ -307,44 +405,6 @@ def argmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     return _position(ops.argmin, x, axis, keepdims)
 
 
-def cumulative_sum(
-    x: Any, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
-) -> NDArray:
-    """Running sum along an axis (which may be left out for one dimension); dtypes as for `sum`.
-
-    With `include_initial` a 0 stands before the first element, so the axis grows by one.
-    The result has the shape of `x`, but for `include_initial`.
-    Raises ArgumentError without an axis for more than one dimension, AxisError for one out of range.
-
-    >>> import tracejit as tj
-    >>> tj.cumulative_sum(tj.asarray([1, 2, 3]))
-    NDArray([1, 3, 6], dtype=int64)
-    """
-    array = dispatch.as_array("cumulative_sum", x)
-    if axis is None and array.ndim != 1:
-        raise locate(
-            ArgumentError(f"cumulative_sum: name the axis for an array of {array.ndim} dimensions"),
-            user_location(),
-        )
-    position = normalize_axis("cumulative_sum", 0 if axis is None else axis, array.ndim)
-    result = _scan_sum(_wide("cumulative_sum", array, dtype), position)
-    if not include_initial:
-        return result
-    extended = list(result.shape)
-    extended[position] += 1
-    grown = dispatch.full(0, tuple(extended), result.dtype, result.device)
-    dispatch.write(ArrayCore.new(grown._storage, grown._view.slice_axis(position, 1, None)), result)
-    return grown
-
-
-def _scan_sum(x: Any, axis: int) -> Any:
-    """Running sums, of complex numbers by their parts."""
-    if x.dtype.kind != "c":
-        return dispatch.emit(ops.cumulative_sum, x, axis=axis)
-    parts = (_scan_sum(dispatch.emit(part, x), axis) for part in (ops.real, ops.imag))
-    return dispatch.emit(ops.complex, *parts)
-
-
 def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """The number of elements over axes that are not 0 (int64).
 
@@ -365,7 +425,6 @@ __all__ = [
     "argmax",
     "argmin",
     "count_nonzero",
-    "cumulative_sum",
     "max",
     "mean",
     "min",

@@ -15,10 +15,11 @@ from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.axes import integer, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.manipulation import flip, moveaxis, ravel, reshape
 from tracejit.frontend.arrays.functions.movement import concat, take
 from tracejit.frontend.arrays.functions.ranges import arange
-from tracejit.frontend.arrays.functions.reductions import cumulative_sum
+from tracejit.frontend.arrays.functions.scans import cumulative_sum
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
@@ -115,16 +116,16 @@ def lexsort(keys: Any, axis: int = -1) -> NDArray:
     position = normalize_axis("lexsort", axis, given[0].ndim)
     found = argsort(given[0], axis=position)
     for key in given[1:]:
-        again = argsort(_along(key, found, position), axis=position)
-        found = _along(found, again, position)
+        again = argsort(along(key, found, position), axis=position)
+        found = along(found, again, position)
     return found
 
 
-def _along(x: Any, index: Any, axis: int) -> Any:
+def along(x: Any, index: Any, axis: int) -> Any:
     """``x[..., index[..., i, ...], ...]``: elements at positions in range along an axis; shapes agree."""
     extent = x.shape[axis]
     rows, picked = moveaxis(x, axis, -1), moveaxis(index, axis, -1)
-    first = arange(picked.size // picked.shape[-1] if picked.size else 0) * extent
+    first = arange(picked.size // picked.shape[-1] if picked.size else 0, device=x.device) * extent
     places = reshape(picked, (first.size, picked.shape[-1])) + first[:, None]
     return moveaxis(reshape(dispatch.emit(ops.gather, ravel(rows), places, axis=0), picked.shape), -1, axis)
 
@@ -193,7 +194,7 @@ def top_k(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[N
         )
     order = argsort(array, axis=position, descending=largest)
     first = ArrayCore.new(order._storage, order._view.slice_axis(position, 0, count))
-    return _along(array, first, position), first.copy()
+    return along(array, first, position), first.copy()
 
 
 # -- searching -----------------------------------------------------------------------------------------------
@@ -245,12 +246,12 @@ def nonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> tuple
     if not array.ndim:
         raise locate(ShapeError("nonzero: the array has no dimensions; use atleast_1d"), user_location())
     if size is None:
-        return tuple(ArrayCore.from_numpy(found) for found in np.nonzero(array.numpy()))
+        return tuple(asarray(found, device=array.device) for found in np.nonzero(array.numpy()))
     count = integer("nonzero: size", size)
     if count < 0:
         raise locate(ArgumentError(f"nonzero: size {count} is negative"), user_location())
     seen = cumulative_sum(ravel(array) != 0, dtype=INT64)
-    flat = searchsorted(seen, arange(1, count + 1))
+    flat = searchsorted(seen, arange(1, count + 1, device=array.device))
     missing, found = flat == array.size, []
     for extent in reversed(array.shape):
         found.append(dispatch.apply(ops.where, missing, fill_value, flat % extent if extent else flat))
@@ -271,7 +272,7 @@ def argwhere(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> NDAr
     """
     array = dispatch.as_array("argwhere", x)
     if not array.ndim:
-        return ArrayCore.from_numpy(np.argwhere(array.numpy()))
+        return asarray(np.argwhere(array.numpy()), device=array.device)
     found = nonzero(array, size=size, fill_value=fill_value)
     return concat([part[:, None] for part in found], axis=1)
 
@@ -318,10 +319,11 @@ class UniqueInverse(NamedTuple):
 def _looked(function: Any, *arrays: Any, **options: Any) -> Any:
     """NumPy's function on the elements of arrays, its results as arrays."""
     name = function.__name__
-    result = function(*[dispatch.as_array(name, x).numpy() for x in arrays], **options)
+    given = [dispatch.as_array(name, x) for x in arrays]
+    result = function(*[x.numpy() for x in given], **options)
     if isinstance(result, tuple):
-        return tuple(ArrayCore.from_numpy(np.asarray(part)) for part in result)
-    return ArrayCore.from_numpy(np.asarray(result))
+        return tuple(asarray(np.asarray(part), device=given[0].device) for part in result)
+    return asarray(np.asarray(result), device=given[0].device)
 
 
 def unique(
@@ -489,6 +491,23 @@ def setxor1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
     return found
 
 
+def sort_complex(x: Any, /) -> NDArray:
+    """A sorted copy along the last axis, by the real parts and then the imaginary ones, as complex numbers.
+
+    Small integers give complex64, all other real numbers complex128.
+    Raises AxisError for an array without dimensions.
+
+    >>> import tracejit as tj
+    >>> tj.sort_complex(tj.asarray([2 + 1j, 1, 2 - 1j]))
+    NDArray([1.+0.j, 2.-1.j, 2.+1.j], dtype=complex64)
+    """
+    found = sort(x)
+    if found.dtype.kind == "c":
+        return found
+    is_small = found.dtype.kind in "iu" and found.dtype.itemsize <= 2
+    return dispatch.cast(found, np.dtype("complex64" if is_small else "complex128"))
+
+
 __all__ = [
     "argpartition",
     "argsort",
@@ -503,6 +522,7 @@ __all__ = [
     "setdiff1d",
     "setxor1d",
     "sort",
+    "sort_complex",
     "top_k",
     "union1d",
     "unique",

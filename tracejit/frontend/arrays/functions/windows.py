@@ -1,4 +1,4 @@
-"""Window functions for spectra and filters: NumPy's, as constants of the program."""
+"""Window functions for spectra and filters: NumPy's, as constants of the program; and the function `i0`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracejit import ops
+from tracejit.errors import DTypeError, locate
+from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.functions.creation import asarray
+from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -78,4 +82,33 @@ def kaiser(M: int, beta: float) -> NDArray:
     return _window("kaiser", M, beta)
 
 
-__all__ = ["bartlett", "blackman", "hamming", "hanning", "kaiser"]
+POINTS = 128
+"""Of the trapezoidal rule for `i0`: exact to double precision up to its overflow, beyond 700."""
+
+
+def i0(x: Any, /) -> NDArray:
+    """The modified Bessel function of the first kind and order 0, as in Kaiser's window.
+
+    The shape stays; integers become floats. Raises DTypeError for complex numbers.
+    Method: the trapezoidal rule for ``exp(x cos t)`` over a half circle, which converges exponentially
+    (Trefethen and Weideman, "The exponentially convergent trapezoidal rule", 2014).
+
+    >>> import tracejit as tj
+    >>> tj.i0(tj.asarray([0.0, 1.0])).round(4)
+    NDArray([1.    , 1.2661], dtype=float32)
+    """
+    array = asarray(x)
+    if array.dtype.kind == "c":
+        raise locate(
+            DTypeError(f"i0: not defined for {array.dtype}; take the absolute value"), user_location()
+        )
+    kind = array.dtype if array.dtype.kind == "f" else np.dtype("float64")
+    size = dispatch.apply(ops.abs, dispatch.cast(array, kind))
+    angles = np.pi * np.arange(POINTS + 1) / POINTS
+    weights = np.where(np.arange(POINTS + 1) % POINTS, 1.0, 0.5) / POINTS
+    exponent = dispatch.cast(asarray(np.cos(angles) - 1), kind)
+    terms = dispatch.apply(ops.exp, size[..., None] * exponent) * dispatch.cast(asarray(weights), kind)
+    return dispatch.apply(ops.exp, size) * terms.sum(axis=-1)
+
+
+__all__ = ["bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"]

@@ -14,6 +14,7 @@ from tracejit.errors import DTypeError
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.devices import default_device
 from tracejit.frontend.arrays.functions.elementwise import clip
 from tracejit.frontend.arrays.random.draws import (
     FLOAT64,
@@ -251,7 +252,7 @@ def negative_binomial(
 
 def _array(x: Any) -> Any:
     """A parameter as a float64 array."""
-    return x if isinstance(x, ArrayCore) else dispatch.full(x, (), FLOAT64, ArrayCore.default_device)
+    return x if isinstance(x, ArrayCore) else dispatch.full(x, (), FLOAT64, default_device())
 
 
 def _counts(draw: Draw, x: Any) -> Any:

@@ -23,8 +23,9 @@ from tracejit import ops
 from tracejit.config import config
 from tracejit.errors import ArgumentError, ShapeError, TracejitError, locate
 from tracejit.frontend.arrays import direct, dispatch, promotion
-from tracejit.frontend.arrays.axes import as_device, new_shape
+from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.core import ArrayCore, computed
+from tracejit.frontend.arrays.devices import chosen_device
 from tracejit.frontend.arrays.random.streams import WORD, stream, stream_values
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
@@ -76,7 +77,7 @@ class Draw:
         floating = FLOAT32 if self.dtype in DIGITS else FLOAT64
         self.within = within or (floating if kinds == "f" else FLOAT64)
         self.parameters = [_parameter(name, p, self.within) for p in parameters]
-        self.device = as_device(name, device, ArrayCore.default_device)
+        self.device = chosen_device(name, device)
         self.generator = generator
         self.extents = _extents(name, shape, [p.shape for p in self.parameters if isinstance(p, ArrayCore)])
         self.tail = tail

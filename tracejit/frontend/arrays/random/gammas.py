@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tracejit import ops
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.devices import default_device
 from tracejit.frontend.arrays.functions import reductions
 from tracejit.frontend.arrays.functions.elementwise import where
 from tracejit.frontend.arrays.random.draws import (
@@ -60,7 +61,7 @@ def _log_gamma_number(draw: Draw, a: Any) -> Any:
 
 
 def _log_of_number(x: Any) -> Any:
-    return dispatch.apply(ops.log, dispatch.full(x, (), FLOAT64, ArrayCore.default_device))
+    return dispatch.apply(ops.log, dispatch.full(x, (), FLOAT64, default_device()))
 
 
 def _gamma_number(draw: Draw, a: Any) -> Any:

@@ -19,8 +19,9 @@ import numpy as np
 from tracejit import ops
 from tracejit.errors import ArgumentError, DTypeError, ShapeError
 from tracejit.frontend.arrays import dispatch
-from tracejit.frontend.arrays.axes import as_device, integer
+from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.core import ArrayCore, computed
+from tracejit.frontend.arrays.devices import chosen_device
 from tracejit.frontend.arrays.functions.creation import asarray, zeros
 from tracejit.frontend.arrays.functions.manipulation import broadcast_to
 from tracejit.frontend.arrays.functions.movement import stack
@@ -57,7 +58,7 @@ class Generator:
     def __init__(self, seed: int | None = None, *, device: Any = None) -> None:
         fresh = seed is None
         key = int.from_bytes(os.urandom(8), "little") if fresh else integer("random.Generator", seed) % WORD
-        place = as_device("random.Generator", device, ArrayCore.default_device)
+        place = chosen_device("random.Generator", device)
         self.state = asarray(np.array([key, 0], UINT64), device=place)
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ from tracejit.errors import ShapeError
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import integer, new_shape, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.arrays.functions import reductions
+from tracejit.frontend.arrays.functions import scans
 from tracejit.frontend.arrays.functions.elementwise import clip
 from tracejit.frontend.arrays.functions.movement import take
 from tracejit.frontend.arrays.functions.sorting import argsort, searchsorted
@@ -124,7 +124,7 @@ def _chosen(name: str, count: int, number: int, replace: bool, p: Any, options: 
         return _order(name, count, **options)[:number]
     draw = Draw(name, number if replace else count, FLOAT64, **options)
     if replace:
-        ends = reductions.cumulative_sum(p)
+        ends = scans.cumulative_sum(p)
         return clip(searchsorted(ends, draw.unit() * ends[-1], side="right"), None, count - 1)
     noise = -dispatch.apply(ops.log, -dispatch.apply(ops.log, draw.open_unit()))
     return argsort(dispatch.apply(ops.log, p) + noise, descending=True)[:number]

@@ -10,6 +10,7 @@ import numpy as np
 from tracejit import ops
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.devices import default_device
 from tracejit.frontend.arrays.functions.elementwise import clip, where
 
 # Wichura, Algorithm AS 241: the percentage points of the normal distribution, 1988 (PPND16): numerators and
@@ -64,7 +65,7 @@ def normal_cdf(x: Any) -> Any:
     if type(x) in (int, float):
         return math.erfc(-x / math.sqrt(2)) / 2
     if not isinstance(x, ArrayCore):
-        x = dispatch.full(x, (), np.dtype(float), ArrayCore.default_device)
+        x = dispatch.full(x, (), np.dtype(float), default_device())
     return (dispatch.apply(ops.erf, x * math.sqrt(0.5)) + 1) / 2
 
 

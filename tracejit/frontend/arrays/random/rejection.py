@@ -20,7 +20,8 @@ import numpy as np
 from tracejit import ops
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.arrays.functions import reductions
+from tracejit.frontend.arrays.devices import default_device
+from tracejit.frontend.arrays.functions import reductions, scans
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.elementwise import clip, where
 from tracejit.frontend.arrays.functions.movement import take
@@ -48,7 +49,7 @@ def _sqrt(x: Any) -> Any:
 
 
 def _array(x: Any) -> Any:
-    return x if isinstance(x, ArrayCore) else dispatch.full(x, (), FLOAT64, ArrayCore.default_device)
+    return x if isinstance(x, ArrayCore) else dispatch.full(x, (), FLOAT64, default_device())
 
 
 def _by_mean(mean: Any, parameters: tuple[Any, ...], small: Way, large: Way) -> Any:
@@ -79,7 +80,7 @@ def _inverse(draw: Draw, log_first: Any, log_ratio: Any) -> Any:
 
 def _sums(x: Any) -> Any:
     """Sums along the leading dimension."""
-    return reductions.cumulative_sum(x, axis=0)
+    return scans.cumulative_sum(x, axis=0)
 
 
 def _column(values: np.ndarray, draw: Draw) -> Any:

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from tracejit.forking import make_lock
-from tracejit.frontend.arrays.axes import as_device, integer
-from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.axes import integer
+from tracejit.frontend.arrays.devices import chosen_device
 from tracejit.frontend.recording.recording import Recording, RuntimeNumber
 from tracejit.ir.graph import Value
 from tracejit.ir.types import Device
@@ -111,9 +111,23 @@ def stream(device: Any = None) -> Stream:
     >>> tj.random.stream().counter
     4
     """
-    place = as_device("random.stream", device, ArrayCore.default_device)
+    place = chosen_device("random.stream", device)
     with _streams_lock:
-        return _streams.setdefault(place, Stream(_seed[0]))
+        return _streams.setdefault(place, Stream(_seed_of(place)))
+
+
+def _seed_of(device: Device) -> int | None:
+    """The key of a device's stream: the seed for ``cpu:0``, for others the seed mixed with their number.
+
+    Equal keys would give equal dropout masks everywhere. The mixing is that of SplitMix64 (Steele, Lea and
+    Flood 2014).
+    """
+    if _seed[0] is None or not device.index:
+        return _seed[0]
+    mixed = (_seed[0] + device.index * 0x9E3779B97F4A7C15) % WORD
+    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 % WORD
+    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % WORD
+    return mixed ^ mixed >> 31
 
 
 def seed(value: int | None) -> None:
@@ -131,8 +145,8 @@ def seed(value: int | None) -> None:
     """
     with _streams_lock:
         _seed[0] = None if value is None else integer("random.seed", value)
-        for known in _streams.values():
-            known.seed(_seed[0])
+        for device, known in _streams.items():
+            known.seed(_seed_of(device))
 
 
 def stream_values(recording: Recording, source: Stream, count: int) -> tuple[Value, Value]:

@@ -1,0 +1,106 @@
+"""Devices as people give them, and the one on which arrays are made when the call does not say.
+
+    with tj.device(tj.cpu(1)):
+        w = tj.zeros(3)             # on cpu:1
+
+A traced function makes its arrays where its caller would. A body that asks has used a fact of the call, like
+a branch on a number: the signature then holds for calls under that device only (`Trace.uses_device`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracejit.errors import DeviceError, locate
+from tracejit.frontend.arrays.axes import integer
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.recording import device_contexts, thread
+from tracejit.ir.types import CPU, Device
+
+_devices: dict[Device, Device] = {CPU: CPU}
+
+
+def one_device(device: Device) -> Device:
+    """The one object for equal devices: types compare them by identity first."""
+    return _devices.setdefault(device, device)
+
+
+def cpu(index: int = 0) -> Device:
+    """The CPU device with this index; there are as many as are used, each made at its first use.
+
+    Each has workers, memory and a stream of random numbers of its own; the processors are shared.
+    Raises DeviceError for a negative index, ArgumentError for what is no integer.
+
+    >>> import tracejit as tj
+    >>> print(tj.zeros(2, device=tj.cpu(1)).device)
+    cpu:1
+    """
+    number = integer("cpu", index)
+    if number < 0:
+        what = f"cpu: there is no device cpu:{number}; devices are numbered from 0"
+        raise locate(DeviceError(what), user_location())
+    return one_device(Device(CPU.kind, number))
+
+
+def as_device(name: str, device: Any, default: Device) -> Device:
+    """A `Device`, its text (``"cpu"``, ``"gpu:1"``), or None for `default`."""
+    if device is None:
+        return default
+    found = device
+    if isinstance(device, str):
+        kind, _, index = device.partition(":")
+        found = Device(kind, int(index)) if index.isdecimal() else Device(device)
+    if isinstance(found, Device) and found.kind == CPU.kind and found.index >= 0:
+        return one_device(found)
+    text = str(device) if isinstance(device, (str, Device)) else repr(device)
+    raise locate(
+        DeviceError(
+            f"{name}: there is no device {text} here; arrays live on tj.cpu(0), tj.cpu(1), ..., "
+            'written "cpu" or "cpu:0", "cpu:1", ...'
+        ),
+        user_location(),
+    )
+
+
+def chosen_device(name: str, device: Any) -> Device:
+    """`device` if given, else the default one."""
+    return default_device() if device is None else as_device(name, device, CPU)
+
+
+def default_device() -> Device:
+    """The device of new arrays on this thread."""
+    if thread.trace is not None:
+        thread.trace.note_device()
+    return thread.device
+
+
+class device:
+    """A context in which arrays are made on a device, where a call names none.
+
+    `place` is a device or its text (``tj.cpu(1)``, ``"cpu:1"``). Arrays that exist stay where they are. It
+    holds for this thread, also in a jitted function that is called in the context.
+
+    Raises DeviceError for an unknown device.
+
+    >>> import tracejit as tj
+    >>> with tj.device(tj.cpu(1)):
+    ...     x = tj.zeros(3)
+    >>> print(x.device)
+    cpu:1
+    """
+
+    __slots__ = ("_outer", "place")
+
+    def __init__(self, place: Device | str) -> None:
+        self.place = as_device("device", place, CPU)
+        self._outer: list[Device] = []
+
+    def __enter__(self) -> Device:
+        device_contexts.append(self.place)
+        self._outer.append(thread.device)
+        thread.device = self.place
+        return self.place
+
+    def __exit__(self, *exception: object) -> None:
+        thread.device = self._outer.pop()
+        device_contexts.remove(self.place)

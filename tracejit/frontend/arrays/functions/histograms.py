@@ -1,0 +1,334 @@
+"""Counting: histograms over bins, occurrences of integers, and the bins in which values lie.
+
+Values are searched among the edges of bins, and added up at the positions found. What lies outside is added
+to one bin more, which is cut off. Where edges come from the values (bins given by their number) they are
+computed in the recording; where their number comes from them, too (``bins="auto"``, `bincount` without
+`length`), the values are looked at, which makes a traced function piecewise.
+
+>>> import tracejit as tj
+>>> tj.histogram(tj.asarray([1.0, 2.0, 2.5, 4.0]), bins=3)[0]
+NDArray([1, 2, 1], dtype=int64)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.errors import ArgumentError, DTypeError, ShapeError, locate, message
+from tracejit.frontend.arrays import dispatch, promotion
+from tracejit.frontend.arrays.axes import integer
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions.calculus import diff
+from tracejit.frontend.arrays.functions.checks import checked, on_host, require
+from tracejit.frontend.arrays.functions.creation import asarray
+from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS, clip, where
+from tracejit.frontend.arrays.functions.manipulation import flip, ravel
+from tracejit.frontend.arrays.functions.movement import stack
+from tracejit.frontend.arrays.functions.ranges import linspace
+from tracejit.frontend.arrays.functions.sorting import searchsorted
+from tracejit.frontend.recording.location import user_location
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+INT64, FLOAT64 = np.dtype("int64"), np.dtype("float64")
+isfinite = FUNCTIONS["isfinite"]
+
+
+def _added(values: Any, index: Any, extent: int) -> Any:
+    """Values (None: ones) added up at positions from 0 to `extent`, of which the last one is left out."""
+    if values is None:
+        values = dispatch.full(1, index.shape, INT64, index.device)
+    if values.dtype.kind == "c":
+        parts = (_added(dispatch.emit(part, values), index, extent) for part in (ops.real, ops.imag))
+        return dispatch.emit(ops.complex, *parts)
+    return dispatch.emit(ops.scatter_add, values, index, axis=0, extent=extent + 1)[:extent]
+
+
+# -- integers ------------------------------------------------------------------------------------------------
+
+
+def bincount(x: Any, /, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> NDArray:
+    """How often each integer from 0 on occurs (int64), or the sum of the weights where it does (float64).
+
+    The result has as many elements as the largest integer needs, at least `minlength`; for that a traced
+    function looks at `x` and runs piecewise. With `length` it has so many, larger integers are left out, and
+    the function replays.
+    Raises ShapeError for more than one dimension and weights of another shape, DTypeError for what are no
+    integers, ArgumentError (or OutOfBoundsError when it is computed, with `length`) for negative ones.
+
+    >>> import tracejit as tj
+    >>> tj.bincount(tj.asarray([0, 3, 1, 3]))
+    NDArray([1, 1, 0, 2], dtype=int64)
+    >>> tj.bincount(tj.asarray([0, 3, 1, 3]), weights=[0.5, 1, 2, 1], length=2)
+    NDArray([0.5, 2. ], dtype=float64)
+    """
+    array: Any = asarray(x)
+    if array.ndim != 1:
+        raise locate(ShapeError(f"bincount: integers have one dimension, not {array.shape}"), user_location())
+    if array.dtype.kind not in "biu" and array.size:
+        raise locate(DTypeError(f"bincount: counts integers, not {array.dtype}; use astype"), user_location())
+    values = None if weights is None else dispatch.cast(asarray(weights), FLOAT64)
+    if values is not None and values.shape != array.shape:
+        what = f"bincount: weights of shape {values.shape} for integers of shape {array.shape}"
+        raise locate(ShapeError(what), user_location())
+    least = integer("bincount: minlength", minlength)
+    require(least >= 0, f"bincount: minlength {least} is negative")
+    index, what = dispatch.cast(array, INT64), "bincount: there are negative integers, which are not counted"
+    if length is not None:
+        extent = integer("bincount: length", length)
+        require(extent >= 0, f"bincount: length {extent} is negative")
+        index = checked(dispatch.apply(ops.minimum, index, extent), index >= 0, extent + 1, what)
+        return _added(values, index, extent)
+    if index.size:
+        seen = index.numpy(copy=False)
+        require(seen.min() >= 0, what)
+        least = max(least, int(seen.max()) + 1)
+    return _added(values, index, least)
+
+
+# -- edges ---------------------------------------------------------------------------------------------------
+
+
+def _is_sequence(x: Any) -> bool:
+    return isinstance(x, list | tuple) or (isinstance(x, np.ndarray | ArrayCore) and bool(x.ndim))
+
+
+def _sorted_edges(name: str, bins: Any) -> Any:
+    """Edges of bins given one by one; those from outside are checked."""
+    known = on_host(bins)
+    edges: Any = asarray(bins if known is None else known)
+    if edges.ndim != 1:
+        what = f"{name}: edges of bins have one dimension, not shape {edges.shape}"
+        raise locate(ShapeError(what), user_location())
+    require(known is None or np.all(known[:-1] <= known[1:]), f"{name}: the edges of bins must not decrease")
+    return edges
+
+
+def _bounds(name: str, x: Any, range: Any) -> tuple[Any, Any]:
+    """The first and the last edge: those given, else the extremes of the elements."""
+    if range is None:
+        if not x.size:
+            return 0.0, 1.0
+        kind = x.dtype if x.dtype.kind == "f" else FLOAT64
+        first, last = dispatch.cast(x.min(), kind), dispatch.cast(x.max(), kind)
+        more = dispatch.cast(first == last, kind) / 2
+        return first - more, last + more
+    first, last = range
+    known = on_host((first, last))
+    if known is not None:
+        require(np.all(np.isfinite(known)), f"{name}: the range {range} is not finite")
+        require(known[0] <= known[1], f"{name}: the range {range} must not end before it begins")
+        if known[0] == known[1]:
+            return first - 0.5, last + 0.5
+    return first, last
+
+
+def _edges(name: str, x: Any, bins: Any, range: Any) -> Any:
+    """The edges of bins that are given one by one, by their number, or by the name of a rule for it."""
+    if isinstance(bins, str):
+        try:
+            return asarray(np.histogram_bin_edges(x.numpy(), bins, range))
+        except ValueError as error:
+            raise locate(ArgumentError(f"{name}: {message(error)}"), user_location()) from None
+    if _is_sequence(bins):
+        return _sorted_edges(name, bins)
+    count = integer(f"{name}: bins", bins)
+    require(count > 0, f"{name}: there must be at least one bin, not {count}")
+    is_precise = x.dtype.kind != "f" or (name == "histogramdd" and range is not None)  # as in NumPy
+    first, last = _bounds(name, x, range)
+    return linspace(first, last, count + 1, dtype=FLOAT64 if is_precise else x.dtype)
+
+
+def _values(name: str, x: Any) -> Any:
+    array: Any = ravel(asarray(x))
+    if array.dtype.kind == "c":
+        raise locate(DTypeError(f"{name}: complex numbers have no order; got {array.dtype}"), user_location())
+    return dispatch.cast(array, np.dtype("uint8")) if array.dtype.kind == "b" else array
+
+
+def _places(name: str, x: Any, edges: Any) -> Any:
+    """The bin of each element; for those outside the one after the last. The last edge is in the last bin."""
+    count, last = edges.shape[0] - 1, edges[-1]
+    place = searchsorted(edges, x, "right") - 1
+    place = where(x == last, count - 1, place)
+    place = where((place < 0) | (place > count), count, place)
+    what = f"{name}: the range of the elements is not finite, or the edges of bins decrease"
+    return checked(place, isfinite(edges[0]) & (edges[0] <= last), count + 1, what)
+
+
+def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> NDArray:
+    """The edges of the bins of `histogram`, one more than bins.
+
+    Arguments are those of `histogram`; `weights` change nothing.
+    Raises ArgumentError for bins or ranges that are none.
+
+    >>> import tracejit as tj
+    >>> tj.histogram_bin_edges(tj.asarray([1.0, 3.0]), bins=2)
+    NDArray([1., 2., 3.], dtype=float32)
+    """
+    edges: NDArray = _edges("histogram_bin_edges", _values("histogram_bin_edges", x), bins, range)
+    return edges
+
+
+def histogram(
+    x: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
+) -> tuple[NDArray, NDArray]:
+    """How many elements lie in each bin, and the edges of the bins, of which the last bin has both.
+
+    bins: their number, over `range` (by default that of the elements), or their edges, or the name of one of
+    NumPy's rules ("auto", "fd", "sturges", ...), for which the elements are looked at. weights: what each
+    element counts. With `density` the integral over the bins is 1.
+    Counts are int64, or of the dtype of the weights, or float64 for a density.
+    Raises ArgumentError for bins or ranges that are none (OutOfBoundsError when it is computed, where they
+    come from arrays), ShapeError for weights that do not fit, DTypeError for complex numbers.
+
+    >>> import tracejit as tj
+    >>> tj.histogram(tj.asarray([1, 2, 1, 5]), bins=[0, 2, 4, 6], density=True)
+    (NDArray([0.25 , 0.125, 0.125], dtype=float64), NDArray([0, 2, 4, 6], dtype=int64))
+    """
+    values = _values("histogram", x)
+    each = None
+    if weights is not None:
+        given = asarray(weights)
+        if given.shape != asarray(x).shape:
+            what = f"histogram: weights of shape {given.shape} for elements of shape {asarray(x).shape}"
+            raise locate(ShapeError(what), user_location())
+        require(not isinstance(bins, str), "histogram: rules for bins do not know weights; give their number")
+        each = ravel(given)
+        each = dispatch.cast(each, INT64) if each.dtype.kind == "b" else each
+    edges = _edges("histogram", values, bins, range)
+    counts = _added(each, _places("histogram", values, edges), edges.shape[0] - 1)
+    if not density:
+        return counts, edges
+    return counts / dispatch.cast(diff(edges), FLOAT64) / counts.sum(), edges
+
+
+def digitize(x: Any, bins: Any, right: bool = False) -> NDArray:
+    """The number (int64) of the bin of each element: i for ``bins[i - 1] <= x < bins[i]``.
+
+    bins: edges, ascending or descending. With `right` bins hold their right edge instead of the left one.
+    The result has the shape of `x`.
+    Raises ShapeError for edges of other dimensions, ArgumentError for edges from outside without an order.
+
+    >>> import tracejit as tj
+    >>> tj.digitize(tj.asarray([0.2, 6.4, 3.0]), [0.0, 1.0, 2.5, 4.0])
+    NDArray([1, 4, 3], dtype=int64)
+    """
+    known, side = on_host(bins), "left" if right else "right"
+    edges: Any = asarray(bins if known is None else known)
+    if edges.ndim != 1:
+        what = f"digitize: edges of bins have one dimension, not shape {edges.shape}"
+        raise locate(ShapeError(what), user_location())
+    if known is not None:
+        steps = np.sign(np.diff(known.astype(FLOAT64)))
+        require(np.all(steps >= 0) or np.all(steps <= 0), "digitize: the edges of bins must rise or fall")
+        if np.all(steps >= 0):
+            return searchsorted(edges, x, side)
+        return edges.size - searchsorted(flip(edges), x, side)
+    if not edges.size:
+        return searchsorted(edges, x, side)
+    rises = edges[0] <= edges[-1]
+    found = searchsorted(where(rises, edges, flip(edges)), x, side)
+    return where(rises, found, edges.size - found)
+
+
+# -- several dimensions --------------------------------------------------------------------------------------
+
+
+def _each(name: str, given: Any, count: int) -> list[Any]:
+    """An option for each dimension, from one for all or from a list."""
+    if not _is_sequence(given):
+        return [given] * count
+    found = list(given)
+    if len(found) != count:
+        raise locate(ArgumentError(f"{name}: {len(found)} of them for {count} dimensions"), user_location())
+    return found
+
+
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
+) -> tuple[NDArray, tuple[NDArray, ...]]:
+    """How many points lie in each bin of a grid, and the edges along each dimension.
+
+    sample: points in rows, or a list of arrays, one for each coordinate. bins: a number or edges, for each
+    dimension, or a number for all; range: a pair, or None, for each dimension. weights: what each point
+    counts. With `density` the integral over the bins is 1.
+    Counts are float64. Raises what `histogram` raises, and ArgumentError for options of another number of
+    dimensions.
+
+    >>> import tracejit as tj
+    >>> tj.histogramdd(tj.asarray([[0.0, 0.0], [1.0, 1.0], [1.0, 0.0]]), bins=2)[0]
+    NDArray([[1., 0.],
+             [1., 1.]], dtype=float64)
+    """
+    is_list = isinstance(sample, list | tuple)
+    points: Any = stack([asarray(x) for x in sample], axis=-1) if is_list else asarray(sample)
+    points = points.reshape((-1, 1)) if points.ndim == 1 else points
+    if points.ndim != 2:
+        what = f"histogramdd: points are rows of two dimensions, not shape {points.shape}"
+        raise locate(ShapeError(what), user_location())
+    count = points.shape[1]
+    columns = [_values("histogramdd", points[:, d]) for d in _dimensions(count)]
+    ranges = _each("histogramdd: range", range, count)
+    edges = [
+        _edges("histogramdd", x, b, r)
+        for x, b, r in zip(columns, _each("histogramdd: bins", bins, count), ranges, strict=True)
+    ]
+    shape = tuple(e.shape[0] - 1 for e in edges)
+    size, place, is_outside = math.prod(shape), 0, False
+    for x, e, extent in zip(columns, edges, shape, strict=True):
+        at = _places("histogramdd", x, e)
+        is_outside = (at == extent) | is_outside
+        place = place * extent + clip(at, 0, extent - 1)
+    values = None if weights is None else asarray(weights)
+    if values is not None and values.shape != points.shape[:1]:
+        what = f"histogramdd: weights of shape {values.shape} for {points.shape[0]} points"
+        raise locate(ShapeError(what), user_location())
+    flat = _added(values, where(is_outside, size, place), size)
+    counts = dispatch.cast(flat, promotion.common("histogramdd", (flat.dtype, FLOAT64))).reshape(shape)
+    if not density:
+        return counts, tuple(edges)
+    found = counts / counts.sum()
+    for d, e in enumerate(edges):
+        found = found / diff(e).reshape(tuple(-1 if a == d else 1 for a in _dimensions(count)))
+    return found, tuple(edges)
+
+
+def _dimensions(count: int) -> Any:
+    return np.arange(count).tolist()  # `range` is a name of arguments here
+
+
+def histogram2d(
+    x: Any,
+    y: Any,
+    bins: Any = 10,
+    range: Any = None,
+    density: bool | None = None,
+    weights: Any = None,
+) -> tuple[NDArray, NDArray, NDArray]:
+    """How many points lie in each bin of a plane, and the edges along x and along y.
+
+    x, y: coordinates of one dimension. bins: a number or edges for both, or a pair of these. Other arguments
+    and dtypes are those of `histogramdd`. Raises what that raises, and ShapeError for unequal coordinates.
+
+    >>> import tracejit as tj
+    >>> tj.histogram2d(tj.asarray([0.0, 1.0, 1.0]), tj.asarray([0.0, 1.0, 0.0]), bins=2)[0]
+    NDArray([[1., 0.],
+             [1., 1.]], dtype=float64)
+    """
+    first, second = asarray(x), asarray(y)
+    if first.shape != second.shape:
+        what = f"histogram2d: coordinates of shapes {first.shape} and {second.shape} must agree"
+        raise locate(ShapeError(what), user_location())
+    is_pair = _is_sequence(bins) and len(bins) == 2
+    each = bins if is_pair else (bins, bins)
+    counts, edges = histogramdd([first, second], each, range, density, weights)
+    return counts, edges[0], edges[1]
+
+
+__all__ = ["bincount", "digitize", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd"]

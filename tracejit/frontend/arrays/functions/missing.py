@@ -1,0 +1,284 @@
+"""Reductions and scans that leave nan out: what reductions do with `where`, and nan replaced.
+
+Integers and bools, which have no nan, are reduced as ever. Medians and quantiles are in `quantiles`.
+
+>>> import tracejit as tj
+>>> tj.nanmean(tj.asarray([1.0, tj.nan, 3.0]))
+NDArray(2., dtype=float32)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tracejit import ops
+from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
+from tracejit.frontend.arrays.functions import reductions, scans
+from tracejit.frontend.arrays.functions.checks import checked
+from tracejit.frontend.arrays.functions.creation import asarray
+from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS
+from tracejit.frontend.arrays.functions.elementwise import where as chosen
+from tracejit.frontend.arrays.functions.manipulation import ravel
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+isnan = FUNCTIONS["isnan"]
+
+
+def _can_be_nan(x: Any) -> bool:
+    return bool(x.dtype.kind in "fc")
+
+
+def _filled(x: Any, value: float) -> Any:
+    """`x` with a number in place of nan."""
+    array: Any = asarray(x)
+    return dispatch.cast(chosen(isnan(array), value, array), array.dtype) if _can_be_nan(array) else array
+
+
+def _present(name: str, x: Any, where: Any) -> Any:
+    """Which elements count: those that are no nan, and for which `where` holds."""
+    there = ~isnan(x)
+    return there if where is True else there & reductions.mask(name, where, x.shape)
+
+
+def nansum(
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = True,
+) -> NDArray:
+    """Sum over axes with nan as 0.
+
+    Arguments, dtype and errors are those of `sum`. Raises what that raises.
+
+    >>> import tracejit as tj
+    >>> tj.nansum(tj.asarray([1.0, tj.nan, 3.0]))
+    NDArray(4., dtype=float32)
+    """
+    return reductions.sum(_filled(x, 0), axis, dtype, keepdims=keepdims, initial=initial, where=where)
+
+
+def nanprod(
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = True,
+) -> NDArray:
+    """Product over axes with nan as 1.
+
+    Arguments, dtype and errors are those of `prod`. Raises what that raises.
+
+    >>> import tracejit as tj
+    >>> tj.nanprod(tj.asarray([2.0, tj.nan, 3.0]))
+    NDArray(6., dtype=float32)
+    """
+    return reductions.prod(_filled(x, 1), axis, dtype, keepdims=keepdims, initial=initial, where=where)
+
+
+def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
+    """Running sums along an axis, or (None) of the flattened array, with nan as 0.
+
+    Dtypes as for `cumsum`. Raises AxisError for an axis out of range, DTypeError for an unsupported dtype.
+
+    >>> import tracejit as tj
+    >>> tj.nancumsum(tj.asarray([1.0, tj.nan, 3.0]))
+    NDArray([1., 1., 4.], dtype=float32)
+    """
+    return scans.cumsum(_filled(x, 0), axis, dtype)
+
+
+def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
+    """Running products along an axis, or (None) of the flattened array, with nan as 1.
+
+    Dtypes as for `cumprod`. Raises AxisError for an axis out of range, DTypeError for an unsupported dtype.
+
+    >>> import tracejit as tj
+    >>> tj.nancumprod(tj.asarray([2.0, tj.nan, 3.0]))
+    NDArray([2., 2., 6.], dtype=float32)
+    """
+    return scans.cumprod(_filled(x, 1), axis, dtype)
+
+
+# -- extremes ------------------------------------------------------------------------------------------------
+
+
+def _extreme(name: str, x: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Any:
+    """`nanmax` or `nanmin`: nan stands behind all others, and is the result only where it is alone."""
+    reduce = getattr(reductions, name.removeprefix("nan"))
+    array: Any = asarray(x)
+    axes = normalize_axes(name, axis, array.ndim)
+    if not _can_be_nan(array):
+        return reduce(array, axes, keepdims=keepdims, initial=initial, where=where)
+    filled = _filled(array, -math.inf if name == "nanmax" else math.inf)
+    found = reduce(filled, axes, keepdims=keepdims, initial=initial, where=where)
+    if initial is not None:
+        return found
+    alone = reductions.all(isnan(array), axes, keepdims=keepdims)
+    return dispatch.cast(chosen(alone, math.nan, found), array.dtype)
+
+
+def nanmax(
+    x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> NDArray:
+    """Largest element over axes that is no nan; nan where there is no other.
+
+    Arguments, dtype and errors are those of `max`. Raises what that raises.
+
+    >>> import tracejit as tj
+    >>> tj.nanmax(tj.asarray([1.0, tj.nan, 3.0]))
+    NDArray(3., dtype=float32)
+    """
+    return _extreme("nanmax", x, axis, keepdims, initial, where)
+
+
+def nanmin(
+    x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> NDArray:
+    """Smallest element over axes that is no nan; nan where there is no other.
+
+    Arguments, dtype and errors are those of `min`. Raises what that raises.
+
+    >>> import tracejit as tj
+    >>> tj.nanmin(tj.asarray([1.0, tj.nan, 3.0]))
+    NDArray(1., dtype=float32)
+    """
+    return _extreme("nanmin", x, axis, keepdims, initial, where)
+
+
+def _position(name: str, x: Any, axis: Any, keepdims: bool) -> Any:
+    find = getattr(reductions, name.removeprefix("nan"))
+    array: Any = asarray(x)
+    if not _can_be_nan(array):
+        return find(array, axis, keepdims=keepdims)
+    if axis is None:
+        shape = (1,) * array.ndim if keepdims else ()
+        return _position(name, ravel(array), 0, False).reshape(shape)
+    position = normalize_axis(name, axis, array.ndim)
+    found = find(_filled(array, -math.inf if name == "nanargmax" else math.inf), position, keepdims=keepdims)
+    is_there = reductions.any(~isnan(array), position, keepdims=keepdims)
+    what = f"{name}: along axis {position} there is nothing but nan in a row, so no element is found"
+    return checked(found, is_there, array.shape[position], what)
+
+
+def nanargmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
+    """Position (int64) of the first largest element that is no nan, along an axis or of all elements.
+
+    Raises ShapeError where there are no elements, AxisError for an axis out of range, OutOfBoundsError, when
+    the result is computed, where all are nan.
+
+    >>> import tracejit as tj
+    >>> tj.nanargmax(tj.asarray([1.0, tj.nan, 3.0]))
+    NDArray(2, dtype=int64)
+    """
+    return _position("nanargmax", x, axis, keepdims)
+
+
+def nanargmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
+    """Position (int64) of the first smallest element that is no nan, along an axis or of all elements.
+
+    Raises ShapeError where there are no elements, AxisError for an axis out of range, OutOfBoundsError, when
+    the result is computed, where all are nan.
+
+    >>> import tracejit as tj
+    >>> tj.nanargmin(tj.asarray([tj.nan, 2.0, 3.0]))
+    NDArray(1, dtype=int64)
+    """
+    return _position("nanargmin", x, axis, keepdims)
+
+
+# -- means ---------------------------------------------------------------------------------------------------
+
+
+def nanmean(
+    x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = True
+) -> NDArray:
+    """Arithmetic mean over axes of the elements that are no nan; nan where there is none.
+
+    Arguments, dtype and errors are those of `mean`. Raises what that raises.
+
+    >>> import tracejit as tj
+    >>> tj.nanmean(tj.asarray([[1.0, tj.nan], [3.0, tj.nan]]), axis=0)
+    NDArray([ 2., nan], dtype=float32)
+    """
+    array = asarray(x)
+    if not _can_be_nan(array):
+        return reductions.mean(array, axis, dtype, keepdims=keepdims, where=where)
+    counts = _present("nanmean", array, where)
+    return reductions.mean(array, axis, dtype, keepdims=keepdims, where=counts)
+
+
+def nanvar(
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    ddof: float | None = None,
+    keepdims: bool = False,
+    where: Any = True,
+    mean: Any = None,
+    correction: float | None = None,
+) -> NDArray:
+    """Variance over axes of the elements that are no nan; nan where there are no more than `ddof` of them.
+
+    Arguments, dtype and errors are those of `var`. Raises what that raises.
+
+    >>> import tracejit as tj
+    >>> tj.nanvar(tj.asarray([1.0, tj.nan, 3.0]))
+    NDArray(1., dtype=float32)
+    """
+    array = asarray(x)
+    options = {"ddof": ddof, "correction": correction, "keepdims": keepdims, "mean": mean}
+    if not _can_be_nan(array):
+        return reductions.var(array, axis, dtype, where=where, **options)
+    counts = _present("nanvar", array, where)
+    found = reductions.var(_filled(array, 0), axis, dtype, where=counts, **options)
+    less = next((c for c in (correction, ddof) if c is not None), 0)
+    enough = reductions.count_nonzero(counts, axis, keepdims=keepdims) > less
+    return dispatch.cast(chosen(enough, found, math.nan), found.dtype)
+
+
+def nanstd(
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    ddof: float | None = None,
+    keepdims: bool = False,
+    where: Any = True,
+    mean: Any = None,
+    correction: float | None = None,
+) -> NDArray:
+    """Standard deviation over axes of the elements that are no nan: the square root of `nanvar`.
+
+    Arguments, dtype and errors are those of `var`. Raises what that raises.
+
+    >>> import tracejit as tj
+    >>> tj.nanstd(tj.asarray([1.0, tj.nan, 3.0]))
+    NDArray(1., dtype=float32)
+    """
+    options = {"ddof": ddof, "correction": correction, "keepdims": keepdims, "mean": mean}
+    return dispatch.apply(ops.sqrt, nanvar(x, axis, dtype, where=where, **options))
+
+
+__all__ = [
+    "nanargmax",
+    "nanargmin",
+    "nancumprod",
+    "nancumsum",
+    "nanmax",
+    "nanmean",
+    "nanmin",
+    "nanprod",
+    "nanstd",
+    "nansum",
+    "nanvar",
+]

@@ -1,0 +1,128 @@
+"""Running sums and products along an axis: every element is the reduction of all up to it.
+
+Dtypes are those of the reduction: bools and small integers are summed in int64 or uint64.
+
+>>> import tracejit as tj
+>>> tj.cumprod(tj.asarray([2, 3, 4]))
+NDArray([ 2,  6, 24], dtype=int64)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tracejit import ops
+from tracejit.errors import ArgumentError, locate
+from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays.axes import normalize_axis
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.functions.manipulation import ravel
+from tracejit.frontend.arrays.functions.reductions import wide
+from tracejit.frontend.recording.location import user_location
+
+if TYPE_CHECKING:
+    from tracejit.frontend.arrays.ndarray import NDArray
+
+
+def running_sums(x: Any, axis: int) -> Any:
+    """Running sums, of complex numbers by their parts."""
+    if x.dtype.kind != "c":
+        return dispatch.emit(ops.cumulative_sum, x, axis=axis)
+    parts = (running_sums(dispatch.emit(part, x), axis) for part in (ops.real, ops.imag))
+    return dispatch.emit(ops.complex, *parts)
+
+
+def running_products(x: Any, axis: int) -> Any:
+    """Running products."""
+    return dispatch.emit(ops.cumulative_prod, x, axis=axis)
+
+
+def _running(
+    name: str, scan: Callable[..., Any], start: int, x: Any, axis: Any, dtype: Any, include_initial: bool
+) -> Any:
+    """A scan as the array API has it: an axis has to be named where there are several."""
+    array = dispatch.as_array(name, x)
+    if axis is None and array.ndim != 1:
+        what = f"{name}: name the axis for an array of {array.ndim} dimensions"
+        raise locate(ArgumentError(what), user_location())
+    position = normalize_axis(name, 0 if axis is None else axis, array.ndim)
+    result = scan(wide(name, array, dtype), position)
+    if not include_initial:
+        return result
+    extended = list(result.shape)
+    extended[position] += 1
+    grown = dispatch.full(start, tuple(extended), result.dtype, result.device)
+    dispatch.write(ArrayCore.new(grown._storage, grown._view.slice_axis(position, 1, None)), result)
+    return grown
+
+
+def cumulative_sum(
+    x: Any, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
+) -> NDArray:
+    """Running sum along an axis (which may be left out for one dimension); dtypes as for `sum`.
+
+    With `include_initial` a 0 stands before the first element, so the axis grows by one.
+    The result has the shape of `x`, but for `include_initial`.
+    Raises ArgumentError without an axis for more than one dimension, AxisError for one out of range.
+
+    >>> import tracejit as tj
+    >>> tj.cumulative_sum(tj.asarray([1, 2, 3]))
+    NDArray([1, 3, 6], dtype=int64)
+    """
+    return _running("cumulative_sum", running_sums, 0, x, axis, dtype, include_initial)
+
+
+def cumulative_prod(
+    x: Any, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
+) -> NDArray:
+    """Running product along an axis (which may be left out for one dimension); dtypes as for `prod`.
+
+    With `include_initial` a 1 stands before the first element, so the axis grows by one.
+    The result has the shape of `x`, but for `include_initial`.
+    Raises ArgumentError without an axis for more than one dimension, AxisError for one out of range.
+
+    >>> import tracejit as tj
+    >>> tj.cumulative_prod(tj.asarray([2, 3, 4]), include_initial=True)
+    NDArray([ 1,  2,  6, 24], dtype=int64)
+    """
+    return _running("cumulative_prod", running_products, 1, x, axis, dtype, include_initial)
+
+
+def _flattening(name: str, scan: Callable[..., Any], x: Any, axis: Any, dtype: Any) -> Any:
+    """A scan as NumPy has it: without an axis, of the flattened array."""
+    array = wide(name, dispatch.as_array(name, x), dtype)
+    if axis is None:
+        array, axis = ravel(array), 0
+    return scan(array, normalize_axis(name, axis, array.ndim))
+
+
+def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
+    """Running sums along an axis, or (None) of the flattened array.
+
+    Bools and small integers are summed in int64 or uint64, unless `dtype` says otherwise.
+    Raises AxisError for an axis out of range, DTypeError for an unsupported dtype.
+
+    >>> import tracejit as tj
+    >>> tj.cumsum(tj.asarray([[1, 2], [3, 4]]))
+    NDArray([ 1,  3,  6, 10], dtype=int64)
+    """
+    return _flattening("cumsum", running_sums, x, axis, dtype)
+
+
+def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
+    """Running products along an axis, or (None) of the flattened array.
+
+    Bools and small integers are multiplied in int64 or uint64, unless `dtype` says otherwise. The gradient
+    does not divide, so that zeros are allowed.
+    Raises AxisError for an axis out of range, DTypeError for an unsupported dtype.
+
+    >>> import tracejit as tj
+    >>> tj.cumprod(tj.asarray([[1, 2], [3, 4]]), axis=1)
+    NDArray([[ 1,  2],
+             [ 3, 12]], dtype=int64)
+    """
+    return _flattening("cumprod", running_products, x, axis, dtype)
+
+
+__all__ = ["cumprod", "cumsum", "cumulative_prod", "cumulative_sum"]

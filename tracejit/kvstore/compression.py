@@ -1,0 +1,40 @@
+"""Gradient compression to two bits with a residual (Seide et al., 1-bit SGD, 2014; as in MXNet).
+
+Of each element -t, 0 or t is sent, for a threshold t; what that leaves out, the *residual*, is added to the
+next gradient of the same key and place. So nothing is lost, it only comes later.
+
+    residual  0.0   gradient 0.3, t = 0.5   ->  sent 0,    residual 0.3
+    residual  0.3   gradient 0.3            ->  sent 0.5,  residual 0.1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracejit.errors import ArgumentError, locate
+from tracejit.frontend.arrays.functions.elementwise import where
+from tracejit.frontend.recording.location import user_location
+
+
+def threshold_of(parameters: Mapping[str, Any]) -> float:
+    """The threshold in the parameters of `KVStore.set_gradient_compression`."""
+    unknown = sorted(set(parameters) - {"type", "threshold"})
+    kind, threshold = parameters.get("type"), parameters.get("threshold", 0.5)
+    if unknown or kind != "2bit":
+        what = f"type {kind!r}" if kind != "2bit" else f"parameters {', '.join(unknown)}"
+        message = f"set_gradient_compression: {what}; expected {{'type': '2bit', 'threshold': a number}}"
+        raise locate(ArgumentError(message), user_location())
+    if not isinstance(threshold, (int, float)) or not threshold > 0:
+        message = f"set_gradient_compression: the threshold must be a number above 0, got {threshold!r}"
+        raise locate(ArgumentError(message), user_location())
+    return float(threshold)
+
+
+def compressed(gradient: Any, residual: Any, threshold: float) -> Any:
+    """What is sent of `gradient`; `residual` keeps the rest."""
+    residual += gradient
+    sent = where(residual >= threshold, threshold, where(residual <= -threshold, -threshold, 0.0))
+    sent = sent.astype(gradient.dtype, copy=False)
+    residual -= sent
+    return sent

@@ -1,0 +1,403 @@
+"""The store of one process: what is kept by key, and what push and pull do with it.
+
+Values of one key that lie on several devices are summed where the store keeps the key, in a balanced tree of
+their order, so that the bits depend on the values only. Every method is written with arrays; the store's
+dicts hold arrays that are written in place, so a traced step finds them again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tracejit import ops
+from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError, locate
+from tracejit.frontend.arrays import dispatch, trees
+from tracejit.frontend.arrays.functions.creation import zeros_like
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import CPU, Device
+from tracejit.kvstore.compression import compressed, threshold_of
+from tracejit.optim import adadelta_state, adam_state, rmsprop_state
+from tracejit.optim import zeros_like as zeros
+
+Updater = Callable[[Any, NDArray, NDArray], object]
+
+TYPES = ("local", "device")
+
+_STATES = {"adam": adam_state, "adamw": adam_state, "lamb": adam_state}
+_STATES |= {"rmsprop": rmsprop_state, "adadelta": adadelta_state}
+
+
+def create(name: str = "local") -> KVStore:
+    """A store of one process: ``"local"`` keeps all values on ``cpu:0``, ``"device"`` each where it was.
+
+    Raises ArgumentError for another name.
+
+    >>> import tracejit as tj
+    >>> tj.kvstore.create("device").type
+    'device'
+    """
+    if name not in TYPES:
+        what = f"kvstore.create: there is no store {name!r}; expected one of {', '.join(map(repr, TYPES))}"
+        raise locate(ArgumentError(what), user_location())
+    return KVStore(name)
+
+
+class KVStore:
+    """Values by key. Keys are integers or strings; made by `create`.
+
+    Where a method takes a key, it takes a list of keys, too, with a list of as many values; a value is an
+    array or a list of arrays, one for each device.
+
+    >>> import tracejit as tj
+    >>> kv = tj.kvstore.create()
+    >>> kv.init("w", tj.zeros(2))
+    >>> kv.push("w", [tj.ones(2), tj.ones(2, device=tj.cpu(1))])
+    >>> out = tj.zeros(2)
+    >>> kv.pull("w", out=out)
+    >>> out
+    NDArray([2., 2.], dtype=float32)
+    """
+
+    def __init__(self, type: str) -> None:
+        self.type = type
+        self._stored: dict[Any, NDArray] = {}
+        self._updater: Updater | None = None
+        self._optimizer: Callable[..., Any] | None = None
+        self._state_of: Callable[[Any], Any] | None = None
+        self._settings: dict[str, Any] = {}
+        self._states: dict[Any, Any] = {}
+        self._threshold: float | None = None
+        self._residuals: dict[Any, Any] = {}
+
+    # -- facts -----------------------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """The number of this process among those that share the store.
+
+        >>> import tracejit as tj
+        >>> tj.kvstore.create().rank
+        0
+        """
+        return 0
+
+    @property
+    def num_workers(self) -> int:
+        """The number of processes that share the store.
+
+        >>> import tracejit as tj
+        >>> tj.kvstore.create().num_workers
+        1
+        """
+        return 1
+
+    def is_capable(self, capability: str) -> bool:
+        """Whether the store can do what is asked: it can update by an ``"optimizer"``.
+
+        >>> import tracejit as tj
+        >>> tj.kvstore.create().is_capable("optimizer")
+        True
+        """
+        return capability.lower() == "optimizer"
+
+    def barrier(self) -> None:
+        """Wait for the other processes, of which there are none.
+
+        >>> import tracejit as tj
+        >>> tj.kvstore.create().barrier()
+        """
+
+    # -- values ----------------------------------------------------------------------------------------------
+
+    def init(self, key: Any, value: Any) -> None:
+        """Store copies of values under keys that are new.
+
+        value: an array of any shape and dtype; of a list for several devices, the first is taken.
+        Raises ArgumentError for a key that is known, or that is no integer or string.
+
+        >>> import tracejit as tj
+        >>> tj.kvstore.create().init([3, 5], [tj.ones(2), tj.ones((2, 2))])
+        """
+        for k, values in _pairs("init", key, value):
+            if k in self._stored:
+                raise _refuse(f"init: the key {k!r} is known already; push a value to replace it")
+            place = self._place_of(values[0])
+            self._stored[k] = values[0].copy() if values[0].device == place else values[0].to(place)
+            if self._state_of is not None:
+                self._states[k] = self._state_of(self._stored[k])
+
+    def _place_of(self, value: NDArray) -> Device:
+        return CPU if self.type == "local" else value.device
+
+    def push(self, key: Any, value: Any, priority: int = 0) -> None:
+        """Update what is stored by the sum of `value` over devices, or replace it if there is no updater.
+
+        value:    arrays of the stored shape and dtype, on any devices.
+        priority: copies between devices of higher priority come first, where several could run.
+        Raises ArgumentError for an unknown key, ShapeError or DTypeError for a value that does not fit.
+
+        >>> import tracejit as tj
+        >>> kv = tj.kvstore.create()
+        >>> kv.init(0, tj.zeros(2))
+        >>> kv.push(0, tj.ones(2), priority=-1)
+        """
+        for k, values in _grouped("push", key, value):
+            stored = self._known("push", k)
+            for each in values:
+                _check_fit("push", k, each, stored)
+            if self._threshold is not None:
+                values = self._compressed(k, values, self._threshold)
+            received = _sum([_moved(each, stored.device, priority) for each in values])
+            if self._updater is not None:
+                self._updater(k, received, stored)
+            elif self._optimizer is not None:
+                state = (self._states[k],) if k in self._states else ()
+                self._optimizer(stored, received, *state, **self._settings)
+            else:
+                stored[...] = received
+
+    def _compressed(self, key: Any, values: list[NDArray], threshold: float) -> list[NDArray]:
+        known = self._residuals.get(key, [])
+        if len(known) < len(values):
+            known = self._residuals[key] = [*known, *map(zeros_like, values[len(known) :])]
+        return [compressed(v, rest, threshold) for v, rest in zip(values, known, strict=False)]
+
+    def pull(self, key: Any, out: Any = None, priority: int = 0) -> None:
+        """Write what is stored into `out`, where it lies.
+
+        out:      an array of the stored shape and dtype, or a list of them.
+        priority: as in `push`.
+        Raises ArgumentError for an unknown key or without `out`, ShapeError or DTypeError if it does not fit.
+
+        >>> import tracejit as tj
+        >>> kv, out = tj.kvstore.create(), [tj.zeros(1), tj.zeros(1, device=tj.cpu(1))]
+        >>> kv.init("w", tj.ones(1))
+        >>> kv.pull("w", out=out)
+        >>> out[1]
+        NDArray([1.], dtype=float32)
+        """
+        if out is None:
+            raise _refuse("pull: needs out=, the arrays to write to")
+        for k, places in _pairs("pull", key, out):
+            stored = self._known("pull", k)
+            for place in places:
+                _check_fit("pull", k, place, stored)
+                place[...] = _moved(stored, place.device, priority)
+
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
+        """`push`, then `pull` into `out`, or into `value` itself.
+
+        The arguments and errors are those of both.
+
+        >>> import tracejit as tj
+        >>> kv, halves = tj.kvstore.create(), [tj.ones(1), tj.ones(1, device=tj.cpu(1))]
+        >>> kv.init(0, tj.zeros(1))
+        >>> kv.pushpull(0, halves)
+        >>> halves[1]
+        NDArray([2.], dtype=float32)
+        """
+        self.push(key, value, priority)
+        self.pull(key, value if out is None else out, priority)
+
+    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
+        """`init`, then `pull` into `out`.
+
+        The arguments and errors are those of both.
+
+        >>> import tracejit as tj
+        >>> out = [tj.zeros(1), tj.zeros(1, device=tj.cpu(1))]
+        >>> tj.kvstore.create().broadcast("w", tj.ones(1), out)
+        >>> out[1]
+        NDArray([1.], dtype=float32)
+        """
+        self.init(key, value)
+        self.pull(key, out, priority)
+
+    def _known(self, name: str, key: Any) -> NDArray:
+        if key not in self._stored:
+            known = ", ".join(map(repr, list(self._stored)[:8])) or "none"
+            raise _refuse(f"{name}: the key {key!r} is not known (known: {known}); call init first")
+        return self._stored[key]
+
+    # -- updates ---------------------------------------------------------------------------------------------
+
+    def set_updater(self, updater: Updater) -> None:
+        """Have `push` call ``updater(key, received, stored)``, which writes to `stored`.
+
+        received, stored: arrays of one shape and dtype, on one device.
+        Raises ArgumentError for what cannot be called.
+
+        >>> import tracejit as tj
+        >>> kv, out = tj.kvstore.create(), tj.zeros(1)
+        >>> kv.init(0, tj.ones(1))
+        >>> def update(key, received, stored):
+        ...     stored -= 0.5 * received
+        >>> kv.set_updater(update)
+        >>> kv.pushpull(0, tj.ones(1), out)
+        >>> out
+        NDArray([0.5], dtype=float32)
+        """
+        if not callable(updater):
+            raise _refuse(f"set_updater: expected a function, got {type(updater).__name__}")
+        self._updater = updater
+        self._optimizer = self._state_of = None
+
+    def set_optimizer(
+        self, optimizer: Callable[..., Any], *, state: Callable[[Any], Any] | None = None, **settings: Any
+    ) -> None:
+        """Have `push` update what is stored by a function of `tj.optim`, with these settings.
+
+        optimizer: called as ``optimizer(stored, received, **settings)``, or with the key's state as third
+                   argument.
+        state:     makes the state for a stored array; those of `tj.optim` are known.
+        Raises ArgumentError for what cannot be called.
+
+        >>> import tracejit as tj
+        >>> kv, out = tj.kvstore.create(), tj.zeros(1)
+        >>> kv.init(0, tj.ones(1))
+        >>> kv.set_optimizer(tj.optim.momentum, lr=0.5, beta=0.9)
+        >>> kv.pushpull(0, tj.ones(1), out)
+        >>> out
+        NDArray([0.5], dtype=float32)
+        """
+        if not callable(optimizer):
+            raise _refuse(f"set_optimizer: expected a function of tj.optim, got {type(optimizer).__name__}")
+        self._optimizer, self._settings, self._updater = optimizer, settings, None
+        self._state_of = state or _state_of(optimizer)
+        self._states = {}
+        if self._state_of is not None:
+            self._states = {key: self._state_of(stored) for key, stored in self._stored.items()}
+
+    def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
+        """Push two bits of each element, and add the rest to the next push (see `kvstore.compression`).
+
+        compression_params: ``{"type": "2bit", "threshold": 0.5}``. Within one process this changes what is
+        summed, and saves no bytes.
+        Raises ArgumentError for other parameters.
+
+        >>> import tracejit as tj
+        >>> kv, out = tj.kvstore.create("device"), tj.zeros(2)
+        >>> kv.init(0, tj.zeros(2))
+        >>> kv.set_gradient_compression({"type": "2bit", "threshold": 0.5})
+        >>> kv.push(0, tj.asarray([0.75, 0.25]))
+        >>> kv.push(0, tj.asarray([0.25, 0.25]))
+        >>> kv.pull(0, out)
+        >>> out
+        NDArray([0.5, 0.5], dtype=float32)
+        """
+        self._threshold = threshold_of(compression_params)
+        self._residuals = {}
+
+    def save_optimizer_states(self, fname: str | os.PathLike[str]) -> None:
+        """Write the optimizer's states to a file.
+
+        Raises ArgumentError without an optimizer.
+
+        >>> import os, tempfile, tracejit as tj
+        >>> kv = tj.kvstore.create()
+        >>> kv.init(0, tj.ones(1))
+        >>> kv.set_optimizer(tj.optim.momentum, lr=0.5)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     kv.save_optimizer_states(os.path.join(folder, "states.npz"))
+        ...     kv.load_optimizer_states(os.path.join(folder, "states.npz"))
+        """
+        if self._optimizer is None:
+            raise _refuse("save_optimizer_states: there is no optimizer; call set_optimizer first")
+        from tracejit.frontend.arrays.io import save  # the module for ZIP files takes 4 ms
+
+        save(fname, [[key, state] for key, state in self._states.items()])
+
+    def load_optimizer_states(self, fname: str | os.PathLike[str]) -> None:
+        """Read the states that `save_optimizer_states` wrote; each goes to the device of its key.
+
+        Raises ArgumentError without an optimizer, or if the file holds states of other keys.
+
+        >>> import tracejit as tj
+        >>> try:
+        ...     tj.kvstore.create().load_optimizer_states("states.npz")
+        ... except tj.errors.ArgumentError as error:
+        ...     print(str(error).splitlines()[0])
+        load_optimizer_states: there is no optimizer; call set_optimizer first
+        """
+        if self._optimizer is None:
+            raise _refuse("load_optimizer_states: there is no optimizer; call set_optimizer first")
+        from tracejit.frontend.arrays.io import load  # as in `save_optimizer_states`
+
+        found = dict(load(fname))
+        if found.keys() != self._states.keys():
+            expected = list(self._states)
+            raise _refuse(f"load_optimizer_states: states of the keys {list(found)}, expected {expected}")
+        for key, state in found.items():
+            place = self._stored[key].device
+            self._states[key] = trees.map(lambda x: x.to(place) if isinstance(x, NDArray) else x, state)  # noqa: B023
+
+
+# ------------------------------------------------------------------------------------------------- arguments
+
+
+def _refuse(message: str) -> TracejitError:
+    return locate(ArgumentError(message), user_location())
+
+
+def _pairs(name: str, key: Any, value: Any) -> list[tuple[Any, list[NDArray]]]:
+    """Keys with the list of their arrays."""
+    keys = list(key) if isinstance(key, (list, tuple)) else [key]
+    values = list(value) if isinstance(key, (list, tuple)) and isinstance(value, (list, tuple)) else [value]
+    if len(values) != len(keys):
+        raise _refuse(f"{name}: {len(keys)} keys and {len(values)} values; expected a value for each key")
+    found = []
+    for k, v in zip(keys, values, strict=True):
+        if type(k) not in (int, str):
+            raise _refuse(f"{name}: keys are integers or strings, got {type(k).__name__} {k!r}")
+        arrays = list(v) if isinstance(v, (list, tuple)) else [v]
+        if not arrays or not all(isinstance(each, NDArray) for each in arrays):
+            kinds = ", ".join(type(each).__name__ for each in arrays) or "nothing"
+            raise _refuse(f"{name}: the value of the key {k!r} is {kinds}; expected arrays (tj.asarray)")
+        found.append((k, arrays))
+    return found
+
+
+def _grouped(name: str, key: Any, value: Any) -> list[tuple[Any, list[NDArray]]]:
+    """The same, with all arrays of a key that is given several times together."""
+    groups: dict[Any, list[NDArray]] = {}
+    for k, arrays in _pairs(name, key, value):
+        groups.setdefault(k, []).extend(arrays)
+    return list(groups.items())
+
+
+def _check_fit(name: str, key: Any, array: NDArray, stored: NDArray) -> None:
+    """Raise if an array is not of the stored shape and dtype."""
+    if array.shape != stored.shape:
+        what = f"{name}: an array of shape {array.shape} for the key {key!r}, which has {stored.shape}"
+        raise locate(ShapeError(what), user_location())
+    if array.dtype != stored.dtype:
+        what = f"{name}: an array of {array.dtype} for the key {key!r}, which has {stored.dtype}; use astype"
+        raise locate(DTypeError(what), user_location())
+
+
+def _moved(array: NDArray, device: Device, priority: int) -> NDArray:
+    """The array on `device`, copied there with a priority."""
+    if array.device == device:
+        return array
+    moved: NDArray = dispatch.emit(ops.copy_to, array, device=device, priority=priority)
+    return moved
+
+
+def _sum(arrays: Sequence[NDArray]) -> NDArray:
+    """The sum, in a balanced tree."""
+    while len(arrays) > 1:
+        pairs = [a + b for a, b in zip(arrays[::2], arrays[1::2], strict=False)]
+        arrays = [*pairs, arrays[-1]] if len(arrays) % 2 else pairs
+    return arrays[0]
+
+
+def _state_of(optimizer: Callable[..., Any]) -> Callable[[Any], Any] | None:
+    """What makes the state of an optimizer of `tj.optim`; None if it has none."""
+    names = list(inspect.signature(optimizer).parameters)
+    if len(names) < 3 or names[2] not in ("state", "velocity", "square"):
+        return None
+    return _STATES.get(optimizer.__name__, zeros)

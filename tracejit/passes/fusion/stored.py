@@ -1,0 +1,172 @@
+"""Values that are in memory anyway, as a part of an array into which their own kernel stores them.
+
+Simplification lets the readers of stored elements read the stored value itself: most of them join its kernel,
+and stores over stores vanish. What a later kernel reads would have to be written twice, though. So when the
+groups are known, readers in other groups read the array again, as long as it is not overwritten before:
+
+    v = f(x);  a[1:-1] = v  |  g(v)          =>          v = f(x);  a[1:-1] = v  |  g(a[1:-1])
+
+That a kernel can do so is for `fits` to say. Single elements and columns stay values of their own: they are
+small, and read faster side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tracejit import ops
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.op import ELEMENTWISE
+from tracejit.ir.view import View
+from tracejit.loopnest.layout import is_fold
+from tracejit.loopnest.program import Unfusable
+from tracejit.loopnest.regions import disjoint
+from tracejit.passes.fusion.free import FreeNodes
+from tracejit.passes.fusion.groups import Group, Partition
+
+
+def check_stores(
+    groups: Sequence[Group],
+    node: Node,
+    origins: Iterable[Value],
+    producers: Mapping[Value, Node],
+    group_of: Mapping[Node, Group],
+) -> None:
+    """Raise `Unfusable` where stores of `groups` cannot be in a kernel with `node`, computed from `origins`.
+
+    Tracing finds that, too, but in programs that store single elements most nodes are refused so.
+    """
+    for value in origins:
+        stored = value
+        while (made := producers.get(stored)) is not None and made.op is ops.update:
+            if group_of[made] not in groups:
+                break
+            if node.op is not ops.update or value is not node.inputs[0]:
+                raise Unfusable("update has no place inside a kernel")
+            if not disjoint(made.attrs["view"], node.attrs["view"], value.type.shape):
+                raise Unfusable("updates of one array overlap")
+            stored = made.inputs[0]
+
+
+class Stored(NamedTuple):
+    """A `value` that `group` computes and stores in `array`, where `view` sees it."""
+
+    value: Value
+    group: Group
+    array: Value
+    view: View
+
+
+class ReadBack:
+    """Rewires the readers of stored values, all but those in the same group."""
+
+    def __init__(
+        self,
+        free: FreeNodes,
+        partition: Partition,
+        group_of: dict[Node, Group],
+        fits: Callable[[Group], bool],
+    ):
+        self.free, self.partition, self.group_of, self.fits = free, partition, group_of, fits
+        self.storages: dict[Value, Value] = {}  # of arrays that updates make: what the first of them updates
+        self.final: dict[Value, Value] = {}  # contents of storages after the call
+
+    def run(self, graph: Graph) -> None:
+        """Rewire the readers of what the nodes of `graph` store."""
+        self.final = {effect.target: effect.value for effect in graph.effects}
+        for node in graph.nodes:
+            if node.op is ops.update:
+                self.storages[node.output] = self.storages.get(node.inputs[0], node.inputs[0])
+                stored = self.stored(self.free.producers[node.output])  # it may read another value by now
+                if stored is not None:
+                    self.rewire(stored)
+
+    def stored(self, update: Node) -> Stored | None:
+        """The value that `update` stores, if it comes from the same kernel and lies in rows of the array."""
+        value, view, group = update.inputs[1], update.attrs["view"], self.group_of[update]
+        node = self.free.producers.get(value)
+        if node is None or self.group_of.get(node) is not group or not group.is_kernel or group.products:
+            return None
+        if value in self.free.solid or view.size < 2 or view.merged().strides[-1] != 1:
+            return None
+        return Stored(value, group, update.output, view)
+
+    def rewire(self, stored: Stored) -> None:
+        """Let readers in other groups read the array, if all of them can."""
+        direct = [n for n in self.free.users[stored.value] if self.group_of.get(n) is not stored.group]
+        groups = self.readers(direct)
+        if not groups or stored.group in groups:
+            return
+        array, writer, overwriter = self.newest(stored, groups)
+        if writer in groups or any(
+            writer.before & g.bits or (overwriter and overwriter is not g and overwriter.bits & g.before)
+            for g in groups
+        ):
+            return
+        if not self.free.leaves(array, set(writer.members.values())):
+            return
+        seen = Value(stored.value.type)
+        self.free.add(Node(ops.view, (array,), (seen,), {"view": stored.view}))
+        swaps = [(node, _reading(node, stored.value, seen)) for node in direct]
+        self.swap(swaps)
+        if not all(map(self.fits, groups)):
+            self.swap([(new, old) for old, new in swaps])
+            return
+        for group in groups:
+            self.partition.order([writer], group)
+        if overwriter is not None:
+            self.partition.order(groups, overwriter)
+
+    def newest(self, stored: Stored, groups: Sequence[Group]) -> tuple[Value, Group, Group | None]:
+        """The array after further stores of the same kernel, and those beside the value that some of `groups`
+        wait for anyhow; the group that writes it, and the one that writes over it next.
+        """
+        array, writer = stored.array, stored.group
+        while (later := self.next_store(array)) is not None:
+            group = self.group_of[later]
+            is_beside = disjoint(stored.view, later.attrs["view"], array.type.shape)
+            if group is not writer and not (is_beside and any(group.bits & g.before for g in groups)):
+                return array, writer, group
+            array, writer = later.output, group
+        return array, writer, self.replacing(array)
+
+    def replacing(self, array: Value) -> Group | None:
+        """The group that may write something else into the storage in which `array` lies, if there is one."""
+        content = self.final.get(self.storages[array], array)
+        node = self.free.producers.get(self.storages.get(content, content))
+        return None if content is array or node is None else self.group_of.get(node)
+
+    def next_store(self, array: Value) -> Node | None:
+        """The node that writes over `array`."""
+        stores = (n for n in self.free.users.get(array, ()) if n.op is ops.update and n.inputs[0] is array)
+        return next(stores, None)
+
+    def readers(self, direct: Iterable[Node]) -> list[Group]:
+        """The groups that nodes belong to, and those that use free ones; none if a reader needs memory."""
+        found: dict[Group, None] = {}
+        pending = list(direct)
+        for node in pending:
+            if node in self.free:
+                pending.extend(self.free.users.get(node.output, ()))
+            elif ELEMENTWISE in node.op.traits or is_fold(node) or node.op is ops.update:
+                found[self.group_of[node]] = None
+            else:
+                return []
+        return list(found) if all(group.is_kernel for group in found) else []
+
+    def swap(self, pairs: Iterable[tuple[Node, Node]]) -> None:
+        """Replace nodes."""
+        for old, new in pairs:
+            self.free.replace(old, new)
+            group = self.group_of.get(old)
+            if group is not None:
+                self.group_of[new] = group
+                (position,) = [p for p, member in group.members.items() if member is old]
+                group.members[position] = new
+
+
+def _reading(node: Node, old: Value, new: Value) -> Node:
+    """`node` with another operand."""
+    inputs = tuple([new if value is old else value for value in node.inputs])
+    return Node(node.op, inputs, node.outputs, node.attrs, node.location)
