@@ -210,9 +210,11 @@ def settings(**changes: Any) -> Iterator[None]:
         with fresh_schedules():
             yield
     finally:
-        tj.wait_all()
-        for name, value in before.items():
-            setattr(config, name, value)
+        try:
+            tj.wait_all()
+        finally:  # no other test runs with them, whatever fails
+            for name, value in before.items():
+                setattr(config, name, value)
 
 
 @contextlib.contextmanager

@@ -113,6 +113,14 @@ def programs():
         "max argmax": (lambda x: (x.max(axis=0), x.argmax(axis=1), x.min(), x.argmin()), (x,)),
         "prod any all": (lambda x: ((1 + x * 1e-4).prod(axis=1), (x > 3).any(), (x > -9).all(axis=0)), (x,)),
         "cumulative": (lambda x: tj.cumulative_sum(x, axis=1), (x,)),
+        "scans": (
+            lambda x: (
+                tj.cumulative_prod(1 + x * 1e-4, axis=0),
+                *(accumulate(x, axis=1) for accumulate in (np.maximum.accumulate, np.minimum.accumulate)),
+            ),
+            (x,),
+        ),
+        "gamma": (lambda x: x[0] + tj.random.gamma(abs(x[0]) + 0.5), (x,)),
         "long sum": (lambda x: x.reshape(-1).sum() + (x.reshape(-1) * 2).max(), (x,)),
         "product": (lambda x, w: x @ w, (x, w)),
         "product transposed": (lambda x, w: (w.T @ x.T, x.T @ x), (x, w)),

@@ -190,7 +190,7 @@ tj.tril(v()[0])
 tj.diag(tj.ones((2,2,2)))
 tj.cumulative_sum(x(),axis=9)
 tj.meshgrid(x(),x())
-tj.spec("a")
+tj.spec(2.5)
 tj.polyval("a",3)
 """
 

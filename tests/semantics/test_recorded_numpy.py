@@ -92,7 +92,7 @@ def asks_a_number(x):
     return 1 if np.isscalar(out[0]) else 0
 
 
-def has_no_such_attribute(x):
+def gives_bytes(x):
     out = np.zeros(4)
     out[:] = x
     return out.tobytes()
@@ -135,7 +135,7 @@ def returns_its_operand(x):
     [
         (asks_for_the_class, r"isinstance\(\) may tell"),
         (asks_a_number, r"isscalar\(\) may tell"),
-        (has_no_such_attribute, "__array__ looks at the value"),
+        (gives_bytes, r"tobytes\(\) looks at the value"),
         (handles_the_error, "handles_the_error, which handles errors"),
         (number_changes, "in-place add changes an array without dimensions"),
         (number_is_weak, "multiply: a float64 number widens"),
