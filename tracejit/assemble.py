@@ -34,7 +34,7 @@ from tracejit.errors import OutOfBoundsError, TracejitError, VerificationError, 
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.ir.op import Op, Trait
-from tracejit.ir.types import ArrayType, name_of
+from tracejit.ir.types import ArrayType, is_floating, name_of
 from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, packing
 from tracejit.kernels.images.windows import WINDOWS, window_call
@@ -224,7 +224,7 @@ def _gemm(
         Gemm.ADD: 0,
         Gemm.PACKED: 0,
     }
-    return slots, split, packing(layout, split, dtype.itemsize) if dtype.kind == "f" else 0
+    return slots, split, packing(layout, split, dtype.itemsize) if is_floating(dtype) else 0
 
 
 def _called(node: Node, table: str, call: Callable[..., Call]) -> Job:

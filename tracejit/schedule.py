@@ -20,7 +20,7 @@ from tracejit.engine import Program, Task
 from tracejit.errors import ArgumentError
 from tracejit.ir.graph import Graph
 from tracejit.ir.printer import Names
-from tracejit.ir.types import ArrayType, name_of
+from tracejit.ir.types import BFLOAT16, ArrayType, is_floating, name_of
 from tracejit.passes.fusion.fuse import Missed
 from tracejit.passes.memory.plan import MemoryPlan
 
@@ -34,10 +34,12 @@ _CODES = {
     "uint32": "I4x",
     "int64": "q",
     "uint64": "Q",
+    "float16": "e6x",
+    "bfloat16": "H6x",
     "float32": "f4x",
     "float64": "d",
 }
-"""How `struct` packs a number in its own dtype into the low bytes of 8."""
+"""How `struct` packs a number in its own dtype into the low bytes of 8; of bfloat16, the bits."""
 
 
 class Packer:
@@ -53,20 +55,32 @@ class Packer:
         self._struct = struct.Struct("=" + codes + "q" * len(values))
         self.size = self._struct.size
         self._pack = self._struct.pack
+        self._of_bits = tuple(i for i, t in enumerate(values) if t.on_host and t.dtype == BFLOAT16)
         exact = all(not t.on_host or name_of(t.dtype) in ("bool", "float64") for t in values)
         self.pack: Callable[..., bytes] = self._pack if exact else self._pack_with_care
 
     def _pack_with_care(self, *arguments: Any) -> bytes:
+        if self._of_bits:
+            given = list(arguments)
+            for i in self._of_bits:
+                given[i] = bits_of_bfloat16(given[i])
+            arguments = tuple(given)
         try:
             return self._pack(*arguments)
         except (struct.error, OverflowError):
             return self._pack(*map(_converted, self._types, arguments), *arguments[len(self._types) :])
 
 
+def bits_of_bfloat16(number: float) -> int:
+    """The 16 bits of the bfloat16 next to a number."""
+    with np.errstate(over="ignore"):
+        return int(np.asarray(number, BFLOAT16).view(np.uint16))
+
+
 def _converted(type: ArrayType, value: Any) -> Any:
-    if not type.on_host:
+    if not type.on_host or type.dtype == BFLOAT16:
         return value
-    if type.dtype.kind == "f":
+    if is_floating(type.dtype):
         with np.errstate(over="ignore"):
             return type.dtype.type(value)
     low, high = np.iinfo(type.dtype).min, np.iinfo(type.dtype).max

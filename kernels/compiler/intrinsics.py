@@ -16,7 +16,8 @@ import numpy as np
 from llvmlite import ir
 
 from tracejit.kernels.compiler.code import features
-from tracejit.kernels.compiler.lane import LLVM_TYPE, PARTS, WIDTH, Lane, Pair, dtype_of, word
+from tracejit.kernels.compiler.half import HALVES, rounded, widened
+from tracejit.kernels.compiler.lane import LLVM_TYPE, PARTS, WIDTH, Half, Lane, Pair, dtype_of, lane_of, word
 
 
 def _lifted(*operands: Any) -> list[Lane]:
@@ -62,15 +63,28 @@ def select(condition: Any, a: Any, b: Any) -> Any:
     if pair := next((x for x in (a, b) if isinstance(x, Pair)), None):
         a, b = pair.lift(a), pair.lift(b)
         return Pair(select(condition, a.real, b.real), select(condition, a.imag, b.imag))
+    if isinstance(a, Half):
+        return Half(a.builder, a.builder.select(condition.value, a.value, a.lift(b).value), a.dtype)
     a, b = _lifted(a, b)
     return a.like(a.builder.select(condition.value, a.value, b.value))
+
+
+def _rounded_to_odd(x: Lane) -> Lane:
+    """A float64 as float32, rounded so that rounding the result again is as good as rounding `x`: towards
+    zero, and then the last bit is set unless the result is exact.
+    """
+    single = convert(x, "float32")
+    back = convert(single, "float64")
+    toward = bits(single) - convert(magnitude(back) > magnitude(x), "int32")
+    return floating(select(back == x, toward, toward | 1))
 
 
 @word(lambda x, dtype: np.asarray(x).astype(dtype)[()])
 def convert(x: Any, dtype: str) -> Any:
     """`x` in another dtype: integers wrap or extend, floats round to nearest, bools are 0 and 1.
 
-    From float to integer it truncates, and the result is undefined where it does not fit.
+    From float to integer it truncates, and the result is undefined where it does not fit. Integers and, to
+    bfloat16, float64 become half numbers by way of float32, as in NumPy and ml_dtypes.
     """
     if dtype == x.dtype:
         return x
@@ -79,6 +93,11 @@ def convert(x: Any, dtype: str) -> Any:
     if dtype in PARTS:
         real = convert(x, PARTS[dtype])
         return Pair(real, real.lift(0.0))
+    if isinstance(x, Half):
+        return convert(Lane(x.builder, widened(x.builder, x.value, x.dtype), "float32"), dtype)
+    if dtype in HALVES:
+        single = _rounded_to_odd(x) if (x.dtype, dtype) == ("float64", "float16") else convert(x, "float32")
+        return Half(x.builder, rounded(x.builder, single.value, dtype), dtype)
     to_float, builder = dtype.startswith("float"), x.builder
     wider = WIDTH[dtype] > WIDTH[x.dtype]
     if x.is_float and to_float:
@@ -110,9 +129,8 @@ def pair(real: Any, imag: Any) -> Any:
 @word(lambda x, dtype: np.asarray(x).view(dtype)[()])
 def bitcast(x: Any, dtype: str) -> Any:
     """The bits of `x` read as another dtype of the same width."""
-    if x.is_float == dtype.startswith("float"):
-        return x.like(x.value, dtype)
-    return x.like(x.builder.bitcast(x.value, LLVM_TYPE[dtype]), dtype)
+    value = x.value if x.value.type == LLVM_TYPE[dtype] else x.builder.bitcast(x.value, LLVM_TYPE[dtype])
+    return lane_of(x.builder, value, dtype)
 
 
 def bits(x: Any) -> Any:

@@ -15,6 +15,7 @@ What always holds:
 
 - No promotion and no implicit conversion: both operands of an operator have one dtype; a Python number
   takes the dtype of the lane beside it. Integers wrap, `>>` repeats the sign of signed integers.
+- Half numbers have no operators (see `tracejit.kernels.compiler.half`): functions are computed in float32.
 - No exceptions and no fast-math flags: each operator is exactly the IEEE operation.
 - No branches, so that LLVM's loop vectoriser can take any function (a rare and costly case goes through
   `tracejit.kernels.compiler.outline`).
@@ -34,10 +35,13 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
+from tracejit.kernels.compiler.half import HALVES
+
 WIDTH = {
     "bool": 1,
     **{f"int{n}": n for n in (8, 16, 32, 64)},
     **{f"uint{n}": n for n in (8, 16, 32, 64)},
+    **dict.fromkeys(HALVES, 16),
     "float32": 32,
     "float64": 64,
 }
@@ -52,7 +56,7 @@ DTYPES = (*WIDTH, *PARTS)
 LLVM_TYPE = {
     "float32": ir.FloatType(),
     "float64": ir.DoubleType(),
-    **{name: ir.IntType(bits) for name, bits in WIDTH.items() if not name.startswith("float")},
+    **{name: ir.IntType(bits) for name, bits in WIDTH.items() if name not in ("float32", "float64")},
 }
 
 
@@ -248,21 +252,49 @@ class Pair:
         return (self.real != y.real) | (self.imag != y.imag)
 
 
-def lane_of(builder: ir.IRBuilder, value: Any, dtype: str) -> Lane | Pair:
+class Half:
+    """A half number: its bits. It is moved, chosen and converted; there is no arithmetic of it."""
+
+    __slots__ = ("builder", "dtype", "value")
+
+    def __init__(self, builder: ir.IRBuilder, value: Any, dtype: str):
+        self.builder, self.value, self.dtype = builder, value, dtype
+
+    def __repr__(self) -> str:
+        return f"<Half {self.dtype}>"
+
+    def lift(self, other: Any) -> Half:
+        """`other`, which must be a half number of this dtype."""
+        if not isinstance(other, Half) or other.dtype != self.dtype:
+            raise TypeError(f"expected {self.dtype}, got {other!r}")
+        return other
+
+
+def lane_of(builder: ir.IRBuilder, value: Any, dtype: str) -> Lane | Pair | Half:
     """An LLVM value of a dtype as a lane."""
+    if dtype in HALVES:
+        return Half(builder, value, dtype)
     if dtype not in PARTS:
         return Lane(builder, value, dtype)
     return Pair(*(Lane(builder, builder.extract_value(value, n), PARTS[dtype]) for n in (0, 1)))
 
 
+LANES = (Lane, Pair, Half)
+
+
 def dtype_of(x: Any) -> str:
     """The name of a lane's dtype."""
-    return x.dtype if isinstance(x, Lane | Pair) else np.dtype(x.dtype).name
+    return x.dtype if isinstance(x, LANES) else np.dtype(x.dtype).name
 
 
 def is_float(x: Any) -> bool:
     """Whether `x` is float32 or float64."""
-    return dtype_of(x).startswith("float")
+    return dtype_of(x) in ("float32", "float64")
+
+
+def is_half(x: Any) -> bool:
+    """Whether `x` is float16 or bfloat16."""
+    return dtype_of(x) in HALVES
 
 
 def is_complex(x: Any) -> bool:
@@ -276,7 +308,7 @@ def word(meaning: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable
     def declare(emit: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(emit)
         def either(*arguments: Any) -> Any:
-            lane = next((a for a in arguments if isinstance(a, Lane | Pair)), None)
+            lane = next((a for a in arguments if isinstance(a, LANES)), None)
             return meaning(*arguments) if lane is None else emit(*arguments)
 
         return either
@@ -285,9 +317,13 @@ def word(meaning: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable
 
 
 def _type_named(name: str, arguments: Sequence[Any]) -> Any:
-    return next(
-        (a for a in arguments if str(a) == name), getattr(types, "boolean" if name == "bool" else name)
-    )
+    known = HALVES.get(name) or getattr(types, "boolean" if name == "bool" else name)
+    return next((a for a in arguments if str(a) == name), known)
+
+
+def result_dtype(returns: str | Callable[[str], str] | None, last: str) -> str:
+    """The dtype of the result of a function whose last argument has the dtype `last`."""
+    return returns(last) if callable(returns) else returns or last
 
 
 def compiled(
@@ -310,7 +346,7 @@ def compiled(
         names = [str(a) for a in arguments]
         if unknown := [name for name in names if name not in DTYPES]:
             raise TypeError(f"{function.__name__}: {unknown[0]} is not a dtype of lanes")
-        result = returns(names[-1]) if callable(returns) else returns or names[-1]
+        result = result_dtype(returns, names[-1])
 
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, values: Sequence[Any]) -> Any:
             lanes = [lane_of(builder, value, name) for value, name in zip(values, names, strict=True)]

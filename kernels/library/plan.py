@@ -81,6 +81,8 @@ SIZES = {
     "uint16": 2,
     "uint32": 4,
     "uint64": 8,
+    "float16": 2,
+    "bfloat16": 2,
     "float32": 4,
     "float64": 8,
     "complex64": 8,

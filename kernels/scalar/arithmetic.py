@@ -6,6 +6,7 @@ Integers wrap in their own width. On bools `add` and `maximum` are "or", `multip
 
 from tracejit.kernels.compiler import intrinsics as lanes
 from tracejit.kernels.compiler.intrinsics import (
+    bitcast,
     bits,
     convert,
     copysign,
@@ -19,7 +20,7 @@ from tracejit.kernels.compiler.intrinsics import (
     smaller,
 )
 from tracejit.kernels.compiler.lane import PARTS, WIDTH, dtype_of, is_float
-from tracejit.kernels.scalar.declare import scalar
+from tracejit.kernels.scalar.declare import on_half, scalar
 
 scalar()(copysign)
 
@@ -62,12 +63,12 @@ def negative(x):
     return -x
 
 
-@scalar()
+@scalar(moves=True)
 def positive(x):
     return x
 
 
-@scalar()
+@scalar(moves=True)
 def copy(x):
     return x
 
@@ -94,6 +95,14 @@ def sign(x):
     if is_float(x):
         return select(x > 0, 1.0, select(x < 0, -1.0, select(x == 0, 0.0, x)))
     return convert(x > 0, dtype_of(x)) - convert(x < 0, dtype_of(x))
+
+
+@on_half("sign")
+def sign_half(x):
+    """As of float32; of a zero of bfloat16, that zero, as ml_dtypes has it."""
+    single = convert(x, "float32")
+    zero = single if dtype_of(x) == "bfloat16" else fill(single, 0.0)
+    return convert(select(single == 0, zero, sign(single)), dtype_of(x))
 
 
 @scalar()
@@ -211,12 +220,12 @@ def greater_equal(x, y):
     return x >= y
 
 
-@scalar()
+@scalar(moves=True)
 def where(condition, x, y):
     return select(condition, x, y)
 
 
-@scalar()
+@scalar(moves=True)
 def after(mark, x):
     return x
 
@@ -250,6 +259,21 @@ def nextafter(x, y):
     smallest = copysign(floating(fill(i, 1)), y)
     moved = select(x == y, y, select(x == 0, smallest, step))
     return select((x != x) | (y != y), x + y, moved)
+
+
+@on_half("nextafter")
+def nextafter_half(x, y):
+    """The same on the 16 bits; what is compared are the numbers as float32. Between two zeros NumPy stays at
+    the first one of float16, and goes to the second one of others.
+    """
+    dtype, i = dtype_of(x), bits(x)
+    a, b = convert(x, "float32"), convert(y, "float32")
+    away = (a < b) == (i >= 0)
+    step = select(away, i + 1, i - 1)
+    smallest = (bits(y) & -(2**15)) | 1
+    same = bits(x if dtype == "float16" else y)
+    moved = select(a == b, same, select(a == 0, smallest, step))
+    return select((a != a) | (b != b), convert(a + b, dtype), bitcast(moved, dtype))
 
 
 @scalar()

@@ -5,6 +5,7 @@ part; the reverse does not occur. Integers wrap. Floats truncate towards zero; N
 leaves values that do not fit to the processor; here they saturate and NaN becomes 0, on every machine.
 """
 
+from tracejit.kernels.compiler.half import HALVES
 from tracejit.kernels.compiler.intrinsics import convert, select
 from tracejit.kernels.compiler.lane import DTYPES, PARTS, WIDTH, dtype_of, is_complex, is_float
 from tracejit.kernels.scalar.declare import scalar
@@ -16,7 +17,7 @@ def cast(x, dtype):
         return x if dtype_of(x) == "bool" else x != 0
     if is_complex(x) and dtype not in PARTS:
         raise TypeError(f"{dtype_of(x)} is not cast to {dtype}")
-    if is_float(x) and not dtype.startswith(("float", "complex")):
+    if is_float(x) and dtype not in (*HALVES, "float32", "float64", *PARTS):
         return _saturating(x, dtype)
     return convert(x, dtype)
 

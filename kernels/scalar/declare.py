@@ -1,12 +1,15 @@
 """The table of scalar functions, filled by the decorator `scalar` at each definition.
 
 `scalar` leaves the function as it is, so scalar functions call one another as functions over
-lanes; kernels call the compiled form in `FUNCTIONS`.
+lanes; kernels call the compiled form in `FUNCTIONS`. A function of half numbers is computed in float32 and
+rounded once.
 """
 
 import functools
 
-from tracejit.kernels.compiler.lane import compiled, is_complex
+from tracejit.kernels.compiler.half import HALVES
+from tracejit.kernels.compiler.intrinsics import convert
+from tracejit.kernels.compiler.lane import compiled, dtype_of, is_complex, is_half, result_dtype
 
 FUNCTIONS = {}
 """Every scalar function by name, as kernels call it."""
@@ -15,20 +18,41 @@ COMPLEX = {}
 """What computes the functions of these names on complex lanes, where that is another formula."""
 
 
-def scalar(returns=None):
+HALF = {}
+"""What computes the functions of these names on half lanes, where float32 lanes will not do."""
+
+
+def scalar(returns=None, *, moves=False):
     """Declare a scalar function; its result has the dtype of the last argument, `returns`, or what `returns`
-    makes of the former.
+    makes of the former. One that `moves` its arguments only takes half lanes as they are.
     """
 
     def declare(function):
         @functools.wraps(function)
         def of_any_kind(*arguments):
-            name = function.__name__
-            formula = COMPLEX[name] if name in COMPLEX and is_complex(arguments[-1]) else function
-            return formula(*arguments)
+            name, last = function.__name__, arguments[-1]
+            if name in COMPLEX and is_complex(last):
+                return COMPLEX[name](*arguments)
+            if moves or not is_half(last):
+                return function(*arguments)
+            if name in HALF:
+                return HALF[name](*arguments)
+            result = function(*(convert(x, "float32") for x in arguments))
+            dtype = result_dtype(returns, dtype_of(last))
+            return convert(result, dtype) if dtype in HALVES else result
 
         FUNCTIONS[function.__name__] = compiled(of_any_kind, returns)
         return function
+
+    return declare
+
+
+def on_half(name):
+    """Declare what computes the function `name` on half lanes."""
+
+    def declare(formula):
+        HALF[name] = formula
+        return formula
 
     return declare
 

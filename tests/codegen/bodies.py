@@ -5,7 +5,7 @@ import numpy as np
 from tracejit import ops
 from tracejit.ir.graph import Builder
 from tracejit.ir.op import OPS, Trait
-from tracejit.ir.types import CPU, DTYPES, HOST, ArrayType
+from tracejit.ir.types import CPU, DTYPES, HOST, ArrayType, is_floating
 from tracejit.ir.view import View
 from tracejit.kernels.scalar import FUNCTIONS
 
@@ -24,9 +24,10 @@ def random_array(rng, type):
     array = rng.integers(-9, 10, type.shape)
     if type.dtype.kind == "c":  # products and quotients of these are exact
         return (array + 1j * rng.permutation(array.reshape(-1)).reshape(type.shape)).astype(type.dtype)
-    if type.dtype.kind == "f":
+    if is_floating(type.dtype):
         special = rng.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 1e30], type.shape)
-        return np.where(rng.random(type.shape) < 0.1, special, array / 4 + 0.1).astype(type.dtype)
+        with np.errstate(over="ignore"):
+            return np.where(rng.random(type.shape) < 0.1, special, array / 4 + 0.1).astype(type.dtype)
     return array.astype(type.dtype)
 
 
@@ -94,7 +95,9 @@ class BodyMaker:
 
     def cast(self, value, dtype):
         given = value.type.dtype.kind
-        if (given == "f" and dtype.kind in "iu") or (given == "c" and dtype.kind not in "bc"):
+        if (is_floating(value.type.dtype) and dtype.kind in "iu") or (
+            given == "c" and dtype.kind not in "bc"
+        ):
             return self.leaf(dtype)  # NumPy leaves overflow undefined; complex numbers have no real ones
         return value if value.type.dtype == dtype else self.builder.emit(ops.astype, value, dtype=dtype)
 

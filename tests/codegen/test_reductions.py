@@ -10,14 +10,15 @@ from tests.tuning import tune
 from tracejit import ops
 from tracejit.codegen.lower import lower
 from tracejit.ir.graph import Builder
-from tracejit.ir.types import CPU, DTYPES, HOST, ArrayType
+from tracejit.ir.types import CPU, DTYPES, HALVES, HOST, ArrayType
 from tracejit.ir.view import View
 from tracejit.targets import emit
 from tracejit.tuning import tuning_of
 
 REDUCTIONS = [ops.sum, ops.prod, ops.max, ops.min, ops.any, ops.all]
 F4, F8 = np.dtype("float32"), np.dtype("float64")
-REAL = [dtype for dtype in DTYPES if dtype.kind != "c"]
+SUMMED = [dtype for dtype in DTYPES if dtype not in HALVES]  # which are float32 here, see passes/widen.py
+REAL = [dtype for dtype in SUMMED if dtype.kind != "c"]
 
 
 def only_kernel(graph):
@@ -25,7 +26,7 @@ def only_kernel(graph):
     return kernel
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", SUMMED, ids=str)
 @pytest.mark.parametrize("op", REDUCTIONS, ids=lambda op: op.name)
 @pytest.mark.parametrize(
     ("shape", "axes"), [((7, 40), (1,)), ((7, 40), (0,)), ((5, 3, 20), (0, 2)), ((0, 9), (0,))]

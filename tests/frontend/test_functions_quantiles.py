@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tests.frontend.samples import single
 from tests.frontend.test_functions_gradients import check as gradients
 from tracejit.frontend.arrays.functions.quantiles import METHODS
 
@@ -18,7 +17,7 @@ def close(got, expected, tolerance=None):
             close(g, e, tolerance)
         return
     expected = np.asarray(expected)
-    assert got.dtype == single(expected.dtype), (got.dtype, expected.dtype)
+    assert got.dtype == expected.dtype, (got.dtype, expected.dtype)
     assert got.shape == expected.shape
     tolerance = tolerance or (3e-6 if got.dtype in (np.float32, np.complex64) else 1e-12)
     np.testing.assert_allclose(got.numpy(), expected, rtol=tolerance, atol=tolerance)

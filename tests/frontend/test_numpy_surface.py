@@ -30,7 +30,7 @@ REASONS = {
     ),
     "dtypes are NumPy's; arrays hold tj.float32 and the like": (
         "byte ubyte short ushort intc uintc int_ uint long ulong longlong ulonglong intp uintp half single "
-        "double longdouble csingle cdouble clongdouble float16 float128 complex256 number inexact integer "
+        "double longdouble csingle cdouble clongdouble float128 complex256 number inexact integer "
         "floating generic complexfloating signedinteger unsignedinteger dtype dtypes sctypeDict typecodes "
         "ScalarType True_ False_ little_endian"
     ),

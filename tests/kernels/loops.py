@@ -10,6 +10,7 @@ from numba import types
 
 from tracejit.codegen.objects.build import EntryPoint, build_object
 from tracejit.codegen.objects.link import link
+from tracejit.kernels.compiler.half import HALVES
 from tracejit.kernels.compiler.memory import load, pointer
 from tracejit.kernels.scalar import FUNCTIONS
 
@@ -17,7 +18,7 @@ CALL = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float32", "float64"]
 DTYPES = ["bool", *INTEGERS, *FLOATS]
-TYPES = {name: getattr(types, "uint8" if name == "bool" else name) for name in DTYPES}
+TYPES = {name: getattr(types, "uint8" if name == "bool" else name) for name in DTYPES} | HALVES
 
 
 class Loops:

@@ -58,6 +58,10 @@ def identity(function: str, dtype: str) -> str:
     return f"{dtype}({int(function == 'prod')})"
 
 
+HALVES = ("float16", "bfloat16")
+HALF_TYPES = "tracejit.kernels.compiler.half"
+"""Where the types of half numbers are defined, which Numba does not have on a CPU."""
+
 MOST_STEPS = 16
 """How long the loop of a COLUMNS kernel may get by taking several lines at once."""
 
@@ -84,7 +88,13 @@ class Source:
 
     def type(self, dtype: str) -> str:
         """The name of a Numba type."""
-        return self.use(dtype, "numba")
+        return self.use(dtype, HALF_TYPES if dtype in HALVES else "numba")
+
+    def number_one(self, dtype: str) -> str:
+        """The number 1 of a dtype."""
+        if dtype in HALVES:
+            return f"{self.function('astype', dtype)}({self.number_one('float32')})"
+        return "True" if dtype == "bool" else f"{self.type(dtype)}(1)"
 
     def function(self, kernel: str, dtype: str) -> str:
         """The scalar function of an operator's kernel with a result of `dtype`."""

@@ -36,7 +36,7 @@ from tracejit.graphs.safety import with_checked_indices
 from tracejit.ir.extents import Polynomial, solve
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.text import write_type
-from tracejit.ir.types import CPU, ArrayType
+from tracejit.ir.types import CPU, ArrayType, is_inexact
 from tracejit.ir.view import View
 from tracejit.ops import view
 
@@ -165,7 +165,7 @@ class GraphProgram(Vouched):
     def trained(self, parameters: Mapping[str, NDArray]) -> dict[str, NDArray]:
         """The floating parameters that no call writes."""
         written = self.infer({}).effects if parameters else {}
-        return {n: x for n, x in parameters.items() if x.dtype.kind in "fc" and n not in written}
+        return {n: x for n, x in parameters.items() if is_inexact(x.dtype) and n not in written}
 
     def describe(self) -> str:
         """The graph in a line."""

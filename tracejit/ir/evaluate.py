@@ -5,12 +5,15 @@ Slow and obvious on purpose: it is the oracle for every pass, for code generatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from tracejit.errors import TracejitError, locate
 from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.op import Op
+from tracejit.ir.types import HALVES, ArrayType
 
 Observer = Callable[[Node, tuple[np.ndarray, ...]], None]
 
@@ -38,17 +41,28 @@ def evaluate(
 
 def evaluate_node(node: Node, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """The outputs of one node, with the dtypes and shapes its typing rule promised."""
+    types = [value.type for value in node.outputs]
     try:
-        results = node.op.evaluate(*inputs, **node.attrs)
+        results = meaning(node.op, inputs, node.attrs, types)
     except TracejitError as error:
         raise locate(error, node.location) from None
-    several = results if isinstance(results, tuple) else (results,)
-    arrays = []
-    for value, result in zip(node.outputs, several, strict=True):
-        array = np.asarray(result)
-        if array.dtype != value.type.dtype or array.shape != value.type.shape:
-            raise AssertionError(
-                f"{node.op.name}: NumPy gives {array.dtype}{array.shape}, rule says {value.type}"
-            )
-        arrays.append(array)
-    return tuple(arrays)
+    for type, array in zip(types, results, strict=True):
+        if array.dtype != type.dtype or array.shape != type.shape:
+            raise AssertionError(f"{node.op.name}: NumPy gives {array.dtype}{array.shape}, rule says {type}")
+    return results
+
+
+def meaning(
+    op: Op, inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], types: Sequence[ArrayType]
+) -> tuple[np.ndarray, ...]:
+    """The results of `op`, which have `types`, in NumPy; of half numbers that it `widens` rounded once."""
+    widened = op.widens and any(x.dtype in HALVES for x in inputs)
+    if widened:
+        inputs = [x.astype(np.float32) if x.dtype in HALVES else x for x in inputs]
+    found = op.evaluate(*inputs, **attrs)
+    results = tuple(map(np.asarray, found if isinstance(found, tuple) else (found,)))
+    if widened:
+        return tuple(
+            r.astype(t.dtype) if t.dtype in HALVES else r for r, t in zip(results, types, strict=True)
+        )
+    return results

@@ -15,6 +15,7 @@ import functools
 import math
 from dataclasses import dataclass, field
 
+import ml_dtypes
 import numpy as np
 
 
@@ -37,13 +38,35 @@ class Device:
 HOST = Device("host")
 CPU = Device("cpu")
 
+FLOAT16, BFLOAT16 = np.dtype("float16"), np.dtype(ml_dtypes.bfloat16)
+
 DTYPES = tuple(
     np.dtype(name)
     for name in (
         *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float32", "float64", "complex64", "complex128"),
+        *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
     )
 )
+
+HALVES = frozenset({FLOAT16, BFLOAT16})
+
+
+def is_floating(dtype: np.dtype) -> bool:
+    """Whether this is a dtype of real floating-point numbers. Of bfloat16 NumPy says the kind "V".
+
+    >>> is_floating(BFLOAT16), is_floating(np.dtype("complex64"))
+    (True, False)
+    """
+    return dtype.kind == "f" or dtype == BFLOAT16
+
+
+def is_inexact(dtype: np.dtype) -> bool:
+    """Whether this is a floating dtype, a real or a complex one.
+
+    >>> is_inexact(np.dtype("complex64")), is_inexact(np.dtype("int8"))
+    (True, False)
+    """
+    return dtype.kind in "fc" or dtype == BFLOAT16
 
 
 @functools.cache

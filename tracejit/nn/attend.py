@@ -31,7 +31,7 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.transforms.checkpoint import InTurn, checkpoint_in_turn
 from tracejit.frontend.transforms.custom import with_rule
-from tracejit.ir.types import Device
+from tracejit.ir.types import Device, is_floating
 from tracejit.nn.common import check_shape, floats, where
 from tracejit.nn.functional import dropout, linear
 
@@ -157,7 +157,7 @@ def _mask(name: str, mask: Any, q: Any, k: Any) -> Any:
     """A mask of two or more dimensions, checked; numbers in the dtype of the scores."""
     queries, keys = q.shape[-2], k.shape[-2]
     array = dispatch.as_array(name, mask)
-    if array.dtype.kind not in "bf":
+    if array.dtype.kind != "b" and not is_floating(array.dtype):
         raise locate(DTypeError(f"{name}: mask must be bool or floating, not {array.dtype}"), user_location())
     if array.ndim < 2:
         array = reshape(array, (1,) * (2 - array.ndim) + array.shape)

@@ -5,25 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tracejit import ops
 from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import reductions
 from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import HALVES, is_floating
+
+
+def _floating_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype of a layer's result: of small integers float32, where NumPy's functions have float16."""
+    found = promotion.floating(dtype)
+    return found if is_floating(dtype) else max(found, np.dtype("float32"))
 
 
 def floating(name: str, x: Any) -> Any:
     """`x` as an array of a floating dtype."""
     array = dispatch.as_array(name, x)
-    return dispatch.cast(array, promotion.floating(array.dtype))
+    return dispatch.cast(array, _floating_dtype(array.dtype))
 
 
 def floats(name: str, *arrays: Any) -> list[Any]:
     """`arrays` in their common floating dtype; None stays."""
     found = [None if x is None else dispatch.as_array(name, x) for x in arrays]
-    dtype = promotion.floating(promotion.common_dtype(name, tuple(x for x in found if x is not None)))
+    dtype = _floating_dtype(promotion.common_dtype(name, tuple(x for x in found if x is not None)))
     return [None if x is None else dispatch.cast(x, dtype) for x in found]
+
+
+def singles(name: str, *arrays: Any) -> tuple[np.dtype, list[Any]]:
+    """The common floating dtype of `arrays`, and these in it; half ones in float32, for what squares them."""
+    found = floats(name, *arrays)
+    dtype = next(x.dtype for x in found if x is not None)
+    wide = np.dtype("float32") if dtype in HALVES else dtype
+    return dtype, [None if x is None else dispatch.cast(x, wide) for x in found]
 
 
 def factor(name: str, x: Any) -> Any:

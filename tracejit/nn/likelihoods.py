@@ -18,6 +18,7 @@ from tracejit.frontend.arrays.functions import reductions
 from tracejit.frontend.arrays.functions.manipulation import reshape
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import is_floating
 from tracejit.nn.activations import log_softmax, shifted
 from tracejit.nn.common import REDUCTIONS, check_choice, check_shape, floating, floats, reduced, where
 from tracejit.nn.functional import class_numbers, hits, in_range
@@ -54,7 +55,7 @@ def cross_entropy(
     place = normalize_axis(name, axis, scores.ndim)
     targets = dispatch.as_array(name, labels)
     factors = None if weight is None else _class_weights(name, weight, scores.shape[place])
-    if targets.dtype.kind == "f":
+    if is_floating(targets.dtype):
         if ignore_index is not None:
             message = f"{name}: ignore_index is for class numbers; labels are {targets.dtype}, probabilities"
             raise locate(ArgumentError(message), user_location())

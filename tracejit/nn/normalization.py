@@ -2,7 +2,7 @@
 
 Composed of means and elementwise functions, which fuse with neighbouring operations; a norm over the last
 axis is one kernel over rows. Variances are means of squared deviations from the mean, in two passes, so that
-nothing cancels.
+nothing cancels. Of half numbers they are computed in float32, which holds their squares.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tracejit.frontend.arrays.functions import reductions
 from tracejit.frontend.arrays.functions.manipulation import reshape
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
-from tracejit.nn.common import by_channel, check_shape, floats
+from tracejit.nn.common import by_channel, check_shape, floats, singles
 from tracejit.nn.pooling import avg_pool2d
 
 
@@ -67,7 +67,7 @@ def batch_norm(
              [ 1.]], dtype=float32), NDArray([0.2], dtype=float32), NDArray([1.1], dtype=float32))
     """
     name = "nn.batch_norm"
-    images, scale, shift = floats(name, x, weight, bias)
+    dtype, (images, scale, shift) = singles(name, x, weight, bias)
     if images.ndim < 2 or not images.size:
         raise locate(
             ShapeError(f"{name}: x needs two or more dimensions and elements, got {images.shape}"),
@@ -90,7 +90,7 @@ def batch_norm(
         )
         deviation = images - mean
     factor = 1 / dispatch.apply(ops.sqrt, variance + epsilon)
-    return _scaled(name, images, deviation, factor, scale, shift)
+    return dispatch.cast(_scaled(name, images, deviation, factor, scale, shift), dtype)
 
 
 def _move(name: str, running: Any, now: Any, momentum: Any) -> None:
@@ -121,7 +121,7 @@ def local_response_norm(
     array([0.5       , 0.33333334], dtype=float32)
     """
     name = "nn.local_response_norm"
-    (images,) = floats(name, x)
+    dtype, (images,) = singles(name, x)
     if images.ndim != 4:
         raise locate(ShapeError(f"{name}: x needs four dimensions, got {images.shape}"), user_location())
     batch, channels, height, width = images.shape
@@ -129,7 +129,7 @@ def local_response_norm(
     lines = reshape(images * images, (batch, 1, channels, height * width))
     around = ((count // 2, (count - 1) // 2), (0, 0))
     mean = avg_pool2d(lines, (count, 1), stride=1, padding=around)
-    return images / (reshape(mean, images.shape) * alpha + k) ** beta
+    return dispatch.cast(images / (reshape(mean, images.shape) * alpha + k) ** beta, dtype)
 
 
 def _along(name: str, what: str, x: Any, array: Any, axes: tuple[int, ...]) -> Any:
@@ -160,13 +160,15 @@ def layer_norm(
     NDArray([[-1.,  1.]], dtype=float32)
     """
     name = "nn.layer_norm"
-    array, scale, shift = floats(name, x, weight, bias)
+    dtype, (array, scale, shift) = singles(name, x, weight, bias)
     axes = normalize_axes(name, axis, array.ndim)
     deviation, _, variance = _moments(array, axes)
     result = deviation / dispatch.apply(ops.sqrt, variance + epsilon)
     if scale is not None:
         result = result * _along(name, "weight", scale, array, axes)
-    return result if shift is None else result + _along(name, "bias", shift, array, axes)
+    if shift is not None:
+        result = result + _along(name, "bias", shift, array, axes)
+    return dispatch.cast(result, dtype)
 
 
 def rms_norm(
@@ -184,11 +186,13 @@ def rms_norm(
     NDArray([1., 1.], dtype=float32)
     """
     name = "nn.rms_norm"
-    array, scale = floats(name, x, weight)
+    dtype, (array, scale) = singles(name, x, weight)
     axes = normalize_axes(name, axis, array.ndim)
     mean_square = reductions.mean(array * array, axes, keepdims=True)
     result = array / dispatch.apply(ops.sqrt, mean_square + epsilon)
-    return result if scale is None else result * _along(name, "weight", scale, array, axes)
+    if scale is not None:
+        result = result * _along(name, "weight", scale, array, axes)
+    return dispatch.cast(result, dtype)
 
 
 def group_norm(
@@ -209,7 +213,7 @@ def group_norm(
 
 def _grouped(name: str, x: Any, groups: Any, weight: Any, bias: Any, epsilon: Any) -> Any:
     """`group_norm`; with None as `groups`, every channel is one."""
-    array, scale, shift = floats(name, x, weight, bias)
+    dtype, (array, scale, shift) = singles(name, x, weight, bias)
     if array.ndim < 2:
         raise locate(
             ShapeError(f"{name}: x needs two or more dimensions, got {array.shape}"), user_location()
@@ -226,7 +230,9 @@ def _grouped(name: str, x: Any, groups: Any, weight: Any, bias: Any, epsilon: An
     result = reshape(deviation / dispatch.apply(ops.sqrt, variance + epsilon), array.shape)
     if scale is not None:
         result = result * by_channel(name, "weight", scale, array)
-    return result if shift is None else result + by_channel(name, "bias", shift, array)
+    if shift is not None:
+        result = result + by_channel(name, "bias", shift, array)
+    return dispatch.cast(result, dtype)
 
 
 def instance_norm(x: Any, weight: Any = None, bias: Any = None, /, *, epsilon: Any = 1e-5) -> NDArray:

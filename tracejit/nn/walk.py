@@ -13,6 +13,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.random import Generator
 from tracejit.frontend.python.content import Attributes
 from tracejit.frontend.python.kinds import is_seen_as_tree
+from tracejit.ir.types import is_inexact
 
 
 def _parts(holder: Any) -> Iterator[tuple[str, Any]]:
@@ -56,5 +57,5 @@ def arrays_of(module: Any) -> list[tuple[str, Any, bool]]:
         for path, value, key in _held(holder, name):
             if isinstance(value, ArrayCore) and id(value) not in seen:
                 seen.add(id(value))
-                found.append((path, value, key in type(holder).buffers or value.dtype.kind not in "fc"))
+                found.append((path, value, key in type(holder).buffers or not is_inexact(value.dtype)))
     return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracejit.ir.op import OPS, Trait
+from tracejit.ir.types import is_floating
 from tracejit.ops.rules import (
     ALL,
     BOOL,
@@ -58,7 +59,7 @@ def _sign_gradient(ct: Sym, x: Sym, y: Sym) -> Sym | None:
 
 
 def _round(x: np.ndarray) -> np.ndarray:
-    return np.rint(x) if x.dtype.kind == "f" else np.copy(x)
+    return np.rint(x) if is_floating(x.dtype) else np.copy(x)
 
 
 # ---- arithmetic

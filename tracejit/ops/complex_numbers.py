@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracejit.ir.op import Trait
-from tracejit.ops.rules import COMPLEX, FLOATING, elementwise
+from tracejit.ops.rules import COMPLEX, WHOLE, elementwise
 from tracejit.ops.symbolic import Operator, Sym
 
 EXACT = Trait.EXACT
@@ -42,7 +42,7 @@ complex: Operator = elementwise(
     "complex",
     2,
     _pair,
-    FLOATING,
+    WHOLE,
     "The complex numbers with these real and imaginary parts.",
     (lambda ct, x1, x2, y: real(ct), lambda ct, x1, x2, y: -imag(ct)),
     EXACT,

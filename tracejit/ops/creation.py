@@ -72,7 +72,7 @@ full = Operator(
     "full",
     _infer_full,
     lambda x, *, shape, device: np.full(shape, x, x.dtype),
-    traits=EXACT,
+    traits=EXACT | {Trait.MOVES},
     doc="An array filled with a number.",
     batch=ONE_FOR_ALL,
 )

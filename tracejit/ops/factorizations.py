@@ -33,7 +33,7 @@ from tracejit.ops.complex_numbers import complex as complex_op
 from tracejit.ops.complex_numbers import complex_dtype, conj, imag, part_dtype, real
 from tracejit.ops.creation import iota
 from tracejit.ops.movement import update
-from tracejit.ops.rules import INEXACT, check_array, check_count, check_dtype, check_one_dtype, text
+from tracejit.ops.rules import FACTORABLE, check_array, check_count, check_dtype, check_one_dtype, text
 from tracejit.ops.select import where
 from tracejit.ops.symbolic import Operator, Sym, SymNode, full_like
 
@@ -44,7 +44,7 @@ Gradient = Callable[[SymNode, Sequence[Any]], list[Sym | None]]
 
 def _check(name: str, x: ArrayType) -> None:
     check_array(name, x)
-    check_dtype(name, x.dtype, INEXACT)
+    check_dtype(name, x.dtype, FACTORABLE)
     if x.ndim < 2:
         raise ShapeError(f"{name} needs a matrix, or a batch of them, got {x}; reshape it")
 
@@ -345,7 +345,7 @@ def _routine(
         rule and _published(rule),
         traits=frozenset({Trait.HOST} if always else {Trait.HOST, Trait.CAN_FAIL}),
         doc=doc,
-        admits=INEXACT,
+        admits=FACTORABLE,
         batch=leading,
     )
     register(op)

@@ -22,7 +22,7 @@ from tracejit.ops.batching import shifting
 from tracejit.ops.complex_numbers import complex_dtype, conj, part_dtype, real
 from tracejit.ops.creation import iota
 from tracejit.ops.movement import update
-from tracejit.ops.rules import COMPLEX, FLOATING, INEXACT, check_array, check_count, check_dtype
+from tracejit.ops.rules import COMPLEX, FACTORABLE, WHOLE, check_array, check_count, check_dtype
 from tracejit.ops.select import where
 from tracejit.ops.symbolic import Operator, Sym, SymNode, number
 
@@ -53,7 +53,7 @@ def _infer_fft(*types: ArrayType, axes: tuple[int, ...], inverse: bool) -> Array
 
 
 def _infer_rfft(*types: ArrayType, axis: int) -> ArrayType:
-    x = _check("rfft", types, (axis,), FLOATING)
+    x = _check("rfft", types, (axis,), WHOLE)
     return _with_extent(x, axis, x.shape[axis] // 2 + 1, complex_dtype(x.dtype))
 
 
@@ -104,7 +104,7 @@ def _routine(
         gradient,
         traits=ROUTINE,
         doc=doc,
-        admits=INEXACT,
+        admits=FACTORABLE,
         batch=shifting("axes" if name == "fft" else "axis"),
     )
     register(op)

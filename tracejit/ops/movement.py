@@ -33,6 +33,7 @@ from tracejit.ops.rules import (
 from tracejit.ops.symbolic import Operator, Sym, SymNode, by_parts, full_like
 
 EXACT = frozenset({Trait.EXACT})
+MOVING = EXACT | {Trait.MOVES}
 
 # ---- views
 
@@ -153,7 +154,7 @@ update = Operator(
     _infer_update,
     _evaluate_update,
     _update_gradient,
-    traits=EXACT,
+    traits=MOVING,
     doc="The first operand, with the elements that a view means replaced by the second.",
     batch=_update_batch,
 )
@@ -272,7 +273,7 @@ gather = Operator(
     _infer_gather,
     _evaluate_gather,
     _gather_gradient,
-    traits=EXACT,
+    traits=MOVING,
     doc="Elements picked along an axis by an array of indices in range.",
     batch=_gather_batch,
 )
@@ -322,7 +323,7 @@ copy_to = Operator(
     _infer_copy_to,
     lambda x, *, device, priority=0: np.copy(x),
     _copy_to_gradient,
-    traits=EXACT,
+    traits=MOVING,
     doc="The same array on another device; copies of higher priority run first, where several could.",
     batch=leading,
 )

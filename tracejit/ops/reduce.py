@@ -20,7 +20,7 @@ import numpy as np
 
 from tracejit.errors import ArgumentError, AxisError, ShapeError
 from tracejit.ir.op import Trait, register
-from tracejit.ir.types import ArrayType
+from tracejit.ir.types import ArrayType, is_floating
 from tracejit.ops.arithmetic import equal, not_equal
 from tracejit.ops.batching import shifting
 from tracejit.ops.creation import iota
@@ -44,11 +44,11 @@ Identity = Callable[[np.dtype], Any]
 
 
 def _lowest(dtype: np.dtype) -> Any:
-    return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min if dtype.kind in "iu" else False
+    return -np.inf if is_floating(dtype) else np.iinfo(dtype).min if dtype.kind in "iu" else False
 
 
 def _highest(dtype: np.dtype) -> Any:
-    return np.inf if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind in "iu" else True
+    return np.inf if is_floating(dtype) else np.iinfo(dtype).max if dtype.kind in "iu" else True
 
 
 def _rule(name: str, admits: frozenset[np.dtype], needs_elements: bool) -> Callable[..., ArrayType]:

@@ -21,15 +21,19 @@ import numpy as np
 
 from tracejit.errors import ArgumentError, AxisError, DeviceError, DTypeError, ShapeError
 from tracejit.ir.op import Trait, register
-from tracejit.ir.types import DTYPES, HOST, ArrayType, Device
+from tracejit.ir.types import DTYPES, HALVES, HOST, ArrayType, Device, is_floating
 from tracejit.ops.symbolic import Operator, Sym, SymNode
 
 ALL = frozenset(DTYPES)
 BOOL = frozenset({np.dtype("bool")})
 INTEGERS = frozenset(d for d in DTYPES if d.kind in "iu")
-FLOATING = frozenset(d for d in DTYPES if d.kind == "f")
+FLOATING = frozenset(d for d in DTYPES if is_floating(d))
 COMPLEX = frozenset(d for d in DTYPES if d.kind == "c")
 INEXACT = FLOATING | COMPLEX
+WHOLE = FLOATING - HALVES
+"""The parts of complex numbers."""
+FACTORABLE = WHOLE | COMPLEX
+"""What LAPACK and the Fourier transforms are made for."""
 NUMERIC = INTEGERS | INEXACT
 REAL = ALL - COMPLEX
 REAL_NUMBERS = INTEGERS | FLOATING
@@ -163,7 +167,7 @@ def elementwise(
     example: str = "",
 ) -> Operator:
     """Declare and register a public elementwise operator. Promotion follows from the dtypes it admits."""
-    promotion = "float" if admits in (FLOATING, INEXACT) else "bool" if admits == BOOL else "same"
+    promotion = "float" if admits in (FLOATING, WHOLE, INEXACT) else "bool" if admits == BOOL else "same"
     op = Operator(
         name,
         elementwise_rule(name, arity, admits, result),

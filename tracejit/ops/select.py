@@ -8,7 +8,7 @@ import numpy as np
 
 from tracejit.errors import ArgumentError, DTypeError
 from tracejit.ir.op import OPS, Trait, register
-from tracejit.ir.types import ArrayType
+from tracejit.ir.types import ArrayType, is_floating
 from tracejit.ir.view import View
 from tracejit.ops.batching import BatchNode
 from tracejit.ops.rules import (
@@ -48,7 +48,7 @@ def _infer_astype(*types: ArrayType, dtype: np.dtype) -> ArrayType:
 def _converted(x: np.ndarray, *, dtype: np.dtype) -> np.ndarray:
     """`x` in another dtype. Floats beyond an integer dtype saturate; NumPy leaves them to the processor."""
     x = np.asarray(x)
-    if x.dtype.kind == "f" and dtype.kind in "iu":
+    if is_floating(x.dtype) and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         fits = (x >= float(limits.min)) & (x < 2.0 ** (limits.bits - (dtype.kind == "i")))
         if not fits.all():
@@ -63,7 +63,7 @@ def _astype_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | Non
     (x,), (ct,) = node.inputs, cotangents
     if x.on_host or not x.is_floating:
         return [None]
-    if ct.dtype.kind == "c" and x.dtype.kind == "f":
+    if ct.dtype.kind == "c" and is_floating(x.dtype):
         ct = emit(OPS["real"], ct)
     return [ct.astype(x.dtype)]
 

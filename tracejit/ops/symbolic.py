@@ -32,7 +32,7 @@ import numpy as np
 from tracejit.errors import TracejitError, VerificationError, locate
 from tracejit.ir.graph import Builder, Node, Value, constant_of
 from tracejit.ir.op import OPS, Op
-from tracejit.ir.types import ArrayType, Device
+from tracejit.ir.types import ArrayType, Device, is_inexact
 from tracejit.ir.view import View
 
 
@@ -103,7 +103,7 @@ class Sym:
     @property
     def is_floating(self) -> bool:
         """Whether cotangents of this value exist."""
-        return self.dtype.kind in "fc"
+        return is_inexact(self.dtype)
 
     def __add__(self, other: Operand) -> Sym:
         return _apply("add", self, other)

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from tracejit.ir.op import Trait
+from tracejit.ir.types import HALVES
 from tracejit.ops.arithmetic import equal, isinf, logical_and, sqrt
 from tracejit.ops.rules import FLOATING, INEXACT, NUMERIC, binary, unary
 from tracejit.ops.select import where
@@ -289,8 +290,9 @@ logaddexp = binary(
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     """1 / (1 + exp(-x)), written so that exp never overflows."""
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1, small).astype(x.dtype) / (1 + small)
+    wide = x.astype(np.float32) if x.dtype in HALVES else x
+    small = np.exp(-np.abs(wide))
+    return (np.where(wide >= 0, 1, small).astype(wide.dtype) / (1 + small)).astype(x.dtype)
 
 
 def _erf(x: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ from tracejit.passes.dce import dce
 from tracejit.passes.fusion.fuse import Missed, fuse
 from tracejit.passes.remask import remask
 from tracejit.passes.simplify import simplify
+from tracejit.passes.widen import widen
 
 Pass = Callable[[Graph], Graph]
 
@@ -37,9 +38,11 @@ def optimize(graph: Graph) -> Graph:
 
 
 def clean(graph: Graph, times: dict[str, float] | None = None) -> Graph:
-    """Run the cleaning passes. Seconds of each pass are added to `times`."""
+    """Run the cleaning passes, after `widen`, without which kernels could not be made. Seconds of each pass
+    are added to `times`.
+    """
     check("record", graph)
-    return _run(CLEANING, graph, times)
+    return _run(CLEANING, widen(graph), times)
 
 
 def form_kernels(

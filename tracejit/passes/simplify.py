@@ -24,13 +24,14 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tracejit import ops
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, EXACT, REDUCTION, Op
-from tracejit.ir.types import Device
+from tracejit.ir.types import HALVES, Device, is_floating, is_inexact
 from tracejit.ir.view import View
 from tracejit.loopnest.regions import disjoint, inverse, same
 
@@ -199,7 +200,7 @@ def _neutral(op: Op, numbers: Callable[[np.dtype], float | None], *, both: bool)
 
 def _zero(dtype: np.dtype, of_float: float) -> float | None:
     """The zero that changes nothing, not even the sign of one; complex numbers have two signs."""
-    return of_float if dtype.kind == "f" else None if dtype.kind == "c" else 0
+    return of_float if is_floating(dtype) else None if dtype.kind == "c" else 0
 
 
 def _all_ones(dtype: np.dtype) -> int:
@@ -211,7 +212,7 @@ _neutral(ops.subtract, lambda dtype: _zero(dtype, 0.0), both=False)
 _neutral(ops.multiply, lambda dtype: None if dtype.kind == "c" else 1, both=True)
 _neutral(ops.divide, lambda dtype: None if dtype.kind == "c" else 1, both=False)
 _neutral(ops.pow, lambda dtype: None if dtype.kind == "c" else 1, both=False)
-_neutral(ops.floor_divide, lambda dtype: None if dtype.kind == "f" else 1, both=False)
+_neutral(ops.floor_divide, lambda dtype: None if is_floating(dtype) else 1, both=False)
 _neutral(ops.bitwise_left_shift, lambda dtype: 0, both=False)
 _neutral(ops.bitwise_right_shift, lambda dtype: 0, both=False)
 _neutral(ops.bitwise_or, lambda dtype: 0, both=True)
@@ -260,7 +261,7 @@ def _divide_by_power_of_two(r: Rewriter, x: Value, y: Value) -> Value | None:
         or math.frexp(number)[0] not in (0.5, -0.5)
     ):
         return None
-    if abs(math.frexp(number)[1]) >= -np.finfo(y.type.dtype).minexp:
+    if abs(math.frexp(number)[1]) >= -ml_dtypes.finfo(y.type.dtype).minexp:
         return None
     return r.emit(ops.multiply, x, r.emit(ops.constant, **constant_of(1 / number, y.type.dtype)))
 
@@ -271,9 +272,9 @@ def _special_powers(r: Rewriter, x: Value, y: Value) -> Value | None:
     number = r.number(y) if y.type.on_host else None
     if number == 2:
         return r.emit(ops.square, x)
-    if x.type.dtype.kind == "f" and number == 0.5:
+    if is_floating(x.type.dtype) and number == 0.5:
         return r.emit(ops.sqrt, x)
-    if x.type.dtype.kind == "f" and number == -1:
+    if is_floating(x.type.dtype) and number == -1:
         return r.emit(ops.reciprocal, x)
     return None
 
@@ -322,17 +323,24 @@ def _cast(r: Rewriter, x: Value, *, dtype: np.dtype) -> Value | None:
     inner = r.match(x, ops.astype)
     if inner and _is_exact_cast(inner.inputs[0].type.dtype, x.type.dtype):
         source = inner.inputs[0]
+        if _rounds_twice(source.type.dtype, dtype):
+            return None
         # The integer of an out-of-range float depends on the width it is converted from, and an
         # integer wraps where a float does not.
-        is_float = bool({"f", "c"} & {source.type.dtype.kind, x.type.dtype.kind})
+        is_float = is_inexact(source.type.dtype) or is_inexact(x.type.dtype)
         if not is_float or dtype.kind not in "iu" or np.can_cast(source.type.dtype, dtype, "safe"):
             return r.emit(ops.astype, source, dtype=dtype)
     return None
 
 
+def _rounds_twice(source: np.dtype, target: np.dtype) -> bool:
+    """Whether a cast goes by way of float32, which a cast by way of another dtype does not."""
+    return source.kind in "iu" and source.itemsize > 2 and target in HALVES
+
+
 def _is_exact_cast(source: np.dtype, target: np.dtype) -> bool:
     """Whether every number of `source` is one of `target`."""
-    rounds = source.kind in "iu" and target.kind == "f" and source.itemsize >= target.itemsize
+    rounds = source.kind in "iu" and is_floating(target) and source.itemsize >= target.itemsize
     return np.can_cast(source, target, "safe") and not rounds
 
 

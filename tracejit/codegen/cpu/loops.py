@@ -26,8 +26,8 @@ Placed = tuple[dict[int, str], Step]
 
 
 def is_float(dtype: str) -> bool:
-    """Whether this names a floating dtype, complex ones apart."""
-    return dtype.startswith("float")
+    """Whether this names a floating dtype that kernels compute in: complex and half ones are none."""
+    return dtype in ("float32", "float64")
 
 
 class Loops(Source):

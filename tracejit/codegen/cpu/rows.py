@@ -66,7 +66,7 @@ def emit_overlapping_rows(kernel: Loops) -> None:
     second = [n for n, section in enumerate(kernel.spec.sections) if section.level == "full"][1]
     values = values_before(kernel.spec, last)
     for value, dtype in values.values():  # 1: something may be divided by it before the first row ends
-        kernel.line(f"v{value} = {'False' if dtype == 'bool' else kernel.type(dtype) + '(1)'}")
+        kernel.line(f"v{value} = {kernel.number_one(dtype)}")
     places = [n for n in layouts_of([last]) if any(d < kernel.spec.lane for d in kernel.spec.moving(n))]
     for layout in places:
         kernel.line(f"before{layout} = {kernel.type('int64')}(0)")

@@ -19,8 +19,8 @@ from tracejit.frontend.recording.storage import Computed
 LITERALS = 1024  # numbers whose arrays are kept
 EXACT_FLOAT = 1 << 53  # integers up to this are floats, too
 
-WEAKEST = {bool: "biuf", int: "iuf", float: "f", np.float64: "f"}
-"""Kinds of dtypes that hold the numbers of a type as they are."""
+WEAKEST = {bool: "biufV", int: "iufV", float: "fV", np.float64: "fV"}
+"""Kinds of dtypes that hold the numbers of a type as they are. "V" is NumPy's for bfloat16."""
 
 with np.errstate(all="ignore"):
     QUIET = contextvars.copy_context()

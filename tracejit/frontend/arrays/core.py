@@ -14,6 +14,7 @@ import numpy as np
 
 from tracejit import engine
 from tracejit.errors import ArgumentError, OutOfBoundsError, ReplayError, ShapeError, locate
+from tracejit.frontend.arrays import dlpack
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import lock, thread
 from tracejit.frontend.recording.storage import Computed, Storage
@@ -364,7 +365,8 @@ class ArrayCore:
         self._storage.expose()
         seen = self._seen("__dlpack__")
         engine.wait(self._own_variable(), exclusive=True)  # who gets the memory may write it
-        return seen.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return dlpack.export(seen, options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import ArgumentError, DeviceError, DTypeError, ShapeError, TracejitError, locate
-from tracejit.frontend.arrays import immediate, in_memory, promotion
+from tracejit.frontend.arrays import dlpack, immediate, in_memory, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import default_device
 from tracejit.frontend.arrays.promotion import Operand
@@ -24,7 +24,7 @@ from tracejit.frontend.recording.number import NumberProxy, is_of, settled
 from tracejit.frontend.recording.recording import Recording, RuntimeNumber, lock, quiet, thread
 from tracejit.ir.graph import Value
 from tracejit.ir.op import Op
-from tracejit.ir.types import CPU, Device
+from tracejit.ir.types import CPU, Device, is_floating, is_inexact
 from tracejit.ir.view import View
 from tracejit.ops import astype, copy_to, less, where
 from tracejit.ops import complex as complex_op
@@ -74,7 +74,7 @@ def record(op: Op, *operands: Operand, **attrs: Any) -> Any:
         _check_weak(op, arrays, dtypes)
     shape = common_shape(op.name, arrays)
     for x, dtype in zip(given, dtypes, strict=True):
-        if isinstance(x, ArrayCore) or type(x) is float or (type(x) is NumberProxy and dtype.kind == "f"):
+        if isinstance(x, ArrayCore) or type(x) is float or (type(x) is NumberProxy and is_floating(dtype)):
             continue  # a run-time integer that no float holds is an error of the launch
         if not promotion.fits(x, dtype):
             if promotion.is_comparison(op) and dtype.kind in "iu":
@@ -160,7 +160,7 @@ def as_array(name: str, x: Any) -> Any:
 def _dtype_of_number(x: Operand, wanted: np.dtype) -> np.dtype:
     """The dtype in which an operand is recorded that is to become `wanted`: a float number that is truncated
     has to be cast after it became an array."""
-    truncated = wanted.kind not in "fc" and not isinstance(x, ArrayCore) and isinstance(x, float)
+    truncated = not is_inexact(wanted) and not isinstance(x, ArrayCore) and isinstance(x, float)
     return np.dtype("float64") if truncated else wanted
 
 
@@ -331,7 +331,7 @@ def as_operand(name: str, x: Any) -> Operand:
     if isinstance(x, (np.ndarray, np.generic)):
         return ArrayCore.from_numpy(x if isinstance(x, np.ndarray) else np.asarray(x))
     if hasattr(x, "__dlpack__"):
-        return ArrayCore.from_numpy(np.from_dlpack(x))
+        return ArrayCore.from_numpy(dlpack.read(x))
     raise locate(
         ArgumentError(
             f"{name}: expected an array or a number, got {type(x).__name__}; convert it with tj.asarray(...)"

@@ -26,20 +26,23 @@ from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.elementwise import conj
 from tracejit.frontend.arrays.functions.movement import concat, roll
 from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import HALVES, is_floating, is_inexact
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
-FLOAT64 = np.dtype("float64")
+FLOAT32, FLOAT64 = np.dtype("float32"), np.dtype("float64")
 SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
 def _operand(name: str, x: Any, *, complex: bool) -> Any:
     """`x` in a floating dtype; `complex`: in the complex one of that."""
     array = dispatch.as_array(name, x)
-    if array.dtype.kind not in "fc":
+    if not is_inexact(array.dtype):
         array = dispatch.cast(array, FLOAT64)
-    if complex and array.dtype.kind == "f":
+    if array.dtype in HALVES:
+        array = dispatch.cast(array, FLOAT32)
+    if complex and is_floating(array.dtype):
         return dispatch.cast(array, ops.complex.infer(array._storage.type, array._storage.type).dtype)
     if not complex and array.dtype.kind == "c":
         what = f"{name}: takes real numbers, got {array.dtype}; use fft, or take the real part"

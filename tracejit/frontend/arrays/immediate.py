@@ -51,8 +51,9 @@ from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import lock, thread
 from tracejit.frontend.recording.storage import Computed, memory_lock, type_of
+from tracejit.ir.evaluate import meaning
 from tracejit.ir.op import Op, Trait
-from tracejit.ir.types import CPU, DTYPES, ArrayType, Device
+from tracejit.ir.types import CPU, DTYPES, HALVES, ArrayType, Device
 
 NO_ATTRIBUTES: dict[str, Any] = {}
 
@@ -341,7 +342,7 @@ def evaluate(op: Op, operands: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 def reduction(op: Op, x: Any, axis: Any) -> Any:
     """A reduction of floats, in their dtype, over one axis or (None) all."""
     a = at_hand(x) if type(x) is ArrayCore.concrete and not thread.busy else None
-    if a is None or a.dtype.kind != "f":
+    if a is None or a.dtype.kind != "f" or a.dtype in HALVES:  # means of half numbers stay wide to the end
         return None
     if axis is None:
         axes = ALL_AXES[a.ndim]
@@ -386,7 +387,7 @@ def _evaluated(op: Op, arrays: list[np.ndarray], attrs: dict[str, Any]) -> np.nd
     if isinstance(result, tuple) or result.size > eager.SMALL or result.device is not CPU:
         return None
     out = np.empty(result.shape, result.dtype)
-    out[...] = QUIET.copy().run(op.evaluate, *arrays, **attrs)  # may be a view of an operand
+    (out[...],) = QUIET.copy().run(meaning, op, arrays, attrs, (result,))  # may be a view of an operand
     return out
 
 

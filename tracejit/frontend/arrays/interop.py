@@ -27,7 +27,7 @@ import numpy as np
 
 from tracejit import engine
 from tracejit.errors import ArgumentError, TracejitError, locate, message
-from tracejit.frontend.arrays import dispatch, fft, linalg, ufunc_methods
+from tracejit.frontend.arrays import dispatch, dlpack, fft, linalg, ufunc_methods
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.functions import NAMESPACE, elementwise, linear, pointwise
@@ -259,7 +259,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> N
         shared: Any = x
         return shared.copy() if copy else shared
     try:
-        seen = np.from_dlpack(x)
+        seen = dlpack.read(x)
     except (BufferError, RuntimeError) as error:
         what = f"from_dlpack: {type(x).__name__} cannot be imported ({message(error)})"
         raise _refuse(what, "copy it to a NumPy array") from error

@@ -31,6 +31,7 @@ from tracejit.frontend.arrays.functions.linear import matmul, tensordot, vecdot
 from tracejit.frontend.arrays.functions.manipulation import broadcast_to, matrix_transpose, moveaxis
 from tracejit.frontend.arrays.functions.ranges import eye, tril, triu
 from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import is_floating, is_inexact
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -77,7 +78,7 @@ class SVDResult(NamedTuple):
 
 def _floating(name: str, x: Any) -> Any:
     array = dispatch.as_array(name, x)
-    return array if array.dtype.kind in "fc" else dispatch.cast(array, FLOAT64)
+    return array if is_inexact(array.dtype) else dispatch.cast(array, FLOAT64)
 
 
 def _matrices(name: str, x: Any) -> Any:
@@ -465,7 +466,7 @@ def tensorinv(a: Any, ind: int = 2) -> NDArray:
 def _vector_length(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     total = functools.partial(reductions.sum, axis=axes, keepdims=keepdims)
     if ord is None or ord == 2:
-        return sqrt(total(FUNCTIONS["square"](x) if x.dtype.kind == "f" else absolute(x) ** 2))
+        return sqrt(total(FUNCTIONS["square"](x) if is_floating(x.dtype) else absolute(x) ** 2))
     length = absolute(x)
     if ord == math.inf:
         return reductions.max(length, axis=axes, keepdims=keepdims)

@@ -81,7 +81,7 @@ class NamespaceInfo:
         if kind is None:
             return {name_of(dtype): dtype for dtype in DTYPES}
         try:
-            return {name_of(dtype): dtype for dtype in DTYPES if np.isdtype(dtype, kind)}
+            return {name_of(dtype): dtype for dtype in DTYPES if dtypes.isdtype(dtype, kind)}
         except (TypeError, ValueError) as error:
             raise locate(
                 ArgumentError(

@@ -3,12 +3,14 @@
 Arrays and NumPy scalars have their dtype; Python numbers are *weak*: they take the dtype of the arrays they
 meet, and their default (bool, int64, float32, complex64) where they are alone. A float64 scalar of NumPy's,
 which is what ``np.sqrt(2)`` and ``np.pi * np.float64(2)`` give, is as weak, but float64 where it is alone.
-float16, which arrays cannot have, becomes float32.
+bfloat16, of which NumPy does not know, promotes as float16 does, and both together give float32.
 
 >>> common_dtype("add", (1, 2.5))
 dtype('float32')
 >>> floating(np.dtype("int8"))
-dtype('float32')
+dtype('float16')
+>>> result_type(BFLOAT16, np.dtype("int8"), 0.5)
+dtype(bfloat16)
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.ir.op import Op
-from tracejit.ir.types import DTYPES, ArrayType
+from tracejit.ir.types import BFLOAT16, DTYPES, FLOAT16, HALVES, ArrayType, is_inexact
 
 Operand = Any
 
 UINT64 = np.dtype("uint64")
 INTEGERS = frozenset(d for d in DTYPES if d.kind in "iu")
+SINGLE = np.dtype("float32")
 DOUBLES = {np.dtype("float32"): np.dtype("float64"), np.dtype("complex64"): np.dtype("complex128")}
 """What single precision becomes beside double precision."""
-HALF, SINGLE = np.dtype("float16"), np.dtype("float32")
 
 
 # -- kinds ---------------------------------------------------------------------------------------------------
@@ -72,6 +74,8 @@ def promoted(op: Op, kinds: tuple[Kind, ...]) -> tuple[np.dtype, ...]:
             found = _numpy_loop(op.evaluate, kinds, found)
         elif op.promotion == "float":
             found = floating(found)
+    if op.admits and found in HALVES and found not in op.admits:
+        found = SINGLE
     if op.admits and found not in op.admits:
         admitted = ", ".join(str(d) for d in DTYPES if d in op.admits)
         raise locate(
@@ -85,10 +89,9 @@ def _numpy_loop(ufunc: np.ufunc, kinds: Sequence[Kind], common: np.dtype) -> np.
     """The dtype in which NumPy's ufunc would compute these operands; `common` where it would refuse them."""
     given = (np.dtype(bool) if kind is bool else float if kind is np.float64 else kind for kind in kinds)
     try:
-        found = ufunc.resolve_dtypes((*given, *[None] * ufunc.nout))[0]
+        return ufunc.resolve_dtypes((*given, *[None] * ufunc.nout))[0]
     except TypeError:
         return common
-    return SINGLE if found == HALF else found
 
 
 def common_dtype(name: str, operands: Sequence[Operand]) -> np.dtype:
@@ -106,7 +109,17 @@ def common(name: str, kinds: tuple[Kind, ...]) -> np.dtype:
         if complex in kinds or float in kinds:
             return single
         return np.dtype(bool if all(kind is bool for kind in kinds) else np.int64)
-    return supported(name, np.result_type(*(_NUMBERS.get(kind, kind) for kind in kinds)))
+    return supported(name, result_type(*(_NUMBERS.get(kind, kind) for kind in kinds)))
+
+
+def result_type(*kinds: Any) -> np.dtype:
+    """NumPy's `result_type`, with bfloat16 in the place of float16; both together give float32."""
+    if BFLOAT16 not in kinds:
+        return np.result_type(*kinds)
+    found = np.result_type(*(FLOAT16 if kind == BFLOAT16 else kind for kind in kinds))
+    if found != FLOAT16:
+        return found
+    return SINGLE if FLOAT16 in kinds else BFLOAT16
 
 
 def supported(name: str, dtype: Any) -> np.dtype:
@@ -128,10 +141,10 @@ def supported(name: str, dtype: Any) -> np.dtype:
 
 
 def floating(dtype: np.dtype) -> np.dtype:
-    """The dtype of a floating function of `dtype`: NumPy's, with float32 where NumPy has float16."""
-    if dtype.kind in "fc":
+    """The dtype of a floating function of `dtype`, as in NumPy."""
+    if is_inexact(dtype):
         return dtype
-    return SINGLE if dtype.itemsize <= 2 else np.dtype("float64")
+    return np.dtype(f"float{min(64, 16 * dtype.itemsize)}")
 
 
 # -- numbers and signs that have no common dtype ------------------------------------------------------------
@@ -139,7 +152,7 @@ def floating(dtype: np.dtype) -> np.dtype:
 
 def fits(number: Any, dtype: np.dtype) -> bool:
     """Whether a dtype can hold an integer, or the whole part of a float."""
-    if dtype.kind in "fc":  # integers beyond float64 are an error in Python, others become infinite
+    if is_inexact(dtype):  # integers beyond float64 are an error in Python, others become infinite
         return not isinstance(number, int) or bool(-LARGEST <= number <= LARGEST)
     low, high = _bounds(dtype)
     return dtype.kind not in "iu" or bool(low - 1 < number < high + 1)

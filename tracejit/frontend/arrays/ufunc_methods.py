@@ -27,7 +27,7 @@ from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import elementwise, movement, reductions, scans, sorting
 from tracejit.frontend.recording.location import user_location
-from tracejit.ir.types import DTYPES
+from tracejit.ir.types import DTYPES, is_floating
 
 Function = Callable[..., Any]
 
@@ -251,7 +251,7 @@ def _extremes(x: Any, place: Any, values: Any, *, smallest: bool) -> tuple[Any, 
         return values, there
     key: Any = values
     if smallest:
-        key = dispatch.apply(ops.negative if values.dtype.kind == "f" else ops.bitwise_invert, values)
+        key = dispatch.apply(ops.negative if is_floating(values.dtype) else ops.bitwise_invert, values)
     order = sorting.argsort(key, stable=True)
     ordered, target = movement.take(values, order), movement.take(place, order)
     extremes = dispatch.full(0, x.shape, values.dtype, x.device)

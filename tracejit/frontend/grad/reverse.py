@@ -23,6 +23,7 @@ from tracejit.frontend.grad.tape import Tape, recorded, recording_operators
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import Recording, lock, taping, thread
 from tracejit.ir.graph import Node, Value
+from tracejit.ir.types import is_floating, is_inexact
 from tracejit.ir.view import View
 from tracejit.ops import full
 from tracejit.passes.gradient import Step, gradient
@@ -244,7 +245,7 @@ def _starts(recording: Recording, leaves: list[Any]) -> list[_Start | None]:
 
 def _start(recording: Recording, leaf: Any) -> _Start | None:
     """The value a leaf's storage holds now; None if it cannot be differentiated."""
-    if not isinstance(leaf, NDArray) or leaf.dtype.kind not in "fc":
+    if not isinstance(leaf, NDArray) or not is_inexact(leaf.dtype):
         return None
     storage = leaf._storage
     if storage.pending is not None and storage.recording is recording:
@@ -274,7 +275,7 @@ def _gradients(tape: Tape, loss: Any, wrt: list[_Start | None], leaves: list[Any
 
 def _loss(recording: Recording, loss: Any) -> Value:
     (value,) = _contents(recording, [loss])
-    if value.type.shape != () or value.type.dtype.kind != "f":
+    if value.type.shape != () or not is_floating(value.type.dtype):
         raise locate(
             ShapeError(
                 f"grad: the function must return a floating scalar (shape ()), got {value.type}; reduce it, "

@@ -21,9 +21,9 @@ from tracejit.frontend.recording.storage import Storage, memory_at
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
-from tracejit.ir.types import ArrayType
+from tracejit.ir.types import BFLOAT16, FLOAT16, HALVES, ArrayType, is_floating
 
-TOLERANCE = {np.dtype("float32"): 2e-4, np.dtype("float64"): 1e-9}
+TOLERANCE = {FLOAT16: 4e-3, BFLOAT16: 3e-2, np.dtype("float32"): 2e-4, np.dtype("float64"): 1e-9}
 """Of the largest magnitude in the array: sums of many terms in another order differ by that much."""
 
 Launch = Callable[..., None]
@@ -86,17 +86,19 @@ def _tolerance(graph: Graph, value: Value) -> float:
 def _same(result: np.ndarray, expected: np.ndarray, exact: bool, tolerance: float = 0.0) -> bool:
     if expected.dtype.kind == "c":
         return _same(result.real, expected.real, False) and _same(result.imag, expected.imag, False)
-    if exact or expected.dtype.kind != "f":
-        return bool(np.array_equal(result, expected, equal_nan=expected.dtype.kind == "f"))
+    if exact or not is_floating(expected.dtype):
+        differs = (result != expected) & ((result == result) | (expected == expected))
+        return not differs.any()
+    tolerance = max(tolerance, TOLERANCE[expected.dtype])
+    if expected.dtype in HALVES:
+        result, expected = result.astype(np.float32), expected.astype(np.float32)
     finite = np.isfinite(expected)
     if not np.array_equal(np.isfinite(result), finite):
         return False
     scale = np.abs(expected[finite]).max(initial=0.0)
     if not np.array_equal(result[~finite], expected[~finite], equal_nan=True):
         return False
-    return bool(
-        (np.abs(result[finite] - expected[finite]) <= max(tolerance, TOLERANCE[expected.dtype]) * scale).all()
-    )
+    return bool((np.abs(result[finite] - expected[finite]) <= tolerance * scale).all())
 
 
 def _find(graph: Graph, value: Value, inputs: Sequence[Any], result: Any, expected: Any) -> CheckError:

@@ -35,7 +35,7 @@ from tracejit.engine.failures import renew
 from tracejit.errors import AllocationError, locate
 from tracejit.forking import make_rlock
 from tracejit.frontend.recording.location import user_location
-from tracejit.ir.types import CPU, ArrayType
+from tracejit.ir.types import BFLOAT16, CPU, ArrayType
 from tracejit.ir.view import View
 
 if TYPE_CHECKING:
@@ -239,4 +239,5 @@ def memory_at(address: int, type: ArrayType, owner: object) -> np.ndarray:
     """A NumPy array on `type.nbytes` bytes at `address`; `owner` lives as long as it."""
     if type.size == 0:
         return np.empty(type.shape, type.dtype)
-    return np.asarray(_Memory(address, type.shape, type.dtype, owner))
+    array = np.asarray(_Memory(address, type.shape, type.dtype, owner))
+    return array.view(type.dtype) if type.dtype == BFLOAT16 else array  # which the interface cannot name

@@ -26,7 +26,7 @@ from tracejit.frontend.transforms.leaves import is_differentiable, matched, type
 from tracejit.frontend.transforms.regions import CopiedStep, Copier, read_from_outside
 from tracejit.ir.graph import Builder, Value
 from tracejit.ir.op import Op
-from tracejit.ir.types import ArrayType
+from tracejit.ir.types import ArrayType, is_inexact
 from tracejit.ops import copy, full, stop_gradient
 from tracejit.passes.gradient import Step, gradient
 
@@ -199,7 +199,7 @@ class _CustomStep(CopiedStep):
         outputs: Sequence[Value],
     ):
         outside = [v for v in read_from_outside(items) if v not in starts]
-        self.captured = [v for v in outside if v.type.dtype.kind in "fc" and not v.type.on_host]
+        self.captured = [v for v in outside if is_inexact(v.type.dtype) and not v.type.on_host]
         super().__init__((*starts, *self.captured), outputs)
         self.rule, self.items, self.starts, self.ends = rule, items, starts, ends
 

@@ -26,6 +26,7 @@ from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import taping
 from tracejit.frontend.transforms.forward import push_forward_of
 from tracejit.frontend.transforms.vmap import vmap
+from tracejit.ir.types import is_floating
 
 
 def jacobian(
@@ -117,12 +118,12 @@ class _Side:
         self.leaves, self.structure = trees.flatten(tree)
         for leaf in self.leaves:
             is_array = isinstance(leaf, NDArray)
-            if (is_array and leaf.dtype.kind == "c") or (what == "result" and leaf.dtype.kind != "f"):
+            if (is_array and leaf.dtype.kind == "c") or (what == "result" and not is_floating(leaf.dtype)):
                 raise locate(
                     DTypeError(f"jacobian: a {what} of dtype {leaf.dtype}; only floating arrays have one"),
                     user_location(),
                 )
-        self.taking_part = [isinstance(x, NDArray) and x.dtype.kind == "f" for x in self.leaves]
+        self.taking_part = [isinstance(x, NDArray) and is_floating(x.dtype) for x in self.leaves]
         self.sizes = [
             math.prod(x.shape) if takes else 0 for x, takes in zip(self.leaves, self.taking_part, strict=True)
         ]

@@ -7,12 +7,12 @@ from typing import Any
 
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.ir.types import ArrayType
+from tracejit.ir.types import ArrayType, is_inexact
 
 
 def is_differentiable(leaf: Any) -> bool:
     """Whether derivatives with respect to a leaf, or of one, exist."""
-    return isinstance(leaf, NDArray) and leaf.dtype.kind in "fc"
+    return isinstance(leaf, NDArray) and is_inexact(leaf.dtype)
 
 
 def type_of(array: NDArray) -> ArrayType:

@@ -28,6 +28,7 @@ from collections import Counter
 from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import REDUCTION
+from tracejit.ir.types import is_floating
 from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import is_tiled
 from tracejit.loopnest.regions import are_apart, bounds, disjoint, same
@@ -219,7 +220,7 @@ def _first(span: tuple[int, int, object]) -> int:
 
 def would_be_tiled(node: Node) -> bool:
     """Whether a product of few rows would read its second factor in place, were that contiguous."""
-    if node.output.type.ndim != 2 or node.output.type.dtype.kind != "f":
+    if node.output.type.ndim != 2 or not is_floating(node.output.type.dtype):
         return False
     (m, k), (_, n) = (v.type.shape for v in node.inputs)
     return m <= FEW_ROWS and is_tiled(m, n, k)

@@ -21,6 +21,7 @@ from tracejit.frontend.arrays.functions.scans import cumsum
 from tracejit.frontend.arrays.functions.sorting import argsort, searchsorted
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import is_number
+from tracejit.ir.types import is_inexact
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -145,7 +146,7 @@ def gradient(x: Any, /, *spacing: Any, axis: Any = None, edge_order: int = 1) ->
     NDArray([3., 4., 6., 7.], dtype=float32)
     """
     given: Any = asarray(x)
-    array = given if given.dtype.kind in "fc" else dispatch.cast(given, FLOAT64)
+    array = given if is_inexact(given.dtype) else dispatch.cast(given, FLOAT64)
     axes = tuple(range(array.ndim)) if axis is None else axis_list("gradient", axis, array.ndim)
     if edge_order not in (1, 2):
         raise locate(ArgumentError(f"gradient: edge_order is 1 or 2, not {edge_order}"), user_location())

@@ -20,6 +20,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import chosen_device, default_device
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_number
+from tracejit.ir.types import is_floating
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -132,7 +133,7 @@ def _suggested(obj: Any) -> np.dtype:
     """The dtype of an array of nested lists which hold arrays or traced numbers."""
     if isinstance(obj, list | tuple):
         kinds = tuple(map(_suggested, obj)) or (FLOAT32,)
-        if not _holds_arrays(obj) and any(kind.kind == "f" for kind in kinds):
+        if not _holds_arrays(obj) and any(map(is_floating, kinds)):
             return FLOAT32
         return promotion.common("asarray", kinds)
     if isinstance(obj, np.float64):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
-from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.recording.number import plain
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
 # The name `bool` means the builtin here; the namespace exports the dtype under that name, as NumPy does.
-(bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64,
+(bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64,
  complex64, complex128) = DTYPES  # fmt: skip
 
 pi, e, inf, nan, euler_gamma = math.pi, math.e, math.inf, math.nan, np.euler_gamma
@@ -27,6 +28,13 @@ newaxis = None
 def _typed(x: Any) -> Any:
     """Return the dtype of an array; numbers and dtypes stay themselves."""
     return x.dtype if isinstance(x, ArrayCore) else plain(x)
+
+
+def _known(x: Any) -> Any:
+    """The same, with one object for bfloat16, which NumPy knows by its class and by its name."""
+    found = _typed(x)
+    is_name = found is ml_dtypes.bfloat16 or isinstance(found, str | np.dtype)
+    return bfloat16 if is_name and found == bfloat16 else found
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> NDArray:
@@ -46,7 +54,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> N
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:
-    """The dtype that arrays, dtypes and Python numbers are promoted to.
+    """The dtype that arrays, dtypes and Python numbers are promoted to. bfloat16 is promoted as float16 is.
 
     Raises TypeError for what has no dtype.
 
@@ -54,7 +62,7 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype:
     >>> tj.result_type(tj.int8, tj.uint8)
     dtype('int16')
     """
-    return np.result_type(*map(_typed, arrays_and_dtypes))
+    return promotion.result_type(*map(_known, arrays_and_dtypes))
 
 
 def can_cast(from_: Any, to: Any, /, casting: Any = "safe") -> bool:
@@ -78,7 +86,11 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     >>> tj.isdtype(tj.int8, "signed integer")
     True
     """
-    return np.isdtype(_typed(dtype), kind)
+    given = _known(dtype)
+    if given != bfloat16:
+        return np.isdtype(given, kind)
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    return any(k == bfloat16 or (isinstance(k, str) and np.isdtype(float16, k)) for k in kinds)
 
 
 def finfo(type: Any, /) -> np.finfo[Any]:
@@ -90,7 +102,7 @@ def finfo(type: Any, /) -> np.finfo[Any]:
     >>> tj.finfo(tj.float32).bits
     32
     """
-    return np.finfo(_typed(type))
+    return ml_dtypes.finfo(_typed(type))
 
 
 def iinfo(type: Any, /) -> np.iinfo[Any]:
@@ -169,6 +181,7 @@ def isscalar(x: Any, /) -> bool:
 
 __all__ = [
     "astype",
+    "bfloat16",
     "bool_",
     "can_cast",
     "common_type",
@@ -177,6 +190,7 @@ __all__ = [
     "e",
     "euler_gamma",
     "finfo",
+    "float16",
     "float32",
     "float64",
     "iinfo",

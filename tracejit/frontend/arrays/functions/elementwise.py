@@ -23,7 +23,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import is_number
 from tracejit.ir.op import OPS, Op
-from tracejit.ir.types import DTYPES, ArrayType, name_of
+from tracejit.ir.types import DTYPES, ArrayType, is_floating, name_of
 from tracejit.ops import copy as copy_op
 from tracejit.ops import pow as pow_op
 from tracejit.ops import round as round_op
@@ -108,7 +108,7 @@ def pow(x1: Any, x2: Any, /) -> NDArray:
     """
     if type(x2) is int and x2 == 2 and isinstance(x1, ArrayCore) and x1.dtype.kind != "b":
         return dispatch.apply(square_op, x1)
-    if is_number(x2) and isinstance(x1, ArrayCore) and x1.dtype.kind == "f" and x2 == 0.5:
+    if is_number(x2) and isinstance(x1, ArrayCore) and is_floating(x1.dtype) and x2 == 0.5:
         return dispatch.apply(sqrt_op, x1)  # as NumPy does with a number: it differs at -inf and -0.0
     is_whole = isinstance(x2, int) and not isinstance(x2, bool)
     if is_whole and isinstance(x1, ArrayCore) and x1.dtype.kind in "biu" and x2 < 0:
@@ -139,7 +139,7 @@ def round(x: Any, /, decimals: int = 0) -> NDArray:
         return dispatch.apply(OPS["complex"], round(real(array), digits), round(imag(array), digits))
     if digits == 0:
         return dispatch.apply(round_op, array)
-    if array.dtype.kind == "f":
+    if is_floating(array.dtype):
         if digits > 0:
             return dispatch.apply(round_op, array * 10.0**digits) / 10.0**digits
         return dispatch.apply(round_op, array / 10.0**-digits) * 10.0**-digits

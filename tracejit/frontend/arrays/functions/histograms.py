@@ -31,6 +31,7 @@ from tracejit.frontend.arrays.functions.movement import stack
 from tracejit.frontend.arrays.functions.ranges import linspace
 from tracejit.frontend.arrays.functions.sorting import searchsorted
 from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import is_floating
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -114,7 +115,7 @@ def _bounds(name: str, x: Any, range: Any) -> tuple[Any, Any]:
     if range is None:
         if not x.size:
             return 0.0, 1.0
-        kind = x.dtype if x.dtype.kind == "f" else FLOAT64
+        kind = x.dtype if is_floating(x.dtype) else FLOAT64
         first, last = dispatch.cast(x.min(), kind), dispatch.cast(x.max(), kind)
         more = dispatch.cast(first == last, kind) / 2
         return first - more, last + more
@@ -139,7 +140,7 @@ def _edges(name: str, x: Any, bins: Any, range: Any) -> Any:
         return _sorted_edges(name, bins)
     count = integer(f"{name}: bins", bins)
     require(count > 0, f"{name}: there must be at least one bin, not {count}")
-    is_precise = x.dtype.kind != "f" or (name == "histogramdd" and range is not None)  # as in NumPy
+    is_precise = not is_floating(x.dtype) or (name == "histogramdd" and range is not None)  # as in NumPy
     first, last = _bounds(name, x, range)
     return linspace(first, last, count + 1, dtype=FLOAT64 if is_precise else x.dtype)
 

@@ -21,6 +21,7 @@ from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS
 from tracejit.frontend.arrays.functions.elementwise import where as chosen
 from tracejit.frontend.arrays.functions.manipulation import ravel
+from tracejit.ir.types import is_inexact
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -29,7 +30,7 @@ isnan = FUNCTIONS["isnan"]
 
 
 def _can_be_nan(x: Any) -> bool:
-    return bool(x.dtype.kind in "fc")
+    return is_inexact(x.dtype)
 
 
 def _filled(x: Any, value: float) -> Any:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from tracejit import ops
@@ -19,6 +20,7 @@ from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS, clip, imag
 from tracejit.frontend.arrays.functions.elementwise import UFUNCS as OPERATORS
 from tracejit.frontend.arrays.functions.manipulation import broadcast_arrays
 from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import is_floating, is_inexact
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -52,7 +54,8 @@ def _alike(name: str, op: Any, *operands: Any) -> tuple[Any, ...]:
 
 
 def _refuse(name: str, x: Any, kinds: str, what: str) -> None:
-    if x.dtype.kind not in kinds:
+    kind = "f" if is_floating(x.dtype) else x.dtype.kind
+    if kind not in kinds:
         raise locate(DTypeError(f"{name}: not defined for {x.dtype}; {what}"), user_location())
 
 
@@ -96,7 +99,7 @@ def fmod(x1: Any, x2: Any, /) -> NDArray:
     NDArray([-1,  1], dtype=int64)
     """
     a, b = _alike("fmod", ops.remainder, x1, x2)
-    if a.dtype.kind == "f":
+    if is_floating(a.dtype):
         return copysign(remainder(absolute(a), absolute(b)), a)
     rest = remainder(a, b)
     return where((rest != 0) & ((a < 0) != (b < 0)), rest - b, rest)
@@ -113,7 +116,7 @@ def rint(x: Any, /) -> NDArray:
     NDArray([ 0.,  2., -3.], dtype=float32)
     """
     array = dispatch.as_array("rint", x)
-    if array.dtype.kind == "f":
+    if is_floating(array.dtype):
         return FUNCTIONS["round"](array)
     return dispatch.cast(array, np.dtype(np.float64 if array.dtype.itemsize > 2 else np.float32))
 
@@ -215,7 +218,7 @@ def float_power(x1: Any, x2: Any, /) -> NDArray:
     NDArray([1.        , 0.25      , 0.11111111], dtype=float64)
     """
     a, b = _alike("float_power", ops.multiply, x1, x2)
-    wide = np.result_type(a.dtype, FLOAT64)
+    wide = promotion.result_type(a.dtype, FLOAT64)
     return pow(dispatch.cast(a, wide), dispatch.cast(b, wide))
 
 
@@ -293,7 +296,7 @@ def sinc(x: Any, /) -> NDArray:
     NDArray([1.        , 0.63661975], dtype=float32)
     """
     array = dispatch.as_array("sinc", x)
-    array = array if array.dtype.kind in "fc" else dispatch.cast(array, FLOAT64)
+    array = array if is_inexact(array.dtype) else dispatch.cast(array, FLOAT64)
     turned = where(array == 0, 1.0, array * math.pi)
     return where(array == 0, 1.0, FUNCTIONS["sin"](turned) / turned)
 
@@ -346,7 +349,7 @@ def angle(z: Any, deg: bool = False) -> NDArray:
 
 def _power_of_two(exponent: Any, dtype: np.dtype) -> tuple[Any, ...]:
     """Factors, all of them normal numbers, whose product is two to the power of an integer array."""
-    limit = 2 * (np.finfo(dtype).maxexp - np.finfo(dtype).minexp)
+    limit = 2 * (ml_dtypes.finfo(dtype).maxexp - ml_dtypes.finfo(dtype).minexp)
     bounded = dispatch.cast(clip(exponent, -limit, limit), np.dtype("int64"))
     quarter = bounded // 4
     parts = (quarter, quarter, quarter, bounded - 3 * quarter)
@@ -428,8 +431,8 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     if array.dtype.kind == "c":
         parts = (nan_to_num(part, True, nan, posinf, neginf) for part in (real(array), imag(array)))
         result = FUNCTIONS["complex"](*parts)
-    elif array.dtype.kind == "f":
-        limits = np.finfo(array.dtype)
+    elif is_floating(array.dtype):
+        limits = ml_dtypes.finfo(array.dtype)
         above = float(limits.max) if posinf is None else posinf
         below = float(limits.min) if neginf is None else neginf
         result = where(isnan(array), nan, where(array == math.inf, above, array))
@@ -472,7 +475,7 @@ def isneginf(x: Any, /) -> NDArray:
 def _infinite(name: str, x: Any, which: float) -> Any:
     array = dispatch.as_array(name, x)
     _refuse(name, array, "biuf", "complex numbers have no order")
-    return array == which if array.dtype.kind == "f" else _everywhere(array, False)
+    return array == which if is_floating(array.dtype) else _everywhere(array, False)
 
 
 def _everywhere(x: Any, truth: bool) -> Any:
@@ -609,7 +612,7 @@ def real_if_close(x: Any, tol: float = 100) -> NDArray:
     array = dispatch.as_array("real_if_close", x)
     if array.dtype.kind != "c":
         return array
-    bound = tol * float(np.finfo(array.dtype).eps) if tol > 1 else tol
+    bound = tol * float(ml_dtypes.finfo(array.dtype).eps) if tol > 1 else tol
     return real(array) if bool((absolute(imag(array)) < bound).all()) else array
 
 

@@ -36,6 +36,7 @@ from tracejit.frontend.arrays.functions.scans import cumsum
 from tracejit.frontend.arrays.functions.sorting import along
 from tracejit.frontend.arrays.functions.statistics import broadcast_weights
 from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import is_floating, is_inexact
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -140,7 +141,7 @@ class _Quantiles:
             require(np.all((known >= 0) & (known <= scale)), self.what)
         is_weak = isinstance(q, np.float64) or not isinstance(q, ArrayCore | np.ndarray | np.generic)
         given: Any = asarray(q if known is None else known)
-        if is_weak and given.dtype.kind == "f":
+        if is_weak and is_floating(given.dtype):
             given = asarray(q, FLOAT64)
         if given.ndim > 2:
             what = f"{name}: q has shape {given.shape}; give 0 to 2 dimensions"
@@ -150,7 +151,7 @@ class _Quantiles:
         kind = FLOAT64 if is_weak or is_integer else given.dtype
         self.values = dispatch.cast(given, kind).reshape((given.size,)) / scale
         self.in_range = None if known is not None else (self.values >= 0) & (self.values <= 1)
-        precise = x.dtype if x.dtype.kind == "f" else FLOAT64
+        precise = x.dtype if is_floating(x.dtype) else FLOAT64
         self.dtype = precise if is_weak else promotion.common(name, (precise, kind))
 
     def positions(self, index: Any, extent: int) -> Any:
@@ -184,7 +185,7 @@ def _quantile(
     extent = rows.shape[-1]
     if not extent and not skips_nan:
         raise locate(ShapeError(f"{name}: there are no elements along axis {axis}"), user_location())
-    ignores = skips_nan and array.dtype.kind == "f"
+    ignores = skips_nan and is_floating(array.dtype)
     if weights is not None:
         if method != "inverted_cdf":
             what = f'{name}: weights go with the method "inverted_cdf" only, not {method!r}'
@@ -217,7 +218,7 @@ def _unweighted(rows: Any, wanted: _Quantiles, method: str, ignores: bool) -> An
         found = at(POSITIONS.get(method, PLACES["linear"])(count, q))
     else:
         found = _interpolated(at, PLACES[method](count, q), wanted.dtype)
-    if rows.dtype.kind != "f":
+    if not is_floating(rows.dtype):
         return found
     return _nan_where(count == 0 if ignores else isnan(_last(ordered)), found)
 
@@ -243,7 +244,7 @@ def _weighted(rows: Any, weights: Any, wanted: _Quantiles, ignores: bool) -> Any
     share = dispatch.cast(reached / _last(reached), wanted.values.dtype)
     is_before = (share[..., None, :] < wanted.values[:, None]) | (share[..., None, :] == 0)
     found = _picked(ordered, wanted.positions(clip(count_nonzero(is_before, axis=-1), 0, extent - 1), extent))
-    if rows.dtype.kind != "f":
+    if not is_floating(rows.dtype):
         return found
     return _nan_where(isnan(_last(share)) if ignores else isnan(_last(ordered)), found)
 
@@ -350,17 +351,17 @@ def _median(name: str, x: Any, axis: Any, keepdims: bool, *, skips_nan: bool) ->
     extent, last = rows.shape[-1], rows.ndim - 1
     kept = tuple(1 if a in axes else n for a, n in enumerate(array.shape) if keepdims or a not in axes)
     if not extent:
-        dtype = array.dtype if array.dtype.kind in "fc" else FLOAT64
+        dtype = array.dtype if is_inexact(array.dtype) else FLOAT64
         return dispatch.full(math.nan, kept, dtype, array.device, name)
     ordered = dispatch.emit(ops.sort, rows, axis=last)
-    if skips_nan and array.dtype.kind in "fc":
+    if skips_nan and is_inexact(array.dtype):
         count = _numbers(rows)
         pair = [clip((count + less) // 2, 0, extent - 1) for less in (-1, 0)]
         lower, upper = (_picked(ordered, index) for index in pair)
         return ((lower + upper) / 2).reshape(kept)
     middle = ordered._view.slice_axis(last, (extent - 1) // 2, extent // 2 + 1)
     found = mean(ArrayCore.new(ordered._storage, middle), axis=-1)
-    if array.dtype.kind in "fc":
+    if is_inexact(array.dtype):
         found = _nan_where(isnan(_last(ordered)).reshape(found.shape), found)
     return found.reshape(kept)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.axes import integer, new_shape
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import chosen_device
@@ -22,7 +22,7 @@ from tracejit.frontend.arrays.functions.elementwise import pow
 from tracejit.frontend.arrays.functions.manipulation import broadcast_arrays, expand_dims, moveaxis
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import is_number
-from tracejit.ir.types import Device
+from tracejit.ir.types import Device, is_floating
 from tracejit.ir.view import View
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def positions(shape: tuple[int, ...], axis: int, device: Device) -> Any:
 def _line(count: int, start: Any, step: Any, dtype: np.dtype, device: Device) -> Any:
     """start, start + step, ...: integers exactly, others computed in float64 and cast once."""
     index = dispatch.emit(ops.iota, size=count, device=device)
-    if dtype.kind == "f" or isinstance(start, float) or isinstance(step, float):
+    if is_floating(dtype) or isinstance(start, float) or isinstance(step, float):
         index = dispatch.cast(index, FLOAT64)
     if not (type(step) is int and step == 1):
         index = index * step
@@ -137,7 +137,7 @@ def linspace(
 def _float_arrays(start: Any, stop: Any) -> tuple[Any, Any, np.dtype]:
     """Bounds as arrays of one shape in double precision, and the dtype of what lies between them."""
     bounds = broadcast_arrays(asarray(start), asarray(stop))
-    default = np.result_type(*(x.dtype for x in bounds), 1.0)
+    default = promotion.result_type(*(x.dtype for x in bounds), 1.0)
     double = np.dtype("complex128") if default.kind == "c" else FLOAT64
     return dispatch.cast(bounds[0], double), dispatch.cast(bounds[1], double), default
 
@@ -146,7 +146,7 @@ def _precision(*given: Any) -> np.dtype:
     """The dtype of numbers computed from bounds: that of the arrays among them, else single precision."""
     dtypes = [asarray(x).dtype for x in given if not is_number(x)]
     if dtypes:
-        return np.result_type(*dtypes, 1.0)
+        return promotion.result_type(*dtypes, 1.0)
     return np.dtype("complex64") if any(isinstance(x, complex) for x in given) else FLOAT32
 
 

@@ -22,11 +22,13 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.op import Op
+from tracejit.ir.types import HALVES, is_inexact
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
 BOOL, INT64, UINT64, FLOAT64 = map(np.dtype, ("bool", "int64", "uint64", "float64"))
+FLOAT32 = np.dtype("float32")
 
 
 def _reduce(op: Op, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
@@ -58,9 +60,9 @@ def wide(name: str, x: Any, dtype: Any) -> Any:
 def _mean_dtype(name: str, x: Any, dtype: Any) -> np.dtype:
     """The dtype of a mean of `x`: `dtype` if given, else its own floating one or float64."""
     if dtype is None:
-        return x.dtype if x.dtype.kind in "fc" else FLOAT64
+        return x.dtype if is_inexact(x.dtype) else FLOAT64
     wanted = promotion.supported(name, dtype)
-    if wanted.kind not in "fc":
+    if not is_inexact(wanted):
         raise locate(
             DTypeError(f"{name}: dtype must be a floating or complex one, not {wanted}"), user_location()
         )
@@ -248,7 +250,8 @@ def mean(
 ) -> NDArray:
     """Arithmetic mean over axes; of nothing it is nan. Integers and bools give float64.
 
-    Floating dtypes stay, unless `dtype` says otherwise. `where` as for `sum`.
+    Floating dtypes stay, unless `dtype` says otherwise; half numbers are added and divided in float32.
+    `where` as for `sum`.
     Raises AxisError for an axis out of range or given twice, ArgumentError for what is no array or number,
     DTypeError for a `dtype` that is not floating.
 
@@ -266,9 +269,17 @@ def mean(
 
 
 def _mean(name: str, x: Any, dtype: np.dtype, axes: tuple[int, ...], keepdims: bool, where: Any) -> Any:
-    """The mean, computed in `dtype`; no name here keeps a cast of `x` in memory."""
-    total = _reduce(ops.sum, _chosen(name, dispatch.cast(x, dtype), where, 0), axes, keepdims)
-    return total / _count(name, x, axes, keepdims, where, dtype)
+    """The mean, computed in `dtype`, or in float32 where that is a half: the sum of half numbers may be
+    beyond their largest though their mean is not. No name here keeps a cast of `x` in memory.
+    """
+    within = _within(dtype)
+    total = _reduce(ops.sum, _chosen(name, dispatch.cast(x, within), where, 0), axes, keepdims)
+    return dispatch.cast(total / _count(name, x, axes, keepdims, where, within), dtype)
+
+
+def _within(dtype: np.dtype) -> np.dtype:
+    """The dtype in which means of `dtype` are computed."""
+    return FLOAT32 if dtype in HALVES else dtype
 
 
 def var(
@@ -336,7 +347,8 @@ def _variance(
         raise locate(ArgumentError(f"{name}: correction and ddof mean the same; give one"), user_location())
     less = next((c for c in (correction, ddof) if c is not None), 0)
     given = dispatch.as_array(name, x)
-    array = dispatch.cast(given, _mean_dtype(name, given, dtype))
+    wanted = _mean_dtype(name, given, dtype)
+    array = dispatch.cast(given, _within(wanted))
     axes = normalize_axes(name, axis, array.ndim)
     known = _mean(name, array, array.dtype, axes, True, where) if center is None else center
     squares = _chosen(name, _squared_length(array - known), where, 0)
@@ -344,7 +356,8 @@ def _variance(
     rest = (
         dispatch.apply(ops.maximum, count - less, 0) if where is not True else builtins.max(count - less, 0)
     )
-    return _reduce(ops.sum, squares, axes, keepdims) / rest
+    result = _reduce(ops.sum, squares, axes, keepdims) / rest
+    return dispatch.cast(result, wanted) if wanted in HALVES else result
 
 
 def _squared_length(x: Any) -> Any:

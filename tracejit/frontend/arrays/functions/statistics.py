@@ -28,6 +28,7 @@ from tracejit.frontend.arrays.functions.manipulation import squeeze
 from tracejit.frontend.arrays.functions.movement import concat
 from tracejit.frontend.arrays.functions.placing import diagonal
 from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import is_inexact
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -76,7 +77,7 @@ def average(
         return (found, count) if returned else found
     each = broadcast_weights("average", weights, array, axis)
     dtype = promotion.common_dtype("average", (array, each))
-    dtype = dtype if array.dtype.kind in "fc" else promotion.common("average", (dtype, FLOAT64))
+    dtype = dtype if is_inexact(array.dtype) else promotion.common("average", (dtype, FLOAT64))
     total = reductions.sum(each, axis=axes, dtype=dtype, keepdims=keepdims)
     if (known := on_host(weights)) is not None:
         sums = np.sum(known, axis=None if known.shape != array.shape else axes)

@@ -12,6 +12,7 @@ from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.recording.location import user_location
+from tracejit.ir.types import is_floating
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -102,7 +103,7 @@ def i0(x: Any, /) -> NDArray:
         raise locate(
             DTypeError(f"i0: not defined for {array.dtype}; take the absolute value"), user_location()
         )
-    kind = array.dtype if array.dtype.kind == "f" else np.dtype("float64")
+    kind = array.dtype if is_floating(array.dtype) else np.dtype("float64")
     size = dispatch.apply(ops.abs, dispatch.cast(array, kind))
     angles = np.pi * np.arange(POINTS + 1) / POINTS
     weights = np.where(np.arange(POINTS + 1) % POINTS, 1.0, 0.5) / POINTS

@@ -18,9 +18,12 @@ import numpy as np
 
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.io.structure import Description, path_of, restore
+from tracejit.ir.types import BFLOAT16
 
 STRUCTURE = "structure"
 MAGIC = b"\x93NUMPY"
+TWO_BYTES = np.dtype("V2")
+"""What NumPy's format says of bfloat16; no other dtype of arrays is written so."""
 
 
 def writer(tree: Any) -> Callable[[BinaryIO], None]:
@@ -79,4 +82,4 @@ def _read_array(content: BinaryIO, size: int) -> np.ndarray:
         raise ValueError(f"an array of shape {shape} and dtype {dtype} has another number of bytes")
     content.seek(0)
     array: np.ndarray = np.lib.format.read_array(content, allow_pickle=False)
-    return array
+    return array.view(BFLOAT16) if array.dtype == TWO_BYTES else array

@@ -4,7 +4,7 @@
     header          {"w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "__metadata__": {...}}
     bytes           of the arrays, one after the other, without gaps
 
-Format: https://huggingface.co/docs/safetensors. The metadata are texts. Ours are the ``structure`` of the
+The format is that of the safetensors project. The metadata are texts. Ours are the ``structure`` of the
 tree (see the module of that name), unless it is a dict of arrays, and a check sum of header and bytes.
 What is read is strict: lengths, offsets and shapes must agree, and the header's length is bounded.
 """
@@ -24,6 +24,7 @@ import numpy as np
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.io.structure import Description, path_of, refuse, restore
+from tracejit.ir.types import BFLOAT16
 
 SUFFIX = ".safetensors"
 LENGTH = 8  # bytes of the header's length
@@ -39,6 +40,7 @@ DTYPES = {
         "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8", "C64": "<c8",
     }.items()
 }  # fmt: skip
+DTYPES["BF16"] = BFLOAT16
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 

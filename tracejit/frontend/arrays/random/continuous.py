@@ -53,7 +53,7 @@ def uniform(
     """
     draw = Draw("random.uniform", shape, dtype, device, generator, low, high)
     first, last = draw.parameters
-    return draw.unit() * (last - first) + first
+    return draw.result(draw.unit() * (last - first) + first)
 
 
 @takes_size
@@ -80,7 +80,7 @@ def normal(
     check_at_least_zero("random.normal", "a scale", scale)
     draw = Draw("random.normal", shape, dtype, device, generator, loc, scale)
     centre, width = draw.parameters
-    return draw.normal() * width + centre
+    return draw.result(draw.normal() * width + centre)
 
 
 @takes_size
@@ -104,7 +104,7 @@ def lognormal(
     check_at_least_zero("random.lognormal", "a sigma", sigma)
     draw = Draw("random.lognormal", shape, dtype, device, generator, mean, sigma)
     centre, width = draw.parameters
-    return dispatch.apply(ops.exp, draw.normal() * width + centre)
+    return draw.result(dispatch.apply(ops.exp, draw.normal() * width + centre))
 
 
 @takes_size
@@ -126,7 +126,7 @@ def exponential(
     """
     check_at_least_zero("random.exponential", "a scale", scale)
     draw = Draw("random.exponential", shape, dtype, device, generator, scale)
-    return -_log(draw.open_unit()) * draw.parameters[0]
+    return draw.result(-_log(draw.open_unit()) * draw.parameters[0])
 
 
 @takes_size
@@ -153,7 +153,7 @@ def laplace(
     unit = draw.open_unit()
     below = unit < 0.5
     size = _log(2 * where(below, unit, 1 - unit))
-    return where(below, size, -size) * width + centre
+    return draw.result(where(below, size, -size) * width + centre)
 
 
 @takes_size
@@ -178,7 +178,7 @@ def logistic(
     draw = Draw("random.logistic", shape, dtype, device, generator, loc, scale)
     centre, width = draw.parameters
     unit = draw.open_unit()
-    return _log(unit / (1 - unit)) * width + centre
+    return draw.result(_log(unit / (1 - unit)) * width + centre)
 
 
 @takes_size
@@ -202,7 +202,7 @@ def gumbel(
     check_at_least_zero("random.gumbel", "a scale", scale)
     draw = Draw("random.gumbel", shape, dtype, device, generator, loc, scale)
     centre, width = draw.parameters
-    return -_log(-_log(draw.open_unit())) * width + centre
+    return draw.result(-_log(-_log(draw.open_unit())) * width + centre)
 
 
 @takes_size
@@ -226,7 +226,7 @@ def cauchy(
     check_at_least_zero("random.cauchy", "a scale", scale)
     draw = Draw("random.cauchy", shape, dtype, device, generator, loc, scale)
     centre, width = draw.parameters
-    return dispatch.apply(ops.tan, (draw.open_unit() - 0.5) * math.pi) * width + centre
+    return draw.result(dispatch.apply(ops.tan, (draw.open_unit() - 0.5) * math.pi) * width + centre)
 
 
 @takes_size
@@ -248,7 +248,7 @@ def weibull(
     """
     check_positive("random.weibull", "a", a)
     draw = Draw("random.weibull", shape, dtype, device, generator, a)
-    return dispatch.apply(ops.pow, -_log(draw.open_unit()), 1 / draw.parameters[0])
+    return draw.result(dispatch.apply(ops.pow, -_log(draw.open_unit()), 1 / draw.parameters[0]))
 
 
 @takes_size
@@ -270,7 +270,7 @@ def pareto(
     """
     check_positive("random.pareto", "a", a)
     draw = Draw("random.pareto", shape, dtype, device, generator, a)
-    return dispatch.apply(ops.expm1, -_log(draw.open_unit()) / draw.parameters[0])
+    return draw.result(dispatch.apply(ops.expm1, -_log(draw.open_unit()) / draw.parameters[0]))
 
 
 @takes_size
@@ -292,7 +292,7 @@ def rayleigh(
     """
     check_at_least_zero("random.rayleigh", "a scale", scale)
     draw = Draw("random.rayleigh", shape, dtype, device, generator, scale)
-    return dispatch.apply(ops.sqrt, _log(draw.open_unit()) * -2.0) * draw.parameters[0]
+    return draw.result(dispatch.apply(ops.sqrt, _log(draw.open_unit()) * -2.0) * draw.parameters[0])
 
 
 @takes_size
@@ -327,7 +327,7 @@ def triangular(
     rises = unit * (last - first) < top - first
     rising = dispatch.apply(ops.sqrt, unit * ((last - first) * (top - first)))
     falling = dispatch.apply(ops.sqrt, (1 - unit) * ((last - first) * (last - top)))
-    return where(rises, rising + first, last - falling)
+    return draw.result(where(rises, rising + first, last - falling))
 
 
 @takes_size
@@ -349,7 +349,7 @@ def power(
     """
     check_positive("random.power", "a", a)
     draw = Draw("random.power", shape, dtype, device, generator, a)
-    return dispatch.apply(ops.pow, draw.open_unit(), 1 / draw.parameters[0])
+    return draw.result(dispatch.apply(ops.pow, draw.open_unit(), 1 / draw.parameters[0]))
 
 
 @takes_size
@@ -394,7 +394,8 @@ def standard_normal(
     >>> tj.random.standard_normal((2, 3)).shape
     (2, 3)
     """
-    return Draw("random.standard_normal", shape, dtype, device, generator).normal()
+    draw = Draw("random.standard_normal", shape, dtype, device, generator)
+    return draw.result(draw.normal())
 
 
 @takes_size
@@ -409,7 +410,8 @@ def random(
     >>> tj.random.random((2, 3)).shape
     (2, 3)
     """
-    return Draw("random.random", shape, dtype, device, generator).unit()
+    draw = Draw("random.random", shape, dtype, device, generator)
+    return draw.result(draw.unit())
 
 
 @takes_size

@@ -31,7 +31,7 @@ from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.recording import lock, quiet, thread
-from tracejit.ir.types import CPU, Device
+from tracejit.ir.types import BFLOAT16, CPU, FLOAT16, Device, is_floating
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.random.generator import Generator
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 FLOAT32, FLOAT64 = np.dtype("float32"), np.dtype("float64")
 INT64, UINT32, UINT64 = np.dtype("int64"), np.dtype("uint32"), np.dtype("uint64")
+DIGITS = {FLOAT16: 11, BFLOAT16: 8, FLOAT32: 24}
+"""Binary digits of a number in [1, 2)."""
 
 
 def refuse(message: str, kind: type[TracejitError] = ArgumentError) -> TracejitError:
@@ -50,7 +52,8 @@ class Draw:
     """Shape, dtype and parameters of one call, and where its numbers come from.
 
     extents:    the shape of the result: the one asked for, or that to which the parameters broadcast.
-    parameters: numbers as they are, arrays in the dtype `within`, which is the result's if it is floating.
+    parameters: numbers as they are, arrays in the dtype `within`, which is the result's if it is floating,
+                but float32 for half numbers.
     """
 
     def __init__(
@@ -68,10 +71,11 @@ class Draw:
         default = FLOAT32 if kinds == "f" else INT64
         self.name = name
         self.dtype = default if dtype is None else promotion.supported(name, dtype)
-        if self.dtype.kind not in kinds:
-            wanted = "float32 or float64" if kinds == "f" else "an integer"
+        if not (is_floating(self.dtype) if kinds == "f" else self.dtype.kind in kinds):
+            wanted = "a floating one" if kinds == "f" else "an integer"
             raise refuse(f"{name}: dtype must be {wanted}, not {self.dtype}")
-        self.within = within or (self.dtype if kinds == "f" else FLOAT64)
+        floating = FLOAT32 if self.dtype in DIGITS else FLOAT64
+        self.within = within or (floating if kinds == "f" else FLOAT64)
         self.parameters = [_parameter(name, p, self.within) for p in parameters]
         self.device = chosen_device(name, device)
         self.generator = generator
@@ -87,10 +91,11 @@ class Draw:
         return self.generator._bits(count, dtype).reshape(shape)
 
     def unit(self, dtype: np.dtype | None = None, rounds: tuple[int, ...] = ()) -> Any:
-        """Evenly distributed in [0, 1), with all the bits that the dtype's fraction holds."""
+        """Evenly distributed in [0, 1), with all the bits that the fraction of the result's dtype holds."""
         wanted = self.within if dtype is None else dtype
         if wanted == FLOAT32:
-            return dispatch.cast(self.bits(UINT32, rounds) >> 8, FLOAT32) * 2.0**-24
+            digits = DIGITS.get(self.dtype, DIGITS[FLOAT32])
+            return dispatch.cast(self.bits(UINT32, rounds) >> (32 - digits), FLOAT32) * 2.0**-digits
         return dispatch.cast(self.bits(UINT64, rounds) >> 11, FLOAT64) * 2.0**-53
 
     def open_unit(self, dtype: np.dtype | None = None, rounds: tuple[int, ...] = ()) -> Any:

@@ -66,8 +66,8 @@ def multivariate_normal(
         *(name, shape, dtype, device, generator, centre[..., 0], covariance[..., 0, 0]),
         tail=centre.shape[-1:],
     )
-    root = _root(dispatch.cast(covariance, draw.dtype), method)
-    return (root @ draw.normal()[..., None])[..., 0] + dispatch.cast(centre, draw.dtype)
+    root = _root(dispatch.cast(covariance, draw.within), method)
+    return draw.result((root @ draw.normal()[..., None])[..., 0] + dispatch.cast(centre, draw.within))
 
 
 def _root(cov: Any, method: str) -> Any:
