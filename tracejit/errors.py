@@ -38,7 +38,7 @@ class DTypeError(TracejitError, TypeError):
 
     >>> import tracejit as tj
     >>> try:
-    ...     tj.zeros(2, dtype="float16")
+    ...     tj.zeros(2, dtype="datetime64")
     ... except tj.errors.DTypeError as error:
     ...     print(type(error).__name__)
     DTypeError

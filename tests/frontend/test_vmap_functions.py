@@ -1,7 +1,5 @@
 """Every public function of one or two arrays in `tj.vmap`, against a loop over the examples."""
 
-import contextlib
-
 import numpy as np
 import pytest
 
@@ -36,6 +34,16 @@ FUNCTIONS = {
 }
 
 
+def drain():
+    """Wait for results that nobody has looked at; the loop has called functions in ways that fail."""
+    for _ in range(100):
+        try:
+            tj.wait_all()
+        except tj.TracejitError:
+            continue
+        break
+
+
 def arrays_of(tree):
     return [leaf for leaf in trees.leaves(tree) if isinstance(leaf, tj.NDArray)]
 
@@ -65,7 +73,6 @@ def test_public_functions(arity, evaluator):
             assert got.dtype == expected.dtype, name
             np.testing.assert_allclose(got.numpy(), expected, rtol=1e-9, atol=1e-12, err_msg=name)
             tested += 1
-    with contextlib.suppress(tj.TracejitError):  # of functions whose results nobody has looked at
-        tj.wait_all()
+    drain()
     assert refused - OF_VALUES == set()
     assert tested > 60

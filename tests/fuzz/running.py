@@ -240,6 +240,8 @@ def fresh_schedules() -> Iterator[None]:
     try:
         yield
     finally:
-        eager.flush()
-        eager._schedules.clear()
-        eager._schedules.update(kept)
+        try:
+            eager.flush()
+        finally:  # whatever fails, no other test uses them
+            eager._schedules.clear()
+            eager._schedules.update(kept)

@@ -27,7 +27,8 @@ def nodes_of(name):
     if name in SAMPLES:
         return [(inputs, attrs) for inputs, attrs, *_ in SAMPLES[name]]
     dtypes = sorted(OPS[name].admits, key=str)
-    return [(operands(OPS[name], dtype, np.random.default_rng(0)), {}) for dtype in dtypes]
+    with np.errstate(all="ignore"):  # samples are beyond the largest half numbers
+        return [(operands(OPS[name], dtype, np.random.default_rng(0)), {}) for dtype in dtypes]
 
 
 def read_back(graph):
@@ -125,7 +126,7 @@ BROKEN = {
     "graph(%0: float32[3]) {\n  %1: float32[3] = dance(%0)\n return }": "line 2: expected an operator of",
     "graph(%0: float32[3]) { %1: float32[3] = negative(%0) [axis=1] return }": "attributes of negative",
     "graph(%0: float32[-3]) { return }": "negative extent",
-    "graph(%0: float16[3]) { return }": "expected a dtype",
+    "graph(%0: float128[3]) { return }": "expected a dtype",
     "graph(%0: float32[3]) { return } graph": "expected the end, found graph",
     "graph(%0: float32[3]) { return": "ends where '}'|ends where a value",
     "graph(%0: float32[3]) { return %0 %0 }": "expected ','",
