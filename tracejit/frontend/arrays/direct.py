@@ -88,9 +88,11 @@ def computer(op: Op, arity: int, attrs: Mapping[str, Any]) -> Compute:
 
 def _unary(calls: _Calls) -> Compute:
     def compute(x: np.ndarray) -> np.ndarray | None:
+        if config.check:
+            return None  # launches are compared with NumPy
         form = x.dtype, x.shape, x.strides
         call = calls[form] if form in calls else calls.add(form, (x,))
-        if call is None or config.check:
+        if call is None:
             return None
         out = np.empty(call.shape, call.dtype)
         call.run(x, out)
@@ -101,6 +103,8 @@ def _unary(calls: _Calls) -> Compute:
 
 def _binary(calls: _Calls) -> Compute:
     def compute(x1: Operand, x2: Operand) -> np.ndarray | None:
+        if config.check:
+            return None
         form: Hashable
         given: Any
         if type(x1) is not np.ndarray:
@@ -112,7 +116,7 @@ def _binary(calls: _Calls) -> Compute:
         else:
             form, given = (x1.dtype, x1.shape, x1.strides, x2.dtype, x2.shape, x2.strides), x2
         call = calls[form] if form in calls else calls.add(form, (x1, x2))
-        if call is None or config.check:
+        if call is None:
             return None
         out = np.empty(call.shape, call.dtype)
         call.run(x1, given, out)
@@ -124,9 +128,11 @@ def _binary(calls: _Calls) -> Compute:
 
 def _any(calls: _Calls) -> Compute:
     def compute(*operands: Operand) -> np.ndarray | None:
+        if config.check:
+            return None
         form = tuple([(x.dtype, x.shape, x.strides) if type(x) is np.ndarray else x.dtype for x in operands])
         call = calls[form] if form in calls else calls.add(form, operands)
-        if call is None or config.check:
+        if call is None:
             return None
         out = np.empty(call.shape, call.dtype)
         call.run(*[x.bits if isinstance(x, Number) else x for x in operands], out)
