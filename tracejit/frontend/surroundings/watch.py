@@ -31,7 +31,7 @@ import numpy as np
 
 from tracejit import engine
 from tracejit.errors import ReplayError
-from tracejit.forking import make_lock
+from tracejit.forking import make_rlock
 from tracejit.frontend.arrays import random
 from tracejit.frontend.python.bytecode import is_made_by_dataclass
 from tracejit.frontend.python.kinds import trusted
@@ -180,7 +180,7 @@ def _given(frame: FrameType) -> list[Any]:
 
 if sys.version_info >= (3, 12):
     _EVENTS = sys.monitoring.events
-    _switch = make_lock()
+    _switch = make_rlock()  # a handler of signals may stop a watcher while this thread starts another
     _tools: list[int] = []  # the number by which the interpreter knows this package, once there is one
     _watchers: set[Watcher] = set()  # on all threads; events are reported while there is any
     _reporting: dict[int, types.CodeType] = {}  # by identity: code of users whose calls are reported
