@@ -248,6 +248,8 @@ def test_a_fork_does_not_wait_for_a_kernel_that_takes_long():
         """
         import os, numpy as np
         from tracejit.engine import native
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # since 3.12, of forks beside threads
         engine.lifecycle.PATIENCE = 0.05
         out, variable = np.zeros(1, np.int64), Variable()
         spin, patches = task("spin", uses=(0,), cost=1 << 30), [(0, 0, 0)]
