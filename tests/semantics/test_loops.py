@@ -87,3 +87,11 @@ def test_kernels_compute_little_again(name):
     bodies = [task.node.attrs["body"] for task in memory.tasks]
     assert max(len(analyse(body).program.terms) for body in bodies) < 64
     assert len(bodies) < 28
+
+
+@pytest.mark.parametrize(("name", "most"), [("trmm", 26), ("cholesky", 80), ("gramschmidt", 19)])
+def test_reads_beside_the_stores_of_a_kernel_are_part_of_it(name, most):
+    """One kernel for some elements of a row, for an element, for a column."""
+    function, make = PROGRAMS[name]
+    memory = tj.jit(function).plan(*arrays(make(12), tj.asarray)).memory
+    assert len(memory.tasks) <= most

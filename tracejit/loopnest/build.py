@@ -231,7 +231,13 @@ class _Tracer:
             raise Unfusable(f"broadcasting {node.op.name} would compute it many times")
 
     def view(self, node: Node, view: View) -> Term:
-        return self.demand(node.inputs[0], self.compose(node.attrs["view"], view, node))
+        """What an array holds, beside stores as before them."""
+        (x,), seen = node.inputs, node.attrs["view"]
+        while (made := self.producers.get(x)) is not None and made.op is ops.update:
+            if not disjoint(made.attrs["view"], seen, x.type.shape):
+                raise Unfusable("a kernel does not read what it stores")
+            x = made.inputs[0]
+        return self.demand(x, self.compose(seen, view, node))
 
     def full_of(self, node: Node, view: View) -> Term:
         return self.demand(node.inputs[0], view)

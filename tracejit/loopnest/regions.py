@@ -9,9 +9,13 @@ View(offset=0, shape=(4, 6), strides=(1, 4))
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 
 from tracejit.ir.view import View, contiguous_strides
+
+NEIGHBOURS = 1024
+"""Most views of an array with which one more is compared."""
 
 
 def same(one: View, other: View) -> bool:
@@ -82,3 +86,45 @@ def inverse(view: View, shape: Sequence[int]) -> View | None:
     offset = sum(unit * (extent - 1) for extent, stride, unit in dims if stride < 0)
     strides = tuple(unit if stride > 0 else -unit for _, stride, unit in dims)
     return View(offset, tuple(dim[0] for dim in dims), strides).reshape(shape)
+
+
+class Regions:
+    """Views of one array of `shape`, and whether others share elements with them."""
+
+    def __init__(self, shape: Sequence[int]):
+        self.shape = shape
+        self._spans: list[tuple[int, int, Box | None]] = []  # first and last element, `bounds`; by the first
+        self._longest = 0
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def add(self, view: View) -> None:
+        """Add a view."""
+        self._insert((*view.span(), bounds(view, self.shape)))
+
+    def update(self, others: Regions) -> None:
+        """Add all views of `others`."""
+        for span in others._spans:
+            self._insert(span)
+
+    def _insert(self, span: tuple[int, int, Box | None]) -> None:
+        self._spans.insert(bisect.bisect_left(self._spans, span[0], key=_first), span)
+        self._longest = max(self._longest, span[1] - span[0])
+
+    def are_apart(self, view: View) -> bool:
+        """Whether `view` is known to share no element with any of them: False if in doubt, as where more than
+        `NEIGHBOURS` come near it.
+        """
+        (low, high), box = view.span(), bounds(view, self.shape)
+        near = slice(
+            bisect.bisect_right(self._spans, low - self._longest, key=_first),
+            bisect.bisect_left(self._spans, high, key=_first),
+        )
+        return near.stop - near.start <= NEIGHBOURS and all(
+            end <= low or are_apart(box, other) for _, end, other in self._spans[near]
+        )
+
+
+def _first(span: tuple[int, int, object]) -> int:
+    return span[0]

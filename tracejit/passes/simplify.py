@@ -64,7 +64,6 @@ class Rewriter:
         self.builder.inputs.extend(graph.inputs)
         self.final: dict[Value, Value] = {}  # values of the old graph, to their replacements
         self.definition: dict[Value, Node] = {}
-        self.read: set[Value] = set()  # by the nodes so far
         self.op: Op  # the operator whose rule runs
         self._location: str | None = None
 
@@ -91,7 +90,6 @@ class Rewriter:
         return value
 
     def _define(self, node: Node) -> None:
-        self.read.update(node.inputs)
         for value in node.outputs:
             self.definition[value] = node
 
@@ -415,7 +413,7 @@ def _view_of_update(r: Rewriter, x: Value, *, view: View) -> Value | None:
 
 @rule(ops.update)
 def _update(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
-    """A store of nothing, of everything, of what is there already, or over an equal store not yet read."""
+    """A store of nothing, of everything, or of what is there already."""
     if view.size == 0:
         return base
     covering = inverse(view, base.type.shape)
@@ -424,9 +422,6 @@ def _update(r: Rewriter, base: Value, x: Value, *, view: View) -> Value | None:
     source = r.match(x, ops.view)
     if source and source.inputs[0] is base and same(source.attrs["view"], view):
         return base
-    earlier = r.match(base, ops.update)
-    if earlier and base not in r.read and same(earlier.attrs["view"], view):
-        return r.emit(ops.update, earlier.inputs[0], x, view=view)
     return None
 
 

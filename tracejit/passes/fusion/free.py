@@ -161,6 +161,18 @@ class FreeNodes:
                 found[value] = None
         return list(found)
 
+    def readers(self, node: Node) -> list[Node]:
+        """`node` and the free nodes that compute its operands."""
+        found = {node: None}
+        pending = [node]
+        for reader in pending:
+            for value in reader.inputs:
+                made = self.producers.get(value)
+                if made in self._free and made is not None and made not in found:
+                    found[made] = None
+                    pending.append(made)
+        return list(found)
+
     def leaves(self, value: Value, members: set[Node]) -> bool:
         """Whether a node outside `members` needs `value`."""
         users = self.users.get(value, {})

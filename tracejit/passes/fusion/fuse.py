@@ -206,7 +206,7 @@ class _Fuser:
             return Fit(count, node.output.type.shape)
         nodes = united(groups, node)
         try:
-            check_stores(groups, node, origins, self.free.producers, self.group_of)
+            check_stores(groups, node, origins, self.free, self.group_of)
             if len(groups) == 1 and self.follows(groups[0], node):
                 return Fit(count, None, groups[0].domain, groups[0].rows)
             if is_fold(node) and not keeps_order(node) and is_elementwise_product(groups):

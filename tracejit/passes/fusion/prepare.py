@@ -20,7 +20,6 @@ backward pass, are transposed once: the products then read them without packing 
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import math
 from collections import Counter
@@ -31,16 +30,13 @@ from tracejit.ir.op import REDUCTION
 from tracejit.ir.types import is_floating
 from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import is_tiled
-from tracejit.loopnest.regions import are_apart, bounds, disjoint, same
+from tracejit.loopnest.regions import NEIGHBOURS, Regions, disjoint, same
 from tracejit.tuning import tuning_of
 
 SHARERS, FEW_ROWS = 4, 64
 """The number of products that must share a transposed factor, and their most rows, for a copy to pay off: it
 costs about as much as the packing in two of them.
 """
-
-NEIGHBOURS = 1024
-"""Most updates with which one that is added to a sum is compared."""
 
 Parts = list[tuple[Value, View]]
 
@@ -191,31 +187,18 @@ class Places:
     """Updates of one array that write no element twice; `started` when they have been made, on zeros."""
 
     def __init__(self, shape: tuple[int, ...]):
-        self.shape, self.size, self.started = shape, 0, False
+        self.size, self.started = 0, False
         self.parts: Parts = []
-        self._spans: list[tuple[int, int, list[tuple[int, int]] | None]] = []  # in order, with `bounds`
-        self._longest = 0
+        self._written = Regions(shape)
 
     def add(self, x: Value, view: View) -> bool:
         """Add the update of `view` by `x`; false if it may write what another writes."""
-        (low, high), box = view.span(), bounds(view, self.shape)
-        near = slice(
-            bisect.bisect_right(self._spans, low - self._longest, key=_first),
-            bisect.bisect_left(self._spans, high, key=_first),
-        )
-        if near.stop - near.start > NEIGHBOURS or not all(
-            end <= low or are_apart(box, other) for _, end, other in self._spans[near]
-        ):
+        if not self._written.are_apart(view):
             return False
-        self._spans.insert(bisect.bisect_left(self._spans, low, key=_first), (low, high, box))
-        self._longest = max(self._longest, high - low)
+        self._written.add(view)
         self.parts.append((x, view))
         self.size += view.size
         return True
-
-
-def _first(span: tuple[int, int, object]) -> int:
-    return span[0]
 
 
 def would_be_tiled(node: Node) -> bool:

@@ -30,23 +30,33 @@ def check_stores(
     groups: Sequence[Group],
     node: Node,
     origins: Iterable[Value],
-    producers: Mapping[Value, Node],
+    free: FreeNodes,
     group_of: Mapping[Node, Group],
 ) -> None:
     """Raise `Unfusable` where stores of `groups` cannot be in a kernel with `node`, computed from `origins`.
 
     Tracing finds that, too, but in programs that store single elements most nodes are refused so.
     """
-    for value in origins:
-        stored = value
-        while (made := producers.get(stored)) is not None and made.op is ops.update:
-            if group_of[made] not in groups:
-                break
-            if node.op is not ops.update or value is not node.inputs[0]:
-                raise Unfusable("update has no place inside a kernel")
-            if not disjoint(made.attrs["view"], node.attrs["view"], value.type.shape):
-                raise Unfusable("updates of one array overlap")
-            stored = made.inputs[0]
+
+    def store(value: Value) -> Node | None:
+        """The store of `groups` that makes `value`."""
+        made = free.producers.get(value)
+        return made if made is not None and made.op is ops.update and group_of[made] in groups else None
+
+    if not any(map(store, origins)):
+        return
+    for reader in free.readers(node):
+        for position, value in enumerate(reader.inputs):
+            made, may_follow = (
+                store(value),
+                reader.op is ops.view or (reader.op is ops.update and position == 0),
+            )
+            while made is not None:
+                if not may_follow:
+                    raise Unfusable("update has no place inside a kernel")
+                if not disjoint(made.attrs["view"], reader.attrs["view"], value.type.shape):
+                    raise Unfusable("a kernel stores an element once, and does not read it then")
+                made = store(made.inputs[0])
 
 
 class Stored(NamedTuple):
