@@ -85,6 +85,7 @@ def test_text_and_facts():
     assert {line for k in schedule.kernels for line in k.locations} == {f"model.py:{n}" for n in (1, 2, 3)}
     assert all(k.source.startswith("#") and k.vectorised for k in schedule.kernels)
     assert list(schedule.times) == [
+        "components",
         "simplify",
         "cse",
         "dce",

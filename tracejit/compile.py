@@ -18,6 +18,7 @@ from tracejit.errors import DeviceError
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU
 from tracejit.launch import load_executor
+from tracejit.passes.components import Twins
 from tracejit.passes.driver import check, clean, form_kernels, timed
 from tracejit.passes.fusion.fuse import Missed
 from tracejit.passes.memory.legalize import legalize
@@ -33,14 +34,20 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
     target_of_graph(graph)
     times: dict[str, float] = {}
     missed: list[Missed] = []
-    needed = clean(graph, times)
+    with timed(times, "components"):
+        twins = Twins(graph)
+    needed = clean(twins.reduced, times)
     fused = form_kernels(needed, times, missed)
+    with timed(times, "components"):
+        fused = twins.expanded(fused)
+        naive = naive_bytes(needed, twins.weights(needed))
+    check("components", fused)
     with timed(times, "legalize"):
         legal = legalize(fused, aliases)
     check("legalize", legal)
     with timed(times, "plan"):
         memory = plan(legal, aliases)
-    return Planned(memory, naive_bytes(needed), len(graph.nodes), tuple(missed), times)
+    return Planned(memory, naive, len(graph.nodes), tuple(missed), times)
 
 
 @collector.at_rest()

@@ -141,12 +141,14 @@ def _packed(
     return timed, order
 
 
-def naive_bytes(graph: Graph) -> int:
-    """Bytes of the internal results of `graph`, each in a buffer of its own."""
+def naive_bytes(graph: Graph, weights: Mapping[Node, int] | None = None) -> int:
+    """Bytes of the internal results of `graph`, each in a buffer of its own; `weights`: how many nodes a node
+    stands for, if not for one.
+    """
     free = {ops.constant, ops.full, ops.iota, ops.empty, ops.copy, ops.stop_gradient, ops.without_gradient}
     results = set(graph.results())
     return sum(
-        value.type.nbytes
+        value.type.nbytes * (weights.get(node, 1) if weights else 1)
         for node in graph.nodes
         for value in node.outputs
         if node.op not in free

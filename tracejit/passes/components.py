@@ -1,0 +1,242 @@
+"""Components that are equal: passes work on one of them, and its kernels are copied for the others.
+
+A component is a part of a graph that shares no array with the rest, not even an input. An update of a weight
+is one; a model has thousands of them, most of a few kinds. Components are *twins* if they are equal up to the
+names of values: operators, types, attributes, literals, locations, effects and outputs are the same.
+
+    %2 = add(%0, %0)                   %2 = add(%0, %0)                %2 = fused(%0)
+    %3 = negative(%2)     reduced      %3 = negative(%2)     passes    %3 = fused(%1)
+    %4 = add(%1, %1)         =>        return %3               =>      return %2, %3
+    %5 = negative(%4)
+    return %3, %5
+
+What can fail, or must keep an order, has no twin.
+"""
+
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import NamedTuple
+
+from tracejit import ops
+from tracejit.config import config
+from tracejit.ir.graph import Effect, Graph, Node, Value
+from tracejit.ir.op import CAN_FAIL, ORDERED
+from tracejit.passes.cse import attributes_key
+
+FEW = 64
+"""Graphs of fewer nodes are not searched."""
+
+
+class Component:
+    """Nodes that arrays connect, by position in their graph.
+
+    inputs: what they use of the graph's inputs, in the order of first use; outputs, effects: positions of
+    those that are theirs.
+    """
+
+    __slots__ = ("effects", "inputs", "nodes", "outputs")
+
+    def __init__(self) -> None:
+        self.nodes: list[int] = []
+        self.inputs: list[Value] = []
+        self.outputs: list[int] = []
+        self.effects: list[int] = []
+
+
+class Kind(NamedTuple):
+    """Components that are twins of one another. The first of them is in the reduced graph."""
+
+    first: Component
+    twins: list[Component]
+
+
+class Twins:
+    """A graph, and what is left of it, `reduced`, when of each kind of components only the first stays."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.kinds = _kinds(graph)
+        absent = [twin for kind in self.kinds for twin in kind.twins]
+        self._outputs = _without(len(graph.outputs), (twin.outputs for twin in absent))
+        self._effects = _without(len(graph.effects), (twin.effects for twin in absent))
+        self.reduced = self._reduced(absent) if absent else graph
+
+    def _reduced(self, absent: Sequence[Component]) -> Graph:
+        graph = self.graph
+        kept = [graph.nodes[p] for p in _without(len(graph.nodes), (twin.nodes for twin in absent))]
+        outputs = tuple([graph.outputs[i] for i in self._outputs])
+        used = {value for node in kept for value in node.inputs}.union(outputs)
+        nodes = [node for node in kept if node.op is not ops.constant or node.output in used]
+        return Graph(graph.inputs, tuple(nodes), outputs, tuple([graph.effects[i] for i in self._effects]))
+
+    def weights(self, passed: Graph) -> dict[Node, int]:
+        """How many nodes each node of `passed` will be, where that is more than one."""
+        return {
+            passed.nodes[p]: 1 + len(kind.twins)
+            for kind, positions, _ in self._found(passed)
+            for p in positions
+        }
+
+    def expanded(self, passed: Graph) -> Graph:
+        """`passed`, which passes made of `reduced`, with the nodes of all twins, each behind those of the
+        first of its kind.
+        """
+        if self.reduced is self.graph:
+            return passed
+        results = dict(zip(self._results_left(), passed.results(), strict=True))
+        behind: dict[int, list[Node]] = {}
+        for kind, positions, values in self._found(passed):
+            copies = behind.setdefault(positions[-1] if positions else -1, [])
+            for twin in kind.twins:
+                theirs = dict(zip(kind.first.inputs, twin.inputs, strict=True))
+                copies += [_copied(passed.nodes[p], theirs) for p in positions]
+                mine = [theirs.get(value, value) for value in values]
+                results.update(zip(self._results_of(twin), mine, strict=True))
+        nodes = list(behind.get(-1, ()))
+        for p, node in enumerate(passed.nodes):
+            nodes += (node, *behind.get(p, ()))
+        count = len(self.graph.outputs)
+        effects = [Effect(e.target, results[count + i]) for i, e in enumerate(self.graph.effects)]
+        return Graph(
+            self.graph.inputs, tuple(nodes), tuple([results[i] for i in range(count)]), tuple(effects)
+        )
+
+    def _results_of(self, component: Component) -> list[int]:
+        """Positions of the results of a component among those of the graph."""
+        return component.outputs + [len(self.graph.outputs) + i for i in component.effects]
+
+    def _results_left(self) -> list[int]:
+        return self._outputs + [len(self.graph.outputs) + i for i in self._effects]
+
+    def _found(self, passed: Graph) -> Iterator[tuple[Kind, list[int], list[Value]]]:
+        """For each kind: positions in `passed` of the nodes that the first of them needs, and its results."""
+        results = dict(zip(self._results_left(), passed.results(), strict=True))
+        made = {value: p for p, node in enumerate(passed.nodes) for value in node.outputs}
+        for kind in self.kinds:
+            values = [results[i] for i in self._results_of(kind.first)]
+            needed: set[int] = set()
+            pending = list(values)
+            for value in pending:
+                position = made.get(value)
+                if position is not None and position not in needed and not value.type.on_host:
+                    needed.add(position)
+                    pending += passed.nodes[position].inputs
+            yield kind, sorted(needed), values
+
+
+def _without(count: int, taken: Iterable[Sequence[int]]) -> list[int]:
+    """The positions up to `count` that are not `taken`."""
+    gone = {position for positions in taken for position in positions}
+    return [position for position in range(count) if position not in gone]
+
+
+def _copied(node: Node, values: dict[Value, Value]) -> Node:
+    """`node` on other values; its outputs are added to them."""
+    outputs = tuple([Value(v.type) for v in node.outputs])
+    values.update(zip(node.outputs, outputs, strict=True))
+    inputs = tuple([values.get(v, v) for v in node.inputs])
+    return Node(node.op, inputs, outputs, node.attrs, node.location)
+
+
+# ------------------------------------------------------------------------------------------- finding them
+
+
+def _kinds(graph: Graph) -> list[Kind]:
+    """The components that have twins."""
+    if len(graph.nodes) < FEW or "components" in config.disable:
+        return []
+    found = _components(graph)
+    if len(found) < 2:
+        return []
+    literals = {node.output: attributes_key(node.attrs) for node in graph.nodes if node.op is ops.constant}
+    given, kinds = frozenset(graph.inputs), dict[Hashable, Kind]()
+    for component in found:
+        key = _key(graph, component, given, literals)
+        if key is None:
+            continue
+        if key in kinds:
+            kinds[key].twins.append(component)
+        else:
+            kinds[key] = Kind(component, [])
+    return [kind for kind in kinds.values() if kind.twins]
+
+
+def _components(graph: Graph) -> list[Component]:
+    """All components that have nodes."""
+    parents: list[int] = []
+    number: dict[Value, int] = {}  # of arrays: any number in its component
+
+    def root(position: int) -> int:
+        while parents[position] != position:
+            parents[position] = position = parents[parents[position]]
+        return position
+
+    def connect(values: Iterable[Value]) -> int:
+        """A number of the component of some arrays, which become one; -1 if there are none."""
+        first = -1
+        for value in values:
+            if value.type.on_host:
+                continue
+            known = number.get(value)
+            if known is None:
+                known = number[value] = len(parents)
+                parents.append(known)
+            other = root(known)
+            if first < 0:
+                first = other
+            parents[other] = first
+        return first
+
+    of_nodes = [connect((*node.inputs, *node.outputs)) for node in graph.nodes]
+    for effect in graph.effects:
+        connect((effect.target, effect.value))
+    found: dict[int, Component] = {}
+    for position, known in enumerate(of_nodes):
+        if known >= 0:
+            found.setdefault(root(known), Component()).nodes.append(position)
+
+    def owner(value: Value) -> Component | None:
+        return found.get(root(number[value])) if value in number else None
+
+    for position, value in enumerate(graph.outputs):
+        if (component := owner(value)) is not None:
+            component.outputs.append(position)
+    for position, effect in enumerate(graph.effects):
+        if (component := owner(effect.value)) is not None:
+            component.effects.append(position)
+    return list(found.values())
+
+
+def _key(
+    graph: Graph, component: Component, given: Set[Value], literals: Mapping[Value, Hashable]
+) -> Hashable | None:
+    """A key that is equal for twins; None if there are none. Finds the inputs of `component`, which must be
+    among those `given`.
+    """
+    local: dict[Value, Hashable] = {}
+    inputs = component.inputs
+
+    def name(value: Value) -> Hashable:
+        found = local.get(value)
+        if found is None:
+            found = literals.get(value)
+            if found is None:
+                found = len(local), value.type
+                inputs.append(value)
+            local[value] = found
+        return found
+
+    key: list[Hashable] = []
+    for position in component.nodes:
+        node = graph.nodes[position]
+        if CAN_FAIL in node.op.traits or ORDERED in node.op.traits:
+            return None
+        key.append((node.op, tuple(map(name, node.inputs)), attributes_key(node.attrs), node.location))
+        for value in node.outputs:
+            local[value] = len(local)
+    key += [name(graph.outputs[i]) for i in component.outputs]
+    key.append(len(component.outputs))
+    for i in component.effects:
+        key += [name(graph.effects[i].target), name(graph.effects[i].value)]
+    return tuple(key) if given.issuperset(inputs) else None
