@@ -19,6 +19,7 @@ import pytest
 import tracejit as tj
 from tests.golden import check_golden
 from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.signature import many
 from tracejit.frontend.signature.text import Writer
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View
@@ -123,6 +124,16 @@ def arrays_keyword():
         return x @ weight + bias
 
     return call(dense, ones(8, 4), bias=ones(3), weight=ones(4, 3))
+
+
+@case
+def many_arrays():
+    def decayed(arrays, rate):
+        for x in arrays:
+            x *= rate
+        return [x + 1 for x in arrays]
+
+    return call(decayed, [ones(2) for _ in range(many.MANY)], 0.5)
 
 
 @case

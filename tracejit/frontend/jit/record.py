@@ -37,11 +37,12 @@ from tracejit.frontend.signature.arguments import (
     shows_keywords,
 )
 from tracejit.frontend.signature.describe import Description, Unreplayable
+from tracejit.frontend.signature.many import release
 from tracejit.frontend.signature.perform import make, write_back
 from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Var
 from tracejit.frontend.signature.slots import Attribute, Slot, Whole
 from tracejit.frontend.signature.stand_ins import without_stand_ins
-from tracejit.frontend.signature.text import CLOCK, PIECEWISE, recogniser_of, release, replay_of
+from tracejit.frontend.signature.text import CLOCK, PIECEWISE, recogniser_of, replay_of
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.guards import Guards, Refused, check_separate, flags
 from tracejit.frontend.surroundings.watch import LIBRARY, OWNER, Watcher

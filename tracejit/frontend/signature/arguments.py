@@ -35,8 +35,8 @@ from tracejit.frontend.python.kinds import FIXED, NUMBERS, has_attributes, is_tr
 from tracejit.frontend.recording.number import settled
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Restart, Trace
+from tracejit.frontend.signature.many import release
 from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Var, attribute
-from tracejit.frontend.signature.text import release
 from tracejit.ir.types import ArrayType, name_of
 
 PLAIN = (

@@ -28,14 +28,10 @@ before the launch; a launch that may fail is waited for before anything is writt
 
 from __future__ import annotations
 
-import functools
 import itertools
-import linecache
 import math
 import types
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +44,7 @@ from tracejit.frontend.recording.number import source_of
 from tracejit.frontend.recording.numpy_views import read_part
 from tracejit.frontend.recording.storage import Storage, interned
 from tracejit.frontend.recording.trace import WORD
+from tracejit.frontend.signature import many
 from tracejit.frontend.signature.program import (
     ArrayCheck,
     ArrayOn,
@@ -70,7 +67,7 @@ from tracejit.frontend.signature.program import (
     StorageAddress,
     Var,
 )
-from tracejit.ir.types import ArrayType
+from tracejit.frontend.signature.source import function_of
 from tracejit.ir.view import View
 
 
@@ -104,25 +101,6 @@ EMPTY = types.CellType()
 # -- what replays call ---------------------------------------------------------------------------------------
 
 
-def release(storage: Storage) -> None:
-    """Flush the eager recording that has touched `storage`."""
-    holder = storage.recording
-    if holder is not None:
-        holder.release(storage)
-
-
-def is_block(storage: Storage, type: ArrayType) -> bool:
-    """Whether `storage` is a block of the same size, dtype and device; if so, `type` describes it now.
-
-    Views count elements of the block, so its own shape means nothing to them.
-    """
-    own = storage.type
-    if own.dtype != type.dtype or own.size != type.size or own.device != type.device:
-        return False
-    storage.type = type
-    return True
-
-
 def disjoint(*storages: Storage) -> bool:
     """Whether no two storages whose memory Python can see overlap."""
     ranges = sorted((s.address, s.address + s.type.nbytes) for s in storages if s.shared)
@@ -136,7 +114,7 @@ def same_array(held: np.ndarray, copy: np.ndarray) -> bool:
 
 HELPERS: dict[str, Any] = {
     "MISS": MISS, "MISFITS": MISFITS, "NDArray": NDArray, "Storage": Storage, "View": View,
-    "ndarray": np.ndarray, "release": release, "is_block": is_block, "disjoint": disjoint,
+    "ndarray": np.ndarray, "disjoint": disjoint, **many.HELPERS,
     "wait": engine.wait, "np": np, "nan": math.nan, "inf": math.inf, "GONE": GONE, "EMPTY": EMPTY,
     "Attributes": Attributes,
     "fill": fill, "same_items": same_items,
@@ -158,6 +136,7 @@ class Writer:
         self.names: dict[str, Any] = dict(HELPERS)
         self._constants: dict[int, str] = {}
         self._variables: dict[Var, str] = {}
+        self._tuples: dict[tuple[str, ...], str] = {}
         self._serial = 0
 
     def _name(self, prefix: str) -> str:
@@ -193,6 +172,36 @@ class Writer:
 
     # -- checks ----------------------------------------------------------------------------------------------
 
+    def steps(self, steps: Sequence[Step]) -> None:
+        """Variables and checks, those of many arrays together."""
+        position = 0
+        while position < len(steps):
+            arrays = many.arrays_from(steps, position)
+            following = steps[position : position + max(1, many.STEPS * len(arrays))]
+            if len(arrays) >= many.MANY:
+                for bind in following[:: many.STEPS]:
+                    self.step(bind)
+                self._arrays(arrays)
+            else:
+                for step in following:
+                    self.step(step)
+            position += len(following)
+
+    def _arrays(self, arrays: Sequence[ArrayCheck]) -> None:
+        kind, view = self.constant(interned(arrays[0].type)), self.constant(arrays[0].view)
+        given = ", ".join([self.write(check.array) for check in arrays])
+        found = ", ".join([self.write(check.storage) for check in arrays])
+        self.checks.append(f"{found} = storages({kind}, {view}, {given})")
+
+    def _tuple(self, names: Sequence[str], lines: list[str]) -> str:
+        """The name of a tuple of many variables, which is made in one of `lines` when it is first needed."""
+        key = tuple(names)
+        found = self._tuples.get(key)
+        if found is None:
+            found = self._tuples[key] = self._name("a")
+            lines.append(f"{found} = ({', '.join(names)})")
+        return found
+
     def step(self, step: Step) -> None:
         """One variable or check."""
         if isinstance(step, Bind):
@@ -217,6 +226,12 @@ class Writer:
 
     def _separate(self, step: Separate) -> None:
         names = [self.write(storage) for storage in step.storages]
+        if len(names) >= many.MANY:
+            every = self._tuple(names, self.checks)
+            self.checks.append(f"shared = any_shared({every})")
+            self._require(f"len({{*{every}}}) == {len(names)}")
+            self.checks.append(f"if shared and not disjoint(*{every}): return MISS")
+            return
         if names:
             self.checks.append(f"shared = {' or '.join(f'{n}.shared' for n in names)}")
         if len(names) > 1:
@@ -264,7 +279,10 @@ class Writer:
         actions = self.actions
         self.names.update(launch=launch.call, pack=launch.pack)
         storages = [self.write(var) for var in launch.storages]
-        actions += [f"if {name}.recording is not None: release({name})" for name in storages]
+        if len(storages) >= many.MANY:
+            actions.append(f"release_all({self._tuple(storages, actions)})")
+        else:
+            actions += [f"if {name}.recording is not None: release({name})" for name in storages]
         actions += [f"{self.write(var)} = {self.write(array)}" for var, array in program.copies]
         for storage, var in program.outputs.items():
             kind = self.constant(interned(storage.type))
@@ -292,25 +310,46 @@ class Writer:
         values: list[str] = []
         variables: list[str] = []
         keep: list[str] = []
-        for word in launch.words:
-            if isinstance(word, StorageAddress):
-                name = self.write(word.storage)
-                start = ""
-                if word.offset is not None:
-                    start = f" + {self.write(word.offset)} * {word.storage.value.type.dtype.itemsize}"
-                values.append(f"{name}.address{start}")
-                variables.append(f"{name}.variable.address")
-                keep.append(name)
+
+        def add(names: Sequence[str]) -> None:
+            """Pass storages."""
+            if len(names) >= many.MANY:
+                every = self._tuple(names, self.actions)
+                values.append(f"*addresses({every})")
+                variables.append(f"*variable_addresses({every})")
+                keep.append(f"*{every}")
             else:
-                values.append(_drawn(word) if isinstance(word, Drawn) else self.write(word))
-                variables.append("0")
-        values += [f"{name}.address" for name in outputs]
-        variables += [f"{name}.variable.address" for name in outputs]
-        held = "".join(f"{name}, " for name in dict.fromkeys([*keep, *outputs]))
+                values.extend([f"{name}.address" for name in names])
+                variables.extend([f"{name}.variable.address" for name in names])
+                keep.extend(names)
+
+        for is_plain, words in itertools.groupby(launch.words, _is_plain):
+            if is_plain:
+                add([self.write(word.storage) for word in words if isinstance(word, StorageAddress)])
+                continue
+            for word in words:
+                if isinstance(word, StorageAddress):
+                    name, item = self.write(word.storage), word.storage.value.type.dtype.itemsize
+                    assert word.offset is not None
+                    values.append(f"{name}.address + {self.write(word.offset)} * {item}")
+                    variables.append(f"{name}.variable.address")
+                    keep.append(name)
+                else:
+                    values.append(_drawn(word) if isinstance(word, Drawn) else self.write(word))
+                    variables.append("0")
+        add(outputs)
+        held = "".join(f"{name}, " for name in dict.fromkeys(keep))
         return f"launch(pack({', '.join(values + variables)}), ({held}))"
 
 
-def _variables(names: Iterable[str]) -> str:
+def _is_plain(word: StorageAddress | Drawn | Expr) -> bool:
+    """Whether a word of a launch is a storage from its start on."""
+    return isinstance(word, StorageAddress) and word.offset is None
+
+
+def _variables(names: Sequence[str]) -> str:
+    if len(names) >= many.MANY:
+        return f"*variables(({', '.join(names)}))"
     return ", ".join(f"{name}.variable" for name in names)
 
 
@@ -328,72 +367,19 @@ def replay_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[[
     writer = Writer()
     for var, storage in program.constants.items():
         writer.let(var, storage)
-    for step in program.steps:
-        writer.step(step)
+    writer.steps(program.steps)
     writer.launch(program.launch, program)
     result = writer.make(program.result)
     writer.actions.append(f"entry.replays += 1; entry.used = next(CLOCK); return {result}")
     writer.names.update(entry=entry, CLOCK=CLOCK)
-    return _function_of(writer, name)
+    return function_of(writer.checks, writer.actions, writer.names, name)
 
 
 def recogniser_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[[Any, Any], Any], str]:
     """A function that says `PIECEWISE` for the calls of a program, and its source."""
     writer = Writer()
-    for step in program.steps:
-        writer.step(step)
+    writer.steps(program.steps)
     writer.actions.append("entry.used = next(CLOCK); return PIECEWISE")
-    replay, text = _function_of(writer, name)
+    replay, text = function_of(writer.checks, writer.actions, writer.names, name)
     writer.names.update(entry=entry, CLOCK=CLOCK, PIECEWISE=PIECEWISE)
     return replay, text
-
-
-# -- compiling -----------------------------------------------------------------------------------------------
-
-_serials = itertools.count(1)
-"""Tell the sources of replay functions apart; an address would come again."""
-
-_gone: deque[str] = deque()
-"""Files of functions that are gone. The next function takes them out of `linecache`; a finalizer must not, as
-it may run while somebody walks through that.
-"""
-
-
-def _next_gone() -> str | None:
-    try:
-        return _gone.popleft()
-    except IndexError:  # another thread may have taken the last one
-        return None
-
-
-@functools.lru_cache(maxsize=256)
-def _compiled(text: str) -> types.CodeType:
-    """The code of a replay function. Signatures that differ in shapes only have one text, mostly."""
-    (code,) = (
-        c for c in compile(text, "<tracejit replay>", "exec").co_consts if isinstance(c, types.CodeType)
-    )
-    return code
-
-
-def _placed(code: types.CodeType, filename: str) -> types.CodeType:
-    """`code` as if it were written in the file `filename`."""
-    constants = [_placed(c, filename) if isinstance(c, types.CodeType) else c for c in code.co_consts]
-    return code.replace(co_filename=filename, co_consts=tuple(constants))
-
-
-def _function_of(writer: Writer, name: str) -> tuple[Callable[[Any, Any], Any], str]:
-    """The function ``replay(args, kwargs)`` and its source, which is registered with `linecache`."""
-    text = _text(writer.checks, writer.actions)
-    for gone in iter(_next_gone, None):
-        linecache.cache.pop(gone, None)
-    filename = f"<tracejit replay of {name} #{next(_serials)}>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    replay = types.FunctionType(_placed(_compiled(text), filename), writer.names)
-    weakref.finalize(replay, _gone.append, filename)
-    return replay, text
-
-
-def _text(checks: Sequence[str], actions: Sequence[str]) -> str:
-    checked = "".join(f"        {line}\n" for line in checks)
-    acted = "".join(f"    {line}\n" for line in actions)
-    return f"def replay(args, kwargs):\n    try:\n{checked}    except MISFITS: return MISS\n{acted}"
