@@ -102,6 +102,8 @@ class View:
 
     def overlaps_itself(self) -> bool:
         """Whether two indices may mean one element (broadcast or overlapping strides); conservative."""
+        if self.is_contiguous():
+            return False
         reach = 0
         steps = ((abs(s), n) for s, n in zip(self.strides, self.shape, strict=True) if n > 1)
         for stride, extent in sorted(steps):

@@ -53,15 +53,43 @@ def apply(op: Op, *operands: Operand, **attrs: Any) -> Any:
 
 def record(op: Op, *operands: Operand, **attrs: Any) -> Any:
     """Record `op` on promoted and broadcast operands, and wrap its results."""
-    given: list[Any] = []
+    given = brought(op.name, operands)  # which may run code of the user's
+    with quiet:
+        return _record(op, given, attrs)
+
+
+def brought(name: str, operands: Sequence[Operand]) -> Sequence[Operand]:
+    """Operands as NDArrays, numbers and proxies; a scalar of NumPy's becomes an array on the device of the
+    others.
+    """
+    for x in operands:
+        if not is_native(x):
+            break
+    else:
+        return operands
+    given = []
+    for x in operands:
+        scalar, known = isinstance(x, np.generic), as_operand(name, x)
+        is_array = scalar and isinstance(known, ArrayCore)
+        if is_array and (place := device_of(operands)) is not known.device:
+            known = emit(copy_to, known, device=place, priority=0)
+        given.append(known)
+    return given
+
+
+def is_native(x: Any) -> bool:
+    """Whether `x` is an operand as it is."""
+    kind = type(x)
+    return kind is ArrayCore.concrete or kind in NATIVE
+
+
+NATIVE = frozenset({NumberProxy, bool, int, float, complex})
+
+
+def _record(op: Op, given: Sequence[Operand], attrs: dict[str, Any]) -> Any:
     arrays: list[ArrayCore] = []
     kinds: list[Any] = []
-    for x in operands:
-        if not isinstance(x, ArrayCore):
-            scalar, x = isinstance(x, np.generic), as_operand(op.name, x)
-            if scalar and isinstance(x, ArrayCore) and (place := device_of(operands)) is not x.device:
-                x = emit(copy_to, x, device=place, priority=0)
-        given.append(x)
+    for x in given:
         if isinstance(x, ArrayCore):
             arrays.append(x)
             kinds.append(x._storage.type.dtype)
@@ -81,7 +109,7 @@ def record(op: Op, *operands: Operand, **attrs: Any) -> Any:
                 truth = op.evaluate(*(y if y is x else 0 for y in given))
                 return full(bool(truth), shape, np.dtype(bool), device_of(given))
             raise promotion.too_wide(op.name, x, dtype)
-    with lock, quiet:
+    with lock:
         recording = eager.current()
         values = _operands(recording, given, dtypes, shape)
         if not arrays and values[0].type.on_host:  # complex numbers are arrays already
@@ -184,6 +212,35 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
     if in_memory.write(target, value):
         return
     value = as_operand(name, value)
+    is_alike = (
+        isinstance(value, ArrayCore)
+        and value._storage.type.dtype is target._storage.type.dtype
+        and value._storage.type.device is target._storage.type.device
+        and value._view.shape == target._view.shape
+    )
+    if not is_alike:
+        value = _check_stored(target, value, name, casts)
+    dtype = target.dtype
+    with lock, quiet:
+        recording = eager.current(cut=casts)  # an in-place operator is not cut in two
+        exact = _dtype_of_number(value, dtype)
+        new = value_of(recording, value, exact, target.shape, target.device)
+        if new.type.on_host:
+            new = recording.emit(full_op, new, shape=target.shape, device=target.device)
+        if exact != dtype:
+            new = recording.emit(astype, new, dtype=dtype)
+        try:
+            is_pending = target._storage.pending is not None and target._storage.recording is recording
+            if not is_pending and recording is not thread.trace:
+                new = _with_window(recording, target, new)
+            recording.write(target._storage, target._view, new)
+        except TracejitError as error:
+            raise locate(error, user_location()) from None
+    recording.end_operation()
+
+
+def _check_stored(target: ArrayCore, value: Operand, name: str, casts: bool) -> Operand:
+    """Raise if `value` cannot be stored in `target`; else give it, without leading dimensions too many."""
     if isinstance(value, ArrayCore) and value.device is not target.device:
         what = (
             f"{name}: an array on {value.device} is stored into one on {target.device}; "
@@ -216,21 +273,7 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
             ),
             user_location(),
         )
-    with lock, quiet:
-        recording = eager.current(cut=casts)  # an in-place operator is not cut in two
-        exact = _dtype_of_number(value, dtype)
-        new = value_of(recording, value, exact, target.shape, target.device)
-        if new.type.on_host:
-            new = recording.emit(full_op, new, shape=target.shape, device=target.device)
-        if exact != dtype:
-            new = recording.emit(astype, new, dtype=dtype)
-        try:
-            if target._storage.pending is None or target._storage.recording is not recording:
-                new = _with_window(recording, target, new)
-            recording.write(target._storage, target._view, new)
-        except TracejitError as error:
-            raise locate(error, user_location()) from None
-    recording.end_operation()
+    return value
 
 
 def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
@@ -239,16 +282,17 @@ def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, 
     trace = thread.trace
     if trace is not None and trace.recorded_numpy and not target.ndim and target._storage.pending is not None:
         trace.refuse_number(f"in-place {name} changes an array without dimensions")
-    with lock:
-        before = thread.updates, thread.busy
-        try:
-            thread.busy += 1
-            thread.updates += 1
-            write(target, function(target, other), f"in-place {name}")
-        finally:
-            thread.updates, thread.busy = before
-        recording = eager.current(cut=False)
-    recording.end_operation()
+    with quiet:
+        with lock:
+            before = thread.updates, thread.busy
+            try:
+                thread.busy += 1
+                thread.updates += 1
+                write(target, function(target, other), f"in-place {name}")
+            finally:
+                thread.updates, thread.busy = before
+            recording = eager.current(cut=False)
+        recording.end_operation()
 
 
 def _with_window(recording: Recording, target: ArrayCore, new: Value) -> Value:

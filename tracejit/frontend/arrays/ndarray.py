@@ -46,7 +46,9 @@ from tracejit.ir.op import Op
 
 
 def _takes(x: Any) -> bool:
-    return isinstance(x, (ArrayCore, np.ndarray, np.generic, bool, int, float, complex))
+    return dispatch.is_native(x) or isinstance(
+        x, (ArrayCore, np.ndarray, np.generic, bool, int, float, complex)
+    )
 
 
 def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:

@@ -47,11 +47,11 @@ _NUMBERS: dict[Any, Any] = {np.float64: 0.0, bool: np.dtype(bool), int: 0, float
 
 def kind_of(x: Operand) -> Kind:
     """The kind of an operand; it does not look at the value of a traced number."""
-    if isinstance(x, ArrayCore):
+    if type(x) is not NumberProxy and isinstance(x, ArrayCore):
         return x._storage.type.dtype
-    if type(x) is float or type(x) is int:
-        return type(x)
     number = x._value if type(x) is NumberProxy else x
+    if type(number) is float or type(number) is int:
+        return type(number)
     if isinstance(number, np.generic) and not isinstance(number, float):
         return number.dtype
     return next(kind for kind in _NUMBERS if isinstance(number, kind))

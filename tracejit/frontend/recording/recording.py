@@ -425,7 +425,7 @@ class _Quiet:
             sys.setprofile(None)
 
     def __exit__(self, *error: object) -> None:
-        if thread.hook is not None:
+        if thread.hook is not None and not thread.updates:
             sys.setprofile(thread.hook)
 
 

@@ -162,7 +162,11 @@ class Trace(Recording):
 
         Parts of one storage are recorded again, as views of it. Other storages share memory that Python sees.
         """
-        if not self.windows.get(storage):
+        known = self.windows.get(storage)
+        if known and len(known) == 1:  # it is all of the storage
+            self._mark(storage)
+            return known[0]
+        if not known:
             family = self.families.setdefault(self.parents.get(storage, storage), {})
             candidates = self.windows if storage.shared else family  # no other can share its memory
             others = [s for s in candidates if self.windows.get(s) and self.share(s, storage)]
@@ -179,6 +183,8 @@ class Trace(Recording):
         """Mark a storage; a launch of pending eager code, and its compilation, are no part of the
         body.
         """
+        if type(storage) is Storage and storage.recording is None and storage.failure is None:
+            return  # nothing is pending
         watcher, thread.watcher = thread.watcher, None
         try:
             super()._mark(storage)
