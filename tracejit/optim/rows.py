@@ -8,17 +8,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording.location import user_location
+from tracejit.optim.alike import each
 
 
-def rows(name: str, params: Any, grads: Any, *others: Any) -> list[tuple[Any, ...]]:
-    """A parameter, its gradient, and the leaves of other trees in their place, where there is a gradient."""
+def rows(name: str, params: Any, grads: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
+    """A parameter, its gradient, and the leaves of other trees in their place, where there is a gradient; for
+    a loop that does the same for each (see `alike`).
+    """
     leaves, structure = trees.flatten(params)
     columns = [leaves, *(_aligned(name, structure, tree) for tree in (grads, *others))]
     found = [row for row in zip(*columns, strict=True) if row[1] is not None]
@@ -35,7 +38,7 @@ def rows(name: str, params: Any, grads: Any, *others: Any) -> list[tuple[Any, ..
                 ShapeError(f"optim.{name}: {path} has shape {row[0].shape}, its gradient {row[1].shape}"),
                 user_location(),
             )
-    return found
+    return each(found)
 
 
 def check_state(name: str, state: Any, *keys: str) -> None:

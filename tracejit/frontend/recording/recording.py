@@ -160,6 +160,16 @@ class Recording(Builder):
             raise
         return result
 
+    def emit_copy(self, node: Node, values: dict[Value, Value]) -> None:
+        """Append `node` on other values of the same types, to which its outputs are added."""
+        defined = self.defined
+        outputs = self.copy(node, [values.get(v, v) for v in node.inputs])
+        self.structure += (node.op, *[defined[v] for v in self.nodes[-1].inputs], *_flat(node.attrs))
+        for old, new in zip(node.outputs, outputs, strict=True):
+            values[old] = new
+            defined[new] = len(defined)
+            self.bytes += new.type.nbytes
+
     def adopt(self, value: Value) -> None:
         """Make a value kept from an earlier recording (see `kept`) an input of this one."""
         bound = kept.get(value)

@@ -1,0 +1,125 @@
+"""Loops that do the same for many rows of arrays, as over the parameters of a model: recorded for a few rows.
+
+`each` gives the rows of a loop. In a trace, two rows of each kind are recorded. Where the second one is the
+first one with the arrays of the second row in place of those of the first, further rows of the kind are not
+given: the nodes of the first are copied for them. Kinds differ in types, and in which arrays are the same.
+
+    for p, g in each([(p1, g1), (p2, g2), (p3, g3)]):       %6 = multiply(%1, %5);  %7 = subtract(%0, %6)
+        p -= g * 0.1                                        %8 = multiply(%3, %5);  %9 = subtract(%2, %8)
+                                                            ... and a copy of these for p3 and g3
+
+What such a loop does besides array work it must do for each kind only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.recording import lock, quiet
+from tracejit.frontend.recording.trace import Trace
+from tracejit.ir.graph import Node, Value
+from tracejit.ops import constant
+from tracejit.passes.cse import attributes_key
+
+Row = tuple[Any, ...]
+
+
+def each(rows: Sequence[Row]) -> Iterator[Row]:
+    """Rows of arrays, all but those for which a trace copies what it has recorded for others.
+
+    >>> import tracejit as tj
+    >>> a, b = tj.ones(2), tj.ones(2)
+    >>> [row[0] is x for x, row in zip((a, b), each([(a,), (b,)]))]
+    [True, True]
+    """
+    trace = eager.current(cut=False)
+    if not isinstance(trace, Trace) or trace.tapes:
+        yield from rows
+        return
+    kinds: dict[Hashable, _Kind] = {}
+    for row in rows:
+        with quiet, lock:
+            before = _contents(trace, row)
+        if before is None:
+            yield row
+            continue
+        kind = kinds.setdefault(_key(row, before), _Kind())
+        if kind.is_known:
+            with quiet:
+                with lock:
+                    kind.repeat(trace, row, before)
+                trace.end_operation()
+            continue
+        start = len(trace.nodes)
+        yield row
+        with quiet, lock:
+            kind.note(trace.nodes[start:], before, _contents(trace, row))
+
+
+def _contents(trace: Trace, row: Row) -> list[Value] | None:
+    """What the arrays of a row hold, if there are only arrays as they lie in memory, and gaps; else None."""
+    arrays = _arrays(row)
+    for x in arrays:
+        if not isinstance(x, ArrayCore) or not x._view.is_whole(x._storage.type.shape):
+            return None
+    return [trace.read(x._storage, x._view) for x in arrays]
+
+
+def _arrays(row: Row) -> list[Any]:
+    return [x for x in row if x is not None]
+
+
+def _key(row: Row, before: list[Value]) -> Hashable:
+    """What rows of a kind have in common."""
+    arrays = _arrays(row)
+    storages = [x._storage for x in arrays]
+    same = [storages.index(s) for s in storages] + [before.index(v) for v in before]
+    gaps = [x is None for x in row]
+    return *(s.type for s in storages), *same, *(x._view.writable for x in arrays), *gaps
+
+
+class _Kind:
+    """What was recorded for the first row of a kind, and whether it is known that others are alike."""
+
+    def __init__(self) -> None:
+        self.is_known = False
+        self._nodes: list[Node] | None = None
+        self._before: list[Value] = []
+        self._after: list[Value] = []
+
+    def note(self, nodes: Sequence[Node], before: list[Value], after: list[Value] | None) -> None:
+        """Compare what was recorded for a row with the first one, if this is not that."""
+        nodes = [node for node in nodes if node.op is not constant]  # literals are common to all rows
+        if after is None:  # the body has changed what an array is a view of
+            return
+        if self._nodes is None:
+            self._nodes, self._before, self._after = nodes, before, after
+            return
+        values = dict(zip(self._before, before, strict=True))
+        self.is_known = (
+            len(nodes) == len(self._nodes)
+            and all(_is_alike(*pair, values) for pair in zip(self._nodes, nodes, strict=True))
+            and [values.get(v, v) for v in self._after] == after
+        )
+
+    def repeat(self, trace: Trace, row: Row, before: list[Value]) -> None:
+        """Record the same for another row."""
+        assert self._nodes is not None
+        values = dict(zip(self._before, before, strict=True))
+        for node in self._nodes:
+            trace.emit_copy(node, values)
+        for x, old, new in zip(_arrays(row), self._before, self._after, strict=True):
+            if new is not old:
+                trace.write(x._storage, x._view, values.get(new, new))
+
+
+def _is_alike(one: Node, other: Node, values: dict[Value, Value]) -> bool:
+    """Whether `other` is `one` on other values, to which the outputs are added."""
+    if len(one.outputs) != len(other.outputs) or one.op is not other.op or one.location != other.location:
+        return False
+    values.update(zip(one.outputs, other.outputs, strict=True))
+    inputs = tuple([values.get(v, v) for v in one.inputs])
+    return inputs == other.inputs and attributes_key(one.attrs) == attributes_key(other.attrs)
