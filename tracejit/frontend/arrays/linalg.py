@@ -30,6 +30,7 @@ from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS, conj, wher
 from tracejit.frontend.arrays.functions.linear import matmul, tensordot, vecdot
 from tracejit.frontend.arrays.functions.manipulation import broadcast_to, matrix_transpose, moveaxis
 from tracejit.frontend.arrays.functions.ranges import eye, tril, triu
+from tracejit.frontend.arrays.public import declare, names_of, public
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.types import is_floating, is_inexact
 
@@ -115,6 +116,7 @@ def _eps(x: Any) -> float:
 # -- factorizations ------------------------------------------------------------------------------------------
 
 
+@public
 def cholesky(x: Any, /, *, upper: bool = False) -> NDArray:
     """The triangular factor L of positive definite matrices ``x = L L^H``; with `upper` its adjoint.
 
@@ -131,6 +133,7 @@ def cholesky(x: Any, /, *, upper: bool = False) -> NDArray:
     return _adjoint(lower) if upper else lower
 
 
+@public
 def qr(x: Any, /, mode: str = "reduced") -> Any:
     """``x = Q R`` with orthonormal columns of Q and upper triangular R: a named pair.
 
@@ -149,6 +152,7 @@ def qr(x: Any, /, mode: str = "reduced") -> Any:
     return r if mode == "r" else QRResult(q, r)
 
 
+@public
 def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     """``x = U diag(S) Vh``: a named triple, or (not `compute_uv`) S alone.
 
@@ -169,6 +173,7 @@ def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitia
     return SVDResult(*dispatch.emit(ops.svd, array, full=bool(full_matrices)))
 
 
+@public
 def svdvals(x: Any, /) -> NDArray:
     """Singular values in descending order: (..., min(m, n)) of matrices (..., m, n).
 
@@ -187,6 +192,7 @@ def _upper(name: str, UPLO: Any) -> bool:
     return bool(UPLO in "Uu")
 
 
+@public
 def eigh(x: Any, /, UPLO: str = "L") -> EighResult:
     """Eigenvalues (..., n), ascending, and eigenvectors (..., n, n) of Hermitian matrices: a named pair.
 
@@ -201,6 +207,7 @@ def eigh(x: Any, /, UPLO: str = "L") -> EighResult:
     return EighResult(*dispatch.emit(ops.eigh, array, upper=_upper("linalg.eigh", UPLO)))
 
 
+@public
 def eigvalsh(x: Any, /, UPLO: str = "L") -> NDArray:
     """Eigenvalues (..., n), ascending, of Hermitian matrices.
 
@@ -214,6 +221,7 @@ def eigvalsh(x: Any, /, UPLO: str = "L") -> NDArray:
     return dispatch.emit(ops.eigenvalues_hermitian, array, upper=_upper("linalg.eigvalsh", UPLO))
 
 
+@public
 def eig(x: Any, /) -> EigResult:
     """Eigenvalues (..., n) and eigenvectors (..., n, n) of square matrices: a named pair, always complex.
 
@@ -226,6 +234,7 @@ def eig(x: Any, /) -> EigResult:
     return EigResult(*dispatch.emit(ops.eig, _square("linalg.eig", x)))
 
 
+@public
 def eigvals(x: Any, /) -> NDArray:
     """Eigenvalues (..., n) of square matrices, always complex.
 
@@ -241,6 +250,7 @@ def eigvals(x: Any, /) -> NDArray:
 # -- determinants, inverses, systems -------------------------------------------------------------------------
 
 
+@public
 def slogdet(x: Any, /) -> SlogdetResult:
     """Sign and logarithm of the magnitude of determinants: a named pair of arrays (...).
 
@@ -253,6 +263,7 @@ def slogdet(x: Any, /) -> SlogdetResult:
     return SlogdetResult(*dispatch.emit(ops.slogdet, _square("linalg.slogdet", x)))
 
 
+@public
 def det(x: Any, /) -> NDArray:
     """Determinants (...) of square matrices (..., n, n), from `slogdet`.
 
@@ -266,6 +277,7 @@ def det(x: Any, /) -> NDArray:
     return sign * FUNCTIONS["exp"](length)
 
 
+@public
 def inv(x: Any, /) -> NDArray:
     """Inverses of square matrices.
 
@@ -279,6 +291,7 @@ def inv(x: Any, /) -> NDArray:
     return dispatch.emit(ops.inv, _square("linalg.inv", x))
 
 
+@public
 def solve(x1: Any, x2: Any, /) -> NDArray:
     """The solution y of ``x1 y = x2``.
 
@@ -301,6 +314,7 @@ def solve(x1: Any, x2: Any, /) -> NDArray:
     return result[..., 0] if b.ndim == 1 else result
 
 
+@public
 def solve_triangular(
     a: Any, b: Any, /, trans: int = 0, lower: bool = False, unit_diagonal: bool = False
 ) -> NDArray:
@@ -336,6 +350,7 @@ def _common(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         raise _shape(f"{name}: batches {shapes} do not broadcast") from None
 
 
+@public
 def pinv(x: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> NDArray:
     """Pseudo-inverses (..., n, m) of matrices (..., m, n), by the singular value decomposition.
 
@@ -366,6 +381,7 @@ def _each(bound: Any, s: Any) -> Any:
     return dispatch.as_array("linalg", bound)[..., None] if getattr(bound, "ndim", 0) else bound
 
 
+@public
 def matrix_rank(x: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> NDArray:
     """How many singular values exceed `tol`, or `rtol` times the largest one (max(m, n) units of rounding).
 
@@ -391,6 +407,7 @@ def matrix_rank(x: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
     return reductions.count_nonzero(s > cutoff, axis=-1)
 
 
+@public
 def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """The x of least length that minimises ``|a x - b|``: (x, residuals, rank, singular values).
 
@@ -423,6 +440,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[NDArray, NDArray, NDArray,
     return (solution[:, 0] if right.ndim == 1 else solution), lengths, rank, s
 
 
+@public
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> NDArray:
     """The x of ``tensordot(a, x, x.ndim) = b``.
 
@@ -443,6 +461,7 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> NDArray:
     return solve(left.reshape(count, count), right.reshape(-1)).reshape(unknown)
 
 
+@public
 def tensorinv(a: Any, ind: int = 2) -> NDArray:
     """The inverse of ``x -> tensordot(a, x, ind)``.
 
@@ -498,6 +517,7 @@ def _matrix_length(name: str, x: Any, ord: Any, axes: tuple[int, int], keepdims:
     return result.reshape(*(1 if a in axes else n for a, n in enumerate(x.shape)))
 
 
+@public
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> NDArray:
     """The lengths of vectors along the axes (None: all): ``sum(|x|**ord)**(1 / ord)``.
 
@@ -515,6 +535,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     return _vector_length(array, ord, normalize_axes("linalg.vector_norm", axis, array.ndim), keepdims)
 
 
+@public
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> NDArray:
     """The norms (...) of matrices (..., m, n).
 
@@ -531,6 +552,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> NDArr
     return _matrix_length("linalg.matrix_norm", array, ord, axes, keepdims)
 
 
+@public
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> NDArray:
     """The norm of vectors along one axis, or of matrices along two, as in NumPy.
 
@@ -561,6 +583,7 @@ def _ordered_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(normalize_axis("linalg.norm", a, ndim) for a in given)
 
 
+@public
 def cond(x: Any, p: Any = None) -> NDArray:
     """The condition (...) of matrices: the norm times that of the inverse.
 
@@ -581,6 +604,7 @@ def cond(x: Any, p: Any = None) -> NDArray:
 # -- products, diagonals -------------------------------------------------------------------------------------
 
 
+@public
 def matrix_power(x: Any, n: int, /) -> NDArray:
     """Square matrices multiplied with themselves `n` times; negative powers are those of the inverse.
 
@@ -608,6 +632,7 @@ def matrix_power(x: Any, n: int, /) -> NDArray:
     return result
 
 
+@public
 def multi_dot(arrays: Sequence[Any]) -> NDArray:
     """The product of two or more matrices, in the order that takes the fewest multiplications.
 
@@ -650,6 +675,7 @@ def multi_dot(arrays: Sequence[Any]) -> NDArray:
     return result[..., 0] if last else result
 
 
+@public
 def outer(x1: Any, x2: Any, /) -> NDArray:
     """The products of all elements of a vector (n,) with all of another one (m,): (n, m).
 
@@ -666,6 +692,7 @@ def outer(x1: Any, x2: Any, /) -> NDArray:
     return linear.outer(a, b)
 
 
+@public
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> NDArray:
     """The cross product of vectors of 3 elements along an axis.
 
@@ -682,6 +709,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> NDArray:
     return linear.cross(a, b, axis=axis)
 
 
+@public
 def diagonal(x: Any, /, *, offset: int = 0) -> NDArray:
     """The diagonals (..., k) of matrices (..., m, n), `offset` above the main one.
 
@@ -694,6 +722,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> NDArray:
     return placing.diagonal(x, offset, -2, -1)
 
 
+@public
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> NDArray:
     """The sums (...) of the diagonals of matrices (..., m, n), `offset` above the main one.
 
@@ -706,37 +735,11 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> NDArray:
     return reductions.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
-__all__ = [
-    "cholesky",
-    "cond",
-    "cross",
-    "det",
-    "diagonal",
-    "eig",
-    "eigh",
-    "eigvals",
-    "eigvalsh",
-    "inv",
-    "lstsq",
-    "matmul",
-    "matrix_norm",
-    "matrix_power",
-    "matrix_rank",
-    "matrix_transpose",
-    "multi_dot",
-    "norm",
-    "outer",
-    "pinv",
-    "qr",
-    "slogdet",
-    "solve",
-    "solve_triangular",
-    "svd",
-    "svdvals",
-    "tensordot",
-    "tensorinv",
-    "tensorsolve",
-    "trace",
-    "vecdot",
-    "vector_norm",
-]
+declare(
+    __name__,
+    matmul=matmul,
+    matrix_transpose=matrix_transpose,
+    tensordot=tensordot,
+    vecdot=vecdot,
+)
+__all__ = names_of(__name__)

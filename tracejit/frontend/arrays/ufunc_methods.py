@@ -1,6 +1,6 @@
 """What NumPy's ufuncs can do beside being called: ``reduce``, ``accumulate``, ``outer`` and ``at``.
 
-All four take the function that stands for the ufunc here (`interop.UFUNCS`) and are composed of calls to it.
+All four take the function that stands for the ufunc here (`functions.UFUNCS`) and are composed of its calls.
 Where there is no operator, reductions and running results combine pairs, as NumPy's sums do: a reduction
 halves the axis until one element is left, a running result reaches twice as far with each step (Hillis and
 Steele 1986). So only associative functions have them, and the two that undo one: ``a - b - c`` is
@@ -25,7 +25,7 @@ from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError
 from tracejit.frontend.arrays import assignment, dispatch
 from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.arrays.functions import elementwise, movement, reductions, scans, sorting
+from tracejit.frontend.arrays.functions import UFUNCS, movement, reductions, scans, sorting
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.types import DTYPES, is_floating
 
@@ -162,7 +162,7 @@ def accumulate(ufunc: np.ufunc, function: Function, x: Any, /, axis: Any = 0, dt
         return _running(ufunc, function, array, position)
     first, others = _sliced(array, position, 0, 1), _sliced(array, position, 1, None)
     together = UNDOING[ufunc]
-    taken = _running(together, elementwise.UFUNCS[together], others, position)
+    taken = _running(together, UFUNCS[together], others, position)
     return movement.concat([first, function(first, taken)], position)
 
 
