@@ -54,6 +54,7 @@ def _refuse(what: str, remedy: str) -> TracejitError:
 METHODS: dict[str, Callable[..., Any]] = {
     "reduce": ufunc_methods.reduce,
     "accumulate": ufunc_methods.accumulate,
+    "reduceat": ufunc_methods.reduceat,
     "outer": ufunc_methods.outer,
     "at": ufunc_methods.at,
 }

@@ -1,9 +1,10 @@
 """Linear algebra: `tj.linalg`, NumPy's functions and the array API's.
 
 Factorizations are LAPACK's, through NumPy, as tasks of the engine, in the precision of the operand; integers
-become float64. The last two dimensions are matrices, those before them a batch. Gradients are those of
-published rules (see `tracejit.ops.factorizations`); of functions that read one triangle of a Hermitian matrix
-they are Hermitian, as in JAX and PyTorch.
+become float64, half numbers are computed in float32 and the results rounded. The last two dimensions are
+matrices, those before them a batch. Gradients are those of published rules (see
+`tracejit.ops.factorizations`); of functions that read one triangle of a Hermitian matrix they are Hermitian,
+as in JAX and PyTorch.
 
 >>> import tracejit as tj
 >>> tj.linalg.solve(tj.asarray([[2.0, 0.0], [0.0, 4.0]]), tj.asarray([2.0, 4.0]))
@@ -15,29 +16,32 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays import dispatch, trees
 from tracejit.frontend.arrays.axes import integer, normalize_axes, normalize_axis
+from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import linear, placing, reductions
-from tracejit.frontend.arrays.functions.dtypes import result_type
+from tracejit.frontend.arrays.functions.creation import asarray
+from tracejit.frontend.arrays.functions.dtypes import finfo, result_type
 from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS, conj, where
 from tracejit.frontend.arrays.functions.linear import matmul, tensordot, vecdot
 from tracejit.frontend.arrays.functions.manipulation import broadcast_to, matrix_transpose, moveaxis
 from tracejit.frontend.arrays.functions.ranges import eye, tril, triu
 from tracejit.frontend.arrays.public import declare, names_of, public
 from tracejit.frontend.recording.location import user_location
-from tracejit.ir.types import is_floating, is_inexact
+from tracejit.ir.types import HALVES, is_floating, is_inexact
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
-FLOAT64, INT64 = np.dtype("float64"), np.dtype("int64")
+F = TypeVar("F", bound=Callable[..., Any])
+FLOAT32, FLOAT64, INT64 = map(np.dtype, ("float32", "float64", "int64"))
 absolute, sqrt = FUNCTIONS["abs"], FUNCTIONS["sqrt"]
 
 
@@ -110,13 +114,36 @@ def _adjoint(x: Any) -> Any:
 
 
 def _eps(x: Any) -> float:
-    return float(np.finfo(x.dtype).eps)
+    return float(finfo(x.dtype).eps)
+
+
+def _rounded(function: F) -> F:
+    """`function`, which takes half numbers now: it computes in float32, and what it gives is rounded to their
+    dtype; complex results of real matrices are complex64.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **options: Any) -> Any:
+        halves = [x.dtype in HALVES if isinstance(x, ArrayCore | np.ndarray) else False for x in args]
+        if not any(halves):
+            return function(*args, **options)
+        wanted = result_type(*(x for x in args if isinstance(x, ArrayCore | np.ndarray)))
+        wide = (asarray(x, FLOAT32) if half else x for x, half in zip(args, halves, strict=True))
+        found = function(*wide, **options)
+        return found if wanted not in HALVES else trees.map(lambda x: _narrow(x, wanted), found)
+
+    return cast(F, wrapper)
+
+
+def _narrow(x: Any, dtype: np.dtype) -> Any:
+    return dispatch.cast(x, dtype) if x.dtype == FLOAT32 else x
 
 
 # -- factorizations ------------------------------------------------------------------------------------------
 
 
 @public
+@_rounded
 def cholesky(x: Any, /, *, upper: bool = False) -> NDArray:
     """The triangular factor L of positive definite matrices ``x = L L^H``; with `upper` its adjoint.
 
@@ -134,6 +161,7 @@ def cholesky(x: Any, /, *, upper: bool = False) -> NDArray:
 
 
 @public
+@_rounded
 def qr(x: Any, /, mode: str = "reduced") -> Any:
     """``x = Q R`` with orthonormal columns of Q and upper triangular R: a named pair.
 
@@ -153,6 +181,7 @@ def qr(x: Any, /, mode: str = "reduced") -> Any:
 
 
 @public
+@_rounded
 def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     """``x = U diag(S) Vh``: a named triple, or (not `compute_uv`) S alone.
 
@@ -174,6 +203,7 @@ def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitia
 
 
 @public
+@_rounded
 def svdvals(x: Any, /) -> NDArray:
     """Singular values in descending order: (..., min(m, n)) of matrices (..., m, n).
 
@@ -193,6 +223,7 @@ def _upper(name: str, UPLO: Any) -> bool:
 
 
 @public
+@_rounded
 def eigh(x: Any, /, UPLO: str = "L") -> EighResult:
     """Eigenvalues (..., n), ascending, and eigenvectors (..., n, n) of Hermitian matrices: a named pair.
 
@@ -208,6 +239,7 @@ def eigh(x: Any, /, UPLO: str = "L") -> EighResult:
 
 
 @public
+@_rounded
 def eigvalsh(x: Any, /, UPLO: str = "L") -> NDArray:
     """Eigenvalues (..., n), ascending, of Hermitian matrices.
 
@@ -222,6 +254,7 @@ def eigvalsh(x: Any, /, UPLO: str = "L") -> NDArray:
 
 
 @public
+@_rounded
 def eig(x: Any, /) -> EigResult:
     """Eigenvalues (..., n) and eigenvectors (..., n, n) of square matrices: a named pair, always complex.
 
@@ -235,6 +268,7 @@ def eig(x: Any, /) -> EigResult:
 
 
 @public
+@_rounded
 def eigvals(x: Any, /) -> NDArray:
     """Eigenvalues (..., n) of square matrices, always complex.
 
@@ -251,6 +285,7 @@ def eigvals(x: Any, /) -> NDArray:
 
 
 @public
+@_rounded
 def slogdet(x: Any, /) -> SlogdetResult:
     """Sign and logarithm of the magnitude of determinants: a named pair of arrays (...).
 
@@ -264,6 +299,7 @@ def slogdet(x: Any, /) -> SlogdetResult:
 
 
 @public
+@_rounded
 def det(x: Any, /) -> NDArray:
     """Determinants (...) of square matrices (..., n, n), from `slogdet`.
 
@@ -278,6 +314,7 @@ def det(x: Any, /) -> NDArray:
 
 
 @public
+@_rounded
 def inv(x: Any, /) -> NDArray:
     """Inverses of square matrices.
 
@@ -292,6 +329,7 @@ def inv(x: Any, /) -> NDArray:
 
 
 @public
+@_rounded
 def solve(x1: Any, x2: Any, /) -> NDArray:
     """The solution y of ``x1 y = x2``.
 
@@ -315,6 +353,7 @@ def solve(x1: Any, x2: Any, /) -> NDArray:
 
 
 @public
+@_rounded
 def solve_triangular(
     a: Any, b: Any, /, trans: int = 0, lower: bool = False, unit_diagonal: bool = False
 ) -> NDArray:
