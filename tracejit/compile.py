@@ -29,6 +29,7 @@ from tracejit.targets import Target, target_of
 Aliases = Sequence[Sequence[int]]
 
 
+@collector.at_rest()
 def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
     """The memory plan of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
     target_of_graph(graph)

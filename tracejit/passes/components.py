@@ -15,7 +15,8 @@ What can fail, or must keep an order, has no twin.
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tracejit import ops
@@ -191,10 +192,10 @@ def _components(graph: Graph) -> list[Component]:
     of_nodes = [connect((*node.inputs, *node.outputs)) for node in graph.nodes]
     for effect in graph.effects:
         connect((effect.target, effect.value))
-    found: dict[int, Component] = {}
+    found = defaultdict[int, Component](Component)
     for position, known in enumerate(of_nodes):
         if known >= 0:
-            found.setdefault(root(known), Component()).nodes.append(position)
+            found[root(known)].nodes.append(position)
 
     def owner(value: Value) -> Component | None:
         return found.get(root(number[value])) if value in number else None
@@ -209,7 +210,7 @@ def _components(graph: Graph) -> list[Component]:
 
 
 def _key(
-    graph: Graph, component: Component, given: Set[Value], literals: Mapping[Value, Hashable]
+    graph: Graph, component: Component, given: frozenset[Value], literals: Mapping[Value, Hashable]
 ) -> Hashable | None:
     """A key that is equal for twins; None if there are none. Finds the inputs of `component`, which must be
     among those `given`.

@@ -24,6 +24,7 @@ class Group:
 
     last: the position of its last node.
     bits: those of every group that went into it; before: those of all groups that must run earlier.
+    after, preceding: groups that must run later, or earlier, of themselves and not because of others.
     is_kernel: whether it is a generated kernel and may grow; shape: of all its values, if they have one;
     domain, rows: of its kernel, if more may follow over it; touched: values that its nodes read and write;
     operands: the most of these that its kernel reads and writes;
@@ -35,6 +36,7 @@ class Group:
     members: dict[int, Node]
     before: int = 0
     after: set[Group] = field(default_factory=set)
+    preceding: set[Group] = field(default_factory=set)
     is_kernel: bool = True
     shape: tuple[int, ...] | None = None
     domain: Domain | None = None
@@ -72,6 +74,7 @@ class Partition:
         for other in earlier:
             if other is not group:
                 other.after.add(group)
+                group.preceding.add(other)
                 ancestors |= other.before | other.bits
         self._spread(group, ancestors)
 
@@ -103,6 +106,7 @@ class Partition:
             first.bits |= other.bits
             first.before |= other.before
             first.after |= other.after
+            first.preceding |= other.preceding
             first.touched |= other.touched
             first.products += other.products
             first.can_fail |= other.can_fail
@@ -118,11 +122,12 @@ class Partition:
     def _replace(self, united: set[Group], first: Group) -> None:
         """Make `first` stand for all of `united`."""
         first.before &= ~first.bits
-        for group in self.groups:
-            if group.after & united:
-                group.after = (group.after - united) | {first}
+        first.preceding -= united
+        for group in first.preceding:
+            group.after = (group.after - united) | {first}
         first.after -= united
         for later in first.after:
+            later.preceding = (later.preceding - united) | {first}
             self._spread(later, first.before | first.bits)
 
     def ordered(self) -> list[Group]:
