@@ -24,7 +24,6 @@ class Group:
 
     last: the position of its last node.
     bits: those of every group that went into it; before: those of all groups that must run earlier.
-    after, preceding: groups that must run later, or earlier, of themselves and not because of others.
     is_kernel: whether it is a generated kernel and may grow; shape: of all its values, if they have one;
     domain, rows: of its kernel, if more may follow over it; touched: values that its nodes read and write;
     operands: the most of these that its kernel reads and writes;
@@ -36,7 +35,6 @@ class Group:
     members: dict[int, Node]
     before: int = 0
     after: set[Group] = field(default_factory=set)
-    preceding: set[Group] = field(default_factory=set)
     is_kernel: bool = True
     shape: tuple[int, ...] | None = None
     domain: Domain | None = None
@@ -59,12 +57,14 @@ class Partition:
     def __init__(self) -> None:
         self.groups: dict[Group, None] = {}
         self._count = 0
+        self._preceding: dict[Group, set[Group]] = {}  # those after which a group stands; no cycle this way
 
     def start(self, position: int, node: Node, earlier: Iterable[Group]) -> Group:
         """A new group of one node that needs the groups `earlier`."""
         group = Group(position, 1 << self._count, {position: node})
         self._count += 1
         self.groups[group] = None
+        self._preceding[group] = set()
         self.order(earlier, group)
         return group
 
@@ -74,7 +74,7 @@ class Partition:
         for other in earlier:
             if other is not group:
                 other.after.add(group)
-                group.preceding.add(other)
+                self._preceding[group].add(other)
                 ancestors |= other.before | other.bits
         self._spread(group, ancestors)
 
@@ -106,7 +106,7 @@ class Partition:
             first.bits |= other.bits
             first.before |= other.before
             first.after |= other.after
-            first.preceding |= other.preceding
+            self._preceding[first] |= self._preceding.pop(other)
             first.touched |= other.touched
             first.products += other.products
             first.can_fail |= other.can_fail
@@ -122,12 +122,12 @@ class Partition:
     def _replace(self, united: set[Group], first: Group) -> None:
         """Make `first` stand for all of `united`."""
         first.before &= ~first.bits
-        first.preceding -= united
-        for group in first.preceding:
+        self._preceding[first] -= united
+        for group in self._preceding[first]:
             group.after = (group.after - united) | {first}
         first.after -= united
         for later in first.after:
-            later.preceding = (later.preceding - united) | {first}
+            self._preceding[later] = (self._preceding[later] - united) | {first}
             self._spread(later, first.before | first.bits)
 
     def ordered(self) -> list[Group]:
