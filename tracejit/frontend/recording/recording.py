@@ -27,7 +27,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -439,8 +439,8 @@ class _Quiet:
             sys.setprofile(thread.hook)
 
 
-quiet: Any = make_rlock() if sys.version_info >= (3, 12) else _Quiet()
-"""For use within `lock`. Where nothing needs to be done, it is a lock too: the cheapest context manager."""
+quiet: Any = nullcontext() if sys.version_info >= (3, 12) else _Quiet()
+"""For use around `lock` or within it: it is none itself."""
 
 _condition = threading.Condition(lock)
 
