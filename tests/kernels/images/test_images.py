@@ -13,6 +13,7 @@ from tracejit.kernels.images import windows
 from tracejit.kernels.images.table import IMAGES
 from tracejit.kernels.images.window_blocks import Convolution, Pooling
 from tracejit.kernels.images.windows import WINDOWS, window_call
+from tracejit.kernels.images.winograd_plan import CALLS
 
 FLOATS = ["float32", "float64"]
 CONVOLUTIONS = [name for name in WINDOWS if name.startswith("conv2d")]
@@ -88,7 +89,7 @@ def run(kernels, name, arrays, attrs, result, ranges=None, threads=1):
 
 def test_there_is_a_kernel_for_every_role():
     names = [*WINDOWS, *(f"depthwise_{name}" for name in CONVOLUTIONS)]
-    assert set(IMAGES) == {(name, dtype) for name in names for dtype in FLOATS}
+    assert set(IMAGES) == {(name, dtype) for name in (*names, *CALLS) for dtype in FLOATS}
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
