@@ -30,6 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit.kernels.gemm.blas import entry_points
+from tracejit.kernels.gemm.plan import BLOCK_ROWS, DEPTH, PADDING, SPAN_BYTES, TILE_BYTES
 from tracejit.kernels.split import Call, ceil_div
 
 Shape = Sequence[int]
@@ -49,6 +50,10 @@ LEAST_CHANNELS = 16  # in a part of an input's gradient
 CHUNK_WORK = 1 << 19  # multiply-adds in a chunk of units
 PLANE_WORK = 1 << 15  # elements of windows in a unit of planes: some 10 us
 
+
+LINE = 64
+PACKING = DEPTH * TILE_BYTES + BLOCK_ROWS * (SPAN_BYTES + PADDING) + (SPAN_BYTES // 4) * PADDING
+"""Bytes of scratch memory for what a packed product copies: a sliver, and a block of either orientation."""
 
 ENTRIES = {"float32": ("sgemm", 4), "float64": ("dgemm", 8)}
 """The BLAS function for a dtype, and the bytes of an element."""
@@ -89,13 +94,15 @@ def convolution_call(
     depthwise = sizes.channels == sizes.filters == 1
     slots, units, scratch = _depthwise(name, sizes) if depthwise else split(sizes)
     work = ceil_div(x[0] * w[0] * w[1] * w[2] * w[3] * y[2] * y[3], max(units, 1))
+    start = ceil_div(scratch, LINE) * LINE
+    room = 0 if depthwise else PACKING
     words = (
         *(entry_points()[entry], x[0], groups, sizes.channels, sizes.filters),
         *(*x[2:], *w[2:], *stride, *low, *dilation),
-        *(*y[2:], int(direct), *slots),
+        *(*y[2:], int(direct), *slots, start),
     )
     kernel = f"depthwise_{name}" if depthwise else name
-    return Call(kernel, dtype, words, units, max(1, CHUNK_WORK // max(work, 1)), scratch)
+    return Call(kernel, dtype, words, units, max(1, CHUNK_WORK // max(work, 1)), start + room)
 
 
 def _panels(sizes: Sizes, depth: int, tasks: int) -> tuple[int, int]:
