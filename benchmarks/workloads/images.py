@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.workload import Side, Workload, normal, training_results
+from benchmarks.workload import Arrays, Side, Workload, normal, training_results
 
 RATE, MOMENTUM, EPSILON, CLASSES = 0.01, 0.9, 1e-5, 10
 
@@ -154,6 +154,12 @@ def make_data(net: Net) -> dict[str, Any]:
     return {"x": normal(*net.images), "y": labels, "params": params}
 
 
+def results(loss: Any, params: dict[str, Any], data: dict[str, Any]) -> Arrays:
+    """The loss, and the changes of the weights; those of norms are noise where another norm follows."""
+    weights = {name: value for name, value in data["params"].items() if value.ndim > 1}
+    return training_results(loss, params, {"params": weights})
+
+
 def tracejit_kit(tj: Any) -> Kit:
     nn = tj.nn
     return Kit(
@@ -185,7 +191,7 @@ def in_tracejit(net: Net, tj: Any, data: dict[str, Any]) -> Side:
         loss = train(params, velocity, x, y, RATE)
 
     def read():
-        return training_results(loss.numpy(), {n: p.numpy() for n, p in params.items()}, data)
+        return results(loss.numpy(), {n: p.numpy() for n, p in params.items()}, data)
 
     return Side(step, read, train)
 
@@ -228,7 +234,7 @@ def in_jax(net: Net, jax: Any, data: dict[str, Any]) -> Side:
         params, velocity, loss = train(params, velocity, x, y)
         return params, loss
 
-    return Side(step, lambda: training_results(loss, params, data), train, lambda: (params, velocity, x, y))
+    return Side(step, lambda: results(loss, params, data), train, lambda: (params, velocity, x, y))
 
 
 def torch_kit(torch: Any) -> Kit:
@@ -271,7 +277,7 @@ def in_torch(
         updater.step()
 
     def read():
-        return training_results(loss.detach(), {n: p.detach() for n, p in params.items()}, data)
+        return results(loss.detach(), {n: p.detach() for n, p in params.items()}, data)
 
     return Side(step, read)
 

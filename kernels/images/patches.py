@@ -11,13 +11,13 @@ that also narrow ones are transposed in squares of 8 x 8 elements.
 from tracejit.kernels.compiler.memory import copy_bytes, pointer
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.images.places import clear
-from tracejit.kernels.images.winograd_plan import LANES
+from tracejit.kernels.images.windows import LANES
 from tracejit.kernels.streams.transpose import SIDE as SQUARE
 from tracejit.kernels.streams.transpose import transpose_block
 
 
-def make_patches(dtype, itemsize):
-    """Make ``(load_patch, store_run)``."""
+def make_runs(dtype, itemsize):
+    """Make ``(load_run, store_run)``, which transpose neighbouring elements of some channels."""
 
     @subroutine
     def load_run(x, area, channels, count, out):
@@ -45,6 +45,13 @@ def make_patches(dtype, itemsize):
                 for p in range(squares, count):
                     target[q * area + p] = source[p * LANES + q]
 
+    return load_run, store_run
+
+
+def make_patches(dtype, itemsize):
+    """Make ``load_patch``."""
+    load_run, _ = make_runs(dtype, itemsize)
+
     @subroutine
     def load_patch(x, extents, channels, corner, patch, shape, room):
         """A part of an image, with zeros around it.
@@ -69,4 +76,4 @@ def make_patches(dtype, itemsize):
             else:
                 clear(pointer(out, dtype), columns * LANES, dtype(0))
 
-    return load_patch, store_run
+    return load_patch

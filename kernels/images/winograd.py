@@ -18,7 +18,7 @@ from tracejit.kernels.gemm.calls import NOT_TRANSPOSED, ROW_MAJOR, TRANSPOSED, a
 from tracejit.kernels.gemm.packed import make_sliver_copy, make_tiles, part_of
 from tracejit.kernels.gemm.plan import DEPTH, PADDING, TILE_BYTES
 from tracejit.kernels.gemm.tiles import are_worth_it
-from tracejit.kernels.images.patches import make_patches
+from tracejit.kernels.images.patches import make_patches, make_runs
 from tracejit.kernels.images.places import clear
 from tracejit.kernels.images.transforms import transform, transposed
 from tracejit.kernels.images.winograd_plan import (
@@ -100,7 +100,7 @@ def make_points(dtype, itemsize, name):
     `channels` in all: tile t goes to the elements ``out + p * plane + t * line`` of the points p. `room`:
     address of scratch memory.
     """
-    load_patch, _ = make_patches(dtype, itemsize)
+    load_patch = make_patches(dtype, itemsize)
     of_image = name == "IMAGE"
     tile = transform(IMAGE if of_image else PLACES)
     margin = SIDE - TILE if of_image else 0
@@ -132,7 +132,7 @@ def make_places(dtype, itemsize):
     """Make ``store_places(block, address, first, last, k0, points, plane, line, room)``: the places of rows
     `first` to `last` of tiles for the filters from `k0` on, at most LANES; `points` is their address.
     """
-    _, store_run = make_patches(dtype, itemsize)
+    _, store_run = make_runs(dtype, itemsize)
     result_tile = transform(transposed(PLACES))
 
     @subroutine

@@ -34,7 +34,7 @@ from typing import Any
 
 from tracejit.kernels.gemm.blas import entry_points
 from tracejit.kernels.gemm.plan import PADDING, TILE_BYTES
-from tracejit.kernels.images.windows import ENTRIES
+from tracejit.kernels.images.windows import ENTRIES, LANES
 from tracejit.kernels.split import Call, ceil_div
 
 Shape = Sequence[int]
@@ -48,7 +48,6 @@ TILE = 2  # places along a side of a tile
 SIDE = 4  # elements along a side of what a tile sees
 POINTS = SIDE * SIDE
 WINDOW_SIDE = 3
-LANES = 16  # channels that are transformed together: a cache line of float32
 BLOCK_TILES = 96  # of a block: a sliver is read once for it, and 64 channels of it are 400 KB
 SUM_TILES = 96  # the same of sums, whose blocks are the depth of the products
 UNITS = 16  # the target for a call with enough work

@@ -88,7 +88,8 @@ def run(kernels, name, arrays, attrs, result, ranges=None, threads=1):
 
 
 def test_there_is_a_kernel_for_every_role():
-    names = [*WINDOWS, *(f"depthwise_{name}" for name in CONVOLUTIONS)]
+    alone = [f"{kind}_{name}" for kind in ("depthwise", "channelwise") for name in CONVOLUTIONS]
+    names = [*WINDOWS, *alone]
     assert set(IMAGES) == {(name, dtype) for name in (*names, *CALLS) for dtype in FLOATS}
 
 
@@ -111,6 +112,29 @@ def test_kernel_equals_numpy(kernels, name, dtype, seed, monkeypatch):
     run(kernels, name, arrays, attrs, result, lambda units: random_ranges(rng, units))
     scale = np.abs(expected).max()
     np.testing.assert_allclose(result, expected, rtol=0, atol=200 * np.finfo(dtype).eps * max(scale, 1))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("seed", range(8))
+def test_single_channels_in_lanes_equal_numpy(kernels, name, dtype, seed, monkeypatch):
+    rng = np.random.default_rng([seed, len(name)])
+    monkeypatch.setattr(windows, "LEAST_GROUPS", 1)
+    if seed % 2:  # one row in a panel
+        monkeypatch.setattr(windows, "PATCH_BYTES", 1)
+    attrs, extents, window = attributes(name, rng)
+    groups = attrs["groups"] = int(rng.integers(1, 40))
+    x = rng.normal(size=(2, groups, *extents)).astype(dtype)
+    w = rng.normal(size=(groups, 1, *window)).astype(dtype)
+    y = rng.normal(size=OPS["conv2d"].evaluate(x, w, **attrs).shape).astype(dtype)
+    attrs |= {"extents": tuple(extents)} if name == "conv2d_input_gradient" else {}
+    attrs |= {"window": window} if name == "conv2d_weight_gradient" else {}
+    arrays = [{"x": x, "w": w, "y": y}[role] for role in WINDOWS[name].roles[:-1]]
+    expected = OPS[name].evaluate(*arrays, **attrs)
+    result = np.full(expected.shape, np.nan, dtype)
+    run(kernels, name, arrays, attrs, result, lambda units: random_ranges(rng, units))
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(result, expected, rtol=0, atol=100 * np.finfo(dtype).eps * max(scale, 1))
 
 
 def test_a_window_of_one_element_reads_images_in_place(kernels):
