@@ -24,6 +24,9 @@ from tracejit.kernels.images.windows import LANES
 TOGETHER = 6
 """Places whose sums are in registers at once."""
 
+TAPS = 3
+"""Neighbouring elements of a window whose gradients are in registers at once."""
+
 
 def _fma(builder, x, y, z):
     """``x * y + z`` of vectors, rounded once."""
@@ -81,9 +84,7 @@ def _window_sums(count):
                 _access(context, builder, out),
             )
             vector = vector_type(context, x.type.pointee, LANES)
-            sums = [
-                cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * LANES)) for _ in range(count)
-            ]
+            sums = [cgutils.alloca_once(builder, vector) for _ in range(count)]
             for total in sums:
                 builder.store(ir.Constant(vector, [0.0] * LANES), total)
             with cgutils.for_range(builder, height, intp=I64) as rows:
@@ -105,6 +106,42 @@ def _window_sums(count):
     return window_sums
 
 
+def _tap_sums(count):
+    """Make the intrinsic ``tap_sums(sums, tap, y, place, places, x, first, steps)`` for `count` taps side by
+    side in the window.
+
+    Tap t of them, ``sums[tap + t * LANES:]``, gets for all `places` p the products of
+    ``y[place + p * LANES:]`` and ``x[first + p * step + t * across:]``; steps: step, across.
+    """
+
+    @intrinsic
+    def tap_sums(typingctx, sums, tap, y, place, places, x, first, steps):
+        def codegen(context, builder, signature, args):
+            sums, tap, y, place, places, x, first, steps = args
+            step, across = cgutils.unpack_tuple(builder, steps, 2)
+            known, store = _access(context, builder, sums)
+            (factor, _), (load, _) = _access(context, builder, y), _access(context, builder, x)
+            taps = [builder.add(tap, I64(t * LANES)) for t in range(count)]
+            totals = [cgutils.alloca_once(builder, vector_type(context, x.type.pointee, LANES)) for _ in taps]
+            for total, at in zip(totals, taps, strict=True):
+                builder.store(known(at), total)
+            with cgutils.for_range(builder, places, intp=I64) as loop:
+                value = factor(builder.add(place, builder.mul(loop.index, I64(LANES))))
+                seen = builder.add(first, builder.mul(loop.index, step))
+                for t, total in enumerate(totals):
+                    element = load(builder.add(seen, builder.mul(across, I64(t))))
+                    builder.store(_fma(builder, value, element, builder.load(total)), total)
+            for total, at in zip(totals, taps, strict=True):
+                store(builder.load(total), at)
+            return context.get_dummy_value()
+
+        where = (int64, y, int64, int64, x, int64)
+        return types.void(sums, *where, types.UniTuple(int64, 2)), codegen
+
+    return tap_sums
+
+
+one_tap, several_taps = _tap_sums(1), _tap_sums(TAPS)
 one_sum, several_sums = _window_sums(1), _window_sums(TOGETHER)
 
 
@@ -301,14 +338,16 @@ def make_weight_gradient(dtype, itemsize):
                     (r0 * down - slot(block, C.TOP), -left),
                 )
                 load_patch(image, (height, width), channels, corner, places, (seen, wide), after)
+                steps, whole = (across * LANES, spread_across * LANES), window_width // TAPS * TAPS
                 for r in range(count):
-                    for q in range(out_width):
-                        place = (r * out_width + q) * LANES
-                        for i in range(window_height):
-                            line = (r * down + i * spread_down) * wide + q * across
-                            for j in range(window_width):
-                                at, tap = (line + j * spread_across) * LANES, i * window_width + j
-                                multiply_add(sums, tap * LANES, y, place, x, at)
+                    for i in range(window_height):
+                        place, line = r * out_width * LANES, (r * down + i * spread_down) * wide * LANES
+                        for j in range(0, whole, TAPS):
+                            tap, at = (i * window_width + j) * LANES, line + j * spread_across * LANES
+                            several_taps(sums, tap, y, place, out_width, x, at, steps)
+                        for j in range(whole, window_width):
+                            tap, at = (i * window_width + j) * LANES, line + j * spread_across * LANES
+                            one_tap(sums, tap, y, place, out_width, x, at, steps)
             store_run(slot(block, C.THIRD) + c0 * window * itemsize, window, channels, window, scratch)
         return int64(0)
 
