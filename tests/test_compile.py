@@ -89,6 +89,7 @@ def test_text_and_facts():
         "simplify",
         "cse",
         "dce",
+        "winograd",
         "remask",
         "fuse",
         "legalize",

@@ -37,6 +37,7 @@ from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import ArrayType, is_floating, name_of
 from tracejit.ir.view import View
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, packing
+from tracejit.kernels.images import winograd_plan
 from tracejit.kernels.images.windows import WINDOWS, window_call
 from tracejit.kernels.library.plan import CALLS
 from tracejit.kernels.split import Call, ceil_div
@@ -88,6 +89,8 @@ def job(task: PlannedTask) -> Job:
         return special(node)
     if node.op.name in WINDOWS:
         return _called(node, "IMAGES", window_call)
+    if node.op.name in winograd_plan.CALLS:
+        return _called(node, "IMAGES", winograd_plan.winograd_call)
     if node.op.name in CALLS:
         return _called(node, "LIBRARY", CALLS[node.op.name])
     if Trait.HOST in node.op.traits:

@@ -6,6 +6,7 @@ from benchmarks.workload import Workload
 from benchmarks.workloads import (
     black_scholes,
     elementwise,
+    images,
     kmeans,
     layer_norm,
     lenet,
@@ -32,6 +33,7 @@ MODULES = (
     lstm,
     transformer,
     lenet,
+    images,
     kmeans,
     many_small,
     undecorated,

@@ -1,11 +1,11 @@
-"""Convolution and its gradients by BLAS, over columns gathered by panels.
+"""Convolution and its gradients by matrix products, over columns gathered by panels.
 
 `tracejit.kernels.images.windows` describes the argument block and the units. `make` returns the kernels by
 operator name, as Python functions for Numba. In outline:
 
     for unit in range(lo, hi):
         gather(block, image, scratch, ...)              # columns of a panel
-        call_gemm(weights, scratch, result)
+        product(weights, scratch, result)
 """
 
 from functools import cache
@@ -15,9 +15,9 @@ from numba import int64
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.compiler.target import subroutine
-from tracejit.kernels.gemm.calls import NOT_TRANSPOSED, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm
 from tracejit.kernels.images.depthwise import make_depthwise
 from tracejit.kernels.images.places import inside
+from tracejit.kernels.images.products import make_product
 from tracejit.kernels.images.window_blocks import Convolution as C
 
 
@@ -143,12 +143,13 @@ def make_conv2d(dtype, itemsize):
     """The convolution."""
     gather, _ = make_columns(dtype, itemsize)
     _, copy = make_rows(dtype, itemsize)
+    multiply = make_product(dtype, itemsize)
 
     def conv2d(block, lo, hi, scratch):
         groups, panels = slot(block, C.GROUPS), slot(block, C.PANELS)
         channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
         area, out_area, depth = plane_sizes(block)
-        entry = slot(block, C.ENTRY)
+        entry, room = slot(block, C.ENTRY), scratch + slot(block, C.PACKED)
         for unit in range(lo, hi):
             group, first, last = images_of(block, unit // panels)
             r0, r1 = rows_of(block, unit % panels)
@@ -159,18 +160,19 @@ def make_conv2d(dtype, itemsize):
             )
             count = (r1 - r0) * places
             width = (last - first) * count
-            shape = (ROW_MAJOR, NOT_TRANSPOSED, NOT_TRANSPOSED, filters, width, depth, w, depth)
+            weights, extents = (w, depth, False), (filters, width, depth)
             if slot(block, C.TOGETHER) == 1 and slot(block, C.DIRECT) != 0:
-                call_gemm(entry, (*shape, x + itemsize * r0 * places, area, y, out_area), dtype)
+                seen = (x + itemsize * r0 * places, area, False)
+                multiply(entry, weights, seen, (y, out_area), extents, False, room)
                 continue
             for n in range(last - first):
                 image = x + itemsize * n * groups * channels * area
                 gather(block, image, scratch + itemsize * n * count, width, 0, depth, r0, r1)
             if slot(block, C.TOGETHER) == 1:
-                call_gemm(entry, (*shape, scratch, width, y, out_area), dtype)
+                multiply(entry, weights, (scratch, width, False), (y, out_area), extents, False, room)
                 continue
             product = scratch + itemsize * depth * width
-            call_gemm(entry, (*shape, scratch, width, product, width), dtype)
+            multiply(entry, weights, (scratch, width, False), (product, width), extents, False, room)
             for n in range(last - first):
                 image = y + itemsize * n * groups * filters * out_area
                 copy(image, out_area, product + itemsize * n * count, width, filters, count)
@@ -183,12 +185,13 @@ def make_input_gradient(dtype, itemsize):
     """The gradient with respect to the images."""
     _, scatter = make_columns(dtype, itemsize)
     clear, copy = make_rows(dtype, itemsize)
+    multiply = make_product(dtype, itemsize)
 
     def conv2d_input_gradient(block, lo, hi, scratch):
         groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
         channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
         area, out_area, depth = plane_sizes(block)
-        window, entry = depth // channels, slot(block, C.ENTRY)
+        window, entry, room = depth // channels, slot(block, C.ENTRY), scratch + slot(block, C.PACKED)
         for unit in range(lo, hi):
             group, first, last = images_of(block, unit // parts)
             c0 = unit % parts * part
@@ -197,8 +200,8 @@ def make_input_gradient(dtype, itemsize):
             w = slot(block, C.SECOND) + itemsize * (group * filters * depth + c0 * window)
             x = slot(block, C.THIRD) + itemsize * ((first * groups + group) * channels + c0) * area
             if slot(block, C.TOGETHER) == 1 and slot(block, C.DIRECT) != 0:
-                shape = (ROW_MAJOR, TRANSPOSED, NOT_TRANSPOSED, size, area, filters)
-                call_gemm(entry, (*shape, w, depth, y, area, x, area), dtype)
+                extents = (size, area, filters)
+                multiply(entry, (w, depth, True), (y, area, False), (x, area), extents, False, room)
                 continue
             for n in range(last - first):
                 clear(x + itemsize * n * groups * channels * area, size * area)
@@ -206,14 +209,15 @@ def make_input_gradient(dtype, itemsize):
                 r0, r1 = rows_of(block, panel)
                 count = (r1 - r0) * places
                 width = (last - first) * count
-                shape = (ROW_MAJOR, TRANSPOSED, NOT_TRANSPOSED, size * window, width, filters)
+                extents = (size * window, width, filters)
                 seen, leading = y + itemsize * r0 * places, out_area
                 if slot(block, C.TOGETHER) != 1:
                     seen, leading = scratch + itemsize * size * window * width, width
                     for n in range(last - first):
                         image = y + itemsize * n * groups * filters * out_area
                         copy(seen + itemsize * n * count, width, image, out_area, filters, count)
-                call_gemm(entry, (*shape, w, depth, seen, leading, scratch, width), dtype)
+                right = (seen, leading, False)
+                multiply(entry, (w, depth, True), right, (scratch, width), extents, False, room)
                 for n in range(last - first):
                     image = x + itemsize * n * groups * channels * area
                     columns = scratch + itemsize * n * count
@@ -227,12 +231,13 @@ def make_weight_gradient(dtype, itemsize):
     """The gradient with respect to the weights."""
     gather, _ = make_columns(dtype, itemsize)
     clear, _ = make_rows(dtype, itemsize)
+    multiply = make_product(dtype, itemsize)
 
     def conv2d_weight_gradient(block, lo, hi, scratch):
         groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
         channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
         area, out_area, depth = plane_sizes(block)
-        panels = slot(block, C.PANELS)
+        panels, entry, room = slot(block, C.PANELS), slot(block, C.ENTRY), scratch + slot(block, C.PACKED)
         for unit in range(lo, hi):
             group, k0 = unit // parts, unit % parts * part
             k1 = min(k0 + part, depth)
@@ -245,13 +250,12 @@ def make_weight_gradient(dtype, itemsize):
                 x = slot(block, C.FIRST) + itemsize * image * channels * area
                 y = slot(block, C.SECOND) + itemsize * (image * filters * out_area + r0 * places)
                 width = (r1 - r0) * places
-                shape = (ROW_MAJOR, NOT_TRANSPOSED, TRANSPOSED, filters, k1 - k0, width)
-                if slot(block, C.DIRECT) != 0:
-                    columns = x + itemsize * (k0 * area + r0 * places)
-                    add_gemm(slot(block, C.ENTRY), (*shape, y, out_area, columns, area, w, depth), dtype)
-                else:
+                columns, leading = x + itemsize * (k0 * area + r0 * places), area
+                if slot(block, C.DIRECT) == 0:
                     gather(block, x, scratch, width, k0, k1, r0, r1)
-                    add_gemm(slot(block, C.ENTRY), (*shape, y, out_area, scratch, width, w, depth), dtype)
+                    columns, leading = scratch, width
+                right, extents = (columns, leading, True), (filters, k1 - k0, width)
+                multiply(entry, (y, out_area, False), right, (w, depth), extents, True, room)
         return int64(0)
 
     return conv2d_weight_gradient

@@ -20,7 +20,7 @@ from tracejit.kernels.images.windows import WINDOWS
 def _make(dtype: str) -> dict[tuple[str, str], Callable[[int, int, int, int], int]]:
     """The kernels for `dtype`, a NumPy name."""
     scalar, itemsize = from_dtype(np.dtype(dtype)), np.dtype(dtype).itemsize
-    names = dict.fromkeys(window.module for window in WINDOWS.values())
+    names = dict.fromkeys([*(window.module for window in WINDOWS.values()), "winograd", "channelwise"])
     modules = [importlib.import_module(f"tracejit.kernels.images.{name}") for name in names]
     kernels = {name: kernel for module in modules for name, kernel in module.make(scalar, itemsize).items()}
     return {(name, dtype): kernel for name, kernel in kernels.items()}

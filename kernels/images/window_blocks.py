@@ -39,9 +39,10 @@ class Convolution(enum.IntEnum):
     PART = 20
     PARTS = 21
     TOGETHER = 22  # images in a unit
-    FIRST = 23
-    SECOND = 24
-    THIRD = 25
+    PACKED = 23  # offset in the scratch memory of what products copy
+    FIRST = 24
+    SECOND = 25
+    THIRD = 26
 
 
 class Pooling(enum.IntEnum):

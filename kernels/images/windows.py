@@ -6,10 +6,12 @@ up to the addresses of the operands; these, inputs first, follow.
 
 A convolution is a matrix product per image: weights (filters, depth) by *columns* (depth, places), where
 depth is channels * window and a column holds the elements under the window at one place. Columns are gathered
-for a panel of rows of places in the worker's scratch memory, right before BLAS reads them (Chellapilla,
+for a panel of rows of places in the worker's scratch memory, right before a product reads them (Chellapilla,
 Puri and Simard, 2006, by panels). Where the window is one element and the stride 1, an image is its own
-columns (DIRECT = 1). Where images are small, several are one product (TOGETHER). Groups of one channel and
-one filter have kernels of their own (see `tracejit.kernels.images.depthwise`).
+columns (DIRECT = 1). Where images are small, several are one product (TOGETHER). Products are those of
+`tracejit.kernels.images.products`. Groups of one channel and one filter have kernels of their own (see
+`tracejit.kernels.images.channelwise`, and for a few channels `tracejit.kernels.images.depthwise`). Windows of
+3 x 3 take fewer multiplications (see `tracejit.kernels.images.winograd_plan`) where that is worth it.
 
     conv2d                  unit = (images, group, panel): gather columns, multiply
     conv2d_input_gradient   unit = (images, group, part of the channels): multiply, add columns to places
@@ -20,7 +22,7 @@ number of workers.
 
 >>> attrs = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
 >>> call = window_call("conv2d", [(8, 3, 32, 32), (16, 3, 3, 3), (8, 16, 32, 32)], attrs, "float32")
->>> call.units, call.chunk, call.scratch == 27 * 4 * 16 * 32      # two panels of 16 rows for each image
+>>> call.units, call.chunk, call.words[-1] == 27 * 4 * 16 * 32    # two panels of 16 rows for each image
 (16, 2, True)
 """
 
@@ -30,6 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tracejit.kernels.gemm.blas import entry_points
+from tracejit.kernels.gemm.plan import BLOCK_ROWS, DEPTH, PADDING, SPAN_BYTES, TILE_BYTES
 from tracejit.kernels.split import Call, ceil_div
 
 Shape = Sequence[int]
@@ -47,8 +50,15 @@ DEPTHS = 256  # most rows of columns in a part of a weight's gradient
 LEAST_DEPTHS = 96  # fewer make BLAS slow (36: 60, 64: 70, 128: 78 of 95 GFLOP/s), but there are two parts
 LEAST_CHANNELS = 16  # in a part of an input's gradient
 CHUNK_WORK = 1 << 19  # multiply-adds in a chunk of units
+LANES = 16  # channels that are computed side by side: a cache line of float32
+LEAST_GROUPS = 6  # of one channel, below which most lanes would be idle
+PATCH_BYTES = 1 << 17  # of a panel of an image in lanes
 PLANE_WORK = 1 << 15  # elements of windows in a unit of planes: some 10 us
 
+
+LINE = 64
+PACKING = DEPTH * TILE_BYTES + BLOCK_ROWS * (SPAN_BYTES + PADDING) + (SPAN_BYTES // 4) * PADDING
+"""Bytes of scratch memory for what a packed product copies: a sliver, and a block of either orientation."""
 
 ENTRIES = {"float32": ("sgemm", 4), "float64": ("dgemm", 8)}
 """The BLAS function for a dtype, and the bytes of an element."""
@@ -87,15 +97,21 @@ def convolution_call(
     direct = w[2] * w[3] == 1 and tuple(stride) == (1, 1) and x[2:] == y[2:] and not any(low)
     sizes = Sizes(x[0], groups, w[1], w[0] // groups, w[2] * w[3], y[2], y[3], y[3] * itemsize, direct)
     depthwise = sizes.channels == sizes.filters == 1
-    slots, units, scratch = _depthwise(name, sizes) if depthwise else split(sizes)
+    in_lanes = depthwise and groups >= LEAST_GROUPS
+    if in_lanes:
+        slots, units, scratch = _channelwise(name, sizes, x, (w[2], w[3]), stride, dilation)
+    else:
+        slots, units, scratch = _depthwise(name, sizes) if depthwise else split(sizes)
     work = ceil_div(x[0] * w[0] * w[1] * w[2] * w[3] * y[2] * y[3], max(units, 1))
+    start = ceil_div(scratch, LINE) * LINE
+    room = 0 if depthwise else PACKING
     words = (
         *(entry_points()[entry], x[0], groups, sizes.channels, sizes.filters),
         *(*x[2:], *w[2:], *stride, *low, *dilation),
-        *(*y[2:], int(direct), *slots),
+        *(*y[2:], int(direct), *slots, start),
     )
-    kernel = f"depthwise_{name}" if depthwise else name
-    return Call(kernel, dtype, words, units, max(1, CHUNK_WORK // max(work, 1)), scratch)
+    kernel = f"channelwise_{name}" if in_lanes else f"depthwise_{name}" if depthwise else name
+    return Call(kernel, dtype, words, units, max(1, CHUNK_WORK // max(work, 1)), start + room)
 
 
 def _panels(sizes: Sizes, depth: int, tasks: int) -> tuple[int, int]:
@@ -167,6 +183,29 @@ def _depthwise(name: str, sizes: Sizes) -> Split:
     planes, work = sizes.images * sizes.groups, sizes.window * sizes.out_height * sizes.out_width
     part = max(1, PLANE_WORK // work)
     return (sizes.out_height, 1, part, 1, 1), ceil_div(planes, part), 0
+
+
+def _channelwise(name: str, sizes: Sizes, x: Shape, window: Shape, stride: Shape, dilation: Shape) -> Split:
+    """Groups of one channel in lanes, by panels of rows of the result; a weight's gradient: of y.
+
+    Scratch memory holds the weights, what a panel sees with as much room, and the panel.
+    """
+    itemsize = sizes.row_bytes // sizes.out_width
+    spans = [(n - 1) * d + 1 for n, d in zip(window, dilation, strict=True)]
+    to_image = name == "conv2d_input_gradient"
+    rows, step = (x[2], 1) if to_image else (sizes.out_height, stride[0])
+    wide = max(x[3], sizes.out_width * stride[1]) + 2 * spans[1]  # more than any patch or row
+    line = wide * LANES * itemsize
+    most = max(1, (PATCH_BYTES // line - spans[0]) // step)
+    panels = ceil_div(rows, min(most, rows))
+    rows = ceil_div(rows, panels)
+    seen = (rows - 1) * step + spans[0]
+    scratch = sizes.window * LANES * itemsize + (2 * seen + max(rows, seen)) * line
+    panels = ceil_div(x[2] if to_image else sizes.out_height, rows)
+    units = ceil_div(sizes.groups, LANES)
+    if name != "conv2d_weight_gradient":
+        units *= sizes.images * panels
+    return (rows, panels, 1, 1, 1), units, scratch
 
 
 def pool_call(name: str, x: Shape, y: Shape, window: Shape, stride: Shape, low: Shape, dtype: str) -> Call:

@@ -19,6 +19,7 @@ SIZE = 3
 REFUSED = {
     "fused": "compiled",
     "callback": "outside of vmap",
+    **dict.fromkeys((name for name in OPS if name.startswith("winograd_")), "compiled"),
     **dict.fromkeys(("constant", "empty", "full", "iota"), "numbers"),
 }
 """Operators that cannot be batched, or of which no operand is mapped."""

@@ -369,6 +369,7 @@ def image_samples(rng):
             ([x, y], plain | {"window": (2, 2)}, None),
             ([x2, y2], wide | {"window": (2, 2)}, None),
         ],
+        **winograd_samples(rng),
         "max_pool": [([x], pairs, [np.array([[largest]])])],
         "max_pool_gradient": [([x, pooled], pairs, None)],
         "max_pool_select": [
@@ -377,6 +378,34 @@ def image_samples(rng):
         ],
         "average_pool": [([x], pairs, [np.array([[means]])])],
         "average_pool_gradient": [([pooled], pairs | {"extents": (3, 4)}, None)],
+    }
+
+
+def winograd_samples(rng):
+    """The parts of a convolution by tiles, of integers in float64, in slivers of 32 filters."""
+    shapes = ((2, 3, 5, 4), (2, 40, 5, 3), (40, 3, 3, 3))
+    x, y, w = (rng.integers(-4, 5, shape).astype(F64) for shape in shapes)
+    padding = ((1, 1), (1, 0))
+    plain = {"stride": (1, 1), "padding": padding, "dilation": (1, 1), "groups": 1}
+    back = {"padding": ((1, 1), (1, 2))}
+    straight = OPS["winograd_weights"].evaluate(w, transposed=False)
+    turned = OPS["winograd_weights"].evaluate(w, transposed=True)
+    sums = OPS["winograd_weight_sums"].evaluate(x, y, padding=padding)
+    image = OPS["conv2d_input_gradient"].evaluate(y, w, extents=(5, 4), **plain)
+    return {
+        "winograd_weights": [([w], {"transposed": flag}, None) for flag in (False, True)],
+        "winograd_conv2d": [
+            ([x, straight], {"padding": padding, "filters": 40}, [OPS["conv2d"].evaluate(x, w, **plain)]),
+            ([y, turned], back | {"filters": 3}, [image]),
+        ],
+        "winograd_weight_sums": [([x, y], {"padding": padding}, None)],
+        "winograd_weight_gradient": [
+            (
+                [sums],
+                {"filters": 40},
+                [OPS["conv2d_weight_gradient"].evaluate(x, y, window=(3, 3), **plain)],
+            )
+        ],
     }
 
 
@@ -649,6 +678,7 @@ REFUSED = [
 PLAIN = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
 POOL = {"window": (2, 2), "stride": (2, 2), "padding": ((0, 0), (0, 0))}
 INPUT_GRADIENT, WEIGHT_GRADIENT = "conv2d_input_gradient", "conv2d_weight_gradient"
+NONE = ((0, 0), (0, 0))
 IMAGE, KERNEL, RESULT = "float32[1,2,5,5]", "float32[3,2,3,3]", "float32[1,3,3,3]"
 REFUSED += [
     ("conv2d", [IMAGE, "float32[3,1,3,3]"], PLAIN, r"the input needs groups \* 1 = 1 channels"),
@@ -661,6 +691,23 @@ REFUSED += [
     ("conv2d", ["int64[1,2,5,5]", KERNEL], PLAIN, "conv2d is not defined for int64"),
     (INPUT_GRADIENT, [RESULT, KERNEL], PLAIN | {"extents": (6, 5)}, r"of shape \(1, 3, 4, 3\)"),
     (WEIGHT_GRADIENT, [IMAGE, RESULT], PLAIN | {"window": (2, 3)}, r"of shape \(1, 3, 4, 3\)"),
+    ("winograd_weights", ["float32[3,2,3,2]"], {"transposed": False}, "windows of 3 x 3"),
+    ("winograd_weights", ["float16[3,2,3,3]"], {"transposed": False}, "not defined for float16"),
+    (
+        "winograd_conv2d",
+        [IMAGE, "float32[1,16,3,64]"],
+        {"padding": NONE, "filters": 3},
+        "weights of 3 filters",
+    ),
+    ("winograd_conv2d", [IMAGE, "float32[1,9,2,64]"], {"padding": NONE, "filters": 3}, "transformed weights"),
+    (
+        "winograd_conv2d",
+        ["float32[1,2,2,5]", "float32[1,16,2,64]"],
+        {"padding": NONE, "filters": 3},
+        "window is larger than the padded input",
+    ),
+    ("winograd_weight_sums", [IMAGE, IMAGE], {"padding": NONE}, r"of shape \(1, 2, 3, 3\)"),
+    ("winograd_weight_gradient", ["float32[1,1,16,2,64]"], {"filters": 65}, "sums of 65 filters"),
     ("max_pool", ["float32[1,2,3,1]"], POOL, "max_pool .* window .* is larger than the padded array"),
     ("max_pool", [IMAGE], POOL | {"padding": ((2, 0), (0, 0))}, "padding .* must be smaller than the window"),
     ("max_pool", [IMAGE], POOL | {"window": (2, 0)}, "window .* must be two positive integers"),

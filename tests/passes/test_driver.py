@@ -25,13 +25,13 @@ def doubled() -> Graph:
 
 
 def test_passes_run_in_order(monkeypatch, capsys):
-    monkeypatch.setattr(config, "dump", frozenset({"simplify", "cse", "dce", "remask", "fuse"}))
+    monkeypatch.setattr(config, "dump", frozenset({"simplify", "cse", "dce", "winograd", "remask", "fuse"}))
     times: dict[str, float] = {}
     needed = clean(doubled(), times)
     assert names(needed) == ["add", "multiply"]
     assert list(times) == ["simplify", "cse", "dce"]
     assert names(form_kernels(needed, times)) == ["fused"]
-    assert list(times) == ["simplify", "cse", "dce", "remask", "fuse"]
+    assert list(times) == ["simplify", "cse", "dce", "winograd", "remask", "fuse"]
     printed = [line for line in capsys.readouterr().err.splitlines() if line.startswith("#")]
     assert printed == [f"# after {name}" for name in times]
     assert names(optimize(doubled())) == ["fused"]

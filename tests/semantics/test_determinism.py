@@ -70,7 +70,7 @@ def shifted(array, by):
     return view
 
 
-MADE_BY_PASSES = {"fused", "empty"}
+MADE_BY_PASSES = {"fused", "empty", *(name for name in OPS if name.startswith("winograd_"))}
 ELSEWHERE = {"callback", "copy_to"}
 """Operators without a result of their own to compare: a call into Python, and a copy between devices."""
 
@@ -89,6 +89,8 @@ def programs():
     index = rng(3).integers(0, 257, 1000)
     images = rng(5).normal(size=(5, 3, 19, 23)).astype(np.float32)
     filters = rng(6).normal(size=(4, 3, 3, 3)).astype(np.float32)
+    channels = rng(7).normal(size=(5, 18, 19, 23)).astype(np.float32)
+    wide = rng(8).normal(size=(70, 18, 3, 3)).astype(np.float32)
     return {
         "sorts": (lambda x: (tj.sort(x, axis=1), tj.argsort(x, axis=0)), (x,)),
         "recomputed": (lambda x: tj.grad(lambda v: tj.checkpoint(tj.sin)(v * v).sum())(x), (x,)),
@@ -136,6 +138,11 @@ def programs():
         "random": (lambda x: x + tj.random.normal(shape=x.shape), (x,)),
         "in place": (lambda x: _in_place(x), (x,)),
         "convolution": (_gradients_of(_convolution), (images, filters)),
+        "tiles": (_gradients_of(lambda x, w: tj.nn.conv2d(x, w, padding=1)), (channels, wide)),
+        "depthwise": (
+            _gradients_of(lambda x, w: tj.nn.conv2d(x, w, stride=2, groups=18)),
+            (channels, wide[:18, :1]),
+        ),
         "max pool": (_curvature_of(lambda x: tj.nn.max_pool2d(x, 3, stride=2)), (images,)),
         "average pool": (_gradients_of(lambda x: tj.nn.avg_pool2d(x, 3, padding=1)), (images,)),
     }  # fmt: skip

@@ -22,12 +22,13 @@ from tracejit.ops import (
     sorting,
     structure,
     transcendental,
+    winograd,
 )
 from tracejit.ops.symbolic import Operator
 
 MODULES = (
     *(arithmetic, complex_numbers, convolution, creation, factorizations, fourier, integers, linalg),
-    *(movement, pooling, random, reduce, select, sorting, structure, transcendental),
+    *(movement, pooling, random, reduce, select, sorting, structure, transcendental, winograd),
 )
 
 

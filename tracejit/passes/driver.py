@@ -25,6 +25,7 @@ from tracejit.passes.fusion.fuse import Missed, fuse
 from tracejit.passes.remask import remask
 from tracejit.passes.simplify import simplify
 from tracejit.passes.widen import widen
+from tracejit.passes.winograd import winograd
 
 Pass = Callable[[Graph], Graph]
 
@@ -49,7 +50,8 @@ def form_kernels(
     graph: Graph, times: dict[str, float] | None = None, missed: list[Missed] | None = None
 ) -> Graph:
     """Form the kernels of a clean graph. Fusions that could not be made are appended to `missed`."""
-    return _run({"remask": remask, "fuse": functools.partial(fuse, missed=missed)}, graph, times)
+    last = functools.partial(fuse, missed=missed)
+    return _run({"winograd": winograd, "remask": remask, "fuse": last}, graph, times)
 
 
 def _run(passes: Mapping[str, Pass], graph: Graph, times: dict[str, float] | None) -> Graph:

@@ -13,6 +13,7 @@ from tracejit.kernels.images import windows
 from tracejit.kernels.images.table import IMAGES
 from tracejit.kernels.images.window_blocks import Convolution, Pooling
 from tracejit.kernels.images.windows import WINDOWS, window_call
+from tracejit.kernels.images.winograd_plan import CALLS
 
 FLOATS = ["float32", "float64"]
 CONVOLUTIONS = [name for name in WINDOWS if name.startswith("conv2d")]
@@ -87,8 +88,9 @@ def run(kernels, name, arrays, attrs, result, ranges=None, threads=1):
 
 
 def test_there_is_a_kernel_for_every_role():
-    names = [*WINDOWS, *(f"depthwise_{name}" for name in CONVOLUTIONS)]
-    assert set(IMAGES) == {(name, dtype) for name in names for dtype in FLOATS}
+    alone = [f"{kind}_{name}" for kind in ("depthwise", "channelwise") for name in CONVOLUTIONS]
+    names = [*WINDOWS, *alone]
+    assert set(IMAGES) == {(name, dtype) for name in (*names, *CALLS) for dtype in FLOATS}
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -112,6 +114,29 @@ def test_kernel_equals_numpy(kernels, name, dtype, seed, monkeypatch):
     np.testing.assert_allclose(result, expected, rtol=0, atol=200 * np.finfo(dtype).eps * max(scale, 1))
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("seed", range(8))
+def test_single_channels_in_lanes_equal_numpy(kernels, name, dtype, seed, monkeypatch):
+    rng = np.random.default_rng([seed, len(name)])
+    monkeypatch.setattr(windows, "LEAST_GROUPS", 1)
+    if seed % 2:  # one row in a panel
+        monkeypatch.setattr(windows, "PATCH_BYTES", 1)
+    attrs, extents, window = attributes(name, rng)
+    groups = attrs["groups"] = int(rng.integers(1, 40))
+    x = rng.normal(size=(2, groups, *extents)).astype(dtype)
+    w = rng.normal(size=(groups, 1, *window)).astype(dtype)
+    y = rng.normal(size=OPS["conv2d"].evaluate(x, w, **attrs).shape).astype(dtype)
+    attrs |= {"extents": tuple(extents)} if name == "conv2d_input_gradient" else {}
+    attrs |= {"window": window} if name == "conv2d_weight_gradient" else {}
+    arrays = [{"x": x, "w": w, "y": y}[role] for role in WINDOWS[name].roles[:-1]]
+    expected = OPS[name].evaluate(*arrays, **attrs)
+    result = np.full(expected.shape, np.nan, dtype)
+    run(kernels, name, arrays, attrs, result, lambda units: random_ranges(rng, units))
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(result, expected, rtol=0, atol=100 * np.finfo(dtype).eps * max(scale, 1))
+
+
 def test_a_window_of_one_element_reads_images_in_place(kernels):
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(3, 4, 6, 7)), rng.normal(size=(5, 4, 1, 1))
@@ -119,7 +144,7 @@ def test_a_window_of_one_element_reads_images_in_place(kernels):
     y = np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0])
     call = window_call("conv2d", [x.shape, w.shape, y.shape], attrs, "float64")
     assert call.words[Convolution.DIRECT] == 1
-    assert call.scratch == 0
+    assert call.words[Convolution.PACKED] == 0  # no columns
     cases = [
         ("conv2d", [x, w], {}, y),
         ("conv2d_input_gradient", [y, w], {"extents": (6, 7)}, np.einsum("nohw,oc->nchw", y, w[:, :, 0, 0])),

@@ -1,0 +1,80 @@
+"""Matrix products within kernels over images: in packed register tiles if the machine has them, or by BLAS.
+
+    product(entry, left, right, target, extents, add, room)         # C = A @ B, or C += A @ B
+
+left, right: address, leading stride, whether the operand is transposed
+target: address, leading stride; extents: rows, columns, depth
+entry: address of `?gemm`; room: address of scratch memory, `tracejit.kernels.images.windows.PACKING` bytes
+
+Strides count elements.
+"""
+
+from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.gemm.calls import NOT_TRANSPOSED, ROW_MAJOR, TRANSPOSED, add_gemm, call_gemm
+from tracejit.kernels.gemm.packed import make_packed_product
+from tracejit.kernels.gemm.plan import NEAR_BYTES, TILE_BYTES, TILED
+from tracejit.kernels.gemm.tiles import are_worth_it
+
+
+@subroutine
+def strided(operand, itemsize):
+    """(address, stride down, across) of an operand, in bytes."""
+    address, leading, transposed = operand
+    if transposed:
+        return address, itemsize, leading * itemsize
+    return address, leading * itemsize, itemsize
+
+
+def make_blas_product(dtype):
+    """The product by BLAS; it takes no room."""
+
+    @subroutine
+    def by_blas(entry, left, right, target, extents, add):
+        (a, a_leading, a_turned), (b, b_leading, b_turned) = left, right
+        (c, c_leading), (rows, columns, depth) = target, extents
+        flags = (
+            TRANSPOSED if a_turned else NOT_TRANSPOSED,
+            TRANSPOSED if b_turned else NOT_TRANSPOSED,
+        )
+        operands = (a, a_leading, b, b_leading, c, c_leading)
+        call = (ROW_MAJOR, *flags, rows, columns, depth, *operands)
+        if add:
+            add_gemm(entry, call, dtype)
+        else:
+            call_gemm(entry, call, dtype)
+
+    return by_blas
+
+
+def make_product(dtype, itemsize):
+    """The product; see the module."""
+    by_blas = make_blas_product(dtype)
+    if not are_worth_it():
+
+        @subroutine
+        def plain(entry, left, right, target, extents, add, room):
+            by_blas(entry, left, right, target, extents, add)
+
+        return plain
+
+    packed = make_packed_product(dtype, itemsize)
+
+    @subroutine
+    def product(entry, left, right, target, extents, add, room):
+        (rows, columns, depth), (c, leading) = extents, target
+        if min(rows, columns) < TILED or depth < 2:
+            by_blas(entry, left, right, target, extents, add)
+            return
+        wide, (_, _, turned) = columns * itemsize, left
+        copied = (rows * depth * itemsize > NEAR_BYTES) & ((wide >= 4 * TILE_BYTES) | turned)
+        packed(
+            strided(left, itemsize),
+            strided(right, itemsize),
+            (c, leading * itemsize),
+            (rows, wide, depth),
+            add,
+            copied,
+            room,
+        )
+
+    return product

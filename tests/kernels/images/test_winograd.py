@@ -1,0 +1,129 @@
+"""Convolution by tiles against NumPy's meaning of the convolution; the same bits in any split."""
+
+import numpy as np
+import pytest
+
+from tests.kernels.native import random_ranges, run
+from tracejit.codegen.objects.build import EntryPoint, build_object
+from tracejit.codegen.objects.link import link
+from tracejit.ir.op import OPS
+from tracejit.ir.types import ArrayType
+from tracejit.kernels.images import winograd_plan
+from tracejit.kernels.images.table import IMAGES
+from tracejit.kernels.images.winograd_plan import CALLS, Winograd, winograd_call
+
+FLOATS = ["float32", "float64"]
+
+
+@pytest.fixture(scope="module")
+def addresses():
+    """The addresses of all four kernels for both dtypes."""
+    entries = [EntryPoint(f"{name}_{dtype}", IMAGES[name, dtype]) for name in CALLS for dtype in FLOATS]
+    return link("winograd", build_object(entries).object_code, [entry.name for entry in entries])
+
+
+class Native:
+    """Calls operators by their kernels, with units in random ranges on `threads` threads."""
+
+    def __init__(self, addresses, rng, threads=1):
+        self.addresses, self.rng, self.threads = addresses, rng, threads
+
+    def __call__(self, name, *arrays, **attrs):
+        dtype = arrays[0].dtype
+        type = OPS[name].infer(*(ArrayType(a.shape, a.dtype) for a in arrays), **attrs)
+        result = np.full(type.shape, np.nan, dtype)
+        operands = [np.ascontiguousarray(a) for a in (*arrays, result)]
+        call = winograd_call(name, [a.shape for a in operands], attrs, str(dtype))
+        block = np.array([*call.words, *(a.ctypes.data for a in operands)], np.int64)
+        assert len(block) <= len(Winograd)
+        ranges = random_ranges(self.rng, call.units)
+        run(self.addresses[f"{call.kernel}_{dtype}"], block, ranges, self.threads, call.scratch)
+        return operands[-1]
+
+    def all(self, x, w, y, padding):
+        """A convolution and its two gradients."""
+        back = tuple(tuple(2 - n for n in pair) for pair in padding)
+        u, v = (self("winograd_weights", w, transposed=flag) for flag in (False, True))
+        sums = self("winograd_weight_sums", x, y, padding=padding)
+        return (
+            self("winograd_conv2d", x, u, padding=padding, filters=w.shape[0]),
+            self("winograd_conv2d", y, v, padding=back, filters=w.shape[1]),
+            self("winograd_weight_gradient", sums, filters=w.shape[0]),
+        )
+
+
+def operands(rng, dtype, images, channels, filters, extents, padding):
+    """(x, w, y, what NumPy makes of them in float64)."""
+    attrs = {"stride": (1, 1), "padding": padding, "dilation": (1, 1), "groups": 1}
+    x = rng.normal(size=(images, channels, *extents)).astype(dtype)
+    w = rng.normal(size=(filters, channels, 3, 3)).astype(dtype)
+    exact = OPS["conv2d"].evaluate(x.astype(float), w.astype(float), **attrs)
+    y = rng.normal(size=exact.shape).astype(dtype)
+    image = OPS["conv2d_input_gradient"].evaluate(y.astype(float), w.astype(float), extents=extents, **attrs)
+    weight = OPS["conv2d_weight_gradient"].evaluate(x.astype(float), y.astype(float), window=(3, 3), **attrs)
+    return x, w, y, (exact, image, weight)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("seed", range(8))
+def test_tiles_give_the_convolution_and_its_gradients(addresses, dtype, seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    if seed % 2:  # several blocks, of one row of tiles each, and parts
+        monkeypatch.setattr(winograd_plan, "BLOCK_TILES", 1)
+        monkeypatch.setattr(winograd_plan, "SUM_TILES", 4)
+        monkeypatch.setattr(winograd_plan, "SUM_CHANNELS", 16)
+        monkeypatch.setattr(winograd_plan, "LEAST_SLIVERS", 1)
+        monkeypatch.setattr(winograd_plan, "WEIGHTS", 256)
+    padding = tuple(tuple(int(n) for n in rng.integers(0, 3, 2)) for _ in range(2))
+    extents = tuple(int(n) for n in rng.integers(3, 20, 2))
+    images, channels, filters = int(rng.integers(1, 4)), int(rng.integers(1, 40)), int(rng.integers(1, 140))
+    x, w, y, expected = operands(rng, dtype, images, channels, filters, extents, padding)
+    for found, exact in zip(Native(addresses, rng).all(x, w, y, padding), expected, strict=True):
+        assert np.abs(found - exact).max() <= 20 * np.finfo(dtype).eps * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_kernels_equal_the_meaning_of_their_operators(addresses, name):
+    rng, padding = np.random.default_rng(1), ((1, 0), (2, 1))
+    x, w, y, _ = operands(rng, "float64", 3, 17, 40, (7, 6), padding)
+    cases = {
+        "winograd_weights": ([w], {"transposed": True}),
+        "winograd_conv2d": (
+            [x, OPS["winograd_weights"].evaluate(w, transposed=False)],
+            {"padding": padding, "filters": 40},
+        ),
+        "winograd_weight_sums": ([x, y], {"padding": padding}),
+        "winograd_weight_gradient": ([rng.normal(size=(3, 2, 16, 17, 32))], {"filters": 40}),
+    }
+    arrays, attrs = cases[name]
+    found = Native(addresses, rng)(name, *arrays, **attrs)
+    np.testing.assert_allclose(found, OPS[name].evaluate(*arrays, **attrs), rtol=0, atol=1e-11)
+
+
+def test_bits_do_not_depend_on_threads_or_ranges(addresses):
+    rng = np.random.default_rng(2)
+    x, w, y, _ = operands(rng, "float32", 6, 70, 130, (16, 14), ((1, 1), (1, 1)))
+    expected = [a.tobytes() for a in Native(addresses, rng).all(x, w, y, ((1, 1), (1, 1)))]
+    for threads in (2, 5):
+        found = Native(addresses, rng, threads).all(x, w, y, ((1, 1), (1, 1)))
+        assert [a.tobytes() for a in found] == expected
+
+
+@pytest.mark.parametrize(("channels", "extent"), [(64, 16), (256, 8), (512, 6)])
+def test_error_is_at_most_twice_that_of_a_sum(addresses, channels, extent):
+    """Against float64; the sums are those of BLAS, over columns, in float32."""
+    rng, padding = np.random.default_rng(channels), ((1, 1), (1, 1))
+    x, w, y, _ = operands(rng, "float32", 2, channels, 64, (extent, extent), padding)
+    x, y = np.maximum(x, 0), np.maximum(y, 0)
+    attrs = {"stride": (1, 1), "padding": padding, "dilation": (1, 1), "groups": 1}
+    cases = [
+        ("conv2d", (x, w), {}),
+        ("conv2d_input_gradient", (y, w), {"extents": (extent, extent)}),
+        ("conv2d_weight_gradient", (x, y), {"window": (3, 3)}),
+    ]
+    results = Native(addresses, rng).all(x, w, y, padding)
+    for (name, arrays, more), found in zip(cases, results, strict=True):
+        exact = OPS[name].evaluate(*(a.astype(float) for a in arrays), **attrs, **more)
+        plain = OPS[name].evaluate(*arrays, **attrs, **more)
+        error, usual = (np.sqrt(np.mean((a - exact) ** 2)) for a in (found, plain))
+        assert error <= 2 * usual, name
