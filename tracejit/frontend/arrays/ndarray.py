@@ -18,6 +18,7 @@ from tracejit import ops
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import (
     assignment,
+    bits,
     dispatch,
     immediate,
     in_memory,
@@ -367,6 +368,20 @@ class NDArray(Methods):
         if wanted == self.dtype:
             return self.copy() if copy else self
         return dispatch.emit(ops.astype, self, dtype=wanted)
+
+    def view(self, dtype: Any = None) -> NDArray:
+        """The bits of the elements read as numbers of another dtype; without one, another view of the array.
+
+        Of dtypes of another size there are more or fewer elements along the last axis. Unlike NumPy's, an
+        array of another dtype has memory of its own: it cannot be written, and does not follow later writes.
+        It has no gradient.
+        Raises DTypeError for an unsupported dtype, ShapeError where the last axis is no whole number of them.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([1.0, -2.0]).view(tj.uint32) >> 31
+        NDArray([0, 1], dtype=uint32)
+        """
+        return bits.seen_as(self, self.dtype if dtype is None else promotion.supported("view", dtype))
 
     def tobytes(self, order: str = "C") -> bytes:
         """The elements as bytes, in C order, or ("F") column by column. They are looked at.
