@@ -76,11 +76,11 @@ FACTORIZATIONS = {
 """Several results, or gradients along symmetric matrices: see tests/frontend/test_linalg.py."""
 TRANSFORMS = {"fft", "rfft", "irfft"}
 """Complex numbers: see tests/frontend/test_fft.py."""
+REFUSING = {"bitcast", "without_gradient"}
 DIFFERENTIABLE = sorted(
     name
     for name, op in OPS.items()
-    if op.gradient is not None
-    and name not in PARTS | FACTORIZATIONS | TRANSFORMS | {"bitcast", "without_gradient"}
+    if op.gradient is not None and name not in PARTS | FACTORIZATIONS | TRANSFORMS | REFUSING
 )
 
 

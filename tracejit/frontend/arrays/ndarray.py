@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
+from inspect import getattr_static
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
 from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.flat import FlatArray
 from tracejit.frontend.arrays.functions import elementwise, linear, manipulation, placing, sorting
+from tracejit.frontend.arrays.hints import REMEDIES, Elsewhere
 from tracejit.frontend.arrays.surface import Methods
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import thread
@@ -325,6 +327,9 @@ class NDArray(Methods):
         """
         dispatch.write(self, sorting.partition(self, kth, axis, kind, order), "partition")
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if type(getattr_static(self, name, None)) is not Elsewhere]
+
     # -- NumPy's protocols -----------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
@@ -443,3 +448,7 @@ class NDArray(Methods):
         NDArray([3., 3.], dtype=float32)
         """
         dispatch.write(self, value, "fill", casts=True)
+
+
+for _name, _remedy in REMEDIES["array"].items():
+    setattr(NDArray, _name, Elsewhere("NDArray", _name, _remedy))
