@@ -27,6 +27,7 @@ from tracejit.frontend.arrays import fft, interop, linalg, namespace, random
 from tracejit.frontend.arrays import trees as tree
 from tracejit.frontend.arrays.devices import cpu, device
 from tracejit.frontend.arrays.functions import NAMESPACE as _FUNCTIONS
+from tracejit.frontend.arrays.hints import hint as _hint
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.arrays.surface import *
 from tracejit.frontend.grad.reverse import grad, value_and_grad, vjp
@@ -73,7 +74,7 @@ if not TYPE_CHECKING:  # to type checkers a name that is misspelt does not exist
         module = _LATE.get(name)
         if module is None:
             # Python adds to the error what may be meant.
-            message = f"module 'tracejit' has no attribute {name!r}"
+            message = f"module 'tracejit' has no attribute {name!r}{_hint('module', name)}"
             raise AttributeError(message, name=name, obj=sys.modules[__name__])
         globals()[name] = found = getattr(importlib.import_module(module), name)
         return found

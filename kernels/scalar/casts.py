@@ -6,7 +6,7 @@ leaves values that do not fit to the processor; here they saturate and NaN becom
 """
 
 from tracejit.kernels.compiler.half import HALVES
-from tracejit.kernels.compiler.intrinsics import convert, select
+from tracejit.kernels.compiler.intrinsics import bitcast, convert, select
 from tracejit.kernels.compiler.lane import DTYPES, PARTS, WIDTH, dtype_of, is_complex, is_float
 from tracejit.kernels.scalar.declare import scalar
 
@@ -39,5 +39,15 @@ def _declare(dtype):
     scalar(dtype)(astype)
 
 
+def _declare_bits(dtype):
+    def read(x):
+        return bitcast(x, dtype)
+
+    read.__name__ = f"bitcast_{dtype}"
+    scalar(dtype)(read)
+
+
 for _dtype in DTYPES:
     _declare(_dtype)
+    if _dtype not in ("bool", *PARTS):
+        _declare_bits(_dtype)

@@ -51,7 +51,7 @@ METHODS = {
     "memory is the package's own; tj.from_dlpack and x.numpy(copy=False) share it": (
         "base ctypes data flags setflags byteswap"
     ),
-    "no operator reads bits as another dtype": "view getfield setfield",
+    "no records: x.view(dtype) reads bits": "getfield setfield",
     "arrays cannot change their number of elements; tj.resize makes another one": "resize",
     "files are written by tj.save": "dump dumps tofile",
 }
@@ -228,3 +228,55 @@ def test_errors(call, error, message):
     with pytest.raises(error, match=message) as caught:
         call()
     assert __file__ in str(caught.value)
+
+
+KINDS = [
+    "bool",
+    "int8",
+    "uint16",
+    "int32",
+    "float32",
+    "float64",
+    "uint64",
+    "complex64",
+    "complex128",
+    "float16",
+]
+
+
+def test_bits_are_seen_as_another_dtype(evaluator):
+    data = np.random.default_rng(5).bytes(64)
+    for given in KINDS:
+        a = np.frombuffer(data, "uint8").astype("bool").view("bool") if given == "bool" else None
+        a = np.frombuffer(data, given) if a is None else a
+        a = a.reshape(2, -1)
+        for wanted in KINDS[1:]:
+            got = tj.asarray(a).view(wanted)
+            assert got.numpy().tobytes() == a.view(wanted).tobytes(), (given, wanted)
+            assert (got.dtype, got.shape) == (a.view(wanted).dtype, a.view(wanted).shape)
+    assert tj.asarray([2, 0], dtype=tj.uint8).view(bool).tolist() == [True, False]
+
+
+def test_views_of_bits_in_traces_and_what_they_refuse():
+    x = tj.asarray(np.random.default_rng(6).normal(size=(3, 4)))
+    flipped = tj.jit(lambda x: (x.view(tj.uint64) ^ (1 << 63)).view(tj.float64).view(np.int16), strict=True)
+    for _ in range(2):
+        np.testing.assert_array_equal(flipped(x).numpy(), (-x.numpy()).view(np.int16))
+    same = x.view()
+    same[0] = 0
+    assert float(x[0, 1]) == 0
+    with pytest.raises(tj.errors.ArgumentError, match="bits of numbers have no gradient"):
+        tj.grad(lambda x: x.view(tj.int64).view(tj.float64).sum() + x.view(tj.float32).sum())(x)
+    np.testing.assert_array_equal(tj.vmap(lambda x: x.view(tj.int64))(x).numpy(), x.numpy().view("int64"))
+    with pytest.raises(tj.errors.ReadOnlyError):
+        x.view(tj.int64)[0] = 1
+    with pytest.raises(
+        tj.errors.ShapeError, match=r"view: the last axis of an array float64\[3\](?s:.*)surface"
+    ):
+        x[:, 0].view(tj.complex128)
+    with pytest.raises(tj.errors.DTypeError, match=r"view(?s:.*)test_numpy_surface"):
+        x.view("S8")
+    with pytest.raises(tj.errors.ShapeError):
+        tj.asarray(1.0).view(tj.uint8)
+    with pytest.raises(tj.errors.TracejitError, match=r"view(?s:.*)test_numpy_surface"):
+        x.view(-1)

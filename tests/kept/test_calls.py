@@ -223,3 +223,17 @@ def test_checks_are_added_where_nothing_shows_that_indices_are_in_range():
         graph = parse_graph(text.format(index=index), {})
         checked = with_checked_indices(graph)
         assert (len(checked.nodes) == len(graph.nodes)) == known
+
+
+def test_a_graph_on_another_device():
+    """A graph is for the devices that it was exported on; what comes from elsewhere is refused."""
+    here, there = (
+        tj.export(lambda x: (x * 2 + tj.ones(3, device=x.device)).sum(), tj.spec(("n", 3), device=tj.cpu(k)))
+        for k in (0, 1)
+    )
+    x = tj.arange(6, dtype=tj.float32).reshape(2, 3)
+    bound = there.bind(x.to(tj.cpu(1)))
+    assert (float(here(x)), float(bound()), float(bound(x=(x + 1).to(tj.cpu(1))))) == (36.0, 36.0, 48.0)
+    assert str(bound().device) == "cpu:1"
+    with pytest.raises(ArgumentError, match=r"x must be on cpu:1, got an array on cpu:0(?s:.*)test_calls"):
+        there(x)

@@ -76,10 +76,11 @@ FACTORIZATIONS = {
 """Several results, or gradients along symmetric matrices: see tests/frontend/test_linalg.py."""
 TRANSFORMS = {"fft", "rfft", "irfft"}
 """Complex numbers: see tests/frontend/test_fft.py."""
+REFUSING = {"bitcast", "without_gradient"}
 DIFFERENTIABLE = sorted(
     name
     for name, op in OPS.items()
-    if op.gradient is not None and name not in PARTS | FACTORIZATIONS | TRANSFORMS | {"without_gradient"}
+    if op.gradient is not None and name not in PARTS | FACTORIZATIONS | TRANSFORMS | REFUSING
 )
 
 
@@ -461,6 +462,12 @@ def samples(rng):
             if not (is_floating(a) and b.kind == "u") and not (a.kind == "c" and b.kind not in "cb")
         ]
         + [([x], {"dtype": F32}, [x.astype("f")])],
+        "bitcast": [
+            ([np.arange(-6, 6).astype(a).reshape(3, 4)], {"dtype": b}, None)
+            for a in DTYPES
+            for b in DTYPES
+            if a.itemsize == b.itemsize and a.kind not in "bc" and b.kind not in "bc"
+        ],
         "copy": [([x], {}, [x])],
         "stop_gradient": [([x], {}, [x])],
         "without_gradient": [([x], {"reason": "it is drawn"}, [x])],
@@ -593,6 +600,8 @@ REFUSED = [
     ("where", ["bool[2]", "float32[2]", "float64[2]"], {}, "where needs operands of one dtype"),
     ("where", ["bool[2]", "float32[2]", "float32[3]"], {}, "where got arrays of different shapes"),
     ("astype", ["int64[2]"], {"dtype": np.dtype("S2")}, "astype is not defined for"),
+    ("bitcast", ["int64[2]"], {"dtype": F32}, "which has another size"),
+    ("bitcast", ["bool[2]"], {"dtype": np.dtype("int8")}, "bitcast is not defined for bool"),
     ("copy", ["float32"], {}, "copy needs an array"),
     ("after", ["float32[2]", "float32[2]"], {}, "after needs a bool mark"),
     ("full", ["float32[1]"], {"shape": (2,), "device": CPU}, "full needs a number on the host"),

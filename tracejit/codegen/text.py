@@ -98,7 +98,7 @@ class Source:
 
     def function(self, kernel: str, dtype: str) -> str:
         """The scalar function of an operator's kernel with a result of `dtype`."""
-        suffix = f"_{dtype}" if kernel in ("astype", "random_bits") else ""
+        suffix = f"_{dtype}" if kernel in ("astype", "bitcast", "random_bits") else ""
         return self.use(kernel + suffix, "tracejit.kernels.scalar")
 
     def memory(self, name: str) -> str:

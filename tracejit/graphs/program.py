@@ -286,6 +286,11 @@ def _leaf(function: str, spec: Data, value: Any) -> Any:
             value = NDArray.from_numpy(value)
         if not isinstance(value, NDArray) or value.dtype != wanted.dtype or value.device != wanted.device:
             given = type(value).__name__
+            if isinstance(value, NDArray) and value.dtype == wanted.dtype:
+                raise refuse(
+                    f"{function}: {path} must be on {wanted.device}, got an array on {value.device}; move it "
+                    f"with x.to, or export a graph for {value.device} (tj.spec(..., device=...))"
+                )
             given = f"{value.dtype}{list(value.shape)}" if isinstance(value, NDArray) else given
             raise refuse(f"{function}: {path} must be an array {write_type(wanted)}, got {given}")
         return value

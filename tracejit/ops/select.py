@@ -13,6 +13,7 @@ from tracejit.ir.view import View
 from tracejit.ops.batching import BatchNode
 from tracejit.ops.rules import (
     ALL,
+    REAL_NUMBERS,
     check_array,
     check_count,
     check_dtype,
@@ -66,6 +67,19 @@ def _astype_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | Non
     if ct.dtype.kind == "c" and is_floating(x.dtype):
         ct = emit(OPS["real"], ct)
     return [ct.astype(x.dtype)]
+
+
+def _infer_bitcast(*types: ArrayType, dtype: np.dtype) -> ArrayType:
+    check_count("bitcast", types, 1)
+    check_dtype("bitcast", dtype, REAL_NUMBERS)
+    check_dtype("bitcast", types[0].dtype, REAL_NUMBERS)
+    if dtype.itemsize != types[0].dtype.itemsize:
+        raise DTypeError(f"bitcast of {types[0]} to {dtype}, which has another size")
+    return ArrayType(types[0].shape, dtype, types[0].device)
+
+
+def _no_gradient_of_bits(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    raise ArgumentError("the bits of numbers have no gradient (view); put tj.stop_gradient around them")
 
 
 def _infer_copy(*types: ArrayType) -> ArrayType:
@@ -133,6 +147,18 @@ astype = Operator(
     admits=ALL,
 )
 register(astype)
+
+bitcast = Operator(
+    "bitcast",
+    _infer_bitcast,
+    lambda x, *, dtype: np.asarray(x).view(dtype),
+    _no_gradient_of_bits,
+    "bitcast",
+    frozenset({Trait.ELEMENTWISE, Trait.EXACT}),
+    "The bits of the operand read as another real dtype of the same size.",
+    admits=REAL_NUMBERS,
+)
+register(bitcast)
 
 copy = Operator(
     "copy",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
+from inspect import getattr_static
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tracejit import ops
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import (
     assignment,
+    bits,
     dispatch,
     immediate,
     in_memory,
@@ -30,6 +32,7 @@ from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
 from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.flat import FlatArray
 from tracejit.frontend.arrays.functions import elementwise, linear, manipulation, placing, sorting
+from tracejit.frontend.arrays.hints import REMEDIES, Elsewhere
 from tracejit.frontend.arrays.surface import Methods
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import thread
@@ -326,6 +329,9 @@ class NDArray(Methods):
         """
         dispatch.write(self, sorting.partition(self, kth, axis, kind, order), "partition")
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if type(getattr_static(self, name, None)) is not Elsewhere]
+
     # -- NumPy's protocols -----------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
@@ -369,6 +375,20 @@ class NDArray(Methods):
         if wanted == self.dtype:
             return self.copy() if copy else self
         return dispatch.emit(ops.astype, self, dtype=wanted)
+
+    def view(self, dtype: Any = None) -> NDArray:
+        """The bits of the elements read as numbers of another dtype; without one, another view of the array.
+
+        Of dtypes of another size there are more or fewer elements along the last axis. Unlike NumPy's, an
+        array of another dtype has memory of its own: it cannot be written, and does not follow later writes.
+        It has no gradient.
+        Raises DTypeError for an unsupported dtype, ShapeError where the last axis is no whole number of them.
+
+        >>> import tracejit as tj
+        >>> tj.asarray([1.0, -2.0]).view(tj.uint32) >> 31
+        NDArray([0, 1], dtype=uint32)
+        """
+        return bits.seen_as(self, self.dtype if dtype is None else promotion.supported("view", dtype))
 
     def tobytes(self, order: str = "C") -> bytes:
         """The elements as bytes, in C order, or ("F") column by column. They are looked at.
@@ -430,3 +450,7 @@ class NDArray(Methods):
         NDArray([3., 3.], dtype=float32)
         """
         dispatch.write(self, value, "fill", casts=True)
+
+
+for _name, _remedy in REMEDIES["array"].items():
+    setattr(NDArray, _name, Elsewhere("NDArray", _name, _remedy))

@@ -13,8 +13,9 @@ True
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tracejit.frontend.arrays.hints import hint as _hint
 from tracejit.frontend.arrays.random import continuous, discrete, gammas, orders, streams, vectors
 from tracejit.frontend.arrays.random import generator as _generator
 from tracejit.frontend.arrays.random.continuous import *
@@ -24,6 +25,14 @@ from tracejit.frontend.arrays.random.generator import Generator as Generator
 from tracejit.frontend.arrays.random.orders import *
 from tracejit.frontend.arrays.random.streams import *
 from tracejit.frontend.arrays.random.vectors import *
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(
+            f"module 'tracejit.random' has no attribute {name!r}{_hint('random', name)}", name=name
+        )
+
 
 DISTRIBUTIONS: dict[str, Any] = {
     name: getattr(module, name)
