@@ -76,6 +76,8 @@ class Config:
     verbose:  report long operations even where standard error is no terminal (`TRACEJIT_VERBOSE=1`).
     store:    the kernel store's folder (`TRACEJIT_CACHE_DIR`); None without a home folder: nothing is stored.
     store_limit: bytes the store may hold before least recently used entries go (`TRACEJIT_CACHE_LIMIT`).
+    exchange_deadline: seconds after which a wait for another rank fails (`TRACEJIT_EXCHANGE_DEADLINE`).
+    link:     "latency,bandwidth" of a slow network to imitate, in seconds and bytes per second (`TRACEJIT_LINK`).
     signatures: how many signatures one jitted function keeps (`TRACEJIT_SIGNATURES`).
 
     >>> import tracejit as tj
@@ -96,6 +98,8 @@ class Config:
         self.verbose = _flag("TRACEJIT_VERBOSE")
         self.store = _default_store()
         self.store_limit = _number("TRACEJIT_CACHE_LIMIT", 1 << 30, 0)
+        self.exchange_deadline = _number("TRACEJIT_EXCHANGE_DEADLINE", 1800, 1)
+        self.link = os.environ.get("TRACEJIT_LINK")
         self.signatures = _number("TRACEJIT_SIGNATURES", 64, 1)
 
     def __repr__(self) -> str:

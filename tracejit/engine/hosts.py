@@ -345,3 +345,8 @@ hosts = Hosts(HOST, "host", max(LEAST, processors()), grows=True)
 communication = Hosts(COMMUNICATION, "communication", 1, grows=False)
 POOLS = (hosts, communication)
 """The pools of all lanes of Python tasks."""
+
+
+def communication_is_wanted() -> bool:
+    """Whether a task of communication is ready and waits for the thread."""
+    return communication.is_wanted()

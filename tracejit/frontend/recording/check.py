@@ -59,7 +59,7 @@ def _argument(packed: bytes, index: int, type: ArrayType, keep: Any) -> np.ndarr
 
 
 def _without_callbacks(graph: Graph) -> Graph:
-    nodes = tuple(n for n in graph.nodes if Trait.ORDERED not in n.op.traits)
+    nodes = tuple(n for n in graph.nodes if n.outputs or Trait.ORDERED not in n.op.traits)
     return Graph(graph.inputs, nodes, graph.outputs, graph.effects)
 
 
