@@ -77,7 +77,7 @@ class Config:
     store:    the kernel store's folder (`TRACEJIT_CACHE_DIR`); None without a home folder: nothing is stored.
     store_limit: bytes the store may hold before least recently used entries go (`TRACEJIT_CACHE_LIMIT`).
     exchange_deadline: seconds after which a wait for another rank fails (`TRACEJIT_EXCHANGE_DEADLINE`).
-    link:     "latency,bandwidth" of a slow network to imitate, in seconds and bytes per second (`TRACEJIT_LINK`).
+    link:     "latency,bandwidth" of a network to imitate, in seconds and bytes per second (`TRACEJIT_LINK`).
     signatures: how many signatures one jitted function keeps (`TRACEJIT_SIGNATURES`).
 
     >>> import tracejit as tj

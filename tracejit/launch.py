@@ -242,7 +242,7 @@ _orders: dict[str, engine.Variable] = {}
 
 
 def order_of(token: str) -> engine.Variable:
-    """The variable of a token: launches with nodes of it write it, so these keep their order across launches."""
+    """The variable of a token. Launches with nodes of it write it, so these keep their order."""
     return _orders.setdefault(token, engine.Variable(token))
 
 

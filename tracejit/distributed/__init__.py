@@ -15,6 +15,7 @@ are the same bits on all ranks.
 
 from __future__ import annotations
 
+from tracejit.distributed.checkpoint import load_checkpoint, save_checkpoint
 from tracejit.distributed.collectives import (
     all_gather,
     all_reduce,
@@ -24,6 +25,7 @@ from tracejit.distributed.collectives import (
     reduce_scatter,
     send,
 )
+from tracejit.distributed.parallel import data_parallel, sampler
 from tracejit.distributed.world import init, rank, size
 
 __all__ = [
@@ -31,10 +33,14 @@ __all__ = [
     "all_reduce",
     "barrier",
     "broadcast",
+    "data_parallel",
     "init",
+    "load_checkpoint",
     "rank",
     "receive",
     "reduce_scatter",
+    "sampler",
+    "save_checkpoint",
     "send",
     "size",
 ]

@@ -71,16 +71,24 @@ def exchanged(arrays: dict[Any, NDArray], combine: str, priority: int | None = N
     return found
 
 
+def balanced_sum(arrays: Sequence[NDArray]) -> NDArray:
+    """The sum of arrays on one device in a balanced tree of their order, as ranks are summed."""
+    while len(arrays) > 1:
+        pairs = [a + b for a, b in zip(arrays[::2], arrays[1::2], strict=False)]
+        arrays = [*pairs, arrays[-1]] if len(arrays) % 2 else pairs
+    return arrays[0]
+
+
 def _buckets(arrays: dict[Any, NDArray]) -> list[list[Any]]:
     """Keys of arrays of one dtype that travel together, from the last to the first."""
     buckets: list[list[Any]] = []
-    filled, dtype = BUCKET, None
+    filled = 0
     for key in reversed(arrays):
         array = arrays[key]
         nbytes = array.size * array.dtype.itemsize
-        if filled + nbytes > BUCKET or array.dtype != dtype:
+        if not buckets or filled + nbytes > BUCKET or array.dtype != arrays[buckets[-1][0]].dtype:
             buckets.append([])
-            filled, dtype = 0, array.dtype
+            filled = 0
         buckets[-1].append(key)
         filled += nbytes
     return buckets
@@ -129,13 +137,11 @@ def reduce_scatter(x: NDArray, op: str = "sum", priority: int = 0) -> NDArray:
     if op not in COMBINE:
         raise _refuse(f"reduce_scatter: op is 'sum', 'max', 'min' or 'prod', got {op!r}")
     if not x.ndim or x.shape[0] % size():
-        what = f"reduce_scatter: an array of shape {x.shape}; its first extent must be a multiple of {size()} ranks"
+        what = f"reduce_scatter: shape {x.shape}; the first extent must be a multiple of the {size()} ranks"
         raise locate(ShapeError(what), user_location())
     if size() == 1:
         return x.copy()
-    return _collected(
-        ops.reduce_scatter, x, combine=op, size=size(), rank=rank(), priority=priority, token=None
-    )
+    return _collected(ops.reduce_scatter, x, combine=op, size=size(), priority=priority, token=None)
 
 
 def broadcast(tree: Any, root: int = 0, priority: int = 0) -> Any:
@@ -159,7 +165,7 @@ def broadcast(tree: Any, root: int = 0, priority: int = 0) -> Any:
 
 
 def barrier() -> None:
-    """Wait until all ranks are here; not inside a traced function, where exchanges wait for one another anyway.
+    """Wait until all ranks are here; not inside a traced function, where an exchange waits for all anyway.
 
     Raises ArgumentError inside a traced function, PeerError if another rank fails.
 

@@ -34,7 +34,7 @@ class Handle:
     def __init__(self, peer: int, buffer: Any, request: Any = None, *, receives: bool = False) -> None:
         self.peer, self.buffer, self.request, self.receives = peer, buffer, request, receives
 
-    def Test(self) -> bool:  # noqa: N802 - as the requests of MPI
+    def Test(self) -> bool:
         """Whether it has arrived, or its memory may be used again."""
         return self.request is not None and bool(self.request.Test())
 

@@ -18,6 +18,7 @@ with the first reason.
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import threading
@@ -63,6 +64,8 @@ class Operation:
 
     def describe(self) -> str:
         """The operator with its operands and the user's line."""
+        if self.node.op is ops.agree:
+            return str(self.node.attrs["text"])
         operands = ", ".join(str(v.type) for v in self.node.inputs)
         place = f" at {self.node.location}" if self.node.location else ""
         return f"{self.node.op.name}({operands}){place}"
@@ -74,7 +77,7 @@ class _Word:
     def __init__(self, heard: deque[Any], peer: int) -> None:
         self._heard, self.peer = heard, peer
 
-    def Test(self) -> bool:  # noqa: N802 - as the requests of MPI
+    def Test(self) -> bool:
         return bool(self._heard)
 
 
@@ -116,9 +119,7 @@ class Transport:
         """An operation on the calling thread."""
         self._lockstep += 1
         failures: list[BaseException | None] = []
-        self._begin(
-            node, self._steps(node, operands, results, self._alone, self._lockstep), failures.append
-        )
+        self._begin(node, self._steps(node, operands, results, self._alone, self._lockstep), failures.append)
         self.progress(lambda: bool(failures))
         if failures[0] is not None:
             raise failures[0]
@@ -245,7 +246,7 @@ class Transport:
             yield from self._combine(channel, flat, [flat] * self.size, combine, flat)
         else:
             ends = [flat.size * r // self.size for r in range(self.size + 1)]
-            slices = [flat[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+            slices = [flat[a:b] for a, b in itertools.pairwise(ends)]
             yield from self._combine(channel, slices[self.rank], slices, combine, slices[self.rank])
             yield from self._spread(channel.next(), slices)
         if len(outs) > 1:
@@ -306,10 +307,9 @@ class Transport:
                 raise PeerError(what)
         for peer, theirs in heard.items():
             if theirs["failure"] is not None:
-                error = locate(PeerError(f"rank {peer} failed in this step: {theirs['failure']}"), node.location)
-                assert isinstance(error, PeerError)
+                error = PeerError(f"rank {peer} failed in this step: {theirs['failure']}")
                 error.out_of_step = False  # all ranks fail this step
-                raise error
+                raise locate(error, node.location)
 
     def _say(self, message: dict[str, Any]) -> None:
         """Send a message of control to all others."""
@@ -357,5 +357,3 @@ def _renewed(error: BaseException) -> BaseException:
     if isinstance(error, TracejitError):
         return PeerError(f"an earlier exchange has failed: {error}")
     return PeerError(f"the connection to the other ranks is broken: {text(error)}")
-
-

@@ -63,7 +63,7 @@ def _connect() -> tuple[Any, bool]:
     try:
         import mpi4py  # where there is one rank, nobody needs it
     except ImportError as error:
-        what = "tj.distributed.init: mpi4py is missing; install tracejit with its extra, pip install 'tracejit[dist]'"
+        what = "tj.distributed.init: mpi4py is missing; install the extra: pip install 'tracejit[dist]'"
         raise EngineError(what) from error
     owned = "mpi4py.MPI" not in sys.modules
     if owned:
@@ -71,7 +71,7 @@ def _connect() -> tuple[Any, bool]:
     from mpi4py import MPI
 
     if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
-        raise EngineError("tj.distributed.init: MPI admits no calls from threads; it must be started with them")
+        raise EngineError("tj.distributed.init: MPI was started for one thread; let init() start it")
     return MPI.COMM_WORLD, owned
 
 

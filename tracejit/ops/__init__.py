@@ -27,8 +27,8 @@ from tracejit.ops import (
 from tracejit.ops.symbolic import Operator
 
 MODULES = (
-    *(arithmetic, communicate, complex_numbers, convolution, creation, factorizations, fourier, integers, linalg),
-    *(movement, pooling, random, reduce, select, sorting, structure, transcendental),
+    *(arithmetic, communicate, complex_numbers, convolution, creation, factorizations, fourier, integers),
+    *(linalg, movement, pooling, random, reduce, select, sorting, structure, transcendental),
 )
 
 

@@ -2,7 +2,7 @@
 
 exchange(*xs; combine, priority)   each operand combined over all ranks, written where it lies
 all_gather(x; size, priority)      the operands of all ranks, stacked in order of rank
-reduce_scatter(x; size, rank, ...) the part of the combined operand that belongs to this rank
+reduce_scatter(x; combine, size, priority) the part of the combined operand that belongs to this rank
 broadcast(*xs; root, priority)     the operands of rank `root`, written where they lie
 send(x; rank, priority)            gives the operand to another rank
 receive(x; rank, priority)         what another rank sent, written where x lies
@@ -117,7 +117,7 @@ def digest(nodes: Iterable[Node]) -> int:
     return zlib.crc32("\n".join(texts).encode())
 
 
-# --------------------------------------------------------------------------------------------- typing, gradient
+# ----------------------------------------------------------------------------------------- typing, gradient
 
 
 def _check_operands(name: str, types: Sequence[ArrayType]) -> None:
@@ -127,14 +127,18 @@ def _check_operands(name: str, types: Sequence[ArrayType]) -> None:
         check_array(name, x)
 
 
-def _infer_exchange(*types: ArrayType, combine: str, priority: int, token: None = None) -> tuple[ArrayType, ...]:
+def _infer_exchange(
+    *types: ArrayType, combine: str, priority: int, token: None = None
+) -> tuple[ArrayType, ...]:
     _check_operands("exchange", types)
     if combine not in COMBINE:
         raise ArgumentError(f"exchange: combine is one of {', '.join(COMBINE)}, got {combine!r}")
     return types
 
 
-def _infer_broadcast(*types: ArrayType, root: int, priority: int, token: None = None) -> tuple[ArrayType, ...]:
+def _infer_broadcast(
+    *types: ArrayType, root: int, priority: int, token: None = None
+) -> tuple[ArrayType, ...]:
     _check_operands("broadcast", types)
     return types
 
@@ -146,7 +150,7 @@ def _infer_gather(*types: ArrayType, size: int, priority: int, token: None = Non
 
 
 def _infer_scatter(
-    *types: ArrayType, combine: str, size: int, rank: int, priority: int, token: None = None
+    *types: ArrayType, combine: str, size: int, priority: int, token: None = None
 ) -> ArrayType:
     check_count("reduce_scatter", types, 1)
     (x,) = types
@@ -176,7 +180,9 @@ def _infer_agree(*types: ArrayType, digest: int, text: str, token: str) -> tuple
 def _exchange_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
     """Every rank's result depends on every rank's operand: the cotangents are summed, too."""
     if node.attrs["combine"] != "sum":
-        raise ArgumentError(f"the gradient of all_reduce by {node.attrs['combine']!r} is not known; use 'sum'")
+        raise ArgumentError(
+            f"the gradient of all_reduce by {node.attrs['combine']!r} is not known; use 'sum'"
+        )
     pairs = zip(node.inputs, cotangents, strict=True)
     given = [full_like(x, 0.0) if ct is None else ct for x, ct in pairs]
     return list(exchange(*given, **node.attrs))
@@ -184,7 +190,9 @@ def _exchange_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | N
 
 def _no_gradient(name: str) -> Callable[..., Any]:
     def refuse(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
-        raise ArgumentError(f"{name} has no gradient yet; differentiate what is before and after it by itself")
+        raise ArgumentError(
+            f"{name} has no gradient yet; differentiate what is before and after it by itself"
+        )
 
     return refuse
 

@@ -1,4 +1,4 @@
-"""Agreement: where ranks exchange arrays, one more node by which all of them fail the same call, or none does.
+"""Agreement: where ranks exchange arrays, one more node by which all of them fail a call, or none does.
 
 A node `agree` comes after every check that can fail and, as it can fail itself, before everything that writes
 storage. It tells the other ranks whether this one has failed, and what it is going to exchange:

@@ -7,7 +7,8 @@ It decides on a legal graph (see `legalize`):
    part of the arena.
 2. *Dependencies* are read/write hazards on buffers in node order: a reader waits for the last writer, a
    writer for the last writer and for all readers since. Writers of existing storage also wait for all tasks
-   that can fail. Nodes of one token (callbacks) keep their order. Only edges that no other path implies are kept.
+   that can fail. Nodes of one token (callbacks) keep their order. Only edges that no other path implies
+   are kept.
 3. *Arena.* Buffers share its memory along dependencies (see `pack`). Where it saves a sixteenth of the arena,
    tasks stand in the order in which they could start instead (see `timing`), and memory is reused along this
    time, too.
