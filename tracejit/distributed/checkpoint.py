@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import shutil
 from typing import Any
 
 from tracejit.distributed.collectives import all_gather
@@ -74,6 +73,8 @@ def _write_part(new: pathlib.Path, leaves: list[Any], skeleton: Any) -> None:
 
 def _publish(place: pathlib.Path, new: pathlib.Path, step: int) -> None:
     """Make `new` the latest checkpoint, and remove the others."""
+    import shutil  # only here
+
     fresh = place / (LATEST + ".new")
     with open(fresh, "w") as file:
         json.dump({"step": step, "parts": size()}, file)
