@@ -31,7 +31,7 @@ from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.codegen.spec import IntegerSlot, KernelSpec, Lowered
 from tracejit.engine.hosts import OperatorError, communication_is_wanted
-from tracejit.errors import OutOfBoundsError, TracejitError, VerificationError, locate
+from tracejit.errors import OutOfBoundsError, PeerError, TracejitError, VerificationError, locate
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.ir.op import Op, Trait
@@ -83,7 +83,7 @@ class Job(NamedTuple):
     units: int
     chunk: int
     scratch: int = 0
-    callable: Callable[[int], object] | None = None
+    callable: Callable[..., object] | None = None
 
 
 def job(task: PlannedTask) -> Job:
@@ -314,7 +314,8 @@ class Communication:
 
     def __call__(self, block: int, failure: BaseException | None, done: Callable[..., object]) -> None:
         def end(error: BaseException | None) -> None:
-            done(OperatorError(error) if isinstance(error, TracejitError) else error)
+            torn = isinstance(error, PeerError) and error.out_of_step
+            done(OperatorError(error, torn) if isinstance(error, TracejitError) else error)
 
         node, carrier = self._node, transport()
         if node.op is agree:

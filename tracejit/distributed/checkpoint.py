@@ -54,9 +54,9 @@ def save_checkpoint(folder: str | os.PathLike[str], tree: Any, step: int) -> Non
     if failure is not None:
         raise failure
     if failed:
-        error = PeerError(f"save_checkpoint: rank {', '.join(map(str, failed))} could not write step {step}")
-        error.out_of_step = False
-        raise locate(error, user_location())
+        told = PeerError(f"save_checkpoint: rank {', '.join(map(str, failed))} could not write step {step}")
+        told.out_of_step = False
+        raise locate(told, user_location())
     if rank() == 0:
         _publish(place, new, step)
     all_gather(asarray([0])).wait()

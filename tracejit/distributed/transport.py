@@ -32,7 +32,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.distributed.outbox import Handle, Outbox
-from tracejit.errors import PeerError, TracejitError, locate, text
+from tracejit.errors import PeerError, locate, text
 from tracejit.ir.graph import Node
 from tracejit.ops.communicate import Done, combined
 
@@ -192,8 +192,9 @@ class Transport:
             except StopIteration:
                 ended.append((operation, None))
             except Exception as error:
-                kept = isinstance(error, PeerError) and not error.out_of_step
-                if not kept and self.broken is None:
+                if not isinstance(error, PeerError):
+                    error = _renewed(error)
+                if error.out_of_step and self.broken is None:
                     self.broken = error
                 ended.append((operation, error))
         self._active = [o for o in self._active if all(o is not e for e, _ in ended)]
@@ -352,8 +353,8 @@ class _Channel:
         return Handle(peer, buffer, self._comm.Irecv(buffer, peer, self._tag), receives=True)
 
 
-def _renewed(error: BaseException) -> BaseException:
-    """The error for another operation."""
-    if isinstance(error, TracejitError):
+def _renewed(error: BaseException) -> PeerError:
+    """The error for an operation that fails because of this one."""
+    if isinstance(error, PeerError):
         return PeerError(f"an earlier exchange has failed: {error}")
     return PeerError(f"the connection to the other ranks is broken: {text(error)}")

@@ -253,6 +253,14 @@ class Program:
     def call(self, task: int, instance: Instance, keep: object) -> HostCall:
         """The call of a Python task; the engine calls this."""
         packed, count = instance.packed, len(instance.packed) // 16
+
+        def variables() -> tuple[int, ...]:
+            return struct.unpack(f"{2 * count}q", packed)[count:]
+
+        def written() -> tuple[int, ...]:
+            kept = zip(variables(), self.arguments, strict=True)
+            return tuple(address for address, mode in kept if mode in (WRITE, OVERWRITE))
+
         this = self.tasks[task]
         assert this.callable is not None
         block = instance.block + 8 * this.block
@@ -263,7 +271,8 @@ class Program:
             location=this.location,
             asynchronous=this.asynchronous,
             communicates=this.queue == COMMUNICATION,
-            variables=lambda: struct.unpack(f"{2 * count}q", packed)[count:],
+            variables=variables,
+            written=written,
         )
 
 
