@@ -83,15 +83,3 @@ class Outbox:
     def _send(self, handle: Handle, comm: Any, tag: int) -> None:
         handle.request = comm.Isend(handle.buffer, handle.peer, tag)
         self._sent.append(handle)
-
-
-def link_of(text: str | None) -> tuple[float, float] | None:
-    """The imitated link that a setting describes.
-
-    >>> link_of("1e-4,1e9")
-    (0.0001, 1000000000.0)
-    """
-    if not text:
-        return None
-    latency, bandwidth = map(float, text.split(","))
-    return latency, bandwidth

@@ -18,7 +18,6 @@ from typing import Any
 
 from tracejit import engine
 from tracejit.config import config
-from tracejit.distributed.outbox import link_of
 from tracejit.distributed.transport import Transport
 from tracejit.engine.lifecycle import drain
 from tracejit.errors import ArgumentError, EngineError, text
@@ -51,7 +50,7 @@ def init() -> None:
     if any(name in os.environ for name in LAUNCHED):
         world, owned = _connect()
         if world.size > 1:
-            _transport = Transport(world, float(config.exchange_deadline), link_of(config.link))
+            _transport = Transport(world, float(config.exchange_deadline), config.link)
             set_transport(_transport)
             _share_processors(world)
             _end_together(world, owned)
