@@ -284,6 +284,7 @@ def _add_run(rooms: Any) -> None:
     parser.add_argument("-n", dest="ranks", type=int, default=1, metavar="RANKS", help="how many; default 1")
     parser.add_argument("--restarts", type=int, default=0, help="start a job that fails again, so many times")
     parser.add_argument("--timeout", type=float, help="end the job after so many seconds")
+    parser.add_argument("--timeline", metavar="FILE", help="write what all ranks did, for Perfetto")
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="PROGRAM", help="with its arguments, as after python"
     )
@@ -293,7 +294,7 @@ def _add_run(rooms: Any) -> None:
 def _run(store: Store, console: Console, options: argparse.Namespace) -> int:
     if not options.command or options.ranks < 1 or options.restarts < 0:
         raise ArgumentError("run: expected a program and at least one rank, as in tracejit run -n 4 train.py")
-    return run(options.command, options.ranks, options.restarts, options.timeout)
+    return run(options.command, options.ranks, options.restarts, options.timeout, options.timeline)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 
@@ -28,6 +30,9 @@ from tracejit.errors import EngineError
 
 PATIENCE = 5.0  # seconds that ranks have to end when they are asked to
 ADOPT = 36  # Linux: PR_SET_CHILD_SUBREAPER
+
+TIMELINE = "TRACEJIT_TIMELINE"
+"""The variable of the environment with the folder where ranks leave their timelines."""
 
 OPEN_MPI = ("OpenRTE", "Open MPI", "PRRTE", "prterun")
 """Words in the version that Open MPI's launcher prints."""
@@ -44,12 +49,19 @@ ROOT = dict.fromkeys(
 """What lets Open MPI start ranks for root, as in containers."""
 
 
-def run(command: Sequence[str], ranks: int, restarts: int = 0, timeout: float | None = None) -> int:
+def run(
+    command: Sequence[str],
+    ranks: int,
+    restarts: int = 0,
+    timeout: float | None = None,
+    timeline: str | None = None,
+) -> int:
     """Run a program of Python on so many ranks; returns the exit status, 130 after Ctrl-C.
 
     command:  the program and its arguments, as after ``python``.
     restarts: how often a job that fails is started again; ``TRACEJIT_RESTART`` counts them.
     timeout:  seconds after which the job is ended, with status 124.
+    timeline: a file for the tasks of all ranks in Chrome's trace format (Perfetto shows it).
     Raises EngineError where no MPI can start ranks.
     """
     start = [sys.executable, *command]
@@ -57,12 +69,28 @@ def run(command: Sequence[str], ranks: int, restarts: int = 0, timeout: float | 
         mpiexec = find_mpiexec()
         start = [mpiexec, "-n", str(ranks), *flags_of(_version(mpiexec)), *start]
     for attempt in range(restarts + 1):
-        status = _job(start, {**os.environ, **ROOT, "TRACEJIT_RESTART": str(attempt)}, timeout)
+        environment = {**os.environ, **ROOT, "TRACEJIT_RESTART": str(attempt)}
+        if timeline is None:
+            status = _job(start, environment, timeout)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                status = _job(start, {**environment, TIMELINE: folder}, timeout)
+                _merge(pathlib.Path(folder), timeline)
         if status in (0, 124, 130):
             return status
         again = f"; starting it again ({attempt + 1} of {restarts})" if attempt < restarts else ""
         print(f"tracejit run: the job has failed with status {status}{again}", file=sys.stderr, flush=True)
     return status
+
+
+def _merge(folder: pathlib.Path, timeline: str) -> None:
+    """Write one timeline of those that the ranks have left, a process for each rank."""
+    rows: list[dict[str, object]] = []
+    for part in sorted(folder.glob("*.json"), key=lambda path: int(path.stem)):
+        rank = int(part.stem)
+        rows.append({"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}})
+        rows += [{**row, "pid": rank} for row in json.loads(part.read_text())["traceEvents"]]
+    pathlib.Path(timeline).write_text(json.dumps({"traceEvents": rows}), encoding="utf-8")
 
 
 def find_mpiexec() -> str:

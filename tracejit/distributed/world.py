@@ -13,6 +13,7 @@ import atexit
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -96,10 +97,14 @@ def _end_together(world: Any, owned: bool) -> None:
         print(f"tracejit: rank {world.rank} of {world.size} failed:", file=sys.stderr)
         outer(kind, error, trace)
 
+    timeline = _open_timeline()
+
     def leave() -> None:
         assert _transport is not None
         failed = _failure or (text(_transport.broken) if _transport.broken else None)
         drained = drain(PATIENCE if failed else float(config.exchange_deadline))
+        if drained:
+            timeline()
         patience = PATIENCE if failed or not drained else float(config.exchange_deadline)
         together = _transport.leave(failed, patience)
         sys.stdout.flush()
@@ -113,6 +118,21 @@ def _end_together(world: Any, owned: bool) -> None:
 
     sys.excepthook = note
     atexit.register(leave)
+
+
+def _open_timeline() -> Callable[[], None]:
+    """Record what this rank does, where the launcher asks for it; the function that ends and writes it."""
+    folder = os.environ.get("TRACEJIT_TIMELINE")
+    if not folder:
+        return lambda: None
+    profile = engine.profile()
+    events = profile.__enter__()
+
+    def close() -> None:
+        profile.__exit__(None, None, None)
+        events.save(os.path.join(folder, f"{rank()}.json"))
+
+    return close
 
 
 def rank() -> int:
