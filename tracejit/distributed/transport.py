@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 import threading
 import time
@@ -102,6 +103,7 @@ class Transport:
         self._expected = {peer: self._listen(peer) for peer in self._peers}
         self._spoken: list[Handle] = []
         self._lockstep = 0
+        self._process = os.getpid()
 
     # -- what the operators call -----------------------------------------------------------------------------
 
@@ -163,6 +165,9 @@ class Transport:
     def _begin(self, node: Node, steps: Steps, done: Done) -> None:
         operation = Operation(node, steps, done)
         operation.moved = operation.begun
+        if os.getpid() != self._process:
+            done(PeerError("a process that a rank has forked is no rank; exchange in the rank itself"))
+            return
         with self._lock:
             self._active.append(operation)
 
@@ -238,8 +243,8 @@ class Transport:
             return self._scatter(channel, given, outs[0], node.attrs["combine"])
         pair = _Channel(self._outbox, self._pairs, 0, node.attrs["priority"])
         if node.op is ops.send:
-            return iter([[pair.send(node.attrs["rank"], given)]])
-        return iter([[pair.receive(node.attrs["rank"], outs[0])]])
+            return self._message(pair.send, node.attrs["rank"], given)
+        return self._message(pair.receive, node.attrs["rank"], outs[0])
 
     def _exchange(self, channel: _Channel, outs: list[np.ndarray], combine: str) -> Steps:
         flat = outs[0] if len(outs) == 1 else np.concatenate(outs)
@@ -285,6 +290,9 @@ class Transport:
         slices = np.split(given, self.size)
         yield from self._combine(channel, slices[self.rank].copy(), slices, combine, out)
 
+    def _message(self, move: Callable[[int, np.ndarray], Handle], peer: int, array: np.ndarray) -> Steps:
+        yield [move(peer, array)]
+
     def _broadcast(self, channel: _Channel, outs: list[np.ndarray], root: int) -> Steps:
         if self.rank == root:
             yield [channel.send(peer, out) for out in outs for peer in self._peers]
@@ -294,8 +302,8 @@ class Transport:
     # -- control ---------------------------------------------------------------------------------------------
 
     def _agree(self, node: Node, failure: BaseException | None) -> Steps:
-        told = None if failure is None else text(failure)[:500]
-        mine = {"digest": node.attrs["digest"], "text": node.attrs["text"][:400], "failure": told}
+        told = None if failure is None else text(failure)[:400]
+        mine = {"digest": node.attrs["digest"], "text": node.attrs["text"][:300], "failure": told}
         self._say(mine)
         yield [_Word(self._heard[peer], peer) for peer in self._peers]
         heard = {peer: self._heard[peer].popleft() for peer in self._peers}
@@ -315,7 +323,7 @@ class Transport:
     def _say(self, message: dict[str, Any]) -> None:
         """Send a message of control to all others."""
         letter = np.zeros(CONTROL, np.uint8)
-        content = json.dumps(message).encode()[:CONTROL]
+        content = json.dumps(message, ensure_ascii=False).encode()[:CONTROL]
         letter[: len(content)] = np.frombuffer(content, np.uint8)
         self._spoken = [handle for handle in self._spoken if not handle.Test()]
         for peer in self._peers:

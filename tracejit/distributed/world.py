@@ -93,13 +93,17 @@ def _end_together(world: Any, owned: bool) -> None:
         global _failure
         place = traceback.extract_tb(trace)[-1:] if trace else []
         where = "".join(f" at {frame.filename}:{frame.lineno}" for frame in place)
-        _failure = f"{text(error)[:500]}{where}"
+        _failure = f"{text(error)[:400]}{where}"
         print(f"tracejit: rank {world.rank} of {world.size} failed:", file=sys.stderr)
         outer(kind, error, trace)
 
     timeline = _open_timeline()
 
+    process = os.getpid()
+
     def leave() -> None:
+        if os.getpid() != process:
+            return  # a process that this one has forked is no rank
         assert _transport is not None
         failed = _failure or (text(_transport.broken) if _transport.broken else None)
         drained = drain(PATIENCE if failed else float(config.exchange_deadline))
