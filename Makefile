@@ -87,7 +87,12 @@ $(BIN)/python:
 	  { echo "Python 3.11 or newer is needed: make PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.examples $(VENV)/.test $(VENV)/.docs: pyproject.toml | $(BIN)/python
+$(VENV)/.test: pyproject.toml Makefile | $(BIN)/python
+	$(PIP) install --quiet --editable '.[test,dist]' || { $(PIP) install --quiet --editable '.[test]' && \
+	  echo "MPI does not install here: NOTHING WAS TESTED ON SEVERAL RANKS"; }
+	@touch $@
+
+$(VENV)/.examples $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	$(PIP) install --quiet --editable '.[$(subst $(VENV)/.,,$@)]'
 	@touch $@
 

@@ -24,6 +24,15 @@ def replays(function):
     return info.traces == 1 and info.replays > 0 and "piecewise" not in function.explain()
 
 
+def test_data_parallel(example, tmp_path):
+    losses, digest = example.main([])
+    assert losses[-1] < 0.6 < 2 < losses[0]
+    example.main(["--epochs", "1", "--folder", str(tmp_path)])
+    rest, again = example.main(["--folder", str(tmp_path)])
+    assert again == digest
+    assert rest == losses[16:]
+
+
 def test_gpt(example):
     losses, text = example.main()
     assert losses[0] > 3.5

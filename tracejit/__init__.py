@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import tracejit.interpreter as _interpreter  # noqa: F401 - first: it refuses unsupported interpreters
 
 # isort: split
-from tracejit import data, engine, errors, kvstore, nn, optim
+from tracejit import data, distributed, engine, errors, kvstore, nn, optim
 from tracejit.config import config
 from tracejit.engine import profile
 from tracejit.errors import TracejitError
@@ -100,6 +100,7 @@ __all__ = [
     "custom_gradient",
     "data",
     "device",
+    "distributed",
     "engine",
     "errors",
     "export",

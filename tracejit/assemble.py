@@ -7,7 +7,8 @@ its work is split. A word is the content of an 8-byte slot before addresses are 
 - `At`: the place of a value plus a byte offset; becomes a patch, for each call (inputs, outputs) or once
   (arena);
 - `Ref`: the address of one of the job's kernels;
-- `Distance`: bytes from the job's first block to another slot.
+- `Distance`: bytes from the job's first block to another slot;
+- `Tag`: the number of an exchange between ranks, another one in each launch.
 
     matmul(%0, %1)
         ->  Job(recipes=[gemm float32], words=[At(%0), At(%1), At(%2), sgemm, 1024, ...], units=4)
@@ -29,8 +30,8 @@ from tracejit import ops
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.codegen.spec import IntegerSlot, KernelSpec, Lowered
-from tracejit.engine.hosts import OperatorError
-from tracejit.errors import OutOfBoundsError, TracejitError, VerificationError, locate
+from tracejit.engine.hosts import OperatorError, communication_is_wanted
+from tracejit.errors import OutOfBoundsError, PeerError, TracejitError, VerificationError, locate
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.ir.op import Op, Trait
@@ -41,6 +42,7 @@ from tracejit.kernels.images import winograd_plan
 from tracejit.kernels.images.windows import WINDOWS, window_call
 from tracejit.kernels.library.plan import CALLS
 from tracejit.kernels.split import Call, ceil_div
+from tracejit.ops.communicate import BETWEEN_RANKS, COLLECTIVE, agree, transport
 from tracejit.ops.structure import CALLBACKS
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
@@ -66,7 +68,11 @@ class Distance(NamedTuple):
     slot: int
 
 
-Word = int | At | Ref | Distance
+class Tag(NamedTuple):
+    """The number by which ranks find each other's messages; a launch has one for each such word."""
+
+
+Word = int | At | Ref | Distance | Tag
 
 
 class Job(NamedTuple):
@@ -78,7 +84,7 @@ class Job(NamedTuple):
     units: int
     chunk: int
     scratch: int = 0
-    callable: Callable[[int], object] | None = None
+    callable: Callable[..., object] | None = None
 
 
 def job(task: PlannedTask) -> Job:
@@ -93,6 +99,8 @@ def job(task: PlannedTask) -> Job:
         return _called(node, "IMAGES", winograd_plan.winograd_call)
     if node.op.name in CALLS:
         return _called(node, "LIBRARY", CALLS[node.op.name])
+    if node.op in BETWEEN_RANKS:
+        return _communicating(node)
     if Trait.HOST in node.op.traits:
         return _hosted(node)
     if node.op is not ops.fused:
@@ -291,6 +299,37 @@ class Routine:
             raise OperatorError(error) from None
         for out, result in zip(arrays[count:], results, strict=True):
             np.copyto(out, result, casting="no")
+
+
+def _communicating(node: Node) -> Job:
+    operands: tuple[Word, ...] = tuple(map(At, (*node.inputs, *node.outputs)))
+    words = (*operands, Tag()) if node.op in COLLECTIVE else operands
+    return Job(node.op.name, (), words, 0, 1, callable=Communication(node))
+
+
+class Communication:
+    """Begins an operator between ranks, on the thread of communication, and moves bytes until there is more
+    to begin. It runs in launches that have failed, too: the other ranks wait for it.
+    """
+
+    def __init__(self, node: Node):
+        self._node = node
+
+    def __call__(self, block: int, failure: BaseException | None, done: Callable[..., object]) -> None:
+        def end(error: BaseException | None) -> None:
+            torn = isinstance(error, PeerError) and error.out_of_step
+            done(OperatorError(error, torn) if isinstance(error, TracejitError) else error)
+
+        node, carrier = self._node, transport()
+        if node.op is agree:
+            carrier.agree(node, failure, end)
+        else:
+            operands = (*node.inputs, *node.outputs)
+            arrays = [_memory(value.type, block + 8 * slot) for slot, value in enumerate(operands)]
+            count = len(node.inputs)
+            tag = ctypes.c_int64.from_address(block + 8 * len(operands)).value if node.op in COLLECTIVE else 0
+            carrier.post(node, arrays[:count], arrays[count:], tag, end)
+        carrier.progress(communication_is_wanted)
 
 
 def _memory(type: ArrayType, slot: int) -> np.ndarray:

@@ -1,5 +1,6 @@
-"""The command ``tracejit``: inspect the kernel store, fill it ahead of time, verify it, clear it.
+"""The command ``tracejit``: start the ranks of a program; inspect the kernel store, fill, verify, clear it.
 
+    tracejit run -n 4 train.py --epochs 3
     tracejit cache list
     tracejit cache show 3f2a --asm
     tracejit cache warm train.py:warm
@@ -28,6 +29,7 @@ from tracejit.codegen.objects.entry import Entry, structure_of
 from tracejit.codegen.objects.store import NOWHERE, Store
 from tracejit.config import config
 from tracejit.errors import ArgumentError, TracejitError
+from tracejit.launcher import run
 
 SHORT = 12  # digits of a key in tables
 WIDE = 160  # columns of a table that goes to a file or pipe
@@ -243,7 +245,9 @@ def _unusable(store: Store) -> bool:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tracejit", description="Trace-and-replay array compiler.")
-    cache = parser.add_subparsers(required=True, metavar="COMMAND").add_parser(
+    rooms = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_run(rooms)
+    cache = rooms.add_parser(
         "cache", help="the kernel store", description="Look into the kernel store, fill, check or empty it."
     )
     commands = cache.add_subparsers(required=True, metavar="COMMAND")
@@ -272,6 +276,25 @@ def _parser() -> argparse.ArgumentParser:
     command("clear", _clear, "remove all kernels")
     command("path", _path, "the folder of the store")
     return parser
+
+
+def _add_run(rooms: Any) -> None:
+    what = "start a program on several ranks"
+    parser = rooms.add_parser("run", help=what, description=f"{what[0].upper()}{what[1:]} (tj.distributed).")
+    parser.add_argument("-n", dest="ranks", type=int, default=1, metavar="RANKS", help="how many; default 1")
+    parser.add_argument("--restarts", type=int, default=0, help="start a job that fails again, so many times")
+    parser.add_argument("--timeout", type=float, help="end the job after so many seconds")
+    parser.add_argument("--timeline", metavar="FILE", help="write what all ranks did, for Perfetto")
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="PROGRAM", help="with its arguments, as after python"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(store: Store, console: Console, options: argparse.Namespace) -> int:
+    if not options.command or options.ranks < 1 or options.restarts < 0:
+        raise ArgumentError("run: expected a program and at least one rank, as in tracejit run -n 4 train.py")
+    return run(options.command, options.ranks, options.restarts, options.timeout, options.timeline)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

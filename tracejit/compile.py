@@ -21,6 +21,7 @@ from tracejit.launch import load_executor
 from tracejit.passes.components import Twins
 from tracejit.passes.driver import check, clean, form_kernels, timed
 from tracejit.passes.fusion.fuse import Missed
+from tracejit.passes.memory.agreement import with_agreement
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import naive_bytes, plan
 from tracejit.schedule import Planned, Schedule
@@ -44,7 +45,7 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
         naive = naive_bytes(needed, twins.weights(needed))
     check("components", fused)
     with timed(times, "legalize"):
-        legal = legalize(fused, aliases)
+        legal = legalize(with_agreement(fused), aliases)
     check("legalize", legal)
     with timed(times, "plan"):
         memory = plan(legal, aliases)

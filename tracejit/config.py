@@ -39,6 +39,20 @@ def _choice(name: str, *choices: str) -> str:
     return given
 
 
+def _link(name: str) -> tuple[float, float] | None:
+    """Latency and bandwidth."""
+    given = os.environ.get(name)
+    if not given:
+        return None
+    try:
+        latency, bandwidth = map(float, given.split(","))
+    except ValueError:
+        latency = bandwidth = -1.0
+    if not (latency >= 0 and bandwidth > 0):
+        raise ArgumentError(f"{name}={given!r}: expected seconds and bytes per second, such as 1e-4,1e9")
+    return latency, bandwidth
+
+
 def _home() -> str | None:
     """The user's home folder; None if the system knows none."""
     home = os.environ.get("HOME")
@@ -76,6 +90,8 @@ class Config:
     verbose:  report long operations even where standard error is no terminal (`TRACEJIT_VERBOSE=1`).
     store:    the kernel store's folder (`TRACEJIT_CACHE_DIR`); None without a home folder: nothing is stored.
     store_limit: bytes the store may hold before least recently used entries go (`TRACEJIT_CACHE_LIMIT`).
+    exchange_deadline: seconds after which a wait for another rank fails (`TRACEJIT_EXCHANGE_DEADLINE`).
+    link:     latency in seconds and bytes per second of a network to imitate (`TRACEJIT_LINK=1e-4,1e9`).
     signatures: how many signatures one jitted function keeps (`TRACEJIT_SIGNATURES`).
 
     >>> import tracejit as tj
@@ -96,6 +112,8 @@ class Config:
         self.verbose = _flag("TRACEJIT_VERBOSE")
         self.store = _default_store()
         self.store_limit = _number("TRACEJIT_CACHE_LIMIT", 1 << 30, 0)
+        self.exchange_deadline = _number("TRACEJIT_EXCHANGE_DEADLINE", 1800, 1)
+        self.link = _link("TRACEJIT_LINK")
         self.signatures = _number("TRACEJIT_SIGNATURES", 64, 1)
 
     def __repr__(self) -> str:

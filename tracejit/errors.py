@@ -151,6 +151,19 @@ class EngineError(TracejitError, RuntimeError):
     """
 
 
+class PeerError(TracejitError, ConnectionError):
+    """Another rank of `tj.distributed` has failed, has ended, does not answer, or exchanges something else.
+
+    >>> import tracejit as tj
+    >>> issubclass(tj.errors.PeerError, ConnectionError)
+    True
+    """
+
+    out_of_step = True
+    """Whether exchanges are over: the remedy is to start again from a checkpoint. False where all ranks
+    failed the same step, and go on with the content that arrays had before it."""
+
+
 class CheckError(TracejitError, AssertionError):
     """`TRACEJIT_CHECK=1` found an operator whose result differs from the NumPy evaluator's.
 
@@ -210,6 +223,7 @@ __all__ = [
     "EngineError",
     "LinAlgError",
     "OutOfBoundsError",
+    "PeerError",
     "ReadOnlyError",
     "ReplayError",
     "ShapeError",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tracejit import engine
-from tracejit.assemble import At, Distance, Job, Ref, Word, failure, job, locations
+from tracejit.assemble import At, Distance, Job, Ref, Tag, Word, failure, job, locations
 from tracejit.codegen.objects.loader import Kernel, Recipe, load
 from tracejit.engine import native
 from tracejit.errors import VerificationError
@@ -23,9 +23,10 @@ from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.types import CPU, Device
+from tracejit.ops.communicate import BETWEEN_RANKS, token
 from tracejit.passes.driver import timed
 from tracejit.passes.memory.aliases import can_fail
-from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place
+from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place, PlannedTask
 from tracejit.schedule import KernelInfo, Packer, Planned, Schedule
 
 # ------------------------------------------------------------------------------------------------ the program
@@ -50,10 +51,12 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
     kernels = iter(loaded)
     nodes = [task.node for task in memory.tasks]
     lines = tuple(map(locations, nodes))
-    tasks = []
+    tasks: list[engine.Task] = []
+    urgent = _before_exchanges(memory.tasks)
     for task, this, written in zip(memory.tasks, jobs, lines, strict=True):
         addresses = [next(kernels)[0].addresses["kernel"] for _ in this.recipes]
-        node = task.node
+        node, between = task.node, task.node.op in BETWEEN_RANKS
+        priority = URGENT if len(tasks) in urgent and not between else node.attrs.get("priority", 0)
         tasks.append(
             engine.Task(
                 name=this.name,
@@ -67,8 +70,10 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
                 can_fail=can_fail(node),
                 callable=this.callable,
                 cost=task.cost,
-                priority=node.attrs.get("priority", 0),
-                lane=None if this.callable else device_of(node).index,
+                priority=priority,
+                lane=engine.COMMUNICATION if between else None if this.callable else device_of(node).index,
+                always=between,
+                asynchronous=between,
             )
         )
     program = engine.Program(
@@ -77,7 +82,7 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
         blocks.patches,
         memory.arenas,
         max((this.scratch for this in jobs), default=0),
-        _modes(memory) + [engine.WRITE] * blocks.has_callbacks,
+        _modes(memory) + [engine.WRITE] * len(blocks.tokens) + [engine.NUMBER] * bool(blocks.tags),
         lambda index, status, block: failure(nodes[index], status, jobs[index], block),
         keep=[kernel for kernel, _ in loaded],
     )
@@ -88,7 +93,7 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
         tasks=tuple(tasks),
         kernels=_infos(jobs, lines, loaded),
         pack=Packer([v.type for v in (*graph.inputs, *graph.outputs)]),
-        launch=_ordered_launch(program) if blocks.has_callbacks else program.launch,
+        launch=_ordered_launch(program, blocks) if blocks.tokens or blocks.tags else program.launch,
         naive_bytes=planned.naive_bytes,
         operations=planned.operations,
         lines=lines,
@@ -105,15 +110,17 @@ def device_of(node: Node) -> Device:
 class _Blocks:
     """The argument blocks of all tasks, one after the other, and where addresses have to be filled in.
 
-    The engine's arguments are the graph's inputs, then its outputs; if there are callbacks, then the
-    variable that keeps them in order.
+    The engine's arguments are the graph's inputs, then its outputs; then a variable for each token, which
+    keeps its nodes in order; and where ranks exchange something, the number of the first exchange.
     """
 
     def __init__(self, memory: MemoryPlan):
         graph = memory.graph
         self.template: list[int] = []
         self.patches: list[tuple[int, int, int]] = []
-        self.has_callbacks = any(Trait.ORDERED in task.node.op.traits for task in memory.tasks)
+        ordered = [task.node for task in memory.tasks if Trait.ORDERED in task.node.op.traits]
+        self.tokens = sorted({name for node in ordered if (name := token(node)) is not None})
+        self.tags = 0  # so far
         self._places = memory.places
         self._input = {value: i for i, value in enumerate(graph.inputs)}
         self._outputs_start = len(graph.inputs)
@@ -130,6 +137,10 @@ class _Blocks:
                 self._add_value(*word)
             elif isinstance(word, Ref):
                 self.template.append(addresses[word.kernel])
+            elif isinstance(word, Tag):
+                self.patches.append((len(self.template), self._last + len(self.tokens), self.tags))
+                self.template.append(0)
+                self.tags += 1
             elif isinstance(word, Distance):
                 self.template.append(8 * word.slot)
             else:
@@ -159,8 +170,8 @@ class _Blocks:
         """The arguments whose variables a task needs."""
         places = (self._places[v] for v in (*node.inputs, *node.outputs) if v in self._places)
         found = {self._argument(place) for place in places}
-        if Trait.ORDERED in node.op.traits:
-            found.add(self._last)
+        if Trait.ORDERED in node.op.traits and (name := token(node)) is not None:
+            found.add(self._last + self.tokens.index(name))
         return tuple(sorted(argument for argument in found if argument >= 0))
 
 
@@ -222,21 +233,58 @@ def _infos(
     )
 
 
-# ------------------------------------------------------------------------------------------------ callbacks
+# ---------------------------------------------------------------------------------------------------- order
 
-CALLBACK_ORDER = engine.Variable("callbacks")
-"""Every launch with callbacks writes this, so that callbacks of different calls keep their order, too."""
+URGENT = 1 << 32
+"""The priority of kernels that an exchange between ranks waits for: other ranks wait for it, too."""
+
+_orders: dict[str, engine.Variable] = {}
 
 
-def _ordered_launch(program: engine.Program) -> Callable[..., None]:
-    """`program.launch` with the variable of all callbacks as a last argument."""
-    variable = struct.pack("q", CALLBACK_ORDER.address)
+def order_of(token: str) -> engine.Variable:
+    """The variable of a token. Launches with nodes of it write it, so these keep their order."""
+    return _orders.setdefault(token, engine.Variable(token))
+
+
+class Tags:
+    """Numbers of exchanges. Ranks that launch the same exchanges in the same order count alike."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def take(self, count: int) -> int:
+        """The first of the next `count` numbers."""
+        first = self._next
+        self._next = first + count
+        return first
+
+
+TAGS = Tags()
+
+
+def _ordered_launch(program: engine.Program, blocks: "_Blocks") -> Callable[..., None]:
+    """`program.launch` with the variables of all tokens and the first tag as last arguments."""
+    orders, tags = [order_of(name) for name in blocks.tokens], blocks.tags
+    values = bytes(8 * len(orders))
+    variables = struct.pack(f"{len(orders)}q", *[order.address for order in orders]) + bytes(8 * bool(tags))
 
     def launch(packed: bytes, keep: object, started: list[int] | None = None) -> None:
         half = len(packed) // 2
-        program.launch(packed[:half] + bytes(8) + packed[half:] + variable, (keep, CALLBACK_ORDER), started)
+        more = values + struct.pack("q", TAGS.take(tags)) if tags else values
+        program.launch(packed[:half] + more + packed[half:] + variables, (keep, orders), started)
 
     return launch
+
+
+def _before_exchanges(tasks: Sequence[PlannedTask]) -> set[int]:
+    """The tasks that an exchange between ranks waits for."""
+    pending = [number for number, task in enumerate(tasks) if task.node.op in BETWEEN_RANKS]
+    found: set[int] = set()
+    for number in pending:
+        fresh = [earlier for earlier in tasks[number].after if earlier not in found]
+        found.update(fresh)
+        pending += fresh
+    return found
 
 
 # -------------------------------------------------------------------------------------------------- executor

@@ -158,6 +158,12 @@ PAGES = [
     Page("nn.md", "tj.nn: neural networks", "", _of(tj.nn, "tj.nn")),
     Page("init.md", "tj.nn.init: initial weights", "", _of(tj.nn.init, "tj.nn.init")),
     Page("optim.md", "tj.optim: optimizers", "", _of(tj.optim, "tj.optim")),
+    Page(
+        "distributed.md",
+        "tj.distributed: several processes",
+        "Ranks run the same program, each on its own data. [The guide](../guide/ranks.md) shows it.",
+        _of(tj.distributed, "tj.distributed"),
+    ),
     Page("kvstore.md", "tj.kvstore: values by key", "", _of(tj.kvstore, "tj.kvstore")),
     Page(
         "random.md",
@@ -184,7 +190,10 @@ PAGES = [
         [*_of(tj.errors, "tj.errors"), "tj.TracejitError", "tj.config"],
     ),
 ]
-MODULES = ("data", "fft", "linalg", "engine", "errors", "kvstore", "nn", "optim", "random", "tree")
+MODULES = (
+    *("data", "distributed", "fft", "linalg", "engine", "errors"),
+    *("kvstore", "nn", "optim", "random", "tree"),
+)
 
 
 def resolve(name: str) -> Any:

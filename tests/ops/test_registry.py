@@ -21,6 +21,7 @@ from tracejit.ir.verify import verify
 from tracejit.ir.view import View
 from tracejit.ops import add, multiply
 from tracejit.ops import sum as sum_op
+from tracejit.ops.communicate import BETWEEN_RANKS
 from tracejit.ops.structure import CALLBACKS, keep_callback
 from tracejit.ops.symbolic import Sym, building, number, pull_back
 
@@ -77,11 +78,10 @@ FACTORIZATIONS = {
 TRANSFORMS = {"fft", "rfft", "irfft"}
 """Complex numbers: see tests/frontend/test_fft.py."""
 REFUSING = {"bitcast", "without_gradient"}
-DIFFERENTIABLE = sorted(
-    name
-    for name, op in OPS.items()
-    if op.gradient is not None and name not in PARTS | FACTORIZATIONS | TRANSFORMS | REFUSING
-)
+BETWEEN = {op.name for op in BETWEEN_RANKS}
+"""Operators of several processes: see tests/distributed."""
+ELSEWHERE = PARTS | FACTORIZATIONS | TRANSFORMS | BETWEEN | REFUSING
+DIFFERENTIABLE = sorted(name for name, op in OPS.items() if op.gradient is not None and name not in ELSEWHERE)
 
 
 # ---- small tools
@@ -553,7 +553,7 @@ def samples(rng):
 SAMPLES = samples(np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("name", sorted(OPS))
+@pytest.mark.parametrize("name", sorted(OPS.keys() - BETWEEN))
 def test_operator_has_samples(name):
     assert (name in DOMAINS) != (name in SAMPLES), (
         f"declare {name} in DOMAINS (elementwise functions) or SAMPLES"

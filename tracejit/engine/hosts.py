@@ -9,6 +9,7 @@ communication has one thread, in any case: what its tasks call (MPI) may ask for
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import sys
 import threading
@@ -32,6 +33,7 @@ from tracejit.kernels.executor.layout import (
     LANE_READY,
     TASK_BYTES,
     THREAD_OBJECT,
+    VARIABLE_POISON,
 )
 
 LONG = 3600  # seconds; an idle host thread is woken when there is work
@@ -42,7 +44,8 @@ LEAST = 4  # host threads that may run at once on a small machine: Python tasks 
 class HostCall:
     """The call of a Python task: its function and arguments, and its name in errors and timelines.
 
-    `variables` returns the addresses of all variables of its launch.
+    `variables` returns the addresses of all variables of its launch, `written` those of storage that existed
+    before.
     """
 
     function: Callable[..., object]
@@ -52,14 +55,18 @@ class HostCall:
     asynchronous: bool
     communicates: bool
     variables: Callable[[], tuple[int, ...]]
+    written: Callable[[], tuple[int, ...]]
 
 
 class OperatorError(Exception):
-    """Raised by a Python task that is an operator: waits raise `error` itself, which names its line."""
+    """Raised by a Python task that is an operator: waits raise `error` itself, which names its line.
 
-    def __init__(self, error: TracejitError) -> None:
+    torn: it came too late: some of the storage that the launch writes is written, and some is not.
+    """
+
+    def __init__(self, error: TracejitError, torn: bool = False) -> None:
         super().__init__(str(error))
-        self.error = error
+        self.error, self.torn = error, torn
 
 
 class Run:
@@ -105,12 +112,19 @@ class Run:
         first = self._ended.acquire(blocking=False)
         if error is not None:
             failures.record(self.sequence, _explain(self.call, error))
+            if isinstance(error, OperatorError) and error.torn:
+                self._tear()
         if first:
             lane = COMMUNICATION if self.call.communicates else HOST
             profiler.record_host(self.call.name, self.call.location, self.started, self.sequence, lane)
             RUNNING.discard(self)
             native.calls().complete(ENGINE.address, self._address, int(error is not None))
         return first
+
+    def _tear(self) -> None:
+        """Poison what the launch writes: no wait and no launch may take it for whole."""
+        for address in self.call.written():
+            ctypes.c_int64.from_address(address + VARIABLE_POISON).value = self.sequence
 
     def lose(self) -> None:
         """Fail the task in a forked child: the thread that would have ended it exists in the parent only."""
@@ -345,3 +359,8 @@ hosts = Hosts(HOST, "host", max(LEAST, processors()), grows=True)
 communication = Hosts(COMMUNICATION, "communication", 1, grows=False)
 POOLS = (hosts, communication)
 """The pools of all lanes of Python tasks."""
+
+
+def communication_is_wanted() -> bool:
+    """Whether a task of communication is ready and waits for the thread."""
+    return communication.is_wanted()

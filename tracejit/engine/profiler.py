@@ -130,6 +130,10 @@ class Profile:
             file.write(self.chrome_trace())
 
 
+_kept: list[object] | None = (
+    None  # the programs made while a profile is open: it names their tasks at its end
+)
+
 _host_events: list[Event] | None = None
 
 
@@ -141,6 +145,12 @@ def record_host(name: str, location: str | None, start: int, launch: int, lane: 
         events.append(Event(name, location, current().name, start, end, launch, where))
 
 
+def keep(program: object) -> None:
+    """Have a program live until the profile that is open ends."""
+    if _kept is not None:
+        _kept.append(program)
+
+
 class OpenProfile:
     """An open profile; see `tracejit.engine.profile`."""
 
@@ -150,13 +160,13 @@ class OpenProfile:
         self._ring: Record | None = None
 
     def __enter__(self) -> Profile:
-        global _host_events
+        global _host_events, _kept
         native.calls()
         self._drain()
         with LOCK:
             if _host_events is not None:
                 raise EngineError("a profile is open already; profiles do not nest")
-            _host_events = []
+            _host_events, _kept = [], []
             self._ring = Record(CAPACITY * EVENT_BYTES)
             ENGINE.words[ENGINE_EVENT_COUNT >> 3] = 0
             ENGINE.words[ENGINE_EVENT_CAPACITY >> 3] = CAPACITY
@@ -164,7 +174,7 @@ class OpenProfile:
         return self._profile
 
     def __exit__(self, *exception: object) -> None:
-        global _host_events
+        global _host_events, _kept
         self._drain()
         with LOCK:
             ENGINE.words[ENGINE_EVENTS >> 3] = 0
@@ -180,4 +190,5 @@ class OpenProfile:
             task, known = self._describe(label), THREADS.get(thread)
             where, name = lane_name(task.lane), known.name if known else f"thread {thread}"
             events.append(Event(task.name, task.location, name, start, end, launch, where, task.nbytes))
+        _kept = None
         self._profile.events[:] = sorted(events, key=lambda event: (event.start, event.end))

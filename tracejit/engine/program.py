@@ -29,7 +29,7 @@ from weakref import WeakValueDictionary, ref
 import numpy as np
 
 from tracejit.config import config
-from tracejit.engine import failures, native, threads
+from tracejit.engine import failures, native, profiler, threads
 from tracejit.engine.hosts import HostCall, become_naive, ensure_threads
 from tracejit.engine.instance import Instance, Plan
 from tracejit.engine.launches import IN_FLIGHT, note_failure, note_running, reap
@@ -120,6 +120,7 @@ class Program:
         self._plan.image[INSTANCE_SCRATCH // 8] = scratch_bytes
         self._plan.image[INSTANCE_SMALL // 8] = small
         PROGRAMS[number] = self
+        profiler.keep(self)
         self._packed_bytes, self._has_arenas = 16 * len(arguments), bool(arenas)
         self._most = max(1, min(MOST_INSTANCES, LOOK_AHEAD // max(1, sum(arenas.values()))))
         self._instances: list[ref[Instance]] = []  # weak references to all of them, some dead
@@ -253,6 +254,14 @@ class Program:
     def call(self, task: int, instance: Instance, keep: object) -> HostCall:
         """The call of a Python task; the engine calls this."""
         packed, count = instance.packed, len(instance.packed) // 16
+
+        def variables() -> tuple[int, ...]:
+            return struct.unpack(f"{2 * count}q", packed)[count:]
+
+        def written() -> tuple[int, ...]:
+            kept = zip(variables(), self.arguments, strict=True)
+            return tuple(address for address, mode in kept if mode in (WRITE, OVERWRITE))
+
         this = self.tasks[task]
         assert this.callable is not None
         block = instance.block + 8 * this.block
@@ -263,7 +272,8 @@ class Program:
             location=this.location,
             asynchronous=this.asynchronous,
             communicates=this.queue == COMMUNICATION,
-            variables=lambda: struct.unpack(f"{2 * count}q", packed)[count:],
+            variables=variables,
+            written=written,
         )
 
 

@@ -129,6 +129,7 @@ class _PushProgram(Program):
             asynchronous=keep.asynchronous,
             communicates=False,
             variables=lambda: tuple(variable.address for variable in variables),
+            written=tuple,  # they are poisoned in any case
         )
 
 

@@ -51,7 +51,7 @@ class Task(NamedTuple):
     after: Sequence[int] = ()
     uses: Sequence[int] = ()
     can_fail: bool = False
-    callable: Callable[[int], object] | None = None
+    callable: Callable[..., object] | None = None
     priority: int = 0
     cost: int | None = None
     lane: int | None = None

@@ -37,6 +37,7 @@ from tracejit.graphs.contract import Contract, Data
 from tracejit.ir.graph import Graph
 from tracejit.ir.op import Trait
 from tracejit.ir.view import View
+from tracejit.ops.communicate import BETWEEN_RANKS
 
 KINDS = {dict: "dict", list: "list", tuple: "tuple", type(None): "None"}
 PLAIN = (bool, int, float, complex, str, type(None))
@@ -88,6 +89,8 @@ class Describing:
         """The contract, the graph, and where the parameters lie that are kept with it."""
         graph, program = self.described.graph, self.described.program
         for node in graph.nodes:
+            if node.op in BETWEEN_RANKS:
+                refuse(f"a kept graph cannot have {node.op.name}, which needs other ranks", node.location)
             if Trait.ORDERED in node.op.traits:
                 refuse(
                     "a kept graph cannot call a function of Python (tj.callback); return the array and call "

@@ -1,18 +1,26 @@
-"""The store of one process: what is kept by key, and what push and pull do with it.
+"""The store: what is kept by key, and what push and pull do with it.
 
 Values of one key that lie on several devices are summed where the store keeps the key, in a balanced tree of
 their order, so that the bits depend on the values only. Every method is written with arrays; the store's
 dicts hold arrays that are written in place, so a traced step finds them again.
+
+A store of several ranks (``"dist_sync"``, ``"dist_async"``) lies on each of them, and holds the same bits
+there: what is pushed is summed over ranks, too, in a balanced tree, and every rank makes the same update. A
+store of `staleness` s applies at a push the sum that was pushed s pushes earlier, so the exchange has s steps
+to arrive: a pull sees at least all that any rank pushed up to s steps ago (the bound of Ho et al., More
+effective distributed ML via a stale synchronous parallel parameter server, 2013), and always exactly that,
+so runs stay reproducible.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tracejit import ops
+from tracejit import distributed, ops
+from tracejit.distributed.collectives import balanced_sum, exchanged
 from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError, locate
 from tracejit.frontend.arrays import dispatch, trees
 from tracejit.frontend.arrays.functions.creation import zeros_like
@@ -25,16 +33,18 @@ from tracejit.optim import zeros_like as zeros
 
 Updater = Callable[[Any, NDArray, NDArray], object]
 
-TYPES = ("local", "device")
+TYPES = ("local", "device", "dist_sync", "dist_async")
 
 _STATES = {"adam": adam_state, "adamw": adam_state, "lamb": adam_state}
 _STATES |= {"rmsprop": rmsprop_state, "adadelta": adadelta_state}
 
 
-def create(name: str = "local") -> KVStore:
-    """A store of one process: ``"local"`` keeps all values on ``cpu:0``, ``"device"`` each where it was.
+def create(name: str = "local", staleness: int | None = None) -> KVStore:
+    """A store: ``"local"`` keeps all values on ``cpu:0``, ``"device"`` each where it was.
 
-    Raises ArgumentError for another name.
+    ``"dist_sync"`` sums what all ranks of `tj.distributed` push; ``"dist_async"`` applies these sums
+    `staleness` pushes later (default 1), so that steps do not wait for one another.
+    Raises ArgumentError for another name, or a staleness that is negative or of another store.
 
     >>> import tracejit as tj
     >>> tj.kvstore.create("device").type
@@ -43,7 +53,10 @@ def create(name: str = "local") -> KVStore:
     if name not in TYPES:
         what = f"kvstore.create: there is no store {name!r}; expected one of {', '.join(map(repr, TYPES))}"
         raise locate(ArgumentError(what), user_location())
-    return KVStore(name)
+    if staleness is not None and (name != "dist_async" or type(staleness) is not int or staleness < 0):
+        raise _refuse(f"kvstore.create: staleness is a number from 0 on, of 'dist_async'; got {staleness!r}")
+    late = 1 if staleness is None else staleness
+    return KVStore(name, late if name == "dist_async" else 0)
 
 
 class KVStore:
@@ -62,8 +75,11 @@ class KVStore:
     NDArray([2., 2.], dtype=float32)
     """
 
-    def __init__(self, type: str) -> None:
+    def __init__(self, type: str, staleness: int = 0) -> None:
         self.type = type
+        self.staleness = staleness
+        self._is_shared = type.startswith("dist")
+        self._late: dict[Any, list[NDArray]] = {}  # sums that are to be applied, oldest first
         self._stored: dict[Any, NDArray] = {}
         self._updater: Updater | None = None
         self._optimizer: Callable[..., Any] | None = None
@@ -83,7 +99,7 @@ class KVStore:
         >>> tj.kvstore.create().rank
         0
         """
-        return 0
+        return distributed.rank() if self._is_shared else 0
 
     @property
     def num_workers(self) -> int:
@@ -93,7 +109,7 @@ class KVStore:
         >>> tj.kvstore.create().num_workers
         1
         """
-        return 1
+        return distributed.size() if self._is_shared else 1
 
     def is_capable(self, capability: str) -> bool:
         """Whether the store can do what is asked: it can update by an ``"optimizer"``.
@@ -105,16 +121,18 @@ class KVStore:
         return capability.lower() == "optimizer"
 
     def barrier(self) -> None:
-        """Wait for the other processes, of which there are none.
+        """Wait for the other processes that share the store.
 
         >>> import tracejit as tj
         >>> tj.kvstore.create().barrier()
         """
+        if self._is_shared:
+            distributed.barrier()
 
     # -- values ----------------------------------------------------------------------------------------------
 
     def init(self, key: Any, value: Any) -> None:
-        """Store copies of values under keys that are new.
+        """Store copies of values under keys that are new; where ranks share the store, those of rank 0.
 
         value: an array of any shape and dtype; of a list for several devices, the first is taken.
         Raises ArgumentError for a key that is known, or that is no integer or string.
@@ -126,18 +144,20 @@ class KVStore:
             if k in self._stored:
                 raise _refuse(f"init: the key {k!r} is known already; push a value to replace it")
             place = self._place_of(values[0])
-            self._stored[k] = values[0].copy() if values[0].device == place else values[0].to(place)
+            first = distributed.broadcast(values[0]) if self._is_shared else values[0]
+            self._stored[k] = first.copy() if first.device == place else first.to(place)
             if self._state_of is not None:
                 self._states[k] = self._state_of(self._stored[k])
 
     def _place_of(self, value: NDArray) -> Device:
-        return CPU if self.type == "local" else value.device
+        return value.device if self.type == "device" else CPU
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Update what is stored by the sum of `value` over devices, or replace it if there is no updater.
 
-        value:    arrays of the stored shape and dtype, on any devices.
-        priority: copies between devices of higher priority come first, where several could run.
+        value:    arrays of the stored shape and dtype, on any devices; of all ranks that share the store. The
+                  arrays of a list of keys travel together.
+        priority: copies and exchanges of higher priority come first, where several could run.
         Raises ArgumentError for an unknown key, ShapeError or DTypeError for a value that does not fit.
 
         >>> import tracejit as tj
@@ -145,20 +165,35 @@ class KVStore:
         >>> kv.init(0, tj.zeros(2))
         >>> kv.push(0, tj.ones(2), priority=-1)
         """
+        sums: dict[Any, NDArray] = {}
         for k, values in _grouped("push", key, value):
             stored = self._known("push", k)
             for each in values:
                 _check_fit("push", k, each, stored)
             if self._threshold is not None:
                 values = self._compressed(k, values, self._threshold)
-            received = _sum([_moved(each, stored.device, priority) for each in values])
-            if self._updater is not None:
-                self._updater(k, received, stored)
-            elif self._optimizer is not None:
-                state = (self._states[k],) if k in self._states else ()
-                self._optimizer(stored, received, *state, **self._settings)
-            else:
-                stored[...] = received
+            sums[k] = balanced_sum([_moved(each, stored.device, priority) for each in values])
+        if self._is_shared and distributed.size() > 1:
+            sums = exchanged(sums, "sum", priority)
+        for k, received in sums.items():
+            self._apply(k, received)
+
+    def _apply(self, k: Any, received: NDArray) -> None:
+        """Update the key by a sum: this one, or one that was pushed earlier."""
+        stored = self._stored[k]
+        if self.staleness:
+            late = [*self._late.get(k, []), received.copy()]
+            self._late[k] = late[-self.staleness :]
+            if len(late) <= self.staleness:
+                return
+            received = late[0]
+        if self._updater is not None:
+            self._updater(k, received, stored)
+        elif self._optimizer is not None:
+            state = (self._states[k],) if k in self._states else ()
+            self._optimizer(stored, received, *state, **self._settings)
+        else:
+            stored[...] = received
 
     def _compressed(self, key: Any, values: list[NDArray], threshold: float) -> list[NDArray]:
         known = self._residuals.get(key, [])
@@ -293,7 +328,7 @@ class KVStore:
         self._residuals = {}
 
     def save_optimizer_states(self, fname: str | os.PathLike[str]) -> None:
-        """Write the optimizer's states to a file.
+        """Write the optimizer's states to a file; where ranks share the store, rank 0 does, and all wait.
 
         Raises ArgumentError without an optimizer.
 
@@ -309,7 +344,9 @@ class KVStore:
             raise _refuse("save_optimizer_states: there is no optimizer; call set_optimizer first")
         from tracejit.frontend.arrays.io import save  # the module for ZIP files takes 4 ms
 
-        save(fname, [[key, state] for key, state in self._states.items()])
+        if self.rank == 0:
+            save(fname, [[key, state] for key, state in self._states.items()])
+        self.barrier()
 
     def load_optimizer_states(self, fname: str | os.PathLike[str]) -> None:
         """Read the states that `save_optimizer_states` wrote; each goes to the device of its key.
@@ -385,14 +422,6 @@ def _moved(array: NDArray, device: Device, priority: int) -> NDArray:
         return array
     moved: NDArray = dispatch.emit(ops.copy_to, array, device=device, priority=priority)
     return moved
-
-
-def _sum(arrays: Sequence[NDArray]) -> NDArray:
-    """The sum, in a balanced tree."""
-    while len(arrays) > 1:
-        pairs = [a + b for a, b in zip(arrays[::2], arrays[1::2], strict=False)]
-        arrays = [*pairs, arrays[-1]] if len(arrays) % 2 else pairs
-    return arrays[0]
 
 
 def _state_of(optimizer: Callable[..., Any]) -> Callable[[Any], Any] | None:

@@ -7,6 +7,7 @@ is.
 from tracejit.ir.op import OPS
 from tracejit.ops import (
     arithmetic,
+    communicate,
     complex_numbers,
     convolution,
     creation,
@@ -27,8 +28,8 @@ from tracejit.ops import (
 from tracejit.ops.symbolic import Operator
 
 MODULES = (
-    *(arithmetic, complex_numbers, convolution, creation, factorizations, fourier, integers, linalg),
-    *(movement, pooling, random, reduce, select, sorting, structure, transcendental, winograd),
+    *(arithmetic, communicate, complex_numbers, convolution, creation, factorizations, fourier, integers),
+    *(linalg, movement, pooling, random, reduce, select, sorting, structure, transcendental, winograd),
 )
 
 

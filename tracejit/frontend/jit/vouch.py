@@ -19,7 +19,7 @@ from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_of, plain, settled
 from tracejit.frontend.recording.recording import RuntimeNumber, lock, thread
 from tracejit.ir.graph import Graph
-from tracejit.launch import CALLBACK_ORDER
+from tracejit.launch import order_of
 from tracejit.ops.structure import CALLBACKS, keep_callback
 from tracejit.ops.structure import callback as callback_op
 
@@ -116,7 +116,7 @@ def callback(function: Callable[..., object], *args: Any) -> None:
             ArgumentError(f"callback: expected a function, got {type(function).__name__}"), user_location()
         )
     if trace is None:
-        engine.wait(CALLBACK_ORDER)
+        engine.wait(order_of("callbacks"))
         function(*(a.numpy() if isinstance(a, ArrayCore) else plain(a) for a in args))
         return
     _check_closure(function)

@@ -12,7 +12,8 @@ one operand of each node that nothing recomputed flows into:
                    gradient of these
 
 Views and what only passes an array on cost nothing, so nothing keeps them back. Fills are not copied, nor are
-index checks, which must come before anything is written, and callbacks.
+index checks, which must come before anything is written, and callbacks. Exchanges between ranks take place
+once; their results are kept.
 
 Functions can be computed again in turn (`InTurn`), so that their memory is shared:
 
@@ -140,6 +141,9 @@ class _Recomputing(Copier):
 
     def copy_node(self, node: Node) -> Items:
         """A copy that comes after the cotangents; none of what costs nothing or must come early."""
+        if Trait.ORDERED in node.op.traits and node.outputs:
+            operands = tuple(self.found(v) for v in node.inputs)
+            return [Node(node.op, operands, node.outputs, node.attrs, node.location)]  # for its gradient only
         if node.op in FREE or Trait.CAN_FAIL in node.op.traits or Trait.ORDERED in node.op.traits:
             return []
         first: Items = []

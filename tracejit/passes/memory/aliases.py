@@ -4,7 +4,7 @@ Three kinds of nodes allocate no new buffer:
 
 - a *contiguous view* is its operand's memory, seen from some offset; it costs no task;
 - a node that *overwrites* writes one output into the memory of one operand and leaves the rest as it is:
-  `update`, and a fused kernel whose output is an `update` of one of its inputs;
+  `update`, a fused kernel whose output is an `update` of one of its inputs, and an exchange between ranks;
 - `empty` is memory that is not written yet, and is no task either.
 
 `contents` follows views only: values of one content are the same bytes at the same time. `roots` follows
@@ -22,6 +22,7 @@ from typing import NamedTuple
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL
 from tracejit.ops import constant, empty, fused, update, view
+from tracejit.ops.communicate import IN_PLACE
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -47,6 +48,8 @@ def overwrites(node: Node) -> Pairs:
     """The pairs (output, operand) for which the node writes the output into the operand's memory."""
     if node.op is fused:
         return _facts_of(node.attrs["body"]).overwrites
+    if node.op in IN_PLACE:
+        return tuple((k, k) for k in range(len(node.outputs)))
     return ((0, 0),) if node.op is update else ()
 
 

@@ -32,6 +32,7 @@ from tracejit import ops
 from tracejit.ir.graph import Effect, Graph, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.types import CPU
+from tracejit.ops.communicate import agree, token
 from tracejit.passes.memory.aliases import (
     Span,
     alias_groups,
@@ -138,15 +139,21 @@ class _Order:
         self.graph = graph
         self.after: list[set[int]] = [set() for _ in graph.nodes]  # successors
         self.moved = False
-        ordered = None
+        ordered: dict[str, int] = {}
+        checks: list[int] = []
         for p, node in enumerate(graph.nodes):
             for value in node.inputs:
                 if value in definition:
                     self.after[definition[value]].add(p)
-            if Trait.ORDERED in node.op.traits:
-                if ordered is not None:
-                    self.after[ordered].add(p)
-                ordered = p
+            if Trait.ORDERED in node.op.traits and (name := token(node)) is not None:
+                if name in ordered:
+                    self.after[ordered[name]].add(p)
+                ordered[name] = p
+            if node.op is agree:
+                for check in checks:
+                    self.after[check].add(p)
+            if can_fail(node):
+                checks.append(p)
 
     def move(self, late: Sequence[int], writer: int) -> None:
         """Have all nodes `late` run before `writer`, unless one of them depends on it."""

@@ -7,7 +7,8 @@ It decides on a legal graph (see `legalize`):
    part of the arena.
 2. *Dependencies* are read/write hazards on buffers in node order: a reader waits for the last writer, a
    writer for the last writer and for all readers since. Writers of existing storage also wait for all tasks
-   that can fail. Callbacks keep their order. Only edges that no other path implies are kept.
+   that can fail. Nodes of one token (callbacks) keep their order. Only edges that no other path implies
+   are kept.
 3. *Arena.* Buffers share its memory along dependencies (see `pack`). Where it saves a sixteenth of the arena,
    tasks stand in the order in which they could start instead (see `timing`), and memory is reused along this
    time, too.
@@ -32,6 +33,7 @@ from tracejit import ops
 from tracejit.errors import VerificationError
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
+from tracejit.ops.communicate import agree, token
 from tracejit.passes.memory.aliases import Span, alias_groups, can_fail, fills_buffer, is_task, roots
 from tracejit.passes.memory.pack import LARGE, Packed, pack
 from tracejit.passes.memory.timing import cost, direct, earliest, in_order_of_start, reordered
@@ -194,7 +196,7 @@ def _dependencies(
     after: list[tuple[int, ...]] = []
     ancestors: list[int] = []
     checks: list[int] = []
-    ordered: list[int] = []
+    ordered: dict[str, int] = {}  # by token, the last node
     last_check = max((t for t, node in enumerate(nodes) if can_fail(node)), default=-1)
     for task, node in enumerate(nodes):
         reads = {spans[v].root for v in node.inputs if v in spans}
@@ -205,9 +207,11 @@ def _dependencies(
             if last_check >= task:
                 raise VerificationError(f"plan: {node.op.name} writes storage before an index check")
             waits.update(checks)
-        if Trait.ORDERED in node.op.traits:
-            waits.update(ordered)
-            ordered = [task]
+        if Trait.ORDERED in node.op.traits and (name := token(node)) is not None:
+            waits.update([ordered[name]] if name in ordered else ())
+            ordered[name] = task
+        if node.op is agree:
+            waits.update(checks)
         if can_fail(node):
             checks.append(task)
         for root in reads:

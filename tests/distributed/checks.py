@@ -1,0 +1,322 @@
+"""What all ranks of a job check; `test_ranks.py` starts them: ``checks.py FOLDER`` writes results by rank."""
+
+import hashlib
+import itertools
+import json
+import pathlib
+import sys
+import traceback
+
+import numpy as np
+
+import tracejit as tj
+from tracejit.errors import ArgumentError, OutOfBoundsError, PeerError, ShapeError
+
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def value(rank, shape, dtype="float32"):
+    """What rank `rank` has: numbers whose sum depends on the order in which they are added."""
+    rng = np.random.default_rng([rank, 7])
+    return (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(dtype)
+
+
+def tree_of(parts, function=np.add):
+    """Combined in a balanced tree: the oracle."""
+    while len(parts) > 1:
+        pairs = [function(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = [*pairs, parts[-1]] if len(parts) % 2 else pairs
+    return parts[0]
+
+
+def same(array, expected):
+    assert array.dtype == expected.dtype
+    assert array.shape == expected.shape
+    assert array.numpy().tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+def everywhere(function):
+    return [function(rank) for rank in range(N)]
+
+
+def raised(call, kind):
+    """The error that a call raises."""
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+@check
+def sums_are_balanced_trees():
+    for shape in [(), (3,), (0, 2), (7, 5), (123, 457)]:  # the last is sent in slices
+        for dtype in ["float32", "float64"]:
+            got = tj.distributed.all_reduce(tj.asarray(value(R, shape, dtype)))
+            same(got, np.asarray(tree_of(everywhere(lambda r: value(r, shape, dtype)))))  # noqa: B023
+    for dtype in [tj.int32, tj.float16, tj.bfloat16]:
+        got = tj.distributed.all_reduce(tj.full(3, R + 1).astype(dtype))
+        assert got.dtype == dtype
+        assert got.astype("float64").tolist() == [N * (N + 1) / 2] * 3
+
+
+@check
+def other_reductions():
+    x = tj.asarray(value(R, (4, 3)))
+    parts = everywhere(lambda r: value(r, (4, 3)))
+    same(tj.distributed.all_reduce(x, op="max"), tree_of(parts, np.maximum))
+    same(tj.distributed.all_reduce(x, op="min"), tree_of(parts, np.minimum))
+    same(tj.distributed.all_reduce(x, op="mean"), tree_of(parts) * np.float32(1 / N))
+    same(x, value(R, (4, 3)))  # as it was
+
+
+@check
+def containers_travel_in_buckets():
+    tree = {"a": [tj.full(5, R + 1.0), tj.full(2, R)], "b": tj.ones((1200, 1000)), "c": tj.ones(3)}
+    got = tj.distributed.all_reduce(tree)
+    assert got["a"][0].tolist() == [N * (N + 1) / 2] * 5
+    assert got["a"][1].tolist() == [N * (N - 1) / 2] * 2
+    assert float(got["b"].min()) == float(got["b"].max()) == N
+    assert got["c"].tolist() == [N] * 3
+
+
+@check
+def gathers_scatters_and_broadcasts():
+    got = tj.distributed.all_gather(tj.asarray(value(R, (2, 3))))
+    same(got, np.stack(everywhere(lambda r: value(r, (2, 3)))))
+    part = tj.distributed.reduce_scatter(tj.asarray(value(R, (N * 2, 3))))
+    same(part, tree_of(everywhere(lambda r: value(r, (N * 2, 3))))[2 * R : 2 * R + 2])
+    first, second = tj.distributed.broadcast([tj.asarray(value(R, 4)), tj.full((), R)], root=N - 1)
+    same(first, value(N - 1, 4))
+    assert int(second) == N - 1
+
+
+@check
+def messages_of_a_ring_keep_their_order():
+    for number in range(3):
+        tj.distributed.send(tj.full(2, 10 * R + number), to=(R + 1) % N)
+    got = [tj.distributed.receive(tj.zeros(2, dtype=tj.int64), source=(R - 1) % N) for _ in range(3)]
+    assert [x.tolist() for x in got] == [[10 * ((R - 1) % N) + number] * 2 for number in range(3)]
+
+
+@check
+def bad_arguments():
+    for call, kind in [
+        (lambda: tj.distributed.all_reduce(3), ArgumentError),
+        (lambda: tj.distributed.all_reduce(tj.ones(2), op="xor"), ArgumentError),
+        (lambda: tj.distributed.all_reduce(tj.arange(2), op="mean"), ArgumentError),
+        (lambda: tj.distributed.reduce_scatter(tj.ones(N + 1)), ShapeError),
+        (lambda: tj.distributed.broadcast(tj.ones(2), root=N), ArgumentError),
+        (lambda: tj.distributed.send(tj.ones(2), to=R), ArgumentError),
+        (lambda: next(tj.distributed.sampler(10, N + 1)), ArgumentError),
+        (lambda: tj.distributed.data_parallel(None, shards=3), ArgumentError),
+        (lambda: tj.vmap(tj.distributed.all_reduce)(tj.ones((2, 2))), ArgumentError),
+    ]:
+        assert "checks.py" in str(raised(call, kind))
+
+
+@check
+def gradients_go_through_a_sum():
+    def loss(x):
+        return (tj.distributed.all_reduce(x) ** 2).sum()
+
+    x = tj.full(3, R + 1.0)
+    for gradient in (tj.grad(loss)(x), tj.jit(tj.grad(loss))(x)):
+        assert gradient.tolist() == [N * N * (N + 1)] * 3  # each rank's loss depends on each rank's x
+
+
+def perceptron():
+    rng = np.random.default_rng(0)
+    sizes = [6, 16, 16, 3]
+    return [tj.asarray(rng.standard_normal(s).astype("f") / 3) for s in itertools.pairwise(sizes)]
+
+
+def loss_of(w, x, y):
+    for layer in w[:-1]:
+        x = tj.tanh(x @ layer)
+    return ((x @ w[-1] - y) ** 2).mean()
+
+
+def batches(n=32, count=4):
+    rng = np.random.default_rng(1)
+    return [
+        (rng.standard_normal((n, 6)).astype("f"), rng.standard_normal((n, 3)).astype("f"))
+        for _ in range(count)
+    ]
+
+
+def mine(batch):
+    """This rank's part of the batch of all."""
+    n = len(batch[0]) // N
+    return [tj.asarray(x[R * n : (R + 1) * n]) for x in batch]
+
+
+def digest(arrays):
+    return hashlib.sha256(b"".join(x.numpy().tobytes() for x in arrays)).hexdigest()
+
+
+@check
+def data_parallel_training_is_the_same_on_any_number_of_ranks():
+    w, velocity = perceptron(), tj.optim.zeros_like(perceptron())
+    mean = tj.distributed.data_parallel(loss_of, shards=4)
+
+    @tj.jit
+    def step(x, y):
+        loss, gradients = mean(w, x, y)
+        tj.optim.momentum(w, gradients, velocity, lr=0.1)
+        return loss
+
+    losses = [step(*mine(batch)) for _ in range(2) for batch in batches()]
+    assert float(losses[-1]) < float(losses[0])
+    assert len(set(everywhere_digests(digest([*w, *losses])))) == 1
+    FACTS["data_parallel"] = digest([*w, *losses])
+
+
+def everywhere_digests(text):
+    """The digests of all ranks."""
+    number = tj.asarray(np.frombuffer(bytes.fromhex(text), np.int64).copy())
+    return [tuple(row) for row in tj.distributed.all_gather(number).tolist()]
+
+
+def kv_training(kind, **settings):
+    kv = tj.kvstore.create(kind, **settings)
+    w = perceptron()
+    for i, layer in enumerate(w):
+        kv.init(i, layer + R)  # that of rank 0 counts
+    kv.set_optimizer(tj.optim.momentum, lr=0.05)
+    kv.pull(list(range(len(w))), out=w)
+
+    @tj.jit
+    def step(x, y):
+        loss, gradients = tj.value_and_grad(loss_of)(w, x, y)
+        for i, gradient in enumerate(gradients):
+            kv.push(i, gradient * (1 / N), priority=-i)
+            kv.pull(i, out=w[i], priority=-i)
+        return loss
+
+    losses = [step(*mine(batch)) for _ in range(2) for batch in batches()]
+    return kv, w, losses
+
+
+@check
+def a_shared_store_sums_over_ranks():
+    kv, w, losses = kv_training("dist_sync")
+    assert (kv.rank, kv.num_workers) == (R, N)
+    assert len(set(everywhere_digests(digest(w)))) == 1
+    _, again, _ = kv_training("dist_async", staleness=0)
+    assert digest(w) == digest(again)
+    _, late, late_losses = kv_training("dist_async", staleness=2)
+    assert digest(late) != digest(w)
+    assert len(set(everywhere_digests(digest(late)))) == 1
+    whole = float(tj.distributed.all_reduce(late_losses[-1]))
+    assert whole < float(tj.distributed.all_reduce(late_losses[0]))
+    FACTS["losses"] = [float(x) for x in losses]
+
+
+@check
+def a_shared_store_as_in_mxnet():
+    kv = tj.kvstore.create("dist_sync")
+    shape, keys = (2, 3), [3, 5, 7]
+    kv.init(keys, [tj.ones(shape)] * 3)
+    kv.set_updater(lambda key, received, stored: stored.__iadd__(received * 2))
+    for _ in range(3):
+        kv.push(keys, [[tj.full(shape, R + 1.0)] * 2 for _ in keys])
+    out = [tj.zeros(shape) for _ in keys]
+    kv.pull(keys, out=out)
+    expected = 1 + 3 * 2 * 2 * N * (N + 1) / 2
+    for each in out:
+        assert np.unique(each.numpy()).tolist() == [expected]
+    kv.barrier()
+
+
+@check
+def stale_sums_arrive_later():
+    kv = tj.kvstore.create("dist_async", staleness=2)
+    kv.init("w", tj.zeros(2))
+    kv.set_updater(lambda key, received, stored: stored.__iadd__(received))
+    seen = []
+    for number in range(5):
+        kv.push("w", tj.full(2, 10.0**number))
+        out = tj.zeros(2)
+        kv.pull("w", out=out)
+        seen.append(float(out[0]))
+    assert seen == [0, 0, N, 11 * N, 111 * N]
+
+
+@check
+def a_step_fails_on_all_ranks_or_on_none():
+    w, x = tj.zeros(4), tj.asarray(value(R, (3, 4)))
+
+    @tj.jit
+    def step(i):
+        nonlocal w
+        gradient = tj.distributed.all_reduce(x[i])
+        w += gradient
+        return gradient.sum()
+
+    step(tj.asarray(1))
+    before = w.numpy().copy()
+    fails = R == N - 1
+    error = raised(
+        lambda: float(step(tj.asarray(9 if fails else 1))), OutOfBoundsError if fails else PeerError
+    )
+    assert "index 9 is out of bounds" in str(error)
+    assert fails or f"rank {N - 1} failed in this step" in str(error)
+    same(w, before)
+    step(tj.asarray(1))
+    same(w, before + before)
+
+
+@check
+def a_checked_run_exchanges_in_lockstep():
+    outer, tj.config.check = tj.config.check, True
+    try:
+        step = tj.jit(lambda x: tj.distributed.all_reduce(x * 2) + 1)
+        for _ in range(3):
+            assert step(tj.full(3, R)).tolist() == [N * (N - 1) + 1] * 3
+    finally:
+        tj.config.check = outer
+
+
+@check
+def samplers_share_out_every_batch():
+    mine = [positions.tolist() for positions in tj.distributed.sampler(23, 8, seed=3)]
+    assert len(mine) == 2
+    for number, positions in enumerate(mine):
+        everybody = tj.distributed.all_gather(tj.asarray(positions)).numpy().ravel().tolist()
+        assert everybody == np.random.default_rng([3, 0]).permutation(23)[8 * number :][:8].tolist()
+
+
+@check
+def checkpoints_hold_the_latest_whole_step():
+    folder = FOLDER / f"checkpoint-{N}"
+    assert tj.distributed.load_checkpoint(folder) is None
+    tree = {"w": perceptron(), "t": 4, "state": (tj.ones(2), None)}
+    tj.distributed.save_checkpoint(folder, tree, step=1)
+    tj.distributed.save_checkpoint(folder, {**tree, "t": 5}, step=2)
+    found, step = tj.distributed.load_checkpoint(folder)
+    assert (step, found["t"], found["state"][1]) == (2, 5, None)
+    assert digest(found["w"]) == digest(perceptron())
+    if R == 1:
+        (folder / "step-3").write_text("in the way")  # this rank and all others cannot make the folder
+    tj.distributed.barrier()
+    raised(lambda: tj.distributed.save_checkpoint(folder, tree, step=3), OSError)  # PeerError is one, too
+    assert tj.distributed.load_checkpoint(folder)[1] == 2
+
+
+if __name__ == "__main__":
+    tj.distributed.init()
+    R, N = tj.distributed.rank(), tj.distributed.size()
+    FOLDER, FACTS, results = pathlib.Path(sys.argv[1]), {}, {}
+    for function in CHECKS:
+        try:
+            function()
+            results[function.__name__] = None
+        except Exception:
+            results[function.__name__] = traceback.format_exc()
+    (FOLDER / f"results-{N}-{R}.json").write_text(json.dumps([results, FACTS]))

@@ -1,0 +1,62 @@
+"""Real ranks over MPI: one job of two and one of four run everything in `checks.py`."""
+
+import json
+import pathlib
+import re
+
+import pytest
+
+from tests.distributed import checks, jobs
+
+CHECKS = pathlib.Path(__file__).with_name("checks.py")
+NAMES = re.findall(r"@check\ndef (\w+)", CHECKS.read_text())
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """By number of ranks: the results and facts of each rank."""
+    folder, found = tmp_path_factory.mktemp("ranks"), {}
+
+    def of(ranks, timeline=False):
+        if timeline:
+            of(ranks)
+            return found["timeline", ranks]
+        if ranks not in found:
+            settings = {"TRACEJIT_LINK": "1e-3,1e9"} if ranks == 2 else {}
+            timeline = ["--timeline", folder / f"timeline-{ranks}.json"]
+            status, output = jobs.run(ranks, *timeline, CHECKS, folder, **settings)
+            assert status == 0, output
+            files = [folder / f"results-{ranks}-{rank}.json" for rank in range(ranks)]
+            found[ranks] = [json.loads(file.read_text()) for file in files]
+            found["timeline", ranks] = json.loads(timeline[1].read_text())["traceEvents"]
+        return found[ranks]
+
+    return of
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_checks(results, ranks, name):
+    for rank, (passed, _) in enumerate(results(ranks)):
+        assert passed[name] is None, f"rank {rank}:\n{passed[name]}"
+
+
+def test_training_gives_the_same_bits_on_one_two_and_four_ranks(results, monkeypatch):
+    for name, value in {"R": 0, "N": 1, "FACTS": {}}.items():
+        monkeypatch.setattr(checks, name, value, raising=False)
+    checks.data_parallel_training_is_the_same_on_any_number_of_ranks()
+    for ranks in (2, 4):
+        assert results(ranks)[0][1]["data_parallel"] == checks.FACTS["data_parallel"]
+
+
+def test_products_are_computed_while_gradients_travel(results):
+    rows = results(2, timeline=True)
+    assert {row["args"]["name"] for row in rows if row["name"] == "process_name"} == {"rank 0", "rank 1"}
+    for rank in (0, 1):
+        mine = [row for row in rows if row["ph"] == "X" and row["pid"] == rank]
+        exchanges = [row for row in mine if row["name"] == "exchange"]
+        products = [row for row in mine if row["name"].startswith("matmul")]
+        assert {row["cat"] for row in exchanges} == {"communication"}
+        assert any(
+            x["ts"] < y["ts"] + y["dur"] and y["ts"] < x["ts"] + x["dur"] for x in exchanges for y in products
+        )

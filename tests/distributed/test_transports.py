@@ -1,0 +1,188 @@
+"""Programs between ranks on one process: a transport of the test stands for the others."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tracejit import launch, ops
+from tracejit.distributed import world
+from tracejit.errors import PeerError
+from tracejit.ops import communicate
+
+LAYERS = 4
+
+
+class Mirror:
+    """Another rank, which has what this one has; `hold`, `fail`: whether an exchange waits, or fails."""
+
+    rank, size = 0, 2
+
+    def __init__(self):
+        self.begun, self.held, self.tags = [], [], []
+        self.agreed = 0
+        self.hold = self.fail = lambda node: False
+        self.arrived = threading.Event()
+
+    def post(self, node, operands, results, tag, done):
+        def end(error=None):
+            for result in results:
+                result += result
+            done(error)
+
+        self.begun.append(node.attrs["priority"])
+        self.tags.append(tag)
+        if self.fail(node):
+            done(PeerError("rank 1 is gone"))
+        elif self.hold(node):
+            self.held.append(end)
+        else:
+            end()
+        self.arrived.set()
+
+    def agree(self, node, failure, done):
+        self.agreed += 1
+        done(None)
+
+    def progress(self, wanted):
+        pass
+
+
+@pytest.fixture
+def mirror(monkeypatch):
+    made = Mirror()
+    monkeypatch.setattr(world, "_transport", made)
+    monkeypatch.setattr(communicate, "_transports", [made])
+    monkeypatch.setattr(launch, "_orders", {})  # those of a transport that has failed stay poisoned
+    yield made
+    for end in made.held:
+        end()
+    tj.wait_all()
+
+
+def training(**functions):
+    """A step on a perceptron whose gradients are exchanged layer by layer, and its parameters."""
+    rng = np.random.default_rng(0)
+    w = [tj.asarray(rng.standard_normal((8, 8)).astype("f") / 4) for _ in range(LAYERS)]
+    before = functions.get("before", lambda x, layer: x)
+
+    def loss_of(w, x):
+        for number, layer in enumerate(w):
+            x = tj.tanh(before(x, number) @ layer)
+        return (x * x).mean()
+
+    @tj.jit
+    def step(x):
+        loss, gradients = tj.value_and_grad(loss_of)(w, x)
+        for number, gradient in enumerate(gradients):
+            w[number] -= tj.distributed.all_reduce(gradient, priority=-number)
+        return loss
+
+    return step, w, tj.asarray(rng.standard_normal((4, 8)).astype("f"))
+
+
+def test_no_backward_task_waits_for_an_exchange(mirror):
+    step, _, x = training()
+    step(x)
+    schedule = step.schedule(x)
+    places, nodes = schedule.plan.places, [task.node for task in schedule.plan.tasks]
+    exchanges = {node.attrs["priority"]: n for n, node in enumerate(nodes) if node.op is ops.exchange}
+    assert sorted(exchanges) == [-3, -2, -1, 0]
+    for layer in range(LAYERS):
+        for lower in range(layer):
+            assert not schedule.path(exchanges[-layer], exchanges[-lower])
+            assert not schedule.path(exchanges[-lower], exchanges[-layer])
+    agree = next(n for n, node in enumerate(nodes) if node.op is ops.agree)
+    writers = [n for n, node in enumerate(nodes) for v in node.outputs if "input" in str(places[v])]
+    assert len(writers) == LAYERS
+    assert all(schedule.path(agree, n) for n in writers)
+
+
+@pytest.mark.parametrize("held", range(LAYERS))
+def test_everything_else_is_exchanged_while_one_exchange_is_held_up(mirror, held):
+    step, w, x = training()
+    for _ in range(2):
+        step(x)  # recorded, then replayed
+    tj.wait_all()
+    mirror.begun.clear()
+    mirror.hold = lambda node: node.attrs["priority"] == -held
+    before = [layer.numpy().copy() for layer in w]
+    step(x)
+    while len(mirror.begun) < LAYERS:  # rendezvous: the others begin although one has not ended
+        assert mirror.arrived.wait(20)
+        mirror.arrived.clear()
+    for number, layer in enumerate(w):
+        if number != held:
+            assert not np.array_equal(layer.numpy(), before[number])
+    mirror.held.pop()()
+    assert not np.array_equal(w[held].numpy(), before[held])
+
+
+def test_a_launch_gets_numbers_of_its_own_for_its_exchanges(mirror):
+    step, _, x = training()
+    for _ in range(3):
+        step(x)
+    tj.wait_all()
+    assert len(set(mirror.tags)) == 3 * LAYERS
+    assert mirror.agreed == 3
+
+
+def test_a_failing_exchange_poisons_what_the_step_writes(mirror):
+    step, w, x = training()
+    step(x)
+    tj.wait_all()
+    mirror.fail = lambda node: node.attrs["priority"] == -1
+    step(x)
+    for layer in w:
+        for _ in range(2):
+            with pytest.raises(PeerError, match="rank 1 is gone"):
+                layer.numpy()
+    with pytest.raises(PeerError):
+        step(x).numpy()
+    mirror.fail = lambda node: False
+    w[:] = [tj.ones((8, 8)) for _ in w]  # as from a checkpoint
+
+
+def test_an_exchange_whose_result_nobody_needs_takes_place(mirror):
+    step = tj.jit(lambda x: (tj.distributed.all_reduce(x), x + 1)[1])
+    for _ in range(3):
+        step(tj.ones(3))
+    tj.wait_all()
+    assert len(mirror.begun) == 3
+
+
+def test_equal_exchanges_are_not_merged_and_operands_stay(mirror):
+    @tj.jit
+    def step(x):
+        return tj.distributed.all_reduce(x) + tj.distributed.all_reduce(x) + x
+
+    x = tj.arange(3.0)
+    for _ in range(3):
+        assert step(x).tolist() == [0, 5, 10]
+    assert x.tolist() == [0, 1, 2]
+    assert len(mirror.begun) == 6
+
+
+def test_exchanges_are_not_recomputed_in_a_backward_pass(mirror):
+    @tj.jit
+    def step(x):
+        return tj.grad(lambda x: tj.checkpoint(lambda x: tj.distributed.all_reduce(tj.sin(x)).sum())(x))(x)
+
+    for _ in range(2):
+        np.testing.assert_allclose(step(tj.ones(3)).numpy(), 2 * np.cos(np.ones(3)), rtol=1e-6)
+    assert len(mirror.begun) == 4  # one forward, one backward
+
+
+def test_kernels_before_an_exchange_are_urgent(mirror):
+    step, _, x = training()
+    step(x)
+    schedule = step.schedule(x)
+    for task, planned in zip(schedule.tasks, schedule.plan.tasks, strict=True):
+        if planned.node.op is ops.exchange:
+            assert all(schedule.tasks[n].priority > 0 for n in task.after)
+
+
+def test_a_kept_graph_refuses_exchanges(mirror):
+    with pytest.raises(tj.TracejitError, match="kept graph"):
+        tj.export(tj.distributed.all_reduce, tj.spec((3,)))

@@ -1,0 +1,46 @@
+"""Several processes, on one machine or many: each runs the same program on its own data.
+
+    tj.distributed.init()
+
+    @tj.jit
+    def step(params, x, y):
+        loss, gradients = tj.value_and_grad(loss_of)(params, x, y)
+        gradients = tj.distributed.all_reduce(gradients, op="mean")
+        tj.optim.sgd(params, gradients, lr=0.1)
+        return loss
+
+Started with ``tracejit run -n 4 train.py``, or by mpirun or srun. Bytes are moved by MPI (mpi4py); results
+are the same bits on all ranks.
+"""
+
+from __future__ import annotations
+
+from tracejit.distributed.checkpoint import load_checkpoint, save_checkpoint
+from tracejit.distributed.collectives import (
+    all_gather,
+    all_reduce,
+    barrier,
+    broadcast,
+    receive,
+    reduce_scatter,
+    send,
+)
+from tracejit.distributed.parallel import data_parallel, sampler
+from tracejit.distributed.world import init, rank, size
+
+__all__ = [
+    "all_gather",
+    "all_reduce",
+    "barrier",
+    "broadcast",
+    "data_parallel",
+    "init",
+    "load_checkpoint",
+    "rank",
+    "receive",
+    "reduce_scatter",
+    "sampler",
+    "save_checkpoint",
+    "send",
+    "size",
+]

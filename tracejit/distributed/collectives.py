@@ -1,0 +1,253 @@
+"""What ranks do together: sums, gathers, broadcasts and barriers, eager or inside a traced step.
+
+In a traced step each bucket of arrays is one node (see `ops.communicate`) that begins when its operands are
+computed: the gradients of the last layers travel while those of the first are computed. Arrays are put into
+buckets from the last to the first, as a backward pass makes them; the first ones have the highest priority,
+as the next step needs them first.
+
+In eager code each call is a launch of its own, so that ranks that look at different arrays in between still
+launch the same exchanges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tracejit import ops
+from tracejit.distributed.world import check_rank, rank, size
+from tracejit.errors import ArgumentError, ShapeError, TracejitError, locate
+from tracejit.frontend.arrays import dispatch, trees
+from tracejit.frontend.arrays.functions.creation import zeros
+from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.recording import thread
+from tracejit.ir.op import Op
+from tracejit.ops.communicate import COMBINE
+
+BUCKET = 4 << 20
+"""Bytes of arrays that travel together."""
+
+
+def all_reduce(tree: Any, op: str = "sum", priority: int | None = None) -> Any:
+    """Arrays combined over all ranks: new ones, in the containers of `tree`.
+
+    tree:     an array, or containers of arrays; of the same shapes and dtypes on all ranks.
+    op:       "sum", "mean" (of floating dtypes), "max", "min" or "prod".
+    priority: exchanges of higher priority travel first. None: the first leaves, then the others.
+    Combined in a balanced tree over the ranks: the same bits on all ranks and in every run.
+    Raises ArgumentError for another op or what is no array; waits raise PeerError if another rank fails.
+
+    >>> import tracejit as tj
+    >>> tj.distributed.all_reduce({"w": tj.ones(2)})
+    {'w': NDArray([1., 1.], dtype=float32)}
+    """
+    combine = "sum" if op == "mean" else op
+    if combine not in COMBINE:
+        raise _refuse(f"all_reduce: op is 'sum', 'mean', 'max', 'min' or 'prod', got {op!r}")
+    leaves, structure = trees.flatten(tree)
+    _check("all_reduce", leaves)
+    if op == "mean" and not all(leaf.dtype.kind in "fcV" for leaf in leaves):
+        raise _refuse("all_reduce: a mean is of floating dtypes; use astype")
+    if size() == 1:
+        return trees.unflatten(structure, [leaf.copy() for leaf in leaves])
+    found = dict(exchanged(dict(enumerate(leaves)), combine, priority))
+    if op == "mean":
+        found = {i: leaf * (1.0 / size()) for i, leaf in found.items()}
+    return trees.unflatten(structure, [found[i] for i in range(len(leaves))])
+
+
+def exchanged(arrays: dict[Any, NDArray], combine: str, priority: int | None = None) -> dict[Any, NDArray]:
+    """The arrays combined over all ranks, by the same keys, which stand in order of use."""
+    found: dict[Any, NDArray] = {}
+    order = {key: -number for number, key in enumerate(arrays)}
+    with _Apart():
+        for bucket in _buckets(arrays):
+            urgency = max(order[key] for key in bucket) if priority is None else priority
+            operands = [arrays[key] for key in bucket]
+            results = dispatch.emit(ops.exchange, *operands, combine=combine, priority=urgency, token=None)
+            found.update(zip(bucket, results, strict=True))
+    return found
+
+
+def balanced_sum(arrays: Sequence[NDArray]) -> NDArray:
+    """The sum of arrays on one device in a balanced tree of their order, as ranks are summed."""
+    while len(arrays) > 1:
+        pairs = [a + b for a, b in zip(arrays[::2], arrays[1::2], strict=False)]
+        arrays = [*pairs, arrays[-1]] if len(arrays) % 2 else pairs
+    return arrays[0]
+
+
+def _buckets(arrays: dict[Any, NDArray]) -> list[list[Any]]:
+    """Keys of arrays of one dtype that travel together, from the last to the first."""
+    buckets: list[list[Any]] = []
+    filled = 0
+    for key in reversed(arrays):
+        array = arrays[key]
+        nbytes = array.size * array.dtype.itemsize
+        if not buckets or filled + nbytes > BUCKET or array.dtype != arrays[buckets[-1][0]].dtype:
+            buckets.append([])
+            filled = 0
+        buckets[-1].append(key)
+        filled += nbytes
+    return buckets
+
+
+class _Apart:
+    """In eager code, what is recorded within is launched by itself; in a trace nothing changes."""
+
+    def __enter__(self) -> None:
+        if thread.trace is None:
+            eager.flush()
+
+    def __exit__(self, *failure: object) -> None:
+        if thread.trace is None:
+            eager.flush()
+
+
+def all_gather(x: NDArray, priority: int = 0) -> NDArray:
+    """The arrays of all ranks, stacked along a new first axis in order of rank.
+
+    x: an array of the same shape and dtype on all ranks.
+    Raises ArgumentError for what is no array.
+
+    >>> import tracejit as tj
+    >>> tj.distributed.all_gather(tj.ones(2)).shape == (tj.distributed.size(), 2)
+    True
+    """
+    _check("all_gather", [x])
+    if size() == 1:
+        return x.reshape((1, *x.shape)).copy()
+    return _collected(ops.all_gather, x, size=size(), priority=priority, token=None)
+
+
+def reduce_scatter(x: NDArray, op: str = "sum", priority: int = 0) -> NDArray:
+    """This rank's part, along the first axis, of the arrays of all ranks combined.
+
+    x:  an array of the same shape and dtype on all ranks; its first extent is a multiple of their number.
+    op: as in `all_reduce`, but for "mean".
+    Raises ArgumentError for another op, ShapeError for another extent.
+
+    >>> import tracejit as tj
+    >>> tj.distributed.reduce_scatter(tj.ones((4, 2))).shape == (4 // tj.distributed.size(), 2)
+    True
+    """
+    _check("reduce_scatter", [x])
+    if op not in COMBINE:
+        raise _refuse(f"reduce_scatter: op is 'sum', 'max', 'min' or 'prod', got {op!r}")
+    if not x.ndim or x.shape[0] % size():
+        what = f"reduce_scatter: shape {x.shape}; the first extent must be a multiple of the {size()} ranks"
+        raise locate(ShapeError(what), user_location())
+    if size() == 1:
+        return x.copy()
+    return _collected(ops.reduce_scatter, x, combine=op, size=size(), priority=priority, token=None)
+
+
+def broadcast(tree: Any, root: int = 0, priority: int = 0) -> Any:
+    """The arrays of rank `root`: new ones, in the containers of `tree`.
+
+    tree: an array, or containers of arrays; of the same shapes and dtypes on all ranks.
+    Raises ArgumentError for what is no array, or where there is no such rank.
+
+    >>> import tracejit as tj
+    >>> tj.distributed.broadcast(tj.arange(3))
+    NDArray([0, 1, 2], dtype=int64)
+    """
+    _check_root("broadcast", root)
+    leaves, structure = trees.flatten(tree)
+    _check("broadcast", leaves)
+    if size() == 1:
+        return trees.unflatten(structure, [leaf.copy() for leaf in leaves])
+    with _Apart():
+        results = dispatch.emit(ops.broadcast, *leaves, root=root, priority=priority, token=None)
+    return trees.unflatten(structure, results)
+
+
+def barrier() -> None:
+    """Wait until all ranks are here; not inside a traced function, where an exchange waits for all anyway.
+
+    Raises ArgumentError inside a traced function, PeerError if another rank fails.
+
+    >>> import tracejit as tj
+    >>> tj.distributed.barrier()
+    """
+    if thread.trace is not None:
+        raise _refuse("barrier: inside a traced function; call it outside")
+    if size() > 1:
+        all_reduce(zeros(1)).wait()
+
+
+def send(x: NDArray, to: int, priority: int = 0) -> None:
+    """Send an array to another rank, which calls `receive`; messages to one rank keep their order.
+
+    Raises ArgumentError for what is no array, or for this or no rank.
+
+    >>> import tracejit as tj
+    >>> try:
+    ...     tj.distributed.send(tj.ones(2), to=tj.distributed.rank())
+    ... except tj.errors.ArgumentError as error:
+    ...     print(type(error).__name__)
+    ArgumentError
+    """
+    _check("send", [x])
+    _check_other("send", "to", to)
+    with _Apart():
+        dispatch.emit(ops.send, x, rank=to, priority=priority, token=f"send {to}")
+
+
+def receive(like: NDArray, source: int, priority: int = 0) -> NDArray:
+    """The next array that rank `source` sends here: a new one.
+
+    like: an array of the shape and dtype that was sent.
+    Raises ArgumentError for what is no array, or for this or no rank.
+
+    >>> import tracejit as tj
+    >>> try:
+    ...     tj.distributed.receive(tj.ones(2), source=tj.distributed.rank())
+    ... except tj.errors.ArgumentError as error:
+    ...     print(type(error).__name__)
+    ArgumentError
+    """
+    _check("receive", [like])
+    _check_other("receive", "source", source)
+    with _Apart():
+        (result,) = dispatch.emit(
+            ops.receive, like, rank=source, priority=priority, token=f"receive {source}"
+        )
+    found: NDArray = result
+    return found
+
+
+def _collected(op: Op, x: NDArray, **attrs: Any) -> NDArray:
+    with _Apart():
+        result: NDArray = dispatch.emit(op, x, **attrs)
+    return result
+
+
+# -- arguments -----------------------------------------------------------------------------------------------
+
+
+def _refuse(message: str) -> TracejitError:
+    return locate(ArgumentError(message), user_location())
+
+
+def _check(name: str, leaves: Sequence[Any]) -> None:
+    if not leaves or not all(isinstance(leaf, NDArray) for leaf in leaves):
+        kinds = ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves)) or "nothing"
+        raise _refuse(f"{name}: expected arrays, got {kinds}; use tj.asarray")
+
+
+def _check_root(name: str, root: Any) -> None:
+    try:
+        check_rank(name, "root", root)
+    except ArgumentError as error:
+        raise locate(error, user_location()) from None
+
+
+def _check_other(name: str, what: str, number: Any) -> None:
+    try:
+        if check_rank(name, what, number) == rank():
+            raise ArgumentError(f"{name}: {what}={number} is this rank itself")
+    except ArgumentError as error:
+        raise locate(error, user_location()) from None

@@ -1,0 +1,368 @@
+"""What moves bytes between ranks: operations over MPI, advanced by whoever calls `progress`.
+
+An operation is a generator that yields the messages it waits for. `Transport.progress` polls the messages of
+all operations and resumes those whose messages are there, so any number of exchanges are under way at once
+on one thread: that of communication (see `engine.hosts`). MPI itself moves bytes only inside its calls.
+
+*Exchange.* Rank r owns slice r of the array. Each rank sends slice j to rank j, which combines the slices in
+a balanced tree and sends the result to all: the bytes of a ring, and bits that depend on the values only.
+Small arrays go to all ranks at once, and each combines them alike.
+
+*Control.* Ranks tell each other, on a communicator of its own, what they are about to exchange and whether
+they have failed (`agree`), and that they end, and why (`leave`). So a rank that raises, ends early or does
+something else is named where the others wait for it.
+
+Once messages are lost, or ranks are out of step, the transport is *broken*: every further operation fails
+with the first reason.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.distributed.outbox import Handle, Outbox
+from tracejit.errors import PeerError, locate, text
+from tracejit.ir.graph import Node
+from tracejit.ops.communicate import Done, combined
+
+SMALL = 1 << 15  # bytes up to which an array is sent whole to all ranks
+CONTROL = 4096  # bytes of a message of control
+TAGS = 1 << 28  # numbers of operations before they begin anew
+GRACE = 1.0  # seconds in which the last messages of a rank that has ended arrive
+SPINS = 200  # polls before the thread sleeps between them
+NAPS = (20e-6, 1e-3)  # seconds: the first, and the longest
+
+Steps = Iterator[list[Any]]
+
+
+@dataclass(eq=False)
+class Operation:
+    """An operation under way; `waiting`: the messages without which it cannot go on."""
+
+    node: Node
+    steps: Steps
+    done: Done
+    begun: float = field(default_factory=time.monotonic)
+    moved: float = 0.0
+    told: bool = False
+    waiting: list[Any] = field(default_factory=list)
+
+    def missing(self) -> list[int]:
+        """The ranks from which a message has not come, or to which one has not gone."""
+        return sorted({handle.peer for handle in self.waiting})
+
+    def describe(self) -> str:
+        """The operator with its operands and the user's line."""
+        if self.node.op is ops.agree:
+            return str(self.node.attrs["text"])
+        operands = ", ".join(str(v.type) for v in self.node.inputs)
+        place = f" at {self.node.location}" if self.node.location else ""
+        return f"{self.node.op.name}({operands}){place}"
+
+
+class _Word:
+    """Stands for a message of control that is expected from `peer`."""
+
+    def __init__(self, heard: deque[Any], peer: int) -> None:
+        self._heard, self.peer = heard, peer
+
+    def Test(self) -> bool:
+        return bool(self._heard)
+
+
+class Transport:
+    """Operations between the ranks of `world`, a communicator of mpi4py.
+
+    deadline: seconds after which an operation fails; after a while it says on whom it waits.
+    """
+
+    def __init__(self, world: Any, deadline: float, link: tuple[float, float] | None = None) -> None:
+        self.rank, self.size = world.rank, world.size
+        self.broken: BaseException | None = None
+        self.left: dict[int, tuple[float, str | None]] = {}  # ranks that have ended: when, and why
+        self._deadline, self._note = deadline, min(60.0, deadline / 2)
+        self._data, self._control, self._alone, self._pairs = (world.Dup() for _ in range(4))
+        self._peers = [r for r in range(self.size) if r != self.rank]
+        self._outbox = Outbox(link)
+        self._lock = threading.Lock()
+        self._active: list[Operation] = []
+        self._heard: dict[int, deque[Any]] = {peer: deque() for peer in self._peers}
+        self._inboxes = {peer: np.zeros(CONTROL, np.uint8) for peer in self._peers}
+        self._expected = {peer: self._listen(peer) for peer in self._peers}
+        self._spoken: list[Handle] = []
+        self._lockstep = 0
+        self._process = os.getpid()
+
+    # -- what the operators call -----------------------------------------------------------------------------
+
+    def post(
+        self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray], tag: int, done: Done
+    ) -> None:
+        """Begin an operation (see `ops.communicate.Transport`)."""
+        self._begin(node, self._steps(node, operands, results, self._data, tag), done)
+
+    def agree(self, node: Node, failure: BaseException | None, done: Done) -> None:
+        """Begin the operation `agree`."""
+        self._begin(node, self._agree(node, failure), done)
+
+    def run(self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
+        """An operation on the calling thread."""
+        self._lockstep += 1
+        failures: list[BaseException | None] = []
+        self._begin(node, self._steps(node, operands, results, self._alone, self._lockstep), failures.append)
+        self.progress(lambda: bool(failures))
+        if failures[0] is not None:
+            raise failures[0]
+
+    def progress(self, wanted: Callable[[], bool]) -> None:
+        """Move bytes until all operations have ended, or there is other work."""
+        idle, nap = 0, NAPS[0]
+        while True:
+            with self._lock:
+                ended, moved = self._advance()
+            for operation, error in ended:
+                operation.done(error)
+            if not self._active or wanted():
+                return
+            if moved or ended:
+                idle, nap = 0, NAPS[0]
+            elif idle < SPINS:
+                idle += 1
+                time.sleep(0)
+            else:
+                time.sleep(nap)
+                nap = min(2 * nap, NAPS[1])
+
+    def leave(self, why: str | None, patience: float) -> bool:
+        """Tell the others that this rank ends, and wait until all have; return whether they did in time."""
+        with self._lock:
+            self._say({"left": why})
+        end = time.monotonic() + patience
+        while len(self.left) < len(self._peers) and time.monotonic() < end:
+            with self._lock:
+                self._listen_to_all()
+            time.sleep(NAPS[1])
+        with self._lock:
+            for request in self._expected.values():
+                request.Cancel()
+                request.Free()
+        return len(self.left) == len(self._peers)
+
+    # -- operations ------------------------------------------------------------------------------------------
+
+    def _begin(self, node: Node, steps: Steps, done: Done) -> None:
+        operation = Operation(node, steps, done)
+        operation.moved = operation.begun
+        if os.getpid() != self._process:
+            done(PeerError("a process that a rank has forked is no rank; exchange in the rank itself"))
+            return
+        with self._lock:
+            self._active.append(operation)
+
+    def _advance(self) -> tuple[list[tuple[Operation, BaseException | None]], bool]:
+        """Move what can be moved; return the operations that have ended, and whether any has moved."""
+        ended: list[tuple[Operation, BaseException | None]] = []
+        moved = False
+        try:
+            self._listen_to_all()
+            self._outbox.pump()
+        except Exception as error:
+            self.broken = self.broken or error
+        for operation in self._active:
+            try:
+                if self.broken is not None:
+                    raise _renewed(self.broken)
+                while True:
+                    left = [handle for handle in operation.waiting if not handle.Test()]
+                    if len(left) < len(operation.waiting):
+                        operation.moved, moved = time.monotonic(), True
+                    operation.waiting = left
+                    if left:
+                        self._check_time(operation)
+                        break
+                    operation.waiting = next(operation.steps)
+                    self._outbox.pump()
+            except StopIteration:
+                ended.append((operation, None))
+            except Exception as error:
+                if not isinstance(error, PeerError):
+                    error = _renewed(error)
+                if error.out_of_step and self.broken is None:
+                    self.broken = error
+                ended.append((operation, error))
+        self._active = [o for o in self._active if all(o is not e for e, _ in ended)]
+        return ended, moved
+
+    def _check_time(self, operation: Operation) -> None:
+        """Fail an operation that waits for a rank that has ended, or for too long."""
+        now, missing = time.monotonic(), operation.missing()
+        for peer in missing:
+            if peer in self.left:
+                when, why = self.left[peer]
+                if operation.node.op is ops.agree or now - max(when, operation.moved) > GRACE:
+                    reason = f"failed: {why}" if why else "has ended its program"
+                    raise self._error(operation, f"rank {peer} {reason}")
+        waited = now - operation.moved
+        names = ", ".join(map(str, missing))
+        if waited > self._deadline:
+            raise self._error(operation, f"nothing came from rank {names} for {waited:.0f} s")
+        if waited > self._note and not operation.told:
+            operation.told = True
+            what = f"tracejit: rank {self.rank} has waited {waited:.0f} s for rank {names} in"
+            print(what, operation.describe(), file=sys.stderr, flush=True)
+
+    def _error(self, operation: Operation, what: str) -> PeerError:
+        return PeerError(f"{what}; rank {self.rank} waits for it in {operation.describe()}")
+
+    def _steps(
+        self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray], comm: Any, tag: int
+    ) -> Steps:
+        """The steps of an operator."""
+        channel = _Channel(self._outbox, comm, 2 * (tag % TAGS), node.attrs["priority"])
+        outs = [array.reshape(-1) for array in results]
+        if node.op is ops.exchange:
+            return self._exchange(channel, outs, node.attrs["combine"])
+        if node.op is ops.broadcast:
+            return self._broadcast(channel, outs, node.attrs["root"])
+        (given,) = (array.reshape(-1) for array in operands)
+        if node.op is ops.all_gather:
+            return self._gather(channel, given, outs[0])
+        if node.op is ops.reduce_scatter:
+            return self._scatter(channel, given, outs[0], node.attrs["combine"])
+        pair = _Channel(self._outbox, self._pairs, 0, node.attrs["priority"])
+        if node.op is ops.send:
+            return self._message(pair.send, node.attrs["rank"], given)
+        return self._message(pair.receive, node.attrs["rank"], outs[0])
+
+    def _exchange(self, channel: _Channel, outs: list[np.ndarray], combine: str) -> Steps:
+        flat = outs[0] if len(outs) == 1 else np.concatenate(outs)
+        if flat.nbytes <= SMALL:
+            yield from self._combine(channel, flat, [flat] * self.size, combine, flat)
+        else:
+            ends = [flat.size * r // self.size for r in range(self.size + 1)]
+            slices = [flat[a:b] for a, b in itertools.pairwise(ends)]
+            yield from self._combine(channel, slices[self.rank], slices, combine, slices[self.rank])
+            yield from self._spread(channel.next(), slices)
+        if len(outs) > 1:
+            start = 0
+            for out in outs:
+                out[...] = flat[start : start + out.size]
+                start += out.size
+
+    def _combine(
+        self, channel: _Channel, mine: np.ndarray, slices: Sequence[np.ndarray], combine: str, out: np.ndarray
+    ) -> Steps:
+        """Send each rank its slice, and combine what comes with `mine` into `out`."""
+        parts = [mine if r == self.rank else np.empty_like(mine) for r in range(self.size)]
+        yield [
+            *(channel.receive(peer, parts[peer]) for peer in self._peers),
+            *(channel.send(peer, slices[peer]) for peer in self._peers),
+        ]
+        total = combined(parts, combine)
+        if total is not out:
+            out[...] = total
+
+    def _spread(self, channel: _Channel, slices: Sequence[np.ndarray]) -> Steps:
+        """Each rank's slice to all."""
+        yield [
+            *(channel.receive(peer, slices[peer]) for peer in self._peers),
+            *(channel.send(peer, slices[self.rank]) for peer in self._peers),
+        ]
+
+    def _gather(self, channel: _Channel, given: np.ndarray, out: np.ndarray) -> Steps:
+        slices = np.split(out, self.size)
+        slices[self.rank][...] = given
+        yield from self._spread(channel, slices)
+
+    def _scatter(self, channel: _Channel, given: np.ndarray, out: np.ndarray, combine: str) -> Steps:
+        slices = np.split(given, self.size)
+        yield from self._combine(channel, slices[self.rank].copy(), slices, combine, out)
+
+    def _message(self, move: Callable[[int, np.ndarray], Handle], peer: int, array: np.ndarray) -> Steps:
+        yield [move(peer, array)]
+
+    def _broadcast(self, channel: _Channel, outs: list[np.ndarray], root: int) -> Steps:
+        if self.rank == root:
+            yield [channel.send(peer, out) for out in outs for peer in self._peers]
+        else:
+            yield [channel.receive(root, out) for out in outs]
+
+    # -- control ---------------------------------------------------------------------------------------------
+
+    def _agree(self, node: Node, failure: BaseException | None) -> Steps:
+        told = None if failure is None else text(failure)[:400]
+        mine = {"digest": node.attrs["digest"], "text": node.attrs["text"][:300], "failure": told}
+        self._say(mine)
+        yield [_Word(self._heard[peer], peer) for peer in self._peers]
+        heard = {peer: self._heard[peer].popleft() for peer in self._peers}
+        for peer, theirs in heard.items():
+            if theirs["digest"] != mine["digest"]:
+                what = (
+                    f"ranks exchange different arrays: rank {self.rank} {mine['text']}, rank {peer} "
+                    f"{theirs['text']}; all ranks must make the same calls in the same order"
+                )
+                raise PeerError(what)
+        for peer, theirs in heard.items():
+            if theirs["failure"] is not None:
+                error = PeerError(f"rank {peer} failed in this step: {theirs['failure']}")
+                error.out_of_step = False  # all ranks fail this step
+                raise locate(error, node.location)
+
+    def _say(self, message: dict[str, Any]) -> None:
+        """Send a message of control to all others."""
+        letter = np.zeros(CONTROL, np.uint8)
+        content = json.dumps(message, ensure_ascii=False).encode()[:CONTROL]
+        letter[: len(content)] = np.frombuffer(content, np.uint8)
+        self._spoken = [handle for handle in self._spoken if not handle.Test()]
+        for peer in self._peers:
+            self._spoken.append(Handle(peer, letter, self._control.Isend(letter, peer, 0)))
+
+    def _listen(self, peer: int) -> Any:
+        return self._control.Irecv(self._inboxes[peer], peer, 0)
+
+    def _listen_to_all(self) -> None:
+        for peer in self._peers:
+            while peer not in self.left and self._expected[peer].Test():
+                message = json.loads(self._inboxes[peer].tobytes().rstrip(b"\0"))
+                if "left" in message:
+                    self.left[peer] = time.monotonic(), message["left"]
+                else:
+                    self._heard[peer].append(message)
+                self._expected[peer] = self._listen(peer)
+
+
+class _Channel:
+    """Messages of one operation: a communicator, a tag, and a priority."""
+
+    def __init__(self, outbox: Outbox, comm: Any, tag: int, priority: int) -> None:
+        self._outbox, self._comm, self._tag, self._priority = outbox, comm, tag, priority
+
+    def next(self) -> _Channel:
+        """The channel of the operation's second phase."""
+        return _Channel(self._outbox, self._comm, self._tag + 1, self._priority)
+
+    def send(self, peer: int, array: np.ndarray) -> Handle:
+        return self._outbox.add(self._comm, peer, array, self._tag, self._priority)
+
+    def receive(self, peer: int, array: np.ndarray) -> Handle:
+        buffer = array.view(np.uint8)
+        return Handle(peer, buffer, self._comm.Irecv(buffer, peer, self._tag), receives=True)
+
+
+def _renewed(error: BaseException) -> PeerError:
+    """The error for an operation that fails because of this one."""
+    if isinstance(error, PeerError):
+        return PeerError(f"an earlier exchange has failed: {error}")
+    return PeerError(f"the connection to the other ranks is broken: {text(error)}")

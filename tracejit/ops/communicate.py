@@ -1,0 +1,295 @@
+"""Operators between ranks: processes that run the same program, each on its own data.
+
+exchange(*xs; combine, priority)   each operand combined over all ranks, written where it lies
+all_gather(x; size, priority)      the operands of all ranks, stacked in order of rank
+reduce_scatter(x; combine, size, priority) the part of the combined operand that belongs to this rank
+broadcast(*xs; root, priority)     the operands of rank `root`, written where they lie
+send(x; rank, priority)            gives the operand to another rank
+receive(x; rank, priority)         what another rank sent, written where x lies
+agree(; digest, text)              fails if any rank has failed, or runs other operators than these
+
+They are ORDERED, that is, never removed, merged or recomputed, and each has a *token*: nodes of one token
+keep their order, also between launches. Exchanges have none: ranks find each other's messages by number, so
+they run in any order. Nothing here moves bytes: a `Transport` does (`tracejit.distributed`).
+
+Elements are combined in a balanced tree over the ranks, ``(x0 + x1) + (x2 + x3)``, so results are the same
+bits whatever the time of arrival, and those of a sum over as many devices of one process.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tracejit.errors import ArgumentError, EngineError, ShapeError
+from tracejit.ir.graph import Node
+from tracejit.ir.op import Trait, register
+from tracejit.ir.types import ArrayType
+from tracejit.ops.batching import refusing
+from tracejit.ops.rules import check_array, check_count
+from tracejit.ops.symbolic import Operator, Sym, SymNode, full_like
+
+COMBINE: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+"""How two elements are combined, by name."""
+
+Done = Callable[[BaseException | None], object]
+
+
+class Transport(Protocol):
+    """What moves bytes between ranks."""
+
+    def post(
+        self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray], tag: int, done: Done
+    ) -> None:
+        """Begin an operation; `done` is called when it has ended, with an error or None.
+
+        Ranks pass the same number `tag` for operations that belong together. Memory of operands and results
+        stays as it is until then.
+        """
+
+    def agree(self, node: Node, failure: BaseException | None, done: Done) -> None:
+        """Begin the operation `agree`; `failure`: why this rank's launch has failed."""
+
+    def progress(self, wanted: Callable[[], bool]) -> None:
+        """Move bytes until all operations have ended, or `wanted` says that there is other work."""
+
+    def run(self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
+        """The whole operation, on the calling thread; apart from the ones that are posted."""
+
+
+_transports: list[Transport] = []
+
+
+def set_transport(transport: Transport) -> None:
+    """Have the operators use `transport`."""
+    _transports[:] = [transport]
+
+
+def transport() -> Transport:
+    """The transport in use."""
+    if not _transports:
+        raise EngineError("operators between ranks need tj.distributed.init() first")
+    return _transports[0]
+
+
+# --------------------------------------------------------------------------------------------------- meaning
+
+
+def combined(parts: Sequence[np.ndarray], combine: str) -> np.ndarray:
+    """The parts combined elementwise in a balanced tree; overwrites them.
+
+    >>> combined([np.ones(2), np.ones(2), np.ones(2)], "sum")
+    array([3., 3.])
+    """
+    function, rest = COMBINE[combine], list(parts)
+    while len(rest) > 1:
+        pairs = [function(a, b, out=a) for a, b in zip(rest[::2], rest[1::2], strict=False)]
+        rest = [*pairs, rest[-1]] if len(rest) % 2 else pairs
+    return rest[0]
+
+
+def _meaning(name: str) -> Callable[..., Any]:
+    """What the operator does, at once: all ranks evaluate their graphs in the same order."""
+
+    def evaluate(*arrays: np.ndarray, **attrs: Any) -> Any:
+        op = _OPERATORS[name]
+        types = [ArrayType(a.shape, a.dtype) for a in arrays]
+        outputs = op.infer(*types, **attrs)
+        many = isinstance(outputs, tuple)
+        results = [np.empty(t.shape, t.dtype) for t in (outputs if many else (outputs,))]
+        if op in IN_PLACE:
+            for result, array in zip(results, arrays, strict=True):
+                result[...] = array
+        transport().run(Node(op, (), (), attrs), arrays, results)
+        return tuple(results) if many else results[0]
+
+    return evaluate
+
+
+def digest(nodes: Iterable[Node]) -> int:
+    """A number of 32 bits that tells apart what is exchanged: operators, shapes, dtypes, attributes."""
+    texts = [
+        f"{n.op.name}({', '.join(str(v.type) for v in n.inputs)}){sorted(n.attrs.items())}" for n in nodes
+    ]
+    return zlib.crc32("\n".join(texts).encode())
+
+
+# ----------------------------------------------------------------------------------------- typing, gradient
+
+
+def _check_operands(name: str, types: Sequence[ArrayType]) -> None:
+    if not types:
+        raise ArgumentError(f"{name} needs at least one array")
+    for x in types:
+        check_array(name, x)
+
+
+def _infer_exchange(
+    *types: ArrayType, combine: str, priority: int, token: None = None
+) -> tuple[ArrayType, ...]:
+    _check_operands("exchange", types)
+    if combine not in COMBINE:
+        raise ArgumentError(f"exchange: combine is one of {', '.join(COMBINE)}, got {combine!r}")
+    return types
+
+
+def _infer_broadcast(
+    *types: ArrayType, root: int, priority: int, token: None = None
+) -> tuple[ArrayType, ...]:
+    _check_operands("broadcast", types)
+    return types
+
+
+def _infer_gather(*types: ArrayType, size: int, priority: int, token: None = None) -> ArrayType:
+    check_count("all_gather", types, 1)
+    check_array("all_gather", types[0])
+    return ArrayType((size, *types[0].shape), types[0].dtype, types[0].device)
+
+
+def _infer_scatter(
+    *types: ArrayType, combine: str, size: int, priority: int, token: None = None
+) -> ArrayType:
+    check_count("reduce_scatter", types, 1)
+    (x,) = types
+    check_array("reduce_scatter", x)
+    if x.ndim < 1 or x.shape[0] % size:
+        raise ShapeError(f"reduce_scatter of {x}: the first extent must be a multiple of the {size} ranks")
+    return ArrayType((x.shape[0] // size, *x.shape[1:]), x.dtype, x.device)
+
+
+def _infer_send(*types: ArrayType, rank: int, priority: int, token: str) -> tuple[ArrayType, ...]:
+    check_count("send", types, 1)
+    check_array("send", types[0])
+    return ()
+
+
+def _infer_receive(*types: ArrayType, rank: int, priority: int, token: str) -> tuple[ArrayType, ...]:
+    check_count("receive", types, 1)
+    check_array("receive", types[0])
+    return types
+
+
+def _infer_agree(*types: ArrayType, digest: int, text: str, token: str) -> tuple[ArrayType, ...]:
+    check_count("agree", types, 0)
+    return ()
+
+
+def _exchange_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    """Every rank's result depends on every rank's operand: the cotangents are summed, too."""
+    if node.attrs["combine"] != "sum":
+        raise ArgumentError(
+            f"the gradient of all_reduce by {node.attrs['combine']!r} is not known; use 'sum'"
+        )
+    pairs = zip(node.inputs, cotangents, strict=True)
+    given = [full_like(x, 0.0) if ct is None else ct for x, ct in pairs]
+    return list(exchange(*given, **node.attrs))
+
+
+def _no_gradient(name: str) -> Callable[..., Any]:
+    def refuse(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+        raise ArgumentError(
+            f"{name} has no gradient yet; differentiate what is before and after it by itself"
+        )
+
+    return refuse
+
+
+SIDE = frozenset({Trait.ORDERED})
+
+exchange = Operator(
+    "exchange",
+    _infer_exchange,
+    _meaning("exchange"),
+    _exchange_gradient,
+    traits=SIDE,
+    doc="Each operand combined over all ranks, in place.",
+    batch=refusing("exchange would happen once for all examples; exchange outside of vmap"),
+)
+register(exchange)
+
+all_gather = Operator(
+    "all_gather",
+    _infer_gather,
+    _meaning("all_gather"),
+    _no_gradient("all_gather"),
+    traits=SIDE,
+    doc="The operands of all ranks, stacked in order of rank.",
+    batch=refusing("all_gather would happen once for all examples; gather outside of vmap"),
+)
+register(all_gather)
+
+reduce_scatter = Operator(
+    "reduce_scatter",
+    _infer_scatter,
+    _meaning("reduce_scatter"),
+    _no_gradient("reduce_scatter"),
+    traits=SIDE,
+    doc="This rank's part of the operand combined over all ranks.",
+    batch=refusing("reduce_scatter would happen once for all examples; do it outside of vmap"),
+)
+register(reduce_scatter)
+
+broadcast = Operator(
+    "broadcast",
+    _infer_broadcast,
+    _meaning("broadcast"),
+    _no_gradient("broadcast"),
+    traits=SIDE,
+    doc="The operands of one rank, in place.",
+    batch=refusing("broadcast would happen once for all examples; do it outside of vmap"),
+)
+register(broadcast)
+
+send = Operator(
+    "send",
+    _infer_send,
+    _meaning("send"),
+    _no_gradient("send"),
+    traits=SIDE,
+    doc="Gives the operand to another rank.",
+    batch=refusing("send would happen once for all examples; send outside of vmap"),
+)
+register(send)
+
+receive = Operator(
+    "receive",
+    _infer_receive,
+    _meaning("receive"),
+    _no_gradient("receive"),
+    traits=SIDE,
+    doc="What another rank sent, in place of the operand.",
+    batch=refusing("receive would happen once for all examples; receive outside of vmap"),
+)
+register(receive)
+
+agree = Operator(
+    "agree",
+    _infer_agree,
+    lambda **attrs: (),
+    traits=SIDE | {Trait.CAN_FAIL},
+    doc="Fails if any rank has failed so far, or exchanges something else.",
+    batch=refusing("agree is added after vmap"),
+)
+register(agree)
+
+_OPERATORS: Mapping[str, Operator] = {
+    op.name: op for op in (exchange, all_gather, reduce_scatter, broadcast, send, receive)
+}
+
+COLLECTIVE = frozenset({exchange, all_gather, reduce_scatter, broadcast})
+"""Operators in which all ranks take part."""
+
+IN_PLACE = frozenset({exchange, broadcast, receive})
+"""Operators that write each result where the operand with the same number lies."""
+
+BETWEEN_RANKS = frozenset({*_OPERATORS.values(), agree})
+"""All of them."""
+
+
+def token(node: Node) -> str | None:
+    """The order in which an ORDERED node takes part; None: in no order."""
+    found: str | None = node.attrs.get("token", "callbacks")
+    return found
