@@ -8,10 +8,10 @@ from tracejit.tuning import gpu
 
 
 def emit(spec: KernelSpec) -> str:
-    """The source of ``kernel(block, lo, hi, scratch, failure)`` for numba-cuda."""
-    from tracejit.codegen.gpu.emit import emit_cuda  # nobody needs it who has no GPU
+    """The source of ``kernel(block)``."""
+    from tracejit.codegen.gpu.emit import emit_gpu  # nobody needs it who has no GPU
 
-    return emit_cuda(spec)
+    return emit_gpu(spec)
 
 
 TARGET = Target(gpu.TUNING, emit, launch=None)
