@@ -1,7 +1,7 @@
-"""From a planned graph to a program of the engine: what the CPU's target does to launch it.
+"""From a planned graph to a program of the engine.
 
-    planned tasks --job--> recipes and argument blocks --load--> addresses --> Program (the engine's) in a
-                  `Schedule`
+    planned tasks --job, of the target--> recipes and argument blocks --load--> addresses
+                  --> Program (the engine's) in a `Schedule`
 
 Nothing here imports Numba: kernels come from the store, and `tracejit.codegen.objects.loader` has the lazy
 gate for when one must be compiled. The engine's own executor comes the same way.
@@ -11,11 +11,12 @@ gate for when one must be compiled. The engine's own executor comes the same way
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from tracejit import engine
-from tracejit.assemble import At, Distance, Job, Ref, Word, failure, job, locations
+from tracejit.assemble import At, Distance, Job, Ref, Word, failure, locations
 from tracejit.codegen.objects.loader import Kernel, Recipe, load
 from tracejit.engine import native
 from tracejit.errors import VerificationError
@@ -25,14 +26,16 @@ from tracejit.ir.op import Trait
 from tracejit.ir.types import CPU, Device
 from tracejit.passes.driver import timed
 from tracejit.passes.memory.aliases import can_fail
-from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place
+from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place, PlannedTask
 from tracejit.schedule import KernelInfo, Packer, Planned, Schedule
 
 # ------------------------------------------------------------------------------------------------ the program
 
 
-def launch(planned: Planned) -> Schedule:
-    """The schedule of a planned graph: its kernels are loaded, or compiled, and its program is ready."""
+def launch(planned: Planned, job: Callable[[PlannedTask], Job]) -> Schedule:
+    """The schedule of a planned graph: its kernels are loaded, or compiled, and its program is ready. `job`:
+    what the target of a task's device makes of it.
+    """
     times = planned.times
     with timed(times, "lower"):
         jobs = [job(task) for task in planned.memory.tasks]
@@ -53,12 +56,14 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
     tasks = []
     for task, this, written in zip(memory.tasks, jobs, lines, strict=True):
         addresses = [next(kernels)[0].addresses["kernel"] for _ in this.recipes]
-        node = task.node
+        node, issued = task.node, this.issued
+        lane = None if this.callable else issued.lane if issued else device_of(node).number
+        function = issued.function if issued else addresses[0] if addresses else 0
         tasks.append(
             engine.Task(
                 name=this.name,
                 location=written[-1] if written else None,
-                function=addresses[0] if addresses else 0,
+                function=function,
                 block=blocks.add(this.words, addresses),
                 units=this.units,
                 chunk=this.chunk,
@@ -68,7 +73,8 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
                 callable=this.callable,
                 cost=task.cost,
                 priority=node.attrs.get("priority", 0),
-                lane=None if this.callable else device_of(node).index,
+                lane=lane,
+                prepare=issued.prepare if issued else None,
             )
         )
     program = engine.Program(
@@ -79,7 +85,7 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
         max((this.scratch for this in jobs), default=0),
         _modes(memory) + [engine.WRITE] * blocks.has_callbacks,
         lambda index, status, block: failure(nodes[index], status, jobs[index], block),
-        keep=[kernel for kernel, _ in loaded],
+        keep=[*(kernel for kernel, _ in loaded), *(this.issued for this in jobs)],
     )
     return Schedule(
         graph=graph,
@@ -210,12 +216,14 @@ def _infos(
     jobs: Sequence[Job], lines: Sequence[tuple[str, ...]], loaded: Sequence[tuple[Kernel, str]]
 ) -> tuple[KernelInfo, ...]:
     """The distinct kernels with the user's lines they compute."""
-    found: dict[str, tuple[Kernel, str, dict[str, None]]] = {}
+    found: dict[str, tuple[Any, str, dict[str, None]]] = {}
     each = iter(loaded)
     for this, written in zip(jobs, lines, strict=True):
         for _ in this.recipes:
             kernel, origin = next(each)
             found.setdefault(kernel.key, (kernel, origin, {}))[2].update(dict.fromkeys(written))
+        for kernel in this.issued.kernels if this.issued else ():
+            found.setdefault(kernel.key, (kernel, kernel.origin, {}))[2].update(dict.fromkeys(written))
     return tuple(
         KernelInfo(k.name, k.source, k.key, tuple(places), k.width, origin, k.seconds)
         for k, origin, places in found.values()

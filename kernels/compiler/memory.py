@@ -222,6 +222,22 @@ def call_kernel(typingctx, function, block, lo, hi, scratch):
     return signature, codegen
 
 
+@intrinsic
+def call_c(typingctx, function, arguments):
+    """Call the C function at an address with int64 arguments, a tuple; its result is an int of 32 bits."""
+
+    def codegen(context, builder, signature, args):
+        words = cgutils.unpack_tuple(builder, args[1])
+        words = [
+            context.cast(builder, w, kind, types.int64)
+            for w, kind in zip(words, signature.args[1].types, strict=True)
+        ]
+        kind = ir.FunctionType(ir.IntType(32), [I64] * len(words))
+        return builder.sext(builder.call(builder.inttoptr(args[0], kind.as_pointer()), words), I64)
+
+    return types.int64(types.int64, arguments), codegen
+
+
 def external(name, signature):
     """A C function of the process, called by name: ``external("pthread_self", int64())``."""
     return types.ExternalFunction(name, signature)

@@ -27,6 +27,7 @@ from tracejit.kernels.executor.layout import (
     ENGINE_OLDEST,
     ENGINE_SPIN,
     ENGINE_WORKERS,
+    FIRST_GPU,
     LANE_WORKERS,
     SHARES,
     THREAD_BYTES,
@@ -193,8 +194,10 @@ class Workers:
         """The number of workers of a device that run, or will at the first launch that needs them."""
         for count in (self._counts.get(device), self._every, config.workers):
             if count is not None:
-                return count
-        devices = len(self._running)
+                return count if device < FIRST_GPU else min(count, 1)
+        if device >= FIRST_GPU:
+            return 1  # which issues
+        devices = sum(number < FIRST_GPU for number in self._running)
         return spare_processors() if devices == 1 else max(1, spare_processors() // devices)
 
     def serve(self, devices: Iterable[int]) -> None:
@@ -232,7 +235,8 @@ class Workers:
 
     def _start(self, device: int, running: list[tuple[Thread, threading.Thread]]) -> None:
         index = len(running)
-        name = f"worker {index}" if device == 0 else f"cpu:{device} worker {index}"
+        where = f"cpu:{device} " if device < FIRST_GPU else f"gpu:{device - FIRST_GPU} "
+        name = f"{where if device else ''}worker {index}"
         thread = Thread(name)
         thread.words[THREAD_HOME >> 3] = HOMES[(index + 1) % SHARES]
         thread.words[THREAD_LANE >> 3] = native.lane_of(device).address

@@ -33,3 +33,13 @@ def finish(draft: Draft, processor: str) -> str:
     tuning.loop_vectorization = tuning.slp_vectorization = False
     optimise(module, target, tuning)
     return str(target.emit_assembly(module))
+
+
+def image(source: str, slots: int, processor: str, driver: Any) -> bytes:
+    """What `driver` loads as a module: PTX, or what it makes of LLVM IR itself (`Driver.image`)."""
+    namespace: dict[str, Any] = {}
+    exec(compile(source, "<kernel>", "exec"), namespace)
+    drafted = draft("kernel", namespace["kernel"], slots)
+    if driver.image is not None:
+        return bytes(driver.image(drafted))
+    return finish(drafted, processor).encode()
