@@ -35,7 +35,12 @@ class Device:
 
     @property
     def number(self) -> int:
-        """The number of the device among those of the engine."""
+        """The number of the device among those of the engine.
+
+        >>> import tracejit as tj
+        >>> tj.cpu(1).number
+        1
+        """
         return self.index + FIRST_GPU * (self.kind == "gpu")
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
-"""GPUs end to end, on a driver that computes on the CPU: `tests.gpu.fake`."""
+"""GPUs end to end: on a driver that computes on the CPU, or on a real one (`make gpu-test`)."""
 
-import contextlib
+import json
 import pickle
 import threading
 
@@ -9,24 +9,9 @@ import pytest
 
 import tracejit as tj
 import tracejit.engine.cuda.driver as drivers
-from tests.gpu.fake import ILLEGAL_ADDRESS, OUT_OF_MEMORY, fake_driver
+from benchmarks import gpu as measured
+from tests.gpu.fake import ILLEGAL_ADDRESS, OUT_OF_MEMORY
 from tracejit.errors import ArgumentError, DeviceError, OutOfBoundsError
-
-
-@pytest.fixture
-def fake():
-    """The driver; what a test has broken is whole again afterwards."""
-    driver = fake_driver()
-    tj.gpu(0), tj.gpu(1)  # its functions are Python's, which no body of a traced function may call
-    yield driver
-    driver.restore()
-    with contextlib.suppress(tj.errors.TracejitError):
-        tj.wait_all()
-
-
-@pytest.fixture
-def gpu(fake):
-    return tj.gpu(0)
 
 
 def test_an_array_moves_and_is_used_there(gpu):
@@ -62,7 +47,7 @@ def test_memory_is_not_shared(gpu):
     assert pickle.loads(pickle.dumps(x)).device == gpu
 
 
-SHAPES = [(7,), (3, 40), (65, 3), (2, 3, 17), (0, 4)]
+SHAPES = [(3, 40), (2, 3, 17), (0, 4)]
 FUNCTIONS = {
     "map": lambda x: tj.tanh(x) * x + 1,
     "transposed": lambda x: x + tj.flip(x, 0),
@@ -90,7 +75,7 @@ def test_results_are_those_of_the_cpu(name, gpu):
             np.testing.assert_allclose(result.numpy(), wanted, rtol=2e-6, atol=1e-6)
 
 
-def test_a_step_replays_there(gpu, fake):
+def test_a_step_replays_there(gpu):
     """A regression with momentum: arrays updated in place, gradients, a look at each loss."""
 
     def train(device):
@@ -116,7 +101,7 @@ def test_a_step_replays_there(gpu, fake):
     np.testing.assert_allclose(w, w_there, rtol=1e-5)
 
 
-def test_a_traced_step_spans_devices(gpu):
+def test_a_traced_step_spans_devices(fake, gpu):
     @tj.jit
     def step(x):
         there = tj.exp(x.to(gpu)) * 2
@@ -143,7 +128,7 @@ def test_writing(gpu):
     np.testing.assert_array_equal(x.numpy(), wanted)
 
 
-def test_devices_are_chosen_as_elsewhere(gpu):
+def test_devices_are_chosen_as_elsewhere(fake, gpu):
     with tj.device(gpu):
         made = tj.zeros(3), tj.arange(3), tj.random.uniform(shape=5), tj.asarray(2.0)
         assert {x.device for x in made} == {gpu}
@@ -167,14 +152,14 @@ def test_without_a_driver_it_is_said_what_is_missing(monkeypatch):
     for ask in (lambda: tj.gpu(7), lambda: tj.zeros(3, device="gpu:7")):
         with pytest.raises(DeviceError, match=r"libnone\.so\.1 cannot be loaded(.|\n)*install the driver"):
             ask()
-    monkeypatch.setattr(drivers, "LIBRARY", "libc.so.6")
-    with pytest.raises(DeviceError, match=r"libc\.so\.6 is too old: it has no cuInit; update it"):
+    monkeypatch.setattr(drivers, "LIBRARY", None)  # the process itself
+    with pytest.raises(DeviceError, match="is too old: it has no cuInit; update it"):
         tj.gpu(7)
 
 
 def test_operators_that_are_missing_say_so_at_the_user_s_line(gpu):
     x = tj.ones((3, 3), device=gpu)
-    with pytest.raises(DeviceError, match=r"matmul does not run on gpu:0 yet(.|\n)*test_fake.py"):
+    with pytest.raises(DeviceError, match=r"matmul does not run on gpu:0 yet(.|\n)*test_devices.py"):
         (x @ x).numpy()
     with pytest.raises(DeviceError, match="does not run on gpu:0 yet"):
         tj.sort(x).numpy()
@@ -286,3 +271,12 @@ def test_threads_and_two_devices_in_random_order(seed, gpu, fake):
         for got, wanted in pairs:
             np.testing.assert_array_equal(got, wanted)
     assert len(results) == 3
+
+
+def test_the_measurements_run(gpu, capsys, monkeypatch):
+    """What they say here means nothing."""
+    monkeypatch.setattr(measured, "CASES", {"x + s * y": measured.CASES["x + s * y"]})
+    measured.main(["--bytes", "10000", "--seconds", "0.01"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["device"] == "gpu:0"
+    assert found["TB/s"].keys() == measured.CASES.keys()
