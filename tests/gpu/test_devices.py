@@ -280,3 +280,12 @@ def test_the_measurements_run(gpu, capsys, monkeypatch):
     found = json.loads(capsys.readouterr().out)
     assert found["device"] == "gpu:0"
     assert found["TB/s"].keys() == measured.CASES.keys()
+
+
+def test_the_engine_stops_and_starts_again(gpu):
+    x = tj.ones(4, device=gpu)
+    for n in range(2):
+        x += 1
+        tj.engine.stop()
+        assert not [t for t in threading.enumerate() if t.name.startswith("tracejit gpu:")]
+        assert x.tolist() == [2 + n] * 4

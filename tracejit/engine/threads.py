@@ -172,6 +172,44 @@ def help_out() -> None:
         thread.grow()
 
 
+class Watcher:
+    """The thread that completes what a device with a clock of its own has done: it runs `watch`, an entry
+    point of the executor, on the device's lane.
+    """
+
+    def __init__(self, name: str, lane: native.Record, watch: Callable[[int, int, int], int]) -> None:
+        self.name, self._lane, self._watch = name, lane, watch
+        self._running: tuple[Thread, threading.Thread] | None = None
+
+    def ensure(self) -> None:
+        """Start it, if it does not run."""
+        if self._running is None:
+            with LOCK:
+                if self._running is None:
+                    thread = Thread(self.name)
+                    python = threading.Thread(
+                        target=self._work, args=(thread,), name=f"tracejit {self.name}", daemon=True
+                    )
+                    python.start()
+                    self._running = thread, python
+
+    def _work(self, thread: Thread) -> None:
+        adopt(thread)
+        self._watch(ENGINE.address, self._lane.address, thread.address)
+
+    def stop(self, seconds: float) -> None:
+        """End it, after what it waits for; at most `seconds` later."""
+        with LOCK:
+            if self._running is not None:
+                thread, python = self._running
+                native.calls().stop_thread(ENGINE.address, thread.address)
+                python.join(seconds)
+                self._running = None
+
+
+WATCHERS: list[Watcher] = []
+
+
 class Workers:
     """The native workers of the process, by device.
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -22,8 +21,8 @@ from typing import Any
 from tracejit.engine import memory, native
 from tracejit.engine.cuda.driver import Driver, current
 from tracejit.engine.cuda.memory import DevicePool
-from tracejit.engine.native import ENGINE, LOCK, Record
-from tracejit.engine.threads import Thread, adopt
+from tracejit.engine.native import LOCK, Record
+from tracejit.engine.threads import WATCHERS, Watcher
 from tracejit.errors import DeviceError
 from tracejit.kernels.executor import layout
 from tracejit.kernels.executor.layout import FIRST_GPU
@@ -112,17 +111,11 @@ class Gpu:
             self.driver.code("cuMemFree", address)
 
     def _watch(self) -> None:
-        """Start the thread that completes what the device has done."""
+        """Have a thread that completes what the device has done."""
         lane = native.lane_of(self.number, self.record.address)
-        thread = Thread(f"gpu:{self.index} watcher")
         prototype = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)
         watch = prototype(self.addresses["engine_watch"])
-
-        def work() -> None:
-            adopt(thread)
-            watch(ENGINE.address, lane.address, thread.address)
-
-        threading.Thread(target=work, name=f"tracejit gpu:{self.index} watcher", daemon=True).start()
+        WATCHERS.append(Watcher(f"gpu:{self.index} watcher", lane, watch))
 
     def load(self, image: bytes, name: str) -> tuple[int, int]:
         """A module of kernels, and its function `name`."""
@@ -199,6 +192,7 @@ def _after_fork_in_child() -> None:
     global _forked, _returns
     _forked = bool(_open)
     _returns = not _forked
+    WATCHERS.clear()
 
 
 def _at_exit() -> None:
