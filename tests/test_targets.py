@@ -1,5 +1,8 @@
 """One record for each kind of device decides sizes, costs, emitter and launcher."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -87,3 +90,11 @@ def test_operators_that_run_alone_have_a_kernel_and_a_cost():
     alone = {op.name for op in OPS.values() if Trait.LIBRARY in op.traits}
     assert alone == {"matmul", *WINDOWS}
     assert {op.name for op in OPS.values() if op.work is not None} == alone
+
+
+def test_nothing_of_a_gpu_is_imported_before_one_is_named():
+    program = "import sys, tracejit as tj; tj.ones(3) + 1; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = [name for name in done.stdout.split() if name.startswith("tracejit")]
+    assert "tracejit.targets.gpu" in loaded
+    assert not [name for name in loaded if "engine.cuda" in name or "codegen.gpu" in name or "_gpu" in name]

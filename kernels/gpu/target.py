@@ -34,6 +34,20 @@ BODY = ".body"
 """What the name of a kernel's own function ends with."""
 
 
+PROCESSORS = (75, 80, 86, 87, 89, 90, 100, 120)
+"""Kinds of GPUs that LLVM knows, by their compute capability; the driver takes PTX for earlier ones, too."""
+
+
+def nearest(processor: str) -> str:
+    """The latest kind of GPU in `PROCESSORS` whose PTX runs on `processor`.
+
+    >>> nearest("sm_90"), nearest("sm_88"), nearest("sm_131")
+    ('sm_90', 'sm_87', 'sm_120')
+    """
+    capability = int(processor.removeprefix("sm_"))
+    return f"sm_{max(known for known in PROCESSORS if known <= capability)}"
+
+
 class GpuKernels(host.Kernels):
     """The target's place in Numba's hierarchy."""
 

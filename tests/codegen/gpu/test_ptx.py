@@ -17,6 +17,7 @@ from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.ptx import draft, finish
 from tracejit.codegen.text import load_source
 from tracejit.errors import DeviceError
+from tracejit.kernels.gpu.target import nearest
 from tracejit.targets import emit
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -68,6 +69,10 @@ def test_threads_combine_in_shared_memory_behind_barriers():
 
 def test_failures_are_lowered_atomically():
     assert re.search(r"(atom|red)\S*\.global\S*\.min\.s64", ptx("embedding"))
+
+
+def test_gpus_that_llvm_does_not_know_get_ptx_of_earlier_ones():
+    assert [nearest(f"sm_{n}") for n in (75, 88, 90, 131)] == ["sm_75", "sm_87", "sm_90", "sm_120"]
 
 
 def test_what_only_cpus_do_is_refused():

@@ -13,7 +13,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from tracejit.codegen.objects.build import Draft, linked, optimise
-from tracejit.kernels.gpu.target import entry_point, machine, translate
+from tracejit.kernels.gpu.target import entry_point, machine, nearest, translate
 
 
 def draft(name: str, function: Callable[..., Any], slots: int) -> Draft:
@@ -42,4 +42,4 @@ def image(source: str, slots: int, processor: str, driver: Any) -> bytes:
     drafted = draft("kernel", namespace["kernel"], slots)
     if driver.image is not None:
         return bytes(driver.image(drafted))
-    return finish(drafted, processor).encode()
+    return finish(drafted, nearest(processor)).encode()

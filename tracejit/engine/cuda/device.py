@@ -29,8 +29,11 @@ from tracejit.kernels.executor.layout import FIRST_GPU
 
 CAPABILITY_MAJOR, CAPABILITY_MINOR, PROCESSORS = 75, 76, 16  # attributes of a device
 NON_BLOCKING = 1  # of a stream: it does not wait for the default one
-NO_TIMING = 2  # of an event
+SLEEPS, NO_TIMING = 1, 2  # of an event: whoever waits for it sleeps; it takes no time
 PINNED = 1  # of memory of the host: all contexts see it
+
+OLDEST = 7, 5
+"""The oldest compute capability for which kernels are made."""
 
 FUNCTIONS = {
     layout.DEVICE_SET_CURRENT: "cuCtxSetCurrent",
@@ -80,6 +83,11 @@ class Gpu:
             driver.get("cuDeviceGetAttribute", which, device)
             for which in (CAPABILITY_MAJOR, CAPABILITY_MINOR, PROCESSORS)
         )
+        if (major, minor) < OLDEST:
+            raise DeviceError(
+                f"gpu:{index} has compute capability {major}.{minor}; expected "
+                f"{OLDEST[0]}.{OLDEST[1]} at least"
+            )
         self.processor = f"sm_{major}{minor}"
         self._context = driver.get("cuDevicePrimaryCtxRetain", device)
         self.enter()
@@ -146,7 +154,7 @@ class Gpu:
             event, failure = self._events.pop()
         except IndexError:
             self.enter()
-            event, failure = self.driver.get("cuEventCreate", NO_TIMING), 0
+            event, failure = self.driver.get("cuEventCreate", SLEEPS | NO_TIMING), 0
         if fails and not failure:
             self.enter()
             failure = self.driver.get("cuMemHostAlloc", 8, PINNED)
