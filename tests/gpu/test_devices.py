@@ -289,3 +289,29 @@ def test_the_engine_stops_and_starts_again(gpu):
         tj.engine.stop()
         assert not [t for t in threading.enumerate() if t.name.startswith("tracejit gpu:")]
         assert x.tolist() == [2 + n] * 4
+
+
+FAILING = ("cuLaunchKernel", "cuEventRecord", "cuMemAlloc", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_calls_that_fail_at_random(seed, gpu, fake):
+    """A result is right or its look raises; what comes later is right again."""
+
+    @tj.jit
+    def step(x, y):
+        z = tj.exp(x) * y
+        return z, z.sum(axis=0)
+
+    g, told = np.random.default_rng(seed), 0
+    for _ in range(30):
+        x, y = (g.normal(size=(4, 30)).astype(np.float32) for _ in range(2))
+        if g.random() < 0.5:
+            fake.fail(str(g.choice(FAILING)), int(g.choice([1, OUT_OF_MEMORY])), after=int(g.integers(0, 3)))
+        try:
+            z, total = step(tj.asarray(x, device=gpu), tj.asarray(y, device=gpu))
+            np.testing.assert_allclose(z.numpy(), np.exp(x) * y, rtol=1e-5)
+            np.testing.assert_allclose(total.numpy(), (np.exp(x) * y).sum(axis=0), rtol=1e-4, atol=1e-5)
+        except (DeviceError, tj.errors.AllocationError):
+            told += 1
+    assert 0 < told < 25
