@@ -344,5 +344,5 @@ def fake_driver():
     global _fake
     if _fake is None:
         _fake = Fake()
-        drivers.install(_fake.driver)
+    drivers.install(_fake.driver)
     return _fake

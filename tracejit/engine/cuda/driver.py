@@ -6,7 +6,6 @@
 
 `install` puts another table in its place: tests have a driver that computes on the CPU.
 
->>> install(None)
 >>> try:
 ...     driver = current()
 ... except DeviceError as error:
