@@ -19,7 +19,7 @@ INTERPRETER ?= tests/engine tests/codegen/objects/test_loader.py tests/test_cold
 	tests/frontend/test_interop.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all tiny lint types fuzz bench docs clean
+.PHONY: help demo test test-all tiny lint types fuzz gpu-test bench docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s%s\n", $$1, $$2}' Makefile
@@ -71,6 +71,11 @@ types: $(VENV)/.test ## Check types
 
 fuzz: $(VENV)/.test ## Run random programs against NumPy; FUZZ=n says how many
 	TRACEJIT_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/fuzz
+
+gpu-test: ## Run the tests of GPUs on a real one, without network: PYTHON has Numba, pytest and hypothesis
+	$(PYTHON) -m pip --disable-pip-version-check install --quiet --no-index --no-deps --no-build-isolation --editable .
+	TRACEJIT_REAL_GPU=1 $(PYTHON) -m pytest tests/gpu tests/codegen/gpu
+	$(PYTHON) -m benchmarks.gpu
 
 bench: $(VENV)/.bench ## Compare with NumPy, JAX, torch.compile and others
 	$(BIN)/python -m benchmarks

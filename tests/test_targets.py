@@ -1,5 +1,8 @@
 """One record for each kind of device decides sizes, costs, emitter and launcher."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -28,8 +31,7 @@ def test_targets_and_tunings_are_of_the_same_kinds():
     assert targets.TARGETS.keys() == tuning.TUNINGS.keys()
     for kind, target in targets.TARGETS.items():
         assert target.tuning is tuning.tuning_of(Device(kind))
-    assert targets.target_of(CPU).launch is not None
-    assert targets.target_of(Device("gpu")).launch is None
+    assert targets.target_of(CPU).job is not targets.target_of(Device("gpu")).job
 
 
 def test_numbers_alone_are_the_cpu_s():
@@ -38,8 +40,8 @@ def test_numbers_alone_are_the_cpu_s():
     assert tuning.tuning_of_values([b.input(ArrayType((), F4, Device("host")))]) is tuning.tuning_of(CPU)
 
 
-@pytest.mark.parametrize("device", [Device("gpu"), Device("tpu")])
-def test_devices_without_an_engine_are_refused(device):
+def test_devices_without_a_target_are_refused():
+    device = Device("tpu")
     b = Builder()
     x = b.input(ArrayType((3,), F4, device))
     with pytest.raises(DeviceError, match=str(device)):
@@ -81,10 +83,18 @@ def test_emitters_are_asked_by_kind():
     (node,) = CASES["silu"]()
     spec = lower(node).spec
     assert targets.emit(spec) == targets.target_of(CPU).emit(spec)
-    assert "cuda" in targets.emit(spec, "gpu")
+    assert "block_x()" in targets.emit(spec, "gpu")
 
 
 def test_operators_that_run_alone_have_a_kernel_and_a_cost():
     alone = {op.name for op in OPS.values() if Trait.LIBRARY in op.traits}
     assert alone == {"matmul", *WINDOWS, "winograd_conv2d", "winograd_weight_sums"}
     assert {op.name for op in OPS.values() if op.work is not None} == alone
+
+
+def test_nothing_of_a_gpu_is_imported_before_one_is_named():
+    program = "import sys, tracejit as tj; tj.ones(3) + 1; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = [name for name in done.stdout.split() if name.startswith("tracejit")]
+    assert "tracejit.targets.gpu" in loaded
+    assert not [name for name in loaded if "engine.cuda" in name or "codegen.gpu" in name or "_gpu" in name]

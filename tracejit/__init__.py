@@ -25,7 +25,7 @@ from tracejit.engine import profile
 from tracejit.errors import TracejitError
 from tracejit.frontend.arrays import fft, interop, linalg, namespace, random
 from tracejit.frontend.arrays import trees as tree
-from tracejit.frontend.arrays.devices import cpu, device
+from tracejit.frontend.arrays.devices import cpu, device, gpu
 from tracejit.frontend.arrays.functions import NAMESPACE as _FUNCTIONS
 from tracejit.frontend.arrays.hints import hint as _hint
 from tracejit.frontend.arrays.ndarray import NDArray
@@ -97,6 +97,7 @@ __all__ = [
     "checkpoint",
     "config",
     "cpu",
+    "gpu",
     "custom_gradient",
     "data",
     "device",

@@ -75,6 +75,21 @@ class Tag(NamedTuple):
 Word = int | At | Ref | Distance | Tag
 
 
+class Issued(NamedTuple):
+    """What a task has that a device with a clock of its own runs, in the place of recipes.
+
+    lane, function, prepare: as in `engine.Task`.
+    kernels: which are loaded on the device; the program refers to them.
+    explain: the exception for a status that is an error of the device.
+    """
+
+    lane: int
+    function: int
+    prepare: Callable[[int], object]
+    kernels: tuple[Any, ...]
+    explain: Callable[[int], TracejitError]
+
+
 class Job(NamedTuple):
     """A task before addresses are known. Kernel 0 is the one that the engine calls."""
 
@@ -85,6 +100,7 @@ class Job(NamedTuple):
     chunk: int
     scratch: int = 0
     callable: Callable[..., object] | None = None
+    issued: Issued | None = None
 
 
 def job(task: PlannedTask) -> Job:
@@ -104,13 +120,13 @@ def job(task: PlannedTask) -> Job:
     if Trait.HOST in node.op.traits:
         return _hosted(node)
     if node.op is not ops.fused:
-        node = _alone(node)
+        node = alone(node)
     lowered = lower(node, task.shared)
     made = _panel(node, lowered) if lowered.product is not None else _generated(node, lowered)
     return made._replace(name=ops.copy_to.name) if task.node.op is ops.copy_to else made
 
 
-def _alone(node: Node) -> Node:
+def alone(node: Node) -> Node:
     """A `fused` node around one node; a copy from elsewhere is one, as all CPU devices see all memory."""
     body = Builder()
     inputs = [body.input(v.type) for v in node.inputs]
@@ -126,7 +142,12 @@ def _alone(node: Node) -> Node:
 def _generated(node: Node, lowered: Lowered) -> Job:
     name = kernel_name(node)
     return Job(
-        name, (_recipe(name, lowered),), _words(node, lowered), lowered.units, lowered.chunk, lowered.scratch
+        name,
+        (_recipe(name, lowered),),
+        words_of(node, lowered),
+        lowered.units,
+        lowered.chunk,
+        lowered.scratch,
     )
 
 
@@ -143,7 +164,7 @@ def _source(spec: KernelSpec) -> str:
     return emit_cpu(spec)
 
 
-def _words(node: Node, lowered: Lowered) -> tuple[Word, ...]:
+def words_of(node: Node, lowered: Lowered) -> tuple[Word, ...]:
     """The block of a generated kernel."""
     operands = (*node.inputs, *node.outputs)
     words: list[Word] = []
@@ -201,7 +222,7 @@ def _panel(node: Node, lowered: Lowered) -> Job:
         Gemm.IN_SCRATCH: in_scratch,
         Gemm.PACKED: before,
     }
-    words = (*_row({**plain, **linked}, Gemm), *_words(node, lowered))
+    words = (*_row({**plain, **linked}, Gemm), *words_of(node, lowered))
     return Job(name, (gemm, _recipe(name, lowered)), words, split.units, split.chunk, before + room)
 
 
@@ -361,10 +382,13 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     The index itself is found by checking once more, on what the task's argument block, at address `block`,
     leads to. A later launch may have overwritten that; then only the position is known.
     """
-    try:
-        _check_again(node, job, block)
-    except OutOfBoundsError as error:
-        return error
+    if job.issued is None:  # else its operands are not in this memory
+        try:
+            _check_again(node, job, block)
+        except OutOfBoundsError as error:
+            return error
+    elif status < 0:
+        return locate(job.issued.explain(status), node.location)
     inner = node.attrs["body"].nodes if node.op is ops.fused else (node,)
     checks = [n for n in inner if can_fail(n)]
     places = [

@@ -1,7 +1,7 @@
-"""Graph to schedule: the passes and the memory plan, then what the target of the graph's device makes of it.
+"""Graph to schedule: the passes and the memory plan, then what the targets of its devices make of it.
 
     graph --optimize--> kernels as nodes --legalize--> fit for memory --plan--> places and dependencies
-          --launch, of the target--> `Schedule`
+          --launch, with the targets' jobs--> `Schedule`
 
 Nothing here imports Numba. Importing this module installs the engine's executor, which comes from the kernel
 store, too.
@@ -14,10 +14,8 @@ from collections.abc import Sequence
 from tracejit import collector
 from tracejit.codegen.objects.link import anticipate
 from tracejit.engine import native
-from tracejit.errors import DeviceError
 from tracejit.ir.graph import Graph
-from tracejit.ir.types import CPU
-from tracejit.launch import load_executor
+from tracejit.launch import launch, load_executor
 from tracejit.passes.components import Twins
 from tracejit.passes.driver import check, clean, form_kernels, timed
 from tracejit.passes.fusion.fuse import Missed
@@ -25,7 +23,7 @@ from tracejit.passes.memory.agreement import with_agreement
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import naive_bytes, plan
 from tracejit.schedule import Planned, Schedule
-from tracejit.targets import Target, target_of
+from tracejit.targets import job, target_of
 
 Aliases = Sequence[Sequence[int]]
 
@@ -33,7 +31,7 @@ Aliases = Sequence[Sequence[int]]
 @collector.at_rest()
 def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
     """The memory plan of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
-    target_of_graph(graph)
+    open_devices(graph)
     times: dict[str, float] = {}
     missed: list[Missed] = []
     with timed(times, "components"):
@@ -56,20 +54,15 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
 def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
     """The schedule of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
     anticipate()
-    planned = plan_graph(graph, aliases)
-    launch = target_of_graph(planned.memory.graph).launch
-    assert launch is not None, "plan_graph refuses what no engine runs"
-    return launch(planned)
+    return launch(plan_graph(graph, aliases), job)
 
 
-def target_of_graph(graph: Graph) -> Target:
-    """The target of a graph; raises `DeviceError` where nothing runs its kernels."""
+def open_devices(graph: Graph) -> None:
+    """Have the devices of a graph ready; raises `DeviceError` where one cannot be used."""
     values = [*graph.inputs, *(v for node in graph.nodes for v in node.outputs)]
     devices = {id(v.type.device): v.type.device for v in values if not v.type.on_host}  # few, often seen
     for device in devices.values():
-        if target_of(device).launch is None:
-            raise DeviceError(f"there is no engine for {device} yet; use arrays on {CPU}")
-    return target_of(next(iter(devices.values()), CPU))
+        target_of(device).open(device.index)
 
 
 native.install(load_executor)  # of the host: Python tasks need it, whatever the target

@@ -74,7 +74,7 @@ class DeviceError(TracejitError, ValueError):
 
     >>> import tracejit as tj
     >>> try:
-    ...     tj.zeros(2, device="gpu:0")
+    ...     tj.zeros(2, device="tpu:0")
     ... except tj.errors.DeviceError as error:
     ...     print(type(error).__name__)
     DeviceError

@@ -1,7 +1,7 @@
-"""From a planned graph to a program of the engine: what the CPU's target does to launch it.
+"""From a planned graph to a program of the engine.
 
-    planned tasks --job--> recipes and argument blocks --load--> addresses --> Program (the engine's) in a
-                  `Schedule`
+    planned tasks --job, of the target--> recipes and argument blocks --load--> addresses
+                  --> Program (the engine's) in a `Schedule`
 
 Nothing here imports Numba: kernels come from the store, and `tracejit.codegen.objects.loader` has the lazy
 gate for when one must be compiled. The engine's own executor comes the same way.
@@ -11,11 +11,12 @@ gate for when one must be compiled. The engine's own executor comes the same way
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from tracejit import engine
-from tracejit.assemble import At, Distance, Job, Ref, Tag, Word, failure, job, locations
+from tracejit.assemble import At, Distance, Job, Ref, Tag, Word, failure, locations
 from tracejit.codegen.objects.loader import Kernel, Recipe, load
 from tracejit.engine import native
 from tracejit.errors import VerificationError
@@ -32,8 +33,10 @@ from tracejit.schedule import KernelInfo, Packer, Planned, Schedule
 # ------------------------------------------------------------------------------------------------ the program
 
 
-def launch(planned: Planned) -> Schedule:
-    """The schedule of a planned graph: its kernels are loaded, or compiled, and its program is ready."""
+def launch(planned: Planned, job: Callable[[PlannedTask], Job]) -> Schedule:
+    """The schedule of a planned graph: its kernels are loaded, or compiled, and its program is ready. `job`:
+    what the target of a task's device makes of it.
+    """
     times = planned.times
     with timed(times, "lower"):
         jobs = [job(task) for task in planned.memory.tasks]
@@ -55,13 +58,14 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
     urgent = _before_exchanges(memory.tasks)
     for task, this, written in zip(memory.tasks, jobs, lines, strict=True):
         addresses = [next(kernels)[0].addresses["kernel"] for _ in this.recipes]
-        node, between = task.node, task.node.op in BETWEEN_RANKS
+        node, issued, between = task.node, this.issued, task.node.op in BETWEEN_RANKS
         priority = URGENT if len(tasks) in urgent and not between else node.attrs.get("priority", 0)
+        function = issued.function if issued else addresses[0] if addresses else 0
         tasks.append(
             engine.Task(
                 name=this.name,
                 location=written[-1] if written else None,
-                function=addresses[0] if addresses else 0,
+                function=function,
                 block=blocks.add(this.words, addresses),
                 units=this.units,
                 chunk=this.chunk,
@@ -71,9 +75,10 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
                 callable=this.callable,
                 cost=task.cost,
                 priority=priority,
-                lane=engine.COMMUNICATION if between else None if this.callable else device_of(node).index,
+                lane=_lane(node, this),
                 always=between,
                 asynchronous=between,
+                prepare=issued.prepare if issued else None,
             )
         )
     program = engine.Program(
@@ -84,7 +89,7 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
         max((this.scratch for this in jobs), default=0),
         _modes(memory) + [engine.WRITE] * len(blocks.tokens) + [engine.NUMBER] * bool(blocks.tags),
         lambda index, status, block: failure(nodes[index], status, jobs[index], block),
-        keep=[kernel for kernel, _ in loaded],
+        keep=[*(kernel for kernel, _ in loaded), *(this.issued for this in jobs)],
     )
     return Schedule(
         graph=graph,
@@ -100,6 +105,15 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
         missed=planned.missed,
         times=planned.times,
     )
+
+
+def _lane(node: Node, this: Job) -> int | None:
+    """The workers that run a task; None: the threads for Python."""
+    if node.op in BETWEEN_RANKS:
+        return engine.COMMUNICATION
+    if this.callable is not None:
+        return None
+    return device_of(node).number if this.issued is None else this.issued.lane
 
 
 def device_of(node: Node) -> Device:
@@ -221,12 +235,14 @@ def _infos(
     jobs: Sequence[Job], lines: Sequence[tuple[str, ...]], loaded: Sequence[tuple[Kernel, str]]
 ) -> tuple[KernelInfo, ...]:
     """The distinct kernels with the user's lines they compute."""
-    found: dict[str, tuple[Kernel, str, dict[str, None]]] = {}
+    found: dict[str, tuple[Any, str, dict[str, None]]] = {}
     each = iter(loaded)
     for this, written in zip(jobs, lines, strict=True):
         for _ in this.recipes:
             kernel, origin = next(each)
             found.setdefault(kernel.key, (kernel, origin, {}))[2].update(dict.fromkeys(written))
+        for kernel in this.issued.kernels if this.issued else ():
+            found.setdefault(kernel.key, (kernel, kernel.origin, {}))[2].update(dict.fromkeys(written))
     return tuple(
         KernelInfo(k.name, k.source, k.key, tuple(places), k.width, origin, k.seconds)
         for k, origin, places in found.values()

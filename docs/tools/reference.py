@@ -84,7 +84,7 @@ PAGES = [
         "integer and boolean arrays as indices copy. All of Python's operators work elementwise, in-place "
         "ones write the array's memory and are seen through all its views. Arrays without dimensions can be "
         "used as numbers.",
-        ["tj.NDArray", "tj.Device", "tj.cpu", "tj.device", "tj.from_dlpack"],
+        ["tj.NDArray", "tj.Device", "tj.cpu", "tj.gpu", "tj.device", "tj.from_dlpack"],
     ),
     Page("creation.md", "Creating arrays", "", _declared(functions.creation, functions.ranges)),
     Page("dtypes.md", "Dtypes and constants", "", _declared(functions.dtypes)),

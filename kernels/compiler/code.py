@@ -25,6 +25,11 @@ def processor() -> str:
     return str(llvm.get_host_cpu_name())
 
 
+def on_gpu(builder: ir.IRBuilder) -> bool:
+    """Whether what is under construction is for a GPU."""
+    return bool(builder.module.triple.startswith("nvptx"))
+
+
 class Library(codegen.CodeLibrary):
     """The LLVM IR of a function, and the libraries of the functions it calls.
 
@@ -73,17 +78,24 @@ class Library(codegen.CodeLibrary):
 
 
 class KernelCodegen(codegen.Codegen):
-    """Makes empty modules for the host; nothing is optimised or loaded here."""
+    """Makes empty modules, for the host; nothing is optimised or loaded here."""
 
     _library_class = Library
 
     def __init__(self) -> None:
         features()  # cached now: later LLVM may be busy in another thread
+        data = self.machine().target_data
+        self._target_data, self._data_layout = data, str(data)  # Numba reads these two attributes
+
+    @functools.cached_property
+    def triple(self) -> str:
+        """LLVM's name for the kind of machine."""
+        return str(llvm.get_process_triple())
+
+    def machine(self) -> llvm.TargetMachine:
+        """The machine that has the target's layout of data."""
         llvm.initialize_native_target()
-        machine = llvm.Target.from_default_triple().create_target_machine()
-        self.triple = llvm.get_process_triple()
-        self._target_data = machine.target_data  # Numba reads these two attributes
-        self._data_layout = str(machine.target_data)
+        return llvm.Target.from_default_triple().create_target_machine()
 
     def _create_empty_module(self, name: str) -> ir.Module:
         module = ir.Module(cgutils.normalize_ir_text(name))

@@ -18,6 +18,7 @@ from llvmlite import ir
 from tracejit.kernels.compiler.code import features
 from tracejit.kernels.compiler.half import HALVES, rounded, widened
 from tracejit.kernels.compiler.lane import LLVM_TYPE, PARTS, WIDTH, Half, Lane, Pair, dtype_of, lane_of, word
+from tracejit.kernels.compiler.remainder import remainder
 
 
 def _lifted(*operands: Any) -> list[Lane]:
@@ -164,19 +165,13 @@ def ceil(x: Any) -> Any:
 @word(np.trunc)
 def trunc(x: Any) -> Any:
     """Round towards zero; the sign of zero is kept."""
-    if x.on_gpu:  # not every NVVM has this intrinsic
-        return copysign(floor(magnitude(x)), x)
     return x.call("trunc")
 
 
 @word(np.rint)
 def rint(x: Any) -> Any:
     """Round to the nearest integer, ties to even; the sign of zero is kept."""
-    if not x.on_gpu:
-        return x.call("roundeven")
-    integral = float(2 ** (23 if x.dtype == "float32" else 52))  # NVVM has no such intrinsic
-    shift = copysign(x.lift(integral), x)
-    return select(magnitude(x) < integral, copysign(x + shift - shift, x), x)
+    return x.call("roundeven")
 
 
 @word(np.copysign)
@@ -195,22 +190,14 @@ def magnitude(x: Any) -> Any:
 def larger(x: Any, y: Any) -> Any:
     """The larger of two floats: NaN if one is NaN, +0 is larger than -0."""
     x, y = _lifted(x, y)
-    if not x.on_gpu:
-        return x.call("maximum", y)
-    zeros = floating(bits(x) & bits(y))
-    number = select(x == y, zeros, select(x > y, x, y))
-    return select(x != x, x, number)
+    return x.call("maximum", y)
 
 
 @word(np.minimum)
 def smaller(x: Any, y: Any) -> Any:
     """The smaller of two floats: NaN if one is NaN, -0 is smaller than +0."""
     x, y = _lifted(x, y)
-    if not x.on_gpu:
-        return x.call("minimum", y)
-    zeros = floating(bits(x) | bits(y))
-    number = select(x == y, zeros, select(x < y, x, y))
-    return select(x != x, x, number)
+    return x.call("minimum", y)
 
 
 def can_scale(x: Any) -> bool:
@@ -231,10 +218,12 @@ def ldexp(x: Any, n: Any) -> Any:
 
 @word(np.fmod)
 def fmod(x: Any, y: Any) -> Any:
-    """C's remainder of floats: exact, with the sign of `x`. Not vectorised: the C library computes it."""
-    if not x.on_gpu:
-        return x.like(x.builder.frem(x.value, x.lift(y).value))
-    return x.external("__nv_fmodf" if x.dtype == "float32" else "__nv_fmod", y)  # NVVM's frem is not exact
+    """C's remainder of floats: exact, with the sign of `x`. Not vectorised: on CPUs the C library computes
+    it.
+    """
+    if x.on_gpu:
+        return remainder(x, x.lift(y))
+    return x.like(x.builder.frem(x.value, x.lift(y).value))
 
 
 def _numpy_quotient(a: Any, b: Any) -> Any:

@@ -2,9 +2,9 @@
 
 A scalar function such as `exp` is a Python function over *lanes*. A lane is one typed value: when a
 kernel is compiled it is a `Lane`, an LLVM value under construction, and running the function emits its
-instructions straight into the kernel; on CUDA's simulator, and wherever else Python calls the
-function, it is a NumPy scalar (or array). So every function is written once, for CPU, CUDA and the
-simulator, with Python's operators and `tracejit.kernels.compiler.intrinsics`:
+instructions straight into the kernel; wherever Python calls the function, it is a NumPy scalar (or array).
+So every function is written once, for CPUs, GPUs and NumPy, with Python's operators and
+`tracejit.kernels.compiler.intrinsics`:
 
     def softsign(x):
         return x / (1.0 + magnitude(x))
@@ -32,9 +32,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import config, types
+from numba import types
 from numba.extending import intrinsic
 
+from tracejit.kernels.compiler.code import on_gpu
 from tracejit.kernels.compiler.half import HALVES
 
 WIDTH = {
@@ -81,7 +82,7 @@ class Lane:
 
     @property
     def on_gpu(self) -> bool:
-        return self.builder.module.triple.startswith("nvptx")
+        return on_gpu(self.builder)
 
     def like(self, value: Any, dtype: str | None = None) -> Lane:
         """Another lane of the same kernel."""
@@ -129,8 +130,6 @@ class Lane:
         return self._binary(other, "fsub", "sub")
 
     def __mul__(self, other: Any) -> Lane:
-        if self.is_float and self.on_gpu:  # NVVM would round ``a * b + c`` only once
-            return self.external(f"llvm.nvvm.mul.rn.{'f' if self.dtype == 'float32' else 'd'}", other)
         return self._binary(other, "fmul", "mul")
 
     def __truediv__(self, other: Any) -> Lane:
@@ -153,8 +152,6 @@ class Lane:
     def __neg__(self) -> Lane:
         if not self.is_float:
             return self.lift(0) - self
-        if self.on_gpu:  # NVVM's dialect has no fneg
-            return self.lift(-0.0) - self
         return self.like(self.builder.fneg(self.value))
 
     def __and__(self, other: Any) -> Lane:
@@ -329,7 +326,8 @@ def result_dtype(returns: str | Callable[[str], str] | None, last: str) -> str:
 def compiled(
     function: Callable[..., Any], returns: str | Callable[[str], str] | None = None
 ) -> Callable[..., Any]:
-    """Compile `function`, over lanes, so that a Numba kernel can call it (on CUDA's simulator: Python).
+    """Compile `function`, over lanes, so that a Numba kernel can call it; its attribute `meaning` is the same
+    on NumPy scalars.
 
     The result has the dtype of the last argument, `returns`, or what `returns` makes of the former.
     """
@@ -338,9 +336,6 @@ def compiled(
     def meaning(*arguments: Any) -> Any:
         with np.errstate(all="ignore"):
             return function(*arguments)
-
-    if config.ENABLE_CUDASIM:
-        return meaning
 
     def signature_of(arguments: Sequence[Any]) -> Any:
         names = [str(a) for a in arguments]
@@ -365,4 +360,6 @@ def compiled(
     }[arity]
     typed.__name__ = typed.__qualname__ = function.__name__
     typed.__doc__ = function.__doc__
-    return intrinsic(typed)
+    callable_in_kernels = intrinsic(typed)
+    callable_in_kernels.meaning = meaning
+    return callable_in_kernels

@@ -17,11 +17,25 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from tracejit.kernels.compiler.code import on_gpu
+
 I64 = ir.IntType(64)
 LINE = 64  # bytes of a cache line
 
 
-def _dtype(argument):
+BLOCK = types.CPointer(types.int64)
+"""The block of a kernel that has it by value, on a GPU; elsewhere it is an address."""
+
+GLOBAL_SPACE = 1
+"""LLVM's number of the address space of a GPU's global memory."""
+
+
+def _block(argument):
+    """The type of a block."""
+    return BLOCK if argument == BLOCK else types.int64
+
+
+def element_type(argument):
     """The Numba type that a type argument such as `float32` stands for."""
     if isinstance(argument, types.NumberClass):
         return argument.dtype
@@ -31,17 +45,26 @@ def _dtype(argument):
 @intrinsic
 def pointer(typingctx, address, dtype):
     """`address` as a typed pointer that can be indexed."""
-    result = types.CPointer(_dtype(dtype))
+    result = types.CPointer(element_type(dtype))
 
     def codegen(context, builder, signature, args):
-        return builder.inttoptr(args[0], context.get_value_type(result))
+        return _typed(builder, args[0], context.get_value_type(result))
 
     return result(types.int64, dtype), codegen
+
+
+def _typed(builder, address, kind):
+    """An address as a pointer; on a GPU LLVM is told that it leads to global memory."""
+    if not on_gpu(builder):
+        return builder.inttoptr(address, kind)
+    return builder.addrspacecast(builder.inttoptr(address, kind.pointee.as_pointer(GLOBAL_SPACE)), kind)
 
 
 def _slot_address(context, builder, signature, args):
     """The address of slot ``args[1]`` of the block at ``args[0]``; slots may be members of an IntEnum."""
     index = context.cast(builder, args[1], signature.args[1], types.int64)
+    if signature.args[0] == BLOCK:
+        return builder.gep(args[0], [index])
     known = isinstance(index, ir.Constant)
     return builder.add(args[0], I64(8 * index.constant) if known else builder.shl(index, I64(3)))
 
@@ -53,32 +76,32 @@ def slot(typingctx, block, index):
     def codegen(context, builder, signature, args):
         return builder.load(_slot(builder, _slot_address(context, builder, signature, args)))
 
-    return types.int64(types.int64, index), codegen
+    return types.int64(_block(block), index), codegen
 
 
 @intrinsic
 def number_slot(typingctx, block, index, dtype):
     """The number in a slot of an argument block."""
-    element = _dtype(dtype)
+    element = element_type(dtype)
 
     def codegen(context, builder, signature, args):
         address = _slot_address(context, builder, signature, args)
-        place = builder.inttoptr(address, context.get_data_type(element).as_pointer())
+        place = _slot(builder, address, context.get_data_type(element))
         return context.unpack_value(builder, element, place)
 
-    return element(types.int64, index, dtype), codegen
+    return element(_block(block), index, dtype), codegen
 
 
 @intrinsic
 def pointer_slot(typingctx, block, index, dtype):
     """The address in a slot of an argument block, as a typed pointer."""
-    result = types.CPointer(_dtype(dtype))
+    result = types.CPointer(element_type(dtype))
 
     def codegen(context, builder, signature, args):
         address = builder.load(_slot(builder, _slot_address(context, builder, signature, args)))
-        return builder.inttoptr(address, context.get_value_type(result))
+        return _typed(builder, address, context.get_value_type(result))
 
-    return result(types.int64, index, dtype), codegen
+    return result(_block(block), index, dtype), codegen
 
 
 @intrinsic
@@ -101,7 +124,7 @@ def vector_type(context, element, count):
 @intrinsic
 def load(typingctx, address, dtype):
     """The element of type `dtype` at `address`."""
-    element = _dtype(dtype)
+    element = element_type(dtype)
 
     def codegen(context, builder, signature, args):
         slot = builder.inttoptr(args[0], context.get_data_type(element).as_pointer())
@@ -122,8 +145,11 @@ def store(typingctx, address, value):
     return types.void(types.int64, value), codegen
 
 
-def _slot(builder, address):
-    return builder.inttoptr(address, I64.as_pointer())
+def _slot(builder, address, kind=I64):
+    """What lies at an address, or at a pointer into a block, as a pointer."""
+    if isinstance(address.type, ir.PointerType):
+        return builder.bitcast(address, kind.as_pointer())
+    return builder.inttoptr(address, kind.as_pointer())
 
 
 @intrinsic
@@ -194,6 +220,22 @@ def call_kernel(typingctx, function, block, lo, hi, scratch):
         return builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
 
     return signature, codegen
+
+
+@intrinsic
+def call_c(typingctx, function, arguments):
+    """Call the C function at an address with int64 arguments, a tuple; its result is an int of 32 bits."""
+
+    def codegen(context, builder, signature, args):
+        words = cgutils.unpack_tuple(builder, args[1])
+        words = [
+            context.cast(builder, w, kind, types.int64)
+            for w, kind in zip(words, signature.args[1].types, strict=True)
+        ]
+        kind = ir.FunctionType(ir.IntType(32), [I64] * len(words))
+        return builder.sext(builder.call(builder.inttoptr(args[0], kind.as_pointer()), words), I64)
+
+    return types.int64(types.int64, arguments), codegen
 
 
 def external(name, signature):

@@ -342,15 +342,17 @@ def word_subroutine(function: Callable[..., Any]) -> Subroutine:
 
 
 @global_compiler_lock
-def translate(function: Callable[..., Any], signature: Any, symbol: str) -> list[Library]:
+def translate(
+    function: Callable[..., Any], signature: Any, symbol: str, target: Target = TARGET
+) -> list[Library]:
     """Translate a Python function to LLVM IR, not optimised, as a C function named `symbol`; return its
     library, then those of all subroutines that it calls.
     """
     flags = compiler.Flags()
-    TARGET.options.parse_as_flags(flags, FLAGS)
+    target.options.parse_as_flags(flags, FLAGS)
     result = compiler.compile_extra(
-        TARGET.typing_context,
-        TARGET.target_context,
+        target.typing_context,
+        target.target_context,
         function,
         signature.args,
         signature.return_type,

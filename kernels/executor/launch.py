@@ -27,11 +27,13 @@ from tracejit.kernels.executor.layout import (
     INSTANCE_SMALL,
     INSTANCE_TASK_COUNT,
     INSTANCE_TASKS,
+    INSTANCE_UNISSUED,
     NEEDS_SCRATCH,
     QUEUED,
     REQUEST_BYTES,
     REQUEST_GRANTED,
     REQUEST_ROOT,
+    REQUEST_SOFT,
     REQUEST_USER_COUNT,
     REQUEST_USERS,
     SHARES,
@@ -42,6 +44,7 @@ from tracejit.kernels.executor.layout import (
     TASK_CHUNK,
     TASK_CLAIMED,
     TASK_FUNCTION,
+    TASK_LANE,
     TASK_STATUS,
     TASK_UNITS,
     TASK_UNMET,
@@ -89,6 +92,7 @@ def begin(engine, instance, variables):
     put(instance, INSTANCE_SEQUENCE, sequence)
     put(instance, INSTANCE_ERROR, 0)
     put(instance, INSTANCE_LEFT, get(instance, INSTANCE_TASK_COUNT))
+    put(instance, INSTANCE_UNISSUED, get(instance, INSTANCE_TASK_COUNT))
     put(instance, INSTANCE_NEWER, 0)
     put(instance, INSTANCE_OLDER, newest)
     if newest == 0:
@@ -154,10 +158,12 @@ def queue_tasks(engine, instance):
     for i in range(get(instance, INSTANCE_ARGUMENT_COUNT)):
         request = start + i * REQUEST_BYTES
         root = get(request, REQUEST_ROOT)
-        if root == 0 or get(root, REQUEST_GRANTED) != 0:
-            users = get(request, REQUEST_USERS)
-            for j in range(get(request, REQUEST_USER_COUNT)):
-                task = tasks + get(users, 8 * j) * TASK_BYTES
+        users, granted, soft = get(request, REQUEST_USERS), root == 0, 0
+        if root != 0:
+            granted, soft = get(root, REQUEST_GRANTED) != 0, get(root, REQUEST_SOFT)
+        for j in range(get(request, REQUEST_USER_COUNT)):
+            task = tasks + get(users, 8 * j) * TASK_BYTES
+            if granted or get(task, TASK_LANE) == soft:
                 put(task, TASK_UNMET, get(task, TASK_UNMET) - 1)
     for i in range(get(instance, INSTANCE_TASK_COUNT)):
         if get(tasks + i * TASK_BYTES, TASK_UNMET) == 0:

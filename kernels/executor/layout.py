@@ -5,7 +5,8 @@ All records live in memory owned by Python, start on a cache line and are zeroed
 written by Python before the first launch and never again; *atomic* words are accessed outside the lock, see
 the lines that do it.
 
-    Variable   a first-in first-out queue of requests; the granted prefix is one writer or a run of readers
+    Variable   a first-in first-out queue of requests; the granted prefix is one writer or a run of readers,
+               behind which requests of a lane with a clock of its own may pass softly (`issued`)
     Request    one argument's place in a variable's queue, for one launch
     Task       a kernel over a range of units, or a Python callable, in one launch
     Instance   one launch in flight: its tasks, requests and argument blocks
@@ -28,6 +29,7 @@ POISONS = 4  # a failed launch leaves undefined content behind
 # Numbers of lanes; others are those of devices, whose tasks are kernels.
 HOST = -1
 COMMUNICATION = -2
+FIRST_GPU = 1 << 16  # the number of gpu:0; those before it are CPU devices
 
 # What `launch` returns.
 FINISHED = 0
@@ -76,6 +78,8 @@ REQUEST_LEFT = 64  # root: uses by tasks that have not finished
 REQUEST_GRANTED = 72  # root
 REQUEST_NEXT = 80  # root: neighbours in the variable's queue
 REQUEST_PREVIOUS = 88
+REQUEST_SOFT = 96  # root: the lane whose tasks need not wait for what stands before it; or 0
+REQUEST_ISSUED = 104  # root: the lane on which all tasks of its launch are issued; or 0
 REQUEST_BYTES = 128
 
 # --- Task: four cache lines ---------------------------------------------------------------------------------
@@ -94,7 +98,7 @@ TASK_LANE = 88  # static: address of its lane
 TASK_INSTANCE = 96  # static
 TASK_LABEL = 104  # static: what the profiler records
 TASK_REVERSED = 112  # whether its chunks are taken from the other end
-TASK_ALWAYS = 120  # static: it runs although its launch has failed
+TASK_ALWAYS = 120  # static: it runs although its launch has failed; of a device: it can fail
 TASK_UNMET = 128  # tasks and grants still missing
 TASK_ACTIVE = 136  # threads inside it
 TASK_STATUS = 144  # smallest nonzero status of its chunks
@@ -130,6 +134,7 @@ INSTANCE_PATCHES = 48  # static: address of (slot, argument, addend) triples
 INSTANCE_PATCH_COUNT = 56  # static
 INSTANCE_SCRATCH = 64  # static: bytes of scratch memory that its kernels need
 INSTANCE_SMALL = 72  # static: may run inside `launch`
+INSTANCE_PASSES = 80  # static: the lane of all its tasks, none of which can fail, if it has a clock; or 0
 INSTANCE_SEQUENCE = 128  # number of this launch; also the name of its failure
 INSTANCE_LEFT = 136  # tasks that have not finished
 INSTANCE_ERROR = 144  # 0, its own sequence, or the sequence of the failure that poisoned an input
@@ -138,7 +143,8 @@ INSTANCE_STATUS = 160  # of the failed task
 INSTANCE_NEWER = 168  # neighbours among the launches in flight
 INSTANCE_OLDER = 176
 INSTANCE_NEXT_FINISHED = 184
-INSTANCE_BYTES = 192
+INSTANCE_UNISSUED = 192  # tasks that have not been issued
+INSTANCE_BYTES = 256
 
 # --- Thread -------------------------------------------------------------------------------------------------
 THREAD_CONDITION = 0  # pthread_cond_t, opaque
@@ -182,6 +188,10 @@ LANE_WORKERS = 40  # number of running workers
 LANE_REVERSED = 48  # whether the next task of several chunks is taken from the other end
 LANE_NEXT = 56  # the lane of the same sort that was made after this one
 LANE_PYTHON = 64  # static: whether its tasks are Python callables
+LANE_DEVICE = 72  # static: address of the device with a clock of its own that runs its tasks; or 0
+LANE_ISSUED = 80  # list of the tasks that this device has, oldest first
+LANE_ISSUED_LAST = 88
+LANE_WATCHER = 96  # list of idle threads: the one that waits for the device
 LANE_BYTES = 128
 
 # --- Engine -------------------------------------------------------------------------------------------------
@@ -217,3 +227,37 @@ PATCH_BYTES = 32  # address of the slot; index of the argument; NUMBER or READS;
 DIRECT_TASK_BYTES = 32  # function, address of the argument block, units, chunk
 
 NUMPY_DATA = 16  # in CPython's object of a NumPy array: the address of its first element
+
+# --- Device with a clock of its own: static but for the scratch memory --------------------------------------
+DEVICE_CONTEXT = 0
+DEVICE_STREAM = 8
+DEVICE_SCRATCH = 16  # address in the device's memory
+DEVICE_SET_CURRENT = 24  # addresses of functions of the driver
+DEVICE_LAUNCH = 32
+DEVICE_RECORD = 40
+DEVICE_SYNCHRONIZE = 48
+DEVICE_COPY_IN = 56
+DEVICE_COPY_OUT = 64
+DEVICE_COPY_WITHIN = 72
+DEVICE_BYTES = 80
+
+# --- Argument block of a task of such a device --------------------------------------------------------------
+ISSUED_EVENT = 0  # of the instance
+ISSUED_FAILURE = 8  # of the instance: address of a word that both sides see, if the task can fail; or 0
+ISSUED_STATE = 16  # whether the device has it
+ISSUED_DEVICE = 24  # static: address of the device
+ISSUED_FUNCTION = 32  # static: what the driver launches; or copies:
+ISSUED_COPY_KIND = 32  # static: IN, OUT or WITHIN
+ISSUED_GRID_X = 40  # static
+ISSUED_COPY_TO = 40
+ISSUED_GRID_Y = 48  # static
+ISSUED_COPY_FROM = 48
+ISSUED_THREADS_X = 56  # static
+ISSUED_COPY_SIZE = 56  # static
+ISSUED_THREADS_Y = 64  # static
+ISSUED_SHARED = 72  # static: bytes of shared memory of a block of threads
+ISSUED_EXTRA = 80  # five words that the driver reads
+ISSUED_SIZE = 120  # static: bytes of the parameters
+ISSUED_PARAMETERS = 128
+
+IN, OUT, WITHIN = 0, 1, 2  # kinds of copies

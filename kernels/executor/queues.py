@@ -25,16 +25,22 @@ from tracejit.kernels.executor.layout import (
     INSTANCE_NEWER,
     INSTANCE_NEXT_FINISHED,
     INSTANCE_OLDER,
+    INSTANCE_PASSES,
     INSTANCE_REQUESTS,
     INSTANCE_SEQUENCE,
     INSTANCE_STATUS,
     INSTANCE_TASKS,
+    INSTANCE_UNISSUED,
     LANE_DEMAND,
     LANE_DEMAND_SEQUENCE,
+    LANE_DEVICE,
     LANE_IDLE,
+    LANE_ISSUED,
+    LANE_ISSUED_LAST,
     LANE_PYTHON,
     LANE_READY,
     LANE_STARTED,
+    LANE_WATCHER,
     LAUNCH,
     POISONS,
     READS,
@@ -44,10 +50,12 @@ from tracejit.kernels.executor.layout import (
     REQUEST_BYTES,
     REQUEST_GRANTED,
     REQUEST_INSTANCE,
+    REQUEST_ISSUED,
     REQUEST_LEFT,
     REQUEST_NEXT,
     REQUEST_PREVIOUS,
     REQUEST_ROOT,
+    REQUEST_SOFT,
     REQUEST_USER_COUNT,
     REQUEST_USERS,
     REQUEST_VARIABLE,
@@ -205,6 +213,8 @@ def append_request(request):
     put(variable, VARIABLE_TAIL, request)
     put(request, REQUEST_PREVIOUS, tail)
     put(request, REQUEST_NEXT, 0)
+    put(request, REQUEST_SOFT, 0)
+    put(request, REQUEST_ISSUED, 0)
     granted = 1
     if tail == 0:
         put(variable, VARIABLE_HEAD, request)
@@ -217,7 +227,109 @@ def append_request(request):
     put(request, REQUEST_GRANTED, granted)
     if granted:
         inherit_poison(request)
+    else:
+        put(request, REQUEST_SOFT, passable(request))
     return granted
+
+
+# --- Devices with a clock of their own ----------------------------------------------------------------------
+
+
+@native
+def passable(request):
+    """The lane on which all that `request` has to wait for is issued; 0 if there is none.
+
+    What is issued there later runs later, so tasks of this lane need not wait for it to complete.
+    """
+    writes, lane = get(request, REQUEST_BITS) & WRITES, 0
+    request = get(request, REQUEST_PREVIOUS)
+    while request != 0:
+        if writes or get(request, REQUEST_BITS) & WRITES:
+            issued = get(request, REQUEST_ISSUED)
+            if issued == 0 or (lane != 0 and issued != lane):
+                return 0
+            lane = issued
+        request = get(request, REQUEST_PREVIOUS)
+    return lane
+
+
+@native
+def pass_softly(engine, request):
+    """Let the requests behind `request`, which is issued, pass if nothing else stands in their way."""
+    request = get(request, REQUEST_NEXT)
+    while request != 0:
+        if get(request, REQUEST_GRANTED) == 0 and get(request, REQUEST_SOFT) == 0:
+            lane = passable(request)
+            if lane == 0:
+                return
+            put(request, REQUEST_SOFT, lane)
+            let_go(engine, request, lane, 1)
+        request = get(request, REQUEST_NEXT)
+
+
+@native
+def let_go(engine, request, lane, inside):
+    """The tasks of a root request on `lane`, or (not `inside`) those on others, miss one thing less."""
+    tasks = get(get(request, REQUEST_INSTANCE), INSTANCE_TASKS)
+    while request != 0:
+        users = get(request, REQUEST_USERS)
+        for i in range(get(request, REQUEST_USER_COUNT)):
+            task = tasks + get(users, 8 * i) * TASK_BYTES
+            if (get(task, TASK_LANE) == lane) == (inside != 0):
+                miss_one_less(engine, task)
+        request = get(request, REQUEST_ALIAS)
+
+
+@native
+def is_early(task, successor):
+    """Whether `successor` need not wait until `task`, which its device has, is complete."""
+    lane = get(task, TASK_LANE)
+    return get(lane, LANE_DEVICE) != 0 and get(task, TASK_ALWAYS) == 0 and get(successor, TASK_LANE) == lane
+
+
+@native
+def issue(engine, task):
+    """The device of the lane of `task` has it, behind all that it had before: what runs there may follow."""
+    instance, lane = get(task, TASK_INSTANCE), get(task, TASK_LANE)
+    last = get(lane, LANE_ISSUED_LAST)
+    put(task, TASK_NEXT, 0)
+    if last == 0:
+        put(lane, LANE_ISSUED, task)
+    else:
+        put(last, TASK_NEXT, task)
+    put(lane, LANE_ISSUED_LAST, task)
+    if get(lane, LANE_WATCHER) != 0:
+        wake(get(lane, LANE_WATCHER))
+    tasks, successors = get(instance, INSTANCE_TASKS), get(task, TASK_SUCCESSORS)
+    for i in range(get(task, TASK_SUCCESSOR_COUNT)):
+        successor = tasks + get(successors, 8 * i) * TASK_BYTES
+        if is_early(task, successor):
+            miss_one_less(engine, successor)
+    left = get(instance, INSTANCE_UNISSUED) - 1
+    put(instance, INSTANCE_UNISSUED, left)
+    if left == 0 and get(instance, INSTANCE_PASSES) != 0 and get(instance, INSTANCE_ERROR) == 0:
+        start = get(instance, INSTANCE_REQUESTS)
+        for i in range(get(instance, INSTANCE_ARGUMENT_COUNT)):
+            request = start + i * REQUEST_BYTES
+            if get(request, REQUEST_ROOT) == request:
+                put(request, REQUEST_ISSUED, lane)
+                pass_softly(engine, request)
+
+
+@native
+def complete_first(engine, lane, status):
+    """The oldest task that the device of `lane` has is complete."""
+    task = get(lane, LANE_ISSUED)
+    following = get(task, TASK_NEXT)
+    put(lane, LANE_ISSUED, following)
+    if following == 0:
+        put(lane, LANE_ISSUED_LAST, 0)
+    if status != 0:
+        fail(get(task, TASK_INSTANCE), task, status)
+    finish_task(task)
+
+
+# --- Enrolment ----------------------------------------------------------------------------------------------
 
 
 @native
@@ -269,12 +381,7 @@ def grant(engine, request):
     """Grant a root request that had to wait: its tasks, under all its aliases, miss one thing less."""
     put(request, REQUEST_GRANTED, 1)
     inherit_poison(request)
-    tasks = get(get(request, REQUEST_INSTANCE), INSTANCE_TASKS)
-    while request != 0:
-        users = get(request, REQUEST_USERS)
-        for i in range(get(request, REQUEST_USER_COUNT)):
-            miss_one_less(engine, tasks + get(users, 8 * i) * TASK_BYTES)
-        request = get(request, REQUEST_ALIAS)
+    let_go(engine, request, get(request, REQUEST_SOFT), 0)
 
 
 @native
@@ -369,7 +476,9 @@ def finish_task(task):
                 release(engine, root)
     tasks, successors = get(instance, INSTANCE_TASKS), get(task, TASK_SUCCESSORS)
     for i in range(get(task, TASK_SUCCESSOR_COUNT)):
-        miss_one_less(engine, tasks + get(successors, 8 * i) * TASK_BYTES)
+        successor = tasks + get(successors, 8 * i) * TASK_BYTES
+        if not is_early(task, successor):
+            miss_one_less(engine, successor)
     left = get(instance, INSTANCE_LEFT) - 1
     put(instance, INSTANCE_LEFT, left)
     if left == 0:

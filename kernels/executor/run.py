@@ -26,11 +26,13 @@ from tracejit.kernels.executor.layout import (
     EVENT_START,
     EVENT_THREAD,
     HALTED,
+    INSTANCE_ENGINE,
     INSTANCE_ERROR,
     INSTANCE_SCRATCH,
     INSTANCE_SEQUENCE,
     LANE_DEMAND,
     LANE_DEMAND_SEQUENCE,
+    LANE_DEVICE,
     LANE_NEXT,
     LANE_READY,
     LANE_REVERSED,
@@ -69,6 +71,7 @@ from tracejit.kernels.executor.queues import (
     fail,
     finish_task,
     heap_pop,
+    issue,
     list_started,
     unlist_started,
 )
@@ -251,7 +254,10 @@ def leave(task, status):
     if active == 0:
         if get(task, TASK_STATUS) != 0:
             fail(get(task, TASK_INSTANCE), task, get(task, TASK_STATUS))
-        finish_task(task)
+        if get(get(task, TASK_LANE), LANE_DEVICE) != 0:
+            issue(get(get(task, TASK_INSTANCE), INSTANCE_ENGINE), task)
+        else:
+            finish_task(task)
 
 
 @native

@@ -5,7 +5,7 @@
     name = function_name("exp", "float32")     # 'exp': operator's kernel, dtype of the result
     FUNCTIONS[name]                            # a generated kernel calls this by its name
 
-`FUNCTIONS` maps every name to something a Numba kernel (numba or numba-cuda) can call as a global, and
+`FUNCTIONS` maps every name to something a kernel, for a CPU or a GPU, can call as a global, and
 `from tracejit.kernels.scalar import exp` imports the same object. One name serves all dtypes its operator
 admits: the arguments must have exactly one dtype (booleans are `numba.boolean`) and the result has the
 dtype the operator's typing rule says, nothing is promoted. Where the result's dtype is not known from

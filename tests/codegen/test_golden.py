@@ -27,9 +27,9 @@ def test_cpu_source(name):
 
 
 @pytest.mark.parametrize("name", ["silu", "softmax", "bias_gradient"])
-def test_cuda_source(name):
+def test_gpu_source(name):
     (node,) = CASES[name]()
-    check_golden(GOLDEN / f"{name}_cuda.py.txt", emit(lower(node).spec, "gpu"))
+    check_golden(GOLDEN / f"{name}_gpu.py.txt", emit(lower(node).spec, "gpu"))
 
 
 @pytest.mark.parametrize("name", CASES)

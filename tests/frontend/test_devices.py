@@ -73,7 +73,7 @@ def test_devices_that_do_not_exist():
         tj.cpu(-1)
     with pytest.raises(ArgumentError, match="integer"):
         tj.cpu("1")
-    for name in ("gpu:0", "cpu:-1", "cpu:x", "host"):
+    for name in ("tpu:0", "cpu:-1", "cpu:x", "gpu:-1", "gpu:x", "host"):
         with pytest.raises(DeviceError, match="there is no device"):
             tj.zeros(2, device=name)
     assert tj.cpu(7) is tj.cpu(7)

@@ -22,7 +22,7 @@ from tracejit.engine import failures, native, profiler, threads
 from tracejit.engine.launches import IN_FLIGHT
 from tracejit.engine.machine import processors
 from tracejit.engine.native import ENGINE, LOCK
-from tracejit.engine.threads import Thread, workers
+from tracejit.engine.threads import WATCHERS, Thread, workers
 from tracejit.errors import EngineError, TracejitError, locate, text
 from tracejit.kernels.executor.layout import (
     COMMUNICATION,
@@ -238,10 +238,14 @@ def stop_threads(seconds: float) -> None:
     for pool in POOLS:
         pool.stop(seconds)
     workers.stop()
+    for watcher in WATCHERS:
+        watcher.stop(seconds)
 
 
 def ensure_threads(expected: Collection[int] = ()) -> None:
     """Start threads for tasks that may have become ready, also on the `expected` lanes of Python tasks."""
+    for watcher in WATCHERS:
+        watcher.ensure()
     if config.engine == "naive":
         run_here()
     else:

@@ -93,7 +93,19 @@ class Plan:
             layout.INSTANCE_ARGUMENT_COUNT: len(self._arguments),
             layout.INSTANCE_PATCHES: patches,
             layout.INSTANCE_PATCH_COUNT: patch_words // 3,
+            layout.INSTANCE_PASSES: self._passes(),
         }
+
+    def _passes(self) -> int:
+        """The lane of all tasks, if they are issued and none can fail: what follows there need not wait."""
+        lanes = {task.queue for task in self._tasks}
+        if len(lanes) != 1 or any(t.can_fail or not t.is_issued for t in self._tasks):
+            return 0
+        return lane_of(lanes.pop()).address
+
+    def prepare(self, block: int) -> list[object]:
+        """What the tasks of one instance, with its blocks at `block`, have for themselves."""
+        return [task.prepare(block + 8 * task.block) for task in self._tasks if task.prepare]
 
     def _header_addresses(self) -> dict[int, int]:
         return {
@@ -115,7 +127,7 @@ class Plan:
             layout.TASK_BEFORE: len(task.after),
             layout.TASK_PRIORITY: task.priority,
             layout.TASK_LANE: lane_of(task.queue).address,
-            layout.TASK_ALWAYS: task.always,
+            layout.TASK_ALWAYS: task.always or (task.is_issued and task.can_fail),
             layout.TASK_LABEL: self._number * LABEL + index,
         }
 
@@ -136,7 +148,7 @@ def _native_lists(lists: Iterable[Iterable[int]]) -> tuple[Record, list[List]]:
 class Instance(Record):
     """The native records of one launch at a time."""
 
-    __slots__ = ("__weakref__", "_plan", "block", "borrow", "packed", "return_arenas")
+    __slots__ = ("__weakref__", "_held", "_plan", "block", "borrow", "packed", "return_arenas")
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan.image.nbytes)
@@ -146,6 +158,7 @@ class Instance(Record):
         words = np.frombuffer(self.words, np.int64)
         words[:] = plan.image
         words[plan.own] += self.address
+        self._held = plan.prepare(self.block)
         leases = [Lease(words, *arena) for arena in plan.arenas]
         self.borrow = _all([lease.begin for lease in leases])
         self.return_arenas = _all([lease.end for lease in leases])

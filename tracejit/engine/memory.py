@@ -89,7 +89,7 @@ class Buffer(Variable):
     __init__ = object.__init__  # `Shelf.take` initialises
     name = None
     memory: int
-    _owner: tuple[np.ndarray, list[Any]]  # the second is a place of `variable`
+    _owner: tuple[Any, list[Any]]  # the second is a place of `variable`
 
 
 class Shelf:
@@ -195,20 +195,25 @@ class Pool:
         with LOCK:
             if self._cached() > CACHE_LIMIT:
                 self.trim()
-            boundary, offset = ALIGNMENT, 0
-            if size >= HUGE_BLOCK:
-                boundary, offset = HUGE, self._allocations % COLOURS * COLOUR
-            memory = self._taken(size, boundary + offset)
-            start = memory.ctypes.data
-            address: int = start + -start % boundary + offset
-            if PAGES <= size < HUGE_BLOCK:
-                populate(address, size)
+            address, memory = self.place(size)
             place = new_place()
             block = [*place[:2], address, (memory, place)]
             block.append(partial(shelf.blocks.append, block))
             self._owned += size
             self._allocations += 1
             shelf.blocks.append(block)
+
+    def place(self, size: int) -> tuple[int, Any]:
+        """The address of new memory, and its owner."""
+        boundary, offset = ALIGNMENT, 0
+        if size >= HUGE_BLOCK:
+            boundary, offset = HUGE, self._allocations % COLOURS * COLOUR
+        memory = self._taken(size, boundary + offset)
+        start = memory.ctypes.data
+        address: int = start + -start % boundary + offset
+        if PAGES <= size < HUGE_BLOCK:
+            populate(address, size)
+        return address, memory
 
     def _taken(self, size: int, margin: int) -> np.ndarray:
         """Memory from the system; where it has none, unused memory is returned to it first."""
@@ -252,11 +257,16 @@ class Pool:
 pool = Pool()
 """The pool of ``cpu:0``."""
 
-_pools = {0: pool}
+_pools: dict[int, Pool] = {0: pool}
+
+
+def add_pool(device: int, made: Pool) -> None:
+    """Let this be the pool of the device with this number."""
+    _pools[device] = made
 
 
 def pool_of(device: int) -> Pool:
-    """The memory pool of the CPU device with this number.
+    """The memory pool of the device with this number: that of a CPU device is made at its first use.
 
     >>> import tracejit as tj
     >>> tj.engine.pool_of(0) is tj.engine.pool

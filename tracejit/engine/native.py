@@ -21,7 +21,14 @@ import numpy as np
 
 from tracejit.errors import EngineError
 from tracejit.forking import make_rlock
-from tracejit.kernels.executor.layout import COMMUNICATION, ENGINE_BYTES, HOST, LANE_BYTES, LANE_PYTHON
+from tracejit.kernels.executor.layout import (
+    COMMUNICATION,
+    ENGINE_BYTES,
+    HOST,
+    LANE_BYTES,
+    LANE_DEVICE,
+    LANE_PYTHON,
+)
 
 LINE = 64  # bytes of a cache line
 
@@ -114,14 +121,17 @@ tasks. Those of devices are added when something is to run there.
 """
 
 
-def lane_of(number: int) -> Record:
-    """The lane with this number."""
+def lane_of(number: int, device: int = 0) -> Record:
+    """The lane with this number. `device`: for a new one, the address of its device's record, if that has a
+    clock of its own.
+    """
     found = LANES.get(number)
     if found is None:
         with LOCK:
             found = LANES.get(number)
             if found is None:
                 lane = Record(LANE_BYTES)
+                lane.words[LANE_DEVICE >> 3] = device
                 _add(calls(), number, lane)
                 found = LANES[number] = lane
     return found

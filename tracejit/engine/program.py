@@ -111,7 +111,8 @@ class Program:
         self._on_error = on_error
         self._python_lanes = {task.queue for task in self.tasks if task.callable}
         self._has_python = bool(self._python_lanes)
-        small = not self._has_python and sum(task.estimate for task in self.tasks) <= SMALL
+        small = not (self._has_python or any(task.is_issued for task in self.tasks))
+        small = small and sum(task.estimate for task in self.tasks) <= SMALL
         number = next(_numbers)
         self.template, self.patches, self.arguments = blocks, tuple(patches), tuple(arguments)
         self.is_small, self.arena_bytes, self.scratch_bytes = small, sum(arenas.values()), scratch_bytes

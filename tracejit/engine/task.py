@@ -19,6 +19,7 @@ ARENA = -1
 
 # Lanes of Python tasks; those of kernels are the numbers of devices.
 HOST = layout.HOST
+FIRST_GPU = layout.FIRST_GPU
 COMMUNICATION = layout.COMMUNICATION
 
 CHUNK_COST = 1 << 14  # cost of a chunk of a task without `cost`
@@ -35,11 +36,13 @@ class Task(NamedTuple):
     callable: for a Python task, called with the address of its argument block
     priority: tasks of higher priority run first, when several are ready
     cost:     estimated bytes of memory traffic, or as much time (0.1 ns each); None: estimated by the chunks
-    lane:     where it queues: the number of the CPU device whose workers run a kernel; HOST or COMMUNICATION
-              for a Python task. None: 0, or HOST
+    lane:     where it queues: the number of the device whose workers run or issue a kernel; HOST or
+              COMMUNICATION for a Python task. None: 0, or HOST
     always:   a Python task runs although its launch has failed; it gets the exception, or None, as one more
               argument
     asynchronous: a Python task gets `on_complete` as a last argument, and ends when that is called
+    prepare:  of a GPU's task: called with the address of its argument block when an instance is made; the
+              instance refers to what it returns
     """
 
     name: str
@@ -57,6 +60,12 @@ class Task(NamedTuple):
     lane: int | None = None
     always: bool = False
     asynchronous: bool = False
+    prepare: Callable[[int], object] | None = None
+
+    @property
+    def is_issued(self) -> bool:
+        """Whether it runs on a device with a clock of its own."""
+        return self.queue >= FIRST_GPU
 
     @property
     def chunks(self) -> int:

@@ -27,6 +27,7 @@ from tracejit.kernels.executor.layout import (
     ENGINE_OLDEST,
     ENGINE_SPIN,
     ENGINE_WORKERS,
+    FIRST_GPU,
     LANE_WORKERS,
     SHARES,
     THREAD_BYTES,
@@ -171,6 +172,44 @@ def help_out() -> None:
         thread.grow()
 
 
+class Watcher:
+    """The thread that completes what a device with a clock of its own has done: it runs `watch`, an entry
+    point of the executor, on the device's lane.
+    """
+
+    def __init__(self, name: str, lane: native.Record, watch: Callable[[int, int, int], int]) -> None:
+        self.name, self._lane, self._watch = name, lane, watch
+        self._running: tuple[Thread, threading.Thread] | None = None
+
+    def ensure(self) -> None:
+        """Start it, if it does not run."""
+        if self._running is None:
+            with LOCK:
+                if self._running is None:
+                    thread = Thread(self.name)
+                    python = threading.Thread(
+                        target=self._work, args=(thread,), name=f"tracejit {self.name}", daemon=True
+                    )
+                    python.start()
+                    self._running = thread, python
+
+    def _work(self, thread: Thread) -> None:
+        adopt(thread)
+        self._watch(ENGINE.address, self._lane.address, thread.address)
+
+    def stop(self, seconds: float) -> None:
+        """End it, after what it waits for; at most `seconds` later."""
+        with LOCK:
+            if self._running is not None:
+                thread, python = self._running
+                native.calls().stop_thread(ENGINE.address, thread.address)
+                python.join(seconds)
+                self._running = None
+
+
+WATCHERS: list[Watcher] = []
+
+
 class Workers:
     """The native workers of the process, by device.
 
@@ -193,8 +232,10 @@ class Workers:
         """The number of workers of a device that run, or will at the first launch that needs them."""
         for count in (self._counts.get(device), self._every, config.workers):
             if count is not None:
-                return count
-        devices = len(self._running)
+                return count if device < FIRST_GPU else min(count, 1)
+        if device >= FIRST_GPU:
+            return 1  # which issues
+        devices = sum(number < FIRST_GPU for number in self._running)
         return spare_processors() if devices == 1 else max(1, spare_processors() // devices)
 
     def serve(self, devices: Iterable[int]) -> None:
@@ -232,7 +273,8 @@ class Workers:
 
     def _start(self, device: int, running: list[tuple[Thread, threading.Thread]]) -> None:
         index = len(running)
-        name = f"worker {index}" if device == 0 else f"cpu:{device} worker {index}"
+        where = f"cpu:{device} " if device < FIRST_GPU else f"gpu:{device - FIRST_GPU} "
+        name = f"{where if device else ''}worker {index}"
         thread = Thread(name)
         thread.words[THREAD_HOME >> 3] = HOMES[(index + 1) % SHARES]
         thread.words[THREAD_LANE >> 3] = native.lane_of(device).address

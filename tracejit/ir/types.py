@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 
+from tracejit.kernels.executor.layout import FIRST_GPU
+
 
 @dataclass(slots=True, unsafe_hash=True)
 class Device:
@@ -30,6 +32,16 @@ class Device:
 
     kind: str
     index: int = 0
+
+    @property
+    def number(self) -> int:
+        """The number of the device among those of the engine.
+
+        >>> import tracejit as tj
+        >>> tj.cpu(1).number
+        1
+        """
+        return self.index + FIRST_GPU * (self.kind == "gpu")
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.index}"

@@ -3,7 +3,8 @@
     target = target_of(Device("cpu"))
     target.tuning.caches.far      # numbers; lower floors ask `tracejit.tuning` for them
     target.emit(spec)             # the source of a kernel
-    target.launch(planned)        # a schedule that runs on the device
+    target.open(0)                # the device is ready, or DeviceError says what is missing
+    target.job(task)              # what has to run for a planned task
 
 A second target is a module here and one in `tracejit.tuning`, each with a line in the table beside it, and an
 emitter. Emitters do not know one another, and nothing but these modules knows two of them.
@@ -15,8 +16,10 @@ emitter. Emitters do not know one another, and nothing but these modules knows t
 
 from __future__ import annotations
 
+from tracejit.assemble import Job
 from tracejit.codegen.spec import KernelSpec
-from tracejit.ir.types import Device
+from tracejit.ir.types import CPU, Device
+from tracejit.passes.memory.plan import PlannedTask
 from tracejit.targets import cpu, gpu
 from tracejit.targets.target import Target
 from tracejit.tuning import tuning_of
@@ -37,4 +40,14 @@ def emit(spec: KernelSpec, kind: str = "cpu") -> str:
     return target_of(Device(kind)).emit(spec)
 
 
-__all__ = ["TARGETS", "Target", "emit", "target_of"]
+def job(task: PlannedTask) -> Job:
+    """What has to run for a planned task: what the target of its device says. A copy between a CPU and a
+    device of another kind is that device's.
+    """
+    node = task.node
+    devices = {v.type.device for v in (*node.outputs, *node.inputs) if not v.type.on_host}
+    kinds = {device.kind for device in devices} - {CPU.kind}
+    return TARGETS[min(kinds, default=CPU.kind)].job(task)
+
+
+__all__ = ["TARGETS", "Target", "emit", "job", "target_of"]

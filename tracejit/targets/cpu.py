@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tracejit.assemble import job
 from tracejit.codegen.spec import KernelSpec
-from tracejit.launch import launch
 from tracejit.targets.target import Target
 from tracejit.tuning import cpu
 
@@ -17,4 +17,8 @@ def emit(spec: KernelSpec) -> str:
     return emit_cpu(spec)
 
 
-TARGET = Target(cpu.TUNING, emit, launch)
+def open_device(index: int) -> None:
+    """Nothing: the engine makes lanes and memory when they are first used."""
+
+
+TARGET = Target(cpu.TUNING, emit, open_device, job)

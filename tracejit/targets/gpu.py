@@ -1,17 +1,53 @@
-"""CUDA GPUs: kernels are written, and run in tests, but no engine launches them yet."""
+"""GPUs of NVIDIA: kernels as PTX, which the engine issues to a stream."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from tracejit.assemble import Job
+from tracejit.codegen.objects.loader import Recipe, load
 from tracejit.codegen.spec import KernelSpec
+from tracejit.passes.memory.plan import PlannedTask
 from tracejit.targets.target import Target
 from tracejit.tuning import gpu
 
 
 def emit(spec: KernelSpec) -> str:
-    """The source of ``kernel(block, lo, hi, scratch, failure)`` for numba-cuda."""
-    from tracejit.codegen.gpu.emit import emit_cuda  # nobody needs it who has no GPU
+    """The source of ``kernel(block)``."""
+    from tracejit.codegen.gpu.emit import emit_gpu  # nobody needs it who has no GPU
 
-    return emit_cuda(spec)
+    return emit_gpu(spec)
 
 
-TARGET = Target(gpu.TUNING, emit, launch=None)
+def open_device(index: int) -> object:
+    """The driver's device, with its memory and its lane."""
+    from tracejit.engine.cuda import device  # nor this
+
+    device.install(native_functions)
+    return device.open_device(index)
+
+
+def job(task: PlannedTask) -> Job:
+    """What is issued for a task."""
+    from tracejit import assemble_gpu
+
+    return assemble_gpu.job(task)
+
+
+def native_functions() -> Mapping[str, int]:
+    """Addresses of the executor's functions for GPUs."""
+    module = "tracejit.kernels.executor.devices"
+    recipe = Recipe(
+        "executor of GPUs",
+        ("executor", module),
+        lambda: f"from {module} import ENTRIES\n",
+        entries=(module, "ENTRIES"),
+    )
+    ((kernel, _),) = load([recipe])
+    _kept.append(kernel)
+    return kernel.addresses
+
+
+_kept: list[object] = []  # the engine calls them until the process ends
+
+TARGET = Target(gpu.TUNING, emit, open_device, job)

@@ -5,8 +5,9 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tracejit.assemble import Job
 from tracejit.codegen.spec import KernelSpec
-from tracejit.schedule import Planned, Schedule
+from tracejit.passes.memory.plan import PlannedTask
 from tracejit.tuning import Tuning
 
 
@@ -15,9 +16,11 @@ class Target(NamedTuple):
 
     tuning: numbers, which lower floors find by the device (`tracejit.tuning.tuning_of`).
     emit:   the source of a kernel.
-    launch: the schedule of a planned graph; None for a target whose kernels are written, but not run yet.
+    open:   makes the device with an index ready: its memory, its lane; raises DeviceError if it cannot be.
+    job:    what has to run for a planned task.
     """
 
     tuning: Tuning
     emit: Callable[[KernelSpec], str]
-    launch: Callable[[Planned], Schedule] | None
+    open: Callable[[int], object]
+    job: Callable[[PlannedTask], Job]

@@ -1,9 +1,10 @@
-"""Kernels for CUDA: the same units, each taken by one or more blocks of threads.
+"""Kernels for GPUs: the same units, each taken by one or more blocks of threads.
 
-    kernel[(bx, by), (tx, ty)](block, lo, hi, scratch, failure)     # `launch.launch` chooses the numbers
+    kernel[(bx, by), (tx, ty), shared](block)     # `launch.launch` chooses the numbers
 
-`block`, `scratch` and `failure` are addresses in device memory; tx and ty are powers of two, tx * ty is at
-most `THREADS`. The bx blocks along x stride over the units in [lo, hi). Inside a unit
+`block` is passed by value: the slots of the spec, then those of `codegen.gpu.launch.MORE`. tx and ty are
+powers of two, tx * ty is at most `THREADS`; the block's shared memory has a place for each thread and
+accumulator dtype (`shared_bytes`). The bx blocks along x stride over the units. Inside a unit
 
 - MAP: threads along x stride over the last dimension, those along y (ty = 1 if there is no other dimension)
   over the one before it; the `by` blocks share a unit. Operands that lie across the last dimension are read
@@ -14,15 +15,16 @@ most `THREADS`. The bx blocks along x stride over the units in [lo, hi). Inside 
   share a unit's columns. Accumulators are combined along y.
 
 A running sum is left to the first thread. A thread takes several elements at a time: it reads all of them
-before it writes, so that many reads are under way. ``scratch`` has `Lowered.scratch` bytes for each of the
-bx blocks, then the panel of a product, if there is one. A kernel that fails sets the int64 at `failure`.
+before it writes, so that many reads are under way. At `scratch` in the GPU's memory there are
+`Lowered.scratch` bytes for each of the bx blocks. A kernel that fails lowers the int64 at `failure` to its
+status: the smallest of all threads', so that the same error is told in every run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tracejit.codegen.gpu.launch import AT_ONCE, THREADS
+from tracejit.codegen.gpu.launch import AT_ONCE, MORE, shared_places
 from tracejit.codegen.spec import KernelSpec, Section, Step
 from tracejit.codegen.text import COMBINE, Source, memory_type, renumbered
 from tracejit.errors import DeviceError
@@ -31,30 +33,34 @@ MOST_STEPS = 24
 """How many steps are few."""
 
 
-def emit_cuda(spec: KernelSpec) -> str:
-    """The source of the kernel for numba-cuda."""
+def emit_gpu(spec: KernelSpec) -> str:
+    """The source of ``kernel(block)``."""
     if spec.sweep:
         raise DeviceError("a sweep goes through rows in order, which only the CPU's kernels do")
+    if spec.panel >= 0:
+        raise DeviceError("a panel of a product lies in a worker's scratch memory, which only CPUs have")
     kernel = _Kernel(spec)
-    kernel.use("cuda", "numba")
     kernel.depth = 1
     stages = tuple(f"stage{n}_at" for n in range(len(spec.stages)))
     kernel.load_slots(skip=stages if spec.orientation == "rows" else ("_at", "_bytes"))
+    fails = any(s.kind == "check" for section in spec.sections for s in section.steps)
+    for position, name in enumerate(MORE, len(spec.slot_names())):
+        if name == "units" or (name == "scratch" and spec.rows) or (name == "failure" and fails):
+            kernel.line(f"{name} = {kernel.memory('slot')}(block, {position})")
     for step in spec.prologue:
         kernel.step(step)
     kernel.name_threads()
     kernel.share()
-    fails = any(s.kind == "check" for section in spec.sections for s in section.steps)
     if fails:
         kernel.line(f"status = {kernel.type('int64')}(0)")
-    kernel.line("unit = lo + cuda.blockIdx.x")
-    with kernel.block("while unit < hi:"):
+    kernel.line(f"unit = {kernel.word('block_x')}")
+    with kernel.block("while unit < units:"):
         {"map": emit_map, "rows": emit_rows, "columns": emit_columns}[spec.orientation](kernel)
-        kernel.line("unit += cuda.gridDim.x")
+        kernel.line(f"unit += {kernel.word('blocks_x')}")
     if fails:
         with kernel.block("if status != 0:"):
-            kernel.line(f"{kernel.use('store', 'tracejit.kernels.compiler.memory')}(failure, status)")
-    return kernel.finish(["def kernel(block, lo, hi, scratch, failure):"])
+            kernel.line(f"{kernel.use('lower', WORDS)}(failure, status)")
+    return kernel.finish(["def kernel(block):"])
 
 
 def emit_map(kernel: _Kernel) -> None:
@@ -84,7 +90,7 @@ def emit_rows(kernel: _Kernel) -> None:
     kernel.unravel(kernel.piece("unit"), range(spec.kept))
     kernel.set_bases(spec.sections, range(spec.kept))
     for n, dtype in enumerate(spec.rows):
-        kernel.pointer(f"row{n}", f"scratch + cuda.blockIdx.x * scratch_bytes + row{n}_at", dtype)
+        kernel.pointer(f"row{n}", f"scratch + {kernel.word('block_x')} * scratch_bytes + row{n}_at", dtype)
     for section in spec.sections:
         if section.level == "full":
             kernel.reduce_row(section)
@@ -104,7 +110,7 @@ def emit_columns(kernel: _Kernel) -> None:
     kernel.line(f"b{last} = min(a{last} + columns, n{last})")
     kernel.unravel("tile // column_tiles", range(last))
     kernel.set_bases(spec.sections, range(last))
-    kernel.line(f"a{last} += cuda.blockIdx.y * threads")
+    kernel.line(f"a{last} += {kernel.word('block_y')} * threads")
     with kernel.block(f"while a{last} < b{last}:"):
         kernel.line(f"inside = a{last} + thread < b{last}")
         kernel.line(f"i{last} = min(a{last} + thread, b{last} - 1)")
@@ -115,34 +121,40 @@ def emit_columns(kernel: _Kernel) -> None:
             else:
                 kernel.once(section, "inside and line == 0")
         kernel.in_lane = False
-        kernel.line(f"a{last} += cuda.gridDim.y * threads")
+        kernel.line(f"a{last} += {kernel.word('blocks_y')} * threads")
 
+
+WORDS = "tracejit.kernels.gpu.words"
 
 WRITES = ("keep", "store", "stream")
 """Steps that write to memory, in loops."""
 
 
 class _Kernel(Source):
-    """The text of a CUDA kernel."""
+    """The text of a kernel."""
 
     def name_threads(self) -> None:
         """Which of the threads along each direction this is; in a MAP kernel, of all that share a unit."""
         spec = self.spec
-        thread, threads = "cuda.threadIdx.x", "cuda.blockDim.x"
-        line, lines = "cuda.threadIdx.y", "cuda.blockDim.y"
-        if spec.orientation == "map" and spec.kept == 1:
-            thread, threads = f"cuda.blockIdx.y * {threads} + {thread}", f"cuda.gridDim.y * {threads}"
-        elif spec.orientation == "map":
-            line, lines = f"cuda.blockIdx.y * {lines} + {line}", f"cuda.gridDim.y * {lines}"
+        thread, threads = self.word("thread_x"), self.word("threads_x")
+        line, lines = ("thread_y", "threads_y")
+        if spec.orientation == "columns" or (spec.orientation == "map" and spec.kept > 1):
+            line, lines = self.word(line), self.word(lines)
+        if spec.orientation == "map":
+            block, blocks = self.word("block_y"), self.word("blocks_y")
+            if spec.kept == 1:
+                thread, threads = f"{block} * {threads} + {thread}", f"{blocks} * {threads}"
+            else:
+                line, lines = f"{block} * {lines} + {line}", f"{blocks} * {lines}"
         names = {"thread": thread, "threads": threads}
         if spec.orientation == "columns" or (spec.orientation == "map" and spec.kept > 1):
             names |= {"line": line, "lines": lines}
         for name, value in names.items():
-            self.line(f"{name} = {self.type('int64')}({value})")
+            self.line(f"{name} = {value}")
 
-    def panel_place(self, position: int) -> str:
-        """The panel of a product lies behind the scratch memory of all blocks."""
-        return f"scratch + cuda.gridDim.x * {self.memory('slot')}(block, {position})"
+    def word(self, name: str) -> str:
+        """A call of a word of `tracejit.kernels.gpu.words`."""
+        return f"{self.use(name, WORDS)}()"
 
     # ---- loops
 
@@ -197,12 +209,12 @@ class _Kernel(Source):
         self.steps(others)
         if stores:
             if any(step.access is not None for step in others):
-                self.line("cuda.syncthreads()")
+                self.line(self.word("barrier"))
             with self.block(f"if {chosen}:"):
                 for step in stores:
                     self.step(step.replace(kind="store"))
             if section is not self.spec.sections[-1]:
-                self.line("cuda.syncthreads()")
+                self.line(self.word("barrier"))
 
     def one(self, step: Step) -> None:
         """One step, with accumulators and columns' scratch rows in variables."""
@@ -323,13 +335,17 @@ class _Kernel(Source):
 
     def share(self) -> None:
         """Shared memory for the accumulators of a block's threads, one array for each dtype."""
-        for dtype in dict.fromkeys(map(memory_type, self.spec.accumulators)):
-            self.line(f"shared_{dtype} = cuda.shared.array({THREADS}, {self.type(dtype)})")
+        before = 0
+        for dtype, size in shared_places(self.spec).items():
+            threads = f"{self.word('threads_x')} * {self.word('threads_y')}"
+            place = f"{before} * {threads}" if before else "0"
+            self.line(f"shared_{dtype} = {self.use('shared', WORDS)}({place}, {self.type(dtype)})")
+            before += size
 
     def wait_for_scans(self) -> None:
         """In kernels with running sums other threads read what the first one wrote, and the reverse."""
         if any(step.kind == "scan" for section in self.spec.sections for step in section.steps):
-            self.line("cuda.syncthreads()")
+            self.line(self.word("barrier"))
 
     def combine_threads(self, steps: Sequence[Step], member: str, place: str) -> None:
         """Combine the accumulators of all threads that differ in `member`, in a tree; every one gets the
@@ -344,13 +360,13 @@ class _Kernel(Source):
                 if self.is_compensated(step):
                     self.line(f"{total} = {self.accumulate('compensated')}({total}, e{step.position})")
                 self.write(f"{shared}[{place}]", total, dtype)
-                self.line("cuda.syncthreads()")
+                self.line(self.word("barrier"))
                 self.line(f"step = {member}s // 2")
                 with self.block("while step > 0:"):
                     with self.block(f"if {member} < step:"):
                         both = f"{shared}[{place}]{is_true}, {shared}[{place} + {distance}]{is_true}"
                         self.write(f"{shared}[{place}]", f"{combine}({both})", dtype)
-                    self.line("cuda.syncthreads()")
+                    self.line(self.word("barrier"))
                     self.line("step = step // 2")
                 self.line(f"{total} = {shared}[{first}]{is_true}")
-                self.line("cuda.syncthreads()")
+                self.line(self.word("barrier"))

@@ -1,15 +1,22 @@
-"""How many blocks of threads a kernel for CUDA is launched with: any numbers are right, these are fast.
+"""How many blocks of threads a kernel for a GPU is launched with: any numbers are right, these are fast.
 
-    (bx, by), (tx, ty) = launch(lowered, processors=132)     # see `tracejit.codegen.gpu.emit`
+    launch(lowered, processors=132)     # Launch(grid=(64, 1), threads=(256, 1), shared=1024)
 
 The numbers depend on shapes and the device only, so results are the same bits from launch to launch.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import math
+from typing import NamedTuple
 
-from tracejit.codegen.spec import IntegerSlot, Lowered
+import numpy as np
+
+from tracejit.codegen.spec import IntegerSlot, KernelSpec, Lowered
+from tracejit.codegen.text import memory_type
+
+MORE = ("units", "scratch", "failure")
+"""Slots of a kernel's block behind those of its spec: the number of units, addresses in the GPU's memory."""
 
 THREADS = 1024
 """Most threads in a block."""
@@ -27,10 +34,37 @@ AT_ONCE = 4
 """Elements that a thread takes at a time, if its steps are few."""
 
 
-def launch(lowered: Lowered, processors: int, most: int = USUAL) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Blocks and threads along x and y, on a GPU with so many processors. `most`: threads in a block that the
-    kernel's registers allow.
+class Launch(NamedTuple):
+    """How a kernel is launched: blocks and threads along x and y, bytes of shared memory of each block."""
+
+    grid: tuple[int, int]
+    threads: tuple[int, int]
+    shared: int
+
+
+def launch(lowered: Lowered, processors: int, most: int = USUAL) -> Launch:
+    """How to launch a kernel on a GPU with so many processors. `most`: threads in a block that the kernel's
+    registers allow.
     """
+    grid, threads = _shape(lowered, processors, most)
+    return Launch(grid, threads, shared_bytes(lowered.spec, math.prod(threads)))
+
+
+def shared_places(spec: KernelSpec) -> dict[str, int]:
+    """The dtypes of the accumulators that threads combine in shared memory, with their sizes in bytes; the
+    largest come first, so that each array begins where its elements may lie.
+    """
+    sizes = {memory_type(d): np.dtype(memory_type(d)).itemsize for d in spec.accumulators}
+    return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+
+def shared_bytes(spec: KernelSpec, threads: int) -> int:
+    """Bytes of shared memory that a block of so many threads needs."""
+    return threads * sum(shared_places(spec).values())
+
+
+def _shape(lowered: Lowered, processors: int, most: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Blocks and threads along x and y."""
     spec = lowered.spec
     slots = zip(spec.slot_names(), lowered.slots, strict=True)
     numbers = {name: slot.value for name, slot in slots if isinstance(slot, IntegerSlot)}

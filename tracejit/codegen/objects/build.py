@@ -93,17 +93,27 @@ def draft(entries: Sequence[EntryPoint]) -> Draft:
 
 def finish(draft: Draft) -> Built:
     """LLVM's part of a compilation: few calls, as each may have to wait for Python's lock."""
-    machine = initialize()
+    machine, module = initialize(), linked(draft)
+    _define(module, optimise(module, machine, _tuning()))
+    return Built(machine.emit_object(module), str(module))
+
+
+def linked(draft: Draft) -> Any:
+    """The one module of a draft, of which only what has a name to export can be seen."""
     module, *others = map(llvm.parse_assembly, draft.modules)
     for other in others:
         module.link_in(other)
     for name in draft.hidden:
         module.get_function(name).linkage = llvm.Linkage.internal
     module.verify()
-    builder = llvm.create_pass_builder(machine, _tuning())
+    return module
+
+
+def optimise(module: Any, machine: Any, tuning: Any) -> Any:
+    """Run LLVM's usual passes; returns what further passes run with."""
+    builder = llvm.create_pass_builder(machine, tuning)
     _run(builder.getModulePassManager(), module, builder)
-    _define(module, builder)
-    return Built(machine.emit_object(module), str(module))
+    return builder
 
 
 def _define(module: Any, builder: Any) -> None:

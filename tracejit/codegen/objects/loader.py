@@ -299,6 +299,11 @@ def _heavy(module: str) -> Any:
     return importlib.import_module(module)
 
 
+def compiler() -> Any:
+    """The module that makes kernels for GPUs: `tracejit.codegen.objects.ptx`."""
+    return _heavy("tracejit.codegen.objects.ptx")
+
+
 # ------------------------------------------------------------------------------------------------ compilation
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tracejit import engine
-from tracejit.errors import ArgumentError, OutOfBoundsError, ReplayError, ShapeError, locate
+from tracejit.errors import ArgumentError, DeviceError, OutOfBoundsError, ReplayError, ShapeError, locate
 from tracejit.frontend.arrays import dlpack
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import lock, thread
@@ -239,8 +239,21 @@ class ArrayCore:
     def _seen(self, what: str) -> np.ndarray:
         """The elements as a NumPy view of the memory; call only to read at once."""
         if type(self._storage) is not Computed or thread.trace is not None:
+            if self._storage.type.device.kind != CPU.kind:
+                return self._on_cpu(what)._seen(what)
             self._ready(what)
         return self._memory if self._memory is not None else self._find_memory()
+
+    def _on_cpu(self, what: str) -> Any:
+        """A copy in memory that NumPy sees, of an array on another kind of device."""
+        self._launched(what)
+        return self.to(CPU)  # type: ignore[attr-defined]  # of the array that mixes this in
+
+    def _refuse_sharing(self, what: str) -> None:
+        """Raise for an array whose memory NumPy and others cannot see."""
+        if self.device.kind != CPU.kind:
+            text = f'{what}: the memory of {self.device} cannot be shared yet; copy it, as in x.to("cpu:0")'
+            raise locate(DeviceError(text), user_location())
 
     def numpy(self, *, copy: bool = True) -> np.ndarray:
         """The elements as a NumPy array: a copy, or with ``copy=False`` a read-only view of the memory.
@@ -257,6 +270,7 @@ class ArrayCore:
         seen = self._seen("numpy()")
         if copy:
             return seen.copy()
+        self._refuse_sharing("numpy(copy=False)")
         self._storage.expose()
         seen = seen.view()
         seen.flags.writeable = False
@@ -362,6 +376,7 @@ class ArrayCore:
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
+        self._refuse_sharing("__dlpack__")
         self._storage.expose()
         seen = self._seen("__dlpack__")
         engine.wait(self._own_variable(), exclusive=True)  # who gets the memory may write it
@@ -369,16 +384,18 @@ class ArrayCore:
         return dlpack.export(seen, options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
+        self._refuse_sharing("__dlpack_device__")
         return (1, 0)
 
     def __reduce__(self) -> Any:
-        return _on_device, (self.numpy(), self.device.index)
+        return _on_device, (self.numpy(), str(self.device))
 
 
-def _on_device(elements: np.ndarray, index: int) -> Any:
-    """A pickled array, on the CPU device where it was."""
+def _on_device(elements: np.ndarray, where: str | int) -> Any:
+    """A pickled array, on the device where it was; a number is that of a CPU device."""
     made = ArrayCore.from_numpy(elements)
-    return made.to(f"cpu:{index}") if index else made
+    where = where if isinstance(where, str) else f"cpu:{where}"
+    return made if where == str(CPU) else made.to(where)
 
 
 _new: Any = object.__new__

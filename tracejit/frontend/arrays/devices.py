@@ -16,6 +16,7 @@ from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import device_contexts, thread
 from tracejit.ir.types import CPU, Device
+from tracejit.targets import target_of
 
 _devices: dict[Device, Device] = {CPU: CPU}
 
@@ -42,6 +43,38 @@ def cpu(index: int = 0) -> Device:
     return one_device(Device(CPU.kind, number))
 
 
+def gpu(index: int = 0) -> Device:
+    """The GPU with this index, through the driver of NVIDIA's GPUs.
+
+    Arrays there have the operators that become generated kernels: elementwise ones, reductions, indexing and
+    copies; others say that they are missing. What is computed runs on the GPU's stream; a look copies.
+    Raises DeviceError where the driver, or such a GPU, is missing, ArgumentError for what is no integer.
+
+    >>> import tracejit as tj
+    >>> try:
+    ...     where = tj.gpu(0)
+    ... except tj.errors.DeviceError:
+    ...     where = tj.cpu(0)
+    >>> float(tj.ones(3, device=where).sum())
+    3.0
+    """
+    number = integer("gpu", index)
+    if number < 0:
+        what = f"gpu: there is no device gpu:{number}; devices are numbered from 0"
+        raise locate(DeviceError(what), user_location())
+    return _ready("gpu", Device("gpu", number))
+
+
+def _ready(name: str, device: Device) -> Device:
+    """The one object for `device`, which can be used; its target raises `DeviceError` if it cannot."""
+    if device not in _devices:
+        try:
+            target_of(device).open(device.index)
+        except DeviceError as error:
+            raise locate(DeviceError(f"{name}: {error}"), user_location()) from None
+    return one_device(device)
+
+
 def as_device(name: str, device: Any, default: Device) -> Device:
     """A `Device`, its text (``"cpu"``, ``"gpu:1"``), or None for `default`."""
     if device is None:
@@ -52,11 +85,13 @@ def as_device(name: str, device: Any, default: Device) -> Device:
         found = Device(kind, int(index)) if index.isdecimal() else Device(device)
     if isinstance(found, Device) and found.kind == CPU.kind and found.index >= 0:
         return one_device(found)
+    if isinstance(found, Device) and found.kind == "gpu" and found.index >= 0:
+        return _ready(name, found)
     text = str(device) if isinstance(device, (str, Device)) else repr(device)
     raise locate(
         DeviceError(
             f"{name}: there is no device {text} here; arrays live on tj.cpu(0), tj.cpu(1), ..., "
-            'written "cpu" or "cpu:0", "cpu:1", ...'
+            'written "cpu" or "cpu:0", "cpu:1", ..., and on tj.gpu(0), "gpu:0", ...'
         ),
         user_location(),
     )

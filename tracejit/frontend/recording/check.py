@@ -19,7 +19,7 @@ import numpy as np
 
 from tracejit import compile, engine
 from tracejit.config import config
-from tracejit.errors import CheckError
+from tracejit.errors import CheckError, DeviceError
 from tracejit.frontend.recording.storage import Storage, memory_at
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph, Node, Value
@@ -36,8 +36,14 @@ Launch = Callable[..., None]
 
 def launcher(schedule: Any, graph: Graph) -> Launch:
     """The schedule's own `launch`, or the checked one: `graph` is what was recorded."""
-    checked = config.check and not any(node.op in (send, receive) for node in graph.nodes)
-    return functools.partial(_checked, schedule, graph) if checked else schedule.launch
+    if not config.check or any(node.op in (send, receive) for node in graph.nodes):
+        return schedule.launch
+    for value in (*graph.inputs, *graph.outputs):
+        if value.type.device.kind == "gpu":
+            raise DeviceError(
+                f"TRACEJIT_CHECK=1 compares memory of CPUs only, not of {value.type.device}; run without it"
+            )
+    return functools.partial(_checked, schedule, graph)
 
 
 def _checked(schedule: Any, graph: Graph, packed: bytes, keep: Any, started: list[int] | None = None) -> None:

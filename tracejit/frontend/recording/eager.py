@@ -398,7 +398,10 @@ def runs_on_numpy(graph: Graph) -> bool:
     return not graph.effects and all(
         node.op.is_exact(v.type.dtype for v in node.inputs)
         and Trait.ORDERED not in node.op.traits
-        and all(v.type.size <= SMALL for v in (*node.inputs, *node.outputs))
+        and all(
+            v.type.size <= SMALL and v.type.device.kind in ("cpu", "host")
+            for v in (*node.inputs, *node.outputs)
+        )
         for node in graph.nodes
     )
 

@@ -129,7 +129,7 @@ class Storage:
     def materialise(self) -> None:
         """Give a pending storage its memory and its engine variable."""
         try:
-            self.buffer = self.variable = engine.pool_of(self.type.device.index).allocate(self.type.nbytes)
+            self.buffer = self.variable = engine.pool_of(self.type.device.number).allocate(self.type.nbytes)
         except (MemoryError, OverflowError, ValueError):  # NumPy's, by how much is asked for
             message = f"there is no memory for an array of {self.type}, {self.type.nbytes} bytes"
             raise locate(AllocationError(message), self.made_at or user_location()) from None

@@ -286,7 +286,7 @@ class Writer:
         actions += [f"{self.write(var)} = {self.write(array)}" for var, array in program.copies]
         for storage, var in program.outputs.items():
             kind = self.constant(interned(storage.type))
-            shelf = self.constant(engine.pool_of(storage.type.device.index).shelf(storage.type.nbytes))
+            shelf = self.constant(engine.pool_of(storage.type.device.number).shelf(storage.type.nbytes))
             actions.append(f"{self.write(var)} = Storage({kind}, {shelf}.take())")
         for var, value in program.values:
             made = self.make(value)

@@ -118,8 +118,8 @@ def plan(graph: Graph, aliases: Sequence[Sequence[int]] = ()) -> MemoryPlan:
 def _by_device(spans: dict[Value, Span]) -> Iterator[tuple[int, dict[Value, Place | None]]]:
     """Yield each device's number, with the roots that lie on others."""
     roots = dict.fromkeys(span.root for span in spans.values())
-    for device in sorted({root.type.device.index for root in roots}):
-        yield device, {root: None for root in roots if root.type.device.index != device}
+    for device in sorted({root.type.device.number for root in roots}):
+        yield device, {root: None for root in roots if root.type.device.number != device}
 
 
 def _packed(
