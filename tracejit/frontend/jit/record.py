@@ -25,8 +25,9 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.content import GONE, is_stored_plainly
-from tracejit.frontend.recording.number import Computed, source_of
+from tracejit.frontend.recording.number import Computed, Source, source_of
 from tracejit.frontend.recording.recording import Extent, device_contexts, thread
+from tracejit.frontend.recording.segments import Cut, Segment, Segments
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import GivenUp, Restart, Trace
 from tracejit.frontend.signature.arguments import (
@@ -38,7 +39,7 @@ from tracejit.frontend.signature.arguments import (
 )
 from tracejit.frontend.signature.describe import Description, Unreplayable
 from tracejit.frontend.signature.perform import make, write_back
-from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Var
+from tracejit.frontend.signature.program import Check, Const, Expr, Form, Literal, ReplayProgram, Run, Var
 from tracejit.frontend.signature.slots import Attribute, Slot, Whole
 from tracejit.frontend.signature.stand_ins import without_stand_ins
 from tracejit.frontend.signature.text import CLOCK, PIECEWISE, recogniser_of, release, replay_of
@@ -63,9 +64,13 @@ class Timing(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Signature:
-    """One signature of a traced function. `timing` is that of its first call."""
+    """One signature of a traced function, or a path of one. `timing` is that of its first call.
 
-    replay: Callable[[Any, Any], Any]
+    segments: of a path: what it launches before its last part, and what it asks of the number that the segment
+              gives, with the answers.
+    """
+
+    replay: Callable[..., Any]
     requirements: dict[str, str]
     graph: Graph
     schedule: Any
@@ -77,6 +82,13 @@ class Signature:
     interval: int = 1  # how many may, before one is recorded again: the reason may be gone
     timing: Timing | None = None
     names: tuple[str, ...] = ()  # of the graph's inputs
+    segments: tuple[tuple[Segment, tuple[str, ...]], ...] = ()
+
+    @property
+    def schedules(self) -> list[Any]:
+        """Of all that it launches, in order."""
+        known = [segment.schedule for segment, _answers in self.segments]
+        return known + ([self.schedule] if self.schedule is not None else [])
 
 
 class Recorded(NamedTuple):
@@ -101,7 +113,7 @@ class Described(NamedTuple):
     graph: Graph
     program: ReplayProgram
     arguments: Arguments
-    computed: dict[Computed, Var]
+    computed: dict[Computed | Source, Var]
     numbers: list[Any]
     bound: tuple[Any, ...]
     draws: tuple[tuple[Any, int], ...]
@@ -118,12 +130,16 @@ def record(
     strict: bool,
     launch: bool = True,
     compiled: bool = True,
+    segments: Segments | None = None,
 ) -> Recorded:
     """Run `function` once on these arguments, recording it. Without `launch` nothing is computed; without
-    `compiled` nothing is compiled either, and the result is the description (`Described`).
+    `compiled` nothing is compiled either, and the result is the description (`Described`). `segments` are those
+    of the function's paths; without them a look at a value gives up.
     """
     with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
-        return _record(function, args, kwargs, whole, strict=strict, launch=launch, compiled=compiled)
+        return _record(
+            function, args, kwargs, whole, strict=strict, launch=launch, compiled=compiled, segments=segments
+        )
 
 
 def _record(
@@ -135,6 +151,7 @@ def _record(
     strict: bool,
     launch: bool,
     compiled: bool,
+    segments: Segments | None,
 ) -> Recorded:
     reached: set[int] = set()
     aliased: set[Storage] = set()
@@ -142,7 +159,9 @@ def _record(
     numpy: bool | None = None
     while True:
         name = getattr(function, "__qualname__", type(function).__name__)
-        trace = Trace(name, strict=strict, dry=not launch, plain=plain, recorded_numpy=numpy)
+        trace = Trace(
+            name, strict=strict, dry=not launch, plain=plain, recorded_numpy=numpy, segments=segments
+        )
         try:
             call = _TracedCall(trace, function, args, kwargs, whole | aliased, reached)
             result = call.run_body()
@@ -240,6 +259,7 @@ class _TracedCall:
         """After an error: a launch that was made has happened, otherwise nothing has."""
         if not self.launched:
             self.surroundings.restore_contents()
+            self.trace.give_draws_back()
         self.trace.reset()
 
     def conclude(self, result: Any, *, launch: bool) -> Recorded:
@@ -288,14 +308,19 @@ class _TracedCall:
         guards.emit()
         description = Description(program, arguments, guards.var_of, computed)
         self._find_arrays(guards)
+        for storage in [storage for cut in trace.cuts for storage in cut.made]:
+            arguments.arrays[storage] = Var("t", storage), None
         if trace.uses_device:
             self._check_device()
         frozen = self._find_imports(guards)
         self._describe(result, description)
-        self._check_escapes()
+        self._check_escapes(description)
         self._keep_constants(frozen, description)
+        if trace.cuts:  # before anything is launched
+            check_separate(program, self.surroundings, description.rebinds)
         self._numbers(program, computed)
-        check_separate(program, self.surroundings, description.rebinds)
+        if not trace.cuts:
+            check_separate(program, self.surroundings, description.rebinds)
         outputs = list(program.outputs)
         graph = trace.finish([s.pending for s in outputs])  # type: ignore[misc]
         if not self.compiled:
@@ -308,6 +333,7 @@ class _TracedCall:
         program.launch = launches.launch_of(program, trace, arguments, computed, graph, schedule)
         entry = Signature(_no_replay, program.requirements(), graph, schedule, used=next(CLOCK))
         entry.names = launches.names_of(program)
+        entry.segments = self._segments()
         release_callbacks(graph, entry)
         if launch:  # now, so that it is computed while Python compiles the replay function
             launches.launch(trace, graph, schedule, outputs, awaited=program.launch.is_awaited)
@@ -334,7 +360,7 @@ class _TracedCall:
         else:
             self.program.require("{}", is_it, says=says)
 
-    def _described(self, graph: Graph, guards: Guards, computed: dict[Computed, Var]) -> Described:
+    def _described(self, graph: Graph, guards: Guards, computed: dict[Computed | Source, Var]) -> Described:
         """What was recorded, as it is before anything is compiled."""
         trace = self.trace
         captured = {slot.value._storage: slot.path for slot in reversed(guards.arrays)}
@@ -357,22 +383,47 @@ class _TracedCall:
         self.surroundings.restore_contents()
         self.trace.reset()
 
-    def _computed(self) -> dict[Computed, Var]:
-        """Variables for the numbers that the body computed."""
+    def _computed(self) -> dict[Computed | Source, Var]:
+        """Variables for the numbers that the body computed, or found in arrays."""
         steps = self.trace.numbers.steps
-        return {step: Var("m", step.value, step.path) for step in steps if isinstance(step, Computed)}
+        computed: dict[Computed | Source, Var] = {}
+        for step in steps:
+            if isinstance(step, Computed):
+                computed[step] = Var("m", step.value, step.path)
+            elif isinstance(step, Cut):
+                computed[step.source] = Var("l", step.value, step.source.path)
+        return computed
 
-    def _numbers(self, program: ReplayProgram, computed: dict[Computed, Var], *, values: bool = True) -> None:
-        """Compute what the body computed of its numbers, and check what it looked at, in its order; without
-        `values` only which branches were taken.
+    def _segments(self) -> tuple[tuple[Segment, tuple[str, ...]], ...]:
+        """The segments of the path, and what is checked after each."""
+        found: list[tuple[Segment, list[str]]] = []
+        for step in self.program.steps:
+            if isinstance(step, Run):
+                found.append((step.segment, []))
+            elif isinstance(step, Check) and found and step.says is not None:
+                found[-1][1].append(" ".join(step.says))
+        return tuple((segment, tuple(answers)) for segment, answers in found)
+
+    def _numbers(
+        self, program: ReplayProgram, computed: dict[Computed | Source, Var], *, values: bool = True
+    ) -> None:
+        """Compute what the body computed of its numbers, launch the segments that looks ended, and check what
+        it looked at, in its order; without `values` only which branches were taken, before the first look.
         """
 
         def operand(given: Any) -> Expr:
-            if isinstance(given, Computed):
+            if isinstance(given, Computed | Source):
                 return computed[given]
             return given if isinstance(given, Expr) else Form(source_of(given))
 
         for step in self.trace.numbers.steps:
+            if isinstance(step, Cut):
+                if values:
+                    run = launches.run_of(step, self.trace, self.arguments, computed)
+                    for var in (*run.made, run.found):
+                        var.bound = True
+                    program.steps.append(run)
+                continue
             expression = Form(step.form, *map(operand, step.operands))
             if isinstance(step, Computed):
                 program.define(computed[step], expression)
@@ -456,9 +507,9 @@ class _TracedCall:
                 program.copies = [copy for copy in program.copies if copy[0] is not var]
                 program.constants[var] = storage
 
-    def _check_escapes(self) -> None:
+    def _check_escapes(self, description: Description) -> None:
         """Arrays that the body made and that are still alive must be among the results."""
-        expected = set(self.program.outputs)
+        expected = {*self.program.outputs, *description.carried}
         if all(s in expected for s in self.trace.live()):
             return
         gc.collect(collector.YOUNG)  # what only a cycle keeps alive has not escaped

@@ -28,6 +28,7 @@ before the launch; a launch that may fail is waited for before anything is writt
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import linecache
@@ -64,6 +65,7 @@ from tracejit.frontend.signature.program import (
     Rebind,
     Refill,
     ReplayProgram,
+    Run,
     Separate,
     SliceOf,
     Step,
@@ -134,6 +136,48 @@ def same_array(held: np.ndarray, copy: np.ndarray) -> bool:
     return held.tobytes() == copy.tobytes()
 
 
+class Memo(dict[Any, tuple[Any, ...]]):
+    """What the segments of a call have given, for the paths that are tried one after the other.
+
+    last:  the segment that was launched last.
+    drawn: streams of random numbers, and the positions that segments took of each.
+    """
+
+    __slots__ = ("drawn", "last")
+
+    def __init__(self) -> None:
+        self.last: Any = None
+        self.drawn: list[tuple[Any, int, int]] = []
+
+    def draw(self, stream: Any, count: int) -> int:
+        """Take positions of a stream; the first of them."""
+        start: int = stream.advance(count)
+        self.drawn.append((stream, start, count))
+        return start
+
+    def give_back(self) -> None:
+        """No path fits: the call is recorded, from its start."""
+        while self.drawn:
+            stream, start, count = self.drawn.pop()
+            stream.give_back(start, count)
+
+
+@functools.cache
+def element_of(dtype: np.dtype) -> Callable[[Storage], Any]:
+    """A function for element 0 of a storage of this dtype, as a Python number."""
+    kind = CTYPES.get(dtype.str[1:])
+    if kind is None:
+        return lambda storage: storage.memory().reshape(-1)[0].item()
+    read = kind.from_address
+    return lambda storage: read(storage.address).value
+
+
+CTYPES: dict[str, Any] = {
+    "f4": ctypes.c_float, "f8": ctypes.c_double, "b1": ctypes.c_bool, "i4": ctypes.c_int32,
+    "i8": ctypes.c_int64,
+}  # fmt: skip
+"""Numbers that ctypes reads from memory as Python has them."""
+
 HELPERS: dict[str, Any] = {
     "MISS": MISS, "MISFITS": MISFITS, "NDArray": NDArray, "Storage": Storage, "View": View,
     "ndarray": np.ndarray, "release": release, "is_block": is_block, "disjoint": disjoint,
@@ -200,6 +244,8 @@ class Writer:
             self.checks.append(f"{name} = {self.write(step.value)}")
         elif isinstance(step, Check):
             self._require(self.write(step.condition))
+        elif isinstance(step, Run):
+            self._run(step)
         elif isinstance(step, ArrayCheck):
             array, storage = self.write(step.array), self.write(step.storage)
             kind, view = self.constant(interned(step.type)), self.constant(step.view)
@@ -222,6 +268,24 @@ class Writer:
         if len(names) > 1:
             self._require(f"len({{{', '.join(names)}}}) == {len(names)}")
             self.checks.append(f"if shared and not disjoint({', '.join(names)}): return MISS")
+
+    def _run(self, run: Run) -> None:
+        """Launch a segment, unless a path that was tried before has done so in this call."""
+        segment, launch, found = self.constant(run.segment), run.launch, self.write(run.found)
+        made = [self.write(var) for var in run.made]
+        drawn = [f"key{index}, counter{index}" for index, _stream, _total in launch.draws]
+        known = ", ".join([*made, found, *drawn])
+        lines = [f"key{index} = {self.constant(stream)}.key; counter{index} = memo.draw({self.constant(stream)}, "
+                 f"{total})" for index, stream, total in launch.draws]  # fmt: skip
+        lines += [self._new(var.value, name) for var, name in zip(run.made, made, strict=True)]
+        call, pack = self.constant(launch.call), self.constant(launch.pack)
+        lines.append(self._call(launch, made, call, pack))
+        lines.append(f"wait({_variables(made if launch.is_awaited else made[:1])})")
+        lines.append(f"{found} = {self.constant(element_of(run.made[0].value.type.dtype))}({made[0]})")
+        lines.append(f"memo[{segment}] = {known}; memo.last = {segment}")
+        self.checks.append(f"if {segment} in memo: {known} = memo[{segment}]")
+        self.checks.append("else:")
+        self.checks += [f"    {line}" for line in lines]
 
     # -- actions ---------------------------------------------------------------------------------------------
 
@@ -259,36 +323,42 @@ class Writer:
         place = self.write(effect.place)
         return f"del {place}" if effect.value is GONE else f"{place} = {self.make(effect.value)}"
 
+    def _new(self, storage: Storage, name: str) -> str:
+        """The statement that makes a storage like this one."""
+        kind = self.constant(interned(storage.type))
+        shelf = self.constant(engine.pool_of(storage.type.device.index).shelf(storage.type.nbytes))
+        return f"{name} = Storage({kind}, {shelf}.take())"
+
+    def prepare(self, launch: Launch, program: ReplayProgram) -> list[str]:
+        """What comes before the first launch: pending eager code is launched, NumPy arrays are copied in."""
+        lines = [f"if {name}.recording is not None: release({name})" for name in map(self.write, launch.storages)]
+        return lines + [f"{self.write(var)} = {self.write(array)}" for var, array in program.copies]
+
     def launch(self, launch: Launch, program: ReplayProgram) -> None:
         """The call into native code, and what is made before and waited for around it."""
         actions = self.actions
         self.names.update(launch=launch.call, pack=launch.pack)
         storages = [self.write(var) for var in launch.storages]
-        actions += [f"if {name}.recording is not None: release({name})" for name in storages]
-        actions += [f"{self.write(var)} = {self.write(array)}" for var, array in program.copies]
-        for storage, var in program.outputs.items():
-            kind = self.constant(interned(storage.type))
-            shelf = self.constant(engine.pool_of(storage.type.device.index).shelf(storage.type.nbytes))
-            actions.append(f"{self.write(var)} = Storage({kind}, {shelf}.take())")
+        actions += [self._new(storage, self.write(var)) for storage, var in program.outputs.items()]
         for var, value in program.values:
             made = self.make(value)
             actions.append(f"{self.write(var)} = {made}")
         written = sorted({self.write(var) for var in launch.written})
         if launch.is_awaited:
             actions.append(f"wait({_variables(written)})")  # older failures are not this call's
-        for index, (stream, total) in enumerate(launch.draws):
+        for index, stream, total in launch.draws:
             held = self.constant(stream)
             actions.append(f"key{index} = {held}.key; counter{index} = {held}.advance({total})")
         outputs = [self.write(var) for var in program.outputs.values()]
-        actions.append(self._call(launch, outputs))
+        actions.append(self._call(launch, outputs, "launch", "pack"))
         if launch.is_awaited:
             actions.append(f"wait({_variables([*outputs, *written])})")
         actions += [self.effect(effect) for effect in program.effects]
         if storages:
             actions.append(f"if shared: wait({_variables(storages)}, exclusive=True)")
 
-    def _call(self, launch: Launch, outputs: list[str]) -> str:
-        """The call on addresses and numbers, with the variables of the engine after them."""
+    def _call(self, launch: Launch, outputs: list[str], call: str, pack: str) -> str:
+        """The `call` of what is packed by `pack`, on addresses and numbers, with the variables of the engine after them."""
         values: list[str] = []
         variables: list[str] = []
         keep: list[str] = []
@@ -307,7 +377,7 @@ class Writer:
         values += [f"{name}.address" for name in outputs]
         variables += [f"{name}.variable.address" for name in outputs]
         held = "".join(f"{name}, " for name in dict.fromkeys([*keep, *outputs]))
-        return f"launch(pack({', '.join(values + variables)}), ({held}))"
+        return f"{call}({pack}({', '.join(values + variables)}), ({held}))"
 
 
 def _variables(names: Iterable[str]) -> str:
@@ -321,20 +391,26 @@ def _drawn(word: Drawn) -> str:
     return f"((counter{word.stream} + {word.drawn}) & {WORD - 1})"
 
 
-def replay_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[[Any, Any], Any], str]:
+def replay_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[..., Any], str]:
     """The replay function of a program, and its source. It counts its calls in `entry`."""
     assert program.launch is not None
     assert program.result is not None
     writer = Writer()
     for var, storage in program.constants.items():
         writer.let(var, storage)
+    prepared = writer.prepare(program.launch, program)
     for step in program.steps:
+        if isinstance(step, Run) and prepared:
+            writer.checks += prepared
+            prepared = []
         writer.step(step)
+    writer.actions += prepared
     writer.launch(program.launch, program)
     result = writer.make(program.result)
     writer.actions.append(f"entry.replays += 1; entry.used = next(CLOCK); return {result}")
     writer.names.update(entry=entry, CLOCK=CLOCK)
-    return _function_of(writer, name)
+    is_path = any(isinstance(step, Run) for step in program.steps)
+    return _function_of(writer, name, "args, kwargs, memo" if is_path else "args, kwargs")
 
 
 def recogniser_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[[Any, Any], Any], str]:
@@ -381,9 +457,11 @@ def _placed(code: types.CodeType, filename: str) -> types.CodeType:
     return code.replace(co_filename=filename, co_consts=tuple(constants))
 
 
-def _function_of(writer: Writer, name: str) -> tuple[Callable[[Any, Any], Any], str]:
-    """The function ``replay(args, kwargs)`` and its source, which is registered with `linecache`."""
-    text = _text(writer.checks, writer.actions)
+def _function_of(
+    writer: Writer, name: str, parameters: str = "args, kwargs"
+) -> tuple[Callable[..., Any], str]:
+    """The function ``replay(args, kwargs)``, of a path with a `Memo`, and its source, which is registered with `linecache`."""
+    text = _text(writer.checks, writer.actions, parameters)
     for gone in iter(_next_gone, None):
         linecache.cache.pop(gone, None)
     filename = f"<tracejit replay of {name} #{next(_serials)}>"
@@ -393,7 +471,7 @@ def _function_of(writer: Writer, name: str) -> tuple[Callable[[Any, Any], Any], 
     return replay, text
 
 
-def _text(checks: Sequence[str], actions: Sequence[str]) -> str:
+def _text(checks: Sequence[str], actions: Sequence[str], parameters: str) -> str:
     checked = "".join(f"        {line}\n" for line in checks)
     acted = "".join(f"    {line}\n" for line in actions)
-    return f"def replay(args, kwargs):\n    try:\n{checked}    except MISFITS: return MISS\n{acted}"
+    return f"def replay({parameters}):\n    try:\n{checked}    except MISFITS: return MISS\n{acted}"

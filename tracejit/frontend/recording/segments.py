@@ -1,0 +1,120 @@
+"""Looks at values while a call is recorded: each ends a segment, which is launched.
+
+A recorded body may look at the value of an array (`if loss > limit:`, `norm.item()`). The trace is *cut* there:
+what was recorded since the last cut becomes a graph of its own, a *segment*, whose results are all that the body
+may still use: arrays that it made and that are alive, the new content of arrays that it wrote, and the value
+that it looks at. The segment is launched, the value is waited for, and the recording goes on; a result that is
+used later enters it as an input (`Trace.adopt`). Nothing that existed before the call is written: that is left
+to the last launch of the path.
+
+What always holds:
+- The results of a segment are decided when it ends, and not by what follows. So calls that begin alike have the
+  same segments, as objects (`Segments.find`), whatever they do later.
+- Segments with one structure have one schedule: the rounds of a loop are compiled once.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tracejit import compile, engine
+from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.number import Source
+from tracejit.frontend.recording.recording import Bound, Extent, Literal
+from tracejit.frontend.recording.storage import Storage
+from tracejit.ir.graph import Graph, Value
+from tracejit.ir.op import Trait
+from tracejit.ir.structure import copied
+from tracejit.ops import constant
+
+if TYPE_CHECKING:
+    from tracejit.frontend.recording.trace import Trace
+
+
+class Segment:
+    """What a path computes between two looks. Paths that begin alike share it, by identity.
+
+    before: the segment before it, None for the first one.
+    """
+
+    __slots__ = ("__weakref__", "before", "graph", "schedule")
+
+    def __init__(self, before: Segment | None, graph: Graph, schedule: Any) -> None:
+        self.before, self.graph, self.schedule = before, graph, schedule
+
+
+class Segments:
+    """The segments of all paths of one traced function, as long as a path holds them."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakValueDictionary[Any, Segment] = weakref.WeakValueDictionary()
+        self._alike: weakref.WeakValueDictionary[Any, Segment] = weakref.WeakValueDictionary()
+
+    def find(self, before: Segment | None, key: Hashable, graph: Graph) -> Segment:
+        """The segment with this structure after `before`; a schedule is compiled if there is none yet."""
+        name = key, tuple(node.location for node in graph.nodes)  # errors name lines
+        found = self._known.get((before, name))
+        if found is None:
+            alike = self._alike.get(name)
+            schedule = alike.schedule if alike is not None else compile.compile_graph(copied(graph))
+            found = self._known[before, name] = Segment(before, graph, schedule)
+            self._alike.setdefault(name, found)
+        return found
+
+
+class Cut(NamedTuple):
+    """A look in a recorded call: the segment that it ended, and how it was launched.
+
+    source: what identifies the value looked at, which is element 0 of the first of `made`.
+    value:  that element.
+    draws:  numbers of the random streams (in `Trace.draws`) that the segment draws from.
+    """
+
+    segment: Segment
+    source: Source
+    value: Any
+    bound: tuple[Bound, ...]
+    made: tuple[Storage, ...]
+    draws: range
+
+
+def cut(trace: Trace, value: Value, source: Source) -> Cut:
+    """End the segment of a trace by a look at `value`, which has one element."""
+    value = trace.known(value)
+    alive = [s.pending for s in trace.live()] + [w.value for w in trace.written()]
+    inputs = dict(zip(trace.inputs, trace.bound, strict=True))
+    fresh = [v for v in dict.fromkeys(alive) if v is not value and v in trace.defined and v not in inputs]
+    outputs = [value, *fresh]
+    key = trace.key_of_segment(outputs)
+    graph = trace.graph(outputs)
+    segment = trace.segments.find(trace.cuts[-1].segment if trace.cuts else None, key, graph)
+    places = [Storage(v.type) for v in outputs]
+    draws = trace.take_draws()
+    eager.run(graph, trace.bound, places, segment.schedule)
+    awaited = places if can_fail(graph) else places[:1]
+    engine.wait(*(storage.variable for storage in awaited))
+    found = places[0].memory().reshape(-1)[0].item()
+    made = Cut(segment, source, found, tuple(trace.bound), tuple(places), draws)
+    _carry(trace, outputs, places)
+    return made
+
+
+def _carry(trace: Trace, outputs: list[Value], places: list[Storage]) -> None:
+    """Begin the next segment: what the last one knew is found where it lies now."""
+    carried = trace.carried
+    for found, bound in zip(trace.inputs, trace.bound, strict=True):
+        carried.setdefault(found, bound)
+    for node in trace.nodes:
+        if node.op is constant:
+            carried[node.output] = Literal(node.attrs, node.location)
+    for found, storage in zip(outputs, places, strict=True):
+        carried.setdefault(found, Extent(storage, 0, storage.type.size))
+    trace.begin_segment()
+
+
+def can_fail(graph: Graph) -> bool:
+    """Whether running `graph` may find an index out of range."""
+    return any(Trait.CAN_FAIL in node.op.traits for node in graph.nodes)
+
