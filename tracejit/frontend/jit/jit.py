@@ -368,7 +368,8 @@ class Jitted(Transparent, Generic[P, R]):
         1
         """
         paths = [path for e in self._entries for path in (e.paths if isinstance(e, Tree) else [e])]
-        return list(dict.fromkeys(schedule for path in reversed(paths) for schedule in path.schedules))
+        known = {id(schedule): schedule for path in reversed(paths) for schedule in path.schedules}
+        return list(known.values())
 
     def first_call(self) -> record.Timing:
         """Time that the first call of the oldest signature took: record, compile (or load), run.

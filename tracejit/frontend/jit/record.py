@@ -45,6 +45,7 @@ from tracejit.frontend.signature.stand_ins import without_stand_ins
 from tracejit.frontend.signature.text import CLOCK, PIECEWISE, recogniser_of, release, replay_of
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.guards import Guards, Refused, check_separate, flags
+from tracejit.frontend.surroundings.numbers_found import with_own_builtins
 from tracejit.frontend.surroundings.watch import LIBRARY, OWNER, Watcher
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU
@@ -218,13 +219,14 @@ class _TracedCall:
         trace, surroundings = self.trace, self.surroundings
         try:
             surroundings.scan(self.arguments.objects)
+            function = self.function if trace.segments is None else with_own_builtins(self.function)
             watcher = Watcher(trace, surroundings)
             busy = thread.busy
             try:
                 thread.busy = busy + 1
                 thread.trace = trace
                 watcher.start()
-                result = self.function(*self.args, **self.kwargs)
+                result = function(*self.args, **self.kwargs)
             finally:
                 thread.trace, thread.device = None, trace.device
                 thread.busy = busy

@@ -26,7 +26,9 @@ import numpy as np
 
 SHOWN = 60  # characters of an expression in messages
 
-FORMS: dict[str, Callable[..., Any]] = {"{}": lambda x: x, "bool({})": bool, "int({})": int}
+FORMS: dict[str, Callable[..., Any]] = {"{}": lambda x: x, "bool({})": bool} | {
+    "int({})": int, "float({})": float,
+}  # fmt: skip
 """What the forms of `Computed` and `Looked` mean, but for those about types."""
 
 
@@ -159,14 +161,21 @@ class NumberProxy:
         self._numbers.look(self._value, "{}", self._source)
         return self._value
 
+    def converted(self, kind: type) -> Any:
+        """``float`` or ``int`` of it; of a number found in an array this looks at nothing."""
+        numbers = self._numbers
+        if numbers.closed or self._source not in numbers.found:
+            return kind(self._look())
+        if type(self._value) is kind:
+            return self
+        return numbers.compute(f"{kind.__name__}({{}})", kind(self._value), self._source)
+
     def __float__(self) -> float:
         return float(self._look())
 
     def __int__(self) -> int:
-        if self._source in self._numbers.found and not self._numbers.closed:
-            whole = self._numbers.compute("int({})", int(self._value), self._source)
-            return whole._look()
-        return int(self._look())
+        whole = self.converted(int)
+        return whole._look() if type(whole) is NumberProxy else whole
 
     def __index__(self) -> int:
         return operator.index(self._look())
