@@ -30,7 +30,7 @@ def line_of(text: str) -> int:
 
 
 def clip_if_large(x):
-    if (x * x).sum() > 10:  # a look at a value
+    if (x * x).sum().tolist() > 10:  # a look at a value
         x *= 0.5
     return x * 2.0
 
@@ -55,6 +55,8 @@ def test_a_branch_on_a_value():
     "look", ["float", "int", "bool", "item", "tolist", "str", "format", "numpy", "asarray", "index"]
 )
 def test_every_look(look):
+    """One element is a number of the call (`test_tree.py`); what sees many, or makes text, is piecewise."""
+
     def make(xp, array):
         def step(x):
             total = x.sum()
@@ -80,7 +82,7 @@ def test_every_look(look):
 
         return Program(step, lambda i: (array(np.arange(3.0) + i),))
 
-    check(make, traces=None, piecewise=True)
+    check(make, traces=None, piecewise=look not in ("float", "int", "bool", "item", "index"))
 
 
 def test_shapes_that_depend_on_values():

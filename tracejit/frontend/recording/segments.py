@@ -3,7 +3,7 @@
 A recorded body may look at the value of an array (`if loss > limit:`, `norm.item()`). The trace is *cut* there:
 what was recorded since the last cut becomes a graph of its own, a *segment*, whose results are all that the body
 may still use: arrays that it made and that are alive, the new content of arrays that it wrote, and the value
-that it looks at. The segment is launched, the value is waited for, and the recording goes on; a result that is
+that it looks at; while a gradient is taken, everything. The segment is launched, the value is waited for, and the recording goes on; a result that is
 used later enters it as an input (`Trace.adopt`). Nothing that existed before the call is written: that is left
 to the last launch of the path.
 
@@ -84,6 +84,8 @@ def cut(trace: Trace, value: Value, source: Source) -> Cut:
     """End the segment of a trace by a look at `value`, which has one element."""
     value = trace.known(value)
     alive = [s.pending for s in trace.live()] + [w.value for w in trace.written()]
+    if trace.tapes:
+        alive += [v for node in trace.nodes for v in node.outputs if not v.type.on_host]
     inputs = dict(zip(trace.inputs, trace.bound, strict=True))
     fresh = [v for v in dict.fromkeys(alive) if v is not value and v in trace.defined and v not in inputs]
     outputs = [value, *fresh]

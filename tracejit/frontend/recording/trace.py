@@ -279,8 +279,6 @@ class Trace(Recording):
             return ""
         if array._storage.recording not in (None, self) and array._storage.pending is not None:
             return ""
-        if thread.tapes or self.tapes:
-            return "while a gradient is taken"
         if any(Trait.ORDERED in node.op.traits for node in self.nodes):
             return "after tj.callback"
         return None
@@ -297,7 +295,9 @@ class Trace(Recording):
         return (*self.structure, len(outputs), *(self.defined[value] for value in outputs))
 
     def begin_segment(self) -> None:
-        """Forget what was recorded, but for what arrays hold (see `carried`)."""
+        """Forget what was recorded, but for what arrays hold (see `carried`), and gradients need."""
+        for tape in self.tapes:
+            tape.flushed()
         self.inputs, self.nodes, self.bound = [], [], []
         self.defined, self.scalars, self.structure = {}, {}, []
         self.counters = []
