@@ -106,7 +106,7 @@ class Jitted(Transparent, Generic[P, R]):
         self._retraces: list[explain.Retrace] = []
         self._whole: weakref.WeakSet[Storage] = weakref.WeakSet()
         self._lock = make_rlock()
-        self._segments: Segments | None = Segments()  # None: paths kept coming, so looks run piecewise
+        self._segments = Segments()
         self._traces = 0
         self._dropped = 0
         self._replayed_before = 0
@@ -199,7 +199,7 @@ class Jitted(Transparent, Generic[P, R]):
             return
         tree.add(path)
         if tree.is_bushy and not self._strict:
-            self._segments = None
+            self._segments.ended = tree.traces
             self._entries = [entry for entry in self._entries if not isinstance(entry, Tree)]
 
     def _add(self, entry: Signature) -> None:

@@ -306,6 +306,8 @@ class _TracedCall:
     def finish(self, result: Any, *, launch: bool) -> Recorded:
         """Compile and launch what was recorded; the entry by which later calls replay it."""
         trace, program, arguments = self.trace, self.program, self.arguments
+        if trace.numbers.raised:
+            raise Unreplayable("the body catches an error of arithmetic on a number found in an array")
         guards, computed = Guards(self.surroundings, program), self._computed()
         guards.emit()
         description = Description(program, arguments, guards.var_of, computed)

@@ -28,7 +28,8 @@ TRIES = 256
 class Tree(Signature):
     """The entry of a signature with paths: those of its fields that are about one path tell of the last one.
 
-    paths:  those known, the one that served last first.
+    paths:  those known.
+    latest: the one that served last, which is tried first.
     traces: how many have been recorded.
     """
 
@@ -37,6 +38,7 @@ class Tree(Signature):
         self.timing = path.timing
         self.names, self.text, self.segments = path.names, path.text, path.segments
         self.paths = [path]
+        self.latest = path
         self.traces = 1
 
     @property
@@ -54,36 +56,35 @@ class Tree(Signature):
         self.traces += 1
         self.graph, self.schedule, self.segments = path.graph, path.schedule, path.segments
         self.names, self.text, self.requirements = path.names, path.text, path.requirements
-        self.paths = [path, *self.paths][:PATHS]
+        self.latest = path
+        kept = sorted(self.paths, key=lambda known: known.used)[-PATHS + 1 :]
+        self.paths = [path, *reversed(kept)]
 
     def _replay(self, args: Any, kwargs: Any) -> Any:
-        memo = Memo()
+        memo, latest = Memo(), self.latest
         failed: Any = None
         try:
-            for path in self.paths:
-                if failed is not None:
-                    depth, segment, answers = failed
-                    if len(path.segments) <= depth or path.segments[depth][0] is not segment:
-                        continue
-                    if path.segments[depth][1] == answers:
-                        continue
+            for path in (latest, *self.paths):
+                if failed is not None and (path is latest or not _may_fit(path, *failed)):
+                    continue
                 result = path.replay(args, kwargs, memo)
                 if result is not MISS:
-                    self._served(path)
+                    self.latest = path
+                    self.replays += 1
+                    self.used = path.used
                     return result
-                failed = _failed(path, memo)
+                failed = _failed(path, memo) or failed
         except BaseException:
             memo.give_back()
             raise
         memo.give_back()
         return MISS
 
-    def _served(self, path: Signature) -> None:
-        self.replays += 1
-        self.used = path.used
-        paths = self.paths
-        if paths[0] is not path:  # another thread may do the same, or add one: then the order is lost, no path
-            self.paths = [path, *(each for each in paths if each is not path)]
+
+def _may_fit(path: Signature, depth: int, segment: Segment, answers: tuple[str, ...]) -> bool:
+    """Whether a path has the segment at this depth, and other answers after it."""
+    known = path.segments
+    return len(known) > depth and known[depth][0] is segment and known[depth][1] != answers
 
 
 def _failed(path: Signature, memo: Memo) -> tuple[int, Segment, tuple[str, ...]] | None:

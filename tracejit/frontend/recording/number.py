@@ -72,6 +72,7 @@ class Numbers:
             value then, in later recordings, too.
     plain:  the body gets plain numbers, which are guarded.
     found:  sources of the numbers that depend on what arrays hold.
+    raised: whether arithmetic on such a number raised an error: if the body caught it, there is no replay.
     refuse: called when the body asks for the very value of a float that it found in an array.
     """
 
@@ -80,6 +81,7 @@ class Numbers:
         self.steps: list[Any] = []
         self.given = False
         self.closed = False
+        self.raised = False
         self._computed: dict[Any, Computed] = {}
         self._looked: set[Any] = set()
         self.found: set[Any] = set()
@@ -292,12 +294,17 @@ def _answers(other: Any, method: str) -> bool:
 
 @contextmanager
 def looked_at(*operands: Any) -> Iterator[None]:
-    """Guard the operands of a computation that raises: the body may catch the error and go on."""
+    """Guard the operands of a computation that raises: the body may catch the error and go on. For numbers found
+    in arrays there is no such guard (see `Numbers.raised`).
+    """
     try:
         yield
     except Exception:
         for operand in operands:
-            plain(operand)
+            if type(operand) is NumberProxy and operand._source in operand._numbers.found:
+                operand._numbers.raised = True
+            else:
+                plain(operand)
         raise
 
 

@@ -46,9 +46,13 @@ class Segment:
 
 
 class Segments:
-    """The segments of all paths of one traced function, as long as a path holds them."""
+    """The segments of all paths of one traced function, as long as a path holds them.
+
+    ended: how many paths there were when it was found that new ones keep coming, so that looks give up; else 0.
+    """
 
     def __init__(self) -> None:
+        self.ended = 0
         self._known: weakref.WeakValueDictionary[Any, Segment] = weakref.WeakValueDictionary()
         self._alike: weakref.WeakValueDictionary[Any, Segment] = weakref.WeakValueDictionary()
 

@@ -275,6 +275,8 @@ class Trace(Recording):
         """Why a look cannot end a segment; None if it can."""
         if self.segments is None or self.dry or in_operation() or self.vouched:
             return ""
+        if self.segments.ended:
+            return f"which led to another path again and again ({self.segments.ended} paths)"
         if array.dtype.kind not in "biuf" or self.numbers.plain or self.recorded_numpy:
             return ""
         if array._storage.recording not in (None, self) and array._storage.pending is not None:
