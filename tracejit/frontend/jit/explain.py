@@ -70,7 +70,8 @@ def _describe(number: int, entry: Any) -> list[str]:
         lines += [f"    {_path(path)}" for path in paths]
     parts: dict[int, tuple[Any, Any]] = {}
     for path in paths or [entry]:
-        parts |= {id(segment.schedule): (segment.graph, segment.schedule) for segment, _ in path.segments}
+        for place, _answers in path.segments:
+            parts[id(place.segment.schedule)] = place.segment.graph, place.segment.schedule
         parts[id(path.schedule)] = path.graph, path.schedule
     operations = sum(len(graph.nodes) for graph, _schedule in parts.values())
     schedules = [schedule for _graph, schedule in parts.values()]

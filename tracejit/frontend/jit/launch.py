@@ -9,7 +9,7 @@ from tracejit import engine
 from tracejit.frontend.recording import check, eager
 from tracejit.frontend.recording.number import Computed, Source, source_of
 from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
-from tracejit.frontend.recording.segments import Cut, can_fail
+from tracejit.frontend.recording.segments import Cut, Place, can_fail
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
 from tracejit.frontend.signature.arguments import Arguments
@@ -81,7 +81,9 @@ def launch_of(
     )
 
 
-def run_of(cut: Cut, trace: Trace, arguments: Arguments, computed: dict[Computed | Source, Var]) -> Run:
+def run_of(
+    cut: Cut, place: Place | None, trace: Trace, arguments: Arguments, computed: dict[Computed | Source, Var]
+) -> Run:
     """Describe how a replay launches the segment that a look ended. Later launches find what it makes."""
     graph, schedule = cut.segment.graph, cut.segment.schedule
     launch = Launch(
@@ -94,7 +96,7 @@ def run_of(cut: Cut, trace: Trace, arguments: Arguments, computed: dict[Computed
         is_awaited=can_fail(graph),
     )
     made = tuple(arguments.arrays[storage][0] for storage in cut.made)
-    return Run(cut.segment, launch, made, computed[cut.source])
+    return Run(place, launch, made, computed[cut.source])
 
 
 def _words(

@@ -23,11 +23,12 @@ from tracejit import collector, compile, engine
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import launch as launches
+from tracejit.frontend.jit.loops import Loops
 from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.content import GONE, is_stored_plainly
 from tracejit.frontend.recording.number import Computed, Source, source_of
 from tracejit.frontend.recording.recording import Extent, device_contexts, thread
-from tracejit.frontend.recording.segments import Cut, Segment, Segments
+from tracejit.frontend.recording.segments import Cut, Place, Segments
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import GivenUp, Restart, Trace
 from tracejit.frontend.signature.arguments import (
@@ -39,7 +40,7 @@ from tracejit.frontend.signature.arguments import (
 )
 from tracejit.frontend.signature.describe import Description, Unreplayable
 from tracejit.frontend.signature.perform import make, write_back
-from tracejit.frontend.signature.program import Check, Const, Expr, Form, Literal, ReplayProgram, Run, Var
+from tracejit.frontend.signature.program import Check, Const, Expr, Form, Literal, Loop, ReplayProgram, Run, Var
 from tracejit.frontend.signature.slots import Attribute, Slot, Whole
 from tracejit.frontend.signature.stand_ins import without_stand_ins
 from tracejit.frontend.signature.text import CLOCK, PIECEWISE, recogniser_of, release, replay_of
@@ -67,8 +68,8 @@ class Timing(NamedTuple):
 class Signature:
     """One signature of a traced function, or a path of one. `timing` is that of its first call.
 
-    segments: of a path: what it launches before its last part, and what it asks of the number that the segment
-              gives, with the answers.
+    segments: of a path: what it launches before its last part, and what it asks of the numbers that were found
+              then, with the answers.
     """
 
     replay: Callable[..., Any]
@@ -83,12 +84,12 @@ class Signature:
     interval: int = 1  # how many may, before one is recorded again: the reason may be gone
     timing: Timing | None = None
     names: tuple[str, ...] = ()  # of the graph's inputs
-    segments: tuple[tuple[Segment, tuple[str, ...]], ...] = ()
+    segments: tuple[tuple[Place, tuple[str, ...]], ...] = ()
 
     @property
     def schedules(self) -> list[Any]:
         """Of all that it launches, in order."""
-        known = [segment.schedule for segment, _answers in self.segments]
+        known = [place.segment.schedule for place, _answers in self.segments]
         return known + ([self.schedule] if self.schedule is not None else [])
 
 
@@ -219,6 +220,8 @@ class _TracedCall:
         trace, surroundings = self.trace, self.surroundings
         try:
             surroundings.scan(self.arguments.objects)
+            trace.changes = surroundings.changes
+            trace.containers = lambda: [known.copy for known in self.arguments.containers.values()]
             function = self.function if trace.segments is None else with_own_builtins(self.function)
             watcher = Watcher(trace, surroundings)
             busy = thread.busy
@@ -312,8 +315,7 @@ class _TracedCall:
         guards.emit()
         description = Description(program, arguments, guards.var_of, computed)
         self._find_arrays(guards)
-        for storage in [storage for cut in trace.cuts for storage in cut.made]:
-            arguments.arrays[storage] = Var("t", storage), None
+        self.loops = Loops(trace, arguments, computed)
         if trace.uses_device:
             self._check_device()
         frozen = self._find_imports(guards)
@@ -398,15 +400,15 @@ class _TracedCall:
                 computed[step.source] = Var("l", step.value, step.source.path)
         return computed
 
-    def _segments(self) -> tuple[tuple[Segment, tuple[str, ...]], ...]:
+    def _segments(self) -> tuple[tuple[Place, tuple[str, ...]], ...]:
         """The segments of the path, and what is checked after each."""
-        found: list[tuple[Segment, list[str]]] = []
+        found: list[tuple[Place, list[str]]] = []
         for step in self.program.steps:
-            if isinstance(step, Run):
-                found.append((step.segment, []))
+            if isinstance(step, Run | Loop):
+                found.append((step.place, []))
             elif isinstance(step, Check) and found and step.says is not None:
                 found[-1][1].append(" ".join(step.says))
-        return tuple((segment, tuple(answers)) for segment, answers in found)
+        return tuple((place, tuple(answers)) for place, answers in found)
 
     def _numbers(
         self, program: ReplayProgram, computed: dict[Computed | Source, Var], *, values: bool = True
@@ -420,14 +422,12 @@ class _TracedCall:
                 return computed[given]
             return given if isinstance(given, Expr) else Form(source_of(given))
 
+        loops = self.loops if values else None
         for step in self.trace.numbers.steps:
-            if isinstance(step, Cut):
-                if values:
-                    run = launches.run_of(step, self.trace, self.arguments, computed)
-                    for var in (*run.made, run.found):
-                        var.bound = True
-                    program.steps.append(run)
+            if loops is not None and loops.emit(step, program):
                 continue
+            if isinstance(step, Cut):
+                continue  # without `values`, what follows is not found
             expression = Form(step.form, *map(operand, step.operands))
             if isinstance(step, Computed):
                 program.define(computed[step], expression)

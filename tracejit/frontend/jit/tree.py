@@ -3,7 +3,7 @@
 A path is what one outcome of the looks leads to: segments that are launched, what is asked of the numbers they
 give, and a last launch with all effects (see `recording.segments`). Each has a replay function of its own. A
 call tries them, the one that served last first: what a path has launched before an answer was another one is
-found in the call's `Memo` by the next path, which has the same segments up to there. Where no path fits,
+found in the call's `Memo` by the next path, which has the same places up to there. Where no path fits,
 nothing has been changed, and the call is recorded: the tree gets another path.
 
 The number of paths is bounded (`PATHS`); the one that has not served for longest goes. A tree is *bushy* if new
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracejit.frontend.jit.record import Signature
-from tracejit.frontend.recording.segments import Segment
+from tracejit.frontend.recording.segments import Place
 from tracejit.frontend.signature.text import MISS, Memo
 
 PATHS = 64
@@ -42,7 +42,7 @@ class Tree(Signature):
         self.traces = 1
 
     @property
-    def first(self) -> Segment:
+    def first(self) -> Place:
         """The segment with which all paths begin."""
         return self.segments[0][0]
 
@@ -81,16 +81,16 @@ class Tree(Signature):
         return MISS
 
 
-def _may_fit(path: Signature, depth: int, segment: Segment, answers: tuple[str, ...]) -> bool:
+def _may_fit(path: Signature, depth: int, place: Place, answers: tuple[str, ...]) -> bool:
     """Whether a path has the segment at this depth, and other answers after it."""
     known = path.segments
-    return len(known) > depth and known[depth][0] is segment and known[depth][1] != answers
+    return len(known) > depth and known[depth][0] is place and known[depth][1] != answers
 
 
-def _failed(path: Signature, memo: Memo) -> tuple[int, Segment, tuple[str, ...]] | None:
+def _failed(path: Signature, memo: Memo) -> tuple[int, Place, tuple[str, ...]] | None:
     """Where a path had another answer than the call: its depth, the segment, and the path's answers."""
     for depth in range(len(path.segments) - 1, -1, -1):
-        segment, answers = path.segments[depth]
-        if segment is memo.last:
-            return depth, segment, answers
+        place, answers = path.segments[depth]
+        if place is memo.last:
+            return depth, place, answers
     return None

@@ -96,6 +96,7 @@ class Numbers:
         self.given = True
         self.steps.append(cut)
         self.found.add(source)
+        self._computed, self._looked = {}, set()  # the next round of a loop asks again
         return NumberProxy(value, source, self)
 
     def check(self, proxy: NumberProxy) -> None:

@@ -9,7 +9,7 @@ to the last launch of the path.
 
 What always holds:
 - The results of a segment are decided when it ends, and not by what follows. So calls that begin alike have the
-  same segments, as objects (`Segments.find`), whatever they do later.
+  same segments (`Segments.find`) in the same places (`Segments.place`), whatever they do later.
 - Segments with one structure have one schedule: the rounds of a loop are compiled once.
 """
 
@@ -23,6 +23,7 @@ from tracejit import compile, engine
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.number import Source
 from tracejit.frontend.recording.recording import Bound, Extent, Literal
+from tracejit.frontend.recording.rounds import State, state_at
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.op import Trait
@@ -34,19 +35,28 @@ if TYPE_CHECKING:
 
 
 class Segment:
-    """What a path computes between two looks. Paths that begin alike share it, by identity.
+    """What a path computes between two looks."""
 
-    before: the segment before it, None for the first one.
+    __slots__ = ("__weakref__", "graph", "schedule")
+
+    def __init__(self, graph: Graph, schedule: Any) -> None:
+        self.graph, self.schedule = graph, schedule
+
+
+class Place:
+    """A segment in a path, or the rounds of a loop with it. Paths that begin alike share places, by identity.
+
+    before: the place before it, None for the first one.
     """
 
-    __slots__ = ("__weakref__", "before", "graph", "schedule")
+    __slots__ = ("__weakref__", "before", "segment")
 
-    def __init__(self, before: Segment | None, graph: Graph, schedule: Any) -> None:
-        self.before, self.graph, self.schedule = before, graph, schedule
+    def __init__(self, before: Place | None, segment: Segment) -> None:
+        self.before, self.segment = before, segment
 
 
 class Segments:
-    """The segments of all paths of one traced function, as long as a path holds them.
+    """The segments of all paths of one traced function, and their places, as long as a path holds them.
 
     ended: how many paths there were when it was found that new ones keep coming, so that looks give up; else 0.
     """
@@ -54,17 +64,22 @@ class Segments:
     def __init__(self) -> None:
         self.ended = 0
         self._known: weakref.WeakValueDictionary[Any, Segment] = weakref.WeakValueDictionary()
-        self._alike: weakref.WeakValueDictionary[Any, Segment] = weakref.WeakValueDictionary()
+        self._places: weakref.WeakValueDictionary[Any, Place] = weakref.WeakValueDictionary()
 
-    def find(self, before: Segment | None, key: Hashable, graph: Graph) -> Segment:
-        """The segment with this structure after `before`; a schedule is compiled if there is none yet."""
+    def find(self, key: Hashable, graph: Graph) -> Segment:
+        """The segment with this structure; a schedule is compiled if there is none yet."""
         name = key, tuple(node.location for node in graph.nodes)  # errors name lines
-        found = self._known.get((before, name))
+        found = self._known.get(name)
         if found is None:
-            alike = self._alike.get(name)
-            schedule = alike.schedule if alike is not None else compile.compile_graph(copied(graph))
-            found = self._known[before, name] = Segment(before, graph, schedule)
-            self._alike.setdefault(name, found)
+            found = self._known[name] = Segment(graph, compile.compile_graph(copied(graph)))
+        return found
+
+    def place(self, before: Place | None, segment: Segment, loop: Hashable = None) -> Place:
+        """The place of a segment after `before`, or that of a loop whose rounds are described by `loop`."""
+        name = before, segment, loop
+        found = self._places.get(name)
+        if found is None:
+            found = self._places[name] = Place(before, segment)
         return found
 
 
@@ -74,6 +89,7 @@ class Cut(NamedTuple):
     source: what identifies the value looked at, which is element 0 of the first of `made`.
     value:  that element.
     draws:  numbers of the random streams (in `Trace.draws`) that the segment draws from.
+    state:  what the rest of the body depends on; None where that is not known.
     """
 
     segment: Segment
@@ -82,10 +98,11 @@ class Cut(NamedTuple):
     bound: tuple[Bound, ...]
     made: tuple[Storage, ...]
     draws: range
+    state: State | None = None
 
 
-def cut(trace: Trace, value: Value, source: Source) -> Cut:
-    """End the segment of a trace by a look at `value`, which has one element."""
+def cut(trace: Trace, value: Value, source: Source, looked: Storage) -> Cut:
+    """End the segment of a trace by a look at `value`, the only element of an array on `looked`."""
     value = trace.known(value)
     alive = [s.pending for s in trace.live()] + [w.value for w in trace.written()]
     if trace.tapes:
@@ -95,7 +112,7 @@ def cut(trace: Trace, value: Value, source: Source) -> Cut:
     outputs = [value, *fresh]
     key = trace.key_of_segment(outputs)
     graph = trace.graph(outputs)
-    segment = trace.segments.find(trace.cuts[-1].segment if trace.cuts else None, key, graph)
+    segment = trace.segments.find(key, graph)
     places = [Storage(v.type) for v in outputs]
     draws = trace.take_draws()
     eager.run(graph, trace.bound, places, segment.schedule)
@@ -104,7 +121,7 @@ def cut(trace: Trace, value: Value, source: Source) -> Cut:
     found = places[0].memory().reshape(-1)[0].item()
     made = Cut(segment, source, found, tuple(trace.bound), tuple(places), draws)
     _carry(trace, outputs, places)
-    return made
+    return made._replace(state=state_at(trace, source, looked))
 
 
 def _carry(trace: Trace, outputs: list[Value], places: list[Storage]) -> None:

@@ -16,7 +16,7 @@ they change is taken back.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -118,6 +118,8 @@ class Trace(Recording):
         self.carried: dict[Value, Bound | Literal] = {}  # values of earlier segments: where they are found
         super().__init__()
         self.segments: Any = segments  # of all paths of the function; None: a look gives up
+        self.changes: Callable[[], Iterable[tuple[Any, Any]]] = tuple  # what the body has rebound so far
+        self.containers: Callable[[], Iterable[Any]] = tuple  # the arguments' containers, as the body has them
         self.recorded_numpy = recorded_numpy  # whether what NumPy makes is recorded; None: not yet
         self.makes_arrays = False  # whether code that ran names functions of NumPy's that make arrays
         self.name = name
@@ -263,7 +265,7 @@ class Trace(Recording):
         try:
             value = self.read(array._storage, array._view)
             source = Source(f"{what} of line {str(location).rpartition(':')[2]}")
-            made = cut(self, value, source)
+            made = cut(self, value, source, array._storage)
         finally:
             thread.trace, thread.watcher = self, watcher
             if thread.hook is not None:

@@ -170,18 +170,34 @@ class Separate:
 class Run:
     """A segment of the call is launched, and an element looked at: a number of the call from then on.
 
-    segment: what the paths that begin alike share, by identity; a call runs it once.
-    made:    the storages that it makes; element 0 of the first is looked at.
-    found:   the number.
+    place: what the paths that begin alike share, by identity; a call runs it once.
+    made:  the storages that it makes; element 0 of the first is looked at.
+    found: the number.
     """
 
-    segment: Any
+    place: Any
     launch: Launch
     made: tuple[Var, ...]
     found: Var
 
 
-Step = Bind | Check | ArrayCheck | Separate | Run
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """Rounds that are repeated as long as their checks hold, maybe not once.
+
+    place:   as that of a `Run`.
+    state:   variables that each round changes; they hold `before` at first, and `after` when a round has ended.
+    steps:   of a round; the last is the `Run` whose number the next round's checks ask for.
+    """
+
+    place: Any
+    state: tuple[Var, ...]
+    before: tuple[Var, ...]
+    after: tuple[Var, ...]
+    steps: tuple[Bind | Check | Run, ...]
+
+
+Step = Bind | Check | ArrayCheck | Separate | Run | Loop
 
 
 # -- results -------------------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ from tracejit.frontend.signature.program import (
     Known,
     Launch,
     Literal,
+    Loop,
     Make,
     Rebind,
     Refill,
@@ -246,6 +247,8 @@ class Writer:
             self._require(self.write(step.condition))
         elif isinstance(step, Run):
             self._run(step)
+        elif isinstance(step, Loop):
+            self._loop(step)
         elif isinstance(step, ArrayCheck):
             array, storage = self.write(step.array), self.write(step.storage)
             kind, view = self.constant(interned(step.type)), self.constant(step.view)
@@ -271,21 +274,48 @@ class Writer:
 
     def _run(self, run: Run) -> None:
         """Launch a segment, unless a path that was tried before has done so in this call."""
-        segment, launch, found = self.constant(run.segment), run.launch, self.write(run.found)
-        made = [self.write(var) for var in run.made]
-        drawn = [f"key{index}, counter{index}" for index, _stream, _total in launch.draws]
-        known = ", ".join([*made, found, *drawn])
-        lines = [f"key{index} = {self.constant(stream)}.key; counter{index} = memo.draw({self.constant(stream)}, "
-                 f"{total})" for index, stream, total in launch.draws]  # fmt: skip
-        lines += [self._new(var.value, name) for var, name in zip(run.made, made, strict=True)]
-        call, pack = self.constant(launch.call), self.constant(launch.pack)
-        lines.append(self._call(launch, made, call, pack))
-        lines.append(f"wait({_variables(made if launch.is_awaited else made[:1])})")
-        lines.append(f"{found} = {self.constant(element_of(run.made[0].value.type.dtype))}({made[0]})")
-        lines.append(f"memo[{segment}] = {known}; memo.last = {segment}")
-        self.checks.append(f"if {segment} in memo: {known} = memo[{segment}]")
+        place = self.constant(run.place)
+        lines = self._segment(run)
+        drawn = [f"key{index}, counter{index}" for index, _stream, _total in run.launch.draws]
+        known = ", ".join([*map(self.write, run.made), self.write(run.found), *drawn])
+        lines.append(f"memo[{place}] = {known}; memo.last = {place}")
+        self.checks.append(f"if {place} in memo: {known} = memo[{place}]")
         self.checks.append("else:")
         self.checks += [f"    {line}" for line in lines]
+
+    def _segment(self, run: Run) -> list[str]:
+        """The lines that launch a segment and find the number that is looked at."""
+        launch, made = run.launch, [self.write(var) for var in run.made]
+        lines = []
+        for index, stream, total in launch.draws:
+            held = self.constant(stream)
+            lines.append(f"key{index} = {held}.key; counter{index} = memo.draw({held}, {total})")
+        lines += [self._new(var.value, name) for var, name in zip(run.made, made, strict=True)]
+        lines.append(self._call(launch, made, self.constant(launch.call), self.constant(launch.pack)))
+        lines.append(f"wait({_variables(made if launch.is_awaited else made[:1])})")
+        element = self.constant(element_of(run.made[0].value.type.dtype))
+        return [*lines, f"{self.write(run.found)} = {element}({made[0]})"]
+
+    def _loop(self, loop: Loop) -> None:
+        """Rounds until a check fails, unless a path that was tried before has done them in this call."""
+        place = self.constant(loop.place)
+        state, before, after = (
+            "".join(f"{self.write(var)}, " for var in vars) for vars in (loop.state, loop.before, loop.after)
+        )
+        lines = []
+        for step in loop.steps:
+            if isinstance(step, Bind):
+                lines.append(f"{self.write(step.var)} = {self.write(step.value)}")
+            elif isinstance(step, Check):
+                lines.append(f"if not ({self.write(step.condition)}): break")
+            else:
+                lines += self._segment(step)
+        self.checks.append(f"if {place} in memo: {state} = memo[{place}]")
+        self.checks.append("else:")
+        self.checks.append(f"    {state} = {before}")
+        self.checks.append("    while True:")
+        self.checks += [f"        {line}" for line in (*lines, f"{state} = {after}")]
+        self.checks.append(f"    memo[{place}] = {state}; memo.last = {place}")
 
     # -- actions ---------------------------------------------------------------------------------------------
 
