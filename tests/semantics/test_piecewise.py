@@ -125,7 +125,7 @@ def test_results_and_side_effects_on_every_call():
         x = step(x)
     assert HISTORY == [0, 2, 8, 18]
     assert seen == [(2,)] * 4
-    assert "float()" in step.explain()
+    assert "HISTORY" in step.explain()
 
 
 def test_an_outer_list_that_grows():
@@ -349,7 +349,7 @@ def test_numbers_formatted_for_a_log_do_not_retrace_every_call(capsys):
 
 def strict_programs():
     def look(x):
-        return x * float(x.sum())  # strict look
+        return x * x.tolist()[0]  # strict look
 
     def clock(x):
         return x * time.time()  # strict clock
@@ -608,7 +608,7 @@ def test_a_strict_function_raises_though_its_body_catches_the_error():
     @tj.jit(strict=True)
     def step(x):
         try:
-            s = float(x.sum())
+            s = x.tolist()[0]
         except Exception:
             s = -1.0
         return x * s

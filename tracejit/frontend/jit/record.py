@@ -185,6 +185,7 @@ def _record(
         finally:
             trace.numbers.closed = True
             trace.interruption = None
+            trace.forget_functions()
 
 
 class _TracedCall:

@@ -322,6 +322,11 @@ class Trace(Recording):
         else:
             super().adopt(value)
 
+    def forget_functions(self) -> None:
+        """The recording has ended: nothing that leads back to it is kept, or only the collector would free it."""
+        self.numbers.refuse = None
+        self.changes = self.containers = tuple
+
     def carrier(self, storage: Storage) -> Storage | None:
         """Where what `storage` holds was computed as a whole by an earlier segment; None elsewhere."""
         bound = self.carried.get(storage.pending) if storage.pending is not None else None
