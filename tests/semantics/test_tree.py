@@ -123,7 +123,7 @@ def test_the_same_array_twice_and_an_argument():
         return y, z, y, w
 
     f = same_as_eager(step, growing(), 6, traces=2)
-    first, second, again, w = f(*growing()()(0))
+    first, second, again, _w = f(*growing()()(0))
     assert first is again
     first += 1
     assert (first != second).all()  # no two arrays share what a segment has computed
@@ -431,7 +431,10 @@ class Writer:
                 self.block(depth - 1, indent + 1)
         elif kind == 8:
             self.serial += 1
-            self.lines += [f"{pad}i{self.serial} = 0", f"{pad}while i{self.serial} < 3 and {self.question()}:"]
+            self.lines += [
+                f"{pad}i{self.serial} = 0",
+                f"{pad}while i{self.serial} < 3 and {self.question()}:",
+            ]
             self.lines.append(f"{pad}    i{self.serial} += 1")
             self.block(depth - 1, indent + 1)
         else:
@@ -444,7 +447,9 @@ class Writer:
     def function(self):
         self.block(2, 1)
         self.block(2, 1)
-        text = "\n".join(["def step(w, x, k):", "    t, n = w[:3] * x[:3], 1.0", *self.lines, "    return t, n, w"])
+        text = "\n".join(
+            ["def step(w, x, k):", "    t, n = w[:3] * x[:3], 1.0", *self.lines, "    return t, n, w"]
+        )
         namespace = {"tj": tj, "__name__": "random_programs"}
         exec(text, namespace)
         return namespace["step"], text

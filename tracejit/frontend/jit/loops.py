@@ -1,13 +1,13 @@
 """The looks of a recorded path as steps of its replay: what is launched at each, and which rounds are a loop.
 
-Two looks at which the rest of the body depends on the same (`recording.rounds`) begin equal rounds, as long as
-what is done and asked between them is the same, too. Such rounds become one `Loop`:
+Two looks at which the rest of the body depends on the same (`recording.rounds`) begin equal rounds, as long
+as what is done and asked between them is the same, too. Such rounds become one `Loop`:
 
     look 1; (err > tol) is True; look 2; (err > tol) is True; look 3; (err > tol) is False; last part
-            `------ a round ---------´   `------ again ------´
+            |------ a round ---------|   |------ again ------|
 
-Whatever comes after the loop finds what the last round left in the variables of its state. What a round made and
-did not leave there is not kept; if a later part needs it, the rounds stay as they are.
+Whatever comes after the loop finds what the last round left in the variables of its state. What a round
+made and did not leave there is not kept; if a later part needs it, the rounds stay as they are.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Rounds(NamedTuple):
 
 
 class Loops:
-    """Emits the looks of a trace; made before results are described, which it gives the variables of loops."""
+    """Emits the looks of a trace; made before results are described: these are in variables of loops."""
 
     def __init__(self, trace: Trace, arguments: Arguments, computed: dict[Computed | Source, Var]) -> None:
         self.trace, self.arguments, self.computed = trace, arguments, computed
@@ -60,7 +60,9 @@ class Loops:
         state = self.trace.cuts[rounds.last].state
         assert state is not None
         arrays = [Var("c", state.carriers[k]) for k in rounds.arrays]
-        numbers = [Var("c", self.computed[s].value, s.path) for s in (state.sources[k] for k in rounds.numbers)]
+        numbers = [
+            Var("c", self.computed[s].value, s.path) for s in (state.sources[k] for k in rounds.numbers)
+        ]
         for k, var in zip(rounds.arrays, arrays, strict=True):
             self.arguments.arrays[state.carriers[k]] = var, None
         for k, var in zip(rounds.numbers, numbers, strict=True):

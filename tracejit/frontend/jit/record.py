@@ -40,7 +40,17 @@ from tracejit.frontend.signature.arguments import (
 )
 from tracejit.frontend.signature.describe import Description, Unreplayable
 from tracejit.frontend.signature.perform import make, write_back
-from tracejit.frontend.signature.program import Check, Const, Expr, Form, Literal, Loop, ReplayProgram, Run, Var
+from tracejit.frontend.signature.program import (
+    Check,
+    Const,
+    Expr,
+    Form,
+    Literal,
+    Loop,
+    ReplayProgram,
+    Run,
+    Var,
+)
 from tracejit.frontend.signature.slots import Attribute, Slot, Whole
 from tracejit.frontend.signature.stand_ins import without_stand_ins
 from tracejit.frontend.signature.text import CLOCK, PIECEWISE, recogniser_of, release, replay_of
@@ -68,8 +78,8 @@ class Timing(NamedTuple):
 class Signature:
     """One signature of a traced function, or a path of one. `timing` is that of its first call.
 
-    segments: of a path: what it launches before its last part, and what it asks of the numbers that were found
-              then, with the answers.
+    segments: of a path: what it launches before its last part, and what it asks of the numbers that were
+              found then, with the answers.
     """
 
     replay: Callable[..., Any]
@@ -135,8 +145,8 @@ def record(
     segments: Segments | None = None,
 ) -> Recorded:
     """Run `function` once on these arguments, recording it. Without `launch` nothing is computed; without
-    `compiled` nothing is compiled either, and the result is the description (`Described`). `segments` are those
-    of the function's paths; without them a look at a value gives up.
+    `compiled` nothing is compiled either, and the result is the description (`Described`). `segments` are
+    those of the function's paths; without them a look at a value gives up.
     """
     with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
         return _record(

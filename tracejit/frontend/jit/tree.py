@@ -1,13 +1,13 @@
 """The paths of one signature whose body looks at values of arrays.
 
-A path is what one outcome of the looks leads to: segments that are launched, what is asked of the numbers they
-give, and a last launch with all effects (see `recording.segments`). Each has a replay function of its own. A
-call tries them, the one that served last first: what a path has launched before an answer was another one is
-found in the call's `Memo` by the next path, which has the same places up to there. Where no path fits,
-nothing has been changed, and the call is recorded: the tree gets another path.
+A path is what one outcome of the looks leads to: segments that are launched, what is asked of the numbers
+they give, and a last launch with all effects (see `recording.segments`). Each has a replay function of its
+own. A call tries them, the one that served last first: what a path has launched before an answer was
+another one is found in the call's `Memo` by the next path, which has the same places up to there. Where no
+path fits, nothing has been changed, and the call is recorded: the tree gets another path.
 
-The number of paths is bounded (`PATHS`); the one that has not served for longest goes. A tree is *bushy* if new
-paths keep coming: then its function runs piecewise.
+The number of paths is bounded (`PATHS`); the one that has not served for longest goes. A tree is *bushy* if
+new paths keep coming: then its function runs piecewise.
 """
 
 from __future__ import annotations

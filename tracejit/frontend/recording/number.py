@@ -101,9 +101,9 @@ class Numbers:
 
     def check(self, proxy: NumberProxy) -> None:
         """Refuse a guard that would hold once: on all digits of a number that was computed."""
-        if self.refuse is not None and not self.closed and isinstance(proxy._value, float):
-            if proxy._source in self.found:
-                self.refuse(_read("{}", (proxy._source,)))
+        is_open = self.refuse is not None and not self.closed
+        if is_open and isinstance(proxy._value, float) and proxy._source in self.found:
+            self.refuse(_read("{}", (proxy._source,)))  # type: ignore[misc]
 
     def compute(self, form: str, value: Any, *operands: Any) -> Any:
         """The result `value` of Python's ``form.format(*operands)``."""
@@ -295,8 +295,8 @@ def _answers(other: Any, method: str) -> bool:
 
 @contextmanager
 def looked_at(*operands: Any) -> Iterator[None]:
-    """Guard the operands of a computation that raises: the body may catch the error and go on. For numbers found
-    in arrays there is no such guard (see `Numbers.raised`).
+    """Guard the operands of a computation that raises: the body may catch the error and go on. For numbers
+    found in arrays there is no such guard (see `Numbers.raised`).
     """
     try:
         yield

@@ -1,14 +1,15 @@
 """What a body's continuation depends on at a look: when it is the same at two looks, the path is a loop.
 
-``while float(err) > tol:`` looks in every round. If all that the rest of the body can depend on is the same at two
-looks, but for what arrays hold and numbers are, then the second round is the first one again, with other values,
-and so is every further one, as long as the body's questions have the same answers. A replay makes a loop of
-Python's of such rounds (`signature.program.Loop`), whose exit is the first other answer.
+``while float(err) > tol:`` looks in every round. If all that the rest of the body can depend on is the same
+at two looks, but for what arrays hold and numbers are, then the second round is the first one again, with
+other values, and so is every further one, as long as the body's questions have the same answers. A replay
+makes a loop of Python's of such rounds (`signature.program.Loop`), whose exit is the first other answer.
 
-`state_at` tells what a look's continuation depends on: the traced function's place and variables, what it wrote
-into existing arrays, what it changed in its surroundings. It gives None where something may be hidden: the look
-is made by a function that the body calls, inside a ``for`` (whose iterator nobody sees), while a gradient is
-taken, where a variable holds an object of the user's, or an array is alive that is in no variable.
+`state_at` tells what a look's continuation depends on: the traced function's place and variables, what it
+wrote into existing arrays, what it changed in its surroundings. It gives None where something may be
+hidden: the look is made by a function that the body calls, inside a ``for`` (whose iterator nobody sees),
+while a gradient is taken, where a variable holds an object of the user's, or an array is alive that is in
+no variable.
 
 >>> def f(x):
 ...     while x > 1: x = x / 2
@@ -51,7 +52,7 @@ class Hidden(Exception):
 
 
 def state_at(trace: Trace, source: Source, looked: Storage) -> State | None:
-    """The state of a trace that has just been cut by a look at an element of `looked`, which is `source` now."""
+    """The state of a trace that was just cut by a look at the only element of `looked`, now `source`."""
     frame = _frame_of_body()
     if frame is None or trace.tapes or sys.exc_info()[0] is not None:
         return None

@@ -1,15 +1,16 @@
 """Looks at values while a call is recorded: each ends a segment, which is launched.
 
-A recorded body may look at the value of an array (`if loss > limit:`, `norm.item()`). The trace is *cut* there:
-what was recorded since the last cut becomes a graph of its own, a *segment*, whose results are all that the body
-may still use: arrays that it made and that are alive, the new content of arrays that it wrote, and the value
-that it looks at; while a gradient is taken, everything. The segment is launched, the value is waited for, and the recording goes on; a result that is
-used later enters it as an input (`Trace.adopt`). Nothing that existed before the call is written: that is left
-to the last launch of the path.
+A recorded body may look at the value of an array (`if loss > limit:`, `norm.item()`). The trace is *cut*
+there: what was recorded since the last cut becomes a graph of its own, a *segment*, whose results are all
+that the body may still use: arrays that it made and that are alive, the new content of arrays that it
+wrote, and the value that it looks at; while a gradient is taken, everything. The segment is launched, the
+value is waited for, and the recording goes on; a result that is used later enters it as an input
+(`Trace.adopt`). Nothing that existed before the call is written: that is left to the last launch of the
+path.
 
 What always holds:
-- The results of a segment are decided when it ends, and not by what follows. So calls that begin alike have the
-  same segments (`Segments.find`) in the same places (`Segments.place`), whatever they do later.
+- The results of a segment are decided when it ends, and not by what follows. So calls that begin alike have
+  the same segments (`Segments.find`) in the same places (`Segments.place`), whatever they do later.
 - Segments with one structure have one schedule: the rounds of a loop are compiled once.
 """
 
@@ -58,7 +59,8 @@ class Place:
 class Segments:
     """The segments of all paths of one traced function, and their places, as long as a path holds them.
 
-    ended: how many paths there were when it was found that new ones keep coming, so that looks give up; else 0.
+    ended: how many paths there were when it was found that new ones keep coming, so that looks give up;
+    else 0.
     """
 
     def __init__(self) -> None:
@@ -140,4 +142,3 @@ def _carry(trace: Trace, outputs: list[Value], places: list[Storage]) -> None:
 def can_fail(graph: Graph) -> bool:
     """Whether running `graph` may find an index out of range."""
     return any(Trait.CAN_FAIL in node.op.traits for node in graph.nodes)
-

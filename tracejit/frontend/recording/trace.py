@@ -2,11 +2,11 @@
 
 Nothing that exists is changed while a trace is recorded. It notes which numbers the body looked at (guards),
 which random numbers it drew and which NumPy arrays came in. Where the body looks at the value of one element,
-what was recorded so far is computed (see `segments`), and the value is a number of the call from then on. When
-the body is about to do something that cannot be replayed (it looks at many values, for example, or calls
-`print`), the trace *gives up*: the recording is aborted there, all that the body did is taken back, and the
-body runs itself, from its start: with values themselves, not with stand-ins for numbers and copies of
-containers. The same is done where the reason shows only when the body has run.
+what was recorded so far is computed (see `segments`), and the value is a number of the call from then on.
+When the body is about to do something that cannot be replayed (it looks at many values, for example, or
+calls `print`), the trace *gives up*: the recording is aborted there, all that the body did is taken back,
+and the body runs itself, from its start: with values themselves, not with stand-ins for numbers and copies
+of containers. The same is done where the reason shows only when the body has run.
 
 Handlers of the body (``finally``, ``with``, ``except BaseException``) run while the recording is aborted.
 They are watched like the rest of it: what cannot be replayed raises there, too, before it happens, and what
@@ -119,7 +119,9 @@ class Trace(Recording):
         super().__init__()
         self.segments: Any = segments  # of all paths of the function; None: a look gives up
         self.changes: Callable[[], Iterable[tuple[Any, Any]]] = tuple  # what the body has rebound so far
-        self.containers: Callable[[], Iterable[Any]] = tuple  # the arguments' containers, as the body has them
+        self.containers: Callable[[], Iterable[Any]] = (
+            tuple  # the arguments' containers, as the body has them
+        )
         self.recorded_numpy = recorded_numpy  # whether what NumPy makes is recorded; None: not yet
         self.makes_arrays = False  # whether code that ran names functions of NumPy's that make arrays
         self.name = name
@@ -147,7 +149,9 @@ class Trace(Recording):
     def draw(self, stream: Any, count: int) -> tuple[Value, Value]:
         """Key and counter for `count` random numbers; replays take them from the stream as it is then."""
         first = len(self.taken)
-        index = next((i for i, (s, _) in enumerate(self.draws) if s is stream and i >= first), len(self.draws))
+        index = next(
+            (i for i, (s, _) in enumerate(self.draws) if s is stream and i >= first), len(self.draws)
+        )
         if index == len(self.draws):
             self.draws.append((stream, 0))
         drawn = self.draws[index][1]
@@ -323,7 +327,7 @@ class Trace(Recording):
             super().adopt(value)
 
     def forget_functions(self) -> None:
-        """The recording has ended: nothing that leads back to it is kept, or only the collector would free it."""
+        """The recording has ended: nothing that leads back to it is kept, so that it goes at once."""
         self.numbers.refuse = None
         self.changes = self.containers = tuple
 

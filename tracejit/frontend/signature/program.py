@@ -186,7 +186,8 @@ class Loop:
     """Rounds that are repeated as long as their checks hold, maybe not once.
 
     place:   as that of a `Run`.
-    state:   variables that each round changes; they hold `before` at first, and `after` when a round has ended.
+    state:   variables that each round changes; they hold `before` at first, and `after` when a round has
+    ended.
     steps:   of a round; the last is the `Run` whose number the next round's checks ask for.
     """
 

@@ -361,7 +361,9 @@ class Writer:
 
     def prepare(self, launch: Launch, program: ReplayProgram) -> list[str]:
         """What comes before the first launch: pending eager code is launched, NumPy arrays are copied in."""
-        lines = [f"if {name}.recording is not None: release({name})" for name in map(self.write, launch.storages)]
+        lines = [
+            f"if {name}.recording is not None: release({name})" for name in map(self.write, launch.storages)
+        ]
         return lines + [f"{self.write(var)} = {self.write(array)}" for var, array in program.copies]
 
     def launch(self, launch: Launch, program: ReplayProgram) -> None:
@@ -388,7 +390,7 @@ class Writer:
             actions.append(f"if shared: wait({_variables(storages)}, exclusive=True)")
 
     def _call(self, launch: Launch, outputs: list[str], call: str, pack: str) -> str:
-        """The `call` of what is packed by `pack`, on addresses and numbers, with the variables of the engine after them."""
+        """The `call` of what `pack` makes of addresses and numbers, and the engine's variables after them."""
         values: list[str] = []
         variables: list[str] = []
         keep: list[str] = []
@@ -490,7 +492,9 @@ def _placed(code: types.CodeType, filename: str) -> types.CodeType:
 def _function_of(
     writer: Writer, name: str, parameters: str = "args, kwargs"
 ) -> tuple[Callable[..., Any], str]:
-    """The function ``replay(args, kwargs)``, of a path with a `Memo`, and its source, which is registered with `linecache`."""
+    """The function ``replay(args, kwargs)`` (a path's has a `Memo`, too) and its source, which is registered
+    with `linecache`.
+    """
     text = _text(writer.checks, writer.actions, parameters)
     for gone in iter(_next_gone, None):
         linecache.cache.pop(gone, None)

@@ -1,12 +1,13 @@
 """`float` and `int` as a traced body finds them, so that what they give of an array stays a run-time number.
 
-``float(x)`` of an array ends a segment (`recording.segments`), and its result is to be a stand-in for a number.
-Python allows no such result from ``__float__``. So the traced function runs as a copy of itself: the same code,
-globals and closure, but with builtins of its own, in which these two names are functions that give stand-ins.
-For everything but arrays, and numbers that were found in arrays, they are Python's.
+``float(x)`` of an array ends a segment (`recording.segments`), and its result is to be a stand-in for a
+number. Python allows no such result from ``__float__``. So the traced function runs as a copy of itself:
+the same code, globals and closure, but with builtins of its own, in which these two names are functions
+that give stand-ins. For everything but arrays, and numbers that were found in arrays, they are Python's.
 
-Only where a body does nothing but call the name: `isinstance(x, float)` needs the class. Functions that the body
-calls, and those it defines, have Python's builtins. Nobody else ever sees a copy, or the changed builtins.
+Only where a body does nothing but call the name: `isinstance(x, float)` needs the class. Functions that the
+body calls, and those it defines, have Python's builtins. Nobody else ever sees a copy, or the changed
+builtins.
 """
 
 from __future__ import annotations
