@@ -60,7 +60,7 @@ class Segments:
     """The segments of all paths of one traced function, and their places, as long as a path holds them.
 
     ended: how many paths there were when it was found that new ones keep coming, so that looks give up;
-    else 0.
+           else 0.
     """
 
     def __init__(self) -> None:
