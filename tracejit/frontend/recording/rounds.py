@@ -14,8 +14,8 @@ no variable.
 >>> def f(x):
 ...     while x > 1: x = x / 2
 ...     for i in range(3): x = x + i
->>> iterates(f.__code__, 4), iterates(f.__code__, 60)
-(False, True)
+>>> [iterates(f.__code__, i.offset) for i in instructions(f.__code__) if i.opname == "BINARY_OP"]
+[False, True]
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import collections
 import functools
 import operator
 import types
+from collections.abc import Callable
 from typing import Any
 
 from tracejit.frontend.arrays.core import ArrayCore
@@ -78,12 +79,12 @@ def _copy(function: types.FunctionType, held: Any, own: dict[str, Any]) -> Any:
         function.__defaults__,
         function.__closure__,
     )
-    steps = [
+    steps: list[Callable[[], Any]] = [
         functools.partial(namespace.__setitem__, place, own),
         made,
         functools.partial(namespace.__setitem__, place, held),
     ]
-    copies = collections.deque(map(operator.call, steps))
+    copies: collections.deque[Any] = collections.deque(map(operator.call, steps))  # type: ignore[arg-type]
     copy: types.FunctionType = copies[1]
     copy.__kwdefaults__, copy.__qualname__ = function.__kwdefaults__, function.__qualname__
     copy.__module__ = function.__module__
