@@ -300,6 +300,78 @@ def test_a_loop_until_convergence():
     assert f.cache_info().traces == seen
 
 
+def converge(x, tol):
+    err = math.inf
+    while err > tol:
+        y = 0.5 * (x + 2.0 / x)
+        err = float(tj.abs(y - x).max())
+        x = y
+    return x, err
+
+
+def in_place(x, tol):
+    x += 0.0
+    while (x * x - 2.0).max() > tol:
+        x[...] = 0.5 * (x + 2.0 / x)
+    x *= 2
+    return x.sum()
+
+
+def two_exits(x, tol):
+    before, now = 0.0, 1.0
+    while abs(now - before) > tol:
+        if now > 1e3:
+            return x, before
+        x = 0.5 * (x + 2.0 / x) + tj.random.uniform(shape=3) * 0.01 * tol
+        before, now = now, x.sum().item()
+    return x, before, now
+
+
+def then_another(x, tol):
+    while x.max() > 3:
+        x = x * 0.5
+    y = x + 1
+    while float(y.min()) < 20:
+        y = y * 1.5
+        if y[0] > 100:
+            break
+    return x, y
+
+
+def counts(x, tol):
+    rounds = 0
+    while x.max() > 3:
+        x = x * 0.5
+        rounds += 1
+        if rounds == 4:
+            return x
+    return x + rounds
+
+
+def in_a_for(x, tol):
+    for _ in "12345":
+        if x.max() < 3:
+            break
+        x = x * 0.5
+    else:
+        return x, "not"
+    return x
+
+
+@pytest.mark.parametrize("step", [converge, in_place, two_exits, then_another, counts, in_a_for])
+def test_rounds_of_a_loop(step):
+    """As many rounds as there were not: where rounds are equal, this records nothing."""
+
+    def make():
+        return lambda i: (tj.full(3, 4.0 * 7.0 ** (i % 9)), 10.0 ** -(i * 5 % 7))
+
+    f = same_as_eager(step, make, 40)
+    limit = 40 if step in (counts, in_a_for) else 12
+    assert f.cache_info().traces <= limit, f.explain()
+    fits = [path for path in f._entries[0].paths if "while True" in path.text]
+    assert bool(fits) == (step not in (counts, in_a_for))
+
+
 # -- paths ---------------------------------------------------------------------------------------------------
 
 

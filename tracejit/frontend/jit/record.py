@@ -356,7 +356,8 @@ class _TracedCall:
             launches.launch(trace, graph, schedule, outputs, awaited=program.launch.is_awaited)
             self.launched = True
             write_back(program)
-            shared = [b.storage.variable for b in trace.bound if isinstance(b, Extent) and b.storage.shared]
+            bound = [*trace.bound, *(b for cut in trace.cuts for b in cut.bound)]
+            shared = [b.storage.variable for b in bound if isinstance(b, Extent) and b.storage.shared]
             engine.wait(*shared, exclusive=True)
         entry.replay, entry.text = replay_of(program, trace.name, entry)
         if not launch:

@@ -84,7 +84,7 @@ def _copy(function: types.FunctionType, held: Any, own: dict[str, Any]) -> Any:
         made,
         functools.partial(namespace.__setitem__, place, held),
     ]
-    copies: collections.deque[Any] = collections.deque(map(operator.call, steps))  # type: ignore[arg-type]
+    copies: collections.deque[Any] = collections.deque(map(operator.call, steps))
     copy: types.FunctionType = copies[1]
     copy.__kwdefaults__, copy.__qualname__ = function.__kwdefaults__, function.__qualname__
     copy.__module__ = function.__module__
