@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -397,6 +398,25 @@ def test_paths_share_what_they_launch():
     text = f.explain()
     assert "3 paths" in text
     assert "piecewise" not in text
+
+
+def test_threads_share_paths():
+    f = tj.jit(lambda x: x * 2 if x.sum() > 3 else x + 1, strict=True)
+    wrong = []
+
+    def work():
+        for i in range(100):
+            result, n = f(tj.full(2, float(i % 4))).tolist(), float(i % 4)
+            if result != ([2 * n] * 2 if n > 1.5 else [n + 1] * 2):
+                wrong.append((i, result))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not wrong
+    assert f.cache_info().traces == 2
 
 
 def test_paths_are_bounded(monkeypatch):

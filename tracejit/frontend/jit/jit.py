@@ -198,6 +198,7 @@ class Jitted(Transparent, Generic[P, R]):
             self._add(Tree(path))
             return
         tree.add(path)
+        self._entries = list(self._entries)  # who waits to record the same path sees that there is news
         if tree.is_bushy and not self._strict:
             self._segments.ended = tree.traces
             self._entries = [entry for entry in self._entries if not isinstance(entry, Tree)]

@@ -45,15 +45,12 @@ class Segment:
 
 
 class Place:
-    """A segment in a path, or the rounds of a loop with it. Paths that begin alike share places, by identity.
+    """A segment in a path, or the rounds of a loop with it. Paths that begin alike share places."""
 
-    before: the place before it, None for the first one.
-    """
+    __slots__ = ("__weakref__", "segment")
 
-    __slots__ = ("__weakref__", "before", "segment")
-
-    def __init__(self, before: Place | None, segment: Segment) -> None:
-        self.before, self.segment = before, segment
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
 
 
 class Segments:
@@ -77,11 +74,13 @@ class Segments:
         return found
 
     def place(self, before: Place | None, segment: Segment, loop: Hashable = None) -> Place:
-        """The place of a segment after `before`, or that of a loop whose rounds are described by `loop`."""
+        """The place of a segment after `before` (None: it is the first), or of a loop whose rounds `loop`
+        describes.
+        """
         name = before, segment, loop
         found = self._places.get(name)
         if found is None:
-            found = self._places[name] = Place(before, segment)
+            found = self._places[name] = Place(segment)
         return found
 
 
