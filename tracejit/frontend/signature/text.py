@@ -290,7 +290,7 @@ class Writer:
         for index, stream, total in launch.draws:
             held = self.constant(stream)
             lines.append(f"key{index} = {held}.key; counter{index} = memo.draw({held}, {total})")
-        lines += [self._new(var.value, name) for var, name in zip(run.made, made, strict=True)]
+        lines += [self._new(var.value, var) for var in run.made]
         lines.append(self._call(launch, made, self.constant(launch.call), self.constant(launch.pack)))
         lines.append(f"wait({_variables(made if launch.is_awaited else made[:1])})")
         element = self.constant(element_of(run.made[0].value.type.dtype))
@@ -353,11 +353,11 @@ class Writer:
         place = self.write(effect.place)
         return f"del {place}" if effect.value is GONE else f"{place} = {self.make(effect.value)}"
 
-    def _new(self, storage: Storage, name: str) -> str:
+    def _new(self, storage: Storage, var: Var) -> str:
         """The statement that makes a storage like this one."""
         kind = self.constant(interned(storage.type))
         shelf = self.constant(engine.pool_of(storage.type.device.index).shelf(storage.type.nbytes))
-        return f"{name} = Storage({kind}, {shelf}.take())"
+        return f"{self.write(var)} = Storage({kind}, {shelf}.take())"
 
     def prepare(self, launch: Launch, program: ReplayProgram) -> list[str]:
         """What comes before the first launch: pending eager code is launched, NumPy arrays are copied in."""
@@ -371,7 +371,7 @@ class Writer:
         actions = self.actions
         self.names.update(launch=launch.call, pack=launch.pack)
         storages = [self.write(var) for var in launch.storages]
-        actions += [self._new(storage, self.write(var)) for storage, var in program.outputs.items()]
+        actions += [self._new(storage, var) for storage, var in program.outputs.items()]
         for var, value in program.values:
             made = self.make(value)
             actions.append(f"{self.write(var)} = {made}")
@@ -430,18 +430,18 @@ def replay_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[.
     writer = Writer()
     for var, storage in program.constants.items():
         writer.let(var, storage)
-    prepared = writer.prepare(program.launch, program)
+    is_path = False
     for step in program.steps:
-        if isinstance(step, Run) and prepared:
-            writer.checks += prepared
-            prepared = []
+        if isinstance(step, Run) and not is_path:
+            is_path = True
+            writer.checks += writer.prepare(program.launch, program)
         writer.step(step)
-    writer.actions += prepared
+    if not is_path:
+        writer.actions += writer.prepare(program.launch, program)
     writer.launch(program.launch, program)
     result = writer.make(program.result)
     writer.actions.append(f"entry.replays += 1; entry.used = next(CLOCK); return {result}")
     writer.names.update(entry=entry, CLOCK=CLOCK)
-    is_path = any(isinstance(step, Run) for step in program.steps)
     return _function_of(writer, name, "args, kwargs, memo" if is_path else "args, kwargs")
 
 
