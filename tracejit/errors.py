@@ -124,7 +124,7 @@ class ReplayError(TracejitError, RuntimeError):
 
     >>> import tracejit as tj
     >>> try:
-    ...     tj.jit(lambda x: float(x), strict=True)(tj.ones(()))
+    ...     tj.jit(lambda x: x.tolist(), strict=True)(tj.ones(()))
     ... except tj.errors.ReplayError as error:
     ...     print(type(error).__name__)
     ReplayError

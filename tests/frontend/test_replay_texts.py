@@ -564,11 +564,23 @@ def lambda_argument():
 @case
 def piecewise():
     def clipped(x, limit, verbose):
-        if verbose and float(x.sum()) > limit:
+        if verbose and max(x.tolist()) > limit:
             return x / x.sum()
         return x
 
     return call(clipped, ones(4), 2.0, True)
+
+
+@case
+def looks():
+    def halved(x, limit):
+        norm = float(x.sum())
+        while norm > limit:
+            x = x * 0.5
+            norm = float(x.sum())
+        return x, norm
+
+    return call(halved, ones(4), 0.5)
 
 
 # -- the texts ----------------------------------------------------------------------------------------------

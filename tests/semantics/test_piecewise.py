@@ -30,7 +30,7 @@ def line_of(text: str) -> int:
 
 
 def clip_if_large(x):
-    if (x * x).sum() > 10:  # a look at a value
+    if (x * x).sum().tolist() > 10:  # a look at a value
         x *= 0.5
     return x * 2.0
 
@@ -55,6 +55,8 @@ def test_a_branch_on_a_value():
     "look", ["float", "int", "bool", "item", "tolist", "str", "format", "numpy", "asarray", "index"]
 )
 def test_every_look(look):
+    """One element is a number of the call (`test_tree.py`); what sees many, or makes text, is piecewise."""
+
     def make(xp, array):
         def step(x):
             total = x.sum()
@@ -80,7 +82,7 @@ def test_every_look(look):
 
         return Program(step, lambda i: (array(np.arange(3.0) + i),))
 
-    check(make, traces=None, piecewise=True)
+    check(make, traces=None, piecewise=look not in ("float", "int", "bool", "item", "index"))
 
 
 def test_shapes_that_depend_on_values():
@@ -123,7 +125,7 @@ def test_results_and_side_effects_on_every_call():
         x = step(x)
     assert HISTORY == [0, 2, 8, 18]
     assert seen == [(2,)] * 4
-    assert "float()" in step.explain()
+    assert "HISTORY" in step.explain()
 
 
 def test_an_outer_list_that_grows():
@@ -347,7 +349,7 @@ def test_numbers_formatted_for_a_log_do_not_retrace_every_call(capsys):
 
 def strict_programs():
     def look(x):
-        return x * float(x.sum())  # strict look
+        return x * x.tolist()[0]  # strict look
 
     def clock(x):
         return x * time.time()  # strict clock
@@ -606,7 +608,7 @@ def test_a_strict_function_raises_though_its_body_catches_the_error():
     @tj.jit(strict=True)
     def step(x):
         try:
-            s = float(x.sum())
+            s = x.tolist()[0]
         except Exception:
             s = -1.0
         return x * s

@@ -285,6 +285,8 @@ class ArrayCore:
         >>> tj.asarray([[1, 2]]).item(0, 1)
         2
         """
+        if thread.trace is not None and self.size == 1 and not index:
+            return thread.trace.element(self, "item()")
         seen = self._seen("item()")
         if not index and seen.size != 1:
             message = f"item(): an array of shape {self.shape} has {seen.size} elements; give an index"
@@ -357,6 +359,8 @@ class ArrayCore:
                 ),
                 user_location(),
             )
+        if thread.trace is not None and what in ("bool()", "int()", "index()"):
+            return thread.trace.element(self, what)
         return self._seen(what).item()
 
     def __repr__(self) -> str:

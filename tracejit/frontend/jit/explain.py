@@ -56,24 +56,45 @@ def report(name: str, entries: Sequence[Any], retraces: Sequence[Retrace], dropp
 
 
 def _describe(number: int, entry: Any) -> list[str]:
-    arguments = ", ".join(f"{p}: {f}" for p, f in list(entry.requirements.items())[:12])
+    paths = getattr(entry, "paths", ())
+    asked = {answer for path in paths for _segment, answers in path.segments for answer in answers}
+    required = [f"{p}: {f}" for p, f in entry.requirements.items() if f"{p} {f}" not in asked]
+    arguments = ", ".join(required[:12])
     lines = [f"signature {number} ({entry.replays} replays): {arguments}"]
     for text, line in entry.reasons:
         lines.append(f"  runs piecewise: {text}" + (f"\n    at {line}" if line else ""))
-    schedule = entry.schedule
-    if schedule is None:
+    if entry.schedule is None:
         return lines
-    operations = len(entry.graph.nodes)
+    if paths:
+        lines.append(f"  {len(paths)} paths, by the values that the body looks at ({entry.traces} recorded):")
+        lines += [f"    {_path(path)}" for path in paths]
+    parts: dict[int, tuple[Any, Any]] = {}
+    for path in paths or [entry]:
+        for place, _answers in path.segments:
+            parts[id(place.segment.schedule)] = place.segment.graph, place.segment.schedule
+        parts[id(path.schedule)] = path.graph, path.schedule
+    operations = sum(len(graph.nodes) for graph, _schedule in parts.values())
+    schedules = [schedule for _graph, schedule in parts.values()]
+    kernels = [kernel for schedule in schedules for kernel in schedule.kernels]
     lines.append(
-        f"  {operations} operations became {len(schedule.kernels)} kernels; memory for intermediate arrays: "
-        f"{schedule.planned_bytes:,} bytes planned, {schedule.naive_bytes:,} naive"
+        f"  {operations} operations became {len(kernels)} kernels; memory for intermediate arrays: "
+        f"{sum(s.planned_bytes for s in schedules):,} bytes planned, "
+        f"{sum(s.naive_bytes for s in schedules):,} naive"
     )
-    for kernel in schedule.kernels:
+    for kernel in kernels:
         places = ", ".join(dict.fromkeys(str(p) for p in kernel.locations if p))
         lines.append(f"  {kernel.name} [{kernel.key[:8]}, {kernel.origin}]  {places}")
-    lines += [f"  not fused ({m.kind}) at {m.location}: {m.reason}" for m in schedule.missed]
-    lines += [f"  {widened}" for widened in _widened(entry.graph)]
+    missed = [m for schedule in schedules for m in schedule.missed]
+    lines += [f"  not fused ({m.kind}) at {m.location}: {m.reason}" for m in missed]
+    lines += [f"  {widened}" for graph, _schedule in parts.values() for widened in _widened(graph)]
     return lines
+
+
+def _path(path: Any) -> str:
+    """A path: how often it served, and what it asks of the values it looks at."""
+    asked = [f"{answer}" for _segment, answers in path.segments for answer in answers]
+    shown = asked[:6] + [f"and {len(asked) - 6} more"] * (len(asked) > 6)
+    return f"{path.replays} replays, {len(path.segments)} looks: {'; '.join(shown) or 'nothing is asked'}"
 
 
 def _widened(graph: Any) -> list[str]:

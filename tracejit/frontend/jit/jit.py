@@ -42,10 +42,12 @@ from tracejit.forking import make_rlock
 from tracejit.frontend.jit import explain, record, specs
 from tracejit.frontend.jit.piecewise import run_piecewise
 from tracejit.frontend.jit.record import Signature
+from tracejit.frontend.jit.tree import Tree
 from tracejit.frontend.python.kinds import Transparent
 from tracejit.frontend.recording.eager import no_memory
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import thread
+from tracejit.frontend.recording.segments import Segments
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.text import MISS, PIECEWISE
 from tracejit.ir.graph import Graph
@@ -104,6 +106,7 @@ class Jitted(Transparent, Generic[P, R]):
         self._retraces: list[explain.Retrace] = []
         self._whole: weakref.WeakSet[Storage] = weakref.WeakSet()
         self._lock = make_rlock()
+        self._segments = Segments()
         self._traces = 0
         self._dropped = 0
         self._replayed_before = 0
@@ -173,15 +176,32 @@ class Jitted(Transparent, Generic[P, R]):
         return run_piecewise(self.__wrapped__, args, kwargs)
 
     def _record_now(self, args: tuple[Any, ...], kwargs: dict[str, Any], interval: int = 1) -> Any:
-        recorded = record.record(self.__wrapped__, args, kwargs, set(self._whole), strict=self._strict)
+        recorded = record.record(
+            self.__wrapped__, args, kwargs, set(self._whole), strict=self._strict, segments=self._segments
+        )
         self._traces += 1
         for storage in recorded.aliased:
             self._whole.add(storage)
         entry = recorded.entry
-        if entry is not None:
+        if entry is not None and entry.segments:
+            self._add_path(entry)
+        elif entry is not None:
             entry.interval = interval
             self._add(entry)
         return recorded.result
+
+    def _add_path(self, path: Signature) -> None:
+        """Add a path to the tree of its signature, which is new if no other begins with the same segment."""
+        first = path.segments[0][0]
+        tree = next((e for e in self._entries if isinstance(e, Tree) and e.first is first), None)
+        if tree is None:
+            self._add(Tree(path))
+            return
+        tree.add(path)
+        self._entries = list(self._entries)  # who waits to record the same path sees that there is news
+        if tree.is_bushy and not self._strict:
+            self._segments.ended = tree.traces
+            self._entries = [entry for entry in self._entries if not isinstance(entry, Tree)]
 
     def _add(self, entry: Signature) -> None:
         retrace = explain.reason(entry, self._entries)
@@ -348,7 +368,9 @@ class Jitted(Transparent, Generic[P, R]):
         >>> len(double.schedules())
         1
         """
-        return [e.schedule for e in reversed(self._entries) if e.schedule is not None]
+        paths = [path for e in self._entries for path in (e.paths if isinstance(e, Tree) else [e])]
+        known = {id(schedule): schedule for path in reversed(paths) for schedule in path.schedules}
+        return list(known.values())
 
     def first_call(self) -> record.Timing:
         """Time that the first call of the oldest signature took: record, compile (or load), run.
@@ -401,7 +423,8 @@ class Jitted(Transparent, Generic[P, R]):
         >>> info.traces, info.replays, info.signatures
         (1, 1, 1)
         """
-        kernels = {k.key: k for e in self._entries if e.schedule is not None for k in e.schedule.kernels}
+        paths = [path for e in self._entries for path in (e.paths if isinstance(e, Tree) else [e])]
+        kernels = {k.key: k for path in paths for schedule in path.schedules for k in schedule.kernels}
         origins = [k.origin for k in kernels.values()]
         return CacheInfo(
             traces=self._traces,

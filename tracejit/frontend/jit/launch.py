@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tracejit import engine
 from tracejit.frontend.recording import check, eager
-from tracejit.frontend.recording.number import Computed, source_of
-from tracejit.frontend.recording.recording import RuntimeNumber, Window
+from tracejit.frontend.recording.number import Computed, Source, source_of
+from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
+from tracejit.frontend.recording.segments import Cut, Place, can_fail
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
 from tracejit.frontend.signature.arguments import Arguments
@@ -18,16 +20,11 @@ from tracejit.frontend.signature.program import (
     Form,
     Launch,
     ReplayProgram,
+    Run,
     StorageAddress,
     Var,
 )
 from tracejit.ir.graph import Graph
-from tracejit.ir.op import Trait
-
-
-def can_fail(graph: Graph) -> bool:
-    """Whether running `graph` may find an index out of range."""
-    return any(Trait.CAN_FAIL in node.op.traits for node in graph.nodes)
 
 
 def launch(trace: Trace, graph: Graph, schedule: Any, outputs: list[Storage], *, awaited: bool) -> None:
@@ -67,14 +64,48 @@ def launch_of(
     program: ReplayProgram,
     trace: Trace,
     arguments: Arguments,
-    computed: dict[Computed, Var],
+    computed: dict[Computed | Source, Var],
     graph: Graph,
     schedule: Any,
 ) -> Launch:
-    """Describe how a replay launches the `schedule` of the recorded `graph`."""
+    """Describe how a replay launches the `schedule` of the recorded `graph`, the last of the path."""
+    draws = range(trace.cuts[-1].draws.stop if trace.cuts else 0, len(trace.draws))
+    return Launch(
+        call=check.launcher(schedule, graph),
+        pack=schedule.pack.pack,
+        storages=tuple(arguments.storages.values()),
+        words=_words(trace.bound, arguments, computed),
+        draws=tuple((index, *trace.draws[index]) for index in draws),
+        written=tuple(arguments.arrays[window.storage][0] for window in trace.written()),
+        is_awaited=bool(program.effects) and can_fail(graph),
+    )
 
-    def word(bound: Any) -> StorageAddress | Drawn | Expr:
-        if isinstance(bound, Window):
+
+def run_of(
+    cut: Cut, place: Place | None, trace: Trace, arguments: Arguments, computed: dict[Computed | Source, Var]
+) -> Run:
+    """Describe how a replay launches the segment that a look ended. Later launches find what it makes."""
+    graph, schedule = cut.segment.graph, cut.segment.schedule
+    launch = Launch(
+        call=check.launcher(schedule, graph),
+        pack=schedule.pack.pack,
+        storages=(),
+        words=_words(cut.bound, arguments, computed),
+        draws=tuple((index, *trace.draws[index]) for index in cut.draws),
+        written=(),
+        is_awaited=can_fail(graph),
+    )
+    made = tuple(arguments.arrays[storage][0] for storage in cut.made)
+    return Run(place, launch, made, computed[cut.source])
+
+
+def _words(
+    bound: Iterable[Bound], arguments: Arguments, computed: dict[Computed | Source, Var]
+) -> tuple[StorageAddress | Drawn | Expr, ...]:
+    """What is packed for the inputs of a graph."""
+
+    def word(bound: Bound) -> StorageAddress | Drawn | Expr:
+        if isinstance(bound, Extent):
             return StorageAddress(*arguments.arrays[bound.storage])
         assert isinstance(bound, RuntimeNumber)
         source = bound.source
@@ -82,16 +113,8 @@ def launch_of(
             return Drawn(source.stream)
         if isinstance(source, DrawCounter):
             return Drawn(source.stream, source.drawn)
-        if isinstance(source, Computed):
+        if isinstance(source, Computed | Source):
             return computed[source]
         return source if isinstance(source, Expr) else Form(source_of(source))
 
-    return Launch(
-        call=check.launcher(schedule, graph),
-        pack=schedule.pack.pack,
-        storages=tuple(arguments.storages.values()),
-        words=tuple(map(word, trace.bound)),
-        draws=tuple(trace.draws),
-        written=tuple(arguments.arrays[window.storage][0] for window in trace.written()),
-        is_awaited=bool(program.effects) and can_fail(graph),
-    )
+    return tuple(map(word, bound))

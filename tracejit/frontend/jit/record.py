@@ -23,10 +23,12 @@ from tracejit import collector, compile, engine
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import launch as launches
+from tracejit.frontend.jit.loops import Loops
 from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.content import GONE, is_stored_plainly
-from tracejit.frontend.recording.number import Computed, source_of
+from tracejit.frontend.recording.number import Computed, Source, source_of
 from tracejit.frontend.recording.recording import Extent, device_contexts, thread
+from tracejit.frontend.recording.segments import Cut, Place, Segments
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import GivenUp, Restart, Trace
 from tracejit.frontend.signature.arguments import (
@@ -39,12 +41,23 @@ from tracejit.frontend.signature.arguments import (
 from tracejit.frontend.signature.describe import Description, Unreplayable
 from tracejit.frontend.signature.many import release
 from tracejit.frontend.signature.perform import make, write_back
-from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Var
+from tracejit.frontend.signature.program import (
+    Check,
+    Const,
+    Expr,
+    Form,
+    Literal,
+    Loop,
+    ReplayProgram,
+    Run,
+    Var,
+)
 from tracejit.frontend.signature.slots import Attribute, Slot, Whole
 from tracejit.frontend.signature.stand_ins import without_stand_ins
 from tracejit.frontend.signature.text import CLOCK, PIECEWISE, recogniser_of, replay_of
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.guards import Guards, Refused, check_separate, flags
+from tracejit.frontend.surroundings.numbers_found import with_own_builtins
 from tracejit.frontend.surroundings.watch import LIBRARY, OWNER, Watcher
 from tracejit.ir.graph import Graph
 from tracejit.ir.types import CPU
@@ -64,9 +77,13 @@ class Timing(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Signature:
-    """One signature of a traced function. `timing` is that of its first call."""
+    """One signature of a traced function, or a path of one. `timing` is that of its first call.
 
-    replay: Callable[[Any, Any], Any]
+    segments: of a path: what it launches before its last part, and what it asks of the numbers that were
+              found then, with the answers.
+    """
+
+    replay: Callable[..., Any]
     requirements: dict[str, str]
     graph: Graph
     schedule: Any
@@ -78,6 +95,13 @@ class Signature:
     interval: int = 1  # how many may, before one is recorded again: the reason may be gone
     timing: Timing | None = None
     names: tuple[str, ...] = ()  # of the graph's inputs
+    segments: tuple[tuple[Place, tuple[str, ...]], ...] = ()
+
+    @property
+    def schedules(self) -> list[Any]:
+        """Of all that it launches, in order."""
+        known = [place.segment.schedule for place, _answers in self.segments]
+        return known + ([self.schedule] if self.schedule is not None else [])
 
 
 class Recorded(NamedTuple):
@@ -102,7 +126,7 @@ class Described(NamedTuple):
     graph: Graph
     program: ReplayProgram
     arguments: Arguments
-    computed: dict[Computed, Var]
+    computed: dict[Computed | Source, Var]
     numbers: list[Any]
     bound: tuple[Any, ...]
     draws: tuple[tuple[Any, int], ...]
@@ -119,12 +143,16 @@ def record(
     strict: bool,
     launch: bool = True,
     compiled: bool = True,
+    segments: Segments | None = None,
 ) -> Recorded:
     """Run `function` once on these arguments, recording it. Without `launch` nothing is computed; without
-    `compiled` nothing is compiled either, and the result is the description (`Described`).
+    `compiled` nothing is compiled either, and the result is the description (`Described`). `segments` are
+    those of the function's paths; without them a look at a value gives up.
     """
     with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
-        return _record(function, args, kwargs, whole, strict=strict, launch=launch, compiled=compiled)
+        return _record(
+            function, args, kwargs, whole, strict=strict, launch=launch, compiled=compiled, segments=segments
+        )
 
 
 def _record(
@@ -136,6 +164,7 @@ def _record(
     strict: bool,
     launch: bool,
     compiled: bool,
+    segments: Segments | None,
 ) -> Recorded:
     reached: set[int] = set()
     aliased: set[Storage] = set()
@@ -143,7 +172,9 @@ def _record(
     numpy: bool | None = None
     while True:
         name = getattr(function, "__qualname__", type(function).__name__)
-        trace = Trace(name, strict=strict, dry=not launch, plain=plain, recorded_numpy=numpy)
+        trace = Trace(
+            name, strict=strict, dry=not launch, plain=plain, recorded_numpy=numpy, segments=segments
+        )
         try:
             call = _TracedCall(trace, function, args, kwargs, whole | aliased, reached)
             result = call.run_body()
@@ -165,6 +196,7 @@ def _record(
         finally:
             trace.numbers.closed = True
             trace.interruption = None
+            trace.forget_functions()
 
 
 class _TracedCall:
@@ -200,13 +232,16 @@ class _TracedCall:
         trace, surroundings = self.trace, self.surroundings
         try:
             surroundings.scan(self.arguments.objects)
+            trace.changes = surroundings.changes
+            trace.containers = lambda: [known.copy for known in self.arguments.containers.values()]
+            function = self.function if trace.segments is None else with_own_builtins(self.function)
             watcher = Watcher(trace, surroundings)
             busy = thread.busy
             try:
                 thread.busy = busy + 1
                 thread.trace = trace
                 watcher.start()
-                result = self.function(*self.args, **self.kwargs)
+                result = function(*self.args, **self.kwargs)
             finally:
                 thread.trace, thread.device = None, trace.device
                 thread.busy = busy
@@ -241,6 +276,7 @@ class _TracedCall:
         """After an error: a launch that was made has happened, otherwise nothing has."""
         if not self.launched:
             self.surroundings.restore_contents()
+            self.trace.give_draws_back()
         self.trace.reset()
 
     def conclude(self, result: Any, *, launch: bool) -> Recorded:
@@ -285,18 +321,24 @@ class _TracedCall:
     def finish(self, result: Any, *, launch: bool) -> Recorded:
         """Compile and launch what was recorded; the entry by which later calls replay it."""
         trace, program, arguments = self.trace, self.program, self.arguments
+        if trace.numbers.raised:
+            raise Unreplayable("the body catches an error of arithmetic on a number found in an array")
         guards, computed = Guards(self.surroundings, program), self._computed()
         guards.emit()
         description = Description(program, arguments, guards.var_of, computed)
         self._find_arrays(guards)
+        self.loops = Loops(trace, arguments, computed)
         if trace.uses_device:
             self._check_device()
         frozen = self._find_imports(guards)
         self._describe(result, description)
-        self._check_escapes()
+        self._check_escapes(description)
         self._keep_constants(frozen, description)
+        if trace.cuts:  # before anything is launched
+            check_separate(program, self.surroundings, description.rebinds)
         self._numbers(program, computed)
-        check_separate(program, self.surroundings, description.rebinds)
+        if not trace.cuts:
+            check_separate(program, self.surroundings, description.rebinds)
         outputs = list(program.outputs)
         graph = trace.finish([s.pending for s in outputs])  # type: ignore[misc]
         if not self.compiled:
@@ -309,12 +351,14 @@ class _TracedCall:
         program.launch = launches.launch_of(program, trace, arguments, computed, graph, schedule)
         entry = Signature(_no_replay, program.requirements(), graph, schedule, used=next(CLOCK))
         entry.names = launches.names_of(program)
+        entry.segments = self._segments()
         release_callbacks(graph, entry)
         if launch:  # now, so that it is computed while Python compiles the replay function
             launches.launch(trace, graph, schedule, outputs, awaited=program.launch.is_awaited)
             self.launched = True
             write_back(program)
-            shared = [b.storage.variable for b in trace.bound if isinstance(b, Extent) and b.storage.shared]
+            bound = [*trace.bound, *(b for cut in trace.cuts for b in cut.bound)]
+            shared = [b.storage.variable for b in bound if isinstance(b, Extent) and b.storage.shared]
             engine.wait(*shared, exclusive=True)
         entry.replay, entry.text = replay_of(program, trace.name, entry)
         if not launch:
@@ -335,7 +379,7 @@ class _TracedCall:
         else:
             self.program.require("{}", is_it, says=says)
 
-    def _described(self, graph: Graph, guards: Guards, computed: dict[Computed, Var]) -> Described:
+    def _described(self, graph: Graph, guards: Guards, computed: dict[Computed | Source, Var]) -> Described:
         """What was recorded, as it is before anything is compiled."""
         trace = self.trace
         captured = {slot.value._storage: slot.path for slot in reversed(guards.arrays)}
@@ -358,22 +402,45 @@ class _TracedCall:
         self.surroundings.restore_contents()
         self.trace.reset()
 
-    def _computed(self) -> dict[Computed, Var]:
-        """Variables for the numbers that the body computed."""
+    def _computed(self) -> dict[Computed | Source, Var]:
+        """Variables for the numbers that the body computed, or found in arrays."""
         steps = self.trace.numbers.steps
-        return {step: Var("m", step.value, step.path) for step in steps if isinstance(step, Computed)}
+        computed: dict[Computed | Source, Var] = {}
+        for step in steps:
+            if isinstance(step, Computed):
+                computed[step] = Var("m", step.value, step.path)
+            elif isinstance(step, Cut):
+                computed[step.source] = Var("l", step.value, step.source.path)
+        return computed
 
-    def _numbers(self, program: ReplayProgram, computed: dict[Computed, Var], *, values: bool = True) -> None:
-        """Compute what the body computed of its numbers, and check what it looked at, in its order; without
-        `values` only which branches were taken.
+    def _segments(self) -> tuple[tuple[Place, tuple[str, ...]], ...]:
+        """The segments of the path, and what is checked after each."""
+        found: list[tuple[Place, list[str]]] = []
+        for step in self.program.steps:
+            if isinstance(step, Run | Loop):
+                found.append((step.place, []))
+            elif isinstance(step, Check) and found and step.says is not None:
+                found[-1][1].append(" ".join(step.says))
+        return tuple((place, tuple(answers)) for place, answers in found)
+
+    def _numbers(
+        self, program: ReplayProgram, computed: dict[Computed | Source, Var], *, values: bool = True
+    ) -> None:
+        """Compute what the body computed of its numbers, launch the segments that looks ended, and check what
+        it looked at, in its order; without `values` only which branches were taken, before the first look.
         """
 
         def operand(given: Any) -> Expr:
-            if isinstance(given, Computed):
+            if isinstance(given, Computed | Source):
                 return computed[given]
             return given if isinstance(given, Expr) else Form(source_of(given))
 
+        loops = self.loops if values else None
         for step in self.trace.numbers.steps:
+            if loops is not None and loops.emit(step, program):
+                continue
+            if isinstance(step, Cut):
+                continue  # without `values`, what follows is not found
             expression = Form(step.form, *map(operand, step.operands))
             if isinstance(step, Computed):
                 program.define(computed[step], expression)
@@ -457,9 +524,9 @@ class _TracedCall:
                 program.copies = [copy for copy in program.copies if copy[0] is not var]
                 program.constants[var] = storage
 
-    def _check_escapes(self) -> None:
+    def _check_escapes(self, description: Description) -> None:
         """Arrays that the body made and that are still alive must be among the results."""
-        expected = set(self.program.outputs)
+        expected = {*self.program.outputs, *description.carried}
         if all(s in expected for s in self.trace.live()):
             return
         gc.collect(collector.YOUNG)  # what only a cycle keeps alive has not escaped

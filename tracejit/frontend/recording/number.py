@@ -26,7 +26,9 @@ import numpy as np
 
 SHOWN = 60  # characters of an expression in messages
 
-FORMS: dict[str, Callable[..., Any]] = {"{}": lambda x: x, "bool({})": bool}
+FORMS: dict[str, Callable[..., Any]] = {"{}": lambda x: x, "bool({})": bool} | {
+    "int({})": int, "float({})": float,
+}  # fmt: skip
 """What the forms of `Computed` and `Looked` mean, but for those about types."""
 
 
@@ -52,28 +54,56 @@ class Looked:
         self.form, self.operands, self.value, self.path = form, operands, value, path
 
 
+class Source:
+    """Identifies a number that the body found in an array; `path` is how people call it."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
 class Numbers:
     """The numbers of a trace.
 
-    steps:  what was computed and looked at, in the body's order.
+    steps:  what was computed and looked at, in the body's order, with the looks at arrays (`segments.Cut`).
     given:  whether there are any.
     closed: the trace is over: nothing is noted any more. A proxy that somebody has kept is nothing but its
             value then, in later recordings, too.
     plain:  the body gets plain numbers, which are guarded.
+    found:  sources of the numbers that depend on what arrays hold.
+    raised: whether arithmetic on such a number raised an error: if the body caught it, there is no replay.
+    refuse: called when the body asks for the very value of a float that it found in an array.
     """
 
-    def __init__(self, *, plain: bool = False) -> None:
-        self.plain = plain
-        self.steps: list[Computed | Looked] = []
+    def __init__(self, *, plain: bool = False, refuse: Callable[[str], Any] | None = None) -> None:
+        self.plain, self.refuse = plain, refuse
+        self.steps: list[Any] = []
         self.given = False
         self.closed = False
+        self.raised = False
         self._computed: dict[Any, Computed] = {}
         self._looked: set[Any] = set()
+        self.found: set[Any] = set()
 
     def argument(self, value: Any, source: Any) -> NumberProxy:
         """The number that replays find at `source`, which has a `path` for people."""
         self.given = True
         return NumberProxy(value, source, self)
+
+    def looked(self, value: Any, source: Source, cut: Any) -> NumberProxy:
+        """The number that the body found in an array, by a look that replays repeat."""
+        self.given = True
+        self.steps.append(cut)
+        self.found.add(source)
+        self._computed, self._looked = {}, set()  # the next round of a loop asks again
+        return NumberProxy(value, source, self)
+
+    def check(self, proxy: NumberProxy) -> None:
+        """Refuse a guard that would hold once: on all digits of a number that was computed."""
+        is_open = self.refuse is not None and not self.closed
+        if is_open and isinstance(proxy._value, float) and proxy._source in self.found:
+            self.refuse(_read("{}", (proxy._source,)))  # type: ignore[misc]
 
     def compute(self, form: str, value: Any, *operands: Any) -> Any:
         """The result `value` of Python's ``form.format(*operands)``."""
@@ -84,6 +114,8 @@ class Numbers:
         if source is None:
             source = self._computed[key] = Computed(form, operands, value, _read(form, operands))
             self.steps.append(source)
+            if any(isinstance(each, Computed | Source) and each in self.found for each in operands):
+                self.found.add(source)
         if "**" in form:  # whether powers are integers, floats or complex depends on their operands' values
             kind = type(value)
             text = f"np.{kind.__name__}" if isinstance(value, np.generic) else kind.__name__
@@ -128,14 +160,25 @@ class NumberProxy:
     __class__ = property(lambda self: type(self._value))
 
     def _look(self) -> Any:
+        self._numbers.check(self)
         self._numbers.look(self._value, "{}", self._source)
         return self._value
+
+    def converted(self, kind: type) -> Any:
+        """``float`` or ``int`` of it; of a number found in an array this looks at nothing."""
+        numbers = self._numbers
+        if numbers.closed or self._source not in numbers.found:
+            return kind(self._look())
+        if type(self._value) is kind:
+            return self
+        return numbers.compute(f"{kind.__name__}({{}})", kind(self._value), self._source)
 
     def __float__(self) -> float:
         return float(self._look())
 
     def __int__(self) -> int:
-        return int(self._look())
+        whole = self.converted(int)
+        return whole._look() if type(whole) is NumberProxy else whole
 
     def __index__(self) -> int:
         return operator.index(self._look())
@@ -252,12 +295,17 @@ def _answers(other: Any, method: str) -> bool:
 
 @contextmanager
 def looked_at(*operands: Any) -> Iterator[None]:
-    """Guard the operands of a computation that raises: the body may catch the error and go on."""
+    """Guard the operands of a computation that raises: the body may catch the error and go on. For numbers
+    found in arrays there is no such guard (see `Numbers.raised`).
+    """
     try:
         yield
     except Exception:
         for operand in operands:
-            plain(operand)
+            if type(operand) is NumberProxy and operand._source in operand._numbers.found:
+                operand._numbers.raised = True
+            else:
+                plain(operand)
         raise
 
 

@@ -1,11 +1,12 @@
 """A trace: the recording of one call of a traced function.
 
-Nothing is computed while a trace is recorded. It notes which numbers the body looked at (guards), which
-random numbers it drew and which NumPy arrays came in. When the body is about to do something that cannot be
-replayed (it looks at an array's value, for example, or calls `print`), the trace *gives up*: the recording is
-aborted there, all that the body did is taken back, and the body runs itself, from its start: with values
-themselves, not with stand-ins for numbers and copies of containers. The same is done where the reason shows
-only when the body has run.
+Nothing that exists is changed while a trace is recorded. It notes which numbers the body looked at (guards),
+which random numbers it drew and which NumPy arrays came in. Where the body looks at the value of one element,
+what was recorded so far is computed (see `segments`), and the value is a number of the call from then on.
+When the body is about to do something that cannot be replayed (it looks at many values, for example, or
+calls `print`), the trace *gives up*: the recording is aborted there, all that the body did is taken back,
+and the body runs itself, from its start: with values themselves, not with stand-ins for numbers and copies
+of containers. The same is done where the reason shows only when the body has run.
 
 Handlers of the body (``finally``, ``with``, ``except BaseException``) run while the recording is aborted.
 They are watched like the rest of it: what cannot be replayed raises there, too, before it happens, and what
@@ -14,17 +15,30 @@ they change is taken back.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from tracejit.errors import ReadOnlyError, ReplayError, locate
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import Numbers
+from tracejit.frontend.recording.number import Numbers, Source
 from tracejit.frontend.recording.numpy_views import Captured
-from tracejit.frontend.recording.recording import Recording, RuntimeNumber, Window, thread
+from tracejit.frontend.recording.recording import (
+    Bound,
+    Extent,
+    Literal,
+    Recording,
+    RuntimeNumber,
+    Window,
+    in_operation,
+    thread,
+)
+from tracejit.frontend.recording.segments import Cut, Segments, cut
 from tracejit.frontend.recording.storage import Storage
-from tracejit.ir.graph import Value
+from tracejit.ir.graph import Graph, Value
+from tracejit.ir.op import Trait
 from tracejit.ir.view import View
 
 MOST = 1 << 17
@@ -98,16 +112,25 @@ class Trace(Recording):
         dry: bool = False,
         plain: bool = False,
         recorded_numpy: bool | None = None,
+        segments: Segments | None = None,
     ) -> None:
+        self.cuts: list[Cut] = []  # the looks at values so far
+        self.carried: dict[Value, Bound | Literal] = {}  # values of earlier segments: where they are found
         super().__init__()
+        self.segments: Any = segments  # of all paths of the function; None: a look gives up
+        self.changes: Callable[[], Iterable[tuple[Any, Any]]] = tuple  # what the body has rebound so far
+        self.containers: Callable[[], Iterable[Any]] = (
+            tuple  # the arguments' containers, as the body has them
+        )
         self.recorded_numpy = recorded_numpy  # whether what NumPy makes is recorded; None: not yet
         self.makes_arrays = False  # whether code that ran names functions of NumPy's that make arrays
         self.name = name
         self.strict = strict
         self.dry = dry  # nothing may be computed: `warm`, `graph`, ...
-        self.numbers: Numbers = Numbers(plain=plain)
-        self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it)
+        self.numbers: Numbers = Numbers(plain=plain, refuse=self._refuse_digits)
+        self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it), for each segment anew
         self.counters: list[Draw] = []
+        self.taken: list[tuple[Any, int, int]] = []  # (stream, start, total) of segments that were launched
         self.makes_classes = False  # whether the body defines classes
         self.families: dict[Storage, dict[Storage, None]] = {}  # used parts of a storage, and itself
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
@@ -125,7 +148,10 @@ class Trace(Recording):
 
     def draw(self, stream: Any, count: int) -> tuple[Value, Value]:
         """Key and counter for `count` random numbers; replays take them from the stream as it is then."""
-        index = next((i for i, (s, _) in enumerate(self.draws) if s is stream), len(self.draws))
+        first = len(self.taken)
+        index = next(
+            (i for i, (s, _) in enumerate(self.draws) if s is stream and i >= first), len(self.draws)
+        )
         if index == len(self.draws):
             self.draws.append((stream, 0))
         drawn = self.draws[index][1]
@@ -135,11 +161,22 @@ class Trace(Recording):
         self.counters.append(Draw(counter, index, drawn))
         return self.number(key, UINT64), self.number(counter, UINT64)
 
-    def take_draws(self) -> None:
-        """Take the numbers drawn so far from their streams; threads that share one get other positions."""
-        starts = [stream.advance(total) for stream, total in self.draws]
+    def take_draws(self) -> range:
+        """Take the numbers drawn since the last look from their streams; threads that share one get other
+        positions. Gives their numbers in `draws`.
+        """
+        first = len(self.taken)
+        for stream, total in self.draws[first:]:
+            self.taken.append((stream, stream.advance(total), total))
         for draw in self.counters:
-            draw.number.value = (starts[draw.stream] + draw.drawn) % WORD
+            draw.number.value = (self.taken[draw.stream][1] + draw.drawn) % WORD
+        return range(first, len(self.draws))
+
+    def give_draws_back(self) -> None:
+        """The call is recorded again, or runs itself: nothing was drawn."""
+        while self.taken:
+            stream, start, total = self.taken.pop()
+            stream.give_back(start, total)
 
     def note_device(self) -> None:
         """Note that the call's own device is used, not one that the body has named."""
@@ -223,13 +260,107 @@ class Trace(Recording):
             remedy="make the arrays with functions of tj instead of NumPy's",
         )
 
+    # -- looks at values -------------------------------------------------------------------------------------
+
+    def element(self, array: Any, what: str) -> Any:
+        """The only element of an array, as a number of the call; what was recorded so far is launched."""
+        reason = self._no_cut(array, what)
+        if reason is not None:
+            self.look(array, what, reason)
+        location = user_location()
+        watcher, thread.watcher = thread.watcher, None
+        if thread.hook is not None:
+            sys.setprofile(None)
+        thread.trace = None  # compiling is no part of the body
+        try:
+            value = self.read(array._storage, array._view)
+            source = Source(f"{what} of line {str(location).rpartition(':')[2]}")
+            made = cut(self, value, source, array._storage)
+        finally:
+            thread.trace, thread.watcher = self, watcher
+            if thread.hook is not None:
+                sys.setprofile(thread.hook)
+        self.cuts.append(made)
+        return self.numbers.looked(made.value, source, made)
+
+    def _no_cut(self, array: Any, what: str) -> str | None:
+        """Why a look cannot end a segment; None if it can."""
+        if self.segments is None or self.dry or in_operation() or self.vouched:
+            return ""
+        if self.segments.ended:
+            return f"which led to another path again and again ({self.segments.ended} paths)"
+        if array.dtype.kind not in "biuf" or self.numbers.plain or self.recorded_numpy:
+            return ""
+        if array._storage.recording not in (None, self) and array._storage.pending is not None:
+            return ""
+        if any(Trait.ORDERED in node.op.traits for node in self.nodes):
+            return "after tj.callback"
+        return None
+
+    def _refuse_digits(self, path: str) -> NoReturn:
+        """The body wants all digits of a number that it found in an array: no other call has the same."""
+        self.give_up(
+            f"the value of {path} is used in a way that arrays, arithmetic and comparisons do not cover",
+            remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
+        )
+
+    def key_of_segment(self, outputs: list[Value]) -> Hashable:
+        """Equal for segments of one structure, with these outputs."""
+        return (*self.structure, len(outputs), *(self.defined[value] for value in outputs))
+
+    def begin_segment(self) -> None:
+        """Forget what was recorded, but for what arrays hold (see `carried`), and gradients need."""
+        for tape in self.tapes:
+            tape.flushed()
+        self.inputs, self.nodes, self.bound = [], [], []
+        self.defined, self.scalars, self.structure = {}, {}, []
+        self.counters = []
+        self.bytes = 0
+        for windows in self.windows.values():
+            for window in windows:
+                self.carried.setdefault(window.input, window)
+
+    def adopt(self, value: Value) -> None:
+        """Make a value of an earlier segment an input of this one."""
+        bound = self.carried.get(value)
+        if isinstance(bound, Literal):
+            self._append_literal(value, bound)
+        elif bound is not None:
+            self._add_input(value, bound)
+        elif self.cuts:
+            self.give_up("a value from before a look is used that was not kept for it", remedy="")
+        else:
+            super().adopt(value)
+
+    def forget_functions(self) -> None:
+        """The recording has ended: nothing that leads back to it is kept, so that it goes at once."""
+        self.numbers.refuse = None
+        self.changes = self.containers = tuple
+
+    def carrier(self, storage: Storage) -> Storage | None:
+        """Where what `storage` holds was computed as a whole by an earlier segment; None elsewhere."""
+        bound = self.carried.get(storage.pending) if storage.pending is not None else None
+        return bound.storage if type(bound) is Extent else None
+
+    def finish(self, outputs: list[Value]) -> Graph:
+        """The graph of the last segment, with these outputs and an effect for every written window."""
+        for value in (*outputs, *(v for w in self.written() for v in (w.input, w.value))):
+            self.known(value)
+        return super().finish(outputs)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        super().reset()
+        self.carried = {}
+
     # -- giving up -------------------------------------------------------------------------------------------
 
-    def look(self, array: Any, what: str) -> NoReturn:
+    def look(self, array: Any, what: str, when: str = "") -> NoReturn:
         """The body looks at an array's value; maybe because it stores it in an array of NumPy's."""
         self._record_numpy()
+        when = f" {when}" if when else ""
         self.give_up(
-            f"{what} looks at the value of an array of shape {array.shape}",
+            f"{what} looks at the value of an array of shape {array.shape}{when}",
             remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
         )
 

@@ -22,7 +22,7 @@ from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import GONE, Attributes, factory_of
 from tracejit.frontend.recording import numpy_views
-from tracejit.frontend.recording.number import Computed, NumberProxy, is_of, settled
+from tracejit.frontend.recording.number import Computed, NumberProxy, Source, is_of, settled
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments, Part, Rebuilt, is_record, part_of, parts_of
 from tracejit.frontend.signature.program import (
@@ -56,7 +56,8 @@ class Description:
     """Adds to a program how recorded values are made, and what is written back.
 
     reached:  gives what stands for an object that was found by name, or None.
-    computed: variables of the numbers that the body computed.
+    computed: variables of the numbers that the body computed, or found in arrays.
+    carried:  storages that hold a result of an earlier segment as it is, and the storage of that.
     kept:     older storages that the result refers to.
     rebinds:  types of the containers and objects that are written.
     """
@@ -66,10 +67,11 @@ class Description:
         program: ReplayProgram,
         arguments: Arguments,
         reached: Callable[[Any], Expr | None],
-        computed: dict[Computed, Var],
+        computed: dict[Computed | Source, Var],
     ) -> None:
         self.program, self.arguments, self.reached, self.computed = program, arguments, reached, computed
         self.kept: set[Storage] = set()
+        self.carried: dict[Storage, Storage] = {}
         self.rebinds: set[type] = set()
         self._uses: dict[int, int] = {}  # by identity: how often something the body made is to be given
         self._open: set[int] = set()
@@ -83,7 +85,7 @@ class Description:
         """Describe how `value` is made; changes of the caller's containers are written back."""
         if is_of(value, self.arguments.trace.numbers):
             source = value._source
-            return Known(self.computed[source] if isinstance(source, Computed) else source)
+            return Known(self.computed[source] if isinstance(source, Computed | Source) else source)
         value = numpy_views.settled(settled(value))
         if isinstance(value, type):
             self._check_class(value, path)
@@ -139,6 +141,9 @@ class Description:
 
     def _describe_array(self, array: NDArray, path: str) -> Make:
         storage, view = array._storage, array._view
+        carrier = self._carrier(storage)
+        if carrier is not None:
+            return ArrayOn(self.arguments.arrays[carrier][0], view)
         if storage.pending is not None:
             var = self.program.outputs.get(storage)
             if var is None:
@@ -149,6 +154,15 @@ class Description:
             raise Unreplayable(f"{path} is an array of unknown origin")
         self.kept.add(storage)
         return ArrayOn(place[0], view, place[1])
+
+    def _carrier(self, storage: Storage) -> Storage | None:
+        """Where a new array lies that an earlier segment has computed: no other one is given that memory."""
+        if storage not in self.carried:
+            carrier = self.arguments.trace.carrier(storage)
+            if carrier is None or carrier in self.carried.values():
+                return None
+            self.carried[storage] = carrier
+        return self.carried[storage]
 
     def _before_launch(self, made: Make) -> Var:
         """A variable for what is made before the launch."""

@@ -166,7 +166,39 @@ class Separate:
     storages: tuple[Var, ...]
 
 
-Step = Bind | Check | ArrayCheck | Separate
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A segment of the call is launched, and an element looked at: a number of the call from then on.
+
+    place: what the paths that begin alike share, by identity; a call runs it once.
+    made:  the storages that it makes; element 0 of the first is looked at.
+    found: the number.
+    """
+
+    place: Any
+    launch: Launch
+    made: tuple[Var, ...]
+    found: Var
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """Rounds that are repeated as long as their checks hold, maybe not once.
+
+    place:   as that of a `Run`.
+    state:   variables that each round changes; they hold `before` at first, and `after` when a round has
+    ended.
+    steps:   of a round; the last is the `Run` whose number the next round's checks ask for.
+    """
+
+    place: Any
+    state: tuple[Var, ...]
+    before: tuple[Var, ...]
+    after: tuple[Var, ...]
+    steps: tuple[Bind | Check | Run, ...]
+
+
+Step = Bind | Check | ArrayCheck | Separate | Run | Loop
 
 
 # -- results -------------------------------------------------------------------------------------------------
@@ -255,7 +287,7 @@ class Launch:
     call, pack: functions of the schedule; the call takes what the other one packs.
     storages:   of the caller; pending eager code that touches one is launched before.
     words:      what is packed, but for the outputs' addresses.
-    draws:      random streams, and how many numbers the call draws of each.
+    draws:      random streams by their numbers in the call, and how many words it draws of each.
     written:    storages of the caller that it writes.
     is_awaited: it may fail, and effects depend on its success.
     """
@@ -264,7 +296,7 @@ class Launch:
     pack: Any
     storages: tuple[Var, ...]
     words: tuple[StorageAddress | Drawn | Expr, ...]
-    draws: tuple[tuple[Any, int], ...]
+    draws: tuple[tuple[int, Any, int], ...]
     written: tuple[Var, ...]
     is_awaited: bool
 

@@ -43,12 +43,16 @@ def _placed(code: types.CodeType, filename: str) -> types.CodeType:
 
 
 def function_of(
-    checks: Sequence[str], actions: Sequence[str], names: dict[str, Any], name: str
-) -> tuple[Callable[[Any, Any], Any], str]:
-    """The function ``replay(args, kwargs)`` of `checks` and `actions`, in which `names` have a meaning, and
-    its source, which is registered with `linecache`.
+    checks: Sequence[str],
+    actions: Sequence[str],
+    names: dict[str, Any],
+    name: str,
+    parameters: str = "args, kwargs",
+) -> tuple[Callable[..., Any], str]:
+    """The function ``replay(args, kwargs)`` (a path's has a `Memo`, too) of `checks` and `actions`, in which
+    `names` have a meaning, and its source, which is registered with `linecache`.
     """
-    text = _text(checks, actions)
+    text = _text(checks, actions, parameters)
     for gone in iter(_next_gone, None):
         linecache.cache.pop(gone, None)
     filename = f"<tracejit replay of {name} #{next(_serials)}>"
@@ -58,7 +62,7 @@ def function_of(
     return replay, text
 
 
-def _text(checks: Sequence[str], actions: Sequence[str]) -> str:
+def _text(checks: Sequence[str], actions: Sequence[str], parameters: str) -> str:
     checked = "".join(f"        {line}\n" for line in checks)
     acted = "".join(f"    {line}\n" for line in actions)
-    return f"def replay(args, kwargs):\n    try:\n{checked}    except MISFITS: return MISS\n{acted}"
+    return f"def replay({parameters}):\n    try:\n{checked}    except MISFITS: return MISS\n{acted}"

@@ -28,6 +28,8 @@ before the launch; a launch that may fail is waited for before anything is writt
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import itertools
 import math
 import types
@@ -57,10 +59,12 @@ from tracejit.frontend.signature.program import (
     Known,
     Launch,
     Literal,
+    Loop,
     Make,
     Rebind,
     Refill,
     ReplayProgram,
+    Run,
     Separate,
     SliceOf,
     Step,
@@ -111,6 +115,48 @@ def same_array(held: np.ndarray, copy: np.ndarray) -> bool:
     """Whether a NumPy array has the bytes of another one of its shape and dtype."""
     return held.tobytes() == copy.tobytes()
 
+
+class Memo(dict[Any, tuple[Any, ...]]):
+    """What the segments of a call have given, for the paths that are tried one after the other.
+
+    last:  the segment that was launched last.
+    drawn: streams of random numbers, and the positions that segments took of each.
+    """
+
+    __slots__ = ("drawn", "last")
+
+    def __init__(self) -> None:
+        self.last: Any = None
+        self.drawn: list[tuple[Any, int, int]] = []
+
+    def draw(self, stream: Any, count: int) -> int:
+        """Take positions of a stream; the first of them."""
+        start: int = stream.advance(count)
+        self.drawn.append((stream, start, count))
+        return start
+
+    def give_back(self) -> None:
+        """No path fits: the call is recorded, from its start."""
+        while self.drawn:
+            stream, start, count = self.drawn.pop()
+            stream.give_back(start, count)
+
+
+@functools.cache
+def element_of(dtype: np.dtype) -> Callable[[Storage], Any]:
+    """A function for element 0 of a storage of this dtype, as a Python number."""
+    kind = CTYPES.get(dtype.str[1:])
+    if kind is None:
+        return lambda storage: storage.memory().reshape(-1)[0].item()
+    read = kind.from_address
+    return lambda storage: read(storage.address).value
+
+
+CTYPES: dict[str, Any] = {
+    "f4": ctypes.c_float, "f8": ctypes.c_double, "b1": ctypes.c_bool, "i4": ctypes.c_int32,
+    "i8": ctypes.c_int64,
+}  # fmt: skip
+"""Numbers that ctypes reads from memory as Python has them."""
 
 HELPERS: dict[str, Any] = {
     "MISS": MISS, "MISFITS": MISFITS, "NDArray": NDArray, "Storage": Storage, "View": View,
@@ -209,6 +255,10 @@ class Writer:
             self.checks.append(f"{name} = {self.write(step.value)}")
         elif isinstance(step, Check):
             self._require(self.write(step.condition))
+        elif isinstance(step, Run):
+            self._run(step)
+        elif isinstance(step, Loop):
+            self._loop(step)
         elif isinstance(step, ArrayCheck):
             array, storage = self.write(step.array), self.write(step.storage)
             kind, view = self.constant(interned(step.type)), self.constant(step.view)
@@ -237,6 +287,51 @@ class Writer:
         if len(names) > 1:
             self._require(f"len({{{', '.join(names)}}}) == {len(names)}")
             self.checks.append(f"if shared and not disjoint({', '.join(names)}): return MISS")
+
+    def _run(self, run: Run) -> None:
+        """Launch a segment, unless a path that was tried before has done so in this call."""
+        place = self.constant(run.place)
+        lines = self._segment(run)
+        drawn = [f"key{index}, counter{index}" for index, _stream, _total in run.launch.draws]
+        known = ", ".join([*map(self.write, run.made), self.write(run.found), *drawn])
+        lines.append(f"memo[{place}] = {known}; memo.last = {place}")
+        self.checks.append(f"if {place} in memo: {known} = memo[{place}]")
+        self.checks.append("else:")
+        self.checks += [f"    {line}" for line in lines]
+
+    def _segment(self, run: Run) -> list[str]:
+        """The lines that launch a segment and find the number that is looked at."""
+        launch, made = run.launch, [self.write(var) for var in run.made]
+        lines = []
+        for index, stream, total in launch.draws:
+            held = self.constant(stream)
+            lines.append(f"key{index} = {held}.key; counter{index} = memo.draw({held}, {total})")
+        lines += [self._new(var.value, var) for var in run.made]
+        lines.append(self._call(launch, made, self.constant(launch.call), self.constant(launch.pack)))
+        lines.append(f"wait({_variables(made if launch.is_awaited else made[:1])})")
+        element = self.constant(element_of(run.made[0].value.type.dtype))
+        return [*lines, f"{self.write(run.found)} = {element}({made[0]})"]
+
+    def _loop(self, loop: Loop) -> None:
+        """Rounds until a check fails, unless a path that was tried before has done them in this call."""
+        place = self.constant(loop.place)
+        state, before, after = (
+            "".join(f"{self.write(var)}, " for var in vars) for vars in (loop.state, loop.before, loop.after)
+        )
+        lines = []
+        for step in loop.steps:
+            if isinstance(step, Bind):
+                lines.append(f"{self.write(step.var)} = {self.write(step.value)}")
+            elif isinstance(step, Check):
+                lines.append(f"if not ({self.write(step.condition)}): break")
+            else:
+                lines += self._segment(step)
+        self.checks.append(f"if {place} in memo: {state} = memo[{place}]")
+        self.checks.append("else:")
+        self.checks.append(f"    {state} = {before}")
+        self.checks.append("    while True:")
+        self.checks += [f"        {line}" for line in (*lines, f"{state} = {after}")]
+        self.checks.append(f"    memo[{place}] = {state}; memo.last = {place}")
 
     # -- actions ---------------------------------------------------------------------------------------------
 
@@ -274,39 +369,50 @@ class Writer:
         place = self.write(effect.place)
         return f"del {place}" if effect.value is GONE else f"{place} = {self.make(effect.value)}"
 
+    def _new(self, storage: Storage, var: Var) -> str:
+        """The statement that makes a storage like this one."""
+        kind = self.constant(interned(storage.type))
+        shelf = self.constant(engine.pool_of(storage.type.device.number).shelf(storage.type.nbytes))
+        return f"{self.write(var)} = Storage({kind}, {shelf}.take())"
+
+    def prepare(self, launch: Launch, program: ReplayProgram, lines: list[str]) -> None:
+        """What comes before the first launch: pending eager code is launched, NumPy arrays are copied in."""
+        storages = [self.write(var) for var in launch.storages]
+        if len(storages) >= many.MANY:
+            lines.append(f"release_all({self._tuple(storages, lines)})")
+        else:
+            lines += [f"if {name}.recording is not None: release({name})" for name in storages]
+        lines += [f"{self.write(var)} = {self.write(array)}" for var, array in program.copies]
+
     def launch(self, launch: Launch, program: ReplayProgram) -> None:
         """The call into native code, and what is made before and waited for around it."""
         actions = self.actions
         self.names.update(launch=launch.call, pack=launch.pack)
         storages = [self.write(var) for var in launch.storages]
-        if len(storages) >= many.MANY:
-            actions.append(f"release_all({self._tuple(storages, actions)})")
-        else:
-            actions += [f"if {name}.recording is not None: release({name})" for name in storages]
-        actions += [f"{self.write(var)} = {self.write(array)}" for var, array in program.copies]
-        for storage, var in program.outputs.items():
-            kind = self.constant(interned(storage.type))
-            shelf = self.constant(engine.pool_of(storage.type.device.number).shelf(storage.type.nbytes))
-            actions.append(f"{self.write(var)} = Storage({kind}, {shelf}.take())")
+        actions += [self._new(storage, var) for storage, var in program.outputs.items()]
         for var, value in program.values:
             made = self.make(value)
             actions.append(f"{self.write(var)} = {made}")
         written = sorted({self.write(var) for var in launch.written})
         if launch.is_awaited:
             actions.append(f"wait({_variables(written)})")  # older failures are not this call's
-        for index, (stream, total) in enumerate(launch.draws):
+        for index, stream, total in launch.draws:
             held = self.constant(stream)
             actions.append(f"key{index} = {held}.key; counter{index} = {held}.advance({total})")
         outputs = [self.write(var) for var in program.outputs.values()]
-        actions.append(self._call(launch, outputs))
+        actions.append(self._call(launch, outputs, "launch", "pack", actions))
         if launch.is_awaited:
             actions.append(f"wait({_variables([*outputs, *written])})")
         actions += [self.effect(effect) for effect in program.effects]
         if storages:
             actions.append(f"if shared: wait({_variables(storages)}, exclusive=True)")
 
-    def _call(self, launch: Launch, outputs: list[str]) -> str:
-        """The call on addresses and numbers, with the variables of the engine after them."""
+    def _call(
+        self, launch: Launch, outputs: list[str], call: str, pack: str, lines: list[str] | None = None
+    ) -> str:
+        """The `call` of what `pack` makes of addresses and numbers, and the engine's variables after them.
+        `lines`: what comes before it in every call, if names may be made there.
+        """
         values: list[str] = []
         variables: list[str] = []
         keep: list[str] = []
@@ -314,7 +420,7 @@ class Writer:
         def add(names: Sequence[str]) -> None:
             """Pass storages."""
             if len(names) >= many.MANY:
-                every = self._tuple(names, self.actions)
+                every = f"({', '.join(names)})" if lines is None else self._tuple(names, lines)
                 values.append(f"*addresses({every})")
                 variables.append(f"*variable_addresses({every})")
                 keep.append(f"*{every}")
@@ -339,7 +445,7 @@ class Writer:
                     variables.append("0")
         add(outputs)
         held = "".join(f"{name}, " for name in dict.fromkeys(keep))
-        return f"launch(pack({', '.join(values + variables)}), ({held}))"
+        return f"{call}({pack}({', '.join(values + variables)}), ({held}))"
 
 
 def _is_plain(word: StorageAddress | Drawn | Expr) -> bool:
@@ -360,19 +466,24 @@ def _drawn(word: Drawn) -> str:
     return f"((counter{word.stream} + {word.drawn}) & {WORD - 1})"
 
 
-def replay_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[[Any, Any], Any], str]:
+def replay_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[..., Any], str]:
     """The replay function of a program, and its source. It counts its calls in `entry`."""
     assert program.launch is not None
     assert program.result is not None
     writer = Writer()
     for var, storage in program.constants.items():
         writer.let(var, storage)
-    writer.steps(program.steps)
+    first = next((i for i, step in enumerate(program.steps) if isinstance(step, Run)), None)
+    writer.steps(program.steps[:first])
+    writer.prepare(program.launch, program, writer.actions if first is None else writer.checks)
+    if first is not None:
+        writer.steps(program.steps[first:])
     writer.launch(program.launch, program)
     result = writer.make(program.result)
     writer.actions.append(f"entry.replays += 1; entry.used = next(CLOCK); return {result}")
     writer.names.update(entry=entry, CLOCK=CLOCK)
-    return function_of(writer.checks, writer.actions, writer.names, name)
+    parameters = "args, kwargs" if first is None else "args, kwargs, memo"
+    return function_of(writer.checks, writer.actions, writer.names, name, parameters)
 
 
 def recogniser_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[[Any, Any], Any], str]:

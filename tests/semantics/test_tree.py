@@ -1,0 +1,571 @@
+"""The trace tree: a traced body that looks at values of arrays is replayed, path by path.
+
+Random programs with branches on values are compared bit for bit with eager code, together with how often they
+were recorded.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tests.semantics.compare import Program, check
+from tracejit.errors import OutOfBoundsError, ReplayError
+from tracejit.frontend.jit import tree
+
+
+def bits(value):
+    """A result as something that is equal only for equal bits."""
+    if isinstance(value, tj.NDArray):
+        array = value.numpy()
+        return str(array.dtype), array.shape, array.tobytes()
+    if isinstance(value, tuple | list):
+        return [bits(each) for each in value]
+    return type(value).__name__, repr(value)
+
+
+def same_as_eager(step, arguments, calls, traces=None, strict=True):
+    """Calls give the bits of eager ones, in results, arguments and random numbers."""
+    function = tj.jit(step, strict=strict)
+    results = []
+    for each in (step, function):
+        made = arguments()
+        tj.random.seed(5)
+        results.append([])
+        for i in range(calls):
+            given = made(i)
+            results[-1].append((bits(each(*given)), bits(given), bits(tj.random.uniform(shape=2))))
+    for i, (expected, given) in enumerate(zip(*results, strict=True)):
+        assert given == expected, f"call {i}"
+    info = function.cache_info()
+    assert "piecewise" not in function.explain()
+    if traces is not None:
+        assert (info.traces, info.replays) == (traces, calls - traces), function.explain()
+    return function
+
+
+def growing(scale=1.0):
+    """A weight that is kept, and a gradient that is larger in every third call."""
+
+    def make():
+        w = tj.asarray(np.linspace(-1, 1, 6, dtype=np.float32))
+        return lambda i: (w, tj.asarray(np.full(6, scale * (1.0 + 10.0 * (i % 3 == 2)), np.float32)), 4.0)
+
+    return make
+
+
+# -- what is looked at ---------------------------------------------------------------------------------------
+
+
+def clip(w, g, limit):
+    norm = float(tj.sqrt((g * g).sum()))
+    if norm > limit:
+        g = g * (limit / norm)
+    w -= 0.1 * g
+    return norm
+
+
+def branch_on_an_array(w, g, limit):
+    w += g
+    if (w * w).sum() > 100 * limit:  # the write before it waits
+        w *= 0.5
+        return w.sum()
+    return w * 2.0, limit
+
+
+def item(w, g, limit):
+    largest = g.max().item()
+    return w * largest if largest < limit else w / largest
+
+
+def whole_number(w, g, limit):
+    n = int((g > limit).sum())
+    return w[: n // 2 + 1] * n
+
+
+def two_looks(w, g, limit):
+    total = g.sum()
+    if total < 8:
+        w += 1
+        if bool(tj.isfinite(w).all()):
+            return w, total
+    w[0] = total
+    return w.mean()
+
+
+def view_after(w, g, limit):
+    part = w[1:4]
+    part += g[1:4]
+    if g[0] > limit:
+        part *= 2
+        return part
+    w[2] = 0.0
+    return part, w[::2]
+
+
+@pytest.mark.parametrize("step", [clip, branch_on_an_array, item, whole_number, two_looks, view_after])
+def test_looks_replay(step):
+    same_as_eager(step, growing(), 9, traces=2)
+
+
+def test_the_same_array_twice_and_an_argument():
+    def step(w, g, limit):
+        y = w + g
+        z = tj.zeros(6)
+        z[:] = y
+        if y.sum() > 4 * limit:
+            return y, z, y, w
+        y += 1
+        return y, z, y, w
+
+    f = same_as_eager(step, growing(), 6, traces=2)
+    first, second, again, _w = f(*growing()()(0))
+    assert first is again
+    first += 1
+    assert (first != second).all()  # no two arrays share what a segment has computed
+
+
+def test_results_survive_later_calls():
+    f = tj.jit(lambda x: (x * 2, x.sum().item()), strict=True)
+    kept = [f(tj.full(3, float(i))) for i in range(4)]
+    assert [(x.tolist(), n) for x, n in kept] == [([2.0 * i] * 3, 3.0 * i) for i in range(4)]
+    assert f.cache_info().traces == 1
+
+
+def test_numpy_arguments_and_python_state():
+    def make(xp, array):
+        state = {"scale": 8.0, "good": 0, "log": None}
+        w = array(np.ones(3))
+
+        def step(g):
+            g = g * state["scale"]
+            if xp.isfinite(g).all():
+                w[...] -= g / state["scale"]
+                state["good"] += 1
+            else:
+                state["scale"] /= 2
+                state["good"] = 0
+            return state["scale"]
+
+        return Program(step, lambda i: (array([1.0, 2.0, np.inf if i % 4 == 3 else i]),), (w, state))
+
+    check(make, calls=12, traces=2)
+
+
+# -- what comes before the end of a path ---------------------------------------------------------------------
+
+
+def test_randomness_before_and_after_a_look():
+    def step(w, g, limit):
+        noise = tj.random.normal(shape=6)
+        if noise.sum() > 0:
+            return noise + g
+        return tj.random.uniform(shape=3), noise, tj.random.uniform(shape=2)
+
+    same_as_eager(step, growing(), 12, traces=2)
+
+
+def test_nothing_is_written_by_a_path_that_does_not_fit():
+    @tj.jit(strict=True)
+    def step(w, x):
+        w += 1
+        if x.sum() > 10:
+            raise FloatingPointError("too large")
+        w *= 2
+        return w
+
+    w, u = tj.zeros(2), tj.ones(2)
+    for x in (u, u * 9, u, u * 9, u):
+        before = w.tolist()
+        if x[0] > 5:
+            with pytest.raises(FloatingPointError):
+                step(w, x)
+            assert w.tolist() == before
+        else:
+            step(w, x)
+            assert w.tolist() == [2 * (v + 1) for v in before]
+    assert step.cache_info().replays == 2
+
+
+def test_an_index_out_of_range_before_a_look_changes_nothing():
+    @tj.jit(strict=True)
+    def step(w, i, x):
+        w += x[i]
+        if x.sum() > 1:
+            w *= 2
+        return w
+
+    w, x = tj.zeros(()), tj.ones(3)
+    step(w, tj.asarray(1), x)
+    assert float(step(w, tj.asarray(2), x)) == 6
+    for _ in range(2):
+        with pytest.raises(OutOfBoundsError, match=r"test_tree\.py"):
+            step(w, tj.asarray(5), x)
+        assert float(w) == 6
+    assert float(step(w, tj.asarray(-1), x)) == 14
+
+
+def test_errors_in_pythons_arithmetic():
+    @tj.jit(strict=True)
+    def step(x):
+        return x / (1.0 / x.sum().item())
+
+    assert step(tj.ones(2)).tolist() == [2, 2]
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            step(tj.zeros(2))
+    assert step(tj.ones(2) * 2).tolist() == [8, 8]
+
+
+def test_early_returns_loops_and_breaks():
+    def step(w, g, limit):
+        x = w + 2
+        for i in range(6):
+            x = x * 1.5
+            if x.sum() > limit * 20:
+                break
+            if i == 4:
+                return x, i
+        else:
+            return w
+        return x - g, i
+
+    def make():
+        return lambda i: (tj.full(6, float(i % 5)), tj.ones(6), 4.0 + i % 3)
+
+    same_as_eager(step, make, 40)
+
+
+# -- gradients -----------------------------------------------------------------------------------------------
+
+
+def test_looks_inside_and_after_a_gradient():
+    def step(w, g, limit):
+        def loss_of(w):
+            h = tj.tanh(w * g)
+            if h.sum() > 1:
+                h = h * 0.5
+            return ((h - 1.0) ** 2).mean() * h.max().item()
+
+        loss, slope = tj.value_and_grad(loss_of)(w)
+        if tj.isfinite(slope).all():
+            w -= 0.1 * slope
+        return loss
+
+    same_as_eager(step, growing(), 12)
+
+
+def test_a_line_search():
+    def step(w, g, limit):
+        def loss_of(w):
+            return ((w - 3.0) ** 4).sum()
+
+        loss, slope = tj.value_and_grad(loss_of)(w)
+        rate, squared = 1.0, (slope * slope).sum().item()
+        for _ in range(20):
+            if loss_of(w - rate * slope).item() <= loss.item() - 0.3 * rate * squared:
+                break
+            rate *= 0.5
+        w -= rate * slope
+        return loss, rate
+
+    same_as_eager(step, growing(), 10)
+
+
+# -- loops ---------------------------------------------------------------------------------------------------
+
+
+def newton(x, tol):
+    err, rounds = math.inf, 0
+    while err > tol:
+        y = 0.5 * (x + 2.0 / x)
+        err = float(tj.abs(y - x).max())
+        x = y
+        rounds += 1
+    return x, rounds
+
+
+def test_a_loop_until_convergence():
+    def make():
+        return lambda i: (tj.full(3, 10.0 ** (i % 4)), 10.0 ** -(i % 5))
+
+    f = same_as_eager(newton, make, 40)
+    seen = f.cache_info().traces
+    for i in range(40):
+        f(*make()(i))
+    assert f.cache_info().traces == seen
+
+
+def converge(x, tol):
+    err = math.inf
+    while err > tol:
+        y = 0.5 * (x + 2.0 / x)
+        err = float(tj.abs(y - x).max())
+        x = y
+    return x, err
+
+
+def in_place(x, tol):
+    x += 0.0
+    while (x * x - 2.0).max() > tol:
+        x[...] = 0.5 * (x + 2.0 / x)
+    x *= 2
+    return x.sum()
+
+
+def two_exits(x, tol):
+    before, now = 0.0, 1.0
+    while abs(now - before) > tol:
+        if now > 1e3:
+            return x, before
+        x = 0.5 * (x + 2.0 / x) + tj.random.uniform(shape=3) * 0.01 * tol
+        before, now = now, x.sum().item()
+    return x, before, now
+
+
+def then_another(x, tol):
+    while x.max() > 3:
+        x = x * 0.5
+    y = x + 1
+    while float(y.min()) < 20:
+        y = y * 1.5
+        if y[0] > 100:
+            break
+    return x, y
+
+
+def counts(x, tol):
+    rounds = 0
+    while x.max() > 3:
+        x = x * 0.5
+        rounds += 1
+        if rounds == 4:
+            return x
+    return x + rounds
+
+
+def in_a_for(x, tol):
+    for _ in "12345":
+        if x.max() < 3:
+            break
+        x = x * 0.5
+    else:
+        return x, "not"
+    return x
+
+
+@pytest.mark.parametrize("step", [converge, in_place, two_exits, then_another, counts, in_a_for])
+def test_rounds_of_a_loop(step):
+    """As many rounds as there were not: where rounds are equal, this records nothing."""
+
+    def make():
+        return lambda i: (tj.full(3, 4.0 * 7.0 ** (i % 9)), 10.0 ** -(i * 5 % 7))
+
+    f = same_as_eager(step, make, 40)
+    limit = 40 if step in (counts, in_a_for) else 12
+    assert f.cache_info().traces <= limit, f.explain()
+    fits = [path for path in f._entries[0].paths if "while True" in path.text]
+    assert bool(fits) == (step not in (counts, in_a_for))
+
+
+# -- paths ---------------------------------------------------------------------------------------------------
+
+
+def test_paths_share_what_they_launch():
+    calls = []
+
+    def step(x):
+        total = x.sum()
+        if total > 3:
+            return x * 2
+        if total > 2:
+            return x * 3
+        return x * 4
+
+    f = tj.jit(step, strict=True)
+    for n in (4.0, 2.5, 1.0):
+        f(tj.full(1, n))
+    (entry,) = f._entries
+    assert len(entry.paths) == 3
+    assert len({path.segments[0][0] for path in entry.paths}) == 1
+    assert len({path.segments[1][0] for path in entry.paths if len(path.segments) > 1}) == 1
+    assert not calls
+    text = f.explain()
+    assert "3 paths" in text
+    assert "piecewise" not in text
+
+
+def test_threads_share_paths():
+    f = tj.jit(lambda x: x * 2 if x.sum() > 3 else x + 1, strict=True)
+    wrong = []
+
+    def work():
+        for i in range(100):
+            result, n = f(tj.full(2, float(i % 4))).tolist(), float(i % 4)
+            if result != ([2 * n] * 2 if n > 1.5 else [n + 1] * 2):
+                wrong.append((i, result))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not wrong
+    assert f.cache_info().traces == 2
+
+
+def test_paths_are_bounded(monkeypatch):
+    monkeypatch.setattr(tree, "PATHS", 4)
+    monkeypatch.setattr(tree, "TRIES", 12)
+
+    def step(x):
+        return x * len(range(int(x.sum())))
+
+    f = tj.jit(step)
+    for i in range(10):
+        assert f(tj.full(1, float(i))).tolist() == [i * i]
+    assert len(f._entries[0].paths) == 4
+    for i in range(30):
+        assert f(tj.full(1, float(i))).tolist() == [i * i]
+    text = f.explain()
+    assert "runs piecewise" in text
+    assert "paths" in text
+    assert f.cache_info().traces < 30
+
+
+def test_what_stays_piecewise():
+    def digits(x):
+        return x * math.sqrt(x.sum().item())
+
+    def text(x):
+        return x * len(f"{float(x.sum())}")
+
+    def logged(x):
+        tj.callback(lambda a: None, x)
+        return x if x.sum() > 0 else -x
+
+    for step in (digits, text, logged):
+        f = tj.jit(step)
+        for i in range(1, 4):
+            x = tj.full(2, float(i))
+            assert bits(f(x)) == bits(step(x))
+        assert "runs piecewise" in f.explain()
+        with pytest.raises(ReplayError, match=r"test_tree\.py"):
+            tj.jit(step, strict=True)(tj.ones(2))
+
+
+def test_float_where_it_is_a_class_too():
+    def step(x):
+        y = float(x.sum())
+        return x * (2.0 if isinstance(y, float) else 3.0)
+
+    f = tj.jit(step)
+    assert [f(tj.full(1, float(i))).tolist() for i in range(3)] == [[0], [2], [4]]
+
+
+def test_functions_keep_their_builtins():
+    def step(x):
+        return float(x.sum())
+
+    f = tj.jit(step, strict=True)
+    assert [f(tj.full(1, float(i))) for i in range(3)] == [0, 1, 2]
+    assert step.__builtins__["float"] is float
+    assert type(f(tj.ones(1))) is float
+
+
+# -- random programs -----------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Writes a random function on arrays w, x, which are changed, and a number k."""
+
+    def __init__(self, seed):
+        self.random, self.lines, self.serial = random.Random(seed), [], 0
+
+    def array(self):
+        return self.random.choice(["w", "x", "t", "t", "w[::-1] * x", "tj.concatenate([t[:1], x[1:]])"])
+
+    def number(self):
+        return self.random.choice(["k", "n", "0.5", "1.25", f"float({self.random.choice('wxt')}.mean())"])
+
+    def question(self):
+        a = self.random.choice("wxt")
+        return self.random.choice([
+            f"{a}.sum() > k", f"float({a}.max()) < n", f"{a}[0].item() > {a}.mean().item()",
+            f"bool(tj.isfinite({a}).all())", f"(n * 2 > k or {a}[1] < 0)", f"int({a}[2] * 3) % 2 == 0",
+        ])  # fmt: skip
+
+    def statement(self, depth, indent):
+        pad, kind = "    " * indent, self.random.randrange(10 if depth else 6)
+        a = self.random.choice("wxt")
+        if kind == 0:
+            self.lines.append(f"{pad}t = tj.tanh({self.array()}[:3] + {self.number()})")
+        elif kind == 1:
+            self.lines.append(f"{pad}{a} *= {self.number()}")
+        elif kind == 2:
+            self.lines.append(f"{pad}{a}[1:] = {self.random.choice('wxt')}[:-1] * 0.5")
+        elif kind == 3:
+            self.lines.append(f"{pad}n = {self.random.choice(['n + 1', 'float(t.sum())', 'n * 0.5', 'k'])}")
+        elif kind == 4:
+            self.lines.append(f"{pad}t = t + tj.random.uniform(shape=3)")
+        elif kind == 5:
+            self.lines.append(f"{pad}{a} = {self.random.choice('wxt')} - {a}")
+        elif kind in (6, 7):
+            self.lines.append(f"{pad}if {self.question()}:")
+            self.block(depth - 1, indent + 1)
+            if self.random.random() < 0.5:
+                self.lines.append(f"{pad}else:")
+                self.block(depth - 1, indent + 1)
+        elif kind == 8:
+            self.serial += 1
+            self.lines += [
+                f"{pad}i{self.serial} = 0",
+                f"{pad}while i{self.serial} < 3 and {self.question()}:",
+            ]
+            self.lines.append(f"{pad}    i{self.serial} += 1")
+            self.block(depth - 1, indent + 1)
+        else:
+            self.lines.append(f"{pad}if {self.question()}: return t, n")
+
+    def block(self, depth, indent):
+        for _ in range(self.random.randint(1, 3)):
+            self.statement(depth, indent)
+
+    def function(self):
+        self.block(2, 1)
+        self.block(2, 1)
+        text = "\n".join(
+            ["def step(w, x, k):", "    t, n = w[:3] * x[:3], 1.0", *self.lines, "    return t, n, w"]
+        )
+        namespace = {"tj": tj, "__name__": "random_programs"}
+        exec(text, namespace)
+        return namespace["step"], text
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs(seed):
+    step, text = Writer(seed).function()
+    numbers = np.random.default_rng(seed)
+    data = [numbers.normal(size=(2, 3)).astype(np.float32) for _ in range(8)]
+
+    def make():
+        w = tj.asarray(data[0][0])
+        return lambda i: (w if i % 2 else tj.asarray(data[i][0]), tj.asarray(data[i][1]), float(i % 3))
+
+    try:
+        f = same_as_eager(step, make, 8)
+        seen = f.cache_info().traces
+        again = make()
+        tj.random.seed(5)
+        for i in range(8):
+            f(*again(i))
+            tj.random.uniform(shape=2)
+        assert f.cache_info().traces == seen, f.explain()
+    except BaseException:
+        print(text)
+        raise

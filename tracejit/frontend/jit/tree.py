@@ -1,0 +1,96 @@
+"""The paths of one signature whose body looks at values of arrays.
+
+A path is what one outcome of the looks leads to: segments that are launched, what is asked of the numbers
+they give, and a last launch with all effects (see `recording.segments`). Each has a replay function of its
+own. A call tries them, the one that served last first: what a path has launched before an answer was
+another one is found in the call's `Memo` by the next path, which has the same places up to there. Where no
+path fits, nothing has been changed, and the call is recorded: the tree gets another path.
+
+The number of paths is bounded (`PATHS`); the one that has not served for longest goes. A tree is *bushy* if
+new paths keep coming: then its function runs piecewise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracejit.frontend.jit.record import Signature
+from tracejit.frontend.recording.segments import Place
+from tracejit.frontend.signature.text import MISS, Memo
+
+PATHS = 64
+"""Most paths of a signature."""
+
+TRIES = 256
+"""How many paths may be recorded without ten times as many replays, before the function runs piecewise."""
+
+
+class Tree(Signature):
+    """The entry of a signature with paths: those of its fields that are about one path tell of the last one.
+
+    paths:  those known.
+    latest: the one that served last, which is tried first.
+    traces: how many have been recorded.
+    """
+
+    def __init__(self, path: Signature) -> None:
+        super().__init__(self._replay, path.requirements, path.graph, path.schedule, used=path.used)
+        self.timing = path.timing
+        self.names, self.text, self.segments = path.names, path.text, path.segments
+        self.paths = [path]
+        self.latest = path
+        self.traces = 1
+
+    @property
+    def first(self) -> Place:
+        """The segment with which all paths begin."""
+        return self.segments[0][0]
+
+    @property
+    def is_bushy(self) -> bool:
+        """Whether new paths keep coming."""
+        return self.traces >= TRIES and self.replays < 10 * self.traces
+
+    def add(self, path: Signature) -> None:
+        """Add a path, which has just been recorded."""
+        self.traces += 1
+        self.graph, self.schedule, self.segments = path.graph, path.schedule, path.segments
+        self.names, self.text, self.requirements = path.names, path.text, path.requirements
+        self.latest = path
+        kept = sorted(self.paths, key=lambda known: known.used)[-PATHS + 1 :]
+        self.paths = [path, *reversed(kept)]
+
+    def _replay(self, args: Any, kwargs: Any) -> Any:
+        memo, latest = Memo(), self.latest
+        failed: Any = None
+        try:
+            for path in (latest, *self.paths):
+                if failed is not None and (path is latest or not _may_fit(path, *failed)):
+                    continue
+                result = path.replay(args, kwargs, memo)
+                if result is not MISS:
+                    self.latest = path
+                    self.replays += 1
+                    self.used = path.used
+                    return result
+                failed = _failed(path, memo) or failed
+        except BaseException:
+            memo.give_back()
+            raise
+        memo.give_back()
+        return MISS
+
+
+def _may_fit(path: Signature, depth: int, place: Place, answers: tuple[str, ...]) -> bool:
+    """Whether a path has the segment at this depth, and other answers after it."""
+    known = path.segments
+    return len(known) > depth and known[depth][0] is place and known[depth][1] != answers
+
+
+def _failed(path: Signature, memo: Memo) -> tuple[int, Place, tuple[str, ...]] | None:
+    """Where a path had another answer than the call: its depth, the segment, and the path's answers."""
+    for depth in range(len(path.segments) - 1, -1, -1):
+        place, answers = path.segments[depth]
+        if place is memo.last:
+            return depth, place, answers
+    return None

@@ -1,0 +1,135 @@
+"""What a body's continuation depends on at a look: when it is the same at two looks, the path is a loop.
+
+``while float(err) > tol:`` looks in every round. If all that the rest of the body can depend on is the same
+at two looks, but for what arrays hold and numbers are, then the second round is the first one again, with
+other values, and so is every further one, as long as the body's questions have the same answers. A replay
+makes a loop of Python's of such rounds (`signature.program.Loop`), whose exit is the first other answer.
+
+`state_at` tells what a look's continuation depends on: the traced function's place and variables, what it
+wrote into existing arrays, what it changed in its surroundings. It gives None where something may be
+hidden: the look is made by a function that the body calls, inside a ``for`` (whose iterator nobody sees),
+while a gradient is taken, where a variable holds an object of the user's, or an array is alive that is in
+no variable.
+
+>>> def f(x):
+...     while x > 1: x = x / 2
+...     for i in range(3): x = x + i
+>>> [iterates(f.__code__, i.offset) for i in instructions(f.__code__) if i.opname == "BINARY_OP"]
+[False, True]
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tracejit.frontend.python.bytecode import instructions
+from tracejit.frontend.recording.number import Computed, NumberProxy, Source
+from tracejit.frontend.recording.recording import Extent
+from tracejit.frontend.recording.storage import Storage
+
+if TYPE_CHECKING:
+    from tracejit.frontend.recording.trace import Trace
+
+SAME = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, np.dtype)
+PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, range)
+
+
+class State(NamedTuple):
+    """What the rest of a body depends on: `key`, and in its order the arrays and numbers that it may find."""
+
+    key: Hashable
+    carriers: tuple[Storage, ...]
+    sources: tuple[Any, ...]
+
+
+class Hidden(Exception):
+    """Something that the rest of the body may depend on cannot be compared."""
+
+
+def state_at(trace: Trace, source: Source, looked: Storage) -> State | None:
+    """The state of a trace that was just cut by a look at the only element of `looked`, now `source`."""
+    frame = _frame_of_body()
+    if frame is None or trace.tapes or sys.exc_info()[0] is not None:
+        return None
+    if iterates(frame.f_code, frame.f_lasti):
+        return None
+    walk = _Walk(trace, source)
+    try:
+        variables = [(name, walk.key(value)) for name, value in frame.f_locals.items()]
+        written = [(id(w.storage), walk.carried(w.value)) for w in trace.written()]
+        arguments = [walk.key(copy) for copy in trace.containers()]
+        changed = [(id(slot), walk.key(now)) for slot, now in trace.changes()]
+    except Hidden:
+        return None
+    if any(storage not in walk.storages and storage is not looked for storage in trace.live()):
+        return None  # a temporary of an expression, or held by an object
+    key = (frame.f_lasti, *variables, None, *written, None, *arguments, None, *changed)
+    return State(key, tuple(walk.carriers), tuple(walk.sources))
+
+
+def _frame_of_body() -> types.FrameType | None:
+    """The frame of the traced function, if it is the only one that is not this package's."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "tracejit":
+        frame = frame.f_back
+    if frame is None or frame.f_back is None or frame.f_back.f_code.co_name != "run_body":
+        return None
+    return frame if frame.f_back.f_globals.get("__name__") == "tracejit.frontend.jit.record" else None
+
+
+def iterates(code: types.CodeType, offset: int) -> bool:
+    """Whether an instruction is inside a ``for``."""
+    ends = ((i.offset, i.argval) for i in instructions(code) if i.opname == "FOR_ITER")
+    return any(begin <= offset < end for begin, end in ends)
+
+
+class _Walk:
+    """Numbers arrays and run-time numbers in the order in which they are found."""
+
+    def __init__(self, trace: Trace, source: Source) -> None:
+        self.trace = trace
+        self.carriers: dict[Storage, int] = {}
+        self.sources: dict[Any, int] = {source: 0}
+        self.storages: dict[Storage, int] = {}
+        self._open: dict[int, int] = {}
+
+    def carried(self, value: Any) -> Hashable:
+        """A value of the graph: where an earlier segment has put it."""
+        bound = self.trace.carried.get(value)
+        if not isinstance(bound, Extent):
+            raise Hidden
+        if type(bound) is not Extent:
+            return "window", id(bound.storage)
+        return "carried", self.carriers.setdefault(bound.storage, len(self.carriers))
+
+    def key(self, value: Any) -> Hashable:
+        """Equal for what the body cannot tell apart, but for what arrays hold and numbers are."""
+        kind = type(value)
+        if kind is NumberProxy:
+            source = value._source
+            if not isinstance(source, Computed | Source):
+                return "number", id(source)
+            return "number", type(value._value), self.sources.setdefault(source, len(self.sources))
+        storage = getattr(value, "_storage", None)
+        if isinstance(storage, Storage):
+            if storage.pending is None:
+                return "array", id(storage), value._view
+            number = self.storages.setdefault(storage, len(self.storages))
+            return "new", number, self.carried(storage.pending), value._view
+        if isinstance(value, SAME):
+            return "same", id(value)
+        if isinstance(value, PLAIN):
+            return kind, repr(value)
+        if kind not in (list, tuple, dict):
+            raise Hidden
+        if id(value) in self._open:
+            return "again", self._open[id(value)]
+        self._open[id(value)] = len(self._open)
+        if kind is dict:
+            return "dict", *((self.key(k), self.key(v)) for k, v in value.items())
+        return kind, *(self.key(each) for each in value)

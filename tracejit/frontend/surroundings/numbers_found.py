@@ -1,0 +1,91 @@
+"""`float` and `int` as a traced body finds them, so that what they give of an array stays a run-time number.
+
+``float(x)`` of an array ends a segment (`recording.segments`), and its result is to be a stand-in for a
+number. Python allows no such result from ``__float__``. So the traced function runs as a copy of itself:
+the same code, globals and closure, but with builtins of its own, in which these two names are functions
+that give stand-ins. For everything but arrays, and numbers that were found in arrays, they are Python's.
+
+Only where a body does nothing but call the name: `isinstance(x, float)` needs the class. Functions that the
+body calls, and those it defines, have Python's builtins. Nobody else ever sees a copy, or the changed
+builtins.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import functools
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.python.bytecode import facts
+from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.recording import thread
+
+
+def _found(kind: type, value: Any, rest: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """What ``kind(value)`` gives a body."""
+    trace = thread.trace
+    if trace is None or rest or options:
+        return kind(value, *rest, **options)
+    if isinstance(value, ArrayCore) and value.size == 1:
+        value = trace.element(value, f"{kind.__name__}()")
+    if type(value) is NumberProxy:
+        return value.converted(kind)
+    return kind(value)
+
+
+def _float(value: Any = 0.0, /, *rest: Any, **options: Any) -> Any:
+    return _found(float, value, rest, options)
+
+
+def _int(value: Any = 0, /, *rest: Any, **options: Any) -> Any:
+    return _found(int, value, rest, options)
+
+
+OURS = {"float": _float, "int": _int}
+
+
+def with_own_builtins(function: Any) -> Any:
+    """The function with builtins of its own, if it calls one of these names; else the function itself."""
+    if type(function) is types.MethodType:
+        own = with_own_builtins(function.__func__)
+        return function if own is function.__func__ else types.MethodType(own, function.__self__)
+    if type(function) is not types.FunctionType:
+        return function
+    held = function.__globals__.get("__builtins__")
+    if held is not builtins and held is not vars(builtins):
+        return function
+    found = facts(function.__code__)
+    asked = {name for name, attribute in found.uses if attribute}
+    called = found.globals - found.handed - asked - function.__globals__.keys()
+    ours = {name: ours for name, ours in OURS.items() if name in called}
+    return _copy(function, held, vars(builtins) | ours) if ours else function
+
+
+def _copy(function: types.FunctionType, held: Any, own: dict[str, Any]) -> Any:
+    """The function with these builtins. Python takes them from the globals: they lie there for a moment, in
+    which no code of Python's runs, so that no other thread sees them.
+    """
+    namespace, place = function.__globals__, "__builtins__"
+    made = functools.partial(
+        types.FunctionType,
+        function.__code__,
+        namespace,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    steps: list[Callable[[], Any]] = [
+        functools.partial(namespace.__setitem__, place, own),
+        made,
+        functools.partial(namespace.__setitem__, place, held),
+    ]
+    copies: collections.deque[Any] = collections.deque(map(operator.call, steps))
+    copy: types.FunctionType = copies[1]
+    copy.__kwdefaults__, copy.__qualname__ = function.__kwdefaults__, function.__qualname__
+    copy.__module__ = function.__module__
+    return copy
