@@ -202,13 +202,13 @@ class _TracedCall:
             watcher = Watcher(trace, surroundings)
             busy = thread.busy
             try:
-                thread.busy = busy + 1
+                thread.be_busy(busy + 1)
                 thread.trace = trace
                 watcher.start()
                 result = self.function(*self.args, **self.kwargs)
             finally:
                 thread.trace, thread.device = None, trace.device
-                thread.busy = busy
+                thread.be_busy(busy)
                 watcher.over = True  # whatever interrupts `stop`
                 watcher.stop()
             self._take_back()

@@ -379,7 +379,7 @@ def _in_task() -> Iterator[None]:
     held = {address: engine.Variable() for address in engine.held()}
     thread.eager, thread.trace, thread.tapes = EagerRecording(held), None, 0
     thread.plain += 1
-    thread.busy += 1
+    thread.be_busy(thread.busy + 1)
     try:
         yield
     finally:
@@ -387,7 +387,8 @@ def _in_task() -> Iterator[None]:
             flush()
             engine.wait(*held.values(), exclusive=True)
         finally:
-            thread.eager, thread.trace, thread.tapes, thread.plain, thread.busy = outer
+            thread.eager, thread.trace, thread.tapes, thread.plain = outer[:4]
+            thread.be_busy(outer[4])
 
 
 engine.AROUND_TASKS.append(_in_task)
