@@ -294,7 +294,7 @@ def position(index, extent):
         return -1
     if i < 0:
         i += extent
-    return i if 0 <= i and i < extent else -1
+    return i if i >= 0 and i < extent else -1
 
 
 @native
@@ -477,7 +477,7 @@ def assigned(x, index, value):
     if same_shape(target, given) != 0:
         if attribute(x, STORAGE) == attribute(value, STORAGE):
             done = is_same(target, given)
-        elif 0 < ndim_of(target) and ndim_of(target) <= 2:
+        elif ndim_of(target) > 0 and ndim_of(target) <= 2:
             copy_into(target, given, size)
             done = 1
     drop(target)
@@ -550,7 +550,7 @@ def compute(op, size, out, a, b, shape):
 def applied(op, x1, x2):
     """``op(x1, x2)`` as a new `NDArray`; 0 for what is not done here, or with an error."""
     a, b = memory_of(x1), memory_of(x2)
-    if a == 0 and b == 0 or is_quiet() == 0:
+    if (a == 0 and b == 0) or is_quiet() == 0:
         return 0
     array = a if a != 0 else b
     size, x = float_size(array), x1 if a != 0 else x2
@@ -576,7 +576,7 @@ def applied(op, x1, x2):
     out = empty_like(array)
     if out == 0:
         return 0
-    if a < 0 and (op == ADD or op == MULTIPLY):
+    if a < 0 and op in (ADD, MULTIPLY):
         a, b = b, a
     if compute(op, size, out, a, b, array) == 0:
         drop(out)

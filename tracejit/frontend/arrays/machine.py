@@ -5,13 +5,17 @@ An operation on a few elements costs a microsecond in Python, more than NumPy ta
 the slots call these for all that they do not do themselves. What an operation means is said by the methods
 only, and whether machine code is used shows in nothing but time.
 
-`install` does this once, after some operations, so that no import waits for it. It does nothing where the
-layout of objects is not the one that the machine code knows (`_knows_layout`).
+This happens after `AFTER` operations, so that no short program waits for it: `watch` counts them. Nothing
+changes where the layout of objects is not the one that the machine code knows (`_knows_layout`).
+
+    watch(NDArray)            # when the class is made
+    install(NDArray)          # what happens then
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import sys
 import sysconfig
@@ -20,18 +24,18 @@ from typing import Any
 
 import numpy as np
 
-from tracejit.codegen.objects.loader import Kernel, Recipe, load
+from tracejit.codegen.objects.loader import Recipe, load
 from tracejit.config import config
 from tracejit.forking import make_lock
 from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.recording import recorders
+from tracejit.frontend.recording.recording import recorders, thread
 from tracejit.frontend.recording.storage import Computed
 from tracejit.ir.types import DTYPES, HALVES
 from tracejit.ir.view import NumPyView, View
 from tracejit.kernels.arrays import layout
 
-AFTER = 200
-"""Operations of a process on small arrays before machine code is loaded, or compiled."""
+AFTER = 10_000
+"""Operations of a process before machine code is loaded: by then they have taken as long as loading it."""
 
 SLOTS = {
     5: "subscript",
@@ -42,8 +46,8 @@ SLOTS = {
     37: "divide",
     14: "add_in_place",
     23: "subtract_in_place",
-    19: "multiply_in_place",
-    25: "divide_in_place",
+    18: "multiply_in_place",
+    24: "divide_in_place",
     75: "matrix_multiply",
     11: "float",
 }
@@ -82,27 +86,59 @@ class _Spec(ctypes.Structure):
 
 
 _lock = make_lock()
+_methods: dict[str, Callable[..., Any]] = {}  # Python's, by their names
 _kept: list[Any] = []  # what the machine code refers to
 _calls: dict[int, Any] = {}  # direct calls in the table of products, by their places
 _products: np.ndarray | None = None
-count: Callable[[], int] = itertools.count().__next__
-"""Counts operations."""
+_bases: tuple[type, ...] | None = None
+_count: Callable[[], int] = itertools.count(1).__next__
+
+
+def watch(kind: type) -> None:
+    """Count the operations of `kind`, the class `NDArray`, until it is time for machine code."""
+    _methods.update({name: getattr(kind, name, _refuse_deletion) for name in METHODS})
+    for name in METHODS:
+        if name in vars(kind):
+            setattr(kind, name, _counted(kind, _methods[name]))
+
+
+def _counted(kind: type, method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def counted(*operands: Any) -> Any:
+        if _count() >= AFTER and not thread.busy:
+            install(kind)
+        return method(*operands)
+
+    return counted
 
 
 def install(kind: type) -> None:
-    """Let machine code compute the operators of `kind`, the class `NDArray`."""
-    with _lock:
-        if _kept or not _knows_layout():
+    """Let machine code compute the operators of `kind`, or Python, if that is all there can be.
+
+    An interrupt may end this anywhere: the next call goes on.
+    """
+    global _bases
+    if not _lock.acquire(blocking=False):
+        return  # another thread is at it, or this one, which collects garbage
+    try:
+        if not _knows_layout():
+            for name in METHODS:
+                if name in vars(kind):
+                    setattr(kind, name, _methods[name])
             return
-        kernel = load([RECIPE])[0][0]
-        addresses = {name.removeprefix("arrays_"): at for name, at in kernel.addresses.items()}
-        methods = [getattr(kind, name, _refuse_deletion) for name in METHODS]
-        _kept.extend((kernel, methods))
-        _fill(ctypes.PYFUNCTYPE(ctypes.c_int64)(addresses["state"])(), kind, methods)
-        kind.__bases__ = (_base(kind, addresses),)
+        if _bases is None:
+            kernel = load([RECIPE])[0][0]
+            addresses = {name.removeprefix("arrays_"): at for name, at in kernel.addresses.items()}
+            _kept.append(kernel)
+            _fill(ctypes.PYFUNCTYPE(ctypes.c_int64)(addresses["state"])(), kind)
+            _bases = (_base(kind, addresses),)
+        if kind.__bases__ != _bases:
+            kind.__bases__ = _bases
         for name in METHODS:
             if name in vars(kind):
                 delattr(kind, name)
+    finally:
+        _lock.release()
 
 
 RECIPE = Recipe(
@@ -131,7 +167,7 @@ def _base(kind: type, addresses: dict[str, int]) -> type:
 # -- the state -----------------------------------------------------------------------------------------------
 
 
-def _fill(address: int, kind: type, methods: list[Any]) -> None:
+def _fill(address: int, kind: type) -> None:
     """Write all that the machine code knows of this process."""
     global _products
     words = (ctypes.c_int64 * (layout.STATE_BYTES // 8)).from_address(address)
@@ -159,7 +195,7 @@ def _fill(address: int, kind: type, methods: list[Any]) -> None:
         layout.FLOAT64: np.dtype("float64"),
         layout.POINT: View.of_shape(()),
     }
-    objects |= {layout.METHODS + 8 * i: method for i, method in enumerate(methods)}
+    objects |= {layout.METHODS + 8 * i: method for i, method in enumerate(_methods.values())}
     copied = [dtype for dtype in DTYPES if dtype not in HALVES][: layout.COPIED_COUNT - 1]
     objects |= {layout.COPIED + 16 * i: dtype for i, dtype in enumerate(copied)}
     _kept.append(objects)
@@ -195,7 +231,9 @@ def _offset(kind: type, name: str) -> int:
 def _numpy_function(number: int) -> int:
     """The address of a function of NumPy's C interface."""
     pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    table = pointer_of(("PyCapsule_GetPointer", ctypes.pythonapi))(np._core._multiarray_umath._ARRAY_API, None)
+    table = pointer_of(("PyCapsule_GetPointer", ctypes.pythonapi))(
+        np._core._multiarray_umath._ARRAY_API, None
+    )
     return _word(table + 8 * number)
 
 

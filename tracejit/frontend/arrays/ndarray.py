@@ -22,6 +22,7 @@ from tracejit.frontend.arrays import (
     in_memory,
     indexing,
     interop,
+    machine,
     namespace,
     promotion,
 )
@@ -471,3 +472,6 @@ class NDArray(ArrayCore):
         NDArray([3., 3.], dtype=float32)
         """
         dispatch.write(self, value, "fill", casts=True)
+
+
+machine.watch(NDArray)
