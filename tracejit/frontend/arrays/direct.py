@@ -102,7 +102,7 @@ def _unary(calls: _Calls) -> Compute:
     return compute
 
 
-def _binary(calls: _Calls, keep: Callable[[np.ndarray, Operand, Call], None] | None = None) -> Compute:
+def _binary(calls: _Calls, keep: Callable[[np.ndarray, Any, Call], None] | None = None) -> Compute:
     """`keep` is told of every call that runs."""
 
     def compute(x1: Operand, x2: Operand) -> np.ndarray | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import itertools
 import sys
 import sysconfig
@@ -173,7 +174,7 @@ def _fill(address: int, kind: type) -> None:
     words = (ctypes.c_int64 * (layout.STATE_BYTES // 8)).from_address(address)
     _products = np.zeros((layout.PLACES, layout.PLACE_BYTES // 8), np.int64)
     small, check = "SMALL", "check"
-    objects = {
+    objects: dict[int, Any] = {
         layout.NDARRAY: kind,
         layout.COMPUTED: Computed,
         layout.NUMPY_VIEW: NumPyView,
@@ -232,7 +233,7 @@ def _numpy_function(number: int) -> int:
     """The address of a function of NumPy's C interface."""
     pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     table = pointer_of(("PyCapsule_GetPointer", ctypes.pythonapi))(
-        np._core._multiarray_umath._ARRAY_API, None
+        importlib.import_module("numpy._core._multiarray_umath")._ARRAY_API, None
     )
     return _word(table + 8 * number)
 
@@ -282,7 +283,7 @@ def _knows_layout() -> bool:
 # -- products ------------------------------------------------------------------------------------------------
 
 
-def keep_product(a: np.ndarray, b: np.ndarray, call: Any) -> None:
+def keep_product(a: np.ndarray, b: Any, call: Any) -> None:
     """Let machine code find the direct call for products of arrays of these forms."""
     if _products is None or call.direct is None:
         return
