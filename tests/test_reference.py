@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 import tracejit as tj
-from docs.tools import reference
+from docs.tools import reference, stub
 
 PUBLIC = [entry for entry in reference.entries() if reference.describes(entry)]
 USERS = [e for e in PUBLIC if e.name.removeprefix("tj.engine.").split(".")[0] not in reference.INTERNAL]
@@ -21,6 +21,12 @@ def test_the_reference_is_current():
         reference.main()
     written = {file.name: file.read_text() for file in reference.FOLDER.glob("*.md")}
     assert written == reference.pages(), "run `python -m docs.tools.reference` and review docs/api"
+
+
+def test_the_stub_for_type_checkers_is_current():
+    if os.environ.get("TRACEJIT_ACCEPT") == "1":
+        stub.main()
+    assert stub.FILE.read_text() == stub.text(), "run `python -m docs.tools.stub`"
 
 
 def test_every_public_name_stands_on_a_page():

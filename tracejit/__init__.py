@@ -26,8 +26,9 @@ from tracejit.errors import TracejitError
 from tracejit.frontend.arrays import fft, interop, linalg, namespace, random
 from tracejit.frontend.arrays import trees as tree
 from tracejit.frontend.arrays.devices import cpu, device
-from tracejit.frontend.arrays.functions import NAMESPACE as _NAMESPACE
+from tracejit.frontend.arrays.functions import NAMESPACE as _FUNCTIONS
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.arrays.surface import *
 from tracejit.frontend.grad.reverse import grad, value_and_grad, vjp
 from tracejit.frontend.jit.jit import Jitted, jit
 from tracejit.frontend.jit.specs import Spec, spec
@@ -40,40 +41,8 @@ from tracejit.frontend.transforms.jacobian import hessian, jacobian
 from tracejit.frontend.transforms.vmap import vmap
 from tracejit.ir.types import Device
 
-if TYPE_CHECKING:  # `NAMESPACE` for type checkers; functions made from declarations are Any
+if TYPE_CHECKING:  # what is imported late
     from tracejit.drawing.drawing import Drawing
-    from tracejit.frontend.arrays.functions.aliases import *
-    from tracejit.frontend.arrays.functions.applying import *
-    from tracejit.frontend.arrays.functions.calculus import *
-    from tracejit.frontend.arrays.functions.contraction import *
-    from tracejit.frontend.arrays.functions.convolution import *
-    from tracejit.frontend.arrays.functions.creation import *
-    from tracejit.frontend.arrays.functions.dtypes import *
-    from tracejit.frontend.arrays.functions.elementwise import clip as clip
-    from tracejit.frontend.arrays.functions.elementwise import positive as positive
-    from tracejit.frontend.arrays.functions.elementwise import pow as pow
-    from tracejit.frontend.arrays.functions.elementwise import round as round
-    from tracejit.frontend.arrays.functions.elementwise import stop_gradient as stop_gradient
-    from tracejit.frontend.arrays.functions.elementwise import where as where
-    from tracejit.frontend.arrays.functions.grids import *
-    from tracejit.frontend.arrays.functions.histograms import *
-    from tracejit.frontend.arrays.functions.indexers import *
-    from tracejit.frontend.arrays.functions.joining import *
-    from tracejit.frontend.arrays.functions.linear import *
-    from tracejit.frontend.arrays.functions.manipulation import *
-    from tracejit.frontend.arrays.functions.missing import *
-    from tracejit.frontend.arrays.functions.movement import *
-    from tracejit.frontend.arrays.functions.padding import *
-    from tracejit.frontend.arrays.functions.placing import *
-    from tracejit.frontend.arrays.functions.pointwise import *
-    from tracejit.frontend.arrays.functions.polynomials import *
-    from tracejit.frontend.arrays.functions.quantiles import *
-    from tracejit.frontend.arrays.functions.ranges import *
-    from tracejit.frontend.arrays.functions.reductions import *
-    from tracejit.frontend.arrays.functions.scans import *
-    from tracejit.frontend.arrays.functions.sorting import *
-    from tracejit.frontend.arrays.functions.statistics import *
-    from tracejit.frontend.arrays.functions.windows import *
     from tracejit.frontend.arrays.io import load, save
     from tracejit.graphs.bound import BoundGraph
     from tracejit.graphs.export import export
@@ -97,23 +66,22 @@ _LATE = {
 """Names and the modules that have them, which are imported at their first use."""
 
 
-def __getattr__(name: str) -> Any:
-    """Import files and kept graphs at their first use: the module for ZIP files takes 4 ms.
+if not TYPE_CHECKING:  # to type checkers a name that is misspelt does not exist
 
-    For type checkers this also stands for the functions of `frontend.functions`.
-    """
-    module = _LATE.get(name)
-    if module is None:
-        message = f"module 'tracejit' has no attribute {name!r}"
-        raise AttributeError(message, name=name, obj=sys.modules[__name__])  # Python adds what may be meant
-    globals()[name] = found = getattr(importlib.import_module(module), name)
-    return found
+    def __getattr__(name: str) -> Any:
+        """Import files and kept graphs at their first use: the module for ZIP files takes 4 ms."""
+        module = _LATE.get(name)
+        if module is None:
+            # Python adds to the error what may be meant.
+            message = f"module 'tracejit' has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=sys.modules[__name__])
+        globals()[name] = found = getattr(importlib.import_module(module), name)
+        return found
 
 
 from_dlpack = interop.from_dlpack
 __array_api_version__ = namespace.VERSION
 __array_namespace_info__ = namespace.array_namespace_info
-globals().update(_NAMESPACE)
 __all__ = [
     "BoundGraph",
     "Device",
@@ -158,5 +126,5 @@ __all__ = [
     "vjp",
     "vmap",
     "wait_all",
-    *_NAMESPACE,
+    *_FUNCTIONS,
 ]

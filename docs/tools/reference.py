@@ -21,6 +21,7 @@ import numpy as np
 
 import tracejit as tj
 from tracejit.frontend.arrays import functions
+from tracejit.frontend.arrays.public import DECLARED
 
 FOLDER = pathlib.Path(__file__).parent.parent / "api"
 
@@ -57,8 +58,22 @@ class Page(NamedTuple):
     names: list[str]
 
 
-def _of(module: Any, prefix: str = "tj") -> list[str]:
+def _of(module: Any, prefix: str) -> list[str]:
     return [f"{prefix}.{name}" for name in module.__all__]
+
+
+def _declared(*modules: Any) -> list[str]:
+    """The names of `tj` that modules declare, but for other names of functions."""
+    known = [d for module in modules for d in DECLARED[module.__name__].values()]
+    return sorted(f"tj.{d.name}" for d in known if not d.is_other_name)
+
+
+def _others() -> list[str]:
+    """The other names of functions."""
+    return sorted(f"tj.{name}" for name, value in functions.NAMESPACE.items() if f"tj.{name}" not in MAIN)
+
+
+MAIN = frozenset(_declared(*functions.MODULES))
 
 
 PAGES = [
@@ -71,62 +86,57 @@ PAGES = [
         "used as numbers.",
         ["tj.NDArray", "tj.Device", "tj.cpu", "tj.device", "tj.from_dlpack"],
     ),
-    Page("creation.md", "Creating arrays", "", _of(functions.creation) + _of(functions.ranges)),
-    Page("dtypes.md", "Dtypes and constants", "", [*_of(functions.dtypes), "tj.bool"]),
+    Page("creation.md", "Creating arrays", "", _declared(functions.creation, functions.ranges)),
+    Page("dtypes.md", "Dtypes and constants", "", _declared(functions.dtypes)),
     Page(
         "elementwise.md",
         "Elementwise functions",
         "Each is one operator; consecutive ones become one kernel. NumPy's functions of these names may be "
         "called on arrays, too.",
-        _of(functions.elementwise) + _of(functions.pointwise),
+        _declared(functions.elementwise, functions.pointwise),
     ),
     Page(
-        "polynomials.md", "Polynomials and windows", "", _of(functions.polynomials) + _of(functions.windows)
+        "polynomials.md", "Polynomials and windows", "", _declared(functions.polynomials, functions.windows)
     ),
-    Page("names.md", "NumPy's other names", "", _of(functions.aliases)),
-    Page("reductions.md", "Reductions", "", _of(functions.reductions) + _of(functions.scans)),
+    Page("names.md", "NumPy's other names", "", _declared(functions.attributes) + _others()),
+    Page("reductions.md", "Reductions", "", _declared(functions.reductions, functions.scans)),
     Page(
         "statistics.md",
         "Statistics",
         "Averages, quantiles, covariances, histograms, and reductions that leave nan out. All that do not "
         "look at values replay; what is wrong with values of arrays shows when a result is computed.",
-        [
-            *_of(functions.statistics),
-            *_of(functions.quantiles),
-            *_of(functions.missing),
-            *_of(functions.histograms),
-        ],
+        _declared(functions.statistics, functions.quantiles, functions.missing, functions.histograms),
     ),
     Page(
         "sorting.md",
         "Sorting, searching and sets",
         "Sorting is stable unless asked otherwise, and puts nan last. Functions whose result's shape depends "
         "on values look at the values, which makes a traced function piecewise.",
-        _of(functions.sorting),
+        _declared(functions.sorting),
     ),
-    Page("linear.md", "Products", "", _of(functions.linear) + _of(functions.contraction)),
+    Page("linear.md", "Products", "", _declared(functions.linear, functions.contraction)),
     Page("linalg.md", "tj.linalg: linear algebra", "", _of(tj.linalg, "tj.linalg")),
     Page("fft.md", "tj.fft: Fourier transforms", "", _of(tj.fft, "tj.fft")),
     Page(
         "manipulation.md",
         "Shapes and taking",
         "",
-        _of(functions.manipulation) + _of(functions.movement),
+        _declared(functions.manipulation, functions.movement),
     ),
     Page(
         "calculus.md",
         "Differences, integrals and convolution",
         "",
-        _of(functions.calculus) + _of(functions.convolution),
+        _declared(functions.calculus, functions.convolution),
     ),
-    Page("joining.md", "Joining, splitting and padding", "", _of(functions.joining) + _of(functions.padding)),
+    Page("joining.md", "Joining, splitting and padding", "", _declared(functions.joining, functions.padding)),
     Page(
         "placing.md",
         "Placing and choosing elements",
         "",
-        _of(functions.placing) + _of(functions.applying),
+        _declared(functions.placing, functions.applying),
     ),
-    Page("grids.md", "Grids and indices", "", _of(functions.grids) + _of(functions.indexers)),
+    Page("grids.md", "Grids and indices", "", _declared(functions.grids, functions.indexers)),
     Page(
         "transformations.md",
         "Tracing and gradients",

@@ -9,7 +9,8 @@ import scipy.special
 
 import tracejit as tj
 from tests.frontend.samples import DTYPES, FLOATS, assert_close, laid_out, sample
-from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS, UFUNCS
+from tracejit.frontend.arrays.functions import UFUNCS
+from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS
 from tracejit.ir.op import OPS, Trait
 
 ORACLES = {function.__name__: ufunc for ufunc, function in UFUNCS.items()} | {

@@ -13,10 +13,11 @@ import tracejit as tj
 from tracejit.config import config
 from tracejit.errors import DTypeError
 from tracejit.ir.op import OPS
+from tracejit.ir.types import DTYPES
 
 HALVES = [tj.float16, tj.bfloat16]
 BITS = np.arange(1 << 16, dtype=np.uint16)
-EVERY_DTYPE = list(tj.__array_namespace_info__().dtypes().values())
+EVERY_DTYPE = list(DTYPES)
 
 pytestmark = [
     pytest.mark.parametrize("dtype", HALVES, ids=str),
@@ -268,7 +269,7 @@ def test_questions(dtype):
     assert float(tj.finfo(dtype).eps) == float(ml_dtypes.finfo(dtype).eps)
     assert tj.can_cast(dtype, tj.float32)
     assert not tj.can_cast(tj.float32, dtype)
-    assert dtype.name in tj.__array_namespace_info__().dtypes(kind="real floating")
+    assert dtype.name not in tj.__array_namespace_info__().dtypes()  # the suite of the standard asks for that
     x = tj.asarray([0.5, -2.0], dtype=dtype)
     assert repr(x).endswith(f"dtype={dtype})")
     assert x.tolist() == [0.5, -2.0]

@@ -322,3 +322,36 @@ def test_each_failure_names_its_own_line():
         with pytest.raises(tj.errors.LinAlgError) as caught:
             call().wait()
         assert f":{call.__code__.co_firstlineno + 1}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["cholesky", "qr", "svd", "svdvals", "eigh", "slogdet", "det", "inv", "pinv"]
+)
+def test_half_numbers_are_computed_in_float32(name):
+    function, x = getattr(tj.linalg, name), tj.asarray(positive((2, 3, 3), "float32"))
+    for dtype in (tj.float16, tj.bfloat16):
+        half = x.astype(dtype)
+        exact = flat(function(half.astype(tj.float32)))
+        for got, wide in zip(flat(function(half)), exact, strict=True):
+            assert got.dtype == dtype
+            bits = 1e-2 if name == "pinv" else 0  # a composition rounds on its way
+            expected = wide.astype(dtype).astype(tj.float32).numpy()
+            np.testing.assert_allclose(got.astype(tj.float32).numpy(), expected, rtol=bits, atol=bits)
+
+
+def test_half_numbers_in_traces_gradients_and_mixtures():
+    a, b = tj.asarray(positive((3, 3), "float32")).astype(tj.float16), tj.ones(3, dtype=tj.float16)
+    step = tj.jit(lambda a, b: tj.value_and_grad(lambda a: tj.linalg.solve(a, b).sum())(a), strict=True)
+    wide = tj.value_and_grad(lambda a: tj.linalg.solve(a, b.astype(tj.float32)).sum())(a.astype(tj.float32))
+    for _ in range(2):
+        for got, expected in zip(step(a, b), wide, strict=True):
+            assert got.dtype == tj.float16
+            np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=2e-2, atol=2e-3)
+    assert tj.linalg.solve(a, tj.ones(3)).dtype == tj.float32
+    assert tj.linalg.eigvals(a).dtype == tj.complex64
+    assert np.linalg.inv(a).dtype == tj.float16
+    rank_one = tj.ones((3, 3), dtype=tj.bfloat16) * 0.1
+    assert tj.linalg.matrix_rank(rank_one).item() == 1
+    assert tj.linalg.lstsq(a, b)[0].dtype == tj.float16
+    with pytest.raises(tj.errors.ShapeError, match=r"needs square matrices(?s:.*)test_linalg"):
+        tj.linalg.inv(tj.ones((2, 3), dtype=tj.float16))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
+import tracejit.numpy as tjnp
 
 REDUCED = {
     "add": ("?bBhil", "fdFD"),
@@ -52,6 +53,35 @@ def test_reduce_and_accumulate(name, dtype, evaluator):
         close(ufunc.reduce(x, axis), ufunc.reduce(a, axis), 1e-3)
         close(ufunc.reduce(x, axis=axis, keepdims=True), ufunc.reduce(a, axis=axis, keepdims=True), 1e-3)
         close(ufunc.accumulate(x, axis), ufunc.accumulate(a, axis), 1e-3)
+
+
+@pytest.mark.parametrize("name", ["add", "divide", "logical_or", "bitwise_xor", "hypot"])
+def test_reduceat(name, run):
+    ufunc, dtype = getattr(np, name), (REDUCED[name][1] or "l")[-1]
+    rng = np.random.default_rng(3)
+    for shape, axis, indices in (
+        ((11,), 0, [0, 3, 3, 9, 2, 10]),
+        ((7, 2), 0, [6, 1]),
+        ((2, 9), -1, np.array([2])),
+        ((4,), 0, []),
+    ):
+        a = drawn(rng, shape, dtype)
+        found = run(lambda x, i=indices, axis=axis: ufunc.reduceat(x, i, axis), tj.asarray(a))
+        close(found, ufunc.reduceat(a, indices, axis), 1e-3)
+
+
+def test_reduceat_elsewhere():
+    x = tj.asarray(np.arange(10.0))
+    slope = tj.grad(lambda x: np.multiply.reduceat(x, [1, 3])[0])(x)
+    close(slope, np.eye(10)[1] * 2 + np.eye(10)[2])
+    traced = tj.jit(lambda x, i: np.add.reduceat(x, i))  # looks at the indices
+    for indices in ([0, 5], [5, 0], [2, 3]):
+        close(traced(x, tj.asarray(indices)), np.add.reduceat(np.arange(10.0), indices))
+    ours = tjnp.add.reduceat([1, 2, 3, 4], [0, 2])
+    close(ours, np.array([3, 7]))
+    out = tj.zeros(2, dtype=tj.float64)
+    assert np.add.reduceat(x, [0, 5], out=out) is out
+    close(out, np.array([10.0, 35.0]))
 
 
 @pytest.mark.parametrize("name", [n for n in REDUCED if n not in ("subtract", "divide")])
@@ -218,7 +248,10 @@ ERRORS = [
     (lambda x: np.less.accumulate(x), TypeError, r"less\.accumulate: there is none"),
     (lambda x: np.subtract.reduce(x, axis=None), TypeError, "name one axis"),
     (lambda x: np.maximum.reduce(x, where=x > 0), TypeError, "initial"),
-    (lambda x: np.add.reduceat(x, [0, 1]), TypeError, r"add\.reduceat has no counterpart"),
+    (lambda x: np.add.reduceat(x, [0, x.shape[0]]), IndexError, r"add\.reduceat: index \d+ is out of bounds"),
+    (lambda x: np.add.reduceat(x, [[0]]), TypeError, r"add\.reduceat: indices are one line of integers"),
+    (lambda x: np.add.reduceat(x, [0.5]), TypeError, r"got float64"),
+    (lambda x: np.greater.reduceat(x, [0]), TypeError, r"greater\.reduceat: there is none"),
     (lambda x: np.bitwise_or.reduce(x), TypeError, "not defined for float32"),
     (lambda x: np.add.at(np.ones(3), [0], x[0, 0]), TypeError, "cannot change a NumPy array"),
     (lambda x: np.add.at(x, [0, 1], tj.ones(3)), ValueError, "does not fit"),

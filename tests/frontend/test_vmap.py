@@ -15,6 +15,13 @@ SIZE = 3
 INDEX = np.array([[2, 0], [2, 1]])
 
 
+class Keyed(Exception):
+    """What counts as a tree, and is not laid out as objects are."""
+
+    def __tree__(self):
+        return {"key": tj.ones(3)}
+
+
 def numpy(tree):
     return trees.map(lambda x: x.numpy() if isinstance(x, tj.NDArray) else x, tree)
 
@@ -444,8 +451,6 @@ def test_refusals(evaluator):
         tj.vmap(lambda x: x.fill(1.0))(np.ones((3, 2)))
     with pytest.raises(ReadOnlyError, match="broadcast"):
         tj.vmap(lambda x: x.fill(1.0))(tj.broadcast_to(one, (3, 2)))
-    with pytest.raises(ArgumentError, match="callback"):
-        tj.vmap(lambda x: tj.callback(print, x))(x)
 
 
 @pytest.mark.parametrize(
@@ -465,7 +470,7 @@ def test_refusals(evaluator):
         (lambda x: tj.vmap(lambda x: x, out_axes=None)(x), ArgumentError, "differs between"),
         (lambda x: tj.vmap(lambda x: x, out_axes=5)(x), AxisError, "out_axes"),
         (lambda x: tj.vmap(lambda x: x.pop())([x, x]), ArgumentError, "length of a list"),
-        (lambda x: tj.vmap(lambda net: 1)(tj.nn.Linear(2, 2)), ArgumentError, "Linear"),
+        (lambda x: tj.vmap(lambda key: 1)(Keyed()), ArgumentError, "args.0. is a Keyed, which has no axis"),
     ],
 )
 def test_arguments_are_checked(call, error, message):
@@ -527,3 +532,105 @@ def test_kept_graphs(evaluator):
     same(tj.vmap(tj.grad(lambda x: kept(x)))(x), np.cos(x.numpy()))
     batched = tj.export(tj.vmap(lambda x: tj.sin(x).sum()), tj.spec(("rows", 3), "float64"))
     same(batched(x[:2]), np.sin(x[:2].numpy()).sum(1))
+
+
+# -- callbacks -----------------------------------------------------------------------------------------------
+
+
+def called(wrap, times=2):
+    """What callbacks of a mapped function got, in calls of it."""
+    seen, x, by = [], tj.asarray([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), tj.asarray([10.0])
+
+    def function(x, by):
+        tj.callback(lambda *a: seen.append([np.asarray(v).tolist() for v in a]), x.sum(), by, "each")
+        return x * 2
+
+    traced = wrap(tj.vmap(function, in_axes=(0, None)))
+    for _ in range(times):
+        result = traced(x, by)
+    tj.wait_all()
+    np.testing.assert_array_equal(result.numpy(), x.numpy() * 2)
+    return seen
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, lambda f: tj.jit(f, strict=True)])
+def test_a_callback_is_called_for_each_example(wrap):
+    assert called(wrap) == [[3.0, [10.0], "each"], [7.0, [10.0], "each"], [11.0, [10.0], "each"]] * 2
+
+
+def test_callbacks_in_nested_maps_and_gradients():
+    seen = []
+
+    def inner(x):
+        tj.callback(lambda v: seen.append(float(v)), x)
+        return x * x
+
+    x = tj.asarray([[1.0, 2.0], [3.0, 4.0]])
+    for wrap in (lambda f: f, tj.jit):
+        seen.clear()
+        slopes = wrap(tj.vmap(tj.vmap(tj.grad(inner))))(x)
+        tj.wait_all()
+        np.testing.assert_array_equal(slopes.numpy(), 2 * x.numpy())
+        assert seen == [1.0, 2.0, 3.0, 4.0]
+    tj.vmap(lambda x: tj.callback(seen.append, 1), in_axes=0, out_axes=None)(tj.ones((3, 1)))
+    assert seen[4:] == [1, 1, 1]
+
+
+# -- modules -------------------------------------------------------------------------------------------------
+
+
+class Net(tj.nn.Module):
+    buffers = ("last",)
+
+    def __init__(self):
+        self.layers = [tj.nn.Linear(4, 8), tj.nn.BatchNorm(8), tj.nn.Linear(8, 2)]
+        self.sizes, self.calls = [4, 8, 2], 0
+
+    def forward(self, x):
+        self.calls += 1
+        for layer in self.layers:
+            x = layer(x)
+        self.last = x
+        return x
+
+
+def train(net, x):
+    loss, grads = tj.value_and_grad(lambda net: (net(x) ** 2).mean())(net)
+    tj.optim.sgd(net, grads, 0.1)
+    return loss
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tj.jit])
+def test_modules_are_mapped(wrap):
+    """An ensemble: parameters are updated in place, running means and attributes are replaced."""
+    nets = [Net() for _ in range(SIZE)]
+    several, x = tj.nn.stack(nets), tj.random.normal(shape=(SIZE, 4, 4))
+    step = wrap(tj.vmap(train))
+    for _ in range(3):
+        losses = step(several, x)
+        each = [train(net, given) for net, given in zip(nets, x, strict=True)]
+    np.testing.assert_allclose(losses.numpy(), [float(loss) for loss in each], rtol=1e-5)
+    assert several.calls == nets[0].calls == 3
+    state = several.state_dict()
+    assert len(state) == 9
+    for name, found in state.items():
+        expected = np.stack([net.state_dict()[name].numpy() for net in nets])
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_a_module_that_is_not_mapped_and_one_as_the_function():
+    layer, x = tj.nn.Linear(4, 2), tj.random.normal(shape=(3, 5, 4))
+    for found in (tj.vmap(lambda m, x: m(x), in_axes=(None, 0))(layer, x), tj.vmap(layer)(x)):
+        np.testing.assert_allclose(found.numpy(), layer(x).numpy(), rtol=1e-5)
+    several = tj.nn.stack([tj.nn.Linear(4, 2) for _ in range(5)])
+    with pytest.raises(ArgumentError, match=r"different numbers of examples(?s:.*)args\[0\]\.weight: 5"):
+        tj.vmap(lambda m, x: m(x))(several, x)
+
+
+def test_modules_that_cannot_be_stacked():
+    with pytest.raises(ArgumentError, match=r"nn\.stack: at least one module(?s:.*)test_vmap"):
+        tj.nn.stack([])
+    with pytest.raises(ArgumentError, match=r"nn\.stack: modules 0 and 1 hold arrays of other names"):
+        tj.nn.stack([tj.nn.Linear(2, 2), tj.nn.Linear(2, 2, bias=False)])
+    with pytest.raises(tj.errors.ShapeError):
+        tj.nn.stack([tj.nn.Linear(2, 2), tj.nn.Linear(3, 2)])

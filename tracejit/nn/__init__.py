@@ -81,6 +81,7 @@ from tracejit.nn.modules import (
     MultiHeadAttention,
     RMSNorm,
     Sequential,
+    stack,
 )
 from tracejit.nn.normalization import (
     batch_norm,
@@ -198,6 +199,7 @@ __all__ = [
     "softmax",
     "softplus",
     "softsign",
+    "stack",
     "swish",
     "tanh",
     "unfold",

@@ -69,6 +69,6 @@ callback = Operator(
     _evaluate_callback,
     traits=frozenset({Trait.ORDERED}),
     doc="Calls a Python function with the operands, in order with all other callbacks; no outputs.",
-    batch=refusing("callback would see all examples at once; return the value and call back outside of vmap"),
+    batch=refusing("a callback is called for one example after the other, which is no operator"),
 )
 register(callback)

@@ -25,6 +25,7 @@ from tracejit.frontend.arrays.devices import chosen_device
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.elementwise import conj
 from tracejit.frontend.arrays.functions.movement import concat, roll
+from tracejit.frontend.arrays.public import names_of, public
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.types import HALVES, is_floating, is_inexact
 
@@ -104,6 +105,7 @@ def _complex(name: str, x: Any, plan: Sequence[tuple[int, int | None]], norm: An
     return _scaled(name, result, math.prod(result.shape[a] for a in axes), norm, inverse=inverse)
 
 
+@public
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> NDArray:
     """The discrete Fourier transform along an axis.
 
@@ -119,6 +121,7 @@ def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -
     return _complex("fft", array, _plan("fft", array, [n], [axis]), norm, inverse=False)
 
 
+@public
 def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> NDArray:
     """The inverse of `fft` along an axis.
 
@@ -134,6 +137,7 @@ def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     return _complex("ifft", array, _plan("ifft", array, [n], [axis]), norm, inverse=True)
 
 
+@public
 def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> NDArray:
     """The discrete Fourier transform along several axes (None: all, or the last ``len(s)``).
 
@@ -150,6 +154,7 @@ def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> ND
     return _complex("fftn", array, _plan("fftn", array, s, axes), norm, inverse=False)
 
 
+@public
 def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> NDArray:
     """The inverse of `fftn`.
 
@@ -166,6 +171,7 @@ def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> N
     return _complex("ifftn", array, _plan("ifftn", array, s, axes), norm, inverse=True)
 
 
+@public
 def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> NDArray:
     """`fftn` along two axes.
 
@@ -179,6 +185,7 @@ def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -
     return fftn(a, s, axes, norm)
 
 
+@public
 def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> NDArray:
     """`ifftn` along two axes.
 
@@ -192,6 +199,7 @@ def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) 
     return ifftn(a, s, axes, norm)
 
 
+@public
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> NDArray:
     """The first half, n // 2 + 1 elements, of the transform of real numbers along an axis.
 
@@ -205,6 +213,7 @@ def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     return rfftn(a, [n], [axis], norm)
 
 
+@public
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> NDArray:
     """The inverse of `rfft`: `n` real numbers, 2 (m - 1) of m coefficients by default.
 
@@ -218,6 +227,7 @@ def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     return irfftn(a, [n], [axis], norm)
 
 
+@public
 def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> NDArray:
     """The transform of real numbers along several axes: `rfft` along the last, `fft` along the others.
 
@@ -238,6 +248,7 @@ def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> N
     return _complex("rfft", half, plan[:-1], norm, inverse=False)
 
 
+@public
 def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> NDArray:
     """The inverse of `rfftn`: real numbers, 2 (m - 1) along the last axis of m coefficients by default.
 
@@ -260,6 +271,7 @@ def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> 
     return _scaled("irfft", result, size, norm, inverse=True)
 
 
+@public
 def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> NDArray:
     """`rfftn` along two axes.
 
@@ -273,6 +285,7 @@ def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) 
     return rfftn(a, s, axes, norm)
 
 
+@public
 def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> NDArray:
     """`irfftn` along two axes.
 
@@ -293,6 +306,7 @@ def _swapped(name: str, norm: Any) -> str:
     return SWAPPED[norm]
 
 
+@public
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> NDArray:
     """The transform, which is real, of what is symmetric up to conjugation: `a` is its first half.
 
@@ -306,6 +320,7 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     return irfft(conj(dispatch.as_array("hfft", a)), n, axis, _swapped("hfft", norm))
 
 
+@public
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> NDArray:
     """The inverse of `hfft`: the first half, n // 2 + 1 elements.
 
@@ -318,6 +333,7 @@ def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     return conj(rfft(a, n, axis, _swapped("ihfft", norm)))
 
 
+@public
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> NDArray:
     """The frequencies of the elements of a transform of `n` samples at distances `d`: float32[n].
 
@@ -330,6 +346,7 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> N
     return _frequencies("fftfreq", n, d, dtype, device)
 
 
+@public
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> NDArray:
     """The frequencies of the elements of `rfft` of `n` samples at distances `d`: float32[n // 2 + 1].
 
@@ -348,6 +365,7 @@ def _frequencies(name: str, n: Any, d: Any, dtype: Any, device: Any) -> Any:
     return asarray(values, dtype=wanted, device=chosen_device(name, device)) / d
 
 
+@public
 def fftshift(x: Any, axes: Any = None) -> NDArray:
     """The frequency 0 moved to the middle of the axes (None: of all).
 
@@ -360,6 +378,7 @@ def fftshift(x: Any, axes: Any = None) -> NDArray:
     return _rolled("fftshift", x, axes, lambda extent: extent // 2)
 
 
+@public
 def ifftshift(x: Any, axes: Any = None) -> NDArray:
     """The inverse of `fftshift`.
 
@@ -378,23 +397,4 @@ def _rolled(name: str, x: Any, axes: Any, by: Any) -> Any:
     return roll(array, tuple(by(array.shape[a]) for a in along), axis=along) if along else array.copy()
 
 
-__all__ = [
-    "fft",
-    "fft2",
-    "fftfreq",
-    "fftn",
-    "fftshift",
-    "hfft",
-    "ifft",
-    "ifft2",
-    "ifftn",
-    "ifftshift",
-    "ihfft",
-    "irfft",
-    "irfft2",
-    "irfftn",
-    "rfft",
-    "rfft2",
-    "rfftfreq",
-    "rfftn",
-]
+__all__ = names_of(__name__)

@@ -30,7 +30,7 @@ from tracejit.errors import ArgumentError, TracejitError, locate, message
 from tracejit.frontend.arrays import dispatch, dlpack, fft, linalg, ufunc_methods
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import as_device
-from tracejit.frontend.arrays.functions import NAMESPACE, elementwise, linear, pointwise
+from tracejit.frontend.arrays.functions import NAMESPACE, UFUNCS, elementwise
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import settled
 from tracejit.frontend.recording.recording import thread
@@ -51,16 +51,10 @@ def _refuse(what: str, remedy: str) -> TracejitError:
 
 # -- ufuncs --------------------------------------------------------------------------------------------------
 
-UFUNCS: dict[np.ufunc, Callable[..., Any]] = pointwise.UFUNCS | {
-    np.matmul: linear.matmul,
-    np.matvec: linear.matvec,
-    np.vecdot: linear.vecdot,
-    np.vecmat: linear.vecmat,
-}
-
 METHODS: dict[str, Callable[..., Any]] = {
     "reduce": ufunc_methods.reduce,
     "accumulate": ufunc_methods.accumulate,
+    "reduceat": ufunc_methods.reduceat,
     "outer": ufunc_methods.outer,
     "at": ufunc_methods.at,
 }

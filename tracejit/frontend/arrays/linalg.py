@@ -1,9 +1,10 @@
 """Linear algebra: `tj.linalg`, NumPy's functions and the array API's.
 
 Factorizations are LAPACK's, through NumPy, as tasks of the engine, in the precision of the operand; integers
-become float64. The last two dimensions are matrices, those before them a batch. Gradients are those of
-published rules (see `tracejit.ops.factorizations`); of functions that read one triangle of a Hermitian matrix
-they are Hermitian, as in JAX and PyTorch.
+become float64, half numbers are computed in float32 and the results rounded. The last two dimensions are
+matrices, those before them a batch. Gradients are those of published rules (see
+`tracejit.ops.factorizations`); of functions that read one triangle of a Hermitian matrix they are Hermitian,
+as in JAX and PyTorch.
 
 >>> import tracejit as tj
 >>> tj.linalg.solve(tj.asarray([[2.0, 0.0], [0.0, 4.0]]), tj.asarray([2.0, 4.0]))
@@ -15,28 +16,32 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from tracejit import ops
 from tracejit.errors import ArgumentError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch
+from tracejit.frontend.arrays import dispatch, trees
 from tracejit.frontend.arrays.axes import integer, normalize_axes, normalize_axis
+from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import linear, placing, reductions
-from tracejit.frontend.arrays.functions.dtypes import result_type
+from tracejit.frontend.arrays.functions.creation import asarray
+from tracejit.frontend.arrays.functions.dtypes import finfo, result_type
 from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS, conj, where
 from tracejit.frontend.arrays.functions.linear import matmul, tensordot, vecdot
 from tracejit.frontend.arrays.functions.manipulation import broadcast_to, matrix_transpose, moveaxis
 from tracejit.frontend.arrays.functions.ranges import eye, tril, triu
+from tracejit.frontend.arrays.public import declare, names_of, public
 from tracejit.frontend.recording.location import user_location
-from tracejit.ir.types import is_floating, is_inexact
+from tracejit.ir.types import HALVES, is_floating, is_inexact
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
-FLOAT64, INT64 = np.dtype("float64"), np.dtype("int64")
+F = TypeVar("F", bound=Callable[..., Any])
+FLOAT32, FLOAT64, INT64 = map(np.dtype, ("float32", "float64", "int64"))
 absolute, sqrt = FUNCTIONS["abs"], FUNCTIONS["sqrt"]
 
 
@@ -109,12 +114,36 @@ def _adjoint(x: Any) -> Any:
 
 
 def _eps(x: Any) -> float:
-    return float(np.finfo(x.dtype).eps)
+    return float(finfo(x.dtype).eps)
+
+
+def _rounded(function: F) -> F:
+    """`function`, which takes half numbers now: it computes in float32, and what it gives is rounded to their
+    dtype; complex results of real matrices are complex64.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **options: Any) -> Any:
+        halves = [x.dtype in HALVES if isinstance(x, ArrayCore | np.ndarray) else False for x in args]
+        if not any(halves):
+            return function(*args, **options)
+        wanted = result_type(*(x for x in args if isinstance(x, ArrayCore | np.ndarray)))
+        wide = (asarray(x, FLOAT32) if half else x for x, half in zip(args, halves, strict=True))
+        found = function(*wide, **options)
+        return found if wanted not in HALVES else trees.map(lambda x: _narrow(x, wanted), found)
+
+    return cast(F, wrapper)
+
+
+def _narrow(x: Any, dtype: np.dtype) -> Any:
+    return dispatch.cast(x, dtype) if x.dtype == FLOAT32 else x
 
 
 # -- factorizations ------------------------------------------------------------------------------------------
 
 
+@public
+@_rounded
 def cholesky(x: Any, /, *, upper: bool = False) -> NDArray:
     """The triangular factor L of positive definite matrices ``x = L L^H``; with `upper` its adjoint.
 
@@ -131,6 +160,8 @@ def cholesky(x: Any, /, *, upper: bool = False) -> NDArray:
     return _adjoint(lower) if upper else lower
 
 
+@public
+@_rounded
 def qr(x: Any, /, mode: str = "reduced") -> Any:
     """``x = Q R`` with orthonormal columns of Q and upper triangular R: a named pair.
 
@@ -149,6 +180,8 @@ def qr(x: Any, /, mode: str = "reduced") -> Any:
     return r if mode == "r" else QRResult(q, r)
 
 
+@public
+@_rounded
 def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     """``x = U diag(S) Vh``: a named triple, or (not `compute_uv`) S alone.
 
@@ -169,6 +202,8 @@ def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitia
     return SVDResult(*dispatch.emit(ops.svd, array, full=bool(full_matrices)))
 
 
+@public
+@_rounded
 def svdvals(x: Any, /) -> NDArray:
     """Singular values in descending order: (..., min(m, n)) of matrices (..., m, n).
 
@@ -187,6 +222,8 @@ def _upper(name: str, UPLO: Any) -> bool:
     return bool(UPLO in "Uu")
 
 
+@public
+@_rounded
 def eigh(x: Any, /, UPLO: str = "L") -> EighResult:
     """Eigenvalues (..., n), ascending, and eigenvectors (..., n, n) of Hermitian matrices: a named pair.
 
@@ -201,6 +238,8 @@ def eigh(x: Any, /, UPLO: str = "L") -> EighResult:
     return EighResult(*dispatch.emit(ops.eigh, array, upper=_upper("linalg.eigh", UPLO)))
 
 
+@public
+@_rounded
 def eigvalsh(x: Any, /, UPLO: str = "L") -> NDArray:
     """Eigenvalues (..., n), ascending, of Hermitian matrices.
 
@@ -214,6 +253,8 @@ def eigvalsh(x: Any, /, UPLO: str = "L") -> NDArray:
     return dispatch.emit(ops.eigenvalues_hermitian, array, upper=_upper("linalg.eigvalsh", UPLO))
 
 
+@public
+@_rounded
 def eig(x: Any, /) -> EigResult:
     """Eigenvalues (..., n) and eigenvectors (..., n, n) of square matrices: a named pair, always complex.
 
@@ -226,6 +267,8 @@ def eig(x: Any, /) -> EigResult:
     return EigResult(*dispatch.emit(ops.eig, _square("linalg.eig", x)))
 
 
+@public
+@_rounded
 def eigvals(x: Any, /) -> NDArray:
     """Eigenvalues (..., n) of square matrices, always complex.
 
@@ -241,6 +284,8 @@ def eigvals(x: Any, /) -> NDArray:
 # -- determinants, inverses, systems -------------------------------------------------------------------------
 
 
+@public
+@_rounded
 def slogdet(x: Any, /) -> SlogdetResult:
     """Sign and logarithm of the magnitude of determinants: a named pair of arrays (...).
 
@@ -253,6 +298,8 @@ def slogdet(x: Any, /) -> SlogdetResult:
     return SlogdetResult(*dispatch.emit(ops.slogdet, _square("linalg.slogdet", x)))
 
 
+@public
+@_rounded
 def det(x: Any, /) -> NDArray:
     """Determinants (...) of square matrices (..., n, n), from `slogdet`.
 
@@ -266,6 +313,8 @@ def det(x: Any, /) -> NDArray:
     return sign * FUNCTIONS["exp"](length)
 
 
+@public
+@_rounded
 def inv(x: Any, /) -> NDArray:
     """Inverses of square matrices.
 
@@ -279,6 +328,8 @@ def inv(x: Any, /) -> NDArray:
     return dispatch.emit(ops.inv, _square("linalg.inv", x))
 
 
+@public
+@_rounded
 def solve(x1: Any, x2: Any, /) -> NDArray:
     """The solution y of ``x1 y = x2``.
 
@@ -301,6 +352,8 @@ def solve(x1: Any, x2: Any, /) -> NDArray:
     return result[..., 0] if b.ndim == 1 else result
 
 
+@public
+@_rounded
 def solve_triangular(
     a: Any, b: Any, /, trans: int = 0, lower: bool = False, unit_diagonal: bool = False
 ) -> NDArray:
@@ -336,6 +389,7 @@ def _common(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         raise _shape(f"{name}: batches {shapes} do not broadcast") from None
 
 
+@public
 def pinv(x: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> NDArray:
     """Pseudo-inverses (..., n, m) of matrices (..., m, n), by the singular value decomposition.
 
@@ -366,6 +420,7 @@ def _each(bound: Any, s: Any) -> Any:
     return dispatch.as_array("linalg", bound)[..., None] if getattr(bound, "ndim", 0) else bound
 
 
+@public
 def matrix_rank(x: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> NDArray:
     """How many singular values exceed `tol`, or `rtol` times the largest one (max(m, n) units of rounding).
 
@@ -391,6 +446,7 @@ def matrix_rank(x: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
     return reductions.count_nonzero(s > cutoff, axis=-1)
 
 
+@public
 def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[NDArray, NDArray, NDArray, NDArray]:
     """The x of least length that minimises ``|a x - b|``: (x, residuals, rank, singular values).
 
@@ -423,6 +479,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[NDArray, NDArray, NDArray,
     return (solution[:, 0] if right.ndim == 1 else solution), lengths, rank, s
 
 
+@public
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> NDArray:
     """The x of ``tensordot(a, x, x.ndim) = b``.
 
@@ -443,6 +500,7 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> NDArray:
     return solve(left.reshape(count, count), right.reshape(-1)).reshape(unknown)
 
 
+@public
 def tensorinv(a: Any, ind: int = 2) -> NDArray:
     """The inverse of ``x -> tensordot(a, x, ind)``.
 
@@ -498,6 +556,7 @@ def _matrix_length(name: str, x: Any, ord: Any, axes: tuple[int, int], keepdims:
     return result.reshape(*(1 if a in axes else n for a, n in enumerate(x.shape)))
 
 
+@public
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> NDArray:
     """The lengths of vectors along the axes (None: all): ``sum(|x|**ord)**(1 / ord)``.
 
@@ -515,6 +574,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     return _vector_length(array, ord, normalize_axes("linalg.vector_norm", axis, array.ndim), keepdims)
 
 
+@public
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> NDArray:
     """The norms (...) of matrices (..., m, n).
 
@@ -531,6 +591,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> NDArr
     return _matrix_length("linalg.matrix_norm", array, ord, axes, keepdims)
 
 
+@public
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> NDArray:
     """The norm of vectors along one axis, or of matrices along two, as in NumPy.
 
@@ -561,6 +622,7 @@ def _ordered_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(normalize_axis("linalg.norm", a, ndim) for a in given)
 
 
+@public
 def cond(x: Any, p: Any = None) -> NDArray:
     """The condition (...) of matrices: the norm times that of the inverse.
 
@@ -581,6 +643,7 @@ def cond(x: Any, p: Any = None) -> NDArray:
 # -- products, diagonals -------------------------------------------------------------------------------------
 
 
+@public
 def matrix_power(x: Any, n: int, /) -> NDArray:
     """Square matrices multiplied with themselves `n` times; negative powers are those of the inverse.
 
@@ -608,6 +671,7 @@ def matrix_power(x: Any, n: int, /) -> NDArray:
     return result
 
 
+@public
 def multi_dot(arrays: Sequence[Any]) -> NDArray:
     """The product of two or more matrices, in the order that takes the fewest multiplications.
 
@@ -650,6 +714,7 @@ def multi_dot(arrays: Sequence[Any]) -> NDArray:
     return result[..., 0] if last else result
 
 
+@public
 def outer(x1: Any, x2: Any, /) -> NDArray:
     """The products of all elements of a vector (n,) with all of another one (m,): (n, m).
 
@@ -666,6 +731,7 @@ def outer(x1: Any, x2: Any, /) -> NDArray:
     return linear.outer(a, b)
 
 
+@public
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> NDArray:
     """The cross product of vectors of 3 elements along an axis.
 
@@ -682,6 +748,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> NDArray:
     return linear.cross(a, b, axis=axis)
 
 
+@public
 def diagonal(x: Any, /, *, offset: int = 0) -> NDArray:
     """The diagonals (..., k) of matrices (..., m, n), `offset` above the main one.
 
@@ -694,6 +761,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> NDArray:
     return placing.diagonal(x, offset, -2, -1)
 
 
+@public
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> NDArray:
     """The sums (...) of the diagonals of matrices (..., m, n), `offset` above the main one.
 
@@ -706,37 +774,11 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> NDArray:
     return reductions.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
-__all__ = [
-    "cholesky",
-    "cond",
-    "cross",
-    "det",
-    "diagonal",
-    "eig",
-    "eigh",
-    "eigvals",
-    "eigvalsh",
-    "inv",
-    "lstsq",
-    "matmul",
-    "matrix_norm",
-    "matrix_power",
-    "matrix_rank",
-    "matrix_transpose",
-    "multi_dot",
-    "norm",
-    "outer",
-    "pinv",
-    "qr",
-    "slogdet",
-    "solve",
-    "solve_triangular",
-    "svd",
-    "svdvals",
-    "tensordot",
-    "tensorinv",
-    "tensorsolve",
-    "trace",
-    "vecdot",
-    "vector_norm",
-]
+declare(
+    __name__,
+    matmul=matmul,
+    matrix_transpose=matrix_transpose,
+    tensordot=tensordot,
+    vecdot=vecdot,
+)
+__all__ = names_of(__name__)

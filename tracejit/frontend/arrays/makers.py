@@ -146,7 +146,7 @@ class ndarray(metaclass=_ClassOfArrays):
 MAKERS: dict[str, Callable[..., Any]] = {
     "arange": arange,
     "array": array,
-    "asanyarray": _maker(creation.asanyarray, _of_data),
+    "asanyarray": _maker(creation.asarray, _of_data),
     "asarray": asarray,
     "ascontiguousarray": _maker(creation.ascontiguousarray, _of_data),
     "asfortranarray": _maker(creation.asfortranarray, _of_data),

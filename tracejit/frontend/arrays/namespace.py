@@ -17,11 +17,12 @@ from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays.devices import chosen_device, default_device
 from tracejit.frontend.arrays.functions import dtypes
 from tracejit.frontend.recording.location import user_location
-from tracejit.ir.types import CPU, DTYPES, Device, name_of
+from tracejit.ir.types import CPU, DTYPES, HALVES, Device, name_of
 
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 VERSION = VERSIONS[-1]
 
+STANDARD = tuple(dtype for dtype in DTYPES if dtype not in HALVES)
 DEFAULTS = {
     "real floating": dtypes.float32,
     "complex floating": dtypes.complex64,
@@ -69,7 +70,8 @@ class NamespaceInfo:
         return dict(DEFAULTS)
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, np.dtype]:
-        """The supported dtypes by name; `kind` chooses as in `tj.isdtype`.
+        """The supported dtypes of the standard by name; `kind` chooses as in `tj.isdtype`. Half dtypes are
+        none of the standard's.
 
         Raises DeviceError for an unknown device, ArgumentError for an unknown kind.
 
@@ -79,9 +81,9 @@ class NamespaceInfo:
         """
         chosen_device("__array_namespace_info__", device)
         if kind is None:
-            return {name_of(dtype): dtype for dtype in DTYPES}
+            return {name_of(dtype): dtype for dtype in STANDARD}
         try:
-            return {name_of(dtype): dtype for dtype in DTYPES if dtypes.isdtype(dtype, kind)}
+            return {name_of(dtype): dtype for dtype in STANDARD if dtypes.isdtype(dtype, kind)}
         except (TypeError, ValueError) as error:
             raise locate(
                 ArgumentError(

@@ -1,6 +1,7 @@
 """`NDArray`: the array people use. Operators, indexing and the methods NumPy users expect.
 
-Operators are derived from the operator declarations; in-place operators write through the view, so that every
+Operators are derived from the operator declarations, methods that are functions come from the declarations of
+these (`surface.Methods`). In-place operators write through the view, so that every
 alias sees them. Methods that need no copy return views.
 """
 
@@ -29,18 +30,8 @@ from tracejit.frontend.arrays import (
 from tracejit.frontend.arrays.core import ArrayCore, refuse_trace
 from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.flat import FlatArray
-from tracejit.frontend.arrays.functions import (
-    applying,
-    elementwise,
-    joining,
-    linear,
-    manipulation,
-    movement,
-    placing,
-    reductions,
-    scans,
-    sorting,
-)
+from tracejit.frontend.arrays.functions import elementwise, linear, manipulation, placing, sorting
+from tracejit.frontend.arrays.surface import Methods
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import thread
 from tracejit.ir.op import Op
@@ -99,7 +90,7 @@ def _unary(op: Op) -> Callable[..., Any]:
     return apply
 
 
-class NDArray(ArrayCore):
+class NDArray(Methods):
     """A mutable n-dimensional array, recorded and computed lazily. Make one with `tj.asarray`, `tj.zeros`,
     ...
 
@@ -123,7 +114,7 @@ class NDArray(ArrayCore):
     __ge__ = _comparison(ops.greater_equal)
     __eq__ = _comparison(ops.equal)
     __ne__ = _comparison(ops.not_equal)
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
     __add__, __radd__, __iadd__ = _binary(ops.add)
     __sub__, __rsub__, __isub__ = _binary(ops.subtract)
@@ -297,15 +288,6 @@ class NDArray(ArrayCore):
             return manipulation.reshape(self, (self.size,), copy=True)
         return manipulation.ravel(self, order).copy()
 
-    ravel = manipulation.ravel
-    squeeze = manipulation.squeeze
-    swapaxes = manipulation.swapaxes
-    take = movement.take
-    repeat = joining.repeat
-    put = placing.put
-    choose = applying.choose
-    diagonal = placing.diagonal
-
     def compress(self, condition: Any, axis: int | None = None) -> NDArray:
         """The parts along an axis for which `condition` holds; see `tracejit.compress`.
 
@@ -315,14 +297,7 @@ class NDArray(ArrayCore):
         """
         return placing.compress(condition, self, axis)
 
-    clip = elementwise.clip
-    conj = conjugate = elementwise.conj
-    round = elementwise.round
-    dot = linear.dot
-    trace = linear.trace
-    argsort = sorting.argsort
-    searchsorted = sorting.searchsorted
-    nonzero = sorting.nonzero
+    conjugate = elementwise.conj
 
     def sort(self, axis: int = -1, kind: str | None = None, order: None = None, **options: Any) -> None:
         """Sort the elements along an axis in place; `tj.sort` returns a copy.
@@ -349,24 +324,6 @@ class NDArray(ArrayCore):
         NDArray(2, dtype=int64)
         """
         dispatch.write(self, sorting.partition(self, kth, axis, kind, order), "partition")
-
-    argpartition = sorting.argpartition
-
-    # -- reductions ------------------------------------------------------------------------------------------
-
-    sum = reductions.sum
-    prod = reductions.prod
-    mean = reductions.mean
-    var = reductions.var
-    std = reductions.std
-    max = reductions.max
-    min = reductions.min
-    any = reductions.any
-    all = reductions.all
-    cumsum = scans.cumsum
-    cumprod = scans.cumprod
-    argmax = reductions.argmax
-    argmin = reductions.argmin
 
     # -- NumPy's protocols -----------------------------------------------------------------------------------
 

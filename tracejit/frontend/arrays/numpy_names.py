@@ -66,7 +66,7 @@ def _delivered(result: Any) -> Any:
 
 
 class Ufunc:
-    """A ufunc of NumPy's on arrays of ours: call it, or its `reduce`, `accumulate`, `outer` and `at`.
+    """A ufunc of NumPy's on arrays of ours: call it or its `reduce`, `accumulate`, `reduceat`, `outer`, `at`.
 
     ``nin``, ``nout``, ``identity`` and so on are NumPy's.
 
@@ -91,6 +91,11 @@ class Ufunc:
     def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
         """Running results along an axis; see NumPy's."""
         return self._call("accumulate", (array,), {"axis": axis, "dtype": dtype, "out": out})
+
+    def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+        """Reductions of parts along an axis; see NumPy's."""
+        options = {"indices": indices, "axis": axis, "dtype": dtype, "out": out}
+        return self._call("reduceat", (array,), options)
 
     def outer(self, x1: Any, x2: Any, /, **options: Any) -> Any:
         """The function of all pairs of elements; see NumPy's."""

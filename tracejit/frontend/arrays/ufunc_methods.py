@@ -1,6 +1,6 @@
-"""What NumPy's ufuncs can do beside being called: ``reduce``, ``accumulate``, ``outer`` and ``at``.
+"""What NumPy's ufuncs do beside being called: ``reduce``, ``accumulate``, ``reduceat``, ``outer``, ``at``.
 
-All four take the function that stands for the ufunc here (`interop.UFUNCS`) and are composed of calls to it.
+All take the function that stands for the ufunc here (`functions.UFUNCS`) and are composed of its calls.
 Where there is no operator, reductions and running results combine pairs, as NumPy's sums do: a reduction
 halves the axis until one element is left, a running result reaches twice as far with each step (Hillis and
 Steele 1986). So only associative functions have them, and the two that undo one: ``a - b - c`` is
@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from tracejit import ops
-from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError, locate
+from tracejit.errors import ArgumentError, DTypeError, OutOfBoundsError, ShapeError, TracejitError, locate
 from tracejit.frontend.arrays import assignment, dispatch
 from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.arrays.functions import elementwise, movement, reductions, scans, sorting
+from tracejit.frontend.arrays.functions import UFUNCS, movement, reductions, scans, sorting
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.types import DTYPES, is_floating
 
@@ -162,7 +162,7 @@ def accumulate(ufunc: np.ufunc, function: Function, x: Any, /, axis: Any = 0, dt
         return _running(ufunc, function, array, position)
     first, others = _sliced(array, position, 0, 1), _sliced(array, position, 1, None)
     together = UNDOING[ufunc]
-    taken = _running(together, elementwise.UFUNCS[together], others, position)
+    taken = _running(together, UFUNCS[together], others, position)
     return movement.concat([first, function(first, taken)], position)
 
 
@@ -176,6 +176,70 @@ def _running(ufunc: np.ufunc, function: Function, x: Any, axis: int) -> Any:
         x = movement.concat([_sliced(x, axis, 0, reach), further], axis)
         reach *= 2
     return x.copy() if reach == 1 else x
+
+
+# -- reduceat ------------------------------------------------------------------------------------------------
+
+
+def reduceat(
+    ufunc: np.ufunc, function: Function, x: Any, /, indices: Any, axis: Any = 0, dtype: Any = None
+) -> Any:
+    """Implement ``ufunc.reduceat`` by `function`: reductions of parts along an axis.
+
+    A part reaches from one index to before the next one, if that is greater; else it is one element. The
+    indices are looked at, to know how many elements the parts have.
+    """
+    name = f"{ufunc.__name__}.reduceat"
+    array = _computed(ufunc, "reduceat", x, dtype)
+    position = normalize_axis(name, axis, array.ndim)
+    extent = array.shape[position]
+    starts = _part_starts(name, indices, extent)
+    counts = np.maximum(np.append(starts[1:], extent)[: starts.size] - starts, 1)
+    if ufunc not in UNDOING:
+        parts = movement.take(array, _runs(starts, counts), position)
+        return _combined_parts(function, parts, position, counts)
+    together, longer = UFUNCS[UNDOING[ufunc]], counts > 1
+    others = movement.take(array, _runs(starts[longer] + 1, counts[longer] - 1), position)
+    taken = _combined_parts(together, others, position, counts[longer] - 1)
+    first = movement.take(array, starts, position)
+    less = function(movement.take(first, np.flatnonzero(longer), position), taken)
+    return _merged(less, first, position, longer)
+
+
+def _part_starts(name: str, indices: Any, extent: int) -> np.ndarray:
+    """The indices as NumPy's, checked."""
+    starts = indices.numpy() if isinstance(indices, ArrayCore) else np.asarray(indices)
+    if not starts.size:
+        starts = starts.astype(np.int64)
+    if starts.ndim != 1 or starts.dtype.kind not in "iu":
+        raise _refuse(name, f"indices are one line of integers, got {starts.dtype}{list(starts.shape)}")
+    wrong = starts[(starts < 0) | (starts >= extent)]
+    if wrong.size:
+        message = f"numpy.{name}: index {wrong[0]} is out of bounds for an axis of {extent} elements"
+        raise locate(OutOfBoundsError(message), user_location())
+    return starts.astype(np.int64)
+
+
+def _runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """``start, start + 1, ...`` of each part, one part after the other."""
+    return np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+
+
+def _combined_parts(function: Function, x: Any, axis: int, counts: np.ndarray) -> Any:
+    """Parts of these `counts` along `axis` combined, in order, each to one element."""
+    while counts.max(initial=1) > 1:
+        halves = (counts + 1) // 2
+        left = 2 * _runs(np.zeros_like(halves), halves) + np.repeat(np.cumsum(counts) - counts, halves)
+        paired = left + 1 < np.repeat(np.cumsum(counts), halves)
+        pairs = function(*(movement.take(x, left[paired] + k, axis) for k in (0, 1)))
+        x, counts = _merged(pairs, movement.take(x, left, axis), axis, paired), halves
+    return x
+
+
+def _merged(chosen: Any, others: Any, axis: int, where: np.ndarray) -> Any:
+    """`others` with the elements `where` that holds replaced by those of `chosen`, in order."""
+    order = np.where(where, np.cumsum(where) - 1, np.arange(where.size) + where.sum())
+    return chosen if where.all() else movement.take(movement.concat([chosen, others], axis), order, axis)
 
 
 # -- outer ---------------------------------------------------------------------------------------------------

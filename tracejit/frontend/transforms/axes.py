@@ -15,6 +15,7 @@ from typing import Any
 from tracejit.errors import ArgumentError, AxisError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.python.content import Attributes
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import is_number
 
@@ -27,10 +28,9 @@ def with_axes(what: str, axes: Any, tree: Any, path: str) -> Iterator[tuple[str,
     >>> list(with_axes("in_axes", (0, None), ({"w": 1}, 2), "args"))
     [("args[0]['w']", 1, 0), ('args[1]', 2, None)]
     """
-    found = trees.children_of(tree)
-    if found is None and hasattr(type(tree), "__tree__") and axes is not None:
+    if what == "out_axes" and hasattr(type(tree), "__tree__") and axes is not None:
         tree = tree.__tree__()
-        found = trees.children_of(tree)
+    found = parts_of(tree) if axes is not None else trees.children_of(tree)
     if found is None:
         yield path, tree, _checked(what, axes, path)
         return
@@ -39,10 +39,35 @@ def with_axes(what: str, axes: Any, tree: Any, path: str) -> Iterator[tuple[str,
         yield from with_axes(what, below, child, path + trees.step(kind, key))
 
 
-def axes_below(what: str, axes: Any, tree: Any, path: str) -> list[Any]:
-    """The axes of each child of a container."""
+def parts_of(tree: Any) -> tuple[type, tuple[Any, ...], list[Any]] | None:
+    """Type, keys and children of a container; of an object that counts as a tree, such as a module, its
+    attributes. None for a leaf.
+    """
+    kind = type(tree)
+    if not hasattr(kind, "__tree__") or not trees.is_made_plainly(kind):
+        return trees.children_of(tree)
+    held = Attributes(tree)
+    names = tuple(held.names())
+    return kind, names, [held[name] for name in names]
+
+
+def array_axes(tree: Any, axis: int) -> Any:
+    """Axes that map all arrays of a tree that have some, and nothing else."""
+    if hasattr(type(tree), "__tree__"):
+        return axis
     found = trees.children_of(tree)
+    if found is None:
+        return axis if is_array(tree) and tree.ndim else None
+    kind, keys, children = found
+    return trees.build(kind, keys, [array_axes(child, axis) for child in children])
+
+
+def axes_below(what: str, axes: Any, tree: Any, path: str) -> list[Any]:
+    """The axes of each child of a container. An int means the arrays of an object, and nothing else there."""
+    found = parts_of(tree)
     assert found is not None
+    if isinstance(axes, int) and hasattr(found[0], "__tree__"):
+        return [array_axes(child, axes) for child in found[2]]
     if axes is None or isinstance(axes, int):
         return [axes] * len(found[1])
     given = trees.children_of(axes)

@@ -44,7 +44,7 @@ from tracejit.frontend.recording.recording import (
 )
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Value
-from tracejit.ir.op import ORDERED, Op
+from tracejit.ir.op import Op
 from tracejit.ir.types import ArrayType
 from tracejit.ir.view import View, contiguous_strides
 from tracejit.ops import update
@@ -198,13 +198,6 @@ class Batch(Recording):
 
     def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
         """Append a node, and note whether its results are mapped."""
-        if ORDERED in op.traits:
-            raise locate(
-                ArgumentError(
-                    f"vmap: {op.name} would happen once for all examples; return the value, and do it outside"
-                ),
-                user_location(),
-            )
         result = super().emit(op, *inputs, location=location, **attrs)
         flags = [value in self.mapped for value in inputs]
         if any(flags) and maps(op, flags):
@@ -313,8 +306,8 @@ class Batch(Recording):
 
     @property
     def callbacks(self) -> list[Any]:
-        """Functions given to `tj.callback`, for which there is no batching rule."""
-        return []
+        """Functions given to `tj.callback`, for the trace around."""
+        return getattr(self.outer, "callbacks", [])
 
 
 def _is_same(one: NDArray, other: NDArray) -> bool:

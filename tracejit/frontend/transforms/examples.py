@@ -4,6 +4,7 @@ Every node is appended by its operator's batching rule if an operand is mapped, 
 is the same for all examples is computed once. Steps (see `passes.gradient.Step`) come along, so that a
 gradient taken around `vmap` knows the rules of functions inside. A rule that is a Python function stays one
 for a single example: it is called in the batch, opened again, and what it records is replayed in turn.
+A callback happens once for each example, in their order.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import Any
 
-from tracejit.errors import TracejitError, locate
+from tracejit.errors import ArgumentError, TracejitError, locate
 from tracejit.frontend.arrays.dispatch import read_all
 from tracejit.frontend.arrays.random.streams import stream_values
 from tracejit.frontend.grad.tape import Items, part, recorded, recording_operators
+from tracejit.frontend.recording.eager import EagerRecording
+from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import Recording, RuntimeNumber, Window, thread
 from tracejit.frontend.transforms.batch import Batch, Drawn, Example, Given
 from tracejit.frontend.transforms.regions import CopiedStep, Copier
@@ -22,6 +25,7 @@ from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ir.view import View
 from tracejit.ops import iota, random_bits, view
 from tracejit.ops.batching import batch, maps
+from tracejit.ops.structure import callback
 from tracejit.ops.symbolic import Sym, building, emit
 from tracejit.passes.gradient import Step
 
@@ -37,12 +41,14 @@ class Replay(Copier):
         self.inner = inner
         self.replaced = dict(known or {})
         self.draws: dict[Value, tuple[int, int]] = {}  # counters: offset, and how many an example draws
+        self.callbacks: list[Node] = []
+        self.calls: list[tuple[int, list[Value]]] = []  # callbacks to call when all is recorded, and operands
 
     def run(self, items: Items) -> Items:
         """Replay nodes and steps; what now stands for them. The caller records operators."""
         self._find_inputs()
         with part(self.outer) as opened:
-            copies = self.copies(items)
+            copies = [*self.copies(items), *self._callbacks()]
             opened.arrange = lambda _: copies
         return copies
 
@@ -84,6 +90,9 @@ class Replay(Copier):
         """Append what computes a node for all examples."""
         inner, builder = self.inner, self.builder
         mapped = [value in inner.mapped for value in node.inputs]
+        if node.op is callback:
+            self.callbacks.append(node)
+            return []
         if not any(mapped):
             return super().copy_node(node)
         start = len(builder.nodes)
@@ -97,6 +106,28 @@ class Replay(Copier):
         self.replaced.update(zip(node.outputs, results, strict=True))
         assert maps(node.op, mapped) == (node.outputs[0] in inner.mapped)
         return builder.nodes[start:]
+
+    def _callbacks(self) -> Items:
+        """Append the callbacks, example by example; without a trace around they are to be called at once."""
+        start = len(self.builder.nodes)
+        for example in range(self.inner.size):
+            for node in self.callbacks:
+                operands = [self._of_example(v, example) for v in node.inputs]
+                if isinstance(self.outer, EagerRecording):
+                    self.calls.append((node.attrs["id"], operands))
+                else:
+                    self.builder.emit(callback, *operands, location=node.location, **node.attrs)
+        return self.builder.nodes[start:]
+
+    def _of_example(self, value: Value, example: int) -> Value:
+        """What stands for a value of the batch, for one example."""
+        found = self.found(value)
+        if value not in self.inner.mapped:
+            return found
+        chosen: Value = self.builder.emit(
+            view, found, view=View.of_shape(found.type.shape).select(0, example)
+        )
+        return chosen
 
     def _draw(self, node: Node) -> tuple[Value, ...]:
         """Random bits, of other positions for each example."""
@@ -177,6 +208,11 @@ class BatchedStep(CopiedStep):
             items, found = recorded_items(inner, lambda: step.pull_back(inner, seeds, wanted))
         with recording_operators():
             replay.run(items)
+            if replay.calls:
+                what = (
+                    "vmap: tj.callback cannot be used in a gradient of one's own here; trace it with tj.jit"
+                )
+                raise locate(ArgumentError(what), user_location())
             return [
                 None if ct is None else replay.cotangent(v, ct)
                 for v, ct in zip(step.inputs, found, strict=True)

@@ -23,14 +23,23 @@ from tracejit.frontend.arrays import dispatch, trees
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.grad.tape import recording_operators
+from tracejit.frontend.python.content import Attributes
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import is_number
+from tracejit.frontend.recording.number import is_number, plain
 from tracejit.frontend.transforms import aliases
-from tracejit.frontend.transforms.axes import axes_below, is_array, normal_axis, with_axes
+from tracejit.frontend.transforms.axes import (
+    array_axes,
+    axes_below,
+    is_array,
+    normal_axis,
+    parts_of,
+    with_axes,
+)
 from tracejit.frontend.transforms.batch import Batch
 from tracejit.frontend.transforms.examples import Replay, recorded_items
 from tracejit.ir.graph import Value
+from tracejit.ops.structure import CALLBACKS
 
 
 def vmap(
@@ -41,16 +50,18 @@ def vmap(
     in_axes: the axis along which each argument holds the examples: an int, None for what is the same for all
     of them (numbers, say), or a tuple of these, one for each positional argument, in which containers of ints
     and None may stand for arguments that are containers. Arrays among keyword arguments are mapped along
-    their first axis; all else there is the same for all. out_axes: where the axis of the examples stands in
-    the results, alike; None for a result that is the same for all examples. axis_size: the number of
-    examples, needed only where nothing is mapped.
+    their first axis; all else there is the same for all. Of an object that counts as a tree, such as a
+    module, all arrays are mapped, and nothing else; `tj.nn.stack` makes one of several. out_axes: where the
+    axis of the examples stands in the results, alike; None for a result that is the same for all examples.
+    axis_size: the number of examples, needed only where nothing is mapped.
 
     The function runs once, on arrays of one example's shape, and what it does is done for all examples
     together: ``x @ w`` with one `w` is one product. So it cannot look at mapped values: ``if x > 0`` and
     ``float(x)`` raise (see `tj.where`). What it writes into a mapped array in place, or puts into a mapped
     dict, list or dataclass, it does for each example. An array that is not mapped is written once, and cannot
     hold what differs between the examples. Each example draws random numbers of its own: those that a loop
-    over the examples would draw. If it raises, no mapped array has changed.
+    over the examples would draw. Callbacks (`tj.callback`) are called for each example, one example after the
+    other. If it raises, no mapped array has changed.
     Source: `vmap` of JAX (Bradbury et al., 2018).
     Raises ArgumentError if axes do not fit the arguments or results, if arrays have different numbers of
     examples, if nothing is mapped, and for what cannot be done to all examples at once; AxisError for axes
@@ -95,6 +106,13 @@ class _Container:
         self.original, self.copy = original, copy
         self.keys, self.children, self.axes = keys, children, axes
 
+    def settle(self) -> None:
+        """Let a trace check the numbers of an object, which the copy has as they were, and not as run-time
+        numbers.
+        """
+        if hasattr(type(self.original), "__tree__"):
+            trees.map(plain, list(Attributes(self.original).namespace().values()))
+
 
 class _Call:
     """One call: its batch, and its arguments for one example."""
@@ -115,7 +133,7 @@ class _Call:
             self._example(x, a, f"args[{i}]") for i, (x, a) in enumerate(zip(args, axes, strict=True))
         ]
         self.kwargs = {
-            name: self._example(x, _keyword_axes(x), f"kwargs[{name!r}]") for name, x in kwargs.items()
+            name: self._example(x, array_axes(x, 0), f"kwargs[{name!r}]") for name, x in kwargs.items()
         }
 
     # -- arguments -------------------------------------------------------------------------------------------
@@ -128,7 +146,7 @@ class _Call:
         for position, (x, below) in enumerate(zip(args, axes, strict=True)):
             self._note_sizes(found, with_axes("in_axes", below, x, f"args[{position}]"))
         for name, x in kwargs.items():
-            self._note_sizes(found, with_axes("in_axes", _keyword_axes(x), x, f"kwargs[{name!r}]"))
+            self._note_sizes(found, with_axes("in_axes", array_axes(x, 0), x, f"kwargs[{name!r}]"))
         sizes = set(found.values())
         if len(sizes) == 1:
             return sizes.pop()
@@ -157,16 +175,8 @@ class _Call:
         """One example of an argument. Containers without mapped arrays are passed as they are."""
         if axes is None:
             return tree
-        found = trees.children_of(tree)
+        found = parts_of(tree)
         if found is None:
-            if hasattr(type(tree), "__tree__"):
-                raise locate(
-                    ArgumentError(
-                        f"vmap: {path} is a {type(tree).__name__}, which cannot be taken apart into "
-                        "examples; map the arrays that the function needs, in a dict"
-                    ),
-                    user_location(),
-                )
             return self._array(tree, axes, path)
         key = id(tree), repr(axes)
         if key in self.containers:
@@ -199,6 +209,8 @@ class _Call:
 
         def called() -> tuple[_Results, list[_Put]]:
             result = function(*self.args, **self.kwargs)
+            for held in self.containers.values():
+                held.settle()
             leaves = list(with_axes("out_axes", out_axes, result, "result"))
             found = _Results(trees.flatten(result)[1], [self._result(*row) for row in leaves])
             return found, [put for held in self.containers.values() for put in self._changes(held)]
@@ -215,11 +227,18 @@ class _Call:
                 (target, dispatch.wrap(outer, replay.result(content, axis)))
                 for target, content, axis in self._written()
             ]
+            calls = [
+                (number, [dispatch.wrap(outer, v) for v in operands]) for number, operands in replay.calls
+            ]
         outer.end_operation()
         for target, array in new:
             dispatch.write(target, array, "vmap")
         for put, content in zip(puts, contents, strict=True):
             put.do(content)
+        for number, operands in calls:
+            CALLBACKS[number](*(x.numpy() for x in operands))
+        for number, _ in calls:
+            CALLBACKS.pop(number, None)
         return value
 
     def _written(self) -> Iterator[tuple[NDArray, Value, int | None]]:
@@ -264,11 +283,11 @@ class _Call:
 
     def _changes(self, held: _Container) -> list[_Put]:
         """What the function has put into a container of its arguments."""
-        found = trees.children_of(held.copy)
+        found = parts_of(held.copy)
         assert found is not None
         kind, keys, children = found
         before = dict(zip(held.keys, zip(held.children, held.axes, strict=True), strict=True))
-        if set(keys) != set(held.keys) and not issubclass(kind, dict):
+        if set(keys) != set(held.keys) and not issubclass(kind, dict) and not hasattr(kind, "__tree__"):
             raise locate(
                 ArgumentError(
                     f"vmap: {self.name} changes the length of a {kind.__name__} among its arguments; return "
@@ -294,15 +313,6 @@ class _Call:
         if axis is None and value in self.batch.mapped:
             axis = 0
         return _Result(leaf, value, axis if axis is None else axis % (leaf.ndim + 1))
-
-
-def _keyword_axes(tree: Any) -> Any:
-    """The axes of a keyword argument: the first one, of its arrays."""
-    found = trees.children_of(tree)
-    if found is None:
-        return 0 if is_array(tree) and tree.ndim else None
-    kind, keys, children = found
-    return trees.build(kind, keys, [_keyword_axes(child) for child in children])
 
 
 class _Result:
@@ -342,11 +352,17 @@ class _Put:
     def do(self, content: Any) -> None:
         """Do the same to the container of the caller."""
         if self.results is None:
-            del self.container[self.key]
+            self._take_away()
         elif issubclass(self.kind, dict | list):
             self.container[self.key] = content
         else:
             setattr(self.container, self.key, content)
+
+    def _take_away(self) -> None:
+        if issubclass(self.kind, dict):
+            del self.container[self.key]
+        else:
+            delattr(self.container, self.key)
 
 
 __all__ = ["vmap"]

@@ -18,6 +18,7 @@ from tracejit.nn.modules.layers import (
     Sequential,
 )
 from tracejit.nn.modules.sequences import GRU, LSTM
+from tracejit.nn.modules.stacking import stack
 
 __all__ = [
     "GRU",
@@ -34,4 +35,5 @@ __all__ = [
     "MultiHeadAttention",
     "RMSNorm",
     "Sequential",
+    "stack",
 ]

@@ -21,6 +21,7 @@ from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.manipulation import broadcast_arrays, expand_dims, moveaxis, ravel
 from tracejit.frontend.arrays.functions.movement import concat, in_range, stack
 from tracejit.frontend.arrays.functions.placing import take_along_axis
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 UINT8 = np.dtype("uint8")
 
 
+@public
 def apply_along_axis(
     function: Callable[..., Any], axis: int, x: Any, /, *args: Any, **options: Any
 ) -> NDArray:
@@ -56,6 +58,7 @@ def apply_along_axis(
     return moveaxis(together, [*range(-count, 0)], [*range(position, position + count)])
 
 
+@public
 def apply_over_axes(function: Callable[..., Any], x: Any, axes: Any, /) -> NDArray:
     """An array reduced by ``function(x, axis)`` over one axis after the other, the dimensions kept.
 
@@ -78,6 +81,7 @@ def apply_over_axes(function: Callable[..., Any], x: Any, axes: Any, /) -> NDArr
     return result
 
 
+@public(method=True)
 def choose(x: Any, choices: Any, /, mode: str = "raise") -> NDArray:
     """Each element taken from the array among `choices` whose number stands in `x`; all broadcast.
 
@@ -97,6 +101,7 @@ def choose(x: Any, choices: Any, /, mode: str = "raise") -> NDArray:
     return found
 
 
+@public
 def trim_zeros(x: Any, trim: str = "fb", axis: Any = None) -> NDArray:
     """Without the zeros at the front ("f") and the back ("b") of axes: those of lines in which all are 0.
 
@@ -139,6 +144,7 @@ def _along(x: Any, name: str, axis: int | None) -> tuple[Any, int]:
     return (ravel(x), 0) if axis is None else (x, normalize_axis(name, axis, x.ndim))
 
 
+@public
 def packbits(x: Any, /, axis: int | None = None, bitorder: str = "big") -> NDArray:
     """Eight truth values each along an axis (None: of the flattened array) as bits of bytes (uint8).
 
@@ -162,6 +168,7 @@ def packbits(x: Any, /, axis: int | None = None, bitorder: str = "big") -> NDArr
     return moveaxis((groups * _weights("packbits", bitorder)).sum(axis=-1, dtype=UINT8), -1, position)
 
 
+@public
 def unpackbits(
     x: Any, /, axis: int | None = None, count: int | None = None, bitorder: str = "big"
 ) -> NDArray:
@@ -190,6 +197,3 @@ def unpackbits(
             line = concat([line, zeros], -1)
         line = line[..., :wanted]
     return moveaxis(line, -1, position)
-
-
-__all__ = ["apply_along_axis", "apply_over_axes", "choose", "packbits", "trim_zeros", "unpackbits"]

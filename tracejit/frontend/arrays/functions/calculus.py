@@ -19,6 +19,7 @@ from tracejit.frontend.arrays.functions.manipulation import broadcast_to, ravel
 from tracejit.frontend.arrays.functions.movement import concat, take
 from tracejit.frontend.arrays.functions.scans import cumsum
 from tracejit.frontend.arrays.functions.sorting import argsort, searchsorted
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import is_number
 from tracejit.ir.types import is_inexact
@@ -30,6 +31,7 @@ FLOAT64, COMPLEX128 = np.dtype("float64"), np.dtype("complex128")
 absolute, isnan = FUNCTIONS["abs"], FUNCTIONS["isnan"]
 
 
+@public
 def diff(x: Any, /, *, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> NDArray:
     """Differences of neighbours along an axis, `n` times: the extent falls by `n`.
 
@@ -79,6 +81,7 @@ def _end(end: Any, x: Any, axis: int) -> Any:
     return array if array.ndim else broadcast_to(array, shape)
 
 
+@public
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> NDArray:
     """The integral along an axis by the trapezoidal rule, over points `x` or at distances `dx`.
 
@@ -106,6 +109,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> NDArray:
     return (width * (later + earlier) / 2.0).sum(axis=position)
 
 
+@public
 def ediff1d(x: Any, /, to_end: Any = None, to_begin: Any = None) -> NDArray:
     """Differences of neighbours in the flattened array, with elements before and behind them if given.
 
@@ -131,6 +135,7 @@ def ediff1d(x: Any, /, to_end: Any = None, to_begin: Any = None) -> NDArray:
 # -- gradients of samples ------------------------------------------------------------------------------------
 
 
+@public
 def gradient(x: Any, /, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """Slopes along axes by central differences inside, by one-sided ones of the order 1 or 2 at the ends.
 
@@ -216,6 +221,7 @@ def _end_weights(near: Any, far: Any) -> list[Any]:
 # -- angles, interpolation -----------------------------------------------------------------------------------
 
 
+@public
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> NDArray:
     """Angles with jumps of more than half a `period` between neighbours undone by adding whole periods.
 
@@ -243,6 +249,7 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * mat
     return concat([first, whole[_along(whole, position, slice(1, None))] + shift], position)
 
 
+@public
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> NDArray:
     """Values of a piecewise linear function through the points (`xp`, `fp`) at `x`: float64 or complex128.
 
@@ -302,6 +309,3 @@ def _repeated(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
         concat([places[-1:] - length, places, places[:1] + length]),
         concat([values[-1:], values, values[:1]]),
     )
-
-
-__all__ = ["diff", "ediff1d", "gradient", "interp", "trapezoid", "unwrap"]

@@ -28,6 +28,7 @@ from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.linear import matmul
 from tracejit.frontend.arrays.functions.manipulation import permute_dims, reshape
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.view import View
 
@@ -41,6 +42,7 @@ ELLIPSIS = "..."
 DEFAULTS = {"dtype": None, "order": "K", "casting": "safe"}
 
 
+@public
 def einsum(*operands: Any, optimize: Any = True, **options: Any) -> NDArray:
     """Einstein's summation over labelled dimensions, in NumPy's two forms.
 
@@ -292,6 +294,7 @@ def _next_pair(terms: list[_Term], result: Sequence[Label]) -> tuple[int, int]:
     return min(itertools.combinations(range(len(terms)), 2), key=growth)
 
 
+@public
 def einsum_path(*operands: Any, optimize: Any = "greedy", **options: Any) -> tuple[list[Any], str]:
     """The order in which `einsum` may contract its operands, and a text that says what it costs: NumPy's.
 
@@ -307,6 +310,3 @@ def einsum_path(*operands: Any, optimize: Any = "greedy", **options: Any) -> tup
         np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, ArrayCore) else x for x in operands
     ]
     return np.einsum_path(*shapes, optimize=optimize, **options)
-
-
-__all__ = ["einsum", "einsum_path"]

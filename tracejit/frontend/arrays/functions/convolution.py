@@ -17,6 +17,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.elementwise import conj
 from tracejit.frontend.arrays.functions.manipulation import flip
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.view import View
 
@@ -59,6 +60,7 @@ def _part(name: str, full: Any, longer: int, shorter: int, mode: str) -> Any:
     raise locate(ArgumentError(f'{name}: mode is "full", "same" or "valid", not {mode!r}'), user_location())
 
 
+@public
 def convolve(a: Any, v: Any, /, mode: str = "full") -> NDArray:
     """The convolution of two sequences of n and m elements: sums over j of ``a[j] * v[k - j]``.
 
@@ -76,6 +78,7 @@ def convolve(a: Any, v: Any, /, mode: str = "full") -> NDArray:
     return _part("convolve", _full(first, second), first.size, second.size, mode)
 
 
+@public
 def correlate(a: Any, v: Any, /, mode: str = "valid") -> NDArray:
     """The cross-correlation of two sequences: sums over j of ``a[j + k] * conj(v[j])``.
 
@@ -90,6 +93,3 @@ def correlate(a: Any, v: Any, /, mode: str = "valid") -> NDArray:
     if second.size <= first.size:
         return _part("correlate", _full(first, turned), first.size, second.size, mode)
     return flip(_part("correlate", flip(_full(turned, first)), second.size, first.size, mode)).copy()
-
-
-__all__ = ["convolve", "correlate"]

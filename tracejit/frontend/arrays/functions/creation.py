@@ -18,6 +18,7 @@ from tracejit.frontend.arrays import dispatch, immediate, promotion
 from tracejit.frontend.arrays.axes import new_shape
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import chosen_device, default_device
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_number
 from tracejit.ir.types import is_floating
@@ -47,6 +48,7 @@ def check_order(name: str, order: str) -> None:
 # -- from data -----------------------------------------------------------------------------------------------
 
 
+@public(names="asanyarray")
 def asarray(obj: Any, /, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> NDArray:
     """An array of a number, nested lists or a NumPy array (copied); an NDArray itself, unless it must change.
 
@@ -170,6 +172,7 @@ def _stack(items: Sequence[Any]) -> Any:
     return result
 
 
+@public
 def array(
     obj: Any, /, dtype: Any = None, *, copy: bool | None = True, ndmin: int = 0, device: Any = None
 ) -> NDArray:
@@ -187,9 +190,7 @@ def array(
     return made.reshape((1,) * missing + made.shape) if missing > 0 else made
 
 
-asanyarray = asarray
-
-
+@public
 def ascontiguousarray(x: Any, /, dtype: Any = None) -> NDArray:
     """`x` as an array of one or more dimensions in C order in memory: itself if it is one, else a copy.
 
@@ -204,6 +205,7 @@ def ascontiguousarray(x: Any, /, dtype: Any = None) -> NDArray:
     return made if made._view.is_contiguous() else made.copy()
 
 
+@public
 def asfortranarray(x: Any, /, dtype: Any = None) -> NDArray:
     """`x` as an array whose first index runs fastest in memory: itself if it is one, else a copy.
 
@@ -219,6 +221,7 @@ def asfortranarray(x: Any, /, dtype: Any = None) -> NDArray:
 # -- filled --------------------------------------------------------------------------------------------------
 
 
+@public
 def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> NDArray:
     """An array of arbitrary elements (float32 by default).
 
@@ -236,6 +239,7 @@ def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None
     )
 
 
+@public
 def ndarray(shape: Any, dtype: Any = None, *, order: str = "C") -> NDArray:
     """An array of arbitrary elements (float32 by default): NumPy's name for `empty`.
 
@@ -248,6 +252,7 @@ def ndarray(shape: Any, dtype: Any = None, *, order: str = "C") -> NDArray:
     return empty(shape, dtype, order)
 
 
+@public
 def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> NDArray:
     """An array whose elements are all `fill_value`: a number, or an array that broadcasts to `shape`.
 
@@ -279,6 +284,7 @@ def _filled(name: str, shape: Any, fill_value: Any, dtype: Any, device: Any) -> 
     return dispatch.full(value, extents, wanted, chosen_device(name, device), name)
 
 
+@public
 def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> NDArray:
     """An array of zeros (float32 by default).
 
@@ -293,6 +299,7 @@ def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None
     return _filled("zeros", shape, 0, chosen_dtype("zeros", dtype, FLOAT32), device)
 
 
+@public
 def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> NDArray:
     """An array of ones (float32 by default).
 
@@ -307,6 +314,7 @@ def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None)
     return _filled("ones", shape, 1, chosen_dtype("ones", dtype, FLOAT32), device)
 
 
+@public
 def full_like(
     x: Any,
     /,
@@ -337,6 +345,7 @@ def full_like(
     )
 
 
+@public
 def zeros_like(
     x: Any,
     /,
@@ -359,6 +368,7 @@ def zeros_like(
     return full_like(x, 0, dtype, order, subok, shape=shape, device=device)
 
 
+@public
 def ones_like(
     x: Any,
     /,
@@ -381,6 +391,7 @@ def ones_like(
     return full_like(x, 1, dtype, order, subok, shape=shape, device=device)
 
 
+@public
 def empty_like(
     x: Any,
     /,
@@ -409,6 +420,7 @@ def empty_like(
     )
 
 
+@public
 def frombuffer(buffer: Any, dtype: Any = None, count: int = -1, offset: int = 0) -> NDArray:
     """A new array of one dimension of the elements (float32) that lie in a buffer, such as bytes, copied.
 
@@ -423,6 +435,7 @@ def frombuffer(buffer: Any, dtype: Any = None, count: int = -1, offset: int = 0)
     return asarray(np.frombuffer(buffer, chosen_dtype("frombuffer", dtype, FLOAT32), count, offset))
 
 
+@public
 def fromiter(iterable: Any, dtype: Any, count: int = -1) -> NDArray:
     """A new array of one dimension of the numbers that an iterable gives: all, or `count` of them.
 
@@ -440,6 +453,7 @@ def fromiter(iterable: Any, dtype: Any, count: int = -1) -> NDArray:
     return asarray(items, dtype=wanted)
 
 
+@public
 def asarray_chkfinite(obj: Any, dtype: Any = None) -> NDArray:
     """`asarray`, of which no element may be infinite or nan; for that they are looked at.
 
@@ -454,24 +468,3 @@ def asarray_chkfinite(obj: Any, dtype: Any = None) -> NDArray:
         what = "asarray_chkfinite: there are infinite numbers or nan; replace them with tj.nan_to_num"
         raise locate(ArgumentError(what), user_location())
     return array
-
-
-__all__ = [
-    "array",
-    "asanyarray",
-    "asarray",
-    "asarray_chkfinite",
-    "ascontiguousarray",
-    "asfortranarray",
-    "empty",
-    "empty_like",
-    "frombuffer",
-    "fromiter",
-    "full",
-    "full_like",
-    "ndarray",
-    "ones",
-    "ones_like",
-    "zeros",
-    "zeros_like",
-]

@@ -11,18 +11,31 @@ import numpy as np
 from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import as_device
+from tracejit.frontend.arrays.public import declare, public
 from tracejit.frontend.recording.number import plain
 from tracejit.ir.types import DTYPES
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
-# The name `bool` means the builtin here; the namespace exports the dtype under that name, as NumPy does.
 (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64,
  complex64, complex128) = DTYPES  # fmt: skip
 
 pi, e, inf, nan, euler_gamma = math.pi, math.e, math.inf, math.nan, np.euler_gamma
 newaxis = None
+
+declare(
+    __name__,
+    bool=bool_,  # as in NumPy; here this name means the builtin
+    **{dtype.name: dtype for dtype in DTYPES if dtype != bool_},
+    bool_=bool_,
+    pi=pi,
+    e=e,
+    inf=inf,
+    nan=nan,
+    euler_gamma=euler_gamma,
+    newaxis=newaxis,
+)
 
 
 def _typed(x: Any) -> Any:
@@ -37,6 +50,7 @@ def _known(x: Any) -> Any:
     return bfloat16 if is_name and found == bfloat16 else found
 
 
+@public
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> NDArray:
     """The elements converted to `dtype` as NumPy does; the array itself with ``copy=False`` if it has that.
 
@@ -53,6 +67,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> N
     return array.astype(dtype, copy=copy).to(place)
 
 
+@public
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:
     """The dtype that arrays, dtypes and Python numbers are promoted to. bfloat16 is promoted as float16 is.
 
@@ -65,6 +80,7 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype:
     return promotion.result_type(*map(_known, arrays_and_dtypes))
 
 
+@public
 def can_cast(from_: Any, to: Any, /, casting: Any = "safe") -> bool:
     """Whether a dtype (or an array's) can be cast to another under NumPy's rule `casting`.
 
@@ -77,6 +93,7 @@ def can_cast(from_: Any, to: Any, /, casting: Any = "safe") -> bool:
     return np.can_cast(_typed(from_), _typed(to), casting=casting)
 
 
+@public
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether a dtype is of a kind: ``"bool"``, ``"integral"``, ``"real floating"``, a dtype, or several.
 
@@ -93,6 +110,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     return any(k == bfloat16 or (isinstance(k, str) and np.isdtype(float16, k)) for k in kinds)
 
 
+@public
 def finfo(type: Any, /) -> np.finfo[Any]:
     """Limits of a floating dtype, or of an array's.
 
@@ -105,6 +123,7 @@ def finfo(type: Any, /) -> np.finfo[Any]:
     return ml_dtypes.finfo(_typed(type))
 
 
+@public
 def iinfo(type: Any, /) -> np.iinfo[Any]:
     """Limits of an integer dtype, or of an array's.
 
@@ -117,6 +136,7 @@ def iinfo(type: Any, /) -> np.iinfo[Any]:
     return np.iinfo(_typed(type))
 
 
+@public
 def promote_types(type1: Any, type2: Any, /) -> np.dtype:
     """The smallest dtype to which both can be cast safely.
 
@@ -129,6 +149,7 @@ def promote_types(type1: Any, type2: Any, /) -> np.dtype:
     return np.promote_types(type1, type2)
 
 
+@public
 def issubdtype(arg1: Any, arg2: Any, /) -> bool:
     """Whether a dtype is one, or of a kind, such as `np.floating`.
 
@@ -141,6 +162,7 @@ def issubdtype(arg1: Any, arg2: Any, /) -> bool:
     return np.issubdtype(arg1, arg2)
 
 
+@public
 def min_scalar_type(x: Any, /) -> np.dtype:
     """The smallest dtype that holds a number; of an array with dimensions its own. A number is looked at.
 
@@ -155,6 +177,7 @@ def min_scalar_type(x: Any, /) -> np.dtype:
     return np.min_scalar_type(plain(x))
 
 
+@public
 def common_type(*arrays: Any) -> type:
     """The floating or complex scalar type of arrays: float64 if one holds integers.
 
@@ -167,6 +190,7 @@ def common_type(*arrays: Any) -> type:
     return np.common_type(*(np.empty(0, x.dtype) if isinstance(x, ArrayCore) else x for x in arrays))
 
 
+@public
 def isscalar(x: Any, /) -> bool:
     """Whether something is a number or text, and no array, as an array without dimensions is.
 
@@ -177,39 +201,3 @@ def isscalar(x: Any, /) -> bool:
     (True, False)
     """
     return isinstance(x, int | float | complex) or np.isscalar(x)
-
-
-__all__ = [
-    "astype",
-    "bfloat16",
-    "bool_",
-    "can_cast",
-    "common_type",
-    "complex64",
-    "complex128",
-    "e",
-    "euler_gamma",
-    "finfo",
-    "float16",
-    "float32",
-    "float64",
-    "iinfo",
-    "inf",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "isdtype",
-    "isscalar",
-    "issubdtype",
-    "min_scalar_type",
-    "nan",
-    "newaxis",
-    "pi",
-    "promote_types",
-    "result_type",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-]

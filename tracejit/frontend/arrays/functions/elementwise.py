@@ -20,6 +20,7 @@ from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import dispatch, immediate
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.public import DECLARED, names_of, public
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import is_number
 from tracejit.ir.op import OPS, Op
@@ -95,6 +96,7 @@ def _public(op: Op) -> Callable[..., Any]:
     return function
 
 
+@public
 def pow(x1: Any, x2: Any, /) -> NDArray:
     """The first operand to the power of the second.
 
@@ -121,6 +123,7 @@ def pow(x1: Any, x2: Any, /) -> NDArray:
     return dispatch.apply(pow_op, x1, x2)
 
 
+@public(names="around", method=True)
 def round(x: Any, /, decimals: int = 0) -> NDArray:
     """Rounded to the nearest number with `decimals` digits after the point, ties to even.
 
@@ -153,6 +156,7 @@ def round(x: Any, /, decimals: int = 0) -> NDArray:
     )
 
 
+@public
 def positive(x: Any, /) -> NDArray:
     """A copy of the operand, which must not be bool.
 
@@ -177,6 +181,7 @@ def where(condition: Any, /) -> tuple[NDArray, ...]: ...
 def where(condition: Any, x1: Any, x2: Any, /) -> NDArray: ...
 
 
+@public
 def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
     """Elements of `x1` where `condition` holds, else of `x2`; with one argument, `nonzero` of it.
 
@@ -198,6 +203,7 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
     return dispatch.apply(where_op, condition, x1, x2) if computed is None else computed
 
 
+@public(method=True)
 def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
     """Elements below `min` become `min`, those above `max` become `max`; None leaves that side open.
 
@@ -223,6 +229,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> NDArray:
     return result if max is None else FUNCTIONS["minimum"](result, max)
 
 
+@public
 def real(x: Any, /) -> NDArray:
     """The real part: float32 or float64 of complex numbers; what is real stays as it is.
 
@@ -236,6 +243,7 @@ def real(x: Any, /) -> NDArray:
     return dispatch.apply(OPS["real"], array) if array.dtype.kind == "c" else array
 
 
+@public
 def imag(x: Any, /) -> NDArray:
     """The imaginary part: float32 or float64 of complex numbers; zeros of what is real.
 
@@ -251,6 +259,7 @@ def imag(x: Any, /) -> NDArray:
     return dispatch.full(0, array.shape, array.dtype, array.device)
 
 
+@public(method=True)
 def conj(x: Any, /) -> NDArray:
     """The complex conjugate; what is real stays as it is.
 
@@ -264,6 +273,7 @@ def conj(x: Any, /) -> NDArray:
     return dispatch.apply(OPS["conj"], array) if array.dtype.kind == "c" else array
 
 
+@public
 def stop_gradient(x: Any, /) -> NDArray:
     """A copy of the operand through which no gradient flows back.
 
@@ -277,16 +287,13 @@ def stop_gradient(x: Any, /) -> NDArray:
     return dispatch.emit(stop_gradient_op, dispatch.as_array("stop_gradient", x))
 
 
-_OWN = {f.__name__: f for f in (pow, round, positive, where, clip, real, imag, conj, stop_gradient)}
+for _op in OPS.values():
+    if _op.arity and _op.promotion and _op.name not in names_of(__name__):
+        public(_public(_op))
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    op.name: _OWN.get(op.name) or _public(op) for op in OPS.values() if op.arity and op.promotion
-} | _OWN
+    declared.name: declared.value for declared in DECLARED[__name__].values() if not declared.is_other_name
+}
 """Every public elementwise function, by name."""
 
-UFUNCS: dict[np.ufunc, Callable[..., Any]] = {
-    op.evaluate: FUNCTIONS[op.name] for op in OPS.values() if op.arity and isinstance(op.evaluate, np.ufunc)
-} | {np.power: pow, np.positive: positive}
-"""What NumPy's ufuncs are here."""
-
 globals().update(FUNCTIONS)
-__all__ = sorted(FUNCTIONS)

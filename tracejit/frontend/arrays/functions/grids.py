@@ -26,6 +26,7 @@ from tracejit.frontend.arrays.functions.manipulation import (
 from tracejit.frontend.arrays.functions.movement import in_range, stack
 from tracejit.frontend.arrays.functions.ranges import arange, diagonal_of, eye, positions
 from tracejit.frontend.arrays.functions.sorting import nonzero
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def _lines(extents: tuple[int, ...]) -> list[Any]:
     ]
 
 
+@public
 def indices(dimensions: Any, dtype: Any = INT64, sparse: bool = False) -> Any:
     """The positions of all elements of an array: one array for each dimension, stacked along a new axis.
 
@@ -66,6 +68,7 @@ def indices(dimensions: Any, dtype: Any = INT64, sparse: bool = False) -> Any:
     return stack([broadcast_to(line, extents) for line in lines])
 
 
+@public
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = None, **options: Any) -> Any:
     """What a function of the positions of all elements gives: it is called with one array for each dimension.
 
@@ -82,6 +85,7 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = None,
     return function(*(broadcast_to(line, extents) for line in indices(extents, wanted, True)), **options)
 
 
+@public
 def identity(n: int, dtype: Any = None) -> NDArray:
     """The matrix of n rows and columns with ones on the diagonal and zeros elsewhere (float32 by default).
 
@@ -95,6 +99,7 @@ def identity(n: int, dtype: Any = None) -> NDArray:
     return eye(n, dtype=dtype)
 
 
+@public
 def tri(n: int, m: int | None = None, k: int = 0, dtype: Any = None) -> NDArray:
     """Ones on and below the k-th diagonal, zeros elsewhere (float32 by default), of n rows and m columns.
 
@@ -118,6 +123,7 @@ def _on_host(found: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
     return tuple(ArrayCore.from_numpy(array) for array in found)
 
 
+@public
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[NDArray, ...]:
     """The row and column numbers of the elements on and below the k-th diagonal, of n rows and m columns.
 
@@ -131,6 +137,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[NDArray, ...
     return _on_host(np.tril_indices(rows, integer("tril_indices: k", k), columns))
 
 
+@public
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[NDArray, ...]:
     """The row and column numbers of the elements on and above the k-th diagonal, of n rows and m columns.
 
@@ -153,6 +160,7 @@ def _matrix_shape(name: str, x: Any) -> tuple[int, int]:
     return rows, columns
 
 
+@public
 def tril_indices_from(x: Any, /, k: int = 0) -> tuple[NDArray, ...]:
     """`tril_indices` of a matrix.
 
@@ -166,6 +174,7 @@ def tril_indices_from(x: Any, /, k: int = 0) -> tuple[NDArray, ...]:
     return tril_indices(rows, k, columns)
 
 
+@public
 def triu_indices_from(x: Any, /, k: int = 0) -> tuple[NDArray, ...]:
     """`triu_indices` of a matrix.
 
@@ -179,6 +188,7 @@ def triu_indices_from(x: Any, /, k: int = 0) -> tuple[NDArray, ...]:
     return triu_indices(rows, k, columns)
 
 
+@public
 def diag_indices(n: int, ndim: int = 2) -> tuple[NDArray, ...]:
     """The index of the diagonal of an array with `ndim` dimensions of extent n.
 
@@ -191,6 +201,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[NDArray, ...]:
     return (arange(*new_shape("diag_indices", n)),) * integer("diag_indices: ndim", ndim)
 
 
+@public
 def diag_indices_from(x: Any, /) -> tuple[NDArray, ...]:
     """`diag_indices` of an array whose extents are equal.
 
@@ -209,6 +220,7 @@ def diag_indices_from(x: Any, /) -> tuple[NDArray, ...]:
     return diag_indices(shape[0], len(shape))
 
 
+@public
 def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0) -> tuple[NDArray, ...]:
     """The index of what ``mask_func(x, k)``, `triu` for example, leaves of a matrix x of n rows and columns.
 
@@ -226,6 +238,7 @@ def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0) -> tuple[NDA
 # -- open grids and flat positions ---------------------------------------------------------------------------
 
 
+@public
 def ix_(*sequences: Any) -> tuple[NDArray, ...]:
     """An index of all combinations of positions: sequences as arrays that broadcast to one another.
 
@@ -252,6 +265,7 @@ def ix_(*sequences: Any) -> tuple[NDArray, ...]:
     return tuple(found)
 
 
+@public
 def unravel_index(index: Any, shape: Any, order: str = "C") -> tuple[NDArray, ...]:
     """Positions in the flattened array as an index of an array of this shape: one array for each dimension.
 
@@ -272,6 +286,7 @@ def unravel_index(index: Any, shape: Any, order: str = "C") -> tuple[NDArray, ..
     return tuple(found if order in "Ff" else found[::-1])
 
 
+@public
 def ravel_multi_index(index: Any, shape: Any, mode: Any = "raise", order: str = "C") -> NDArray:
     """Positions in the flattened array of an index: one array of integers for each dimension.
 
@@ -301,6 +316,7 @@ def ravel_multi_index(index: Any, shape: Any, mode: Any = "raise", order: str = 
     return result
 
 
+@public
 def ndindex(*shape: Any) -> Iterator[tuple[int, ...]]:
     """All positions of an array of this shape, one after the other, in C order.
 
@@ -312,22 +328,3 @@ def ndindex(*shape: Any) -> Iterator[tuple[int, ...]]:
     """
     extents = shape[0] if len(shape) == 1 else shape
     return iter(np.ndindex(*new_shape("ndindex", extents)))
-
-
-__all__ = [
-    "diag_indices",
-    "diag_indices_from",
-    "fromfunction",
-    "identity",
-    "indices",
-    "ix_",
-    "mask_indices",
-    "ndindex",
-    "ravel_multi_index",
-    "tri",
-    "tril_indices",
-    "tril_indices_from",
-    "triu_indices",
-    "triu_indices_from",
-    "unravel_index",
-]

@@ -30,6 +30,7 @@ from tracejit.frontend.arrays.functions.manipulation import flip, ravel
 from tracejit.frontend.arrays.functions.movement import stack
 from tracejit.frontend.arrays.functions.ranges import linspace
 from tracejit.frontend.arrays.functions.sorting import searchsorted
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.types import is_floating
 
@@ -53,6 +54,7 @@ def _added(values: Any, index: Any, extent: int) -> Any:
 # -- integers ------------------------------------------------------------------------------------------------
 
 
+@public
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> NDArray:
     """How often each integer from 0 on occurs (int64), or the sum of the weights where it does (float64).
 
@@ -162,6 +164,7 @@ def _places(name: str, x: Any, edges: Any) -> Any:
     return checked(place, isfinite(edges[0]) & (edges[0] <= last), count + 1, what)
 
 
+@public
 def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> NDArray:
     """The edges of the bins of `histogram`, one more than bins.
 
@@ -176,6 +179,7 @@ def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any 
     return edges
 
 
+@public
 def histogram(
     x: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[NDArray, NDArray]:
@@ -209,6 +213,7 @@ def histogram(
     return counts / dispatch.cast(diff(edges), FLOAT64) / counts.sum(), edges
 
 
+@public
 def digitize(x: Any, bins: Any, right: bool = False) -> NDArray:
     """The number (int64) of the bin of each element: i for ``bins[i - 1] <= x < bins[i]``.
 
@@ -251,6 +256,7 @@ def _each(name: str, given: Any, count: int) -> list[Any]:
     return found
 
 
+@public
 def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[NDArray, tuple[NDArray, ...]]:
@@ -304,6 +310,7 @@ def _dimensions(count: int) -> Any:
     return np.arange(count).tolist()  # `range` is a name of arguments here
 
 
+@public
 def histogram2d(
     x: Any,
     y: Any,
@@ -330,6 +337,3 @@ def histogram2d(
     each = bins if is_pair else (bins, bins)
     counts, edges = histogramdd([first, second], each, range, density, weights)
     return counts, edges[0], edges[1]
-
-
-__all__ = ["bincount", "digitize", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd"]

@@ -25,6 +25,7 @@ from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.manipulation import broadcast_to
 from tracejit.frontend.arrays.functions.movement import concat, stack
 from tracejit.frontend.arrays.functions.ranges import arange, linspace
+from tracejit.frontend.arrays.public import declare
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import is_number
 
@@ -148,7 +149,4 @@ class _Index:
 
 s_ = _Index()
 
-index_exp = s_
-
-
-__all__ = ["c_", "index_exp", "mgrid", "ogrid", "r_", "s_"]
+declare(__name__, c_=c_, index_exp=s_, mgrid=mgrid, ogrid=ogrid, r_=r_, s_=s_)

@@ -28,6 +28,7 @@ from tracejit.frontend.arrays.functions.manipulation import (
 )
 from tracejit.frontend.arrays.functions.movement import concat, take, unstack
 from tracejit.frontend.arrays.functions.sorting import argsort
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def _each(arrays: tuple[Any, ...], places: Sequence[tuple[int, ...]]) -> Any:
     return found[0] if len(found) == 1 else tuple(found)
 
 
+@public
 def atleast_1d(*arrays: Any) -> Any:
     """Views of the arrays with at least one dimension; of one array that array, else a tuple.
 
@@ -66,6 +68,7 @@ def atleast_1d(*arrays: Any) -> Any:
     return _each(arrays, [(0,)])
 
 
+@public
 def atleast_2d(*arrays: Any) -> Any:
     """Views of the arrays with at least two dimensions; of one array that array, else a tuple.
 
@@ -79,6 +82,7 @@ def atleast_2d(*arrays: Any) -> Any:
     return _each(arrays, [(0, 1), (0,)])
 
 
+@public
 def atleast_3d(*arrays: Any) -> Any:
     """Views of the arrays with at least three dimensions; of one array that array, else a tuple.
 
@@ -100,6 +104,7 @@ def _parts(arrays: Any) -> list[Any]:
     return list(unstack(arrays)) if isinstance(arrays, ArrayCore) else [asarray(x) for x in arrays]
 
 
+@public(names="row_stack")
 def vstack(arrays: Any, *, dtype: Any = None) -> NDArray:
     """Arrays one below the other: along the first axis, those of one dimension as rows.
 
@@ -114,9 +119,7 @@ def vstack(arrays: Any, *, dtype: Any = None) -> NDArray:
     return concat([atleast_2d(x) for x in _parts(arrays)], 0, dtype=dtype)
 
 
-row_stack = vstack
-
-
+@public
 def hstack(arrays: Any, *, dtype: Any = None) -> NDArray:
     """Arrays side by side: along the second axis, those of one dimension along the first.
 
@@ -131,6 +134,7 @@ def hstack(arrays: Any, *, dtype: Any = None) -> NDArray:
     return concat(parts, 0 if parts and parts[0].ndim == 1 else 1, dtype=dtype)
 
 
+@public
 def dstack(arrays: Any) -> NDArray:
     """Arrays behind one another: along the third axis, those of fewer dimensions as `atleast_3d` gives them.
 
@@ -145,6 +149,7 @@ def dstack(arrays: Any) -> NDArray:
     return concat([atleast_3d(x) for x in _parts(arrays)], 2)
 
 
+@public
 def column_stack(arrays: Any) -> NDArray:
     """Arrays side by side, those of one dimension as columns.
 
@@ -160,6 +165,7 @@ def column_stack(arrays: Any) -> NDArray:
     return concat(columns, 1)
 
 
+@public
 def block(arrays: Any) -> NDArray:
     """An array of nested lists of blocks: the innermost lists are joined along the last axis, and so on.
 
@@ -201,6 +207,7 @@ def _assembled(arrays: Any, ndim: int, axis: int) -> Any:
     return wide.copy() if axis == ndim == 0 or wide is arrays else wide
 
 
+@public
 def append(x: Any, values: Any, /, axis: int | None = None) -> NDArray:
     """`x` with `values` after it along an axis; both flattened if that is None. The result is a new array.
 
@@ -250,6 +257,7 @@ def _checked(name: str, positions: np.ndarray, extent: int, most: int) -> np.nda
     return wrapped
 
 
+@public
 def insert(x: Any, obj: Any, values: Any, /, axis: int | None = None) -> NDArray:
     """`x` with `values` inserted before the positions `obj` of an axis; flattened if that is None.
 
@@ -284,6 +292,7 @@ def insert(x: Any, obj: Any, values: Any, /, axis: int | None = None) -> NDArray
     return take(concat([broadcast_to(new, shape), array], along), order, axis=along)
 
 
+@public
 def delete(x: Any, obj: Any, /, axis: int | None = None) -> NDArray:
     """`x` without the positions `obj` of an axis; flattened if that is None. The result is a new array.
 
@@ -308,6 +317,7 @@ def delete(x: Any, obj: Any, /, axis: int | None = None) -> NDArray:
 # -- split ---------------------------------------------------------------------------------------------------
 
 
+@public
 def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[NDArray]:
     """Views of parts along an axis: so many, as equal as can be, or cut before the indices in a list.
 
@@ -335,6 +345,7 @@ def _split(name: str, array: Any, sections: Any, axis: int) -> list[Any]:
     return [_sliced(array, along, start, stop) for start, stop in bounds]
 
 
+@public
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[NDArray]:
     """Views of equal parts along an axis, or of parts cut before the indices in a list.
 
@@ -357,6 +368,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[NDArray]:
     return _split("split", array, indices_or_sections, axis)
 
 
+@public
 def hsplit(x: Any, indices_or_sections: Any) -> list[NDArray]:
     """`split` along the second axis, or the first of an array with one dimension.
 
@@ -370,6 +382,7 @@ def hsplit(x: Any, indices_or_sections: Any) -> list[NDArray]:
     return split(array, indices_or_sections, 1 if array.ndim > 1 else 0)
 
 
+@public
 def vsplit(x: Any, indices_or_sections: Any) -> list[NDArray]:
     """`split` along the first axis of an array with two or more dimensions.
 
@@ -382,6 +395,7 @@ def vsplit(x: Any, indices_or_sections: Any) -> list[NDArray]:
     return split(_with_at_least("vsplit", x, 2), indices_or_sections, 0)
 
 
+@public
 def dsplit(x: Any, indices_or_sections: Any) -> list[NDArray]:
     """`split` along the third axis.
 
@@ -406,6 +420,7 @@ def _with_at_least(name: str, x: Any, ndim: int) -> Any:
 # -- repeated and turned -------------------------------------------------------------------------------------
 
 
+@public(method=True)
 def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> NDArray:
     """Each element along an axis so many times; of the flattened array if that is None.
 
@@ -443,6 +458,7 @@ def repeat(x: Any, repeats: Any, /, axis: int | None = None) -> NDArray:
     return reshape(wide, (*array.shape[:along], extent * count, *array.shape[along + 1 :]), copy=True)
 
 
+@public
 def tile(x: Any, reps: Any, /) -> NDArray:
     """The array repeated `reps` times, for each dimension; the shorter of shape and reps gets ones in front.
 
@@ -465,6 +481,7 @@ def tile(x: Any, reps: Any, /) -> NDArray:
     return reshape(broadcast_to(split_up, pairs), result, copy=True)
 
 
+@public
 def resize(x: Any, shape: Any, /) -> NDArray:
     """A new array of another shape, filled with the elements in C order, again and again; zeros if there are
     none.
@@ -486,6 +503,7 @@ def resize(x: Any, shape: Any, /) -> NDArray:
     return reshape(_sliced(array, 0, 0, size), extents, copy=True)
 
 
+@public
 def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> NDArray:
     """The array turned by 90 degrees `k` times in the plane of two axes, from first to second (a view).
 
@@ -511,6 +529,7 @@ def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> NDArray:
     )
 
 
+@public
 def fliplr(m: Any, /) -> NDArray:
     """Elements in reverse order along the second axis (a view).
 
@@ -524,6 +543,7 @@ def fliplr(m: Any, /) -> NDArray:
     return flip(_with_at_least("fliplr", m, 2), 1)
 
 
+@public
 def flipud(m: Any, /) -> NDArray:
     """Elements in reverse order along the first axis (a view).
 
@@ -535,30 +555,3 @@ def flipud(m: Any, /) -> NDArray:
              [1, 2]], dtype=int64)
     """
     return flip(_with_at_least("flipud", m, 1), 0)
-
-
-__all__ = [
-    "append",
-    "array_split",
-    "atleast_1d",
-    "atleast_2d",
-    "atleast_3d",
-    "block",
-    "column_stack",
-    "delete",
-    "dsplit",
-    "dstack",
-    "fliplr",
-    "flipud",
-    "hsplit",
-    "hstack",
-    "insert",
-    "repeat",
-    "resize",
-    "rot90",
-    "row_stack",
-    "split",
-    "tile",
-    "vsplit",
-    "vstack",
-]

@@ -15,6 +15,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.manipulation import moveaxis, permute_dims, ravel, reshape
 from tracejit.frontend.arrays.functions.movement import stack, unstack
 from tracejit.frontend.arrays.functions.reductions import any, sum
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.view import View
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 INT64 = np.dtype("int64")
 
 
+@public
 def matmul(x1: Any, x2: Any, /) -> NDArray:
     """Matrix product over the last two dimensions; leading ones broadcast, vectors are rows or columns.
 
@@ -87,6 +89,7 @@ def _complex_product(a: Any, b: Any) -> Any:
     return dispatch.emit(ops.complex, matmul(re, re2) - matmul(im, im2), matmul(re, im2) + matmul(im, re2))
 
 
+@public(method=True)
 def dot(x1: Any, x2: Any, /) -> NDArray:
     """NumPy's dot: a product with a number, or sums over x1's last and x2's last but one dimension.
 
@@ -105,6 +108,7 @@ def dot(x1: Any, x2: Any, /) -> NDArray:
     return tensordot(a, b, axes=((-1,), (-2,)))
 
 
+@public
 def outer(x1: Any, x2: Any, /) -> NDArray:
     """All products of an element of `x1` with one of `x2`, both flattened: shape (x1.size, x2.size).
 
@@ -120,6 +124,7 @@ def outer(x1: Any, x2: Any, /) -> NDArray:
     return dispatch.apply(ops.multiply, ArrayCore.new(a._storage, a._view.expand(1)), b)
 
 
+@public
 def tensordot(x1: Any, x2: Any, /, axes: Any = 2) -> NDArray:
     """Sum of products over pairs of axes: the last n of `x1` with the first n of `x2`, or two lists of axes.
 
@@ -170,6 +175,7 @@ def _contracted(a: Any, b: Any, axes: Any) -> tuple[tuple[int, ...], tuple[int, 
     )
 
 
+@public
 def vecdot(x1: Any, x2: Any, /, axis: int = -1) -> NDArray:
     """Inner products of the vectors along an axis; all other dimensions broadcast.
 
@@ -204,6 +210,7 @@ def _conjugate(x: Any) -> Any:
     return dispatch.emit(ops.conj, x) if x.dtype.kind == "c" else x
 
 
+@public
 def inner(x1: Any, x2: Any, /) -> NDArray:
     """Sums of products over the last dimensions of both operands; a product with a number.
 
@@ -222,6 +229,7 @@ def inner(x1: Any, x2: Any, /) -> NDArray:
     return tensordot(a, b, axes=((-1,), (-1,)))
 
 
+@public
 def vdot(x1: Any, x2: Any, /) -> NDArray:
     """The sum of products of two arrays of one size, both flattened: a 0-d array of the common dtype.
 
@@ -242,6 +250,7 @@ def _dot_of_vectors(name: str, a: Any, b: Any) -> Any:
     return _sums_of_products(a, b)
 
 
+@public
 def matvec(x1: Any, x2: Any, /) -> NDArray:
     """Products of matrices and vectors: shapes (..., n, k) and (..., k) give (..., n).
 
@@ -261,6 +270,7 @@ def matvec(x1: Any, x2: Any, /) -> NDArray:
     return ArrayCore.new(product._storage, product._view.drop([product.ndim - 1]))
 
 
+@public
 def vecmat(x1: Any, x2: Any, /) -> NDArray:
     """Products of vectors and matrices: shapes (..., k) and (..., k, n) give (..., n).
 
@@ -291,6 +301,7 @@ def _expanded(x: Any, axis: int) -> Any:
     return ArrayCore.new(x._storage, x._view.expand(axis))
 
 
+@public
 def kron(x1: Any, x2: Any, /) -> NDArray:
     """Kronecker product: each element of `x1` times all of `x2`, in blocks.
 
@@ -331,6 +342,7 @@ def diagonal_view(name: str, x: Any, offset: int, axis1: int, axis2: int) -> Any
     return ArrayCore.new(x._storage, view)
 
 
+@public(method=True)
 def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> NDArray:
     """The sums of the diagonals of the matrices in two dimensions; dtypes as for `sum`.
 
@@ -345,6 +357,7 @@ def trace(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any
     return sum(diagonal_view("trace", array, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
+@public
 def cross(
     x1: Any, x2: Any, /, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> NDArray:
@@ -374,19 +387,3 @@ def cross(
     (a0, a1, a2), (b0, b1, b2) = unstack(a, axis=-1), unstack(b, axis=-1)
     parts = [a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0]
     return stack(parts, axis=axisc)
-
-
-__all__ = [
-    "cross",
-    "dot",
-    "inner",
-    "kron",
-    "matmul",
-    "matvec",
-    "outer",
-    "tensordot",
-    "trace",
-    "vdot",
-    "vecdot",
-    "vecmat",
-]

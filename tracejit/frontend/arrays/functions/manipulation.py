@@ -18,6 +18,7 @@ from tracejit.frontend.arrays.axes import (
     normalize_shape,
 )
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.view import View
 
@@ -42,6 +43,7 @@ def chosen_order(name: str, order: str, known: str) -> str:
     return found
 
 
+@public
 def reshape(x: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> NDArray:
     """The elements in C order under another shape, in which one -1 is inferred.
 
@@ -105,6 +107,7 @@ def as_in_memory(x: Any) -> Any:
     return permute_dims(x, sorted(range(x.ndim), key=lambda a: -abs(strides[a])))
 
 
+@public(method=True)
 def ravel(x: Any, /, order: str = "C") -> NDArray:
     """One dimension, in C order: a view where strides allow, else a copy.
 
@@ -125,6 +128,7 @@ def ravel(x: Any, /, order: str = "C") -> NDArray:
     return reshape(array, (array.size,))
 
 
+@public(method=True)
 def squeeze(x: Any, /, axis: Any = None) -> NDArray:
     """Without the dimensions of extent 1 (a view): all of them, or those of `axis`, which must have extent 1.
 
@@ -151,6 +155,7 @@ def squeeze(x: Any, /, axis: Any = None) -> NDArray:
     return _seen(array, array._view.drop(axes))
 
 
+@public
 def expand_dims(x: Any, /, axis: Any = 0) -> NDArray:
     """With dimensions of extent 1 inserted (a view), at the places `axis` that they have in the result.
 
@@ -168,6 +173,7 @@ def expand_dims(x: Any, /, axis: Any = 0) -> NDArray:
     return _seen(array, view)
 
 
+@public
 def broadcast_to(x: Any, /, shape: Any) -> NDArray:
     """The array repeated to `shape`: a view, which cannot be written.
 
@@ -189,6 +195,7 @@ def broadcast_to(x: Any, /, shape: Any) -> NDArray:
     return _seen(array, array._view.broadcast(wanted).read_only())
 
 
+@public
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     """The shape to which arrays of these shapes broadcast.
 
@@ -202,6 +209,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     return dispatch.broadcast_shape("broadcast_shapes", given)
 
 
+@public
 def broadcast_arrays(*arrays: Any) -> tuple[NDArray, ...]:
     """Views of all arrays with the one shape that they broadcast to; those that grew cannot be written.
 
@@ -219,6 +227,7 @@ def broadcast_arrays(*arrays: Any) -> tuple[NDArray, ...]:
 # -- order of dimensions and elements ------------------------------------------------------------------------
 
 
+@public
 def permute_dims(x: Any, /, axes: Any) -> NDArray:
     """Dimensions in another order (a view).
 
@@ -239,6 +248,7 @@ def permute_dims(x: Any, /, axes: Any) -> NDArray:
     return _seen(array, array._view.permute(order))
 
 
+@public
 def transpose(x: Any, /, axes: Any = None) -> NDArray:
     """Dimensions reversed, or in the order `axes` (a view).
 
@@ -253,6 +263,7 @@ def transpose(x: Any, /, axes: Any = None) -> NDArray:
     return permute_dims(array, tuple(range(array.ndim))[::-1] if axes is None else axes)
 
 
+@public
 def matrix_transpose(x: Any, /) -> NDArray:
     """The last two dimensions exchanged (a view).
 
@@ -271,6 +282,7 @@ def matrix_transpose(x: Any, /) -> NDArray:
     return swapaxes(array, -1, -2)
 
 
+@public(method=True)
 def swapaxes(x: Any, axis1: int, axis2: int) -> NDArray:
     """Two dimensions exchanged (a view).
 
@@ -288,6 +300,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> NDArray:
     return _seen(array, array._view.permute(order))
 
 
+@public
 def moveaxis(x: Any, source: Any, destination: Any, /) -> NDArray:
     """Dimensions moved to other places, the rest in order (a view).
 
@@ -309,6 +322,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> NDArray:
     return _seen(array, array._view.permute(order))
 
 
+@public
 def rollaxis(x: Any, axis: int, start: int = 0) -> NDArray:
     """One dimension moved before the place `start` (a view); `moveaxis` is easier to read.
 
@@ -324,6 +338,7 @@ def rollaxis(x: Any, axis: int, start: int = 0) -> NDArray:
     return moveaxis(array, source, place - 1 if source < place else place)
 
 
+@public
 def flip(x: Any, /, axis: Any = None) -> NDArray:
     """Elements in reverse order along the axes, all by default (a view).
 
@@ -338,21 +353,3 @@ def flip(x: Any, /, axis: Any = None) -> NDArray:
     for position in normalize_axes("flip", axis, array.ndim):
         view = view.slice_axis(position, None, None, -1)
     return _seen(array, view)
-
-
-__all__ = [
-    "broadcast_arrays",
-    "broadcast_shapes",
-    "broadcast_to",
-    "expand_dims",
-    "flip",
-    "matrix_transpose",
-    "moveaxis",
-    "permute_dims",
-    "ravel",
-    "reshape",
-    "rollaxis",
-    "squeeze",
-    "swapaxes",
-    "transpose",
-]

@@ -21,6 +21,7 @@ from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS
 from tracejit.frontend.arrays.functions.elementwise import where as chosen
 from tracejit.frontend.arrays.functions.manipulation import ravel
+from tracejit.frontend.arrays.public import public
 from tracejit.ir.types import is_inexact
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def _present(name: str, x: Any, where: Any) -> Any:
     return there if where is True else there & reductions.mask(name, where, x.shape)
 
 
+@public
 def nansum(
     x: Any,
     axis: Any = None,
@@ -65,6 +67,7 @@ def nansum(
     return reductions.sum(_filled(x, 0), axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
+@public
 def nanprod(
     x: Any,
     axis: Any = None,
@@ -85,6 +88,7 @@ def nanprod(
     return reductions.prod(_filled(x, 1), axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
+@public
 def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
     """Running sums along an axis, or (None) of the flattened array, with nan as 0.
 
@@ -97,6 +101,7 @@ def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
     return scans.cumsum(_filled(x, 0), axis, dtype)
 
 
+@public
 def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
     """Running products along an axis, or (None) of the flattened array, with nan as 1.
 
@@ -127,6 +132,7 @@ def _extreme(name: str, x: Any, axis: Any, keepdims: bool, initial: Any, where: 
     return dispatch.cast(chosen(alone, math.nan, found), array.dtype)
 
 
+@public
 def nanmax(
     x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
 ) -> NDArray:
@@ -141,6 +147,7 @@ def nanmax(
     return _extreme("nanmax", x, axis, keepdims, initial, where)
 
 
+@public
 def nanmin(
     x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
 ) -> NDArray:
@@ -170,6 +177,7 @@ def _position(name: str, x: Any, axis: Any, keepdims: bool) -> Any:
     return checked(found, is_there, array.shape[position], what)
 
 
+@public
 def nanargmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Position (int64) of the first largest element that is no nan, along an axis or of all elements.
 
@@ -183,6 +191,7 @@ def nanargmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     return _position("nanargmax", x, axis, keepdims)
 
 
+@public
 def nanargmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Position (int64) of the first smallest element that is no nan, along an axis or of all elements.
 
@@ -199,6 +208,7 @@ def nanargmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
 # -- means ---------------------------------------------------------------------------------------------------
 
 
+@public
 def nanmean(
     x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = True
 ) -> NDArray:
@@ -217,6 +227,7 @@ def nanmean(
     return reductions.mean(array, axis, dtype, keepdims=keepdims, where=counts)
 
 
+@public
 def nanvar(
     x: Any,
     axis: Any = None,
@@ -247,6 +258,7 @@ def nanvar(
     return dispatch.cast(chosen(enough, found, math.nan), found.dtype)
 
 
+@public
 def nanstd(
     x: Any,
     axis: Any = None,
@@ -268,18 +280,3 @@ def nanstd(
     """
     options = {"ddof": ddof, "correction": correction, "keepdims": keepdims, "mean": mean}
     return dispatch.apply(ops.sqrt, nanvar(x, axis, dtype, where=where, **options))
-
-
-__all__ = [
-    "nanargmax",
-    "nanargmin",
-    "nancumprod",
-    "nancumsum",
-    "nanmax",
-    "nanmean",
-    "nanmin",
-    "nanprod",
-    "nanstd",
-    "nansum",
-    "nanvar",
-]

@@ -17,6 +17,7 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray, empty
 from tracejit.frontend.arrays.functions.elementwise import clip
 from tracejit.frontend.arrays.functions.manipulation import expand_dims, ravel, reshape
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.view import View
 
@@ -77,6 +78,7 @@ def _joined_dtype(name: str, arrays: list[Any], dtype: Any) -> np.dtype:
     return wanted
 
 
+@public(names="concatenate")
 def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> NDArray:
     """Arrays one after the other along an axis, flattened first if that is None; other extents must agree.
 
@@ -105,9 +107,7 @@ def concat(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None) -> NDArra
     return _joined(given, position, _joined_dtype("concat", given, dtype))
 
 
-concatenate = concat
-
-
+@public
 def stack(arrays: Any, /, axis: int = 0, *, dtype: Any = None) -> NDArray:
     """Arrays of one shape along a new dimension.
 
@@ -131,6 +131,7 @@ def stack(arrays: Any, /, axis: int = 0, *, dtype: Any = None) -> NDArray:
     return _joined(expanded, position, _joined_dtype("stack", given, dtype))
 
 
+@public
 def unstack(x: Any, /, axis: int = 0) -> tuple[NDArray, ...]:
     """The arrays along an axis, without that dimension (views).
 
@@ -145,6 +146,7 @@ def unstack(x: Any, /, axis: int = 0) -> tuple[NDArray, ...]:
     return tuple(_seen(array, array._view.select(position, i)) for i in range(array.shape[position]))
 
 
+@public
 def roll(x: Any, /, shift: Any, axis: Any = None) -> NDArray:
     """Elements moved by `shift` places along axes, those beyond the end coming in at the start.
 
@@ -192,6 +194,7 @@ def in_range(name: str, index: Any, extent: int, mode: str) -> Any:
     return index % extent if mode == "wrap" else clip(index, 0, extent - 1)
 
 
+@public(method=True)
 def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise") -> NDArray:
     """Elements at integer positions (negative: from the end) along an axis, or of the flattened array.
 
@@ -212,6 +215,3 @@ def take(x: Any, indices: Any, /, axis: int | None = None, *, mode: str = "raise
     index = in_range("take", indexing.index_array(indices, array), array.shape[position], mode)
     checked = dispatch.emit(ops.check_index, index, extent=array.shape[position], axis=position)
     return dispatch.emit(ops.gather, array, checked, axis=position)
-
-
-__all__ = ["concat", "concatenate", "roll", "stack", "take", "unstack"]

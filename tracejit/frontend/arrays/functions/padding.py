@@ -26,6 +26,7 @@ from tracejit.frontend.arrays.functions.manipulation import flip
 from tracejit.frontend.arrays.functions.movement import concat, take
 from tracejit.frontend.arrays.functions.quantiles import median
 from tracejit.frontend.arrays.functions.ranges import linspace
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
@@ -171,6 +172,7 @@ def _check_options(mode: Any, options: dict[str, Any]) -> None:
         raise locate(ArgumentError(f"pad: mode {mode!r} does not take {', '.join(unknown)}"), user_location())
 
 
+@public
 def pad(x: Any, pad_width: Any, /, mode: str = "constant", **options: Any) -> NDArray:
     """The array with more elements at both ends of its axes; the result is a new array.
 
@@ -229,6 +231,3 @@ def _repeated(x: Any, axis: int, width: tuple[int, int], mode: str, odd: bool) -
         return _reflected_oddly(x, axis, *width, with_edge=mode == "symmetric")
     order = np.pad(np.arange(x.shape[axis]), width, mode=mode)  # type: ignore[call-overload]
     return take(x, order, axis=axis)
-
-
-__all__ = ["pad"]

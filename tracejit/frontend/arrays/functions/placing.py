@@ -26,6 +26,7 @@ from tracejit.frontend.arrays.functions.manipulation import broadcast_to, ravel,
 from tracejit.frontend.arrays.functions.movement import in_range, take
 from tracejit.frontend.arrays.functions.ranges import positions
 from tracejit.frontend.arrays.functions.scans import cumulative_sum
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.view import View
 
@@ -70,6 +71,7 @@ def write_flat(x: Any, index: Any, values: Any) -> None:
 # -- by position ---------------------------------------------------------------------------------------------
 
 
+@public(method=True)
 def put(x: Any, indices: Any, values: Any, /, mode: str = "raise") -> None:
     """Store values at positions of the flattened array, again and again if there are too few of them.
 
@@ -88,6 +90,7 @@ def put(x: Any, indices: Any, values: Any, /, mode: str = "raise") -> None:
         write_flat(array, index, cycled(values, counted(index)))
 
 
+@public
 def scatter_add(x: Any, index: Any, values: Any, /) -> NDArray:
     """A copy of `x` with `values` added to ``x[index]``, once for each time that an element is named.
 
@@ -119,6 +122,7 @@ def _mask(name: str, x: Any, mask: Any) -> Any:
     return dispatch.cast(reshape(found, x.shape), BOOL).to(x.device)
 
 
+@public
 def place(x: Any, mask: Any, values: Any, /) -> None:
     """Store the values, one after the other, in the elements for which `mask` holds.
 
@@ -143,6 +147,7 @@ def place(x: Any, mask: Any, values: Any, /) -> None:
     copyto(array, content, casting="unsafe", where=chosen)
 
 
+@public
 def putmask(x: Any, mask: Any, values: Any, /) -> None:
     """Store values in the elements for which `mask` holds; each element has its own, as if x were flattened.
 
@@ -161,6 +166,7 @@ def putmask(x: Any, mask: Any, values: Any, /) -> None:
         copyto(array, cycled(values, counted(array)), casting="unsafe", where=chosen)
 
 
+@public
 def copyto(dst: Any, src: Any, /, casting: str = "same_kind", where: Any = True) -> None:
     """Store the elements of `src`, broadcast, in those of `dst`, where `where` holds.
 
@@ -189,6 +195,7 @@ def copyto(dst: Any, src: Any, /, casting: str = "same_kind", where: Any = True)
     dispatch.write(array, dispatch.apply(ops.where, mask, source, array), "copyto", casts=casting == "unsafe")
 
 
+@public
 def compress(condition: Any, x: Any, /, axis: int | None = None) -> NDArray:
     """The parts along an axis for which `condition` holds; of the flattened array if that is None.
 
@@ -208,6 +215,7 @@ def compress(condition: Any, x: Any, /, axis: int | None = None) -> NDArray:
     return take(asarray(x), np.flatnonzero(chosen), axis=axis)
 
 
+@public
 def extract(condition: Any, x: Any, /) -> NDArray:
     """The elements for which `condition`, which is looked at, holds; both are flattened.
 
@@ -238,6 +246,7 @@ def _along_axis(name: str, x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
     return tuple(lines)
 
 
+@public
 def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> NDArray:
     """Elements at positions along an axis, which may differ for each line (as `argsort` gives them).
 
@@ -258,6 +267,7 @@ def take_along_axis(x: Any, indices: Any, /, axis: int | None = -1) -> NDArray:
     return indexing.getitem(array, _along_axis("take_along_axis", array, indices, along))
 
 
+@public
 def put_along_axis(x: Any, indices: Any, values: Any, /, axis: int | None) -> None:
     """Store values at positions along an axis, which may differ for each line.
 
@@ -301,6 +311,7 @@ def _diagonal_view(name: str, x: Any, offset: int, axis1: int, axis2: int) -> Vi
     )
 
 
+@public(method=True)
 def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> NDArray:
     """The diagonal in the plane of two axes, `offset` to the right (a view, which cannot be written).
 
@@ -315,6 +326,7 @@ def diagonal(x: Any, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> NDAr
     return ArrayCore.new(array._storage, _diagonal_view("diagonal", array, offset, axis1, axis2).read_only())
 
 
+@public
 def diag(x: Any, /, k: int = 0) -> NDArray:
     """The k-th diagonal of a matrix (a new array), or the matrix with this k-th diagonal and zeros elsewhere.
 
@@ -340,6 +352,7 @@ def diag(x: Any, /, k: int = 0) -> NDArray:
     return result
 
 
+@public
 def diagflat(x: Any, /, k: int = 0) -> NDArray:
     """The matrix whose k-th diagonal holds the flattened array, with zeros elsewhere.
 
@@ -354,6 +367,7 @@ def diagflat(x: Any, /, k: int = 0) -> NDArray:
     return diag(ravel(asarray(x)), k)
 
 
+@public
 def fill_diagonal(x: Any, value: Any, /, wrap: bool = False) -> None:
     """Store a number, or the elements of an array again and again, on the diagonal of an array.
 
@@ -380,20 +394,3 @@ def fill_diagonal(x: Any, value: Any, /, wrap: bool = False) -> None:
     if places:
         number = dispatch.emit(ops.iota, size=len(places), device=array.device)
         write_flat(array, slice(0, end, step), cycled(value, number))
-
-
-__all__ = [
-    "compress",
-    "copyto",
-    "diag",
-    "diagflat",
-    "diagonal",
-    "extract",
-    "fill_diagonal",
-    "place",
-    "put",
-    "put_along_axis",
-    "putmask",
-    "scatter_add",
-    "take_along_axis",
-]

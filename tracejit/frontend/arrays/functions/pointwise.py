@@ -1,12 +1,11 @@
 """Elementwise functions that are composed of other ones, and so fuse like one operator.
 
-`UFUNCS` says which of NumPy's ufuncs they are. Those that return several arrays return a tuple.
+Those that return several arrays return a tuple.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -17,8 +16,8 @@ from tracejit.errors import ArgumentError, DTypeError, locate
 from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.elementwise import FUNCTIONS, clip, imag, pow, real, where
-from tracejit.frontend.arrays.functions.elementwise import UFUNCS as OPERATORS
 from tracejit.frontend.arrays.functions.manipulation import broadcast_arrays
+from tracejit.frontend.arrays.public import declare, public
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.types import is_floating, is_inexact
 
@@ -62,6 +61,7 @@ def _refuse(name: str, x: Any, kinds: str, what: str) -> None:
 # -- extremes, remainders ------------------------------------------------------------------------------------
 
 
+@public
 def fmax(x1: Any, x2: Any, /) -> NDArray:
     """The larger operand; of a number and nan the number.
 
@@ -75,6 +75,7 @@ def fmax(x1: Any, x2: Any, /) -> NDArray:
     return where(isnan(x1), x2, where(isnan(x2), x1, maximum(x1, x2)))
 
 
+@public
 def fmin(x1: Any, x2: Any, /) -> NDArray:
     """The smaller operand; of a number and nan the number.
 
@@ -88,6 +89,7 @@ def fmin(x1: Any, x2: Any, /) -> NDArray:
     return where(isnan(x1), x2, where(isnan(x2), x1, minimum(x1, x2)))
 
 
+@public
 def fmod(x1: Any, x2: Any, /) -> NDArray:
     """The remainder of a division rounded towards zero, with the sign of the dividend (C's fmod).
 
@@ -105,6 +107,7 @@ def fmod(x1: Any, x2: Any, /) -> NDArray:
     return where((rest != 0) & ((a < 0) != (b < 0)), rest - b, rest)
 
 
+@public
 def rint(x: Any, /) -> NDArray:
     """Rounded to the nearest whole number, ties to even, as a floating number.
 
@@ -121,6 +124,7 @@ def rint(x: Any, /) -> NDArray:
     return dispatch.cast(array, np.dtype(np.float64 if array.dtype.itemsize > 2 else np.float32))
 
 
+@public
 def divmod(x1: Any, x2: Any, /) -> tuple[NDArray, NDArray]:
     """Quotient rounded down, and remainder: `floor_divide` and `remainder`.
 
@@ -134,6 +138,7 @@ def divmod(x1: Any, x2: Any, /) -> tuple[NDArray, NDArray]:
     return floor_divide(x1, x2), remainder(x1, x2)
 
 
+@public
 def modf(x: Any, /) -> tuple[NDArray, NDArray]:
     """The fractional and the whole part, both with the sign of the operand.
 
@@ -150,6 +155,7 @@ def modf(x: Any, /) -> tuple[NDArray, NDArray]:
     return copysign(where(isinf(array), 0.0, array - whole), array), whole
 
 
+@public
 def gcd(x1: Any, x2: Any, /) -> NDArray:
     """The greatest common divisor of integers, not negative; of 0 and 0 it is 0.
 
@@ -163,6 +169,7 @@ def gcd(x1: Any, x2: Any, /) -> NDArray:
     return dispatch.emit(ops.gcd, *_integers("gcd", x1, x2))
 
 
+@public
 def lcm(x1: Any, x2: Any, /) -> NDArray:
     """The least common multiple of integers, not negative; of 0 and anything it is 0.
 
@@ -183,6 +190,7 @@ def _integers(name: str, x1: Any, x2: Any) -> tuple[Any, ...]:
     return pair
 
 
+@public
 def bitwise_count(x: Any, /) -> NDArray:
     """The number of bits that are set in the magnitude of integers: uint8.
 
@@ -207,6 +215,7 @@ def bitwise_count(x: Any, /) -> NDArray:
 # -- powers, logarithms, angles ------------------------------------------------------------------------------
 
 
+@public
 def float_power(x1: Any, x2: Any, /) -> NDArray:
     """The first operand to the power of the second, in float64 or complex128.
 
@@ -222,6 +231,7 @@ def float_power(x1: Any, x2: Any, /) -> NDArray:
     return pow(dispatch.cast(a, wide), dispatch.cast(b, wide))
 
 
+@public
 def cbrt(x: Any, /) -> NDArray:
     """The cube root, of negative numbers too.
 
@@ -242,6 +252,7 @@ def cbrt(x: Any, /) -> NDArray:
     return copysign(where(plain, root, length), array)
 
 
+@public
 def logaddexp2(x1: Any, x2: Any, /) -> NDArray:
     """``log2(2**x1 + 2**x2)`` without overflow.
 
@@ -257,6 +268,7 @@ def logaddexp2(x1: Any, x2: Any, /) -> NDArray:
     return maximum(a, b) + FUNCTIONS["log1p"](FUNCTIONS["exp2"](-distance)) / math.log(2)
 
 
+@public
 def heaviside(x1: Any, x2: Any, /) -> NDArray:
     """0 where x1 is negative, 1 where it is positive, x2 where it is 0; nan for nan.
 
@@ -271,6 +283,7 @@ def heaviside(x1: Any, x2: Any, /) -> NDArray:
     return where(isnan(a), a, where(a < 0, 0.0, where(a > 0, 1.0, b)))
 
 
+@public
 def fabs(x: Any, /) -> NDArray:
     """The absolute value as a floating number.
 
@@ -285,6 +298,7 @@ def fabs(x: Any, /) -> NDArray:
     return absolute(array)
 
 
+@public
 def sinc(x: Any, /) -> NDArray:
     """``sin(pi x) / (pi x)``, which is 1 at 0.
 
@@ -301,6 +315,7 @@ def sinc(x: Any, /) -> NDArray:
     return where(array == 0, 1.0, FUNCTIONS["sin"](turned) / turned)
 
 
+@public(names="rad2deg")
 def degrees(x: Any, /) -> NDArray:
     """Radians as degrees.
 
@@ -315,6 +330,7 @@ def degrees(x: Any, /) -> NDArray:
     return array * (180 / math.pi)
 
 
+@public(names="deg2rad")
 def radians(x: Any, /) -> NDArray:
     """Degrees as radians.
 
@@ -329,6 +345,7 @@ def radians(x: Any, /) -> NDArray:
     return array * (math.pi / 180)
 
 
+@public
 def angle(z: Any, deg: bool = False) -> NDArray:
     """The angle of complex numbers with the positive real axis, in radians or (`deg`) degrees.
 
@@ -356,6 +373,7 @@ def _power_of_two(exponent: Any, dtype: np.dtype) -> tuple[Any, ...]:
     return tuple(FUNCTIONS["exp2"](dispatch.cast(part, dtype)) for part in parts)
 
 
+@public
 def ldexp(x1: Any, x2: Any, /) -> NDArray:
     """``x1 * 2**x2`` for integers x2.
 
@@ -377,6 +395,7 @@ def ldexp(x1: Any, x2: Any, /) -> NDArray:
     return result
 
 
+@public
 def frexp(x: Any, /) -> tuple[NDArray, NDArray]:
     """Fractions of magnitude 0.5 to 1 and exponents of two (int32) whose product is the operand.
 
@@ -400,6 +419,7 @@ def frexp(x: Any, /) -> tuple[NDArray, NDArray]:
     return where(plain, fraction, array), where(plain, exponent, 0)
 
 
+@public
 def spacing(x: Any, /) -> NDArray:
     """The distance to the next number away from zero, with the sign of the operand.
 
@@ -416,6 +436,7 @@ def spacing(x: Any, /) -> NDArray:
     return where(array < 0, -distance, distance)
 
 
+@public
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> NDArray:
     """nan becomes `nan`, infinities become `posinf` and `neginf`: by default the largest finite numbers.
 
@@ -448,6 +469,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 # -- questions -----------------------------------------------------------------------------------------------
 
 
+@public
 def isposinf(x: Any, /) -> NDArray:
     """Where numbers are plus infinity.
 
@@ -460,6 +482,7 @@ def isposinf(x: Any, /) -> NDArray:
     return _infinite("isposinf", x, math.inf)
 
 
+@public
 def isneginf(x: Any, /) -> NDArray:
     """Where numbers are minus infinity.
 
@@ -482,6 +505,7 @@ def _everywhere(x: Any, truth: bool) -> Any:
     return dispatch.full(truth, x.shape, BOOL, x.device)
 
 
+@public
 def isreal(x: Any, /) -> NDArray:
     """Where the imaginary part is 0.
 
@@ -495,6 +519,7 @@ def isreal(x: Any, /) -> NDArray:
     return imag(array) == 0 if array.dtype.kind == "c" else _everywhere(array, True)
 
 
+@public
 def iscomplex(x: Any, /) -> NDArray:
     """Where the imaginary part is not 0.
 
@@ -508,6 +533,7 @@ def iscomplex(x: Any, /) -> NDArray:
     return imag(array) != 0 if array.dtype.kind == "c" else _everywhere(array, False)
 
 
+@public
 def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> NDArray:
     """Where ``|a - b| <= atol + rtol * |b|``; infinities are close to themselves, nan if `equal_nan`.
 
@@ -525,6 +551,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
     return close | (isnan(x) & isnan(y)) if equal_nan else close
 
 
+@public
 def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> NDArray:
     """Whether all elements are close, as `isclose` has it: an array without dimensions, usable as a bool.
 
@@ -537,6 +564,7 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool
     return isclose(a, b, rtol, atol, equal_nan).all()
 
 
+@public
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> NDArray:
     """Whether shapes and all elements are equal: an array without dimensions, usable as a bool.
 
@@ -558,6 +586,7 @@ def _same(x: Any, y: Any, equal_nan: bool) -> Any:
     return same | (isnan(x) & isnan(y)) if equal_nan else same
 
 
+@public
 def array_equiv(a1: Any, a2: Any) -> NDArray:
     """Whether shapes broadcast and all elements are equal then: an array without dimensions.
 
@@ -575,6 +604,7 @@ def array_equiv(a1: Any, a2: Any) -> NDArray:
     return (x == y).all()
 
 
+@public
 def isrealobj(x: Any) -> bool:
     """Whether the dtype is not a complex one.
 
@@ -587,6 +617,7 @@ def isrealobj(x: Any) -> bool:
     return not iscomplexobj(x)
 
 
+@public
 def iscomplexobj(x: Any) -> bool:
     """Whether the dtype is a complex one.
 
@@ -599,6 +630,7 @@ def iscomplexobj(x: Any) -> bool:
     return bool(dispatch.as_array("iscomplexobj", x).dtype.kind == "c")
 
 
+@public
 def real_if_close(x: Any, tol: float = 100) -> NDArray:
     """The real part if all imaginary parts are below `tol` units of rounding (or below `tol`, if that is
     less than 1); else the array itself. Looks at the values, which makes a traced function piecewise.
@@ -619,6 +651,7 @@ def real_if_close(x: Any, tol: float = 100) -> NDArray:
 # -- choosing ------------------------------------------------------------------------------------------------
 
 
+@public
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> NDArray:
     """Elements of the first choice whose condition holds, else of `default`.
 
@@ -645,6 +678,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> NDArray:
     return result
 
 
+@public
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> NDArray:
     """A function given in pieces: the last of the conditions that holds says which function applies.
 
@@ -672,71 +706,4 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> ND
     return dispatch.cast(result, array.dtype)
 
 
-deg2rad, rad2deg, fix = radians, degrees, FUNCTIONS["trunc"]
-
-COMPOSED: dict[np.ufunc, Callable[..., Any]] = {
-    np.fmax: fmax,
-    np.fmin: fmin,
-    np.fmod: fmod,
-    np.rint: rint,
-    np.divmod: divmod,
-    np.modf: modf,
-    np.gcd: gcd,
-    np.lcm: lcm,
-    np.bitwise_count: bitwise_count,
-    np.float_power: float_power,
-    np.cbrt: cbrt,
-    np.logaddexp2: logaddexp2,
-    np.heaviside: heaviside,
-    np.fabs: fabs,
-    np.degrees: degrees,
-    np.rad2deg: degrees,
-    np.radians: radians,
-    np.deg2rad: radians,
-    np.ldexp: ldexp,
-    np.frexp: frexp,
-    np.spacing: spacing,
-}
-UFUNCS = COMPOSED | OPERATORS
-"""What NumPy's elementwise ufuncs are here."""
-
-__all__ = [
-    "allclose",
-    "angle",
-    "array_equal",
-    "array_equiv",
-    "bitwise_count",
-    "cbrt",
-    "deg2rad",
-    "degrees",
-    "divmod",
-    "fabs",
-    "fix",
-    "float_power",
-    "fmax",
-    "fmin",
-    "fmod",
-    "frexp",
-    "gcd",
-    "heaviside",
-    "isclose",
-    "iscomplex",
-    "iscomplexobj",
-    "isneginf",
-    "isposinf",
-    "isreal",
-    "isrealobj",
-    "lcm",
-    "ldexp",
-    "logaddexp2",
-    "modf",
-    "nan_to_num",
-    "piecewise",
-    "rad2deg",
-    "radians",
-    "real_if_close",
-    "rint",
-    "select",
-    "sinc",
-    "spacing",
-]
+declare(__name__, fix=FUNCTIONS["trunc"])

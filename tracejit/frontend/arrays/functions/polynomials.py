@@ -16,6 +16,7 @@ from tracejit.frontend.arrays.functions.dtypes import result_type
 from tracejit.frontend.arrays.functions.movement import concat, stack
 from tracejit.frontend.arrays.functions.pointwise import floating
 from tracejit.frontend.arrays.functions.ranges import eye
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def _zeros(count: int, like: Any) -> Any:
     return dispatch.full(0, (count,), like.dtype, like.device)
 
 
+@public
 def polyval(p: Any, x: Any) -> NDArray:
     """The polynomial with coefficients `p` at `x`, by Horner's rule.
 
@@ -51,6 +53,7 @@ def polyval(p: Any, x: Any) -> NDArray:
     return result
 
 
+@public
 def polyadd(a1: Any, a2: Any) -> NDArray:
     """The sum of two polynomials.
 
@@ -65,6 +68,7 @@ def polyadd(a1: Any, a2: Any) -> NDArray:
     return a + b
 
 
+@public
 def polysub(a1: Any, a2: Any) -> NDArray:
     """The difference of two polynomials.
 
@@ -87,6 +91,7 @@ def _as_long(name: str, a1: Any, a2: Any) -> tuple[Any, Any]:
     return filled[0], filled[1]
 
 
+@public
 def polymul(a1: Any, a2: Any) -> NDArray:
     """The product of two polynomials.
 
@@ -103,6 +108,7 @@ def polymul(a1: Any, a2: Any) -> NDArray:
     return convolve(a, b)
 
 
+@public
 def polyder(p: Any, m: int = 1) -> NDArray:
     """The `m`-th derivative of a polynomial.
 
@@ -119,6 +125,7 @@ def polyder(p: Any, m: int = 1) -> NDArray:
     return result
 
 
+@public
 def polyint(p: Any, m: int = 1, k: Any = None) -> NDArray:
     """The `m`-th antiderivative of a polynomial, with constants of integration `k` (0).
 
@@ -149,6 +156,7 @@ def _times(name: str, m: Any) -> int:
     return times
 
 
+@public
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> NDArray:
     """The matrix of powers of the elements of `x`: falling ones, or `increasing`, `N` columns (square).
 
@@ -177,6 +185,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> NDArray:
     return stack(powers if increasing else powers[::-1], axis=1)
 
 
+@public
 def polydiv(u: Any, v: Any) -> tuple[NDArray, NDArray]:
     """Quotient and remainder of two polynomials.
 
@@ -203,6 +212,7 @@ def polydiv(u: Any, v: Any) -> tuple[NDArray, NDArray]:
     return quotient, rest[leading:]
 
 
+@public
 def poly(x: Any) -> NDArray:
     """The coefficients of the polynomial with these roots, or the characteristic one of a square matrix.
 
@@ -230,6 +240,7 @@ def poly(x: Any) -> NDArray:
     return found
 
 
+@public
 def roots(p: Any) -> NDArray:
     """The roots of a polynomial, complex: the eigenvalues of its companion matrix.
 
@@ -257,6 +268,7 @@ def roots(p: Any) -> NDArray:
     return concat([found, _zeros(zeros, found)]) if zeros else found
 
 
+@public
 def polyfit(
     x: Any, y: Any, deg: int, rcond: None = None, full: bool = False, w: Any = None, cov: Any = False
 ) -> Any:
@@ -309,18 +321,3 @@ def polyfit(
         factor = (rest * rest).sum(axis=0) / (points.size - order)
         base = base * factor if target.ndim == 1 else base[:, :, None] * factor
     return found, base
-
-
-__all__ = [
-    "poly",
-    "polyadd",
-    "polyder",
-    "polydiv",
-    "polyfit",
-    "polyint",
-    "polymul",
-    "polysub",
-    "polyval",
-    "roots",
-    "vander",
-]

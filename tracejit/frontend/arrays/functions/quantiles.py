@@ -35,6 +35,7 @@ from tracejit.frontend.arrays.functions.reductions import count_nonzero, mean
 from tracejit.frontend.arrays.functions.scans import cumsum
 from tracejit.frontend.arrays.functions.sorting import along
 from tracejit.frontend.arrays.functions.statistics import broadcast_weights
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.types import is_floating, is_inexact
 
@@ -249,6 +250,7 @@ def _weighted(rows: Any, weights: Any, wanted: _Quantiles, ignores: bool) -> Any
     return _nan_where(isnan(_last(share)) if ignores else isnan(_last(ordered)), found)
 
 
+@public
 def quantile(
     x: Any,
     q: Any,
@@ -278,6 +280,7 @@ def quantile(
     return _quantile("quantile", x, q, axis, method, keepdims, weights)
 
 
+@public
 def percentile(
     x: Any,
     q: Any,
@@ -299,6 +302,7 @@ def percentile(
     return _quantile("percentile", x, q, axis, method, keepdims, weights, scale=100)
 
 
+@public
 def nanquantile(
     x: Any,
     q: Any,
@@ -320,6 +324,7 @@ def nanquantile(
     return _quantile("nanquantile", x, q, axis, method, keepdims, weights, skips_nan=True)
 
 
+@public
 def nanpercentile(
     x: Any,
     q: Any,
@@ -366,6 +371,7 @@ def _median(name: str, x: Any, axis: Any, keepdims: bool, *, skips_nan: bool) ->
     return found.reshape(kept)
 
 
+@public
 def median(x: Any, axis: Any = None, *, overwrite_input: bool = False, keepdims: bool = False) -> NDArray:
     """The element in the middle over axes, or the mean of the two there; nan if one is nan, or there is none.
 
@@ -379,6 +385,7 @@ def median(x: Any, axis: Any = None, *, overwrite_input: bool = False, keepdims:
     return _median("median", x, axis, keepdims, skips_nan=False)
 
 
+@public
 def nanmedian(x: Any, axis: Any = None, *, overwrite_input: bool = False, keepdims: bool = False) -> NDArray:
     """`median` of the elements that are no nan; nan where there is none.
 
@@ -390,6 +397,3 @@ def nanmedian(x: Any, axis: Any = None, *, overwrite_input: bool = False, keepdi
     NDArray(2., dtype=float32)
     """
     return _median("nanmedian", x, axis, keepdims, skips_nan=True)
-
-
-__all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]

@@ -20,6 +20,7 @@ from tracejit.frontend.arrays.devices import chosen_device
 from tracejit.frontend.arrays.functions.creation import asarray, chosen_dtype
 from tracejit.frontend.arrays.functions.elementwise import pow
 from tracejit.frontend.arrays.functions.manipulation import broadcast_arrays, expand_dims, moveaxis
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import is_number
 from tracejit.ir.types import Device, is_floating
@@ -50,6 +51,7 @@ def _line(count: int, start: Any, step: Any, dtype: np.dtype, device: Device) ->
     return dispatch.cast(index, dtype)
 
 
+@public
 def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> NDArray:
     """Evenly spaced numbers from `start` (0 if only one is given) up to `stop`, which is left out.
 
@@ -89,6 +91,7 @@ def _check_bounds(name: str, bounds: tuple[Any, ...]) -> None:
             )
 
 
+@public
 def linspace(
     start: Any,
     stop: Any,
@@ -150,6 +153,7 @@ def _precision(*given: Any) -> np.dtype:
     return np.dtype("complex64") if any(isinstance(x, complex) for x in given) else FLOAT32
 
 
+@public
 def logspace(
     start: Any,
     stop: Any,
@@ -176,6 +180,7 @@ def logspace(
     return dispatch.cast(pow(base, linspace(start, stop, num, endpoint, False, double, axis)), wanted)
 
 
+@public
 def geomspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
 ) -> NDArray:
@@ -208,6 +213,7 @@ def diagonal_of(name: str, k: Any, shape: tuple[int, ...]) -> int:
     return min(max(integer(f"{name}: k", k), -rows), columns)
 
 
+@public
 def eye(
     n_rows: int, n_cols: int | None = None, /, k: int = 0, dtype: Any = None, *, device: Any = None
 ) -> NDArray:
@@ -241,6 +247,7 @@ def _triangle(name: str, x: Any, k: int, *, lower: bool) -> Any:
     return dispatch.apply(ops.where, kept, array, False if array.dtype == BOOL else 0)
 
 
+@public
 def tril(x: Any, /, k: int = 0) -> NDArray:
     """The elements of matrices on and below the k-th diagonal, zeros elsewhere.
 
@@ -255,6 +262,7 @@ def tril(x: Any, /, k: int = 0) -> NDArray:
     return _triangle("tril", x, k, lower=True)
 
 
+@public
 def triu(x: Any, /, k: int = 0) -> NDArray:
     """The elements of matrices on and above the k-th diagonal, zeros elsewhere.
 
@@ -269,6 +277,7 @@ def triu(x: Any, /, k: int = 0) -> NDArray:
     return _triangle("triu", x, k, lower=False)
 
 
+@public
 def meshgrid(
     *arrays: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
 ) -> tuple[NDArray, ...]:
@@ -299,6 +308,3 @@ def meshgrid(
     if not sparse:
         grids = broadcast_arrays(*grids)
     return tuple(grid.copy() for grid in grids) if copy else grids
-
-
-__all__ = ["arange", "eye", "geomspace", "linspace", "logspace", "meshgrid", "tril", "triu"]

@@ -20,6 +20,7 @@ from tracejit.frontend.arrays import dispatch, immediate, promotion
 from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.op import Op
 from tracejit.ir.types import HALVES, is_inexact
@@ -102,6 +103,7 @@ def _combined(op: Op, result: Any, initial: Any) -> Any:
     return dispatch.apply(op, result, start)
 
 
+@public(method=True)
 def sum(
     x: Any,
     axis: Any = None,
@@ -133,6 +135,7 @@ def sum(
     return _combined(ops.add, _reduce(ops.sum, chosen, axes, keepdims), initial)
 
 
+@public(method=True)
 def prod(
     x: Any,
     axis: Any = None,
@@ -182,6 +185,7 @@ def _extreme(op: Op, pair: Op, x: Any, axis: Any, keepdims: bool, initial: Any, 
     return dispatch.apply(pair, _reduce(op, _chosen(name, array, where, start), axes, keepdims), start)
 
 
+@public(names="amax", method=True)
 def max(
     x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
 ) -> NDArray:
@@ -198,6 +202,7 @@ def max(
     return _extreme(ops.max, ops.maximum, x, axis, keepdims, initial, where)
 
 
+@public(names="amin", method=True)
 def min(
     x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = True
 ) -> NDArray:
@@ -215,6 +220,7 @@ def min(
     return _extreme(ops.min, ops.minimum, x, axis, keepdims, initial, where)
 
 
+@public(method=True)
 def any(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = True) -> NDArray:
     """Whether an element is true (not 0) over axes; of nothing it is False.
 
@@ -230,6 +236,7 @@ def any(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = True) 
     return _reduce(ops.any, chosen, normalize_axes("any", axis, array.ndim), keepdims)
 
 
+@public(method=True)
 def all(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = True) -> NDArray:
     """Whether every element is true (not 0) over axes; of nothing it is True.
 
@@ -245,6 +252,7 @@ def all(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = True) 
     return _reduce(ops.all, chosen, normalize_axes("all", axis, array.ndim), keepdims)
 
 
+@public(method=True)
 def mean(
     x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = True
 ) -> NDArray:
@@ -282,6 +290,7 @@ def _within(dtype: np.dtype) -> np.dtype:
     return FLOAT32 if dtype in HALVES else dtype
 
 
+@public(method=True)
 def var(
     x: Any,
     axis: Any = None,
@@ -308,6 +317,7 @@ def var(
     return _variance("var", x, axis, dtype, correction, ddof, keepdims, where, mean)
 
 
+@public(method=True)
 def std(
     x: Any,
     axis: Any = None,
@@ -379,6 +389,7 @@ def _position(op: Op, x: Any, axis: Any, keepdims: bool) -> Any:
     return _restore(result, (position,)) if keepdims else result
 
 
+@public(method=True)
 def argmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Position (int64) of the first largest element, or of the first nan, along an axis or of all elements.
 
@@ -392,6 +403,7 @@ def argmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     return _position(ops.argmax, x, axis, keepdims)
 
 
+@public(method=True)
 def argmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """Position (int64) of the first smallest element, or of the first nan, along an axis or of all elements.
 
@@ -405,6 +417,7 @@ def argmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     return _position(ops.argmin, x, axis, keepdims)
 
 
+@public
 def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """The number of elements over axes that are not 0 (int64).
 
@@ -417,19 +430,3 @@ def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArra
     array = dispatch.as_array("count_nonzero", x)
     axes = normalize_axes("count_nonzero", axis, array.ndim)
     return _reduce(ops.sum, dispatch.cast(dispatch.cast(array, BOOL), INT64), axes, keepdims)
-
-
-__all__ = [
-    "all",
-    "any",
-    "argmax",
-    "argmin",
-    "count_nonzero",
-    "max",
-    "mean",
-    "min",
-    "prod",
-    "std",
-    "sum",
-    "var",
-]

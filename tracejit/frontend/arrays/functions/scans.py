@@ -19,6 +19,7 @@ from tracejit.frontend.arrays.axes import normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.manipulation import ravel
 from tracejit.frontend.arrays.functions.reductions import wide
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def _running(
     return grown
 
 
+@public
 def cumulative_sum(
     x: Any, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> NDArray:
@@ -73,6 +75,7 @@ def cumulative_sum(
     return _running("cumulative_sum", running_sums, 0, x, axis, dtype, include_initial)
 
 
+@public
 def cumulative_prod(
     x: Any, axis: int | None = None, *, dtype: Any = None, include_initial: bool = False
 ) -> NDArray:
@@ -97,6 +100,7 @@ def _flattening(name: str, scan: Callable[..., Any], x: Any, axis: Any, dtype: A
     return scan(array, normalize_axis(name, axis, array.ndim))
 
 
+@public(method=True)
 def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
     """Running sums along an axis, or (None) of the flattened array.
 
@@ -110,6 +114,7 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
     return _flattening("cumsum", running_sums, x, axis, dtype)
 
 
+@public(method=True)
 def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
     """Running products along an axis, or (None) of the flattened array.
 
@@ -123,6 +128,3 @@ def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> NDArray:
              [ 3, 12]], dtype=int64)
     """
     return _flattening("cumprod", running_products, x, axis, dtype)
-
-
-__all__ = ["cumprod", "cumsum", "cumulative_prod", "cumulative_sum"]

@@ -20,6 +20,7 @@ from tracejit.frontend.arrays.functions.manipulation import flip, moveaxis, rave
 from tracejit.frontend.arrays.functions.movement import concat, take
 from tracejit.frontend.arrays.functions.ranges import arange
 from tracejit.frontend.arrays.functions.scans import cumulative_sum
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def _ordered(name: str, x: Any, axis: Any, kind: Any, order: Any) -> tuple[Any, 
     return array, normalize_axis(name, axis, array.ndim)
 
 
+@public
 def sort(
     x: Any,
     /,
@@ -70,6 +72,7 @@ def sort(
     return flip(result, axis=position) if descending else result
 
 
+@public(method=True)
 def argsort(
     x: Any,
     /,
@@ -97,6 +100,7 @@ def argsort(
     return array.shape[position] - 1 - flip(backwards, axis=position)
 
 
+@public
 def lexsort(keys: Any, axis: int = -1) -> NDArray:
     """Positions (int64) that sort by several keys of one shape: by the last one, then by those before it.
 
@@ -139,6 +143,7 @@ def _kth(name: str, kth: Any, extent: int) -> None:
             )
 
 
+@public
 def partition(
     x: Any, /, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None
 ) -> NDArray:
@@ -156,6 +161,7 @@ def partition(
     return dispatch.emit(ops.sort, array, axis=position)
 
 
+@public(method=True)
 def argpartition(
     x: Any, /, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None
 ) -> NDArray:
@@ -172,6 +178,7 @@ def argpartition(
     return dispatch.emit(ops.argsort, array, axis=position)
 
 
+@public
 def top_k(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[NDArray, NDArray]:
     """The `k` largest (or smallest) elements along an axis in order, and their positions (int64).
 
@@ -200,6 +207,7 @@ def top_k(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[N
 # -- searching -----------------------------------------------------------------------------------------------
 
 
+@public(method=True)
 def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) -> NDArray:
     """Positions (int64) at which elements of `x2` go into the sorted `x1` so that it stays sorted.
 
@@ -229,6 +237,7 @@ def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) ->
     )
 
 
+@public(method=True)
 def nonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> tuple[NDArray, ...]:
     """Positions (int64) of the elements that are not 0, in C order: one array for each dimension.
 
@@ -259,6 +268,7 @@ def nonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> tuple
     return tuple(reversed(found))
 
 
+@public
 def argwhere(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> NDArray:
     """Positions (int64) of the elements that are not 0: one row for each, one column for each dimension.
 
@@ -277,6 +287,7 @@ def argwhere(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> NDAr
     return concat([part[:, None] for part in found], axis=1)
 
 
+@public
 def flatnonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> NDArray:
     """Positions (int64) in the flattened array of the elements that are not 0.
 
@@ -326,6 +337,7 @@ def _looked(function: Any, *arrays: Any, **options: Any) -> Any:
     return asarray(np.asarray(result), device=given[0].device)
 
 
+@public
 def unique(
     x: Any,
     /,
@@ -361,6 +373,7 @@ def unique(
     )
 
 
+@public
 def unique_all(x: Any, /) -> UniqueAll:
     """Distinct elements (each nan is one), their first positions, which one each element is, their counts.
 
@@ -375,6 +388,7 @@ def unique_all(x: Any, /) -> UniqueAll:
     return UniqueAll(*found)
 
 
+@public
 def unique_counts(x: Any, /) -> UniqueCounts:
     """Distinct elements (each nan is one), and how often each occurs.
 
@@ -388,6 +402,7 @@ def unique_counts(x: Any, /) -> UniqueCounts:
     return UniqueCounts(*unique(x, return_counts=True, equal_nan=False))
 
 
+@public
 def unique_inverse(x: Any, /) -> UniqueInverse:
     """Distinct elements (each nan is one), and which of them each element of `x` is (in the shape of `x`).
 
@@ -401,6 +416,7 @@ def unique_inverse(x: Any, /) -> UniqueInverse:
     return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False))
 
 
+@public
 def unique_values(x: Any, /) -> NDArray:
     """Distinct elements (each nan is one) in ascending order.
 
@@ -415,6 +431,7 @@ def unique_values(x: Any, /) -> NDArray:
     return found
 
 
+@public
 def isin(x1: Any, x2: Any, /, assume_unique: bool = False, invert: bool = False) -> NDArray:
     """Whether each element of `x1` is among those of `x2` (bool, in the shape of `x1`); nan never is.
 
@@ -436,6 +453,7 @@ def isin(x1: Any, x2: Any, /, assume_unique: bool = False, invert: bool = False)
     return dispatch.apply(ops.not_equal if invert else ops.equal, found, elements)
 
 
+@public
 def intersect1d(x1: Any, x2: Any, /, assume_unique: bool = False, return_indices: bool = False) -> Any:
     """Distinct elements that are in both arrays, ascending; with `return_indices` also where each is first.
 
@@ -449,6 +467,7 @@ def intersect1d(x1: Any, x2: Any, /, assume_unique: bool = False, return_indices
     return _looked(np.intersect1d, x1, x2, assume_unique=assume_unique, return_indices=return_indices)
 
 
+@public
 def union1d(x1: Any, x2: Any, /) -> NDArray:
     """Distinct elements that are in one of the arrays, ascending.
 
@@ -463,6 +482,7 @@ def union1d(x1: Any, x2: Any, /) -> NDArray:
     return found
 
 
+@public
 def setdiff1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
     """Distinct elements of `x1` that are not in `x2`, ascending.
 
@@ -477,6 +497,7 @@ def setdiff1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
     return found
 
 
+@public
 def setxor1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
     """Distinct elements that are in one of the arrays only, ascending.
 
@@ -491,6 +512,7 @@ def setxor1d(x1: Any, x2: Any, /, assume_unique: bool = False) -> NDArray:
     return found
 
 
+@public
 def sort_complex(x: Any, /) -> NDArray:
     """A sorted copy along the last axis, by the real parts and then the imaginary ones, as complex numbers.
 
@@ -506,28 +528,3 @@ def sort_complex(x: Any, /) -> NDArray:
         return found
     is_small = found.dtype.kind in "iu" and found.dtype.itemsize <= 2
     return dispatch.cast(found, np.dtype("complex64" if is_small else "complex128"))
-
-
-__all__ = [
-    "argpartition",
-    "argsort",
-    "argwhere",
-    "flatnonzero",
-    "intersect1d",
-    "isin",
-    "lexsort",
-    "nonzero",
-    "partition",
-    "searchsorted",
-    "setdiff1d",
-    "setxor1d",
-    "sort",
-    "sort_complex",
-    "top_k",
-    "union1d",
-    "unique",
-    "unique_all",
-    "unique_counts",
-    "unique_inverse",
-    "unique_values",
-]

@@ -27,6 +27,7 @@ from tracejit.frontend.arrays.functions.linear import matmul
 from tracejit.frontend.arrays.functions.manipulation import squeeze
 from tracejit.frontend.arrays.functions.movement import concat
 from tracejit.frontend.arrays.functions.placing import diagonal
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.types import is_inexact
 
@@ -54,6 +55,7 @@ def broadcast_weights(name: str, weights: Any, x: Any, axis: Any) -> Any:
     return ArrayCore.new(given._storage, view.broadcast(x.shape))
 
 
+@public
 def average(
     x: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False
 ) -> Any:
@@ -87,6 +89,7 @@ def average(
     return (found, total) if returned else found
 
 
+@public
 def ptp(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArray:
     """The range over axes: the largest element less the smallest one.
 
@@ -128,6 +131,7 @@ def _weights(name: str, weights: Any, count: int, *, whole: bool) -> Any:
     return dispatch.cast(given, FLOAT64)
 
 
+@public
 def cov(
     m: Any,
     y: Any = None,
@@ -178,6 +182,7 @@ def cov(
     return squeeze(matmul(deviation, conj(weighted).T) / factor)
 
 
+@public
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> NDArray:
     """Pearson's correlation coefficients: covariances divided by both standard deviations.
 
@@ -196,6 +201,3 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     if found.dtype.kind != "c":
         return clip(found, -1, 1)
     return dispatch.emit(ops.complex, clip(real(found), -1, 1), clip(imag(found), -1, 1))
-
-
-__all__ = ["average", "corrcoef", "cov", "ptp"]

@@ -11,6 +11,7 @@ from tracejit.errors import DTypeError, locate
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.functions.creation import asarray
+from tracejit.frontend.arrays.public import public
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.types import is_floating
 
@@ -23,6 +24,7 @@ def _window(name: str, points: Any, *parameters: float) -> Any:
     return asarray(values, dtype="float32")
 
 
+@public
 def bartlett(M: int) -> NDArray:
     """The triangular window of `M` points, 0 at both ends: float32[M].
 
@@ -35,6 +37,7 @@ def bartlett(M: int) -> NDArray:
     return _window("bartlett", M)
 
 
+@public
 def blackman(M: int) -> NDArray:
     """Blackman's window of `M` points, ``0.42 - 0.5 cos(2 pi n / (M - 1)) + 0.08 cos(4 pi n / (M - 1))``.
 
@@ -47,6 +50,7 @@ def blackman(M: int) -> NDArray:
     return _window("blackman", M)
 
 
+@public
 def hamming(M: int) -> NDArray:
     """Hamming's window of `M` points, ``0.54 - 0.46 cos(2 pi n / (M - 1))``: float32[M].
 
@@ -59,6 +63,7 @@ def hamming(M: int) -> NDArray:
     return _window("hamming", M)
 
 
+@public
 def hanning(M: int) -> NDArray:
     """Von Hann's window of `M` points, ``0.5 - 0.5 cos(2 pi n / (M - 1))``: float32[M].
 
@@ -71,6 +76,7 @@ def hanning(M: int) -> NDArray:
     return _window("hanning", M)
 
 
+@public
 def kaiser(M: int, beta: float) -> NDArray:
     """Kaiser's window of `M` points with the shape `beta`: float32[M].
 
@@ -87,6 +93,7 @@ POINTS = 128
 """Of the trapezoidal rule for `i0`: exact to double precision up to its overflow, beyond 700."""
 
 
+@public
 def i0(x: Any, /) -> NDArray:
     """The modified Bessel function of the first kind and order 0, as in Kaiser's window.
 
@@ -110,6 +117,3 @@ def i0(x: Any, /) -> NDArray:
     exponent = dispatch.cast(asarray(np.cos(angles) - 1), kind)
     terms = dispatch.apply(ops.exp, size[..., None] * exponent) * dispatch.cast(asarray(weights), kind)
     return dispatch.apply(ops.exp, size) * terms.sum(axis=-1)
-
-
-__all__ = ["bartlett", "blackman", "hamming", "hanning", "i0", "kaiser"]

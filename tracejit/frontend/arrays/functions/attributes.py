@@ -1,7 +1,4 @@
-"""NumPy's other names of functions, and functions that say in NumPy's way what attributes say.
-
-A ufunc of NumPy that is a function here (`pointwise.UFUNCS`) gives it all of its names: `arctan2` is `atan2`.
-"""
+"""Functions that say in NumPy's way what attributes and the memory of arrays say."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.arrays.functions import elementwise, pointwise, reductions
 from tracejit.frontend.arrays.functions.creation import asarray
+from tracejit.frontend.arrays.public import public
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -19,6 +16,7 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Any: ...
 
 
+@public
 def shape(x: Any, /) -> tuple[int, ...]:
     """The extents of an array, or of what could become one.
 
@@ -32,6 +30,7 @@ def shape(x: Any, /) -> tuple[int, ...]:
     return found
 
 
+@public
 def ndim(x: Any, /) -> int:
     """The number of dimensions of an array, or of what could become one.
 
@@ -44,6 +43,7 @@ def ndim(x: Any, /) -> int:
     return len(shape(x))
 
 
+@public
 def size(x: Any, /, axis: int | None = None) -> int:
     """The number of elements of an array, or the extent of one axis.
 
@@ -59,6 +59,7 @@ def size(x: Any, /, axis: int | None = None) -> int:
     return int(array.size) if axis is None else int(array.shape[normalize_axis("size", axis, array.ndim)])
 
 
+@public
 def copy(x: Any, /) -> NDArray:
     """A new array with the elements of `x`.
 
@@ -71,22 +72,7 @@ def copy(x: Any, /) -> NDArray:
     return asarray(x).copy()
 
 
-amax, amin, around = reductions.max, reductions.min, elementwise.round
-
-
-def _other_names() -> dict[str, Any]:
-    """All names of NumPy's ufuncs that are functions here and have none of these names yet."""
-    taken = {*elementwise.FUNCTIONS, *pointwise.__all__}
-    known = pointwise.UFUNCS
-    loaded = sorted(vars(np).items())  # names that NumPy loads late are modules
-    found = {name: known[f] for name, f in loaded if isinstance(f, np.ufunc) and f in known}
-    return {name: f for name, f in found.items() if name not in taken and name in np.__all__}
-
-
-OTHER_NAMES = _other_names()
-globals().update(OTHER_NAMES)
-
-
+@public
 def isfortran(x: Any, /) -> bool:
     """Whether the elements lie in memory column by column, and not row by row.
 
@@ -100,6 +86,7 @@ def isfortran(x: Any, /) -> bool:
     return not array._view.is_contiguous() and array.T._view.is_contiguous()
 
 
+@public
 def shares_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
     """Whether two arrays have an element in common. They are computed for that.
 
@@ -114,6 +101,7 @@ def shares_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
     return _overlap(np.shares_memory, a, b, max_work)
 
 
+@public
 def may_share_memory(a: Any, b: Any, /, max_work: int | None = None) -> bool:
     """Whether the memory that two arrays span overlaps; see `shares_memory`.
 
@@ -133,18 +121,3 @@ def _overlap(function: Any, a: Any, b: Any, max_work: int | None) -> bool:
     return bool(
         function(*(x._seen(name) if isinstance(x, ArrayCore) else x for x in (a, b)), max_work=max_work)
     )
-
-
-__all__ = [
-    "isfortran",
-    "may_share_memory",
-    "shares_memory",
-    "amax",
-    "amin",
-    "around",
-    "copy",
-    "ndim",
-    "shape",
-    "size",
-    *OTHER_NAMES,
-]
