@@ -221,7 +221,8 @@ def _fill(address: int, kind: type) -> None:
 
 def _offset(kind: type, name: str) -> int:
     """Where objects of a class with slots have an attribute."""
-    thing, mark = object.__new__(kind), object()
+    thing: Any = object.__new__(kind)
+    mark = object()
     setattr(thing, name, mark)
     found = [at for at in range(0, kind.__basicsize__, 8) if _word(id(thing) + at) == id(mark)]
     delattr(thing, name)
