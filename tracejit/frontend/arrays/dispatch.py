@@ -246,8 +246,8 @@ def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, 
             thread.updates += 1
             write(target, function(target, other), f"in-place {name}")
         finally:
-            thread.updates = before[0]
-            thread.be_busy(before[1])
+            thread.updates, thread.busy = before
+            thread.be_busy(thread.busy)
         recording = eager.current(cut=False)
     recording.end_operation()
 

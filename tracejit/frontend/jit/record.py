@@ -208,9 +208,10 @@ class _TracedCall:
                 result = self.function(*self.args, **self.kwargs)
             finally:
                 thread.trace, thread.device = None, trace.device
-                thread.be_busy(busy)
+                thread.busy = busy
                 watcher.over = True  # whatever interrupts `stop`
                 watcher.stop()
+                thread.be_busy(busy)  # last: an interrupt in it leaves a name in `recorders`, no more
             self._take_back()
             self._check_caught(None)
         except BaseException as error:

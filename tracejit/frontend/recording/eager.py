@@ -387,8 +387,8 @@ def _in_task() -> Iterator[None]:
             flush()
             engine.wait(*held.values(), exclusive=True)
         finally:
-            thread.eager, thread.trace, thread.tapes, thread.plain = outer[:4]
-            thread.be_busy(outer[4])
+            thread.eager, thread.trace, thread.tapes, thread.plain, thread.busy = outer
+            thread.be_busy(thread.busy)
 
 
 engine.AROUND_TASKS.append(_in_task)

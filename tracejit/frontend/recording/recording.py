@@ -471,5 +471,5 @@ def taping() -> Iterator[None]:
         thread.plain += 1
         yield
     finally:
-        thread.tapes, thread.plain = before[:2]
-        thread.be_busy(before[2])
+        thread.tapes, thread.plain, thread.busy = before
+        thread.be_busy(thread.busy)

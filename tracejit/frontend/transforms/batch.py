@@ -130,8 +130,8 @@ class Batch(Recording):
             thread.trace = self
             yield
         finally:
-            thread.trace, thread.plain, busy, self.outer = before
-            thread.be_busy(busy)
+            thread.trace, thread.plain, thread.busy, self.outer = before
+            thread.be_busy(thread.busy)
 
     # -- inputs ----------------------------------------------------------------------------------------------
 
