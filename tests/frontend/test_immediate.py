@@ -333,8 +333,8 @@ def test_another_thread_launches_on_what_is_written(monkeypatch):
     def step(x):
         x += 10
 
-    step(tj.zeros(3))
-    x = tj.asarray(np.float32([1, 2, 3]))
+    step(tj.zeros(3, dtype=tj.int32))
+    x = tj.asarray(np.int32([1, 2, 3]))
     other = threading.Thread(target=step, args=(x,))
 
     def launch():

@@ -344,7 +344,7 @@ def test_an_eager_flush_loses_nothing_and_does_nothing_twice(size):
 
 def test_an_eager_statement_happens_or_not():
     memory = np.zeros(3, np.float32)
-    w, x, shared = tj.zeros(3), tj.zeros(3000), tj.from_dlpack(memory)
+    w, x, shared = tj.zeros(3, dtype=tj.int32), tj.zeros(3000), tj.from_dlpack(memory)
 
     def statement():
         w[1:] += 1

@@ -42,9 +42,10 @@ class Direct:
 
     program: see `admits`; it is kept, with the code of its kernels
     call:    ``call(*arguments)``, in the order of the program's arguments
+    address: that of its record
     """
 
-    __slots__ = ("_arena", "_blocks", "_record", "_scratch", "call", "program")
+    __slots__ = ("_arena", "_blocks", "_record", "_scratch", "address", "call", "program")
 
     @staticmethod
     def admits(program: Program) -> bool:
@@ -83,4 +84,5 @@ class Direct:
             record.words[offset >> 3] = word
         body = np.array([word for row in (*rows, *tasks) for word in row], np.int64)
         record.words[DIRECT_BYTES >> 3 :] = body.data
-        self.call: Callable[..., Any] = partial(native.calls().direct, record.address)
+        self.address = record.address
+        self.call: Callable[..., Any] = partial(native.calls().direct, self.address)

@@ -23,6 +23,7 @@ from tracejit.config import config
 from tracejit.engine.direct import Direct
 from tracejit.errors import TracejitError, locate
 from tracejit.forking import make_lock
+from tracejit.frontend.arrays import machine
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import number_type
 from tracejit.ir.evaluate import meaning
@@ -101,7 +102,9 @@ def _unary(calls: _Calls) -> Compute:
     return compute
 
 
-def _binary(calls: _Calls) -> Compute:
+def _binary(calls: _Calls, keep: Callable[[np.ndarray, Any, Call], None] | None = None) -> Compute:
+    """`keep` is told of every call that runs."""
+
     def compute(x1: Operand, x2: Operand) -> np.ndarray | None:
         if config.check:
             return None
@@ -120,6 +123,8 @@ def _binary(calls: _Calls) -> Compute:
             return None
         out = np.empty(call.shape, call.dtype)
         call.run(x1, given, out)
+        if keep is not None:
+            keep(x1, x2, call)
         return out
 
     general = _any(calls)
@@ -242,5 +247,5 @@ def _compiled(graph: Graph) -> Call | None:
     return Call(direct.call, result.shape, result.dtype, direct)
 
 
-product = _binary(_Products(matmul, {}))
+product = _binary(_Products(matmul, {}), machine.keep_product)
 """The matrix product of two arrays of one or two dimensions, of one dtype, see `Compute`."""

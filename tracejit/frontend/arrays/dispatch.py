@@ -286,11 +286,12 @@ def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, 
         with lock:
             before = thread.updates, thread.busy
             try:
-                thread.busy += 1
+                thread.be_busy(thread.busy + 1)
                 thread.updates += 1
                 write(target, function(target, other), f"in-place {name}")
             finally:
                 thread.updates, thread.busy = before
+                thread.be_busy(thread.busy)
             recording = eager.current(cut=False)
         recording.end_operation()
 

@@ -25,6 +25,7 @@ from tracejit.frontend.arrays import (
     in_memory,
     indexing,
     interop,
+    machine,
     namespace,
     promotion,
 )
@@ -454,3 +455,4 @@ class NDArray(Methods):
 
 for _name, _remedy in REMEDIES["array"].items():
     setattr(NDArray, _name, Elsewhere("NDArray", _name, _remedy))
+machine.watch(NDArray)

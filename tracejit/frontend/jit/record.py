@@ -238,7 +238,7 @@ class _TracedCall:
             watcher = Watcher(trace, surroundings)
             busy = thread.busy
             try:
-                thread.busy = busy + 1
+                thread.be_busy(busy + 1)
                 thread.trace = trace
                 watcher.start()
                 result = function(*self.args, **self.kwargs)
@@ -247,6 +247,7 @@ class _TracedCall:
                 thread.busy = busy
                 watcher.over = True  # whatever interrupts `stop`
                 watcher.stop()
+                thread.be_busy(busy)  # last: an interrupt in it leaves a name in `recorders`, no more
             self._take_back()
             self._check_caught(None)
         except BaseException as error:

@@ -379,7 +379,7 @@ def _in_task() -> Iterator[None]:
     held = {address: engine.Variable() for address in engine.held()}
     thread.eager, thread.trace, thread.tapes = EagerRecording(held), None, 0
     thread.plain += 1
-    thread.busy += 1
+    thread.be_busy(thread.busy + 1)
     try:
         yield
     finally:
@@ -388,6 +388,7 @@ def _in_task() -> Iterator[None]:
             engine.wait(*held.values(), exclusive=True)
         finally:
             thread.eager, thread.trace, thread.tapes, thread.plain, thread.busy = outer
+            thread.be_busy(thread.busy)
 
 
 engine.AROUND_TASKS.append(_in_task)

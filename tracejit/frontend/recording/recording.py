@@ -23,6 +23,7 @@ it (`Recording.end_operation`).
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 import weakref
@@ -414,6 +415,22 @@ class ThreadState(threading.local):
         self.plain = 0  # how many things make jitted functions run their bodies: gradients, a Python task
         self.busy = 0  # how many things must know of every operator: a trace, updates, those of `plain`
 
+    def be_busy(self, count: int) -> None:
+        """Set `busy`, and note it in `recorders`, whatever interrupts this."""
+        if count:
+            recorders.add(threading.get_ident())
+            self.busy = count
+        else:
+            self.busy = 0
+            recorders.discard(threading.get_ident())
+
+
+recorders: set[int] = set()
+"""The threads whose `busy` is not 0, and perhaps others: while there is none, nobody need ask each thread."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: recorders.intersection_update({threading.get_ident()}))
+
 
 thread = ThreadState()
 
@@ -459,9 +476,10 @@ def taping() -> Iterator[None]:
     """While active, values of flushed recordings are kept for the gradient."""
     before = thread.tapes, thread.plain, thread.busy
     try:
-        thread.busy += 1
+        thread.be_busy(thread.busy + 1)
         thread.tapes += 1
         thread.plain += 1
         yield
     finally:
         thread.tapes, thread.plain, thread.busy = before
+        thread.be_busy(thread.busy)

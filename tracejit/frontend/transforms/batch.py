@@ -125,12 +125,13 @@ class Batch(Recording):
         before = thread.trace, thread.plain, thread.busy, self.outer
         try:
             self.outer = outer
-            thread.busy += 1
+            thread.be_busy(thread.busy + 1)
             thread.plain += 1
             thread.trace = self
             yield
         finally:
             thread.trace, thread.plain, thread.busy, self.outer = before
+            thread.be_busy(thread.busy)
 
     # -- inputs ----------------------------------------------------------------------------------------------
 

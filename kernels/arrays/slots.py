@@ -1,0 +1,792 @@
+"""Operators and indexing of small arrays as machine code: slots of the type `NDArray` (CPython's word).
+
+A slot does what is common, and calls the Python method for everything else: a slot may always do so. It does
+a thing itself if the arrays are `NDArray`s on `Computed` storages, with their elements in memory, and
+
+- no thread is busy recording operators, and small arrays are not turned off (`is_quiet`);
+- for operators: dtypes are float32 or float64 and one, shapes are one, or one operand is a number;
+- for indexing: the index has integers, slices, None and Ellipsis. NumPy finds what it means, and views are
+  NumPy's; single elements are found here.
+
+What is computed has the bits that the method computes. The GIL is held and nothing here calls back into
+Python between the check that storages are `Computed` and the last access to their memory, so that no thread
+can come between, and no lock is needed. Objects are made afterwards, since that may collect garbage.
+
+    x[1:-1] + y            # two slots: `subscript`, `add`
+"""
+
+from __future__ import annotations
+
+from numba.types import float32, float64, int32, int64
+
+from tracejit.kernels.arrays.elementwise import ADD, DIVIDE, MULTIPLY, SUBTRACT, compute_row
+from tracejit.kernels.arrays.layout import (
+    ARRAY_DATA,
+    ARRAY_DTYPE,
+    ARRAY_FLAGS,
+    ARRAY_NDIM,
+    ARRAY_SHAPE,
+    ARRAY_STRIDES,
+    BUFFER,
+    BUSY,
+    C_CONTIGUOUS,
+    CHECK,
+    CHECK_KEY,
+    CHECK_VALUE,
+    COMPUTED,
+    COPIED,
+    COPIED_COUNT,
+    DELITEM,
+    EAGER,
+    EAGER_KEY,
+    EAGER_VALUE,
+    ELLIPSIS,
+    FACTS,
+    FLOAT,
+    FLOAT32,
+    FLOAT64,
+    GETITEM,
+    INTEGER,
+    KEY_WORDS,
+    MATMUL,
+    MEMORY,
+    METHODS,
+    MIX,
+    NDARRAY,
+    NEW_ARRAY,
+    NONE,
+    NUMBER,
+    NUMPY_ARRAY,
+    NUMPY_VIEW,
+    PLACE_BYTES,
+    PLACE_CALL,
+    PLACE_VIEW,
+    PLACES,
+    POINT,
+    PRODUCTS,
+    RMATMUL,
+    ROW,
+    SETITEM,
+    SLICE,
+    SMALL,
+    STORAGE,
+    SUBSCRIPT,
+    TO_FLOAT,
+    TUPLE,
+    TUPLE_ITEMS,
+    TUPLE_SIZE,
+    VIEW,
+    WRITEABLE,
+)
+from tracejit.kernels.arrays.python import (
+    allocate,
+    call2,
+    call_python,
+    clear_error,
+    dict_item,
+    drop,
+    error_occurred,
+    float_of,
+    hold,
+    int32_at,
+    integer_of,
+    is_subtype,
+    new_array,
+    new_float,
+    new_tuple,
+    set_item,
+    set_size,
+    state,
+    type_of,
+)
+from tracejit.kernels.compiler.memory import copy_bytes, load, store
+from tracejit.kernels.compiler.target import word_subroutine as native
+from tracejit.kernels.executor.direct import run_direct
+from tracejit.kernels.executor.threads import get, put
+
+FORWARD, BACKWARD, IN_PLACE = range(3)
+EXACT = 1 << 53  # integers up to this are floats, too
+LONGEST = 1024  # elements that are changed in place here: NumPy's loop over more of them is faster
+
+# --- What is there ------------------------------------------------------------------------------------------
+
+
+@native
+def is_quiet():
+    """Whether no thread records operators, and small arrays are computed on at once."""
+    s = state()
+    if set_size(get(s, BUSY)) != 0:
+        return 0
+    return int64(dict_item(get(s, EAGER), get(s, EAGER_KEY)) == get(s, EAGER_VALUE))
+
+
+@native
+def attribute(thing, offset):
+    """The attribute of an object at the place that the state names at `offset`; 0 if there is none."""
+    return get(thing, get(state(), offset))
+
+
+@native
+def memory_of(x):
+    """The NumPy array that has the elements of an `NDArray` that was computed at once; or 0."""
+    s = state()
+    if type_of(x) != get(s, NDARRAY):
+        return 0
+    storage, memory = attribute(x, STORAGE), attribute(x, MEMORY)
+    if storage == 0 or memory == 0 or type_of(storage) != get(s, COMPUTED):
+        return 0
+    return memory if type_of(memory) == get(s, NUMPY_ARRAY) else 0
+
+
+@native
+def ndim_of(array):
+    return int32_at(array, ARRAY_NDIM)
+
+
+@native
+def extent(array, axis):
+    return get(get(array, ARRAY_SHAPE), 8 * axis)
+
+
+@native
+def stride(array, axis):
+    return get(get(array, ARRAY_STRIDES), 8 * axis)
+
+
+@native
+def size_of(array):
+    size = 1
+    for axis in range(ndim_of(array)):
+        size *= extent(array, axis)
+    return size
+
+
+@native
+def has_flag(array, flag):
+    return int64((int32_at(array, ARRAY_FLAGS) & flag) != 0)
+
+
+@native
+def float_size(array):
+    """The bytes of an element of float32 or float64; 0 for other dtypes."""
+    dtype = get(array, ARRAY_DTYPE)
+    if dtype == get(state(), FLOAT32):
+        return 4
+    if dtype == get(state(), FLOAT64):
+        return 8
+    return 0
+
+
+@native
+def copied_size(array):
+    """The bytes of an element of a dtype whose elements can be copied; 0 for others."""
+    s, dtype = state(), get(array, ARRAY_DTYPE)
+    for i in range(COPIED_COUNT):
+        known = get(s, COPIED + 16 * i)
+        if known == dtype:
+            return get(s, COPIED + 16 * i + 8)
+        if known == 0:
+            return 0
+    return 0
+
+
+@native
+def same_shape(a, b):
+    if ndim_of(a) != ndim_of(b):
+        return 0
+    for axis in range(ndim_of(a)):
+        if extent(a, axis) != extent(b, axis):
+            return 0
+    return 1
+
+
+# --- Objects that are made ----------------------------------------------------------------------------------
+
+
+@native
+def empty_like(array):
+    """A NumPy array in C order of the same shape and dtype; or 0."""
+    s, dtype = state(), get(array, ARRAY_DTYPE)
+    hold(dtype)
+    return new_array(get(s, NEW_ARRAY), get(s, NUMPY_ARRAY), dtype, ndim_of(array), get(array, ARRAY_SHAPE))
+
+
+@native
+def made(storage, view, memory):
+    """An `NDArray` of these three, which it takes over."""
+    s = state()
+    x = 0
+    if storage != 0 and view != 0:
+        x = allocate(get(s, NDARRAY), 0)
+    if x == 0:
+        if storage != 0:
+            drop(storage)
+        if view != 0:
+            drop(view)
+        drop(memory)
+        return 0
+    put(x, get(s, STORAGE), storage)
+    put(x, get(s, VIEW), view)
+    put(x, get(s, MEMORY), memory)
+    return x
+
+
+@native
+def view_of(seen, buffer):
+    """The `NumPyView` that `seen`, a NumPy view of `buffer`, means."""
+    s = state()
+    hold(seen)
+    hold(buffer)
+    facts = new_tuple(2)
+    if facts == 0:
+        drop(seen)
+        drop(buffer)
+        return 0
+    set_item(facts, 0, seen)
+    set_item(facts, 1, buffer)
+    view = allocate(get(s, NUMPY_VIEW), 0)
+    if view == 0:
+        drop(facts)
+        return 0
+    put(view, get(s, FACTS), facts)
+    return view
+
+
+@native
+def computed(out, view):
+    """A new `NDArray` that is the NumPy array `out`, which it takes over, as it does `view`; if that is 0,
+    it is made."""
+    s = state()
+    if view == 0:
+        view = view_of(out, out)
+    storage = allocate(get(s, COMPUTED), 0)
+    if storage != 0:
+        hold(out)
+        put(storage, get(s, BUFFER), out)
+    return made(storage, view, out)
+
+
+@native
+def whole_view(x, memory):
+    """A new reference to the view of an array that is all of its storage; else 0."""
+    s = state()
+    if ndim_of(memory) == 0:
+        view = get(s, POINT)
+    else:
+        view = attribute(x, VIEW)
+        if memory != attribute(attribute(x, STORAGE), BUFFER) or view == 0:
+            return 0
+    hold(view)
+    return view
+
+
+# --- Indexing -----------------------------------------------------------------------------------------------
+
+
+@native
+def position(index, extent):
+    """An integer object as a position among `extent`; -1 if it is none."""
+    if type_of(index) != get(state(), INTEGER):
+        return -1
+    i = integer_of(index)
+    if i == -1 and error_occurred() != 0:
+        clear_error()
+        return -1
+    if i < 0:
+        i += extent
+    return i if i >= 0 and i < extent else -1
+
+
+@native
+def element_of(memory, index):
+    """The address of the element at an index of integers, one for each dimension; or 0."""
+    ndim, address = ndim_of(memory), get(memory, ARRAY_DATA)
+    if type_of(index) == get(state(), TUPLE):
+        if get(index, TUPLE_SIZE) != ndim:
+            return 0
+        for axis in range(ndim):
+            i = position(get(index, TUPLE_ITEMS + 8 * axis), extent(memory, axis))
+            if i < 0:
+                return 0
+            address += i * stride(memory, axis)
+        return address
+    if ndim != 1:
+        return 0
+    i = position(index, extent(memory, 0))
+    return 0 if i < 0 else address + i * stride(memory, 0)
+
+
+@native
+def is_part(index):
+    s, kind = state(), type_of(index)
+    return int64(
+        kind == get(s, INTEGER) or kind == get(s, SLICE) or kind == get(s, NONE) or kind == get(s, ELLIPSIS)
+    )
+
+
+@native
+def is_basic(index):
+    """Whether an index has nothing but integers, slices, None and Ellipsis."""
+    if type_of(index) != get(state(), TUPLE):
+        return is_part(index)
+    for i in range(get(index, TUPLE_SIZE)):
+        if is_part(get(index, TUPLE_ITEMS + 8 * i)) == 0:
+            return 0
+    return 1
+
+
+@native
+def seen_of(memory, index):
+    """The NumPy view of `memory` that a basic index means, a new reference; or 0."""
+    s = state()
+    seen = call2(get(s, SUBSCRIPT), memory, index)
+    if seen == 0:
+        clear_error()
+    elif type_of(seen) != get(s, NUMPY_ARRAY):
+        drop(seen)
+        return 0
+    return seen
+
+
+def subscript(x, index):
+    """``x[index]``."""
+    s, memory = state(), memory_of(x)
+    if memory != 0 and is_quiet() != 0:
+        size, element = copied_size(memory), element_of(memory, index)
+        if element != 0 and size != 0:
+            dtype = get(memory, ARRAY_DTYPE)
+            hold(dtype)
+            out = new_array(get(s, NEW_ARRAY), get(s, NUMPY_ARRAY), dtype, 0, 0)
+            if out == 0:
+                return 0
+            copy_element(get(out, ARRAY_DATA), element, size)
+            hold(get(s, POINT))
+            return computed(out, get(s, POINT))
+        if element == 0 and is_basic(index) != 0:
+            seen = seen_of(memory, index)
+            if seen != 0:
+                storage = attribute(x, STORAGE)
+                hold(storage)
+                return made(storage, view_of(seen, attribute(storage, BUFFER)), seen)
+    return call_python(get(s, METHODS + 8 * GETITEM), x, index, 0, 2)
+
+
+@native
+def copy_element(target, source, size):
+    """Copy the bytes of one element."""
+    if size == 4:
+        store(target, load(source, int32))
+    elif size == 8:
+        put(target, 0, get(source, 0))
+    else:
+        copy_bytes(target, source, size)
+    return 0
+
+
+# --- Numbers ------------------------------------------------------------------------------------------------
+
+
+@native
+def as_number(x, size):
+    """A Python number as an operand of `size` bytes: the address of its bits, or 0 for other objects."""
+    s, kind = state(), type_of(x)
+    if kind == get(s, INTEGER):
+        n = integer_of(x)
+        if n == -1 and error_occurred() != 0:
+            clear_error()
+            return 0
+        if n > EXACT or n < -EXACT:
+            return 0
+        value = float64(n)
+    elif kind == get(s, FLOAT):
+        value = float_of(x)
+    else:
+        return 0
+    if size == 4:
+        store(s + NUMBER, float32(value))
+    else:
+        store(s + NUMBER, value)
+    return s + NUMBER
+
+
+# --- Writing ------------------------------------------------------------------------------------------------
+
+
+@native
+def is_same(a, b):
+    """Whether two arrays of one shape are the same elements in the same places."""
+    if get(a, ARRAY_DATA) != get(b, ARRAY_DATA):
+        return 0
+    for axis in range(ndim_of(a)):
+        if stride(a, axis) != stride(b, axis):
+            return 0
+    return 1
+
+
+@native
+def copy_into(target, source, size):
+    """Copy the elements of an array of one or two dimensions into another of the same shape and dtype."""
+    rows, count = 1, extent(target, 0)
+    to, to_row, to_step = get(target, ARRAY_DATA), 0, stride(target, 0)
+    of, of_row, of_step = get(source, ARRAY_DATA), 0, stride(source, 0)
+    if ndim_of(target) == 2:
+        rows, count = count, extent(target, 1)
+        to_row, to_step, of_row, of_step = to_step, stride(target, 1), of_step, stride(source, 1)
+    for _ in range(rows):
+        if to_step == size and of_step == size:
+            copy_bytes(to, of, count * size)
+        else:
+            for i in range(count):
+                copy_element(to + i * to_step, of + i * of_step, size)
+        to += to_row
+        of += of_row
+    return 0
+
+
+@native
+def assigned(x, index, value):
+    """``x[index] = value``; whether that has been done."""
+    memory = memory_of(x)
+    if memory == 0 or has_flag(memory, WRITEABLE) == 0 or is_quiet() == 0:
+        return 0
+    size, element = copied_size(memory), element_of(memory, index)
+    if size == 0:
+        return 0
+    given = memory_of(value)
+    if given == 0:
+        number = 0
+        if element != 0 and float_size(memory) != 0:
+            number = as_number(value, size)
+        if number == 0:
+            return 0
+        copy_element(element, number, size)
+        return 1
+    if get(given, ARRAY_DTYPE) != get(memory, ARRAY_DTYPE):
+        return 0
+    if element != 0:
+        if ndim_of(given) != 0:
+            return 0
+        copy_element(element, get(given, ARRAY_DATA), size)
+        return 1
+    if size_of(memory) > get(state(), SMALL) or is_basic(index) == 0:
+        return 0
+    target = seen_of(memory, index)
+    if target == 0:
+        return 0
+    done = 0
+    if same_shape(target, given) != 0:
+        if attribute(x, STORAGE) == attribute(value, STORAGE):
+            done = is_same(target, given)
+        elif ndim_of(target) > 0 and ndim_of(target) <= 2:
+            copy_into(target, given, size)
+            done = 1
+    drop(target)
+    return done
+
+
+def assign_subscript(x, index, value):
+    """``x[index] = value``, or, where `value` is 0, ``del x[index]``."""
+    s = state()
+    if value == 0:
+        result = call_python(get(s, METHODS + 8 * DELITEM), x, index, 0, 2)
+    elif assigned(x, index, value) != 0:
+        return int32(0)
+    else:
+        result = call_python(get(s, METHODS + 8 * SETITEM), x, index, value, 3)
+    if result == 0:
+        return int32(-1)
+    drop(result)
+    return int32(0)
+
+
+# --- Elementwise operators ----------------------------------------------------------------------------------
+
+
+@native
+def compute(op, size, out, a, b, shape):
+    """``out = op(a, b)`` of NumPy arrays with the shape of `shape`; `a` or `b` may also be addresses of
+    single elements, as they are less than 0. Returns 0 for what is not done here.
+    """
+    ndim = ndim_of(shape)
+    flat = has_flag(out, C_CONTIGUOUS)
+    if a > 0:
+        flat = flat & has_flag(a, C_CONTIGUOUS)
+    if b > 0:
+        flat = flat & has_flag(b, C_CONTIGUOUS)
+    if flat == 0 and (ndim == 0 or ndim > 2):
+        return 0
+    rows = 1
+    o, o_row, o_step = get(out, ARRAY_DATA), 0, size
+    p, p_row, p_step = -a, 0, 0
+    q, q_row, q_step = -b, 0, 0
+    if flat != 0:
+        count = size_of(shape)
+        if a > 0:
+            p, p_step = get(a, ARRAY_DATA), size
+        if b > 0:
+            q, q_step = get(b, ARRAY_DATA), size
+    else:
+        last = ndim - 1
+        count, o_step = extent(shape, last), stride(out, last)
+        if ndim == 2:
+            rows, o_row = extent(shape, 0), stride(out, 0)
+        if a > 0:
+            p, p_step = get(a, ARRAY_DATA), stride(a, last)
+            if ndim == 2:
+                p_row = stride(a, 0)
+        if b > 0:
+            q, q_step = get(b, ARRAY_DATA), stride(b, last)
+            if ndim == 2:
+                q_row = stride(b, 0)
+    for _ in range(rows):
+        compute_row(op, size, o, o_step, p, p_step, q, q_step, count)
+        o += o_row
+        p += p_row
+        q += q_row
+    return 1
+
+
+@native
+def applied(op, x1, x2):
+    """``op(x1, x2)`` as a new `NDArray`; 0 for what is not done here, or with an error."""
+    a, b = memory_of(x1), memory_of(x2)
+    if (a == 0 and b == 0) or is_quiet() == 0:
+        return 0
+    array = a if a != 0 else b
+    size, x = float_size(array), x1 if a != 0 else x2
+    if size == 0 or size_of(array) > get(state(), SMALL):
+        return 0
+    if a == 0:
+        a = -as_number(x1, size)
+    elif b == 0:
+        b = -as_number(x2, size)
+    elif get(a, ARRAY_DTYPE) != get(b, ARRAY_DTYPE):
+        return 0
+    elif same_shape(a, b) == 0:
+        if ndim_of(b) == 0:
+            b = -get(b, ARRAY_DATA)
+        elif ndim_of(a) == 0:
+            if size_of(b) > get(state(), SMALL):
+                return 0
+            array, x, a = b, x2, -get(a, ARRAY_DATA)
+        else:
+            return 0
+    if a == 0 or b == 0:
+        return 0
+    out = empty_like(array)
+    if out == 0:
+        return 0
+    if a < 0 and op in (ADD, MULTIPLY):
+        a, b = b, a
+    if compute(op, size, out, a, b, array) == 0:
+        drop(out)
+        return 0
+    return computed(out, whole_view(x, array))
+
+
+@native
+def method(op, which):
+    """The Python method of an operator."""
+    return get(state(), METHODS + 8 * (3 * op + which))
+
+
+@native
+def binary(op, x1, x2):
+    """The slot of an operator."""
+    out = applied(op, x1, x2)
+    if out != 0 or error_occurred() != 0:
+        return out
+    if is_subtype(type_of(x1), get(state(), NDARRAY)) != 0:
+        return call_python(method(op, FORWARD), x1, x2, 0, 2)
+    return call_python(method(op, BACKWARD), x2, x1, 0, 2)
+
+
+@native
+def changed(op, x, other):
+    """``x = op(x, other)``, in place; whether that has been done."""
+    a = memory_of(x)
+    if a == 0 or has_flag(a, WRITEABLE) == 0 or is_quiet() == 0:
+        return 0
+    size = float_size(a)
+    if size == 0 or size_of(a) > LONGEST:
+        return 0
+    b = memory_of(other)
+    if b == 0:
+        b = -as_number(other, size)
+    elif get(a, ARRAY_DTYPE) != get(b, ARRAY_DTYPE):
+        return 0
+    elif attribute(x, STORAGE) == attribute(other, STORAGE):
+        if same_shape(a, b) == 0 or is_same(a, b) == 0:
+            return 0
+    elif ndim_of(b) == 0:
+        b = -get(b, ARRAY_DATA)
+    elif same_shape(a, b) == 0:
+        return 0
+    return 0 if b == 0 else compute(op, size, a, a, b, a)
+
+
+@native
+def in_place(op, x, other):
+    """The slot of an in-place operator."""
+    if changed(op, x, other) != 0:
+        hold(x)
+        return x
+    return call_python(method(op, IN_PLACE), x, other, 0, 2)
+
+
+def add(x1, x2):
+    return binary(ADD, x1, x2)
+
+
+def subtract(x1, x2):
+    return binary(SUBTRACT, x1, x2)
+
+
+def multiply(x1, x2):
+    return binary(MULTIPLY, x1, x2)
+
+
+def divide(x1, x2):
+    return binary(DIVIDE, x1, x2)
+
+
+def add_in_place(x, other):
+    return in_place(ADD, x, other)
+
+
+def subtract_in_place(x, other):
+    return in_place(SUBTRACT, x, other)
+
+
+def multiply_in_place(x, other):
+    return in_place(MULTIPLY, x, other)
+
+
+def divide_in_place(x, other):
+    return in_place(DIVIDE, x, other)
+
+
+# --- Products -----------------------------------------------------------------------------------------------
+
+
+@native
+def word_of(a, b, number):
+    """A word of the form of two arrays of one or two dimensions."""
+    if number == 0:
+        return float_size(a) + 16 * ndim_of(a) + 64 * ndim_of(b)
+    array = a if number <= 4 else b
+    number = (number - 1) & 3
+    axis = number & 1
+    if axis >= ndim_of(array):
+        return 0
+    return extent(array, axis) if number < 2 else stride(array, axis)
+
+
+@native
+def place_of(a, b):
+    """The place of the direct call for the product of two arrays; 0 if there is none yet."""
+    mix = 0
+    for i in range(KEY_WORDS):
+        mix = mix * MIX + word_of(a, b, i)
+    place = get(state(), PRODUCTS) + PLACE_BYTES * ((mix ^ (mix >> 20)) & (PLACES - 1))
+    for i in range(KEY_WORDS):
+        if get(place, 8 * i) != word_of(a, b, i):
+            return 0
+    return place if get(place, PLACE_CALL) != 0 else 0
+
+
+@native
+def multiplied(x1, x2):
+    """``x1 @ x2`` as a new `NDArray`; 0 for what is not done here, or with an error."""
+    s, a, b = state(), memory_of(x1), memory_of(x2)
+    if a == 0 or b == 0 or get(a, ARRAY_DTYPE) != get(b, ARRAY_DTYPE) or is_quiet() == 0:
+        return 0
+    n, m = ndim_of(a), ndim_of(b)
+    if n == 0 or m == 0 or n > 2 or m > 2 or float_size(a) == 0:
+        return 0
+    if dict_item(get(s, CHECK), get(s, CHECK_KEY)) != get(s, CHECK_VALUE):
+        return 0
+    depth = extent(a, n - 1)
+    if depth != extent(b, 0):
+        return 0
+    place = 0
+    if depth != 0:
+        place = place_of(a, b)
+        if place == 0:
+            return 0
+    dtype, shape = get(a, ARRAY_DTYPE), s + ROW
+    if n == 2:
+        put(shape, 0, extent(a, 0))
+    if m == 2:
+        put(shape, 8 * (n - 1), extent(b, 1))
+    hold(dtype)
+    out = new_array(get(s, NEW_ARRAY), get(s, NUMPY_ARRAY), dtype, n + m - 2, shape)
+    if out == 0:
+        return 0
+    if depth == 0:
+        clear_bytes(get(out, ARRAY_DATA), size_of(out) * float_size(out))
+        return computed(out, 0)
+    put(s, ROW + 8, a)
+    put(s, ROW + 16, b)
+    put(s, ROW + 24, out)
+    run_direct(get(place, PLACE_CALL), s + ROW)
+    view = get(place, PLACE_VIEW)
+    hold(view)
+    return computed(out, view)
+
+
+@native
+def clear_bytes(address, count):
+    for i in range(count >> 2):
+        store(address + 4 * i, int32(0))
+    return 0
+
+
+def matrix_multiply(x1, x2):
+    out = multiplied(x1, x2)
+    if out != 0 or error_occurred() != 0:
+        return out
+    s = state()
+    if is_subtype(type_of(x1), get(s, NDARRAY)) != 0:
+        return call_python(get(s, METHODS + 8 * MATMUL), x1, x2, 0, 2)
+    return call_python(get(s, METHODS + 8 * RMATMUL), x2, x1, 0, 2)
+
+
+# --- Looking ------------------------------------------------------------------------------------------------
+
+
+def to_float(x):
+    """``float(x)``."""
+    memory = memory_of(x)
+    if memory != 0 and ndim_of(memory) == 0 and is_quiet() != 0:
+        size = float_size(memory)
+        if size == 4:
+            return new_float(float64(load(get(memory, ARRAY_DATA), float32)))
+        if size == 8:
+            return new_float(load(get(memory, ARRAY_DATA), float64))
+    return call_python(get(state(), METHODS + 8 * TO_FLOAT), x, 0, 0, 1)
+
+
+def state_address():
+    """Where the state lies: `layout`."""
+    return state()
+
+
+UNARY, BINARY, ASSIGNMENT = int64(int64), int64(int64, int64), int32(int64, int64, int64)
+
+SLOTS = [
+    ("arrays_state", state_address, int64()),
+    ("arrays_subscript", subscript, BINARY),
+    ("arrays_assign_subscript", assign_subscript, ASSIGNMENT),
+    ("arrays_add", add, BINARY),
+    ("arrays_subtract", subtract, BINARY),
+    ("arrays_multiply", multiply, BINARY),
+    ("arrays_divide", divide, BINARY),
+    ("arrays_add_in_place", add_in_place, BINARY),
+    ("arrays_subtract_in_place", subtract_in_place, BINARY),
+    ("arrays_multiply_in_place", multiply_in_place, BINARY),
+    ("arrays_divide_in_place", divide_in_place, BINARY),
+    ("arrays_matrix_multiply", matrix_multiply, BINARY),
+    ("arrays_float", to_float, UNARY),
+]
+"""Name, function and signature of the entry points."""
