@@ -95,3 +95,25 @@ def test_reads_beside_the_stores_of_a_kernel_are_part_of_it(name, most):
     function, make = PROGRAMS[name]
     memory = tj.jit(function).plan(*arrays(make(12), tj.asarray)).memory
     assert len(memory.tasks) <= most
+
+
+def test_a_stored_value_is_not_read_from_a_row_that_is_stored_again():
+    """The second kernel writes a row beside the value, and then the value's own; its reader waits for both."""
+
+    def step(xp, a, x, b):
+        value = xp.where(x > 0.5, x, 0.25)
+        a[2] = value
+        a[1] = value + b[3]
+        before = xp.sort(a, axis=0)
+        other = before[2] * x
+        a[3] = xp.where(other > b[1], other, b[2])
+        a[2] = other * 2.0
+        return value * xp.sort(a, axis=0)[1], before
+
+    rng = np.random.default_rng(0)
+    given = rng.random((5, 40)), rng.random(40), rng.random((5, 40))
+    traced = [tj.array(x) for x in given]
+    results = tj.jit(lambda *arrays: step(tj, *arrays))(*traced)
+    expected = step(np, *given)
+    for found, wanted in zip((*results, traced[0]), (*expected, given[0]), strict=True):
+        np.testing.assert_array_equal(found.numpy(), wanted)

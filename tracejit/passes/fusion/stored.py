@@ -85,12 +85,13 @@ class ReadBack:
     def run(self, graph: Graph) -> None:
         """Rewire the readers of what the nodes of `graph` store."""
         self.final = {effect.target: effect.value for effect in graph.effects}
-        for node in graph.nodes:
-            if node.op is ops.update:
-                self.storages[node.output] = self.storages.get(node.inputs[0], node.inputs[0])
-                stored = self.stored(self.free.producers[node.output])  # it may read another value by now
-                if stored is not None:
-                    self.rewire(stored)
+        updates = [node for node in graph.nodes if node.op is ops.update]
+        for node in updates:
+            self.storages[node.output] = self.storages.get(node.inputs[0], node.inputs[0])
+        for node in updates:
+            stored = self.stored(self.free.producers[node.output])  # it may read another value by now
+            if stored is not None:
+                self.rewire(stored)
 
     def stored(self, update: Node) -> Stored | None:
         """The value that `update` stores, if it comes from the same kernel and lies in rows of the array."""
@@ -134,11 +135,14 @@ class ReadBack:
         """
         array, writer = stored.array, stored.group
         while (later := self.next_store(array)) is not None:
-            group = self.group_of[later]
-            is_beside = disjoint(stored.view, later.attrs["view"], array.type.shape)
-            if group is not writer and not (is_beside and any(group.bits & g.before for g in groups)):
+            group, stores = self.group_of[later], [later]
+            while (after := self.next_store(stores[-1].output)) is not None and self.group_of[after] is group:
+                stores.append(after)
+            shape = array.type.shape
+            is_beside = all(disjoint(stored.view, store.attrs["view"], shape) for store in stores)
+            if not is_beside or (group is not writer and not any(group.bits & g.before for g in groups)):
                 return array, writer, group
-            array, writer = later.output, group
+            array, writer = stores[-1].output, group
         return array, writer, self.replacing(array)
 
     def replacing(self, array: Value) -> Group | None:
