@@ -367,8 +367,6 @@ def test_checked_launches(dtype, monkeypatch):
 
 def test_what_has_no_half_numbers(dtype):
     square = tj.ones((3, 3), dtype=dtype)
-    with pytest.raises(DTypeError, match=f"inv is not defined for {dtype}, only for float32"):
-        tj.linalg.inv(square)
     with pytest.raises(DTypeError, match="imaginary parts would be lost"):
         tj.ones(3, dtype=tj.complex64).astype(dtype)
     assert tj.fft.fft(square).dtype == tj.complex64

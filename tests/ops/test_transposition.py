@@ -7,13 +7,13 @@ pull-back, J v the pull-back of that (see `tracejit.frontend.transforms.forward`
 import numpy as np
 import pytest
 
-from tests.ops.test_registry import BETWEEN, COMPLEX, SAMPLES, gradient_inputs, type_of
+from tests.ops.test_registry import BETWEEN, COMPLEX, REFUSING, SAMPLES, gradient_inputs, type_of
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Builder
 from tracejit.ir.op import OPS
 from tracejit.passes.gradient import gradient
 
-DIFFERENTIABLE = sorted({name for name, op in OPS.items() if op.gradient} - {"without_gradient"} - BETWEEN)
+DIFFERENTIABLE = sorted({name for name, op in OPS.items() if op.gradient} - REFUSING - BETWEEN)
 
 
 def samples(name, rng):

@@ -7,6 +7,7 @@ import pytest
 
 import tracejit as tj
 from tracejit.ir.op import OPS, Trait
+from tracejit.ops.communicate import BETWEEN_RANKS
 
 WORKERS = (1, 2, 3, 8)
 
@@ -71,8 +72,10 @@ def shifted(array, by):
 
 
 MADE_BY_PASSES = {"fused", "empty", *(name for name in OPS if name.startswith("winograd_"))}
-ELSEWHERE = {"callback", "copy_to"}
-"""Operators without a result of their own to compare: a call into Python, and a copy between devices."""
+ELSEWHERE = {"callback", "copy_to", *(op.name for op in BETWEEN_RANKS)}
+"""Operators without a result of their own to compare: a call into Python, a copy between devices, and what
+several processes do together.
+"""
 
 
 def test_every_operator_is_among_these():
@@ -105,6 +108,7 @@ def programs():
         ),
         "cholesky": (lambda a: tj.linalg.cholesky(a @ a.T + 33.0 * tj.eye(33)), (w[:33],)),
         "transforms": (lambda a: (tj.fft.rfft(a), tj.fft.irfft(tj.fft.fft(a))), (w[:33],)),
+        "bits": (lambda x: x.view(tj.int32), (x,)),
         "divisors": (lambda i: tj.gcd(i, 36), (index,)),
         "searches": (lambda x, w: tj.searchsorted(tj.sort(x[0]), w), (x, w)),
         "sum all": (lambda x: x.sum(), (x,)),

@@ -98,7 +98,7 @@ def test_reads_beside_the_stores_of_a_kernel_are_part_of_it(name, most):
 
 
 def test_a_stored_value_is_not_read_from_a_row_that_is_stored_again():
-    """The second kernel writes a row beside the value, and then the value's own; its reader waits for both."""
+    """The second kernel writes a row beside the value, and the value's own; its reader waits for both."""
 
     def step(xp, a, x, b):
         value = xp.where(x > 0.5, x, 0.25)

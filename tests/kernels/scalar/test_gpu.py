@@ -48,6 +48,11 @@ def cases():
             if name.removeprefix("astype_") in TYPES:
                 for dtype in ("float64", "int8", "bool"):
                     yield name, [dtype], name.removeprefix("astype_")
+        elif name.startswith("bitcast_"):
+            result = name.removeprefix("bitcast_")
+            for dtype in ("float32", "float64", "int8", "uint16"):
+                if result in TYPES and np.dtype(dtype).itemsize == np.dtype(result).itemsize:
+                    yield name, [dtype], result
         elif name not in WITH_PARTS:
             for dtype in OPERANDS.get(name, ["float32", "float64"]):
                 yield name, [dtype] * arity, "bool" if name in PREDICATES | COMPARISONS else dtype
