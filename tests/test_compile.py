@@ -18,7 +18,7 @@ from tests.golden import check_golden
 from tests.graphs import F4, F8, I4, I8, outcome, random_graph, random_inputs
 from tests.launching import launch, start
 from tracejit import compile, engine, ops
-from tracejit.assemble import At, Job, failure
+from tracejit.assemble import failure
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects import loader
 from tracejit.compile import compile_graph
@@ -30,6 +30,7 @@ from tracejit.ir.view import View
 from tracejit.ops.structure import CALLBACKS, keep_callback
 from tracejit.schedule import Packer
 from tracejit.targets import emit
+from tracejit.words import At, Job
 
 GOLDEN = pathlib.Path(__file__).parent / "passes" / "golden"
 X = ArrayType((40, 60), F4)
@@ -86,6 +87,7 @@ def test_text_and_facts():
     assert all(k.source.startswith("#") and k.vectorised for k in schedule.kernels)
     assert list(schedule.times) == [
         "components",
+        "roll",
         "simplify",
         "cse",
         "dce",

@@ -1,14 +1,7 @@
 """From a memory plan to what the engine runs: kernels to load, tasks, argument blocks and patches.
 
-Each planned task becomes a `Job`: the kernels it needs (`Recipe`s), its argument block as *words*, and how
-its work is split. A word is the content of an 8-byte slot before addresses are known:
-
-- an integer, or `Bits` of a number that is known now;
-- `At`: the place of a value plus a byte offset; becomes a patch, for each call (inputs, outputs) or once
-  (arena);
-- `Ref`: the address of one of the job's kernels;
-- `Distance`: bytes from the job's first block to another slot;
-- `Tag`: the number of an exchange between ranks, another one in each launch.
+Each planned task becomes a `Job`: the kernels it needs (`Recipe`s), its argument block as *words* (see
+`words`), and how its work is split.
 
     matmul(%0, %1)
         ->  Job(recipes=[gemm float32], words=[At(%0), At(%1), At(%2), sgemm, 1024, ...], units=4)
@@ -22,7 +15,7 @@ with two kernels and two blocks, one behind the other.
 import ctypes
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -46,66 +39,16 @@ from tracejit.ops.communicate import BETWEEN_RANKS, COLLECTIVE, agree, transport
 from tracejit.ops.structure import CALLBACKS
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
+from tracejit.rounds import loop_job, round_of
 from tracejit.tuning import tuning_of
-
-
-class At(NamedTuple):
-    """The address of `value`, plus `offset` bytes; for a number, its bits."""
-
-    value: Value
-    offset: int = 0
-
-
-class Ref(NamedTuple):
-    """The address of kernel number `kernel` of the job."""
-
-    kernel: int
-
-
-class Distance(NamedTuple):
-    """Bytes from the start of the job's block to its slot number `slot`."""
-
-    slot: int
-
-
-class Tag(NamedTuple):
-    """The number by which ranks find each other's messages; a launch has one for each such word."""
-
-
-Word = int | At | Ref | Distance | Tag
-
-
-class Issued(NamedTuple):
-    """What a task has that a device with a clock of its own runs, in the place of recipes.
-
-    lane, function, prepare: as in `engine.Task`.
-    kernels: which are loaded on the device; the program refers to them.
-    explain: the exception for a status that is an error of the device.
-    """
-
-    lane: int
-    function: int
-    prepare: Callable[[int], object]
-    kernels: tuple[Any, ...]
-    explain: Callable[[int], TracejitError]
-
-
-class Job(NamedTuple):
-    """A task before addresses are known. Kernel 0 is the one that the engine calls."""
-
-    name: str
-    recipes: tuple[Recipe, ...]
-    words: tuple[Word, ...]
-    units: int
-    chunk: int
-    scratch: int = 0
-    callable: Callable[..., object] | None = None
-    issued: Issued | None = None
+from tracejit.words import At, Distance, Job, Ref, Tag, Word
 
 
 def job(task: PlannedTask) -> Job:
     """What has to run for a planned task."""
     node = task.node
+    if node.op is ops.loop:
+        return loop_job(node, job)
     special = _JOBS.get(node.op)
     if special is not None:
         return special(node)
@@ -371,7 +314,7 @@ _JOBS: dict[Op, Callable[[Node], Job]] = {
 
 def locations(node: Node) -> tuple[str, ...]:
     """The user's lines that a node computes, in order."""
-    inner = node.attrs["body"].nodes if node.op is ops.fused else ()
+    inner = node.attrs["body"].nodes if "body" in node.attrs else ()
     lines = [n.location for n in (*inner, node) if n.location]
     return tuple(dict.fromkeys(lines))
 
@@ -380,8 +323,12 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     """The exception for a task that reported `status`: 1 plus the position of the first bad index.
 
     The index itself is found by checking once more, on what the task's argument block, at address `block`,
-    leads to. A later launch may have overwritten that; then only the position is known.
+    leads to. A later launch may have overwritten that; then only the position is known. So it is in a loop,
+    whose blocks have moved on.
     """
+    if node.op is ops.loop:
+        failed, this = round_of(job, block)
+        return _unnamed(failed, status, f" in round {this} of the loop")
     if job.issued is None:  # else its operands are not in this memory
         try:
             _check_again(node, job, block)
@@ -389,6 +336,11 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
             return error
     elif status < 0:
         return locate(job.issued.explain(status), node.location)
+    return _unnamed(node, status)
+
+
+def _unnamed(node: Node, status: int, where: str = "") -> BaseException:
+    """The exception for a bad index of which only the position is known."""
     inner = node.attrs["body"].nodes if node.op is ops.fused else (node,)
     checks = [n for n in inner if can_fail(n)]
     places = [
@@ -399,7 +351,7 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     ]
     told = [f"index number {status - 1} is out of bounds for {'; or '.join(places)}"] if places else []
     told += [n.attrs["what"] for n in checks if "what" in n.attrs]
-    unnamed = OutOfBoundsError("; or ".join(dict.fromkeys(told)))
+    unnamed = OutOfBoundsError("; or ".join(dict.fromkeys(told)) + where)
     return locate(unnamed, checks[0].location if checks else node.location)
 
 

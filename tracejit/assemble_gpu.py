@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from tracejit import ops
-from tracejit.assemble import At, Issued, Job, Word, alone, kernel_name, words_of
+from tracejit.assemble import alone, kernel_name, words_of
 from tracejit.codegen.gpu.emit import emit_gpu
 from tracejit.codegen.gpu.launch import MORE
 from tracejit.codegen.gpu.launch import launch as launch_of
@@ -33,6 +33,7 @@ from tracejit.kernels.images.windows import WINDOWS
 from tracejit.kernels.library.plan import CALLS
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
+from tracejit.words import At, Issued, Job, Word
 
 KEPT = 512
 """Kernels that stay on a device for the next program."""

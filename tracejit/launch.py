@@ -13,15 +13,11 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tracejit import engine
-from tracejit.assemble import At, Distance, Job, Ref, Tag, Word, failure, locations
+from tracejit.assemble import failure, locations
 from tracejit.codegen.objects.loader import Kernel, Recipe, load
 from tracejit.engine import native
-from tracejit.errors import VerificationError
-from tracejit.ir.evaluate import evaluate_node
-from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.graph import Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.types import CPU, Device
 from tracejit.ops.communicate import BETWEEN_RANKS, token
@@ -29,6 +25,7 @@ from tracejit.passes.driver import timed
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place, PlannedTask
 from tracejit.schedule import KernelInfo, Packer, Planned, Schedule
+from tracejit.words import At, Distance, Job, Ref, Tag, Word, bits_of, known_numbers
 
 # ------------------------------------------------------------------------------------------------ the program
 
@@ -139,7 +136,7 @@ class _Blocks:
         self._input = {value: i for i, value in enumerate(graph.inputs)}
         self._outputs_start = len(graph.inputs)
         self._last = len(graph.inputs) + len(graph.outputs)
-        self._numbers = _known_numbers(graph)
+        self._numbers = known_numbers(graph)
 
     def add(self, words: Sequence[Word], addresses: Sequence[int]) -> int:
         """Append the block of a task; the index of its first slot."""
@@ -164,7 +161,7 @@ class _Blocks:
     def _add_value(self, value: Value, offset: int) -> None:
         slot = len(self.template)
         if value in self._numbers:
-            self.template.append(_bits(self._numbers[value], offset))
+            self.template.append(bits_of(self._numbers[value], offset))
             return
         self.template.append(0)
         if value.type.on_host:
@@ -187,26 +184,6 @@ class _Blocks:
         if Trait.ORDERED in node.op.traits and (name := token(node)) is not None:
             found.add(self._last + self.tokens.index(name))
         return tuple(sorted(argument for argument in found if argument >= 0))
-
-
-def _known_numbers(graph: Graph) -> dict[Value, np.ndarray]:
-    """Numbers that the graph itself computes from constants."""
-    known: dict[Value, np.ndarray] = {}
-    for node in graph.nodes:
-        if node.outputs and all(v.type.on_host for v in node.outputs):
-            if not all(v in known for v in node.inputs):
-                raise VerificationError(
-                    f"{node.op.name} computes a number from run-time numbers, which is Python's business"
-                )
-            with np.errstate(all="ignore"):
-                results = evaluate_node(node, [known[v] for v in node.inputs])
-            known.update(zip(node.outputs, results, strict=True))
-    return known
-
-
-def _bits(number: np.ndarray, offset: int) -> int:
-    """A number's own bits from a byte on, in the low bytes of an int64."""
-    return struct.unpack("q", number.tobytes()[offset : offset + 8].ljust(8, b"\0"))[0]
 
 
 def _modes(memory: MemoryPlan) -> list[int]:

@@ -14,7 +14,7 @@ import scipy.special
 
 from tracejit.errors import DeviceError, DTypeError, OutOfBoundsError, ShapeError, TracejitError
 from tracejit.ir.evaluate import evaluate, evaluate_node
-from tracejit.ir.graph import Builder
+from tracejit.ir.graph import Builder, Effect
 from tracejit.ir.op import OPS, Trait
 from tracejit.ir.types import CPU, DTYPES, HALVES, HOST, ArrayType, Device, is_floating, is_inexact
 from tracejit.ir.verify import verify
@@ -425,6 +425,9 @@ def samples(rng):
     squares = Builder()
     inner = squares.input(ArrayType((3, 4), F64))
     body = squares.graph([squares.emit(multiply, inner, inner), squares.emit(add, inner, inner)])
+    adding = Builder()
+    total, part = adding.input(inner.type), adding.input(inner.type)
+    rounds = adding.graph([], [Effect(total, adding.emit(add, total, part))])
     seen = keep_callback(lambda *arrays: None)
 
     running = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -545,6 +548,13 @@ def samples(rng):
         ],
         "random_bits": [([np.uint64(7), np.uint64(3), ints(1, 2)], {"dtype": np.dtype("uint32")}, None)],
         "fused": [([z], {"body": body, "kind": "map", "inplace": ()}, [z * z, z + z])],
+        "loop": [
+            (
+                [np.int64(2), z, x],
+                {"body": rounds, "moves": ((0, 0), (0, 12)), "rounds": 2},
+                [(z + x[0]) + x[1]],
+            )
+        ],
         "callback": [([z], {"id": seen}, [])],
         **image_samples(rng),
     }
@@ -676,6 +686,12 @@ REFUSED = [
     ("iota", [], {"size": -1, "device": CPU}, "iota got the shape"),
     ("empty", [], {"shape": (1,), "dtype": F32, "device": HOST}, "empty makes an array"),
     ("fused", ["float32[3]"], {"body": SAMPLES["fused"][0][1]["body"]}, "fused got float32"),
+    (
+        "loop",
+        ["float64[3,4]"] * 2,
+        {**SAMPLES["loop"][0][1], "rounds": 3},
+        "loop: the count must be an int64 number",
+    ),
     ("stop_gradient", [], {}, "stop_gradient takes 1 operand, got 0"),
     ("without_gradient", [], {"reason": ""}, "without_gradient takes 1 operand, got 0"),
     ("prod", ["bool[3]"], {"axes": (0,)}, "prod is not defined for bool"),

@@ -27,13 +27,14 @@ class Trait(enum.Enum):
     HOST = "host"  # a library's routine: NumPy's meaning itself runs, as a Python task on the arrays' memory
     SCAN = "scan"  # along an axis; every element is the reduction `Op.along` of all up to it
     MOVES = "moves"  # the elements of the result are elements of the operands
+    NESTED = "nested"  # its meaning is that of a nested graph, which it runs
     EXACT = "exact"  # exactly rounded or integer or only moved: NumPy's result bit for bit
 
     __hash__ = object.__hash__  # members are unique; `Enum`'s own is slow Python code
 
 
 (ELEMENTWISE, COMMUTATIVE, VIEW, REDUCTION, CAN_FAIL, ORDERED, EXPENSIVE, LIBRARY, HOST, SCAN, MOVES,
- EXACT) = Trait  # fmt: skip
+ NESTED, EXACT) = Trait  # fmt: skip
 """The members as constants: passes read them thousands of times, and attribute access on an enumeration is
 slow.
 """
@@ -92,7 +93,7 @@ class Op:
         """Whether half operands are computed in float32, and half results rounded from it. Kernels do so with
         each elementwise operator themselves (see `tracejit.kernels.scalar.declare`).
         """
-        return not {ELEMENTWISE, VIEW, MOVES, ORDERED} & self.traits
+        return not {ELEMENTWISE, VIEW, MOVES, ORDERED, NESTED} & self.traits
 
     def __repr__(self) -> str:
         return f"<Op {self.name}>"

@@ -15,6 +15,7 @@ from tracejit.ops import (
     fourier,
     integers,
     linalg,
+    loops,
     movement,
     pooling,
     random,
@@ -29,7 +30,7 @@ from tracejit.ops.symbolic import Operator
 
 MODULES = (
     *(arithmetic, communicate, complex_numbers, convolution, creation, factorizations, fourier, integers),
-    *(linalg, movement, pooling, random, reduce, select, sorting, structure, transcendental, winograd),
+    *(linalg, loops, movement, pooling, random, reduce, select, sorting, structure, transcendental, winograd),
 )
 
 

@@ -23,13 +23,14 @@ from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
 from tracejit.passes.fusion.fuse import Missed, fuse
 from tracejit.passes.remask import remask
+from tracejit.passes.rolling.roll import roll
 from tracejit.passes.simplify import simplify
 from tracejit.passes.widen import widen
 from tracejit.passes.winograd import winograd
 
 Pass = Callable[[Graph], Graph]
 
-CLEANING: dict[str, Pass] = {"simplify": simplify, "cse": cse, "dce": dce}
+CLEANING: dict[str, Pass] = {"roll": roll, "simplify": simplify, "cse": cse, "dce": dce}
 """The passes, in order, that leave only the operators that the results need."""
 
 

@@ -16,13 +16,13 @@ emitter. Emitters do not know one another, and nothing but these modules knows t
 
 from __future__ import annotations
 
-from tracejit.assemble import Job
 from tracejit.codegen.spec import KernelSpec
 from tracejit.ir.types import CPU, Device
 from tracejit.passes.memory.plan import PlannedTask
 from tracejit.targets import cpu, gpu
 from tracejit.targets.target import Target
 from tracejit.tuning import tuning_of
+from tracejit.words import Job
 
 TARGETS: dict[str, Target] = {target.tuning.kind: target for target in (cpu.TARGET, gpu.TARGET)}
 """By kind of device."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tracejit.assemble import Job
 from tracejit.codegen.objects.loader import Recipe, load
 from tracejit.codegen.spec import KernelSpec
 from tracejit.passes.memory.plan import PlannedTask
 from tracejit.targets.target import Target
 from tracejit.tuning import gpu
+from tracejit.words import Job
 
 
 def emit(spec: KernelSpec) -> str:

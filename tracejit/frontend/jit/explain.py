@@ -55,6 +55,10 @@ def report(name: str, entries: Sequence[Any], retraces: Sequence[Retrace], dropp
     return "\n".join(lines)
 
 
+SHOWN = 4
+"""Most reasons told why equal lines did not become a loop."""
+
+
 def _describe(number: int, entry: Any) -> list[str]:
     paths = getattr(entry, "paths", ())
     asked = {answer for path in paths for _segment, answers in path.segments for answer in answers}
@@ -86,6 +90,9 @@ def _describe(number: int, entry: Any) -> list[str]:
         lines.append(f"  {kernel.name} [{kernel.key[:8]}, {kernel.origin}]  {places}")
     missed = [m for schedule in schedules for m in schedule.missed]
     lines += [f"  not fused ({m.kind}) at {m.location}: {m.reason}" for m in missed]
+    notes = [graph.notes.get("unrolled", {}) for graph, _schedule in parts.values()]
+    unrolled = {reason: line for note in notes for reason, line in note.items()}
+    lines += [f"  not rolled: {reason}, at {line}" for reason, line in list(unrolled.items())[:SHOWN]]
     lines += [f"  {widened}" for graph, _schedule in parts.values() for widened in _widened(graph)]
     return lines
 

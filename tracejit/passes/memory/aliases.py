@@ -1,10 +1,11 @@
 """Aliases: values that share memory by the meaning of their nodes, for `legalize` and `plan`.
 
-Three kinds of nodes allocate no new buffer:
+Four kinds of nodes allocate no new buffer:
 
 - a *contiguous view* is its operand's memory, seen from some offset; it costs no task;
 - a node that *overwrites* writes one output into the memory of one operand and leaves the rest as it is:
   `update`, a fused kernel whose output is an `update` of one of its inputs, and an exchange between ranks;
+- a `loop` writes what it carries into the operands' memory;
 - `empty` is memory that is not written yet, and is no task either.
 
 `contents` follows views only: values of one content are the same bytes at the same time. `roots` follows
@@ -21,8 +22,9 @@ from typing import NamedTuple
 
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL
-from tracejit.ops import constant, empty, fused, update, view
+from tracejit.ops import constant, empty, fused, loop, update, view
 from tracejit.ops.communicate import IN_PLACE
+from tracejit.ops.loops import body_can_fail, targets
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -50,6 +52,8 @@ def overwrites(node: Node) -> Pairs:
         return _facts_of(node.attrs["body"]).overwrites
     if node.op in IN_PLACE:
         return tuple((k, k) for k in range(len(node.outputs)))
+    if node.op is loop:
+        return tuple((k, 1 + i) for k, i in enumerate(targets(node.attrs["body"])))
     return ((0, 0),) if node.op is update else ()
 
 
@@ -89,6 +93,8 @@ def can_fail(node: Node) -> bool:
     """Whether the node's task may report an error at run time."""
     if node.op is fused:
         return _facts_of(node.attrs["body"]).can_fail
+    if node.op is loop:
+        return body_can_fail(node.attrs["body"])
     return CAN_FAIL in node.op.traits
 
 

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from tracejit import ops
 from tracejit.ir.graph import Node
 from tracejit.ir.op import Trait
+from tracejit.passes.memory.aliases import is_task
 from tracejit.tuning import tuning_of_values
 
 NEVER = 1 << 60
@@ -28,6 +29,9 @@ NEVER = 1 << 60
 
 def cost(node: Node) -> int:
     """Estimated cost of a task: bytes of memory traffic, or as much time (0.1 ns each)."""
+    if node.op is ops.loop:
+        rounds: int = node.attrs["rounds"]
+        return rounds * sum(cost(inner) for inner in node.attrs["body"].nodes if is_task(inner))
     arrays = [v for v in (*node.inputs, *node.outputs) if not v.type.on_host]
     costs = tuning_of_values(arrays).costs
     total = sum(v.type.nbytes for v in arrays)

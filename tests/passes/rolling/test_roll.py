@@ -1,0 +1,185 @@
+"""Rolled loops: the same results as the unrolled recording, in one task."""
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tests.graphs import assert_same_meaning
+from tracejit.config import config
+from tracejit.errors import OutOfBoundsError
+from tracejit.ir.verify import verify
+from tracejit.passes.rolling import roll as rolling
+from tracejit.passes.rolling.roll import CHAIN, ROUNDS, roll
+
+N = 2 * ROUNDS
+
+
+@pytest.fixture(autouse=True)
+def short_chains(monkeypatch, request):
+    """Roll what is rolled for its length only in longer programs, too."""
+    if request.function is not test_short_chains_stay_in_registers:
+        monkeypatch.setattr(rolling, "CHAIN", 0)
+
+
+def jacobi(a, b):
+    for _ in range(N):
+        b[1:-1, 1:-1] = 0.2 * (a[1:-1, 1:-1] + a[1:-1, :-2] + a[1:-1, 2:] + a[2:, 1:-1] + a[:-2, 1:-1])
+        a[1:-1, 1:-1] = 0.2 * (b[1:-1, 1:-1] + b[1:-1, :-2] + b[1:-1, 2:] + b[2:, 1:-1] + b[:-2, 1:-1])
+    return a
+
+
+def sequences(a, b):
+    state = a[0]
+    for i in range(N):
+        state = state * 0.5 + a[i] * i
+        b[i] = state
+    return state
+
+
+def backwards(a, b):
+    for i in range(N - 2, -1, -1):
+        b[i] = b[i + 1] * 0.5 + a[i]
+    return b
+
+
+def swapped(a, b):
+    for _ in range(N):
+        a, b = b * 0.5 + a, a
+    return a - b
+
+
+def collected(a, b):
+    rows = []
+    for i in range(N):
+        b = b * 0.5 + a[i]
+        rows.append(b)
+    return tj.stack(rows)
+
+
+def gradient(a, b):
+    def loss(b):
+        state = b[0]
+        for i in range(N):
+            state = tj.tanh(state * b[1] + a[i])
+        return state[0]
+
+    return tj.grad(loss)(b)
+
+
+def elsewhere(a, b):
+    """Reads of the array that is written, at a place that stays: not rolled."""
+    for i in range(1, N):
+        b[i] = b[i - 1] * 0.5 + b[0]
+    return b
+
+
+BODIES = (jacobi, sequences, backwards, swapped, collected, gradient)
+
+
+def run(body):
+    traced = tj.jit(body, strict=True)
+    outcomes = []
+    for _ in range(2):  # recorded, then replayed
+        given = [tj.asarray(x) for x in np.random.default_rng(0).normal(size=(2, N, 6))]
+        outcomes.append([np.asarray(traced(*given)), *map(np.asarray, given)])
+    for first, again in zip(*outcomes, strict=True):
+        np.testing.assert_array_equal(first, again)
+    return outcomes[0], [task.name for task in traced.schedules()[0].tasks]
+
+
+@pytest.mark.parametrize("body", [*BODIES, elsewhere])
+def test_a_rolled_loop_gives_the_same_bits(body, monkeypatch):
+    rolled, names = run(body)
+    assert ("loop" in names) == (body is not elsewhere)
+    monkeypatch.setattr(config, "disable", frozenset({"roll"}))
+    unrolled, flat = run(body)
+    assert "loop" not in flat
+    for one, other in zip(rolled, unrolled, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_the_rolled_graph_means_the_same(body):
+    graph = tj.jit(body).graph(tj.spec((N, 6), "float64"), tj.spec((N, 6), "float64"))
+    rolled = verify(roll(graph))
+    assert len(rolled.nodes) < len(graph.nodes)
+    assert_same_meaning(rolled, graph, 0)
+
+
+def test_rounds_that_differ_say_why():
+    graph = tj.jit(elsewhere).graph(tj.spec((N, 6)), tj.spec((N, 6)))
+    assert roll(graph) is graph
+    assert "an array is used at places that move, and at others" in graph.notes["unrolled"]
+
+
+def test_a_bad_index_tells_the_round_and_changes_nothing():
+    @tj.jit(strict=True)
+    def walk(x, places):
+        total = x[0] * 0
+        for i in range(N):
+            total = total + x[places[i]]
+        x[0] = total
+        return total
+
+    x = tj.arange(5.0)
+    places = np.arange(N) % 5
+    walk(x, tj.asarray(places))
+    before, places[17] = np.asarray(x).copy(), 9
+    with pytest.raises(OutOfBoundsError, match=r"in round 17 of the loop[\s\S]*test_roll\.py"):
+        np.asarray(walk(x, tj.asarray(places)))
+    np.testing.assert_array_equal(x, before)
+
+
+def test_explain_says_why_rounds_are_not_a_loop():
+    traced = tj.jit(elsewhere)
+    traced.warm(tj.spec((N, 6)), tj.spec((N, 6)))
+    told = "not rolled: an array is used at places that move, and at others, at "
+    assert told in traced.explain()
+    assert "test_roll.py" in traced.explain().split(told)[1]
+
+
+@pytest.mark.parametrize(("rounds", "rolled"), [(ROUNDS, False), (CHAIN, True)])
+def test_short_chains_stay_in_registers(rounds, rolled):
+    def chain(x):
+        for _ in range(rounds):
+            x = x * 0.5 + 1.0
+        return x
+
+    graph = tj.jit(chain).graph(tj.spec((100,)))
+    assert (roll(graph) is not graph) == rolled
+
+
+@pytest.mark.parametrize("shape", [(300, 300), (64, 128)])
+def test_rounds_of_much_work_are_for_all_workers(shape):
+    """Many elements, or a product of many multiplications."""
+
+    def state(x, w):
+        for _ in range(N):
+            x = tj.tanh(x @ w) if shape[0] == 64 else x + w.sum(0)
+        return x
+
+    graph = tj.jit(state).graph(tj.spec(shape), tj.spec((shape[1], shape[1])))
+    assert roll(graph) is graph
+    assert "a round is long enough for several workers" in graph.notes["unrolled"]
+
+
+def test_a_bad_index_beside_stores_changes_nothing():
+    @tj.jit(strict=True)
+    def walk(x, places):
+        for i in range(N):
+            x[i] = x[places[i]] * 0.5
+
+    x = tj.arange(float(N))
+    places = np.arange(N)
+    walk(x, tj.asarray(places))
+    before, places[17] = np.asarray(x).copy(), 2 * N
+
+    def walked():
+        walk(x, tj.asarray(places))
+        return np.asarray(x)
+
+    with pytest.raises(OutOfBoundsError):
+        walked()
+    places[17] = 17
+    walk(x, tj.asarray(places))
+    np.testing.assert_array_equal(x, before * 0.5)

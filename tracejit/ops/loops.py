@@ -1,0 +1,104 @@
+"""The structural operator `loop`: a nested graph that runs once for each of a number of rounds.
+
+    finals = loop(count, operand, ...)  [body, moves, rounds]
+
+The operands are the inputs of the body, which sees of each operand a *window*: `size` elements (those of its
+input's type) from ``start + r * step`` on in round r, where ``moves`` has (start, step) for each operand.
+What does not move and is read whole has (0, 0). The body's *effects* write windows: what it stores in an
+input is what the operand holds there from then on. So an operand is one of
+
+- an invariant: read whole, never written;
+- a sequence: read through a window that moves;
+- carried: written whole, the next round reads what this one wrote;
+- a state with a place that moves: read and written through one window;
+- a number: it starts as the operand and grows by `step` (integers wrap; floats must stay whole numbers that
+  their dtype counts exactly, so that adding up is exact).
+
+The outputs are what the written operands hold after the last round, in the order of the effects. An operand
+is a value: two operands that are the same value do not see one another's writes.
+
+`rounds` is the count when the loop was made: what its cost is estimated from, and for what it is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracejit.errors import VerificationError
+from tracejit.ir.evaluate import evaluate
+from tracejit.ir.graph import Graph
+from tracejit.ir.op import CAN_FAIL, Trait, register
+from tracejit.ir.types import HOST, ArrayType
+from tracejit.ops.batching import refusing
+from tracejit.ops.symbolic import Operator
+
+COUNT = ArrayType((), np.dtype("int64"), HOST)
+Moves = Sequence[tuple[int, int]]
+
+
+def _infer_loop(*types: ArrayType, body: Graph, moves: Moves, rounds: int) -> tuple[ArrayType, ...]:
+    if not types or types[0] != COUNT:
+        raise VerificationError(f"loop: the count must be an int64 number, got {types[:1]}")
+    if not len(types) - 1 == len(body.inputs) == len(moves):
+        raise VerificationError(f"loop of {len(body.inputs)} inputs got {len(types) - 1} operands")
+    if body.outputs:
+        raise VerificationError("the body of a loop has outputs; it gives its results as effects")
+    for type, value, (start, step) in zip(types[1:], body.inputs, moves, strict=True):
+        inner = value.type
+        if (type.dtype, type.device) != (inner.dtype, inner.device):
+            raise VerificationError(f"loop: the body takes {inner}, the operand is {type}")
+        if type.on_host:
+            continue
+        last = start + max(rounds - 1, 0) * step
+        if not (min(start, last) >= 0 and max(start, last) + inner.size <= type.size):
+            raise VerificationError(f"loop: windows of {inner} from {start} by {step} leave {type}")
+    return tuple(types[1 + i] for i in targets(body))
+
+
+def targets(body: Graph) -> list[int]:
+    """The numbers of the body's inputs that it writes, in the order of its effects."""
+    position = {value: i for i, value in enumerate(body.inputs)}
+    return [position[effect.target] for effect in body.effects]
+
+
+def _evaluate_loop(
+    count: np.ndarray, *operands: np.ndarray, body: Graph, moves: Moves, rounds: int
+) -> tuple[np.ndarray, ...]:
+    written = targets(body)
+    memory = [np.array(x, order="C") if i in written else x for i, x in enumerate(operands)]
+    for this in range(int(count)):
+        windows = []
+        for x, value, (start, step) in zip(memory, body.inputs, moves, strict=True):
+            if value.type.on_host:
+                windows.append(x)
+                continue
+            low = start + this * step
+            windows.append(x.reshape(-1)[low : low + value.type.size].reshape(value.type.shape))
+        results = evaluate(body, windows)[1]
+        for i, result in zip(written, results, strict=True):
+            windows[i][...] = result
+        for i, (value, (_, step)) in enumerate(zip(body.inputs, moves, strict=True)):
+            if value.type.on_host and step:
+                memory[i] = np.asarray(memory[i] + value.type.dtype.type(step), value.type.dtype)
+    return tuple(memory[i] for i in written)
+
+
+loop = Operator(
+    "loop",
+    _infer_loop,
+    _evaluate_loop,
+    traits=frozenset({Trait.NESTED}),
+    doc="A nested graph that runs a number of times, on windows of the operands; always a tuple of outputs.",
+    batch=refusing("a rolled loop is no longer an operator; map the function before it is compiled"),
+)
+register(loop)
+
+
+def body_can_fail(body: Graph) -> bool:
+    """Whether a round may report an error at run time."""
+    return any(
+        CAN_FAIL in node.op.traits or (node.op is loop and body_can_fail(node.attrs["body"]))
+        for node in body.nodes
+    )

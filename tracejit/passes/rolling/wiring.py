@@ -1,0 +1,218 @@
+"""How the rounds of a run are wired, and how many of them alike.
+
+Each operand of each node of a round is of one `Source`:
+
+    INNER    result `d` of the same round
+    CARRIED  result `d` of the round before; in the first round, a value from before the loop
+    FIXED    one value from before the loop
+    VIEWS    in each round another view of one value, offsets growing by one step
+    NUMBERS  in each round another constant, growing by one step
+
+and the offsets of the round's own views and stores grow by one step each (0: they stay).
+"""
+
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
+
+import enum
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tracejit import ops
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.op import Trait
+from tracejit.ops.communicate import BETWEEN_RANKS
+
+
+class Unlike(Exception):
+    """Rounds are not the same; the message says where."""
+
+    def __init__(self, message: str, location: str | None):
+        super().__init__(message)
+        self.location = location
+
+
+class Kind(enum.Enum):
+    """See the module's docstring."""
+
+    INNER = enum.auto()
+    CARRIED = enum.auto()
+    FIXED = enum.auto()
+    VIEWS = enum.auto()
+    NUMBERS = enum.auto()
+
+
+class Source(NamedTuple):
+    """Where an operand comes from. `place`: (node of the round, output); `value`: that of the first round, or
+    the base of the views; `step`: elements, or what numbers grow by.
+    """
+
+    kind: Kind
+    place: tuple[int, int] = (-1, -1)
+    value: Value | None = None
+    offset: int = 0
+    step: int = 0
+
+
+class Wiring(NamedTuple):
+    """A run of equal rounds: `rounds` times `period` nodes from `start` on.
+
+    sources: of each node of a round, of each operand. steps: of each node, that of its view.
+    """
+
+    start: int
+    period: int
+    rounds: int
+    sources: list[list[Source]]
+    steps: list[int]
+
+    @property
+    def end(self) -> int:
+        return self.start + self.period * self.rounds
+
+
+class Recorded:
+    """A recorded graph: its nodes but for constants, where values are defined, and who reads them."""
+
+    def __init__(self, graph: Graph, nodes: Sequence[Node]):
+        self.nodes = nodes
+        self.defined = {v: (i, k) for i, node in enumerate(nodes) for k, v in enumerate(node.outputs)}
+        self.constants = {n.outputs[0]: n for n in graph.nodes if n.op is ops.constant}
+        self.results = set(graph.results())
+        self.last_use: dict[Value, int] = {}
+        for i, node in enumerate(nodes):
+            for v in node.inputs:
+                self.last_use[v] = i
+
+    def is_needed(self, value: Value, end: int) -> bool:
+        """Whether a value is a result, or read from position `end` on."""
+        return value in self.results or self.last_use.get(value, -1) >= end
+
+
+def rounds_of(recorded: Recorded, start: int, period: int, most: int, least: int) -> Wiring:
+    """The wiring of at most `most` rounds from `start`. Raises `Unlike` if fewer than `least` are alike."""
+    nodes = recorded.nodes
+    _check_plain(nodes[start : start + period])
+    rounds = most
+    sources: list[list[Source]] = []
+    steps = []
+    for q in range(period):
+        column = nodes[start + q : start + rounds * period : period]
+        step = 0
+        if column[0].op is ops.view or column[0].op is ops.update:
+            offsets = [node.attrs["view"].offset for node in column]
+            step = offsets[1] - offsets[0]
+            rounds = min(rounds, _affine(offsets, step))
+        steps.append(step)
+        found = []
+        for k in range(len(column[0].inputs)):
+            values = [node.inputs[k] for node in column[:rounds]]
+            source, alike = _source(recorded, start, period, values)
+            rounds = min(rounds, alike)
+            if rounds < least:
+                raise Unlike(
+                    f"operand {k} of {column[0].op.name} comes from elsewhere in round {rounds}",
+                    column[0].location,
+                )
+            found.append(source)
+        sources.append(found)
+        if rounds < least:
+            raise Unlike(f"the place of {column[0].op.name} does not move evenly", column[0].location)
+    return Wiring(start, period, rounds, sources, steps)
+
+
+def _check_plain(body: Sequence[Node]) -> None:
+    """Refuse rounds that run in Python, that other processes know of, or that are not on one CPU device."""
+    devices = set()
+    for node in body:
+        if PYTHON & node.op.traits or node.op in BETWEEN_RANKS:
+            raise Unlike(f"{node.op.name} runs in Python", node.location)
+        devices |= {v.type.device for v in (*node.inputs, *node.outputs) if not v.type.on_host}
+        if len(devices) > 1 or any(device.kind != "cpu" for device in devices):
+            raise Unlike("it is on several devices, or on a GPU", node.location)
+
+
+PYTHON = {Trait.ORDERED, Trait.HOST}
+"""Operators of these traits run in Python."""
+
+
+def _affine(numbers: Sequence[int], step: int) -> int:
+    """How many of the first numbers grow by `step` each."""
+    for r in range(1, len(numbers)):
+        if numbers[r] != numbers[r - 1] + step:
+            return r
+    return len(numbers)
+
+
+def _source(recorded: Recorded, start: int, period: int, values: Sequence[Value]) -> tuple[Source, int]:
+    """The source of an operand that is these values in the rounds, and for how many rounds."""
+    first, second = values[0], values[1]
+    count = len(values)
+    if first is second:
+        alike = next((r for r in range(count) if values[r] is not first), count)
+        if recorded.defined.get(first, (-1, 0))[0] >= start:  # the first round's, for all: another start
+            alike = 1
+        return Source(Kind.FIXED, value=first), alike
+    defined, nodes = recorded.defined, recorded.nodes
+    place = defined.get(second)
+    if place is not None and place[0] >= start:
+        inner = place[0] >= start + period
+        d, k = (place[0] - start) % period, place[1]
+        base = start + d - (0 if inner else period)
+        alike = 0 if inner else 1
+        while alike < count:
+            if nodes[base + alike * period].outputs[k] is not values[alike]:
+                break
+            alike += 1
+        if inner:
+            return Source(Kind.INNER, (d, k)), alike
+        known = defined.get(first)
+        if (known is not None and known[0] >= start) or first.type != second.type:
+            return Source(Kind.CARRIED), 0
+        return Source(Kind.CARRIED, (d, k), first), alike
+    if first in recorded.constants:
+        return _numbers(recorded, values)
+    return _views(recorded, start, values)
+
+
+def _views(recorded: Recorded, start: int, values: Sequence[Value]) -> tuple[Source, int]:
+    """Views of one value, made before the loop."""
+    made: list[Node] = []
+    for value in values:
+        place = recorded.defined.get(value)
+        node = None if place is None or place[0] >= start else recorded.nodes[place[0]]
+        if node is None or node.op is not ops.view:
+            break
+        if made and (node.inputs[0] is not made[0].inputs[0] or node.output.type != made[0].output.type):
+            break
+        if made and node.attrs["view"].strides != made[0].attrs["view"].strides:
+            break
+        made.append(node)
+    if len(made) < 2:
+        return Source(Kind.VIEWS), 1
+    offsets = [node.attrs["view"].offset for node in made]
+    step = offsets[1] - offsets[0]
+    return Source(Kind.VIEWS, value=values[0], offset=offsets[0], step=step), _affine(offsets, step)
+
+
+EXACT = {"float32": 1 << 24, "float64": 1 << 53}
+"""Up to which whole numbers a float dtype counts exactly."""
+
+
+def _numbers(recorded: Recorded, values: Sequence[Value]) -> tuple[Source, int]:
+    """Whole constants that grow by one step; fractions would not add up exactly."""
+    known = [recorded.constants.get(value) for value in values]
+    alike = next((r for r, node in enumerate(known) if node is None), len(known))
+    numbers = [node.attrs["value"] for node in known[:alike] if node is not None]
+    dtype = str(values[0].type.dtype)
+    most = EXACT.get(dtype, 1 << 62 if values[0].type.dtype.kind in "iu" else 0)
+    if (
+        alike < 2
+        or not all(x == x // 1 and abs(x) < most for x in numbers[:2])
+        or isinstance(numbers[0], bool)
+    ):
+        return Source(Kind.NUMBERS), 1
+    step = int(numbers[1] - numbers[0])
+    alike = _affine(numbers, step)
+    if any(abs(x) >= most or str(x) == "-0.0" for x in numbers[:alike]):
+        return Source(Kind.NUMBERS), 1
+    return Source(Kind.NUMBERS, value=values[0], step=step), alike

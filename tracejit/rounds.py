@@ -1,0 +1,162 @@
+"""The job of a loop: its body's tasks behind one another in one argument block, and what grows in each round.
+
+The body is planned like a graph of its own, whose inputs are windows of the loop's operands. Its plan decides
+what is computed where the operand lies and what is copied there at the end of a round. The body's tasks
+become one kernel call (`kernels.library.table.loop`), which copies their blocks to scratch memory, runs the
+tasks in the plan's order, and adds to the slots that move:
+
+    At(window, offset)  ->  At(operand, offset + start), which grows by `step` elements a round
+    arena + offset      ->  scratch memory of the thread
+
+Nothing here knows how a task's block is made: `job` is passed in.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+
+from tracejit.codegen.objects.loader import Recipe
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.types import ArrayType
+from tracejit.kernels.library.blocks import FLOAT32, FLOAT64, INTEGER, Growth, Loop, LoopTask
+from tracejit.kernels.split import ceil_div
+from tracejit.passes.driver import check, clean, form_kernels
+from tracejit.passes.memory.legalize import legalize
+from tracejit.passes.memory.plan import BufferKind, MemoryPlan, PlannedTask, plan
+from tracejit.words import At, Distance, Job, Ref, Word, bits_of, known_numbers
+
+LINE = 64  # bytes: the alignment of the parts of scratch memory
+
+LOOP = Recipe(
+    "loop",
+    ("library", "loop", "uint8"),
+    lambda: 'from tracejit.kernels.library.table import LIBRARY\n\nkernel = LIBRARY["loop", "uint8"]\n',
+)
+
+
+def plan_body(body: Graph) -> MemoryPlan:
+    """The memory plan of one round."""
+    legal = legalize(form_kernels(clean(body)))
+    check("legalize", legal)
+    return plan(legal)
+
+
+def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
+    """What has to run for a loop; `job` makes the job of a task."""
+    memory = plan_body(node.attrs["body"])
+    jobs = [job(task) for task in memory.tasks]
+    blocks = _Blocks(node, memory)
+    recipes: list[Recipe] = [LOOP]
+    rows: list[Word] = []
+    for this in jobs:
+        start = 8 * len(blocks.words)
+        blocks.add(this.words, len(recipes))
+        rows += _row(
+            LoopTask,
+            {LoopTask.FUNCTION: Ref(len(recipes)), LoopTask.BLOCK: start, LoopTask.UNITS: this.units},
+        )
+        recipes += this.recipes
+    arena_at = _aligned(8 * len(blocks.words))
+    rest_at = arena_at + _aligned(memory.arena_bytes)
+    header: dict[int, Word] = {
+        Loop.COUNT: At(node.inputs[0]),
+        Loop.TASKS: len(jobs),
+        Loop.GROWTHS: len(blocks.growths) // len(Growth),
+        Loop.ARENA: len(blocks.arena) // 2,
+        Loop.BLOCK_BYTES: 8 * len(blocks.words),
+        Loop.ARENA_AT: arena_at,
+        Loop.REST_AT: rest_at,
+        Loop.FAILED_TASK: 0,
+        Loop.FAILED_ROUND: 0,
+    }
+    words = (*_row(Loop, header), *rows, *blocks.growths, *blocks.arena, *blocks.words)
+    scratch = rest_at + max((this.scratch for this in jobs), default=0)
+    nodes = tuple(task.node for task in memory.tasks)
+    return Job("loop", tuple(recipes), words, 1, 1, scratch, inner=nodes)
+
+
+def round_of(job: Job, block: int) -> tuple[Node, int]:
+    """The node that failed in a loop whose argument block is at `block`, and in which round."""
+    task, this = (
+        ctypes.c_int64.from_address(block + 8 * s).value for s in (Loop.FAILED_TASK, Loop.FAILED_ROUND)
+    )
+    return job.inner[task], this
+
+
+def _row(names: type[Loop] | type[LoopTask] | type[Growth], slots: dict[int, Word]) -> list[Word]:
+    return [slots[name] for name in names]
+
+
+def _aligned(nbytes: int) -> int:
+    return ceil_div(nbytes, LINE) * LINE
+
+
+class _Blocks:
+    """The argument blocks of a body's tasks, as words of the loop's own block.
+
+    growths: rows of `Growth`; arena: pairs of a slot's offset and an offset in the arena.
+    """
+
+    def __init__(self, node: Node, memory: MemoryPlan):
+        self.words: list[Word] = []
+        self.growths: list[Word] = []
+        self.arena: list[Word] = []
+        self._places = memory.places
+        self._numbers = known_numbers(memory.graph)
+        moves: Sequence[tuple[int, int]] = node.attrs["moves"]
+
+        self._operands = list(zip(node.inputs[1:], moves, strict=True))
+        self._input = {value: i for i, value in enumerate(memory.graph.inputs)}
+
+    def add(self, words: Sequence[Word], first: int) -> None:
+        """Append the block of a task whose kernel 0 is number `first` of the loop's."""
+        for word in words:
+            if isinstance(word, At):
+                self._add_value(*word)
+            elif isinstance(word, Ref):
+                self.words.append(Ref(first + word.kernel))
+            elif isinstance(word, Distance):
+                self.words.append(8 * word.slot)
+            else:
+                self.words.append(word)
+
+    def _add_value(self, value: Value, offset: int) -> None:
+        if value in self._numbers:
+            self.words.append(bits_of(self._numbers[value], offset))
+        elif value.type.on_host:
+            operand, (_, step) = self._operands[self._input[value]]
+            if offset == 0:
+                self._grow(_kind(value.type), _step(value.type, step) if step else 0)
+            self.words.append(At(operand, offset))
+        else:
+            place = self._places[value]
+            if place.kind is BufferKind.ARENA:
+                self.arena += (8 * len(self.words), place.offset + offset)
+                self.words.append(0)
+                return
+            operand, (start, step) = self._operands[place.number]
+            size = value.type.dtype.itemsize
+            self._grow(INTEGER, step * size)
+            self.words.append(At(operand, start * size + place.offset + offset))
+
+    def _grow(self, kind: int, step: int) -> None:
+        """Let the slot that is added next grow."""
+        if step:
+            self.growths += _row(
+                Growth, {Growth.SLOT: 8 * len(self.words), Growth.KIND: kind, Growth.STEP: step}
+            )
+
+
+def _kind(type: ArrayType) -> int:
+    return {"float32": FLOAT32, "float64": FLOAT64}.get(str(type.dtype), INTEGER)
+
+
+def _step(type: ArrayType, step: int) -> int:
+    """A step as it is added: an integer, or the bits of a float."""
+    if type.dtype.kind != "f":
+        return step
+    code = "f4x" if type.dtype.itemsize == 4 else "d"
+    (bits,) = struct.unpack("q", struct.pack(code, step))
+    return int(bits)

@@ -1,0 +1,102 @@
+"""Words: the content of argument blocks before addresses are known, and the jobs that are made of them.
+
+A word is what an 8-byte slot of a block will hold:
+
+- an integer, or the bits of a number that is known now;
+- `At`: the place of a value plus a byte offset; becomes a patch, for each call (inputs, outputs) or once
+  (arena);
+- `Ref`: the address of one of the job's kernels;
+- `Distance`: bytes from the job's first block to another slot;
+- `Tag`: the number of an exchange between ranks, another one in each launch.
+"""
+
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
+
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracejit.codegen.objects.loader import Recipe
+from tracejit.errors import TracejitError, VerificationError
+from tracejit.ir.evaluate import evaluate_node
+from tracejit.ir.graph import Graph, Node, Value
+
+
+class At(NamedTuple):
+    """The address of `value`, plus `offset` bytes; for a number, its bits."""
+
+    value: Value
+    offset: int = 0
+
+
+class Ref(NamedTuple):
+    """The address of kernel number `kernel` of the job."""
+
+    kernel: int
+
+
+class Distance(NamedTuple):
+    """Bytes from the start of the job's block to its slot number `slot`."""
+
+    slot: int
+
+
+class Tag(NamedTuple):
+    """The number by which ranks find each other's messages; a launch has one for each such word."""
+
+
+Word = int | At | Ref | Distance | Tag
+
+
+class Issued(NamedTuple):
+    """What a task has that a device with a clock of its own runs, in the place of recipes.
+
+    lane, function, prepare: as in `engine.Task`.
+    kernels: which are loaded on the device; the program refers to them.
+    explain: the exception for a status that is an error of the device.
+    """
+
+    lane: int
+    function: int
+    prepare: Callable[[int], object]
+    kernels: tuple[Any, ...]
+    explain: Callable[[int], TracejitError]
+
+
+class Job(NamedTuple):
+    """A task before addresses are known. Kernel 0 is the one that the engine calls.
+
+    inner: the nodes of the tasks that a loop runs.
+    """
+
+    name: str
+    recipes: tuple[Recipe, ...]
+    words: tuple[Word, ...]
+    units: int
+    chunk: int
+    scratch: int = 0
+    callable: Callable[..., object] | None = None
+    issued: Issued | None = None
+    inner: tuple[Node, ...] = ()
+
+
+def known_numbers(graph: Graph) -> dict[Value, np.ndarray]:
+    """Numbers that the graph itself computes from constants."""
+    known: dict[Value, np.ndarray] = {}
+    for node in graph.nodes:
+        if node.outputs and all(v.type.on_host for v in node.outputs):
+            if not all(v in known for v in node.inputs):
+                raise VerificationError(
+                    f"{node.op.name} computes a number from run-time numbers, which is Python's business"
+                )
+            with np.errstate(all="ignore"):
+                results = evaluate_node(node, [known[v] for v in node.inputs])
+            known.update(zip(node.outputs, results, strict=True))
+    return known
+
+
+def bits_of(number: np.ndarray, offset: int) -> int:
+    """A number's own bits from a byte on, in the low bytes of an int64."""
+    return struct.unpack("q", number.tobytes()[offset : offset + 8].ljust(8, b"\0"))[0]
