@@ -18,6 +18,7 @@ from tracejit.ops.batching import batch, maps, rule_of
 SIZE = 3
 REFUSED = {
     "fused": "compiled",
+    "loop": "compiled",
     "callback": "one example after the other",
     **dict.fromkeys((name for name in OPS if name.startswith("winograd_")), "compiled"),
     **dict.fromkeys(("constant", "empty", "full", "iota"), "numbers"),
