@@ -20,7 +20,7 @@ from tracejit.engine import native
 from tracejit.ir.graph import Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.types import CPU, Device
-from tracejit.ops.communicate import BETWEEN_RANKS, token
+from tracejit.ops.communicate import BETWEEN_RANKS, agree, token
 from tracejit.passes.driver import timed
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place, PlannedTask
@@ -178,9 +178,13 @@ class _Blocks:
         return place.number + (self._outputs_start if place.kind is BufferKind.OUTPUT else 0)
 
     def uses(self, node: Node) -> tuple[int, ...]:
-        """The arguments whose variables a task needs."""
+        """The arguments whose variables a task needs. `agree` needs all results: nobody may read one that was
+        computed from what another rank sent when it had failed.
+        """
         places = (self._places[v] for v in (*node.inputs, *node.outputs) if v in self._places)
         found = {self._argument(place) for place in places}
+        if node.op is agree:
+            found.update(range(self._outputs_start, self._last))
         if Trait.ORDERED in node.op.traits and (name := token(node)) is not None:
             found.add(self._last + self.tokens.index(name))
         return tuple(sorted(argument for argument in found if argument >= 0))
