@@ -39,11 +39,11 @@ PRODUCTS = 1 << 19
 REGISTERS = {Trait.ELEMENTWISE, Trait.VIEW}
 """Operators of these traits join kernels whose values stay in registers."""
 
-CHAIN = 1024
-"""Of elementwise operators only, so many nodes are a few kernels, which compute several rounds each."""
+SHORT = 16
+"""Of rounds with at most so many operators, all elementwise, one kernel computes several."""
 
-FUSED = 64
-"""So many elementwise operators are in one kernel, if nothing else is between them."""
+CHAIN = 1024
+"""So many operators in such rounds are a few kernels; more are faster compiled as a loop."""
 
 DEPTH = 4
 """How deep loops nest."""
@@ -114,7 +114,7 @@ def _check_work(body: list[Node], rounds: int) -> None:
     products = (n.op.work([v.type.shape for v in n.inputs + n.outputs], n.attrs) for n in made if n.op.work)
     if sum(v.type.nbytes for n in made for v in n.outputs) > WORK or sum(products) > PRODUCTS:
         raise Unlike("a round is long enough for several workers", body[0].location)
-    if len(body) <= FUSED // 4 and rounds * len(body) <= CHAIN and all(n.op.traits & REGISTERS for n in body):
+    if len(body) <= SHORT and rounds * len(body) <= CHAIN and all(n.op.traits & REGISTERS for n in body):
         raise Unlike("some kernels compute several rounds each", body[0].location)
 
 
@@ -128,7 +128,6 @@ class _Tokens:
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
-        self._types: dict[int, int] = {}
 
     def __call__(self, node: Node) -> int:
         attrs = node.attrs
