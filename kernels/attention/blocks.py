@@ -141,8 +141,9 @@ def make_attention(dtype, itemsize):
             out = pointer(o, dtype)
             for r in range(rows):
                 facts[r] = dtype(-inf)
-            for j in range(0, seen_by(first + rows - 1, keys, causal), wide):
-                width = min(wide, keys - j)
+            seen = seen_by(first + rows - 1, keys, causal)
+            for j in range(0, seen, wide):
+                width = min(wide, seen - j)
                 right = (k + itemsize * j * features, features, True)
                 multiply(
                     entry, (q, features, False), right, (scratch, line), (rows, width, features), False, room
@@ -183,8 +184,8 @@ def make_attention_gradient(dtype, itemsize):
             out[c] = dtype(0)
 
     @subroutine
-    def add_block(block, scratch, matrix, first, j, width):
-        """Add what one block of scores contributes to the gradients; `j`: its first key."""
+    def add_block(block, scratch, matrix, begin, j, width):
+        """Add what the rows from `begin` on contribute to the gradients by `width` keys from `j` on."""
         queries, keys = slot(block, A.QUERIES), slot(block, A.KEYS)
         features, values = slot(block, A.FEATURES), slot(block, A.VALUES)
         size, line = slot(block, A.BLOCK_ROWS), line_of(slot(block, A.BLOCK_KEYS), itemsize)
@@ -193,7 +194,9 @@ def make_attention_gradient(dtype, itemsize):
             scratch + slot(block, A.PACKED),
             slot(block, A.CAUSAL) != 0,
         )
-        scale, rows = number_slot(block, A.SCALE, dtype), min(size, queries - first)
+        scale, stop = number_slot(block, A.SCALE, dtype), min(begin + size, queries)
+        first = max(begin, j) if causal else begin  # rows before `j` see none of these keys
+        rows, width = stop - first, min(width, seen_by(stop - 1, keys, causal) - j)
         row, key = matrix * queries + first, matrix // slot(block, A.HEADS) * keys + j
         q = slot(block, A.FIRST) + itemsize * row * features
         k = slot(block, A.FIRST + 1) + itemsize * key * features
