@@ -1,10 +1,13 @@
 """Attention: averages of values, weighted by how well their keys agree with a query.
 
-Vaswani et al., Attention is all you need, 2017. Queries are taken in blocks of rows, one after the other, so
-that the scores of a long sequence never stand in memory as a whole: a block's scores are used up before those
-of the next need the same memory. With ``causal=True`` a block does not look at keys that none of its rows may
-see, which saves nearly half of the products. The backward pass computes the weights of several blocks again,
-one block after the other, as in Dao et al., FlashAttention, 2022.
+Vaswani et al., Attention is all you need, 2017. On a CPU, without a mask, dropout or broadcast operands,
+attention is one operator with a kernel of its own (`tracejit.ops.attend`).
+
+Else queries are taken in blocks of rows, one after the other, so that the scores of a long sequence never
+stand in memory as a whole: a block's scores are used up before those of the next need the same memory. With
+``causal=True`` a block does not look at keys that none of its rows may see, which saves nearly half of the
+products. The backward pass computes the weights of several blocks again, one block after the other, as in Dao
+et al., FlashAttention, 2022.
 
 Several heads of queries may share one of keys and values (Ainslie et al., GQA, 2023): heads then fall into
 groups, (..., heads, rows, features) into (..., groups, heads of a group, rows, features).

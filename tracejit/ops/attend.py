@@ -92,7 +92,9 @@ def _scores(q: np.ndarray, k: np.ndarray, scale: float, causal: bool) -> np.ndar
     """(matrices of keys, heads, queries, keys); minus infinity where a query does not see a key."""
     scores = _heads(q, k) @ k[:, None].swapaxes(-1, -2) * q.dtype.type(scale)
     return (
-        np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, q.dtype.type(-np.inf)) if causal else scores
+        np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, q.dtype.type(-np.inf))
+        if causal
+        else scores
     )
 
 
