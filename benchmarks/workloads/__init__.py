@@ -8,6 +8,7 @@ from benchmarks.workloads import (
     elementwise,
     images,
     kmeans,
+    language,
     layer_norm,
     lenet,
     lstm,
@@ -19,6 +20,7 @@ from benchmarks.workloads import (
     stencil,
     transformer,
     undecorated,
+    unet,
 )
 
 MODULES = (
@@ -32,8 +34,10 @@ MODULES = (
     stencil,
     lstm,
     transformer,
+    language,
     lenet,
     images,
+    unet,
     kmeans,
     many_small,
     undecorated,
