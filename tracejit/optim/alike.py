@@ -41,19 +41,20 @@ def each(rows: Sequence[Row]) -> Iterator[Row]:
         return
     kinds: dict[Hashable, _Kind] = {}
     for row in rows:
+        is_known = False
         with quiet:  # once for a row: to hush the watcher takes longer than much of what is done here
             with lock:
                 before = _contents(trace, row)
-                kind = None if before is None else kinds.setdefault(_key(row, before), _Kind())
-                is_known = kind is not None and kind.is_known
-                if is_known:
-                    kind.repeat(trace, row, before)
+                if before is not None:
+                    kind = kinds.setdefault(_key(row, before), _Kind())
+                    if is_known := kind.is_known:
+                        kind.repeat(trace, row, before)
             trace.end_operation()
         if is_known:
             continue
         start = len(trace.nodes)
         yield row
-        if kind is not None:
+        if before is not None:
             with quiet, lock:
                 kind.note(trace.nodes[start:], before, _contents(trace, row))
 
