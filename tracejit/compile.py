@@ -22,6 +22,7 @@ from tracejit.passes.fusion.fuse import Missed
 from tracejit.passes.memory.agreement import with_agreement
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import naive_bytes, plan
+from tracejit.rounds import Cut
 from tracejit.schedule import Planned, Schedule
 from tracejit.targets import job, target_of
 
@@ -36,7 +37,7 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
     missed: list[Missed] = []
     with timed(times, "components"):
         twins = Twins(graph)
-    needed = clean(twins.reduced, times)
+    needed = clean(twins.reduced, times, graph.notes.get("cuts", ()))
     fused = form_kernels(needed, times, missed)
     with timed(times, "components"):
         fused = twins.expanded(fused)
@@ -54,7 +55,11 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
 def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
     """The schedule of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
     anticipate()
-    return launch(plan_graph(graph, aliases), job)
+    while True:
+        try:
+            return launch(plan_graph(graph, aliases), job)
+        except Cut as cut:
+            graph.notes.setdefault("cuts", set()).update(cut.places)
 
 
 def open_devices(graph: Graph) -> None:

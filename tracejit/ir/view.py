@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.forking import make_rlock
+from tracejit.ir.moving import Moving
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -280,7 +281,7 @@ WHOLE: dict[tuple[int, ...], View] = {}
 
 @functools.lru_cache(maxsize=4096)
 def _whole(shape: tuple[int, ...]) -> View:
-    shape = tuple(map(operator.index, shape))
+    shape = tuple([n if type(n) is Moving else operator.index(n) for n in shape])
     view = View(0, shape, contiguous_strides(shape))
     if len(WHOLE) < 4096:
         WHOLE[shape] = view

@@ -23,7 +23,7 @@ from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
 from tracejit.passes.fusion.fuse import Missed, fuse
 from tracejit.passes.remask import remask
-from tracejit.passes.rolling.roll import roll
+from tracejit.passes.rolling.roll import Cuts, roll
 from tracejit.passes.simplify import simplify
 from tracejit.passes.widen import widen
 from tracejit.passes.winograd import winograd
@@ -39,12 +39,12 @@ def optimize(graph: Graph) -> Graph:
     return form_kernels(clean(graph))
 
 
-def clean(graph: Graph, times: dict[str, float] | None = None) -> Graph:
+def clean(graph: Graph, times: dict[str, float] | None = None, cuts: Cuts = ()) -> Graph:
     """Run the cleaning passes, after `widen`, without which kernels could not be made. Seconds of each pass
-    are added to `times`.
+    are added to `times`. `cuts`: see `roll`.
     """
     check("record", graph)
-    return _run(CLEANING, widen(graph), times)
+    return _run({**CLEANING, "roll": functools.partial(roll, cuts=cuts)}, widen(graph), times)
 
 
 def form_kernels(
