@@ -20,13 +20,14 @@ from typing import Any
 
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.ir.graph import Graph, Node, Value
-from tracejit.ir.moving import Differs, Moving, most, round_around, slope
+from tracejit.ir.moving import Differs, Moving, most, rounds_around, slope
 from tracejit.ir.types import ArrayType
 from tracejit.kernels.library.blocks import FLOAT32, FLOAT64, INTEGER, Growth, Loop, LoopTask
 from tracejit.kernels.split import ceil_div
 from tracejit.passes.driver import check, clean, form_kernels
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, PlannedTask, plan
+from tracejit.passes.rolling.roll import Run
 from tracejit.words import At, Distance, Job, Ref, Word, bits_of, known_numbers
 
 LINE = 64  # bytes: the alignment of the parts of scratch memory
@@ -45,12 +46,26 @@ def plan_body(body: Graph) -> MemoryPlan:
     return plan(legal)
 
 
-class Cut(Exception):
-    """The rounds of a loop need different plans: the run has to be cut at these places (see `roll`)."""
+CUTS = 4
+"""A loop that would fall into more parts than that is not rolled."""
 
-    def __init__(self, places: Sequence[tuple[int, int]]):
-        super().__init__(f"rounds differ at {places}")
-        self.places = places
+
+class Cut(Exception):
+    """The rounds of a loop need different plans: its runs have to be cut (see `roll`).
+
+    places: where; everywhere: at each round.
+    """
+
+    def __init__(self, node: Node, rounds: Sequence[int]):
+        runs: list[Run] = node.attrs["body"].notes["runs"]
+        super().__init__(f"rounds differ from round {rounds[0]} on")
+        self.everywhere = _places(runs, range(runs[0].rounds))
+        few = 0 < len(rounds) <= CUTS and rounds[-1] > 0
+        self.places = _places(runs, rounds) if few else self.everywhere
+
+
+def _places(runs: Sequence[Run], rounds: Sequence[int]) -> list[tuple[int, int]]:
+    return [(run.level, run.start + r * run.period) for run in runs for r in rounds]
 
 
 def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
@@ -61,10 +76,9 @@ def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     try:
         return _loop_job(node, job)
     except Differs as error:
-        runs = body.notes.get("places")
-        if runs is None:
-            raise Differs(round_around(error.round, node.attrs["rounds"])) from None
-        raise Cut([(level, start + error.round * period) for level, start, period in runs]) from None
+        if "runs" not in body.notes:
+            raise Differs(rounds_around(error.rounds, node.attrs["rounds"])) from None
+        raise Cut(node, error.rounds) from None
 
 
 def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:

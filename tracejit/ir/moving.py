@@ -1,7 +1,7 @@
 """Whole numbers that differ from round to round of a loop: extents, offsets and what is computed from them.
 
-The body of a loop is one graph for all of its rounds. Where ``A[i, :i]`` is read in round i, the view's offset
-and extent are `Moving`: they hold the number of each round. Passes and code generation compute with them as
+The body of a loop is one graph for all of its rounds. Where ``A[i, :i]`` is read, offset and extent of the
+view are `Moving`: they hold the number of each round. Passes and code generation compute with them as
 with integers, for all rounds at once, and a comparison answers only if its answer is the same in all rounds.
 So what they decide is what they would decide for each round alone; where rounds decide differently, `Differs`
 says from which on, and the loop is cut there.
@@ -26,11 +26,11 @@ import numpy as np
 
 
 class Differs(Exception):
-    """Rounds of a loop need different decisions; `round` is the first that differs from the first."""
+    """Rounds of a loop need different decisions; `rounds` are those that differ from the round before."""
 
-    def __init__(self, round: int):
-        super().__init__(f"rounds differ from round {round} on")
-        self.round = round
+    def __init__(self, rounds: Sequence[int]):
+        super().__init__(f"rounds differ from round {rounds[0]} on")
+        self.rounds = rounds
 
 
 class Moving:
@@ -128,8 +128,9 @@ def _decided(answers: np.ndarray) -> bool:
     return first
 
 
-def _change(each: np.ndarray) -> int:
-    return int(np.flatnonzero(each != each[0])[0])
+def _change(each: np.ndarray) -> list[int]:
+    changes: list[int] = (np.flatnonzero(each[1:] != each[:-1]) + 1).tolist()
+    return changes
 
 
 # ------------------------------------------------------------------------------------------- loops in loops
@@ -145,11 +146,12 @@ def before(runs: Any, outer: int) -> int:
     return int(runs.each[:outer].sum()) if type(runs) is Moving else runs * outer
 
 
-def round_around(round: int, runs: Any) -> int:
-    """The round of the loop around in which `round` of a nested loop is."""
+def rounds_around(rounds: Sequence[int], runs: Any) -> list[int]:
+    """The rounds of the loop around in which `rounds` of a nested loop are."""
     if type(runs) is Moving:
-        return int(np.searchsorted(np.cumsum(runs.each), round, side="right"))
-    return int(round // runs)
+        around: list[int] = np.searchsorted(np.cumsum(runs.each), rounds, side="right").tolist()
+        return list(dict.fromkeys(around))
+    return list(dict.fromkeys(round // runs for round in rounds))
 
 
 def spread(number: Any, runs: Any) -> Any:
@@ -174,5 +176,7 @@ def slope(number: Any, runs: Any) -> tuple[Any, Any]:
     inside = np.arange(len(each)) - np.repeat(starts, counts)
     wrong = each != np.repeat(each[starts], counts) + inside * np.repeat(steps, counts)
     if wrong.any():
-        raise Differs(int(np.flatnonzero(wrong)[0]))
+        changes = np.diff(each, prepend=each[0])
+        uneven = (inside > 1) & (changes != np.roll(changes, 1))
+        raise Differs(np.flatnonzero(uneven | wrong & (inside == 0)).tolist())
     return whole(each[starts]), whole(steps)

@@ -310,8 +310,8 @@ class _LoopMaker:
 
 
 class _MovingLoopMaker(_LoopMaker):
-    """A loop whose operands are seen whole, through views that move, and whose extents may differ from round to
-    round: the numbers of its body are `Moving`.
+    """A loop whose operands are seen whole, through views that move, and whose extents may differ between
+    rounds: the numbers of its body are `Moving`.
     """
 
     def _check_extents(self) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracejit import ops
 from tracejit.ir.graph import Effect, Graph, Node, Value
@@ -55,6 +55,15 @@ CHAIN = 1024
 
 DEPTH = 4
 """How deep loops nest."""
+
+
+class Run(NamedTuple):
+    """Where a loop was: how often the pass had been repeated, position among the nodes, nodes of a round."""
+
+    level: int
+    start: int
+    period: int
+    rounds: int
 
 
 Cuts = Collection[tuple[int, int]]
@@ -190,7 +199,8 @@ class _Level:
                 self._tell(error)
                 continue
             (loop,) = [node for node in made if node.op is ops.loop]
-            loop.attrs["body"].notes.setdefault("places", []).append((self.level, position, period))
+            run = Run(self.level, position, period, wiring.rounds)
+            loop.attrs["body"].notes.setdefault("runs", []).append(run)
             return made, wiring.end
         return nodes[position : position + 1], position + 1
 
