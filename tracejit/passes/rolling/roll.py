@@ -144,7 +144,7 @@ class _Level:
             barred = [p for p, (first, last) in failed.items() if first + 2 * p < position < last]
             for period, rounds in self._runs(position, ROUNDS, min(barred, default=len(self.nodes))):
                 try:
-                    start = position + self._shift(position, period, rounds)
+                    start = self._start(position, period, rounds)
                 except Unlike as error:
                     self._tell(error)
                     if position >= failed.get(period, (0, 0))[1]:
@@ -156,8 +156,11 @@ class _Level:
                 break
             position = end
 
-    def _shift(self, position: int, period: int, rounds: int) -> int:
-        """Where in a run rounds begin: where they carry least."""
+    def _start(self, position: int, period: int, rounds: int) -> int:
+        """Where in a run rounds begin: where known ones do, or else where they carry least."""
+        for start in range(position, position + period):
+            if tuple(self.tokens[start : start + period]) in self.known:
+                return start
         least = min(rounds - 1, ROUNDS) if rounds > LEAST else rounds
         counts = {}
         error: Unlike | None = None
@@ -172,7 +175,7 @@ class _Level:
         if not counts:
             assert error is not None
             raise error
-        return min(counts, key=lambda shift: (counts[shift], shift))
+        return position + min(counts, key=lambda shift: (counts[shift], shift))
 
     def _runs(self, position: int, least: int, below: int) -> Iterator[tuple[int, int]]:
         """(period, rounds) of the runs from a position to the next cut."""

@@ -139,6 +139,10 @@ def _evenly(column: Sequence[Node]) -> int:
     first = column[0]
     if first.op is ops.loop:
         return len(column)
+    if "view" not in first.attrs:
+        types = [v.type for v in first.outputs]
+        if all(v.type == type for node in column for v, type in zip(node.outputs, types, strict=True)):
+            return len(column)
     rows = [_numbers_of(node) for node in column]
     if all(row == rows[0] for row in rows):
         return len(column)
