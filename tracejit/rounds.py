@@ -41,7 +41,7 @@ LOOP = Recipe(
 
 def plan_body(body: Graph) -> MemoryPlan:
     """The memory plan of one round."""
-    legal = legalize(form_kernels(clean(body)))
+    legal = legalize(form_kernels(clean(body, rolls=False)))  # what is inside was rolled first
     check("legalize", legal)
     return plan(legal)
 

@@ -39,12 +39,17 @@ def optimize(graph: Graph) -> Graph:
     return form_kernels(clean(graph))
 
 
-def clean(graph: Graph, times: dict[str, float] | None = None, cuts: Cuts = ()) -> Graph:
+def clean(
+    graph: Graph, times: dict[str, float] | None = None, cuts: Cuts = (), *, rolls: bool = True
+) -> Graph:
     """Run the cleaning passes, after `widen`, without which kernels could not be made. Seconds of each pass
-    are added to `times`. `cuts`: see `roll`.
+    are added to `times`. `cuts`: see `roll`, which is left out unless it `rolls`.
     """
     check("record", graph)
-    return _run({**CLEANING, "roll": functools.partial(roll, cuts=cuts)}, widen(graph), times)
+    passes = {**CLEANING, "roll": functools.partial(roll, cuts=cuts)}
+    if not rolls:
+        del passes["roll"]
+    return _run(passes, widen(graph), times)
 
 
 def form_kernels(

@@ -53,8 +53,8 @@ SHORT = 16
 CHAIN = 1024
 """So many operators in such rounds are a few kernels; more are faster compiled as a loop."""
 
-DEPTH = 4
-"""How deep loops nest."""
+DEPTH = 6
+"""How often the graph is walked: loops nest less deeply."""
 
 
 class Run(NamedTuple):
@@ -72,41 +72,49 @@ Cuts = Collection[tuple[int, int]]
 
 def roll(graph: Graph, cuts: Cuts = ()) -> Graph:
     """`graph` with runs of equal rounds as loops. `cuts`: where plans of rounds were found to differ."""
-    bodies: dict[Hashable, Graph] = {}
+    rolling = _Rolling()
     recorded = graph
-    reasons: dict[str, str | None] = {}
     for level in range(DEPTH):
         if len(graph.nodes) < ROUNDS:
             break
-        rolled = _Level(graph, bodies, reasons, level, cuts).run()
-        if rolled is graph:
+        refused = len(rolling.refused)
+        rolled = _Level(graph, rolling, level, cuts).run()
+        if rolled is graph and len(rolling.refused) == refused:
             break
         graph = rolled
-    recorded.notes["unrolled"] = reasons
+    recorded.notes["unrolled"] = rolling.reasons
     return graph
+
+
+class _Rolling:
+    """What walks over a graph have in common. refused: the tokens of rounds that are not rolled."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[Hashable, Graph] = {}
+        self.reasons: dict[str, str | None] = {}
+        self.tokens = _Tokens()
+        self.refused: set[tuple[int, ...]] = set()
 
 
 class _Level:
     """One walk over a graph, which rolls the innermost runs.
 
-    bodies: by token, of the rounds that long runs have, with the number of operators in all of their runs.
-    Shorter runs of the same rounds are rolled, too: they are the rounds of another loop.
+    known: the tokens of the rounds of long runs, with the number of operators in all of them. Shorter runs of
+    the same rounds are rolled, too: they are in the rounds of another loop.
     """
 
     def __init__(
         self,
         graph: Graph,
-        bodies: dict[Hashable, Graph],
-        reasons: dict[str, str | None],
+        rolling: _Rolling,
         level: int,
         cuts: Cuts,
     ):
-        self.graph, self.bodies, self.reasons, self.level = graph, bodies, reasons, level
+        self.graph, self.rolling, self.level = graph, rolling, level
         self.constants = [node for node in graph.nodes if node.op is ops.constant]
         self.nodes = [node for node in graph.nodes if node.op is not ops.constant]
         self.recorded = Recorded(graph, self.nodes)
-        tokens = _Tokens()
-        self.tokens = [tokens(node) for node in self.nodes]
+        self.tokens = [rolling.tokens(node) for node in self.nodes]
         self.periods = Periods(self.tokens)
         self.cuts = sorted(position for at, position in cuts if at == level)
         self.known: dict[tuple[int, ...], int] = {}
@@ -143,6 +151,8 @@ class _Level:
             # What fails at all places of two rounds fails in all of the run, and so do several rounds as one.
             barred = [p for p, (first, last) in failed.items() if first + 2 * p < position < last]
             for period, rounds in self._runs(position, ROUNDS, min(barred, default=len(self.nodes))):
+                if self._holds_loop(position, period):
+                    continue
                 try:
                     start = self._start(position, period, rounds)
                 except Unlike as error:
@@ -151,20 +161,37 @@ class _Level:
                         failed[period] = position, position + period * rounds
                     continue
                 key = tuple(self.tokens[start : start + period])
+                if key in self.rolling.refused:
+                    continue
                 self.known[key] = self.known.get(key, 0) + rounds * period
                 end = position + rounds * period
                 break
             position = end
 
+    def _holds_loop(self, start: int, period: int) -> bool:
+        """Whether there is a long run in a round, which is rolled first."""
+        position = start
+        while position < start + period - ROUNDS:
+            for inner, rounds in self._runs(position, ROUNDS, period // ROUNDS + 1):
+                try:
+                    begin = self._start(position, inner, min(rounds, ROUNDS + 1))
+                except Unlike:
+                    continue
+                if tuple(self.tokens[begin : begin + inner]) not in self.rolling.refused:
+                    return True
+            position += 1
+        return False
+
     def _start(self, position: int, period: int, rounds: int) -> int:
         """Where in a run rounds begin: where known ones do, or else where they carry least."""
-        for start in range(position, position + period):
+        shifts = period if period <= SHIFTS else 1
+        for start in range(position, position + shifts):
             if tuple(self.tokens[start : start + period]) in self.known:
                 return start
         least = min(rounds - 1, ROUNDS) if rounds > LEAST else rounds
         counts = {}
         error: Unlike | None = None
-        for shift in range(period if period <= SHIFTS else 1):
+        for shift in range(shifts):
             try:
                 wiring = rounds_of(self.recorded, position + shift, period, least, least)
             except Unlike as unlike:
@@ -190,16 +217,18 @@ class _Level:
         """What the nodes from a position on become, and where the next begin."""
         nodes = self.nodes
         for period, rounds in self._runs(position, LEAST, len(nodes)):
-            total = self.known.get(tuple(self.tokens[position : position + period]))
+            key = tuple(self.tokens[position : position + period])
+            total = self.known.get(key)
             if total is None:
                 continue
             try:
                 wiring = rounds_of(self.recorded, position, period, rounds, LEAST)
                 for r in (0, wiring.rounds - 1):
                     _check_work(nodes[position + r * period :][:period], total)
-                made = make_loop(self.recorded, wiring, renamed, self.bodies)
+                made = make_loop(self.recorded, wiring, renamed, self.rolling.bodies)
             except Unlike as error:
                 self._tell(error)
+                self.rolling.refused.add(key)
                 continue
             (loop,) = [node for node in made if node.op is ops.loop]
             run = Run(self.level, position, period, wiring.rounds)
@@ -208,7 +237,7 @@ class _Level:
         return nodes[position : position + 1], position + 1
 
     def _tell(self, error: Unlike) -> None:
-        self.reasons.setdefault(str(error), error.location)
+        self.rolling.reasons.setdefault(str(error), error.location)
 
 
 def _check_work(body: list[Node], operators: int) -> None:
