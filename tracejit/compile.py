@@ -42,7 +42,7 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
     missed: list[Missed] = []
     with timed(times, "components"):
         twins = Twins(graph)
-    needed = clean(twins.reduced, times, graph.notes.get("cuts", ()))
+    needed = clean(twins.reduced, times, graph.notes)
     fused = form_kernels(needed, times, missed)
     with timed(times, "components"):
         fused = twins.expanded(fused)

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from tracejit.config import config
 from tracejit.ir.graph import Graph
@@ -23,7 +24,7 @@ from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
 from tracejit.passes.fusion.fuse import Missed, fuse
 from tracejit.passes.remask import remask
-from tracejit.passes.rolling.roll import Cuts, roll
+from tracejit.passes.rolling.roll import roll
 from tracejit.passes.simplify import simplify
 from tracejit.passes.widen import widen
 from tracejit.passes.winograd import winograd
@@ -40,13 +41,17 @@ def optimize(graph: Graph) -> Graph:
 
 
 def clean(
-    graph: Graph, times: dict[str, float] | None = None, cuts: Cuts = (), *, rolls: bool = True
+    graph: Graph,
+    times: dict[str, float] | None = None,
+    notes: dict[str, Any] | None = None,
+    *,
+    rolls: bool = True,
 ) -> Graph:
     """Run the cleaning passes, after `widen`, without which kernels could not be made. Seconds of each pass
-    are added to `times`. `cuts`: see `roll`, which is left out unless it `rolls`.
+    are added to `times`. `notes`: see `roll`, which is left out unless it `rolls`.
     """
     check("record", graph)
-    passes = {**CLEANING, "roll": functools.partial(roll, cuts=cuts)}
+    passes = {**CLEANING, "roll": functools.partial(roll, notes=notes)}
     if not rolls:
         del passes["roll"]
     return _run(passes, widen(graph), times)

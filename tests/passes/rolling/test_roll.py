@@ -196,6 +196,30 @@ def test_explain_says_why_rounds_are_not_a_loop():
     assert "test_roll.py" in traced.explain().split(told)[1]
 
 
+def test_explain_says_why_where_equal_parts_were_planned_once():
+    @tj.jit
+    def twice(a, b, c, d):
+        uneven(a, b)
+        uneven(c, d)
+
+    given = [tj.spec((N, 6)) for _ in range(4)]
+    twice.warm(*given)
+    assert "not rolled: the place of update does not move evenly" in twice.explain()
+
+
+def test_a_loop_is_cut_where_rounds_need_other_plans():
+    def body(a, b):
+        for i in range(N):
+            b[i] = (a[i] + b[N // 2]) * 0.5  # the row itself in one of the rounds
+        return b
+
+    rolled, names = run(body)
+    assert names.count("loop") == 2
+    expected = np.random.default_rng(0).normal(size=(2, N, 6))
+    body(*expected)
+    np.testing.assert_array_equal(rolled[0], expected[1])
+
+
 @pytest.mark.parametrize(("rounds", "rolled"), [(ROUNDS, False), (CHAIN, True)])
 def test_short_chains_stay_in_registers(rounds, rolled):
     def chain(x):

@@ -70,10 +70,15 @@ Cuts = Collection[tuple[int, int]]
 """Where runs end: (how often the pass was repeated before, position among the nodes)."""
 
 
-def roll(graph: Graph, cuts: Cuts = ()) -> Graph:
-    """`graph` with runs of equal rounds as loops. `cuts`: where plans of rounds were found to differ."""
+def roll(graph: Graph, notes: dict[str, Any] | None = None) -> Graph:
+    """`graph` with runs of equal rounds as loops.
+
+    `notes`: those of the recording, if that is another graph. ``cuts`` there says where plans of rounds were
+    found to differ; ``unrolled`` will say what was not rolled, and why.
+    """
     rolling = _Rolling()
-    recorded = graph
+    notes = graph.notes if notes is None else notes
+    cuts: Cuts = notes.get("cuts", ())
     for level in range(DEPTH):
         if len(graph.nodes) < ROUNDS:
             break
@@ -82,7 +87,7 @@ def roll(graph: Graph, cuts: Cuts = ()) -> Graph:
         if rolled is graph and len(rolling.refused) == refused:
             break
         graph = rolled
-    recorded.notes["unrolled"] = rolling.reasons
+    notes["unrolled"] = rolling.reasons
     return graph
 
 
