@@ -192,10 +192,9 @@ class _Blocks:
 
     def _grow(self, kind: int, step: Any) -> None:
         """Let the slot that is added next grow."""
-        if type(step) is Moving or step:
-            self.growths += _row(
-                Growth, {Growth.SLOT: 8 * len(self.words), Growth.KIND: kind, Growth.STEP: step}
-            )
+        if isinstance(step, Moving) or step:
+            row: dict[int, Any] = {Growth.SLOT: 8 * len(self.words), Growth.KIND: kind, Growth.STEP: step}
+            self.growths += _row(Growth, row)
 
 
 def _kind(type: ArrayType) -> int:

@@ -10,6 +10,7 @@ from benchmarks.workloads import (
     kmeans,
     layer_norm,
     lenet,
+    loops,
     lstm,
     many_small,
     mlp,
@@ -37,6 +38,7 @@ MODULES = (
     kmeans,
     many_small,
     undecorated,
+    loops,
 )
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload for module in MODULES for workload in module.WORKLOADS

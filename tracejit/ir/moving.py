@@ -19,6 +19,7 @@ behind the other. `runs` says how many each has: an integer if all have as many.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -62,11 +63,14 @@ class Moving:
         raise Differs(_change(self.each))
 
 
-def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _arithmetic(function: Callable[[Any, Any], Any], *, turned: bool = False) -> Callable[[Any, Any], Any]:
+    """An operator of `Moving`; `turned`: with its operands exchanged."""
+
     def apply(self: Moving, other: Any) -> Any:
         if not isinstance(other, int | np.integer | Moving):
             return NotImplemented
-        return whole(function(self.each, other.each if isinstance(other, Moving) else other))
+        theirs = other.each if isinstance(other, Moving) else other
+        return whole(function(theirs, self.each) if turned else function(self.each, theirs))
 
     return apply
 
@@ -80,33 +84,11 @@ def _comparison(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
     return compare
 
 
-for _name, _function in {
-    "add": lambda x, y: x + y,
-    "sub": lambda x, y: x - y,
-    "mul": lambda x, y: x * y,
-    "floordiv": lambda x, y: x // y,
-    "mod": lambda x, y: x % y,
-}.items():
-    setattr(Moving, f"__{_name}__", _arithmetic(_function))
-    setattr(Moving, f"__r{_name}__", _arithmetic(lambda x, y, f=_function: f(y, x)))
+for _name in ("add", "sub", "mul", "floordiv", "mod"):
+    setattr(Moving, f"__{_name}__", _arithmetic(getattr(operator, _name)))
+    setattr(Moving, f"__r{_name}__", _arithmetic(getattr(operator, _name), turned=True))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    setattr(
-        Moving,
-        f"__{_name}__",
-        _comparison(
-            getattr(
-                np,
-                {
-                    "eq": "equal",
-                    "ne": "not_equal",
-                    "lt": "less",
-                    "le": "less_equal",
-                    "gt": "greater",
-                    "ge": "greater_equal",
-                }[_name],
-            )
-        ),
-    )
+    setattr(Moving, f"__{_name}__", _comparison(getattr(operator, _name)))
 
 
 def whole(each: Sequence[int] | np.ndarray) -> Any:

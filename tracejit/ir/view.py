@@ -284,7 +284,7 @@ WHOLE: dict[tuple[int, ...], View] = {}
 
 @functools.lru_cache(maxsize=4096)
 def _whole(shape: tuple[int, ...]) -> View:
-    shape = tuple([n if type(n) is Moving else operator.index(n) for n in shape])
+    shape = tuple([n if isinstance(n, Moving) else operator.index(n) for n in shape])
     view = View(0, shape, contiguous_strides(shape))
     if len(WHOLE) < 4096:
         WHOLE[shape] = view

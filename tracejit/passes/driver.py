@@ -51,7 +51,7 @@ def clean(
     are added to `times`. `notes`: see `roll`, which is left out unless it `rolls`.
     """
     check("record", graph)
-    passes = {**CLEANING, "roll": functools.partial(roll, notes=notes)}
+    passes: dict[str, Pass] = {**CLEANING, "roll": functools.partial(roll, notes=notes)}
     if not rolls:
         del passes["roll"]
     return _run(passes, widen(graph), times)

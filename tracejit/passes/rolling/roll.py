@@ -36,13 +36,16 @@ LEAST = 3
 """The least rounds of a loop of which another one has `ROUNDS`."""
 
 SHIFTS = 64
-"""In longer rounds nothing else than the first operator is tried as the beginning."""
+"""Of rounds so many operators are tried as the first one."""
 
 WORK = 1 << 18
 """The most bytes that the results of a round may have: a loop runs on one thread."""
 
 PRODUCTS = 1 << 19
 """The most multiplications of products in a round."""
+
+LONG, LONG_SCALE = 2000, 16
+"""Of more operators the first call would take seconds: they are rolled up to so many times the work."""
 
 REGISTERS = {Trait.ELEMENTWISE, Trait.VIEW}
 """Operators of these traits join kernels whose values stay in registers."""
@@ -123,6 +126,8 @@ class _Level:
         self.periods = Periods(self.tokens)
         self.cuts = sorted(position for at, position in cuts if at == level)
         self.known: dict[tuple[int, ...], int] = {}
+        self.failed: dict[int, tuple[int, int]] = {}  # by period: from where to where rounds are not alike
+        self.none: dict[int, int] = {}  # by position: shorter rounds do not begin a run there
 
     def run(self) -> Graph:
         """The graph with loops; itself if there are none."""
@@ -149,47 +154,41 @@ class _Level:
 
     def _survey(self) -> None:
         """Find the rounds of long runs that are wired alike."""
-        failed: dict[int, tuple[int, int]] = {}  # by period: the first start that failed, and the run's end
         position = 0
-        while position < len(self.nodes):
-            end = position + 1
-            # What fails at all places of two rounds fails in all of the run, and so do several rounds as one.
-            barred = [p for p, (first, last) in failed.items() if first + 2 * p < position < last]
-            for period, rounds in self._runs(position, ROUNDS, min(barred, default=len(self.nodes))):
-                if self._holds_loop(position, period):
-                    continue
+        while found := self._first_run(position, len(self.nodes), len(self.nodes)):
+            key, operators, position = found
+            self.known[key] = self.known.get(key, 0) + operators
+
+    def _first_run(self, position: int, end: int, below: int) -> tuple[tuple[int, ...], int, int] | None:
+        """The first innermost run of rounds of less than `below` operators that begins before `end`: the
+        tokens of a round, the operators of the run, and where it ends.
+        """
+        for start in range(position, end):
+            if self.none.get(start, 0) >= below:
+                continue
+            # What fails wherever a round may begin fails in all of the run, and so do several rounds as one.
+            barred = [p for p, (first, last) in self.failed.items() if first <= start < last]
+            for period, rounds in self._runs(start, ROUNDS, min([below, *barred])):
+                inner = self._first_run(start, start + period, period // 2 + 1)
+                if inner is not None:
+                    return inner
                 try:
-                    start = self._start(position, period, rounds)
+                    begin = self._start(start, period, rounds)
                 except Unlike as error:
                     self._tell(error)
-                    if position >= failed.get(period, (0, 0))[1]:
-                        failed[period] = position, position + period * rounds
-                    continue
-                key = tuple(self.tokens[start : start + period])
-                if key in self.rolling.refused:
-                    continue
-                self.known[key] = self.known.get(key, 0) + rounds * period
-                end = position + rounds * period
+                    self.failed[period] = start, start + period * rounds
+                    break
+                key = tuple(self.tokens[begin : begin + period])
+                if key not in self.rolling.refused:
+                    return key, rounds * period, start + rounds * period
+                self.failed[period] = start, start + period * rounds
                 break
-            position = end
-
-    def _holds_loop(self, start: int, period: int) -> bool:
-        """Whether there is a long run in a round, which is rolled first."""
-        position = start
-        while position < start + period - ROUNDS:
-            for inner, rounds in self._runs(position, ROUNDS, period // ROUNDS + 1):
-                try:
-                    begin = self._start(position, inner, min(rounds, ROUNDS + 1))
-                except Unlike:
-                    continue
-                if tuple(self.tokens[begin : begin + inner]) not in self.rolling.refused:
-                    return True
-            position += 1
-        return False
+            self.none[start] = below
+        return None
 
     def _start(self, position: int, period: int, rounds: int) -> int:
         """Where in a run rounds begin: where known ones do, or else where they carry least."""
-        shifts = period if period <= SHIFTS else 1
+        shifts = min(period, SHIFTS)
         for start in range(position, position + shifts):
             if tuple(self.tokens[start : start + period]) in self.known:
                 return start
@@ -249,7 +248,8 @@ def _check_work(body: list[Node], operators: int) -> None:
     """Refuse rounds that are worth several workers, and those that are better in registers."""
     made = [n for n in body if n.op not in (ops.view, ops.update, ops.loop)]
     products = (n.op.work([v.type.shape for v in n.inputs + n.outputs], n.attrs) for n in made if n.op.work)
-    if sum(v.type.nbytes for n in made for v in n.outputs) > WORK or sum(products) > PRODUCTS:
+    scale = LONG_SCALE if operators > LONG else 1
+    if sum(v.type.nbytes for n in made for v in n.outputs) > scale * WORK or sum(products) > scale * PRODUCTS:
         raise Unlike("a round is long enough for several workers", body[0].location)
     if len(body) <= SHORT and operators <= CHAIN and all(n.op.traits & REGISTERS for n in body):
         raise Unlike("some kernels compute several rounds each", body[0].location)
