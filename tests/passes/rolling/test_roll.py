@@ -220,6 +220,25 @@ def test_a_loop_is_cut_where_rounds_need_other_plans():
     np.testing.assert_array_equal(rolled[0], expected[1])
 
 
+def test_a_loop_that_would_fall_apart_stays_unrolled():
+    @tj.jit
+    def body(a, b):
+        for i in range(2, 14, 4):
+            for j in range(
+                ROUNDS + 2
+            ):  # the sum holds the row that is stored, from another round on in each of them
+                b[j] = tj.tanh(b[: i + 1].sum(0) * 0.1 + a[i])
+        return b
+
+    given = np.random.default_rng(0).normal(size=(2, N, 6))
+    result = np.asarray(body(*map(tj.asarray, given)))
+    expected = given[1]
+    for i in range(2, 14, 4):
+        for j in range(ROUNDS + 2):
+            expected[j] = np.tanh(expected[: i + 1].sum(0) * 0.1 + given[0, i])
+    np.testing.assert_allclose(result, expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize(("rounds", "rolled"), [(ROUNDS, False), (CHAIN, True)])
 def test_short_chains_stay_in_registers(rounds, rolled):
     def chain(x):

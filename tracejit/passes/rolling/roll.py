@@ -216,6 +216,8 @@ class _Level:
                 rounds = min(rounds, (self.cuts[cut] - position) // period)
             if rounds >= least:
                 yield period, rounds
+            elif least == ROUNDS:
+                self._tell(Unlike("rounds need plans of their own", self.nodes[position].location))
 
     def _made(self, position: int, renamed: dict[Value, Value]) -> tuple[Sequence[Node], int]:
         """What the nodes from a position on become, and where the next begin."""
