@@ -8,7 +8,7 @@ otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from benchmarks.memory import FORWARD, NETS, TRAINING, WHOLE, forward_of
 from benchmarks.recording import BODIES
 from benchmarks.workload import OURS
 from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads.loops import PLAIN
 from benchmarks.workloads.undecorated import CHAINS, LOOPS
 
 Findings = dict[str, Any]
@@ -76,6 +77,20 @@ def _at(label: str, *path: str) -> Callable[[Findings], Labelled]:
 def _first(workload: str) -> Callable[[Findings], Labelled]:
     """The first call with a store that holds the executor only."""
     return _at(workload, "cold", f"executor {workload}", "first")
+
+
+def _firsts(names: Iterable[str]) -> Callable[[Findings], Labelled]:
+    return lambda found: [row for name in names for row in _first(name)(found)]
+
+
+def _together(side: str, names: Sequence[str]) -> Callable[[Findings], Labelled]:
+    """The geometric mean of ratios to one side; None unless all were measured."""
+
+    def values(found: Findings) -> Labelled:
+        ratios = [dig(found, "workloads", name, "ratios", side, "ratio") for name in names]
+        yield side, None if None in ratios else math.prod(ratios) ** (1 / len(ratios))
+
+    return values
 
 
 def _geometric_mean(found: Findings) -> Labelled:
@@ -177,6 +192,12 @@ MARKS = [
     Mark("push of a Python task", 5, _at("", "engine", "push"), "us"),
     Mark("undecorated chains of small operations, of torch", 1.5, _eager("torch:eager", CHAINS)),
     Mark("undecorated loops over slices, of NumPy", 1.2, _eager("numpy", LOOPS)),
+    Mark("programs of many rounds, of NumPy", 1.0, _eager("numpy", PLAIN)),
+    Mark("programs of many rounds, of Numba, each", 2.0, _eager("numba", PLAIN)),
+    Mark("programs of many rounds, of Numba, together", 1.0, _together("numba", PLAIN)),
+    Mark("1,000 rounds on 200 x 200, of Numba prange", 0.7, _against("loop-stencil-200", "numba")),
+    Mark("first call, programs of many rounds, store with executor only", 2.0, _firsts(PLAIN), "s"),
+    Mark("first call, 64 steps of an LSTM in a loop", 0.6, _first("loop-lstm-64"), "s"),
     Mark("internal memory, planned over naive, training", 0.5, _planned((*TRAINING, *NETS))),
     Mark(
         "internal memory, planned over naive, forward only",

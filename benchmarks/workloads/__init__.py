@@ -11,6 +11,7 @@ from benchmarks.workloads import (
     language,
     layer_norm,
     lenet,
+    loops,
     lstm,
     many_small,
     mlp,
@@ -41,6 +42,7 @@ MODULES = (
     kmeans,
     many_small,
     undecorated,
+    loops,
 )
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload for module in MODULES for workload in module.WORKLOADS

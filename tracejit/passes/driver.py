@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from tracejit.config import config
 from tracejit.ir.graph import Graph
@@ -39,12 +40,21 @@ def optimize(graph: Graph) -> Graph:
     return form_kernels(clean(graph))
 
 
-def clean(graph: Graph, times: dict[str, float] | None = None) -> Graph:
+def clean(
+    graph: Graph,
+    times: dict[str, float] | None = None,
+    notes: dict[str, Any] | None = None,
+    *,
+    rolls: bool = True,
+) -> Graph:
     """Run the cleaning passes, after `widen`, without which kernels could not be made. Seconds of each pass
-    are added to `times`.
+    are added to `times`. `notes`: see `roll`, which is left out unless it `rolls`.
     """
     check("record", graph)
-    return _run(CLEANING, widen(graph), times)
+    passes: dict[str, Pass] = {**CLEANING, "roll": functools.partial(roll, notes=notes)}
+    if not rolls:
+        del passes["roll"]
+    return _run(passes, widen(graph), times)
 
 
 def form_kernels(
