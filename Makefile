@@ -18,6 +18,9 @@ INTERPRETER ?= tests/engine tests/codegen/objects/test_loader.py tests/test_cold
 	tests/semantics/test_piecewise.py tests/semantics/test_giving_up.py tests/semantics/test_realistic.py \
 	tests/frontend/test_interop.py
 
+# Tests start hundreds of processes: each would compile tracejit's Python once more, 0.35 s.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all tiny lint types fuzz gpu-test bench docs clean
 

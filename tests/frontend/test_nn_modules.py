@@ -124,10 +124,13 @@ def test_gradients_with_respect_to_a_module():
     assert np.abs(found["blocks.0.layers.0.weight"].numpy()).max() > 0
 
 
-LAYER, INPUT = nn.Linear(2, 1), tj.ones((3, 2))
+LAYER = INPUT = None  # made by the test: random numbers need a kernel, and every process imports this file
 
 
 def test_a_module_that_is_reached_by_name():
+    global LAYER, INPUT
+    LAYER, INPUT = nn.Linear(2, 1), tj.ones((3, 2))
+
     @tj.jit
     def step():
         grads = tj.grad(lambda layer: (layer(INPUT) ** 2).sum())(LAYER)
