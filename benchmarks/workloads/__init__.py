@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.workload import Workload
 from benchmarks.workloads import (
     black_scholes,
+    convolutions,
     elementwise,
     images,
     kmeans,
@@ -34,6 +35,7 @@ MODULES = (
     transformer,
     lenet,
     images,
+    convolutions,
     kmeans,
     many_small,
     undecorated,
