@@ -11,7 +11,8 @@ parts of the operands exchanged). Each tile prefetches a few rows of the next sl
             for each tile: C[i, j] += A[i, k] @ B[k, j]
 
 Each element of C is a chain of fused multiply-adds in the order of `k`, cut into pieces of about equal
-length, whatever tile or panel it lies in. So the result does not depend on how C is split.
+length (whole squares of what is transposed), whatever tile or panel it lies in. So the result does not depend
+on how C is split.
 """
 
 from numba import uint8
@@ -57,7 +58,7 @@ def make_packed_product(dtype, itemsize):
     def packed(left, right, target, extents, add, copied, memory):
         (a, a_down, a_across), (b, b_down, b_across), (c, c_down) = left, right, target
         rows, width, depth = extents
-        height, step = part_of(rows, BLOCK_ROWS, TILE_ROWS), part_of(depth, DEPTH, 1)
+        height, step = part_of(rows, BLOCK_ROWS, TILE_ROWS), part_of(depth, DEPTH, SIDE)
         span, room = step * (SPAN_BYTES // (DEPTH * itemsize)), memory + step * TILE_BYTES
         for i in range(0, rows, height):
             count = min(height, rows - i)

@@ -237,16 +237,18 @@ def make_weight_gradient(dtype, itemsize):
         groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
         channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
         area, out_area, depth = plane_sizes(block)
-        panels, entry, room = slot(block, C.PANELS), slot(block, C.ENTRY), scratch + slot(block, C.PACKED)
+        height, entry, room = slot(block, C.OUT_HEIGHT), slot(block, C.ENTRY), scratch + slot(block, C.PACKED)
         for unit in range(lo, hi):
-            group, k0 = unit // parts, unit % parts * part
-            k1 = min(k0 + part, depth)
-            w = slot(block, C.THIRD) + itemsize * (group * filters * depth + k0)
+            group, k0 = unit // parts % groups, unit % parts * part
+            k1, row = min(k0 + part, depth), unit // parts // groups * slot(block, C.TOGETHER)
+            last = min(row + slot(block, C.TOGETHER), slot(block, C.IMAGES) * height)
+            w = slot(block, C.THIRD) + itemsize * (unit // parts * filters * depth + k0)
             for f in range(filters):
                 clear(w + itemsize * f * depth, k1 - k0)
-            for step in range(slot(block, C.IMAGES) * panels):
-                image = step // panels * groups + group
-                r0, r1 = rows_of(block, step % panels)
+            while row < last:
+                image, r0 = row // height * groups + group, row % height
+                r1 = min(r0 + min(slot(block, C.ROWS), last - row), height)
+                row += r1 - r0
                 x = slot(block, C.FIRST) + itemsize * image * channels * area
                 y = slot(block, C.SECOND) + itemsize * (image * filters * out_area + r0 * places)
                 width = (r1 - r0) * places
