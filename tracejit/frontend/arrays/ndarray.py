@@ -233,6 +233,10 @@ class NDArray(Methods):
         """
         return elementwise.real(self)
 
+    @real.setter
+    def real(self, value: Any) -> None:
+        self[...] = placing.with_parts(self, value, None)
+
     @property
     def imag(self) -> NDArray:
         """The imaginary part; see `tracejit.imag`.
@@ -242,6 +246,10 @@ class NDArray(Methods):
         NDArray([2.], dtype=float32)
         """
         return elementwise.imag(self)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self[...] = placing.with_parts(self, None, value)
 
     @property
     def mT(self) -> NDArray:
