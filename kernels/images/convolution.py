@@ -15,9 +15,13 @@ from numba import int64
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.gemm.packed import make_packed_product
+from tracejit.kernels.gemm.plan import NEAR_BYTES, TILE_BYTES
+from tracejit.kernels.gemm.tiles import are_worth_it
 from tracejit.kernels.images.depthwise import make_depthwise
 from tracejit.kernels.images.places import inside
 from tracejit.kernels.images.products import make_product
+from tracejit.kernels.images.slivers import are_gathered, make_gathered_slivers
 from tracejit.kernels.images.window_blocks import Convolution as C
 
 
@@ -140,10 +144,11 @@ def make_rows(dtype, itemsize):
 
 
 def make_conv2d(dtype, itemsize):
-    """The convolution."""
+    """The convolution; tiles take columns in slivers where these are worth it."""
     gather, _ = make_columns(dtype, itemsize)
     _, copy = make_rows(dtype, itemsize)
-    multiply = make_product(dtype, itemsize)
+    multiply, gathers = make_product(dtype, itemsize), are_worth_it()
+    by_slivers = make_packed_product(dtype, itemsize, make_gathered_slivers(dtype, itemsize))
 
     def conv2d(block, lo, hi, scratch):
         groups, panels = slot(block, C.GROUPS), slot(block, C.PANELS)
@@ -164,6 +169,18 @@ def make_conv2d(dtype, itemsize):
             if slot(block, C.TOGETHER) == 1 and slot(block, C.DIRECT) != 0:
                 seen = (x + itemsize * r0 * places, area, False)
                 multiply(entry, weights, seen, (y, out_area), extents, False, room)
+                continue
+            if gathers and slot(block, C.TOGETHER) == 1 and are_gathered(block):
+                copied = (filters * depth * itemsize > NEAR_BYTES) & (width * itemsize >= 4 * TILE_BYTES)
+                by_slivers(
+                    (w, itemsize * depth, itemsize),
+                    (block, x, r0 * places),
+                    (y, itemsize * out_area),
+                    (filters, itemsize * width, depth),
+                    False,
+                    copied,
+                    room,
+                )
                 continue
             for n in range(last - first):
                 image = x + itemsize * n * groups * channels * area

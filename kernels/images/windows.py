@@ -7,11 +7,12 @@ up to the addresses of the operands; these, inputs first, follow.
 A convolution is a matrix product per image: weights (filters, depth) by *columns* (depth, places), where
 depth is channels * window and a column holds the elements under the window at one place. Columns are gathered
 for a panel of rows of places in the worker's scratch memory, right before a product reads them (Chellapilla,
-Puri and Simard, 2006, by panels). Where the window is one element and the stride 1, an image is its own
-columns (DIRECT = 1). Where images are small, several are one product (TOGETHER). Products are those of
-`tracejit.kernels.images.products`. Groups of one channel and one filter have kernels of their own (see
-`tracejit.kernels.images.channelwise`, and for a few channels `tracejit.kernels.images.depthwise`). Windows of
-3 x 3 take fewer multiplications (see `tracejit.kernels.images.winograd_plan`) where that is worth it.
+Puri and Simard, 2006, by panels), or a sliver at a time (`tracejit.kernels.images.slivers`). Where the window
+is one element and the stride 1, an image is its own columns (DIRECT = 1). Where images are small, several are
+one product (TOGETHER). Products are those of `tracejit.kernels.images.products`. Groups of one channel and
+one filter have kernels of their own (see `tracejit.kernels.images.channelwise`, and for a few channels
+`tracejit.kernels.images.depthwise`). Windows of 3 x 3 take fewer multiplications (see
+`tracejit.kernels.images.winograd_plan`) where that is worth it.
 
     conv2d                  unit = (images, group, panel): gather columns, multiply
     conv2d_input_gradient   unit = (images, group, part of the channels): multiply, add columns to places

@@ -53,8 +53,8 @@ def form_kernels(
 ) -> Graph:
     """Form the kernels of a clean graph. Fusions that could not be made are appended to `missed`."""
     last = functools.partial(fuse, missed=missed)
-    passes = {"winograd": winograd, "weight_sums": weight_sums, "remask": remask, "fuse": last}
-    return _run(passes, graph, times)
+    forming: dict[str, Pass] = {"winograd": winograd, "weight_sums": weight_sums, "remask": remask}
+    return _run({**forming, "fuse": last}, graph, times)
 
 
 def _run(passes: Mapping[str, Pass], graph: Graph, times: dict[str, float] | None) -> Graph:

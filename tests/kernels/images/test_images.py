@@ -118,6 +118,28 @@ def test_kernel_equals_numpy(kernels, name, dtype, seed, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("seed", range(6))
+def test_columns_in_slivers_equal_numpy(kernels, dtype, seed):
+    """Depths of several pieces, rows of several chunks, places before and behind the image."""
+    rng = np.random.default_rng(seed)
+    pair = {
+        "stride": (1 + seed // 2 % 2, 1 + seed % 2),
+        "dilation": tuple(int(n) for n in rng.integers(1, 3, 2)),
+    }
+    attrs = pair | {"padding": tuple(tuple(int(n) for n in rng.integers(0, 5, 2)) for _ in range(2))}
+    attrs["groups"] = groups = 1 + seed % 2
+    window = [int(n) for n in rng.integers(1, 4, 2)]
+    x = rng.normal(size=(2, 40 * groups, *(int(n) for n in rng.integers(33, 60, 2)))).astype(dtype)
+    w = rng.normal(size=(9 * groups, 40, *window)).astype(dtype)
+    expected = OPS["conv2d"].evaluate(x.astype(float), w.astype(float), **attrs)
+    result = np.full(expected.shape, np.nan, dtype)
+    run(kernels, "conv2d", [x, w], attrs, result, lambda units: random_ranges(rng, units))
+    np.testing.assert_allclose(
+        result, expected, rtol=0, atol=100 * np.finfo(dtype).eps * np.abs(expected).max()
+    )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", ALONE)
 @pytest.mark.parametrize("seed", range(8))
 def test_single_channels_in_lanes_equal_numpy(kernels, name, dtype, seed, monkeypatch):
