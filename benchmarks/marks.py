@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.cold import STEP
-from benchmarks.memory import FORWARD, NETS, TRAINING, forward_of
+from benchmarks.memory import FORWARD, NETS, TRAINING, WHOLE, forward_of
 from benchmarks.recording import BODIES
 from benchmarks.workload import OURS
 from benchmarks.workloads import WORKLOADS
@@ -133,6 +133,16 @@ def _peaks(found: Findings) -> Labelled:
         yield name, ours / min(others) if ours is not None and others else None
 
 
+def _resident(found: Findings) -> Labelled:
+    for name in WHOLE:
+        sides = dig(found, "memory", name) or {}
+        ours, others = (
+            dig(sides, OURS, "peak"),
+            [peak for side in sides if side != OURS and (peak := dig(sides, side, "peak")) is not None],
+        )
+        yield name, ours / min(others) if ours is not None and others else None
+
+
 def _allocations(found: Findings) -> Labelled:
     for name in TRAINING:
         yield name, dig(found, "memory", name, OURS, "allocations")
@@ -148,6 +158,9 @@ MARKS = [
     Mark("Adam update 4M, of a Numba prange loop", 1.1, _against("adam-4M", "numba")),
     Mark("memory-bound kernels on 256 MB, of triad bandwidth", 0.85, _bandwidths, at_least=True),
     Mark("LSTM, transformer step", 0.9, _best("lstm", "transformer")),
+    Mark("GPT step, 12 layers, 128 tokens", 0.75, _best("gpt-128")),
+    Mark("GPT step, 12 layers, 1,024 tokens", 0.7, _best("gpt-1024")),
+    Mark("U-Net step", 0.9, _best("u-net")),
     Mark("import tracejit", 0.15, _at("", "cold", "import tracejit"), "s"),
     Mark("first call, MLP, store with executor only", 1.0, _first(STEP), "s"),
     Mark("first call, MLP, empty store", 2.0, _at(STEP, "cold", "empty", "first"), "s"),
@@ -171,6 +184,7 @@ MARKS = [
         _planned((*FORWARD, *map(forward_of, NETS))),
     ),
     Mark("memory of the step, of JAX's", 1.0, _peaks),
+    Mark("resident memory of a net's step, of torch's least", 0.8, _resident),
     Mark("allocations from the system, steps 4 to 23", 0, _allocations, "times"),
 ]
 

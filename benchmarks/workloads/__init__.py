@@ -9,6 +9,7 @@ from benchmarks.workloads import (
     elementwise,
     images,
     kmeans,
+    language,
     layer_norm,
     lenet,
     lstm,
@@ -20,6 +21,7 @@ from benchmarks.workloads import (
     stencil,
     transformer,
     undecorated,
+    unet,
 )
 
 MODULES = (
@@ -33,9 +35,11 @@ MODULES = (
     stencil,
     lstm,
     transformer,
+    language,
     lenet,
     images,
     convolutions,
+    unet,
     kmeans,
     many_small,
     undecorated,
