@@ -100,6 +100,7 @@ def programs():
     filters = rng(6).normal(size=(4, 3, 3, 3)).astype(np.float32)
     channels = rng(7).normal(size=(5, 18, 19, 23)).astype(np.float32)
     wide = rng(8).normal(size=(70, 18, 3, 3)).astype(np.float32)
+    queries = rng(9).normal(size=(2, 3, 70, 16)).astype(np.float32)
     return {
         "sorts": (lambda x: (tj.sort(x, axis=1), tj.argsort(x, axis=0)), (x,)),
         "recomputed": (lambda x: tj.grad(lambda v: tj.checkpoint(tj.sin)(v * v).sum())(x), (x,)),
@@ -154,6 +155,7 @@ def programs():
             (channels, wide[:18, :1]),
         ),
         "max pool": (_curvature_of(lambda x: tj.nn.max_pool2d(x, 3, stride=2)), (images,)),
+        "attention": (_gradients_of(tj.nn.attention), (queries, queries + 1, queries * 2)),
         "average pool": (_gradients_of(lambda x: tj.nn.avg_pool2d(x, 3, padding=1)), (images,)),
     }  # fmt: skip
 
