@@ -26,6 +26,7 @@ from tracejit.passes.fusion.fuse import Missed, fuse
 from tracejit.passes.remask import remask
 from tracejit.passes.rolling.roll import roll
 from tracejit.passes.simplify import simplify
+from tracejit.passes.stack import stack
 from tracejit.passes.widen import widen
 from tracejit.passes.winograd import winograd
 
@@ -62,7 +63,7 @@ def form_kernels(
 ) -> Graph:
     """Form the kernels of a clean graph. Fusions that could not be made are appended to `missed`."""
     last = functools.partial(fuse, missed=missed)
-    return _run({"winograd": winograd, "remask": remask, "fuse": last}, graph, times)
+    return _run({"stack": stack, "winograd": winograd, "remask": remask, "fuse": last}, graph, times)
 
 
 def _run(passes: Mapping[str, Pass], graph: Graph, times: dict[str, float] | None) -> Graph:
