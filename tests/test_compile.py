@@ -93,6 +93,7 @@ def test_text_and_facts():
         "dce",
         "stack",
         "winograd",
+        "weight_sums",
         "remask",
         "fuse",
         "legalize",
