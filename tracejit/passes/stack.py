@@ -5,8 +5,8 @@
     %8 = add(%6, %7) ...
 
 A weight that a loop uses in every step has such a sum as its gradient: each product is larger than both its
-factors, and goes through memory to add a few terms to every element. Stacked factors take no more memory than
-the products did. The sum is that of the same terms, rounded less often.
+factors, and goes through memory to add a few numbers to every element. Stacked factors take less memory than
+the products. The sum is that of the same terms, rounded less often.
 
 Products are stacked if their factors have the same types and together are smaller than the result, if
 nothing else reads them, and if all are seen through the same view, as the gradients of a transposed weight
@@ -30,7 +30,7 @@ LEAST = 4
 """The fewest products that are stacked: a sum of three is read and written less often than it is copied."""
 
 
-class Term(NamedTuple):
+class Part(NamedTuple):
     """A product in a sum, and the view of it that is added."""
 
     product: Node
@@ -38,10 +38,10 @@ class Term(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """The operands of a tree of additions that no one else reads: terms by kind, and the rest."""
+    """The operands of a tree of additions that no one else reads: products by kind, and the rest."""
 
     inner: list[Node]
-    terms: dict[Hashable, list[Term]]
+    parts: dict[Hashable, list[Part]]
     rest: list[Value]
 
 
@@ -70,49 +70,49 @@ class _Sums:
             if node.op is ops.add and node not in covered:
                 found = self.sum_of(node)
                 covered.update(found.inner)
-                if found.terms:
+                if found.parts:
                     sums[node] = found
         return sums
 
     def sum_of(self, root: Node) -> Sum:
-        """The sum that `root` completes; `terms` of at least `LEAST` each."""
+        """The sum that `root` completes; products that are to be stacked in `parts`."""
         inner: list[Node] = []
-        terms: dict[Hashable, list[Term]] = {}
+        parts: dict[Hashable, list[Part]] = {}
         rest: list[Value] = []
         pending = [*reversed(root.inputs)]
         while pending:
             value = pending.pop()
-            made = self.only_reader_of(value)
+            made = self.read_once(value)
             if made is not None and made.op is ops.add and value.type == root.output.type:
                 inner.append(made)
                 pending += reversed(made.inputs)
                 continue
-            term = self.term_of(value)
-            if term is None:
+            part = self.part_of(value)
+            if part is None:
                 rest.append(value)
             else:
-                terms.setdefault(_kind(term), []).append(term)
-        for kind in [kind for kind, found in terms.items() if len(found) < LEAST]:
-            rest += [(t.seen or t.product).output for t in terms.pop(kind)]
-        return Sum(inner, terms, rest)
+                parts.setdefault(_kind(part), []).append(part)
+        for kind in [kind for kind, found in parts.items() if len(found) < LEAST]:
+            rest += [(p.seen or p.product).output for p in parts.pop(kind)]
+        return Sum(inner, parts, rest)
 
-    def only_reader_of(self, value: Value) -> Node | None:
-        """The node that makes `value`, if it is read once."""
+    def read_once(self, value: Value) -> Node | None:
+        """The node that makes `value`, if that is read once."""
         return self.producers.get(value) if self.uses[value] == 1 else None
 
-    def term_of(self, value: Value) -> Term | None:
+    def part_of(self, value: Value) -> Part | None:
         """The product that `value` is, or is a view of, if it is better stacked with others."""
-        made = self.only_reader_of(value)
+        made = self.read_once(value)
         seen = made if made is not None and made.op is ops.view else None
-        product = made if seen is None else self.only_reader_of(seen.inputs[0])
+        product = made if seen is None else self.read_once(seen.inputs[0])
         if product is None or product.op is not ops.matmul or not _is_thin(product):
             return None
-        return Term(product, seen)
+        return Part(product, seen)
 
 
-def _kind(term: Term) -> Hashable:
-    x, y = term.product.inputs
-    return x.type, y.type, None if term.seen is None else term.seen.attrs["view"]
+def _kind(part: Part) -> Hashable:
+    x, y = part.product.inputs
+    return x.type, y.type, None if part.seen is None else part.seen.attrs["view"]
 
 
 def _is_thin(product: Node) -> bool:
@@ -137,15 +137,15 @@ class _Rewriting:
 
     def run(self) -> Graph:
         """The graph with products stacked. Their old nodes and additions are left out."""
-        groups = {root: [*found.terms.values()] for root, found in self.sums.items()}
-        stacks = {root: [_Stack(self, terms) for terms in found] for root, found in groups.items()}
+        groups = {root: [*found.parts.values()] for root, found in self.sums.items()}
+        stacks = {root: [_Stack(self, parts) for parts in found] for root, found in groups.items()}
         member = {
-            term.product: made
+            part.product: made
             for root, found in groups.items()
-            for made, terms in zip(stacks[root], found, strict=True)
-            for term in terms
+            for made, parts in zip(stacks[root], found, strict=True)
+            for part in parts
         }
-        seen = {term.seen for found in groups.values() for terms in found for term in terms}
+        seen = {part.seen for found in groups.values() for parts in found for part in parts}
         inner = {node for found in self.sums.values() for node in found.inner}
         for node in self.graph.nodes:
             if node in member:
@@ -182,9 +182,8 @@ class _Rewriting:
         """A factor, transposed; without a view if it was a transposed one."""
         view = View.of_shape(factor.type.shape)
         made = self.producers.get(factor)
-        inner = made.attrs["view"] if made is not None and made.op is ops.view else None
-        if made is not None and inner is not None:
-            view, factor = inner, made.inputs[0]
+        if made is not None and made.op is ops.view:
+            view, (factor,) = made.attrs["view"], made.inputs
         view, factor = view.permute((1, 0)), self.final.get(factor, factor)
         if view.is_whole(factor.type.shape):
             return factor
@@ -204,7 +203,7 @@ class _Side:
         if self.lies:
             self.summed = 1 - summed
         shape = factor.type.shape[::-1] if self.lies else factor.type.shape
-        self.terms = shape[self.summed]
+        self.depth = shape[self.summed]
         self.shape = tuple([n * count if axis == self.summed else n for axis, n in enumerate(shape)])
         self.stored = 0
         self.array: Value | None = None
@@ -218,8 +217,8 @@ class _Side:
             self.array = emit(
                 ops.empty, shape=self.shape, dtype=type.dtype, device=type.device, location=location
             )
-        start = self.stored * self.terms
-        view = View.of_shape(self.shape).slice_axis(self.summed, start, start + self.terms)
+        start = self.stored * self.depth
+        view = View.of_shape(self.shape).slice_axis(self.summed, start, start + self.depth)
         self.array = emit(ops.update, self.array, x, view=view, location=location)
         self.stored += 1
 
@@ -235,10 +234,10 @@ class _Side:
 class _Stack:
     """The factors of some products of one sum."""
 
-    def __init__(self, rewriting: _Rewriting, terms: list[Term]):
-        self.builder, self.seen = rewriting.builder, terms[0].seen
-        x, y = terms[0].product.inputs
-        self.sides = _Side(rewriting, x, 1, len(terms)), _Side(rewriting, y, 0, len(terms))
+    def __init__(self, rewriting: _Rewriting, parts: list[Part]):
+        self.builder, self.seen = rewriting.builder, parts[0].seen
+        x, y = parts[0].product.inputs
+        self.sides = _Side(rewriting, x, 1, len(parts)), _Side(rewriting, y, 0, len(parts))
 
     def add(self, product: Node) -> None:
         """Store the factors of the next product."""
