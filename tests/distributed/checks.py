@@ -130,6 +130,38 @@ def gradients_go_through_a_sum():
         assert gradient.tolist() == [N * N * (N + 1)] * 3  # each rank's loss depends on each rank's x
 
 
+@check
+def gradients_go_through_gathers_scatters_and_broadcasts():
+    weights = tj.asarray(value(0, (N, 2 * N, 3)))
+    x = tj.asarray(value(R, (2 * N, 3)))
+
+    def gathered(x):
+        return (tj.distributed.all_gather(x) * weights * (R + 1)).sum()
+
+    def scattered(x):
+        return (tj.distributed.reduce_scatter(x) * weights[0, :2] * (R + 1)).sum()
+
+    def sent(x):
+        first, second = tj.distributed.broadcast([x, x * 2], root=N - 1)
+        return ((first + 0 * second) * weights[0] * (R + 1)).sum() + second.sum()
+
+    w, ranks = weights.numpy(), np.arange(1.0, N + 1)
+    expected = {
+        gathered: w[R] * ranks.sum(),
+        scattered: np.concatenate([w[0, :2] * r for r in ranks]),
+        sent: (w[0] * ranks.sum() + 2 * N) * (R == N - 1),
+    }
+    for loss, gradient in expected.items():
+        step = tj.jit(tj.grad(loss))
+        for got in (tj.grad(loss)(x), step(x), step(x)):
+            np.testing.assert_allclose(got.numpy(), gradient, rtol=1e-5)
+    for refused in (
+        lambda x: tj.distributed.reduce_scatter(x, op="max").sum(),
+        lambda x: tj.distributed.all_reduce(x, op="max").sum(),
+    ):
+        assert "is not known; use 'sum'" in str(raised(lambda: tj.grad(refused)(x), ArgumentError))  # noqa: B023
+
+
 def perceptron():
     rng = np.random.default_rng(0)
     sizes = [6, 16, 16, 3]
