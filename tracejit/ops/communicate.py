@@ -80,17 +80,20 @@ def transport() -> Transport:
 # --------------------------------------------------------------------------------------------------- meaning
 
 
-def combined(parts: Sequence[np.ndarray], combine: str) -> np.ndarray:
-    """The parts combined elementwise in a balanced tree; overwrites them.
+def combined(parts: Sequence[np.ndarray], combine: str, out: np.ndarray) -> None:
+    """The parts combined elementwise in a balanced tree, written to `out`, which may be one of them;
+    overwrites them.
 
-    >>> combined([np.ones(2), np.ones(2), np.ones(2)], "sum")
+    >>> out = np.empty(2)
+    >>> combined([np.ones(2), np.ones(2), np.ones(2)], "sum", out)
+    >>> out
     array([3., 3.])
     """
     function, rest = COMBINE[combine], list(parts)
-    while len(rest) > 1:
+    while len(rest) > 2:
         pairs = [function(a, b, out=a) for a, b in zip(rest[::2], rest[1::2], strict=False)]
         rest = [*pairs, rest[-1]] if len(rest) % 2 else pairs
-    return rest[0]
+    function(*rest, out=out)
 
 
 def _meaning(name: str) -> Callable[..., Any]:
