@@ -236,6 +236,65 @@ def kv_training(kind, **settings):
 
 
 @check
+def sharded_optimizers_give_the_same_bits_and_keep_a_part_of_the_state():
+    for optimizer, make, settings in [
+        (tj.optim.adam, tj.optim.adam_state, {"lr": 0.01, "weight_decay": 0.1}),
+        (tj.optim.momentum, tj.optim.zeros_like, {"lr": 0.1}),
+        (tj.optim.sgd, None, {"lr": 0.1}),
+    ]:
+        w, sharded, again = perceptron(), perceptron(), perceptron()
+        whole = () if make is None else (make(w),)
+        update, state = tj.distributed.shard_optimizer(optimizer, sharded)
+        summed, parts = tj.distributed.shard_optimizer(optimizer, again, op=None)
+
+        @tj.jit
+        def step(x, y):
+            _, gradients = tj.value_and_grad(loss_of)(w, x, y)  # noqa: B023
+            gradients = tj.distributed.all_reduce(gradients, op="mean")
+            optimizer(w, gradients, *whole, **settings)  # noqa: B023
+
+        @tj.jit
+        def sharded_step(x, y):
+            _, gradients = tj.value_and_grad(loss_of)(sharded, x, y)  # noqa: B023
+            update(sharded, gradients, state, **settings)  # noqa: B023
+            gradients = tj.distributed.all_reduce(tj.grad(loss_of)(again, x, y), op="mean")  # noqa: B023
+            summed(again, gradients, parts, **settings)  # noqa: B023
+
+        for batch in batches():
+            step(*mine(batch))
+            sharded_step(*mine(batch))
+        assert digest(w) == digest(sharded) == digest(again)
+        if make is not None:
+            kept = sum(x.size for x in tj.tree.leaves(state) if isinstance(x, tj.NDArray))
+            full = sum(x.size for x in tj.tree.leaves(whole[0]) if isinstance(x, tj.NDArray))
+            assert kept == -(-full // N)
+
+
+@check
+def a_sharded_optimizer_takes_any_shapes_and_dtypes():
+    params = [tj.ones(3), tj.ones((), dtype="float64"), tj.ones((2, 1)), 7]
+    gradients = [tj.full(3, R), tj.full((), R, dtype="float64"), tj.full((2, 1), R), None]
+    gradients = [g if g is None else g.astype(p.dtype) for p, g in zip(params, gradients, strict=True)]
+    update, state = tj.distributed.shard_optimizer(tj.optim.sgd, params, op="sum")
+    update(params, gradients, state, lr=1.0)
+    for x in params[:3]:
+        assert np.unique(x.numpy()).tolist() == [1 - N * (N - 1) / 2]
+
+
+@check
+def sharded_optimizers_refuse():
+    w = [tj.ones(3)]
+    update, state = tj.distributed.shard_optimizer(tj.optim.momentum, w)
+    for call, told in [
+        (lambda: tj.distributed.shard_optimizer(tj.optim.lamb, w), "lamb needs norms of whole parameters"),
+        (lambda: tj.distributed.shard_optimizer(tj.optim.sgd, w, op="max"), "op is 'mean', 'sum' or None"),
+        (lambda: update(w, [None], state, lr=0.1), "has no gradient"),
+        (lambda: update([tj.ones(4)], [tj.ones(4)], state, lr=0.1), "made for"),
+    ]:
+        assert told in str(raised(call, ArgumentError))
+
+
+@check
 def a_shared_store_sums_over_ranks():
     kv, w, losses = kv_training("dist_sync")
     assert (kv.rank, kv.num_workers) == (R, N)

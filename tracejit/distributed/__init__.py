@@ -26,6 +26,7 @@ from tracejit.distributed.collectives import (
     send,
 )
 from tracejit.distributed.parallel import data_parallel, sampler
+from tracejit.distributed.sharding import shard_optimizer
 from tracejit.distributed.world import init, rank, size
 
 __all__ = [
@@ -42,5 +43,6 @@ __all__ = [
     "sampler",
     "save_checkpoint",
     "send",
+    "shard_optimizer",
     "size",
 ]
