@@ -16,7 +16,7 @@ import numpy as np
 
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.bytecode import facts, loads, mention
-from tracejit.frontend.python.content import GONE, looks_up_plainly
+from tracejit.frontend.python.content import GONE
 from tracejit.frontend.python.kinds import IDENTITY, PLAIN
 from tracejit.frontend.python.purity import REMEDY, impure, opens
 from tracejit.frontend.recording.numpy_views import Captured
@@ -280,8 +280,7 @@ def _is_found(slot: Slot) -> bool:
 
 def _namespace(seen: Seen) -> Expr:
     """The namespace of an object."""
-    plain = isinstance(seen.value, type | types.ModuleType) or looks_up_plainly(type(seen.value))
-    return Form("{}.__dict__" if plain else "Attributes({}).namespace()", seen.var)
+    return Form("{}.__dict__", seen.var)
 
 
 def _describe(value: Any) -> str:
