@@ -99,7 +99,7 @@ class Signature:
 
     @property
     def schedules(self) -> list[Any]:
-        """Of all that it launches, in order."""
+        """The schedules of all that it launches, in order."""
         known = [place.segment.schedule for place, _answers in self.segments]
         return known + ([self.schedule] if self.schedule is not None else [])
 
@@ -149,54 +149,38 @@ def record(
     `compiled` nothing is compiled either, and the result is the description (`Described`). `segments` are
     those of the function's paths; without them a look at a value gives up.
     """
-    with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
-        return _record(
-            function, args, kwargs, whole, strict=strict, launch=launch, compiled=compiled, segments=segments
-        )
-
-
-def _record(
-    function: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    whole: set[Storage],
-    *,
-    strict: bool,
-    launch: bool,
-    compiled: bool,
-    segments: Segments | None,
-) -> Recorded:
     reached: set[int] = set()
     aliased: set[Storage] = set()
     plain = False
     numpy: bool | None = None
-    while True:
-        name = getattr(function, "__qualname__", type(function).__name__)
-        trace = Trace(
-            name, strict=strict, dry=not launch, plain=plain, recorded_numpy=numpy, segments=segments
-        )
-        try:
-            call = _TracedCall(trace, function, args, kwargs, whole | aliased, reached)
-            result = call.run_body()
-            call.compiled = compiled
-            return call.conclude(result, launch=launch)._replace(aliased=aliased)
-        except GivenUp as end:
-            end.__traceback__ = None  # which holds all that the body had
-            return Recorded(PIECEWISE, call.piecewise_entry(), aliased)
-        except Restart as restart:
-            restart.__traceback__ = None
-            aliased |= restart.aliased
-            if restart.container is not None:
-                reached.add(id(restart.container))
-            if restart.numpy is not None:
-                numpy = restart.numpy
-            plain = plain or not (
-                restart.aliased or restart.container is not None or restart.numpy is not None
+    name = getattr(function, "__qualname__", type(function).__name__)
+    with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
+        while True:
+            trace = Trace(
+                name, strict=strict, dry=not launch, plain=plain, recorded_numpy=numpy, segments=segments
             )
-        finally:
-            trace.numbers.closed = True
-            trace.interruption = None
-            trace.forget_functions()
+            try:
+                call = _TracedCall(trace, function, args, kwargs, whole | aliased, reached)
+                result = call.run_body()
+                call.compiled = compiled
+                return call.conclude(result, launch=launch)._replace(aliased=aliased)
+            except GivenUp as end:
+                end.__traceback__ = None  # which holds all that the body had
+                return Recorded(PIECEWISE, call.piecewise_entry(), aliased)
+            except Restart as restart:
+                restart.__traceback__ = None
+                aliased |= restart.aliased
+                if restart.container is not None:
+                    reached.add(id(restart.container))
+                if restart.numpy is not None:
+                    numpy = restart.numpy
+                plain = plain or not (
+                    restart.aliased or restart.container is not None or restart.numpy is not None
+                )
+            finally:
+                trace.numbers.closed = True
+                trace.interruption = None
+                trace.forget_functions()
 
 
 class _TracedCall:
@@ -381,7 +365,7 @@ class _TracedCall:
             self.program.require("{}", is_it, says=says)
 
     def _described(self, graph: Graph, guards: Guards, computed: dict[Computed | Source, Var]) -> Described:
-        """What was recorded, as it is before anything is compiled."""
+        """Describe the recording before anything is compiled."""
         trace = self.trace
         captured = {slot.value._storage: slot.path for slot in reversed(guards.arrays)}
         for storage, array in trace.imports.items():
