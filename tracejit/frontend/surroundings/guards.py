@@ -22,7 +22,7 @@ from tracejit.frontend.python.purity import REMEDY, impure, opens
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Separate, Var
-from tracejit.frontend.signature.slots import Attribute, Cell, Global, Slot, Whole
+from tracejit.frontend.signature.slots import Attribute, Cell, Slot, Whole
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.members import QUIET, Seen, SeenClass, SeenFunction, SeenObject
 
@@ -261,16 +261,6 @@ def _check_functions(program: ReplayProgram, arguments: Arguments, surroundings:
                 program.require("{} is {}", operand, Const(value))
             else:
                 program.require("id({}) not in {}", operand, Const(frozenset(named)))
-
-
-def flags(surroundings: Surroundings) -> list[Slot]:
-    """Globals that are flags, for calls that run piecewise as long as these stay."""
-    attributes = surroundings.attributes_read()
-    return [
-        slot
-        for slot in surroundings.slots.values()
-        if isinstance(slot, Global) and type(slot.value) is bool and surroundings.was_read(slot, attributes)
-    ]
 
 
 def _is_found(slot: Slot) -> bool:
