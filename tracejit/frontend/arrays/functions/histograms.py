@@ -157,8 +157,8 @@ def _values(name: str, x: Any) -> Any:
 def _place_among_even(x: Any, edges: Any) -> Any:
     """What a search of `x` among equally spaced edges finds for the elements inside, else any bin.
 
-    The bin is computed, which costs no search, and compared with its two edges, since rounding can make it one
-    too small or too large: the method of NumPy's histograms.
+    The bin is computed, which costs no search, and compared with its two edges, since rounding can make it
+    one too small or too large: the method of NumPy's histograms.
     """
     count, first, last = edges.shape[0] - 1, edges[0], edges[-1]
     x = dispatch.cast(x, edges.dtype)
