@@ -22,7 +22,7 @@ from benchmarks.workloads import WORKLOADS
 
 TRAINING = ("mlp-8-training", "lstm", "transformer")
 FORWARD = ("mlp-8-forward", "lstm-forward", "transformer-forward")
-WHOLE = ("resnet18", "mobilenetv2", "gpt-128", "gpt-1024", "u-net")
+WHOLE = ("resnet18", "resnet50", "mobilenetv2", "gpt-128", "gpt-1024", "u-net")
 """Training steps of whole nets, of which resident memory is compared with torch's."""
 
 WEIGHED = (OURS, "jax")

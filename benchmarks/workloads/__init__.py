@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.workload import Workload
 from benchmarks.workloads import (
     black_scholes,
+    convolutions,
     elementwise,
     images,
     kmeans,
@@ -38,6 +39,7 @@ MODULES = (
     language,
     lenet,
     images,
+    convolutions,
     unet,
     kmeans,
     many_small,

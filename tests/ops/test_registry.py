@@ -375,6 +375,14 @@ def image_samples(rng):
             ([x, y], plain | {"window": (2, 2)}, None),
             ([x2, y2], wide | {"window": (2, 2)}, None),
         ],
+        "conv2d_weight_sums": [
+            (
+                [x2, y2],
+                wide | {"window": (2, 2), "rows": rows},
+                [sums_of_rows(x2, y2, rows, wide | {"window": (2, 2)})],
+            )
+            for rows in (1, 2, 99)
+        ],
         **winograd_samples(rng),
         "max_pool": [([x], pairs, [np.array([[largest]])])],
         "max_pool_gradient": [([x, pooled], pairs, None)],
@@ -385,6 +393,18 @@ def image_samples(rng):
         "average_pool": [([x], pairs, [np.array([[means]])])],
         "average_pool_gradient": [([pooled], pairs | {"extents": (3, 4)}, None)],
     }
+
+
+def sums_of_rows(x, y, rows, attrs):
+    """The gradients to a weight from some rows of places at a time, over all images in order."""
+    found = []
+    lines = [(n, i) for n in range(y.shape[0]) for i in range(y.shape[2])]
+    for start in range(0, len(lines), rows):
+        some = np.zeros_like(y)
+        for n, i in lines[start : start + rows]:
+            some[n, :, i] = y[n, :, i]
+        found.append(OPS["conv2d_weight_gradient"].evaluate(x, some, **attrs))
+    return np.stack(found)
 
 
 def winograd_samples(rng):
@@ -724,6 +744,7 @@ REFUSED = [
 PLAIN = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
 POOL = {"window": (2, 2), "stride": (2, 2), "padding": ((0, 0), (0, 0))}
 INPUT_GRADIENT, WEIGHT_GRADIENT = "conv2d_input_gradient", "conv2d_weight_gradient"
+WEIGHT_SUMS = "conv2d_weight_sums"
 NONE = ((0, 0), (0, 0))
 ROWS, SCALE, GRADIENT = "float32[2,3,2]", {"scale": 1.0, "causal": False}, "attention_gradient"
 IMAGE, KERNEL, RESULT = "float32[1,2,5,5]", "float32[3,2,3,3]", "float32[1,3,3,3]"
@@ -738,6 +759,8 @@ REFUSED += [
     ("conv2d", ["int64[1,2,5,5]", KERNEL], PLAIN, "conv2d is not defined for int64"),
     (INPUT_GRADIENT, [RESULT, KERNEL], PLAIN | {"extents": (6, 5)}, r"of shape \(1, 3, 4, 3\)"),
     (WEIGHT_GRADIENT, [IMAGE, RESULT], PLAIN | {"window": (2, 3)}, r"of shape \(1, 3, 4, 3\)"),
+    (WEIGHT_SUMS, [IMAGE, RESULT], PLAIN | {"window": (2, 3), "rows": 1}, r"of shape \(1, 3, 4, 3\)"),
+    (WEIGHT_SUMS, [IMAGE, RESULT], PLAIN | {"window": (3, 3), "rows": 0}, "rows must be a positive"),
     ("winograd_weights", ["float32[3,2,3,2]"], {"transposed": False}, "windows of 3 x 3"),
     ("attention", [ROWS, ROWS, "float32[2,4,2]"], SCALE, "values as many rows as keys"),
     ("attention", [ROWS, "float32[2,0,2]", "float32[2,0,2]"], SCALE, "three dimensions, none empty"),
