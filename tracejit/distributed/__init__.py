@@ -25,10 +25,16 @@ from tracejit.distributed.collectives import (
     reduce_scatter,
     send,
 )
+from tracejit.distributed.measuring import Step, measure
 from tracejit.distributed.parallel import data_parallel, sampler
+from tracejit.distributed.simulation import Costs, Prediction, Work
 from tracejit.distributed.world import init, rank, size
 
 __all__ = [
+    "Costs",
+    "Prediction",
+    "Step",
+    "Work",
     "all_gather",
     "all_reduce",
     "barrier",
@@ -36,6 +42,7 @@ __all__ = [
     "data_parallel",
     "init",
     "load_checkpoint",
+    "measure",
     "rank",
     "receive",
     "reduce_scatter",
