@@ -315,6 +315,11 @@ def _add_simulate(rooms: Any) -> None:
     parser.add_argument("--link", default="5e-5,1.25e9", metavar="LATENCY,BANDWIDTH", help=link)
     parser.add_argument("--cores", type=float, help="of each rank; default those of this machine")
     parser.add_argument(
+        "--imitated",
+        action="store_true",
+        help="a link as by TRACEJIT_LINK, which delays no messages of control",
+    )
+    parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="PROGRAM", help="with its arguments, as after python"
     )
     parser.set_defaults(run=_simulate)
@@ -340,8 +345,9 @@ def _simulate(store: Store, console: Console, options: argparse.Namespace) -> in
     )
     columns = ("ranks", "step ms", "alone ms", "link ms", "efficiency")
     table = _table(*columns, numbers=columns)
+    control = 0.0 if options.imitated else None
     for count in ranks:
-        found = step.predict(count, latency, bandwidth, cores=options.cores)
+        found = step.predict(count, latency, bandwidth, cores=options.cores, control=control)
         times = [f"{1e3 * seconds:.2f}" for seconds in (found.seconds, found.alone, found.link)]
         table.add_row(str(count), *times, f"{found.efficiency:.2f}")
     console.print(table)
