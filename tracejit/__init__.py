@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # what is imported late
     from tracejit.frontend.arrays import fft, linalg, random
     from tracejit.frontend.arrays.io import load, save
     from tracejit.frontend.transforms.checkpoint import checkpoint
+    from tracejit.frontend.transforms.control import cond, fori_loop, scan, switch, while_loop
     from tracejit.frontend.transforms.custom import custom_gradient
     from tracejit.frontend.transforms.forward import jvp, linearize
     from tracejit.frontend.transforms.jacobian import hessian, jacobian
@@ -75,8 +76,10 @@ _LATE_NAMES = {
     "GraphInterface": "tracejit.graphs.interface",
     "KeptGraph": "tracejit.graphs.kept",
     "checkpoint": "tracejit.frontend.transforms.checkpoint",
+    "cond": "tracejit.frontend.transforms.control",
     "custom_gradient": "tracejit.frontend.transforms.custom",
     "export": "tracejit.graphs.export",
+    "fori_loop": "tracejit.frontend.transforms.control",
     "hessian": "tracejit.frontend.transforms.jacobian",
     "jacobian": "tracejit.frontend.transforms.jacobian",
     "jvp": "tracejit.frontend.transforms.forward",
@@ -84,7 +87,10 @@ _LATE_NAMES = {
     "load": "tracejit.frontend.arrays.io",
     "load_graph": "tracejit.graphs.files",
     "save": "tracejit.frontend.arrays.io",
+    "scan": "tracejit.frontend.transforms.control",
+    "switch": "tracejit.frontend.transforms.control",
     "vmap": "tracejit.frontend.transforms.vmap",
+    "while_loop": "tracejit.frontend.transforms.control",
 }
 """Names and the modules that have them, which are imported at their first use."""
 
@@ -143,9 +149,9 @@ __all__ = [
     "TracejitError",
     "callback",
     "checkpoint",
+    "cond",
     "config",
     "cpu",
-    "gpu",
     "custom_gradient",
     "data",
     "device",
@@ -154,7 +160,9 @@ __all__ = [
     "errors",
     "export",
     "fft",
+    "fori_loop",
     "from_dlpack",
+    "gpu",
     "grad",
     "hessian",
     "jacobian",
@@ -171,11 +179,14 @@ __all__ = [
     "pure",
     "random",
     "save",
+    "scan",
     "spec",
+    "switch",
     "tree",
     "value_and_grad",
     "vjp",
     "vmap",
     "wait_all",
+    "while_loop",
     *_FUNCTIONS,
 ]

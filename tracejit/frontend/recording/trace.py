@@ -214,6 +214,8 @@ class Trace(Recording):
             if others:
                 what = "an argument and another array the body uses share memory"
                 self.give_up(what, remedy="", later=True)
+            self._mark(storage)
+            return self._new_window(storage, wanted, self.windows.setdefault(storage, []))
         return super().window(storage, wanted, write=write)
 
     def _mark(self, storage: Storage) -> None:
