@@ -33,7 +33,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 SMALL = 1 << 15  # as in `transport`: up to so many bytes an array is sent whole to all ranks
-LAUNCHES = 4  # simulated steps; the last two are told
+LAUNCHES = 8  # simulated steps; the last four are told
 PIECES = 16  # a phase's messages are sent in so many pieces at most, between which urgent ones overtake
 NEVER = math.inf
 
@@ -71,9 +71,9 @@ class Costs(NamedTuple):
     0.0
     """
 
-    operation: float = 2e-4
-    message: float = 2.5e-5
-    byte: float = 3e-10
+    operation: float = 1e-4
+    message: float = 5e-6
+    byte: float = 1.5e-10
     nap: float = 1e-3
 
 
@@ -208,7 +208,7 @@ class _Rank:
             if not busy and not self._timed and not self._waiting:
                 break
             self._advance(shares, min(1.0, self._cores / max(1, busy)))
-        return (self._ends[-1] - self._ends[-3]) / 2
+        return (self._ends[-1] - self._ends[-5]) / 4
 
     def _shares(self) -> list[tuple[_Task, int]]:
         """The ready tasks that run, with their threads."""
