@@ -4,8 +4,9 @@
         step(x, y)                    # exchanges end at once: every other rank has what this one has
     tj.distributed.measure(step, x, y).predict(ranks=64, latency=5e-5, bandwidth=1e9)
 
-The tasks of the step, what they wait for and what they send are those of the program that is replayed; their
-times are the shortest of all replays in a profile, as what disturbs them only adds. What follows from them is computed in `simulation`.
+The tasks of the step, what they wait for and what they send are those of the program that is replayed;
+their times are the shortest of all replays in a profile, as what disturbs them only adds. What follows
+from them is computed in `simulation`.
 """
 
 from __future__ import annotations
