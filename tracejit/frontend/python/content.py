@@ -68,7 +68,7 @@ def own_way(cls: type) -> str | None:
     do. That of a frozen dataclass only refuses.
     """
     for name in ("__getattribute__", "__getattr__", "__setattr__", "__delattr__"):
-        method = _inherited(cls, name)
+        method = getattr(cls, name, None)
         is_frozen = isinstance(method, types.FunctionType) and is_made_by_dataclass(method.__code__)
         if method is not None and not is_frozen and not isinstance(method, types.WrapperDescriptorType):
             return name
