@@ -59,9 +59,7 @@ def shard_optimizer(
     if op not in OPS:
         raise _refuse(f"shard_optimizer: op is 'mean', 'sum' or None, got {op!r}")
     if optimizer is lamb:
-        raise _refuse(
-            "shard_optimizer: lamb needs the norms of whole parameters, a rank has slices; use adamw"
-        )
+        raise _refuse("shard_optimizer: lamb needs norms of whole parameters, a rank has slices; use adamw")
     shards = _Shards(params)
     make = state or state_of(optimizer)
 
