@@ -35,6 +35,7 @@ from tracejit.frontend.jit.jit import Jitted, jit
 from tracejit.frontend.jit.specs import Spec, spec
 from tracejit.frontend.jit.vouch import callback, pure
 from tracejit.frontend.recording.eager import wait_all
+from tracejit.frontend.recording.ranges import range
 from tracejit.frontend.transforms.checkpoint import checkpoint
 from tracejit.frontend.transforms.custom import custom_gradient
 from tracejit.frontend.transforms.forward import jvp, linearize
@@ -122,6 +123,7 @@ __all__ = [
     "profile",
     "pure",
     "random",
+    "range",
     "save",
     "spec",
     "tree",

@@ -145,6 +145,7 @@ PAGES = [
             *("tj.jit", "tj.Jitted", "tj.grad", "tj.value_and_grad", "tj.vjp", "tj.spec", "tj.Spec"),
             *("tj.vmap", "tj.jacobian", "tj.hessian"),
             *("tj.jvp", "tj.linearize", "tj.custom_gradient", "tj.checkpoint"),
+            "tj.range",
             *("tj.pure", "tj.callback", "tj.wait_all", "tj.profile"),
         ],
     ),

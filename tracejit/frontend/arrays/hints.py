@@ -31,7 +31,8 @@ bernoulli: tj.random.bernoulli          manual_seed: tj.random.seed
 jacrev, jacfwd: tj.jacobian             custom_vjp: tj.custom_gradient
 remat: tj.checkpoint
 tree_map: tj.tree.map                   tree_util: tj.tree
-scan, fori_loop, while_loop: a Python loop
+scan, while_loop: a Python loop
+fori_loop: a Python loop over tj.range
 cond, lax: Python's if and for, or tj.where
 pmap, vectorize: tj.vmap                device_put: x.to
 block_until_ready: x.wait or tj.wait_all

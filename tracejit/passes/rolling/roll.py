@@ -53,7 +53,7 @@ def roll(graph: Graph) -> Graph:
     """`graph` with runs of equal rounds as loops."""
     bodies: dict[Hashable, Graph] = {}
     recorded = graph
-    reasons: dict[str, str | None] = {}
+    reasons: dict[str, str | None] = dict(graph.notes.get("unrolled", {}))
     for _ in range(DEPTH):
         if len(graph.nodes) < ROUNDS:
             break
