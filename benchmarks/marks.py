@@ -8,15 +8,16 @@ otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.cold import STEP
-from benchmarks.memory import FORWARD, NETS, TRAINING, forward_of
+from benchmarks.memory import FORWARD, NETS, TRAINING, WHOLE, forward_of
 from benchmarks.recording import BODIES
 from benchmarks.workload import OURS
 from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads.loops import PLAIN
 from benchmarks.workloads.undecorated import CHAINS, LOOPS
 
 Findings = dict[str, Any]
@@ -78,6 +79,20 @@ def _first(workload: str) -> Callable[[Findings], Labelled]:
     return _at(workload, "cold", f"executor {workload}", "first")
 
 
+def _firsts(names: Iterable[str]) -> Callable[[Findings], Labelled]:
+    return lambda found: [row for name in names for row in _first(name)(found)]
+
+
+def _together(side: str, names: Sequence[str]) -> Callable[[Findings], Labelled]:
+    """The geometric mean of ratios to one side; None unless all were measured."""
+
+    def values(found: Findings) -> Labelled:
+        ratios = [dig(found, "workloads", name, "ratios", side, "ratio") for name in names]
+        yield side, None if None in ratios else math.prod(ratios) ** (1 / len(ratios))
+
+    return values
+
+
 def _geometric_mean(found: Findings) -> Labelled:
     """The geometric mean over all kernels; None unless all were measured."""
     ratios = [against_best(found, name) for name in KERNELS]
@@ -133,6 +148,16 @@ def _peaks(found: Findings) -> Labelled:
         yield name, ours / min(others) if ours is not None and others else None
 
 
+def _resident(found: Findings) -> Labelled:
+    for name in WHOLE:
+        sides = dig(found, "memory", name) or {}
+        ours, others = (
+            dig(sides, OURS, "peak"),
+            [peak for side in sides if side != OURS and (peak := dig(sides, side, "peak")) is not None],
+        )
+        yield name, ours / min(others) if ours is not None and others else None
+
+
 def _allocations(found: Findings) -> Labelled:
     for name in TRAINING:
         yield name, dig(found, "memory", name, OURS, "allocations")
@@ -148,6 +173,9 @@ MARKS = [
     Mark("Adam update 4M, of a Numba prange loop", 1.1, _against("adam-4M", "numba")),
     Mark("memory-bound kernels on 256 MB, of triad bandwidth", 0.85, _bandwidths, at_least=True),
     Mark("LSTM, transformer step", 0.9, _best("lstm", "transformer")),
+    Mark("GPT step, 12 layers, 128 tokens", 0.75, _best("gpt-128")),
+    Mark("GPT step, 12 layers, 1,024 tokens", 0.7, _best("gpt-1024")),
+    Mark("U-Net step", 0.9, _best("u-net")),
     Mark("import tracejit", 0.15, _at("", "cold", "import tracejit"), "s"),
     Mark("first call, MLP, store with executor only", 1.0, _first(STEP), "s"),
     Mark("first call, MLP, empty store", 2.0, _at(STEP, "cold", "empty", "first"), "s"),
@@ -164,6 +192,12 @@ MARKS = [
     Mark("push of a Python task", 5, _at("", "engine", "push"), "us"),
     Mark("undecorated chains of small operations, of torch", 1.5, _eager("torch:eager", CHAINS)),
     Mark("undecorated loops over slices, of NumPy", 1.2, _eager("numpy", LOOPS)),
+    Mark("programs of many rounds, of NumPy", 1.0, _eager("numpy", PLAIN)),
+    Mark("programs of many rounds, of Numba, each", 2.0, _eager("numba", PLAIN)),
+    Mark("programs of many rounds, of Numba, together", 1.0, _together("numba", PLAIN)),
+    Mark("1,000 rounds on 200 x 200, of Numba prange", 0.7, _against("loop-stencil-200", "numba")),
+    Mark("first call, programs of many rounds, store with executor only", 2.0, _firsts(PLAIN), "s"),
+    Mark("first call, 64 steps of an LSTM in a loop", 0.6, _first("loop-lstm-64"), "s"),
     Mark("internal memory, planned over naive, training", 0.5, _planned((*TRAINING, *NETS))),
     Mark(
         "internal memory, planned over naive, forward only",
@@ -171,6 +205,7 @@ MARKS = [
         _planned((*FORWARD, *map(forward_of, NETS))),
     ),
     Mark("memory of the step, of JAX's", 1.0, _peaks),
+    Mark("resident memory of a net's step, of torch's least", 0.8, _resident),
     Mark("allocations from the system, steps 4 to 23", 0, _allocations, "times"),
 ]
 

@@ -52,6 +52,24 @@ def test_the_import_is_light():
     assert not heavy & imported - modules_after("import numpy")
 
 
+def test_a_body_may_be_the_first_to_use_a_module_that_is_imported_late():
+    program = """
+import sys
+import tracejit as tj
+
+@tj.jit(strict=True)
+def step(x):
+    return tj.vmap(tj.nn.relu)(x) + tj.random.normal(x) + tj.linalg.norm(x) + tj.fft.fft(x).real
+
+assert "tracejit.nn" not in sys.modules and "tracejit.frontend.transforms.vmap" not in sys.modules
+for _ in range(3):
+    step(tj.ones(4))
+print(step.cache_info().traces, step.cache_info().replays, set(dir(tj)) >= set(tj.__all__))
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "2", "True"]
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")
 @pytest.mark.parametrize("wanted", [None, "4"])
 def test_blas_starts_no_threads_of_its_own(wanted):

@@ -92,6 +92,7 @@ def test_text_and_facts():
         "cse",
         "dce",
         "winograd",
+        "weight_sums",
         "remask",
         "fuse",
         "legalize",

@@ -14,6 +14,7 @@ from tracejit.errors import DeviceError
 from tracejit.ir.graph import Builder
 from tracejit.ir.op import OPS, Trait
 from tracejit.ir.types import CPU, ArrayType, Device
+from tracejit.kernels.attention.plan import CALLS
 from tracejit.kernels.images.windows import WINDOWS
 from tracejit.passes.memory.timing import cost
 
@@ -88,7 +89,7 @@ def test_emitters_are_asked_by_kind():
 
 def test_operators_that_run_alone_have_a_kernel_and_a_cost():
     alone = {op.name for op in OPS.values() if Trait.LIBRARY in op.traits}
-    assert alone == {"matmul", *WINDOWS, "winograd_conv2d", "winograd_weight_sums"}
+    assert alone == {"matmul", *WINDOWS, "winograd_conv2d", "winograd_weight_sums", *CALLS}
     assert {op.name for op in OPS.values() if op.work is not None} == alone
 
 

@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import tracejit.interpreter as _interpreter  # noqa: F401 - first: it refuses unsupported interpreters
 
 # isort: split
-from tracejit import data, distributed, engine, errors, kvstore, nn, optim
+from tracejit import engine, errors
 from tracejit.config import config
 from tracejit.engine import profile
 from tracejit.errors import TracejitError
-from tracejit.frontend.arrays import fft, interop, linalg, namespace, random
+from tracejit.frontend.arrays import interop, namespace
 from tracejit.frontend.arrays import trees as tree
 from tracejit.frontend.arrays.devices import cpu, device, gpu
 from tracejit.frontend.arrays.functions import NAMESPACE as _FUNCTIONS
@@ -36,16 +38,19 @@ from tracejit.frontend.jit.specs import Spec, spec
 from tracejit.frontend.jit.vouch import callback, pure
 from tracejit.frontend.recording.eager import wait_all
 from tracejit.frontend.recording.ranges import range
-from tracejit.frontend.transforms.checkpoint import checkpoint
-from tracejit.frontend.transforms.custom import custom_gradient
-from tracejit.frontend.transforms.forward import jvp, linearize
-from tracejit.frontend.transforms.jacobian import hessian, jacobian
-from tracejit.frontend.transforms.vmap import vmap
 from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # what is imported late
+    from tracejit import data, distributed, kvstore, nn, optim
     from tracejit.drawing.drawing import Drawing
+    from tracejit.frontend.arrays import fft, linalg, random
     from tracejit.frontend.arrays.io import load, save
+    from tracejit.frontend.transforms.checkpoint import checkpoint
+    from tracejit.frontend.transforms.control import cond, fori_loop, scan, switch, while_loop
+    from tracejit.frontend.transforms.custom import custom_gradient
+    from tracejit.frontend.transforms.forward import jvp, linearize
+    from tracejit.frontend.transforms.jacobian import hessian, jacobian
+    from tracejit.frontend.transforms.vmap import vmap
     from tracejit.graphs.bound import BoundGraph
     from tracejit.graphs.export import export
     from tracejit.graphs.files import load_graph
@@ -55,15 +60,38 @@ if TYPE_CHECKING:  # what is imported late
 __version__ = "0.1.0"
 
 
-_LATE = {
+_LATE_MODULES = {
+    "data": "tracejit.data",
+    "distributed": "tracejit.distributed",
+    "fft": "tracejit.frontend.arrays.fft",
+    "kvstore": "tracejit.kvstore",
+    "linalg": "tracejit.frontend.arrays.linalg",
+    "nn": "tracejit.nn",
+    "optim": "tracejit.optim",
+    "random": "tracejit.frontend.arrays.random",
+}
+"""Modules of the package that are imported at their first use."""
+_LATE_NAMES = {
     "BoundGraph": "tracejit.graphs.bound",
     "Drawing": "tracejit.drawing.drawing",
     "GraphInterface": "tracejit.graphs.interface",
     "KeptGraph": "tracejit.graphs.kept",
+    "checkpoint": "tracejit.frontend.transforms.checkpoint",
+    "cond": "tracejit.frontend.transforms.control",
+    "custom_gradient": "tracejit.frontend.transforms.custom",
     "export": "tracejit.graphs.export",
+    "fori_loop": "tracejit.frontend.transforms.control",
+    "hessian": "tracejit.frontend.transforms.jacobian",
+    "jacobian": "tracejit.frontend.transforms.jacobian",
+    "jvp": "tracejit.frontend.transforms.forward",
+    "linearize": "tracejit.frontend.transforms.forward",
     "load": "tracejit.frontend.arrays.io",
     "load_graph": "tracejit.graphs.files",
     "save": "tracejit.frontend.arrays.io",
+    "scan": "tracejit.frontend.transforms.control",
+    "switch": "tracejit.frontend.transforms.control",
+    "vmap": "tracejit.frontend.transforms.vmap",
+    "while_loop": "tracejit.frontend.transforms.control",
 }
 """Names and the modules that have them, which are imported at their first use."""
 
@@ -71,14 +99,40 @@ _LATE = {
 if not TYPE_CHECKING:  # to type checkers a name that is misspelt does not exist
 
     def __getattr__(name: str) -> Any:
-        """Import files and kept graphs at their first use: the module for ZIP files takes 4 ms."""
-        module = _LATE.get(name)
-        if module is None:
+        """Import what not every program uses at its first use: imports at once are a fifth slower."""
+        if name in _LATE_MODULES:
+            found = _import(_LATE_MODULES[name])
+        elif name in _LATE_NAMES:
+            found = getattr(_import(_LATE_NAMES[name]), name)
+        else:
             # Python adds to the error what may be meant.
             message = f"module 'tracejit' has no attribute {name!r}{_hint('module', name)}"
             raise AttributeError(message, name=name, obj=sys.modules[__name__])
-        globals()[name] = found = getattr(importlib.import_module(module), name)
+        globals()[name] = found
         return found
+
+    def __dir__() -> list[str]:
+        """Every name, also of what is imported late."""
+        return sorted({*globals(), *_LATE_MODULES, *_LATE_NAMES})
+
+
+def _import(name: str) -> ModuleType:
+    """The module of this name. A thread of its own imports it: bodies are watched in the thread that traces
+    them, and what an import executes is no part of the body that happens to use the module first."""
+    outcome: list[ModuleType | BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(importlib.import_module(name))
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run, name="tracejit import")
+    thread.start()
+    thread.join()
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]
 
 
 from_dlpack = interop.from_dlpack
@@ -96,9 +150,9 @@ __all__ = [
     "TracejitError",
     "callback",
     "checkpoint",
+    "cond",
     "config",
     "cpu",
-    "gpu",
     "custom_gradient",
     "data",
     "device",
@@ -107,7 +161,9 @@ __all__ = [
     "errors",
     "export",
     "fft",
+    "fori_loop",
     "from_dlpack",
+    "gpu",
     "grad",
     "hessian",
     "jacobian",
@@ -125,11 +181,14 @@ __all__ = [
     "random",
     "range",
     "save",
+    "scan",
     "spec",
+    "switch",
     "tree",
     "value_and_grad",
     "vjp",
     "vmap",
     "wait_all",
+    "while_loop",
     *_FUNCTIONS,
 ]

@@ -30,6 +30,7 @@ from tracejit.ir.graph import Builder, Graph, Node, Value
 from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import ArrayType, is_floating, name_of
 from tracejit.ir.view import View
+from tracejit.kernels.attention import plan as attention_plan
 from tracejit.kernels.gemm.plan import Gemm, GemmPlan, gemm_layout, gemm_plan, gemm_slots, packing
 from tracejit.kernels.images import winograd_plan
 from tracejit.kernels.images.windows import WINDOWS, window_call
@@ -56,6 +57,8 @@ def job(task: PlannedTask) -> Job:
         return _called(node, "IMAGES", window_call)
     if node.op.name in winograd_plan.CALLS:
         return _called(node, "IMAGES", winograd_plan.winograd_call)
+    if node.op.name in attention_plan.CALLS:
+        return _called(node, "ATTENTION", attention_plan.CALLS[node.op.name])
     if node.op.name in CALLS:
         return _called(node, "LIBRARY", CALLS[node.op.name])
     if node.op in BETWEEN_RANKS:
@@ -204,8 +207,8 @@ def _gemm(
 
 def _called(node: Node, table: str, call: Callable[..., Call]) -> Job:
     """An operator with a kernel of its own in a table; the operands' addresses come last in the block."""
-    name, operands = node.op.name, (*node.inputs, node.output)
-    made = call(name, [v.type.shape for v in operands], node.attrs, name_of(node.output.type.dtype))
+    name, operands = node.op.name, (*node.inputs, *node.outputs)
+    made = call(name, [v.type.shape for v in operands], node.attrs, name_of(operands[-1].type.dtype))
     recipe = _library(made.kernel, made.dtype, table)
     return Job(name, (recipe,), (*made.words, *map(At, operands)), made.units, made.chunk, made.scratch)
 

@@ -28,6 +28,7 @@ from tracejit.forking import make_rlock
 from tracejit.ir.graph import Node
 from tracejit.ir.op import OPS, Trait
 from tracejit.ir.types import CPU, Device
+from tracejit.kernels.attention.plan import CALLS as ATTENTION
 from tracejit.kernels.executor.layout import IN, ISSUED_PARAMETERS, OUT, WITHIN
 from tracejit.kernels.images.windows import WINDOWS
 from tracejit.kernels.library.plan import CALLS
@@ -42,7 +43,11 @@ HEADER = ISSUED_PARAMETERS // 8  # words before the parameters
 
 
 MISSING = frozenset(
-    {ops.matmul, ops.callback, *(OPS[name] for name in (*WINDOWS, *CALLS) if name != ops.copy.name)}
+    {
+        ops.matmul,
+        ops.callback,
+        *(OPS[name] for name in (*WINDOWS, *ATTENTION, *CALLS) if name != ops.copy.name),
+    }
 )
 """Operators for which CPUs have a library or a kernel of its own, and GPUs nothing yet."""
 

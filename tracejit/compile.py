@@ -9,9 +9,10 @@ store, too.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
-from tracejit import collector
+from tracejit import collector, ops
 from tracejit.codegen.objects.link import anticipate
 from tracejit.engine import native
 from tracejit.ir.graph import Graph
@@ -21,11 +22,16 @@ from tracejit.passes.driver import check, clean, form_kernels, timed
 from tracejit.passes.fusion.fuse import Missed
 from tracejit.passes.memory.agreement import with_agreement
 from tracejit.passes.memory.legalize import legalize
-from tracejit.passes.memory.plan import naive_bytes, plan
+from tracejit.passes.memory.plan import PlannedTask, naive_bytes, plan
+from tracejit.rounds import Cut
 from tracejit.schedule import Planned, Schedule
 from tracejit.targets import job, target_of
+from tracejit.words import Job
 
 Aliases = Sequence[Sequence[int]]
+
+TRIES = 3
+"""So often loops are cut; then those whose rounds still differ are not rolled."""
 
 
 @collector.at_rest()
@@ -36,7 +42,7 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
     missed: list[Missed] = []
     with timed(times, "components"):
         twins = Twins(graph)
-    needed = clean(twins.reduced, times)
+    needed = clean(twins.reduced, times, graph.notes)
     fused = form_kernels(needed, times, missed)
     with timed(times, "components"):
         fused = twins.expanded(fused)
@@ -54,7 +60,28 @@ def plan_graph(graph: Graph, aliases: Aliases = ()) -> Planned:
 def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
     """The schedule of `graph`; `aliases`: groups of positions of inputs whose memory may overlap."""
     anticipate()
-    return launch(plan_graph(graph, aliases), job)
+    for tries in itertools.count():
+        planned = plan_graph(graph, aliases)
+        jobs, cuts = _jobs_of_loops(planned, everywhere=tries >= TRIES)
+        if not cuts:
+            break
+        graph.notes["cuts"] = cuts.union(graph.notes.get("cuts", ()))
+    return launch(planned, lambda task: jobs.get(task) or job(task))
+
+
+def _jobs_of_loops(
+    planned: Planned, *, everywhere: bool
+) -> tuple[dict[PlannedTask, Job], set[tuple[int, int]]]:
+    """The jobs of the loops, and where runs of rounds have to be cut for them, or `everywhere`."""
+    jobs: dict[PlannedTask, Job] = {}
+    cuts: set[tuple[int, int]] = set()
+    for task in planned.memory.tasks:
+        if task.node.op is ops.loop:
+            try:
+                jobs[task] = job(task)
+            except Cut as cut:
+                cuts.update(cut.everywhere if everywhere else cut.places)
+    return jobs, cuts
 
 
 def open_devices(graph: Graph) -> None:

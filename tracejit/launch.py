@@ -24,6 +24,7 @@ from tracejit.ops.communicate import BETWEEN_RANKS, agree, token
 from tracejit.passes.driver import timed
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place, PlannedTask
+from tracejit.rounds import LOOP
 from tracejit.schedule import KernelInfo, Packer, Planned, Schedule
 from tracejit.words import At, Distance, Job, Ref, Tag, Word, bits_of, known_numbers
 
@@ -39,7 +40,10 @@ def launch(planned: Planned, job: Callable[[PlannedTask], Job]) -> Schedule:
         jobs = [job(task) for task in planned.memory.tasks]
     with timed(times, "kernels"):
         executor = [] if native.loaded() else EXECUTOR  # what has to be compiled is compiled together
-        loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])[len(executor) :]
+        loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])
+        if any(origin == "compiled" for _, origin in loaded[: len(executor)]):
+            load([LOOP])  # which is stored with the executor
+        loaded = loaded[len(executor) :]
     with timed(times, "assemble"):
         return _schedule(planned, jobs, loaded)
 

@@ -16,15 +16,18 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.moving import Differs, Moving, most, rounds_around, slope
 from tracejit.ir.types import ArrayType
 from tracejit.kernels.library.blocks import FLOAT32, FLOAT64, INTEGER, Growth, Loop, LoopTask
 from tracejit.kernels.split import ceil_div
 from tracejit.passes.driver import check, clean, form_kernels
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, PlannedTask, plan
+from tracejit.passes.rolling.roll import Run
 from tracejit.words import At, Distance, Job, Ref, Word, bits_of, known_numbers
 
 LINE = 64  # bytes: the alignment of the parts of scratch memory
@@ -38,13 +41,47 @@ LOOP = Recipe(
 
 def plan_body(body: Graph) -> MemoryPlan:
     """The memory plan of one round."""
-    legal = legalize(form_kernels(clean(body)))
+    legal = legalize(form_kernels(clean(body, rolls=False)))  # what is inside was rolled first
     check("legalize", legal)
     return plan(legal)
 
 
+CUTS = 4
+"""A loop that would fall into more parts than that is not rolled."""
+
+
+class Cut(Exception):
+    """The rounds of a loop need different plans: its runs have to be cut (see `roll`).
+
+    places: where; everywhere: at each round.
+    """
+
+    def __init__(self, node: Node, rounds: Sequence[int]):
+        runs: list[Run] = node.attrs["body"].notes["runs"]
+        super().__init__(f"rounds differ from round {rounds[0]} on")
+        self.everywhere = _places(runs, range(runs[0].rounds))
+        few = 0 < len(rounds) <= CUTS and rounds[-1] > 0
+        self.places = _places(runs, rounds) if few else self.everywhere
+
+
+def _places(runs: Sequence[Run], rounds: Sequence[int]) -> list[tuple[int, int]]:
+    return [(run.level, run.start + r * run.period) for run in runs for r in rounds]
+
+
 def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
-    """What has to run for a loop; `job` makes the job of a task."""
+    """What has to run for a loop; `job` makes the job of a task. Raises `Cut`, and for a loop in a loop
+    `Differs`, where not all rounds have the same plan.
+    """
+    body: Graph = node.attrs["body"]
+    try:
+        return _loop_job(node, job)
+    except Differs as error:
+        if "runs" not in body.notes:
+            raise Differs(rounds_around(error.rounds, node.attrs["rounds"])) from None
+        raise Cut(node, error.rounds) from None
+
+
+def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     memory = plan_body(node.attrs["body"])
     jobs = [job(task) for task in memory.tasks]
     blocks = _Blocks(node, memory)
@@ -53,9 +90,11 @@ def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     for this in jobs:
         start = 8 * len(blocks.words)
         blocks.add(this.words, len(recipes))
+        units = 8 * len(blocks.words)
+        blocks.add((this.units,), 0)
         rows += _row(
             LoopTask,
-            {LoopTask.FUNCTION: Ref(len(recipes)), LoopTask.BLOCK: start, LoopTask.UNITS: this.units},
+            {LoopTask.FUNCTION: Ref(len(recipes)), LoopTask.BLOCK: start, LoopTask.UNITS: units},
         )
         recipes += this.recipes
     arena_at = _aligned(8 * len(blocks.words))
@@ -72,7 +111,7 @@ def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
         Loop.FAILED_ROUND: 0,
     }
     words = (*_row(Loop, header), *rows, *blocks.growths, *blocks.arena, *blocks.words)
-    scratch = rest_at + max((this.scratch for this in jobs), default=0)
+    scratch = rest_at + max((most(this.scratch) for this in jobs), default=0)
     nodes = tuple(task.node for task in memory.tasks)
     return Job("loop", tuple(recipes), words, 1, 1, scratch, inner=nodes)
 
@@ -105,6 +144,7 @@ class _Blocks:
         self.arena: list[Word] = []
         self._places = memory.places
         self._numbers = known_numbers(memory.graph)
+        self._rounds = node.attrs["rounds"]
         moves: Sequence[tuple[int, int]] = node.attrs["moves"]
 
         self._operands = list(zip(node.inputs[1:], moves, strict=True))
@@ -119,8 +159,15 @@ class _Blocks:
                 self.words.append(Ref(first + word.kernel))
             elif isinstance(word, Distance):
                 self.words.append(8 * word.slot)
+            elif isinstance(word, Moving):
+                self._add_moving(word)
             else:
                 self.words.append(word)
+
+    def _add_moving(self, number: Moving) -> None:
+        first, step = slope(number, self._rounds)
+        self._grow(INTEGER, step)
+        self.words.append(first)
 
     def _add_value(self, value: Value, offset: int) -> None:
         if value in self._numbers:
@@ -132,21 +179,22 @@ class _Blocks:
             self.words.append(At(operand, offset))
         else:
             place = self._places[value]
+            first, inside = slope(place.offset + offset, self._rounds)
             if place.kind is BufferKind.ARENA:
-                self.arena += (8 * len(self.words), place.offset + offset)
+                self._grow(INTEGER, inside)
+                self.arena += (8 * len(self.words), first)
                 self.words.append(0)
                 return
             operand, (start, step) = self._operands[place.number]
             size = value.type.dtype.itemsize
-            self._grow(INTEGER, step * size)
-            self.words.append(At(operand, start * size + place.offset + offset))
+            self._grow(INTEGER, step * size + inside)
+            self.words.append(At(operand, start * size + first))
 
-    def _grow(self, kind: int, step: int) -> None:
+    def _grow(self, kind: int, step: Any) -> None:
         """Let the slot that is added next grow."""
-        if step:
-            self.growths += _row(
-                Growth, {Growth.SLOT: 8 * len(self.words), Growth.KIND: kind, Growth.STEP: step}
-            )
+        if isinstance(step, Moving) or step:
+            row: dict[int, Any] = {Growth.SLOT: 8 * len(self.words), Growth.KIND: kind, Growth.STEP: step}
+            self.growths += _row(Growth, row)
 
 
 def _kind(type: ArrayType) -> int:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from benchmarks.workload import Workload
 from benchmarks.workloads import (
     black_scholes,
+    convolutions,
     elementwise,
     images,
     kmeans,
+    language,
     layer_norm,
     lenet,
+    loops,
     lstm,
     many_small,
     mlp,
@@ -19,6 +22,7 @@ from benchmarks.workloads import (
     stencil,
     transformer,
     undecorated,
+    unet,
 )
 
 MODULES = (
@@ -32,11 +36,15 @@ MODULES = (
     stencil,
     lstm,
     transformer,
+    language,
     lenet,
     images,
+    convolutions,
+    unet,
     kmeans,
     many_small,
     undecorated,
+    loops,
 )
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload for module in MODULES for workload in module.WORKLOADS

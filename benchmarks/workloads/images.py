@@ -1,8 +1,8 @@
-"""Training steps of networks for images, and single convolutions with their gradients.
+"""Training steps of networks for images, with momentum.
 
-- ResNet-18 as it is used for 32 x 32 images (a stem of 3 x 3 without pooling), 32 images, momentum;
-- MobileNetV2 for 224 x 224 images, 8 images, momentum: depthwise convolutions between those of 1 x 1;
-- convolutions of 3 x 3 as in VGG-16 and ResNet-50: the result and both gradients.
+- ResNet-18 as it is used for 32 x 32 images (a stem of 3 x 3 without pooling), 32 images;
+- ResNet-50 for 224 x 224 images, 8 images: 3 x 3, some with stride 2, between convolutions of 1 x 1;
+- MobileNetV2 for 224 x 224 images, 8 images: depthwise convolutions between those of 1 x 1.
 
 He, Zhang, Ren and Sun, Deep residual learning for image recognition, 2015; Sandler et al., MobileNetV2, 2018.
 A net is written once, over the functions of a *kit* that each peer has in its own words; batch norm is that
@@ -22,17 +22,21 @@ from benchmarks.workload import Arrays, Side, Workload, normal, training_results
 
 RATE, MOMENTUM, EPSILON, CLASSES = 0.01, 0.9, 1e-5, 10
 
+STEM_WINDOW = 7
+"""The window of a stem that pooling follows."""
+
 
 class Kit(NamedTuple):
     """Functions of a peer: ``conv(x, w, stride, groups)``, whose padding keeps the extents at stride 1;
-    ``norm(x, scale, shift)`` of a batch; ``relu``; ``relu6``; ``pool``, means of images; and ``loss(scores,
-    labels)``, mean cross entropy.
+    ``norm(x, scale, shift)`` of a batch; ``relu``; ``relu6``; ``smaller``, maxima of windows of 3 x 3
+    with stride 2; ``pool``, means of images; and ``loss(scores, labels)``, mean cross entropy.
     """
 
     conv: Callable[..., Any]
     norm: Callable[..., Any]
     relu: Callable[..., Any]
     relu6: Callable[..., Any]
+    smaller: Callable[..., Any]
     pool: Callable[..., Any]
     loss: Callable[..., Any]
 
@@ -81,6 +85,22 @@ def resnet18() -> Iterator[Block]:
             channels = width
 
 
+def resnet50() -> Iterator[Block]:
+    yield Block((Layer("stem", 3, 64, 7, 2),))
+    channels = 64
+    for width, count, first in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for number in range(count):
+            name, stride, wide = f"{width}.{number}", first if number == 0 else 1, 4 * width
+            project = Layer(f"{name}.project", channels, wide, 1, stride) if number == 0 else None
+            layers = (
+                Layer(f"{name}.reduce", channels, width, 1),
+                Layer(f"{name}.conv", width, width, 3, stride),
+                Layer(f"{name}.expand", width, wide, 1),
+            )
+            yield Block(layers, True, project)
+            channels = wide
+
+
 def mobilenet() -> Iterator[Block]:
     yield Block((Layer("stem", 3, 32, 3, 2),))
     channels = 32
@@ -98,9 +118,9 @@ def mobilenet() -> Iterator[Block]:
     yield Block((Layer("head", channels, 1280, 1),))
 
 
-def residual_scores(kit: Kit, p: dict[str, Any], x: Any) -> Any:
-    """The scores of ResNet-18: relu after each layer, after the last of a block once its input is added."""
-    for block in resnet18():
+def residual_scores(blocks: Callable[[], Iterator[Block]], kit: Kit, p: dict[str, Any], x: Any) -> Any:
+    """The scores of a ResNet: relu after each layer, after the last of a block once its input is added."""
+    for block in blocks():
         y = x
         for layer in block.layers[:-1]:
             y = kit.relu(layer(kit, p, y))
@@ -108,6 +128,7 @@ def residual_scores(kit: Kit, p: dict[str, Any], x: Any) -> Any:
         if block.adds:
             y = y + (x if block.project is None else block.project(kit, p, x))
         x = kit.relu(y)
+        x = x if block.layers[0].window < STEM_WINDOW else kit.smaller(x)
     return kit.pool(x) @ p["dense"]
 
 
@@ -132,7 +153,8 @@ class Net(NamedTuple):
 
 
 NETS = {
-    "resnet18": Net(resnet18, residual_scores, (32, 3, 32, 32), 512),
+    "resnet18": Net(resnet18, functools.partial(residual_scores, resnet18), (32, 3, 32, 32), 512),
+    "resnet50": Net(resnet50, functools.partial(residual_scores, resnet50), (8, 3, 224, 224), 2048),
     "mobilenetv2": Net(mobilenet, mobile_scores, (8, 3, 224, 224), 1280),
 }
 
@@ -167,6 +189,7 @@ def tracejit_kit(tj: Any) -> Kit:
         lambda x, scale, shift: nn.batch_norm(x, None, None, scale, shift, training=True, epsilon=EPSILON),
         nn.relu,
         lambda x: tj.clip(x, 0, 6),
+        lambda x: nn.max_pool2d(x, 3, stride=2, padding=1),
         lambda x: x.mean((2, 3)),
         nn.cross_entropy,
     )
@@ -213,7 +236,11 @@ def jax_kit(jax: Any) -> Kit:
     def loss(scores, y):
         return -(nn.log_softmax(scores) * nn.one_hot(y, CLASSES)).sum(1).mean()
 
-    return Kit(conv, norm, nn.relu, lambda x: jnp.clip(x, 0, 6), lambda x: x.mean((2, 3)), loss)
+    def smaller(x):
+        around = ((0, 0), (0, 0), (1, 1), (1, 1))
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 1, 3, 3), (1, 1, 2, 2), around)
+
+    return Kit(conv, norm, nn.relu, lambda x: jnp.clip(x, 0, 6), smaller, lambda x: x.mean((2, 3)), loss)
 
 
 def in_jax(net: Net, jax: Any, data: dict[str, Any]) -> Side:
@@ -244,6 +271,7 @@ def torch_kit(torch: Any) -> Kit:
         lambda x, scale, shift: functional.batch_norm(x, None, None, scale, shift, True, 0.1, EPSILON),
         torch.relu,
         functional.relu6,
+        lambda x: functional.max_pool2d(x, 3, 2, 1),
         lambda x: x.mean((2, 3)),
         functional.cross_entropy,
     )
@@ -294,68 +322,4 @@ def training(name: str, net: Net) -> Workload:
     return Workload(name, "training", functools.partial(make_data, net), sides, tolerance=0.2, steps=1)
 
 
-# ---------------------------------------------------------------------------------------- single convolutions
-
-CONVOLUTIONS = {
-    "conv-8x64x56": (8, 64, 56),
-    "conv-8x128x28": (8, 128, 28),
-    "conv-8x256x14": (8, 256, 14),
-    "conv-8x512x7": (8, 512, 7),
-    "conv-1x64x224": (1, 64, 224),
-    "conv-1x256x56": (1, 256, 56),
-}
-"""Images, channels (and filters) and extent."""
-
-
-def convolution_data(images: int, channels: int, extent: int) -> dict[str, Any]:
-    shape = (images, channels, extent, extent)
-    return {
-        "x": normal(*shape),
-        "w": normal(channels, channels, 3, 3, scale=0.05),
-        "ct": normal(*shape, seed=1),
-    }
-
-
-def convolution_in_tracejit(tj: Any, data: dict[str, Any]) -> Side:
-    @tj.jit
-    def run(x, w, ct):
-        y, back = tj.vjp(lambda x, w: tj.nn.conv2d(x, w, padding=1), x, w)
-        return y, *back(ct)
-
-    operands, found = [tj.asarray(data[name]) for name in ("x", "w", "ct")], None
-
-    def step():
-        nonlocal found
-        found = run(*operands)
-
-    return Side(step, lambda: dict(zip("yxw", (a.numpy() for a in found), strict=True)), run)
-
-
-def convolution_in_torch(torch: Any, data: dict[str, Any], *, last: bool = False) -> Side:
-    layout = torch.channels_last if last else torch.contiguous_format
-    x, w, ct = (torch.from_numpy(data[n]).to(memory_format=layout) for n in ("x", "w", "ct"))
-    backward, one, found = torch.ops.aten.convolution_backward, [1, 1], None
-
-    @torch.no_grad()
-    def step():
-        nonlocal found
-        y = torch.nn.functional.conv2d(x, w, padding=1)
-        found = y, *backward(ct, x, w, None, one, one, one, False, [0, 0], 1, [True, True, False])[:2]
-
-    return Side(step, lambda: dict(zip("yxw", (a.contiguous().numpy() for a in found), strict=True)))
-
-
-def convolution(name: str, images: int, channels: int, extent: int) -> Workload:
-    """A convolution and its two gradients."""
-    sides = {
-        "tracejit": convolution_in_tracejit,
-        "torch": convolution_in_torch,
-        "torch:last": functools.partial(convolution_in_torch, last=True),
-    }
-    return Workload(name, "graph", functools.partial(convolution_data, images, channels, extent), sides)
-
-
-WORKLOADS = [
-    *(training(name, net) for name, net in NETS.items()),
-    *(convolution(name, *sizes) for name, sizes in CONVOLUTIONS.items()),
-]
+WORKLOADS = [training(name, net) for name, net in NETS.items()]

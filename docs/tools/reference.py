@@ -5,7 +5,7 @@ its public modules lists; a name that stands on no page is an error. ``python -m
 the files; `tests/test_reference.py` fails when they are not current.
 
 >>> sorted(pages())[:3]
-['arrays.md', 'calculus.md', 'creation.md']
+['arrays.md', 'calculus.md', 'control.md']
 """
 
 from __future__ import annotations
@@ -148,6 +148,12 @@ PAGES = [
             "tj.range",
             *("tj.pure", "tj.callback", "tj.wait_all", "tj.profile"),
         ],
+    ),
+    Page(
+        "control.md",
+        "Loops and branches as functions",
+        "A traced function needs none of these: Python's `for`, `while` and `if` are traced as they are.",
+        ["tj.scan", "tj.fori_loop", "tj.while_loop", "tj.cond", "tj.switch"],
     ),
     Page(
         "graphs.md",

@@ -11,7 +11,8 @@ parts of the operands exchanged). Each tile prefetches a few rows of the next sl
             for each tile: C[i, j] += A[i, k] @ B[k, j]
 
 Each element of C is a chain of fused multiply-adds in the order of `k`, cut into pieces of about equal
-length, whatever tile or panel it lies in. So the result does not depend on how C is split.
+length (whole squares of what is transposed), whatever tile or panel it lies in. So the result does not depend
+on how C is split.
 """
 
 from numba import uint8
@@ -39,10 +40,37 @@ def part_of(extent, most, step):
     return ((extent + parts - 1) // parts + step - 1) // step * step
 
 
-def make_packed_product(dtype, itemsize):
+def make_slivers(dtype, itemsize):
+    """Make ``slivers(right, at, extents, memory)``: a sliver of an array, and the address to prefetch,
+    as `make_tiles` takes them.
+
+    right: address, strides down and across; at: byte of a row, row, first row of the block of A
+    extents: rows, bytes of a row; bytes of a whole row of B, row after the last of the block
+    memory: address of room for a copy
+    """
+    copy_sliver = make_sliver_copy(dtype, itemsize)
+
+    @subroutine
+    def slivers(right, at, extents, memory):
+        (b, b_down, b_across), (j, k, s), (some, wide, width, last) = right, at, extents
+        begin = b + k * b_down + j // itemsize * b_across
+        if b_across != itemsize:
+            copy_sliver(memory, begin, b_across, wide // itemsize, some)
+            return (memory, TILE_BYTES, memory), 0
+        ahead = 0
+        if k + some < last:
+            ahead = begin + some * b_down
+        elif j + TILE_BYTES < width:
+            ahead = b + s * b_down + j + TILE_BYTES
+        return (begin, b_down, memory), ahead
+
+    return slivers
+
+
+def make_packed_product(dtype, itemsize, slivers=None):
     """Make ``packed(left, right, target, extents, add, copied, memory)``, which computes a panel.
 
-    left, right: address of the operand, strides down and across
+    left, right: address of the operand, strides down and across; `slivers` may take another `right`
     target: address of the panel, stride down
     extents: rows, bytes of a row, depth
     add: whether to add to C
@@ -51,13 +79,13 @@ def make_packed_product(dtype, itemsize):
 
     Strides are bytes.
     """
-    copy_sliver, tiles = make_sliver_copy(dtype, itemsize), make_tiles(dtype, itemsize)
+    slivers, tiles = slivers or make_slivers(dtype, itemsize), make_tiles(dtype, itemsize)
 
     @subroutine
     def packed(left, right, target, extents, add, copied, memory):
-        (a, a_down, a_across), (b, b_down, b_across), (c, c_down) = left, right, target
+        (a, a_down, a_across), (c, c_down) = left, target
         rows, width, depth = extents
-        height, step = part_of(rows, BLOCK_ROWS, TILE_ROWS), part_of(depth, DEPTH, 1)
+        height, step = part_of(rows, BLOCK_ROWS, TILE_ROWS), part_of(depth, DEPTH, SIDE)
         span, room = step * (SPAN_BYTES // (DEPTH * itemsize)), memory + step * TILE_BYTES
         for i in range(0, rows, height):
             count = min(height, rows - i)
@@ -73,19 +101,13 @@ def make_packed_product(dtype, itemsize):
                 for j in range(0, width, TILE_BYTES):
                     place, wide = (c + i * c_down + j, c_down), min(TILE_BYTES, width - j)
                     for k in range(s, last, step):
-                        some, begin = min(step, last - k), b + k * b_down + j // itemsize * b_across
-                        sliver, ahead = (begin, b_down, memory), 0
-                        if b_across != itemsize:
-                            copy_sliver(memory, begin, b_across, wide // itemsize, some)
-                            sliver = (memory, TILE_BYTES, memory)
-                        elif k + step < last:
-                            ahead = begin + step * b_down
-                        elif j + TILE_BYTES < width:
-                            ahead = b + s * b_down + j + TILE_BYTES
+                        some = min(step, last - k)
+                        at, whole = (j, k, s), (some, wide, width, last)
+                        (b, b_down, copy), ahead = slivers(right, at, whole, memory)
                         piece = (start + (k - s) * across, down, across)
                         tiles(
                             piece,
-                            sliver,
+                            (b, b_down, copy),
                             (ahead, b_down),
                             place,
                             (count, some, wide),

@@ -15,9 +15,13 @@ from numba import int64
 from tracejit.kernels.compiler.memory import pointer, slot
 from tracejit.kernels.compiler.ranges import independent
 from tracejit.kernels.compiler.target import subroutine
+from tracejit.kernels.gemm.packed import make_packed_product
+from tracejit.kernels.gemm.plan import NEAR_BYTES, TILE_BYTES
+from tracejit.kernels.gemm.tiles import are_worth_it
 from tracejit.kernels.images.depthwise import make_depthwise
 from tracejit.kernels.images.places import inside
 from tracejit.kernels.images.products import make_product
+from tracejit.kernels.images.slivers import are_gathered, make_gathered_slivers
 from tracejit.kernels.images.window_blocks import Convolution as C
 
 
@@ -140,10 +144,11 @@ def make_rows(dtype, itemsize):
 
 
 def make_conv2d(dtype, itemsize):
-    """The convolution."""
+    """The convolution; tiles take columns in slivers where these are worth it."""
     gather, _ = make_columns(dtype, itemsize)
     _, copy = make_rows(dtype, itemsize)
-    multiply = make_product(dtype, itemsize)
+    multiply, gathers = make_product(dtype, itemsize), are_worth_it()
+    by_slivers = make_packed_product(dtype, itemsize, make_gathered_slivers(dtype, itemsize))
 
     def conv2d(block, lo, hi, scratch):
         groups, panels = slot(block, C.GROUPS), slot(block, C.PANELS)
@@ -164,6 +169,18 @@ def make_conv2d(dtype, itemsize):
             if slot(block, C.TOGETHER) == 1 and slot(block, C.DIRECT) != 0:
                 seen = (x + itemsize * r0 * places, area, False)
                 multiply(entry, weights, seen, (y, out_area), extents, False, room)
+                continue
+            if gathers and slot(block, C.TOGETHER) == 1 and are_gathered(block):
+                copied = (filters * depth * itemsize > NEAR_BYTES) & (width * itemsize >= 4 * TILE_BYTES)
+                by_slivers(
+                    (w, itemsize * depth, itemsize),
+                    (block, x, r0 * places),
+                    (y, itemsize * out_area),
+                    (filters, itemsize * width, depth),
+                    False,
+                    copied,
+                    room,
+                )
                 continue
             for n in range(last - first):
                 image = x + itemsize * n * groups * channels * area
@@ -237,16 +254,18 @@ def make_weight_gradient(dtype, itemsize):
         groups, parts, part = slot(block, C.GROUPS), slot(block, C.PARTS), slot(block, C.PART)
         channels, filters, places = slot(block, C.CHANNELS), slot(block, C.FILTERS), slot(block, C.OUT_WIDTH)
         area, out_area, depth = plane_sizes(block)
-        panels, entry, room = slot(block, C.PANELS), slot(block, C.ENTRY), scratch + slot(block, C.PACKED)
+        height, entry, room = slot(block, C.OUT_HEIGHT), slot(block, C.ENTRY), scratch + slot(block, C.PACKED)
         for unit in range(lo, hi):
-            group, k0 = unit // parts, unit % parts * part
-            k1 = min(k0 + part, depth)
-            w = slot(block, C.THIRD) + itemsize * (group * filters * depth + k0)
+            group, k0 = unit // parts % groups, unit % parts * part
+            k1, row = min(k0 + part, depth), unit // parts // groups * slot(block, C.TOGETHER)
+            last = min(row + slot(block, C.TOGETHER), slot(block, C.IMAGES) * height)
+            w = slot(block, C.THIRD) + itemsize * (unit // parts * filters * depth + k0)
             for f in range(filters):
                 clear(w + itemsize * f * depth, k1 - k0)
-            for step in range(slot(block, C.IMAGES) * panels):
-                image = step // panels * groups + group
-                r0, r1 = rows_of(block, step % panels)
+            while row < last:
+                image, r0 = row // height * groups + group, row % height
+                r1 = min(r0 + min(slot(block, C.ROWS), last - row), height)
+                row += r1 - r0
                 x = slot(block, C.FIRST) + itemsize * image * channels * area
                 y = slot(block, C.SECOND) + itemsize * (image * filters * out_area + r0 * places)
                 width = (r1 - r0) * places

@@ -13,7 +13,8 @@ class Convolution(enum.IntEnum):
     """Slots of the three convolutions; channels and filters are those of one group.
 
     FIRST, SECOND, THIRD are x, w, y of ``conv2d``; y, w, x of ``conv2d_input_gradient``; x, y, w of
-    ``conv2d_weight_gradient``. PART: the number of channels, or rows of columns, in a unit of the gradients.
+    ``conv2d_weight_gradient``, where w may be several, each the sum of TOGETHER rows of places. PART: the
+    number of channels, or rows of columns, in a unit of the gradients.
     """
 
     ENTRY = 0  # address of `?gemm`
@@ -38,7 +39,7 @@ class Convolution(enum.IntEnum):
     PANELS = 19
     PART = 20
     PARTS = 21
-    TOGETHER = 22  # images in a unit
+    TOGETHER = 22  # images in a unit; for a gradient to weights: rows of places, of all images, in a sum
     PACKED = 23  # offset in the scratch memory of what products copy
     FIRST = 24
     SECOND = 25

@@ -7,15 +7,17 @@ up to the addresses of the operands; these, inputs first, follow.
 A convolution is a matrix product per image: weights (filters, depth) by *columns* (depth, places), where
 depth is channels * window and a column holds the elements under the window at one place. Columns are gathered
 for a panel of rows of places in the worker's scratch memory, right before a product reads them (Chellapilla,
-Puri and Simard, 2006, by panels). Where the window is one element and the stride 1, an image is its own
-columns (DIRECT = 1). Where images are small, several are one product (TOGETHER). Products are those of
-`tracejit.kernels.images.products`. Groups of one channel and one filter have kernels of their own (see
-`tracejit.kernels.images.channelwise`, and for a few channels `tracejit.kernels.images.depthwise`). Windows of
-3 x 3 take fewer multiplications (see `tracejit.kernels.images.winograd_plan`) where that is worth it.
+Puri and Simard, 2006, by panels), or a sliver at a time (`tracejit.kernels.images.slivers`). Where the window
+is one element and the stride 1, an image is its own columns (DIRECT = 1). Where images are small, several are
+one product (TOGETHER). Products are those of `tracejit.kernels.images.products`. Groups of one channel and
+one filter have kernels of their own (see `tracejit.kernels.images.channelwise`, and for a few channels
+`tracejit.kernels.images.depthwise`). Windows of 3 x 3 take fewer multiplications (see
+`tracejit.kernels.images.winograd_plan`) where that is worth it.
 
     conv2d                  unit = (images, group, panel): gather columns, multiply
     conv2d_input_gradient   unit = (images, group, part of the channels): multiply, add columns to places
     conv2d_weight_gradient  unit = (group, part of the depth): all images in order, gather, multiply, add
+    conv2d_weight_sums      unit = (sum, group, part of the depth): the same for some rows of places
 
 Units write different elements, and add in a fixed order, so results are the same for any
 number of workers.
@@ -28,6 +30,7 @@ number of workers.
 
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -39,7 +42,7 @@ Shape = Sequence[int]
 
 Split = tuple[tuple[int, int, int, int, int], int, int]
 """Slots from ROWS to TOGETHER: rows of places in a panel, panels, channels (or rows of columns) in a part,
-parts, images in a unit; then units, and bytes of scratch memory.
+parts, images in a unit (or rows of places of a sum); then units, and bytes of scratch memory.
 """
 
 COLUMNS = 256  # places in a panel: packing the other operand again costs then below 10 %
@@ -47,7 +50,8 @@ COLUMN_BYTES = 1 << 19  # columns that fit half of a common L2 cache
 UNITS = 16  # the target for a call with enough work, so that workers balance
 SPLIT_COLUMNS = 64  # places below which a panel is not split for that
 DEPTHS = 256  # most rows of columns in a part of a weight's gradient
-LEAST_DEPTHS = 96  # fewer make BLAS slow (36: 60, 64: 70, 128: 78 of 95 GFLOP/s), but there are two parts
+SUM_PLACES = 1024  # least in a sum: adding the sums then costs below 5 %
+SUMS_BYTES = 1 << 23  # of all sums
 LEAST_CHANNELS = 16  # in a part of an input's gradient
 CHUNK_WORK = 1 << 19  # multiply-adds in a chunk of units
 LANES = 16  # channels that are computed side by side: a cache line of float32
@@ -94,9 +98,9 @@ def convolution_call(
 ) -> Call:
     """The call of a convolution, or of a gradient, between shapes `x`, `w` and `y`; `low`: padding before."""
     entry, itemsize = ENTRIES[dtype]
-    direct = w[2] * w[3] == 1 and tuple(stride) == (1, 1) and x[2:] == y[2:] and not any(low)
-    sizes = Sizes(x[0], groups, w[1], w[0] // groups, w[2] * w[3], y[2], y[3], y[3] * itemsize, direct)
-    depthwise = sizes.channels == sizes.filters == 1
+    sizes = _sizes(x, w, y, stride, low, groups, itemsize)
+    sums = name == "conv2d_weight_sums"
+    depthwise = sizes.channels == sizes.filters == 1 and not sums
     in_lanes = depthwise and groups >= LEAST_GROUPS
     if in_lanes:
         slots, units, scratch = _channelwise(name, sizes, x, (w[2], w[3]), stride, dilation)
@@ -108,10 +112,16 @@ def convolution_call(
     words = (
         *(entry_points()[entry], x[0], groups, sizes.channels, sizes.filters),
         *(*x[2:], *w[2:], *stride, *low, *dilation),
-        *(*y[2:], int(direct), *slots, start),
+        *(*y[2:], int(sizes.direct), *slots, start),
     )
+    name = "conv2d_weight_gradient" if sums else name
     kernel = f"channelwise_{name}" if in_lanes else f"depthwise_{name}" if depthwise else name
     return Call(kernel, dtype, words, units, max(1, CHUNK_WORK // max(work, 1)), start + room)
+
+
+def _sizes(x: Shape, w: Shape, y: Shape, stride: Shape, low: Shape, groups: int, itemsize: int) -> Sizes:
+    direct = w[2] * w[3] == 1 and tuple(stride) == (1, 1) and x[2:] == y[2:] and not any(low)
+    return Sizes(x[0], groups, w[1], w[0] // groups, w[2] * w[3], y[2], y[3], y[3] * itemsize, direct)
 
 
 def _panels(sizes: Sizes, depth: int, tasks: int) -> tuple[int, int]:
@@ -164,16 +174,50 @@ def _input_gradient(sizes: Sizes) -> Split:
     return (rows, panels, part, parts, together), units, scratch
 
 
-def _weight_gradient(sizes: Sizes) -> Split:
-    """Parts of the depth, so that no two units gather the same columns."""
-    depth = sizes.channels * sizes.window
-    parts = max(ceil_div(depth, DEPTHS), ceil_div(UNITS, sizes.groups))
-    parts = min(parts, max(ceil_div(depth, LEAST_DEPTHS), ceil_div(2, sizes.groups)), depth)
-    part = ceil_div(depth, parts)
-    parts = ceil_div(depth, part)
+def _weight_gradient(sizes: Sizes, sum_rows: int = 0) -> Split:
+    """Parts of the depth, so that no two units gather the same columns; sums of `sum_rows` rows of places."""
+    every = sizes.images * sizes.out_height
+    part, parts = _depths(sizes, _most_sums(sizes) if sum_rows else 1)
     rows, panels = _panels(sizes, part, 0)
     scratch = 0 if sizes.direct else part * rows * sizes.row_bytes
-    return (rows, panels, part, parts, 1), sizes.groups * parts, scratch
+    sums = ceil_div(every, sum_rows) if sum_rows else 1
+    return (rows, panels, part, parts, sum_rows or every), sums * sizes.groups * parts, scratch
+
+
+def _depths(sizes: Sizes, sums: int) -> tuple[int, int]:
+    """Rows of columns in a part of a weight's gradient, and parts, if there are so many sums: as wide as
+    possible, as one operand is read again for each part, and whole tiles.
+    """
+    depth, wide = sizes.channels * sizes.window, TILE_BYTES * sizes.out_width // sizes.row_bytes
+    parts = min(ceil_div(UNITS, sizes.groups * sums), ceil_div(depth, wide))
+    parts = max(parts, ceil_div(depth, DEPTHS))
+    part = min(ceil_div(ceil_div(depth, parts), wide) * wide, depth)
+    return part, ceil_div(depth, part)
+
+
+def _most_sums(sizes: Sizes) -> int:
+    """The most sums that a weight's gradient may fall into, for their memory and the time to add them."""
+    row_bytes = sizes.row_bytes // sizes.out_width * sizes.channels * sizes.window
+    nbytes = sizes.groups * sizes.filters * row_bytes
+    places = sizes.images * sizes.out_height * sizes.out_width
+    return max(1, min(places // SUM_PLACES, SUMS_BYTES // nbytes))
+
+
+def weight_sum_rows(x: Shape, w: Shape, y: Shape, attrs: Mapping[str, Any], dtype: str) -> int:
+    """Rows of places in each of the sums into which a weight's gradient should fall, so that there are enough
+    units: all rows if its depth has enough parts, or if every group is one channel.
+
+    >>> attrs = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
+    >>> weight_sum_rows((8, 64, 56, 56), (256, 64, 1, 1), (8, 256, 56, 56), attrs, "float32")
+    28
+    """
+    sizes = _sizes(x, w, y, attrs["stride"], _low(attrs), attrs["groups"], ENTRIES[dtype][1])
+    every = y[0] * y[2]
+    if sizes.channels == sizes.filters == 1 or not every:
+        return every
+    most = _most_sums(sizes)
+    _, parts = _depths(sizes, most)
+    return ceil_div(every, min(most, ceil_div(UNITS, sizes.groups * parts)))
 
 
 def _depthwise(name: str, sizes: Sizes) -> Split:
@@ -227,7 +271,8 @@ def pool_call(name: str, x: Shape, y: Shape, window: Shape, stride: Shape, low: 
 class Window(NamedTuple):
     """An operator over images.
 
-    roles:  by operand, what has the shape of images (x), of a weight (w), of windows (y); the result is last.
+    roles:  by operand, what has the shape of images (x), of a weight (w), of several (s), of windows (y); the
+            result is last.
     call:   ``call(name, shapes, attrs, dtype)``, shapes by role.
     module: the one in `tracejit.kernels.images` whose ``make(dtype, itemsize)`` has the kernel.
     """
@@ -245,6 +290,12 @@ def convolution(roles: str, split: Callable[[Sizes], Split]) -> Window:
         return convolution_call(split, name, of["x"], of["w"], of["y"], *steps, dtype)
 
     return Window(roles, call, "convolution")
+
+
+def _weight_sums_call(name: str, of: Mapping[str, Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+    """The call of several sums of a weight's gradient, by the kernel of a single one."""
+    split = functools.partial(_weight_gradient, sum_rows=attrs["rows"])
+    return convolution("xyw", split).call(name, {**of, "w": of["s"][1:]}, attrs, dtype)
 
 
 def pooling(roles: str) -> Window:
@@ -265,6 +316,7 @@ WINDOWS = {
     "conv2d": convolution("xwy", _forward),
     "conv2d_input_gradient": convolution("ywx", _input_gradient),
     "conv2d_weight_gradient": convolution("xyw", _weight_gradient),
+    "conv2d_weight_sums": Window("xys", _weight_sums_call, "convolution"),
     "max_pool": pooling("xy"),
     "max_pool_gradient": pooling("xyx"),
     "max_pool_select": pooling("xxy"),

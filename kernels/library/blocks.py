@@ -59,7 +59,7 @@ class Loop(enum.IntEnum):
 
 
 class LoopTask(enum.IntEnum):
-    """A task of a loop: the address of its kernel, the offset of its block, and its units."""
+    """A task of a loop: the address of its kernel, the offsets of its block and of the slot for its units."""
 
     FUNCTION = 0
     BLOCK = 1

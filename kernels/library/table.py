@@ -91,7 +91,7 @@ def loop(block, lo, hi, scratch):
     for this in range(slot(block, Loop.COUNT)):
         for i in range(tasks):
             task = first + TASK * i
-            function, units = slot(task, LoopTask.FUNCTION), slot(task, LoopTask.UNITS)
+            function, units = slot(task, LoopTask.FUNCTION), slot(scratch + slot(task, LoopTask.UNITS), 0)
             status = call_kernel(function, scratch + slot(task, LoopTask.BLOCK), 0, units, rest)
             if status != 0:
                 store(block + FAILED_TASK, i)

@@ -40,6 +40,7 @@ def test_bodies_do_as_many_operations_as_they_say(name, monkeypatch):
 
 def test_memory_of_a_forward_pass(run, monkeypatch):
     monkeypatch.setattr(memory, "TRAINING", ())
+    monkeypatch.setattr(memory, "WHOLE", ())
     monkeypatch.setattr(memory, "FORWARD", ("mlp-8-forward",))
     monkeypatch.setattr(memory, "NETS", ())
     found = memory.measure(run, peers=["numpy"])["mlp-8-forward"][OURS]
@@ -53,6 +54,7 @@ def test_memory_of_a_forward_pass(run, monkeypatch):
 
 def test_memory_of_a_net(run, monkeypatch):
     monkeypatch.setattr(memory, "TRAINING", ())
+    monkeypatch.setattr(memory, "WHOLE", ())
     monkeypatch.setattr(memory, "FORWARD", ())
     monkeypatch.setattr(memory, "NETS", ("AlexNet",))
     found = memory.measure(run, peers=[])

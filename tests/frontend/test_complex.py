@@ -240,6 +240,29 @@ def test_large_arrays_stream_and_transpose():
     assert np.array_equal((array[:2000] + array[:2000].T).numpy(), x[:2000] + x[:2000].T)
 
 
+def test_parts_are_assigned():
+    known = np.arange(6).reshape(2, 3) * (1 + 2j)
+    x = tj.asarray(known)
+    for array in (x, known):
+        array.real = np.arange(3)
+        array.imag = 3
+        array[:, 1].real = 9
+        array.T[2].imag = [7, 8]
+    np.testing.assert_array_equal(x, known)
+
+    @tj.jit(strict=True)
+    def turn(z, imaginary):
+        z.imag = imaginary
+        z.real *= 2
+
+    for _ in range(3):
+        turn(x, tj.ones(3))
+        known.imag = 1
+        known.real *= 2
+        np.testing.assert_array_equal(x, known)
+    assert turn.cache_info().traces == 1
+
+
 def test_casts():
     x = tj.asarray(np.array([1 + 2j, 0j, 3]))
     assert x.astype(tj.complex64).dtype == tj.complex64

@@ -72,6 +72,37 @@ def test_gradients(case, evaluator, monkeypatch):
     check(lambda *a: tj.nn.attention(*a, mask, **options), arrays, np.random.default_rng(2), rtol=1e-5)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_kernel_equals_blocks_of_rows(causal):
+    """A mask of zeros takes the other way. The rows end in the midst of a block; two heads share keys."""
+    rng = np.random.default_rng(3)
+    q, k, v = (
+        rng.normal(size=s).astype(np.float32) for s in [(2, 4, 150, 16), (2, 2, 170, 16), (2, 2, 170, 8)]
+    )
+
+    def results(q, k, v):
+        found = []
+        for mask in (None, tj.zeros((1, 1))):
+
+            def loss(q, k, v, mask=mask):
+                return (tj.nn.attention(q, k, v, mask, causal=causal) ** 2).sum()
+
+            mapped = tj.vmap(lambda q, k, v, m=mask: tj.nn.attention(q, k, v, m, causal=causal))(q, k, v)
+            found.append((mapped, *tj.grad(loss, argnums=(0, 1, 2))(q, k, v)))
+        return found
+
+    for found, expected in zip(*tj.jit(results)(*map(tj.asarray, (q, k, v))), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
+
+
+def test_half_operands_are_computed_in_single():
+    arrays = [tj.asarray(a.astype(np.float16)) for a in (QUERY, KEY, VALUE)]
+    found = tj.nn.attention(*arrays)
+    assert found.dtype == np.float16
+    expected = by_definition(*(a.numpy().astype(float) for a in arrays))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=2e-3, atol=1e-3)
+
+
 def test_leading_dimensions_broadcast(evaluator):
     got = tj.nn.attention(QUERY, KEY[:1, :1], VALUE[:, :1]).numpy()
     np.testing.assert_allclose(got, by_definition(QUERY, KEY[:1, :1], VALUE[:, :1]), rtol=1e-12)

@@ -68,6 +68,11 @@ TRANSPOSED = {
         IMAGES,
         {"stride": (2, 3), "padding": (1, (0, 1)), "output_padding": (1, 2), "dilation": (1, 2)},
     ),
+    "conv_transpose3d": (VOLUMES, {}),
+    "conv_transpose3d_all": (
+        VOLUMES,
+        {"stride": (2, 1, 3), "padding": ((1, 2), 1, 0), "output_padding": (1, 0, 2), "dilation": (3, 1, 2)},
+    ),
 }
 
 
@@ -99,7 +104,7 @@ def transposed(x, w, b, stride=1, padding=0, output_padding=0, dilation=1):
 @pytest.mark.parametrize("case", TRANSPOSED)
 def test_transposed_convolution(case, run):
     x, options = TRANSPOSED[case]
-    function, w = getattr(nn, case.removesuffix("_all")), RNG.normal(size=(4, 3, 3, 2)[: x.ndim])
+    function, w = getattr(nn, case.removesuffix("_all")), RNG.normal(size=(4, 3, 3, 2, 2)[: x.ndim])
     got = run(lambda x, w, b: function(x, w, b, groups=2, **options), *map(tj.asarray, (x, w, BIAS)))
     np.testing.assert_allclose(got, transposed(x, w, BIAS, **options), rtol=1e-11, atol=1e-12)
 
@@ -119,10 +124,18 @@ def windows_of(x, window, stride, padding, value):
     return np.lib.stride_tricks.sliding_window_view(wide, window, axis=2)[:, :, ::stride]
 
 
-def adaptive(x, size, axis):
+def adaptive(x, size, axis, function=np.mean):
     n = x.shape[axis]
     parts = [x.take(range(i * n // size, -(-(i + 1) * n // size)), axis) for i in range(size)]
-    return np.stack([p.mean(axis) for p in parts], axis)
+    return np.stack([function(p, axis) for p in parts], axis)
+
+
+def volumes_of(x, window, stride, padding, value):
+    """The windows of volumes, with their elements along the last axis."""
+    wide = np.pad(x, ((0, 0), (0, 0), *padding), constant_values=value)
+    seen = np.lib.stride_tricks.sliding_window_view(wide, window, axis=(2, 3, 4))
+    seen = seen[(slice(None), slice(None), *(slice(None, None, s) for s in stride))]
+    return seen.reshape(*seen.shape[:5], -1)
 
 
 POOLING = {
@@ -138,6 +151,30 @@ POOLING = {
     "adaptive2d": (
         *(IMAGES, lambda x: nn.adaptive_avg_pool2d(x, (7, 3))),
         lambda x: adaptive(adaptive(x, 7, 2), 3, 3),
+    ),
+    "adaptive3d": (
+        *(VOLUMES, lambda x: nn.adaptive_avg_pool3d(x, (2, 6, 3))),
+        lambda x: adaptive(adaptive(x, 2, 2), 3, 4),
+    ),
+    "adaptive_max1d": (
+        *(LINES, lambda x: nn.adaptive_max_pool1d(x, 4)),
+        lambda x: adaptive(x, 4, 2, np.max),
+    ),
+    "adaptive_max2d": (
+        *(IMAGES, lambda x: nn.adaptive_max_pool2d(x, (7, 3))),
+        lambda x: adaptive(adaptive(x, 7, 2, np.max), 3, 3, np.max),
+    ),
+    "adaptive_max3d": (
+        *(VOLUMES, lambda x: nn.adaptive_max_pool3d(x, 2)),
+        lambda x: adaptive(adaptive(adaptive(x, 2, 2, np.max), 2, 3, np.max), 2, 4, np.max),
+    ),
+    "max_pool3d": (
+        *(VOLUMES, lambda x: nn.max_pool3d(x, (2, 3, 2), stride=(1, 2, 2), padding=((1, 0), (0, 1), 0))),
+        lambda x: volumes_of(x, (2, 3, 2), (1, 2, 2), ((1, 0), (0, 1), (0, 0)), -np.inf).max(-1),
+    ),
+    "avg_pool3d": (
+        *(VOLUMES, lambda x: nn.avg_pool3d(x, 2, padding=1)),
+        lambda x: volumes_of(x, (2, 2, 2), (2, 2, 2), ((1, 1),) * 3, 0).mean(-1),
     ),
     "global_avg": (VOLUMES, nn.global_avg_pool, lambda x: x.mean((2, 3, 4))),
     "global_max": (VOLUMES, nn.global_max_pool, lambda x: x.max((2, 3, 4))),
@@ -226,6 +263,16 @@ GRADIENTS = {
         VOLUMES[:1, :, :3, :4],
         lambda x: nn.conv3d(x, WEIGHTS[3], BIAS, groups=2, stride=2, padding=1),
     ),
+    "conv_transpose3d": (
+        VOLUMES[:1, :, :3, :3, :2],
+        lambda x: nn.conv_transpose3d(x, WEIGHTS[3][:4], BIAS[:4], groups=2, stride=2, padding=1),
+    ),
+    "conv_transpose3d_weight": (
+        WEIGHTS[3][:4],
+        lambda w: nn.conv_transpose3d(VOLUMES[:, :, :2, :2, :2], w, groups=2),
+    ),
+    "max_pool3d": (VOLUMES, lambda x: nn.max_pool3d(x, 2, stride=1)),
+    "adaptive_max2d": (IMAGES, lambda x: nn.adaptive_max_pool2d(x, (2, 3))),
     "conv3d_weight": (WEIGHTS[3], lambda w: nn.conv3d(VOLUMES, w, groups=2)),
     "transposed": (IMAGES[:1], lambda x: nn.conv_transpose2d(x, WEIGHTS[2][:4], stride=2, padding=1)),
     "transposed_weight": (WEIGHTS[2][:4], lambda w: nn.conv_transpose2d(IMAGES, w, w[0, :, 0, 0])),
@@ -251,6 +298,22 @@ def test_gradients(name, evaluator):
             tj.errors.ArgumentError,
             "less than the stride",
         ),
+        (lambda: nn.conv_transpose3d(VOLUMES, VOLUMES[:1]), tj.errors.ShapeError, "channels of x"),
+        (
+            lambda: nn.conv_transpose3d(VOLUMES, VOLUMES[:, :, :1, :1, :1].swapaxes(0, 1), padding=9),
+            *(tj.errors.ShapeError, "leaves nothing"),
+        ),
+        (
+            lambda: nn.conv_transpose3d(VOLUMES, WEIGHTS[3][:4], groups=2, padding=(9, 0, 0)),
+            *(tj.errors.ShapeError, "leaves nothing: the depth is 6"),
+        ),
+        (
+            lambda: nn.conv_transpose2d(IMAGES, WEIGHTS[2][:4], padding=9),
+            tj.errors.ShapeError,
+            "leaves nothing",
+        ),
+        (lambda: nn.max_pool3d(LINES, 2), tj.errors.ShapeError, "depth, height, width"),
+        (lambda: nn.max_pool3d(VOLUMES, 9), tj.errors.ShapeError, "window"),
         (lambda: nn.max_pool1d(LINES, (1, 2)), tj.errors.ArgumentError, "window: expected an integer"),
         (lambda: nn.adaptive_avg_pool2d(IMAGES, 0), tj.errors.ArgumentError, "positive"),
         (lambda: nn.global_avg_pool(np.ones((2, 3))), tj.errors.ShapeError, "three or more"),

@@ -22,13 +22,15 @@ VALUES = (
     *("x*0.5+y", "xp.tanh(x)+a[i]", "x+a[i-1]", "x-y*a[i]", "xp.maximum(x, y)", "x*(i*0.125)", "x+i", "x@m"),
     *("a[i:i+2].sum(0)+x", "xp.where(x > y, x, y)", "x/(1.0+xp.abs(y))", "x+b[n-1-i]", "y+0.25", "c[i]*x"),
     *("x[::-1].copy()+y", "xp.exp(-x*x)", "x+x.sum()", "a[i]", "b[2*i]*x", "x+c[i].sum()"),
-    "(a[:n]*c[:n]).sum(0)",
+    *("(a[:n]*c[:n]).sum(0)", "a[:i].sum(0)*0.1+x", "x+xp.flip(b[:i, 0])@c[:i]*0.1", "(a[i:n]-x).sum(0)*0.1"),
+    *("m[:, 0]@a[i]*x", "a[0]+x", "b[1:i+1].mean(0)"),
 )  # fmt: skip
 STATEMENTS = (
     *("x = xp.tanh({})", "y = xp.tanh({})", "a[i] = xp.tanh({})", "a[i+1] = {}", "b[i, 1:3] = ({})[1:3]"),
     *("x = x.copy(); x[1:] += y[:-1]", "out.append({})", "a[i] += xp.tanh({})", "s = s*0.5 + ({}).sum()"),
     *("c[:, 0] *= 0.5", "y[i % 4] = xp.tanh(s)", "b[i] = a[i] + a[i+1]; x = xp.tanh({})"),
-    *("x, y = y, xp.tanh({})", "b[:n] = b[:n]*0.5 + a[:n]"),
+    *("x, y = y, xp.tanh({})", "b[:n] = b[:n]*0.5 + a[:n]", "a[:i] = a[:i]*0.5 + xp.tanh({})"),
+    *("c[i:n, 1] += 0.1*xp.flip(b[i:n, 0])", "b[n-1-i:n] *= 0.5"),
 )  # fmt: skip
 
 
@@ -42,7 +44,8 @@ def program(chance: random.Random) -> tuple[str, int]:
     lines = ["def f(xp, x, y, a, b, c, m):", f"    n, out, s = {n}, [], x.sum()", "    for i in range(1, n):"]
     lines += [statement(2) for _ in range(chance.randint(1, 5))]
     if chance.random() < 0.3:
-        lines += [f"        for j in range({ROUNDS}):", statement(3).replace("a[i", "a[j")]
+        count = chance.choice([str(ROUNDS), "i", "i, n", f"i+{ROUNDS}"])
+        lines += [f"        for j in range({count}):", statement(3).replace("a[i", "a[j")]
     if chance.random() < 0.2:
         lines += ["        if i % 3 == 0:", statement(3)]
     if chance.random() < 0.3:

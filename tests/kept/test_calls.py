@@ -34,6 +34,46 @@ def test_a_call_is_part_of_a_trace(graph):
     assert "piecewise" not in traced.explain()
 
 
+def test_a_graph_moves_to_another_device_with_parameters_and_draws(tmp_path):
+    def noisy(x, rate):
+        noise = tj.random.uniform(shape=(len(x), 2)) + tj.arange(2, dtype="float32")
+        return tj.tanh(x @ weight) * rate + noise
+
+    here = tj.export(noisy, tj.spec(("batch", 2)), 0.5)
+    there = here.to("cpu:1")
+    there.save(tmp_path / "graph.safetensors")
+    x = tj.asarray(X)
+    for graph in (there, tj.load_graph(tmp_path / "graph.safetensors"), here.to(tj.cpu(1)).to("cpu:1")):
+        tj.random.seed(7)
+        result = graph(x.to("cpu:1"), 2.0)
+        assert result.device == tj.cpu(1) == graph.parameters["weight"].device
+        tj.random.seed(7)
+        drawn = tj.random.uniform(shape=(3, 2), device="cpu:1").numpy()
+        known = np.tanh(X @ weight.numpy()) * 2 + drawn + np.arange(2)
+        np.testing.assert_allclose(result.numpy(), known, rtol=1e-5)
+    with pytest.raises(ArgumentError, match=r"x must be on cpu:1, got an array on cpu:0.*graph.to"):
+        there(x, 2.0)
+    assert there.to("cpu")(x, 0.0).device == tj.cpu(0)
+    bound = [graph.bind(x.to(graph.inputs["x"].device), 0.0) for graph in (here, there)]
+    assert [one().device for one in bound] == [tj.cpu(0), tj.cpu(1)]
+
+
+def test_a_graph_that_was_exported_for_another_device_has_its_parameters_there(tmp_path):
+    moved = weight.to("cpu:1")
+    with tj.device("cpu:1"):
+        graph = tj.export(lambda x: x @ moved, tj.spec(("batch", 2)))
+    graph.save(tmp_path / "graph.safetensors")
+    for kept in (graph, tj.load_graph(tmp_path / "graph.safetensors")):
+        np.testing.assert_array_equal(kept(tj.asarray(X).to("cpu:1")), X @ weight.numpy())
+
+
+def test_a_graph_on_two_devices_stays_there():
+    graph = tj.export(lambda x: x.to("cpu:1") + 1, tj.spec(2))
+    assert graph(tj.ones(2)).device == tj.cpu(1)
+    with pytest.raises(ArgumentError, match="computes on cpu:0 and cpu:1; only a graph on one device"):
+        graph.to("cpu")
+
+
 def test_a_trace_sees_parameters_that_are_replaced(graph):
     traced = tj.jit(lambda x: graph(x))
     before = traced(tj.asarray(X)).numpy()

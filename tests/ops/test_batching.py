@@ -21,6 +21,7 @@ REFUSED = {
     "loop": "compiled",
     "callback": "one example after the other",
     **dict.fromkeys((name for name in OPS if name.startswith("winograd_")), "compiled"),
+    "conv2d_weight_sums": "compiled",
     **dict.fromkeys(("constant", "empty", "full", "iota"), "numbers"),
 }
 """Operators that cannot be batched, or of which no operand is mapped."""

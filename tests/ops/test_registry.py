@@ -148,19 +148,24 @@ def derivative_graph(op, inputs, attrs, order):
     builder = Builder()
     values = [builder.input(type_of(x)) for x in inputs]
     wrt = [values[i] for i in floats(inputs)]
-    output = builder.emit(op, *values, **attrs)
-    loss = weighted(builder, output, builder.input(output.type))
+    results = builder.emit(op, *values, **attrs)
+    loss = weigh_all(builder, results if isinstance(results, tuple) else (results,))
     for step in range(order):
         with building(builder):
             one = number(1, loss.type.dtype).full((), loss.type.device).value
         gradients = reverse(builder, list(builder.nodes), loss, one, wrt)
         if step == order - 1:
             return verify(builder.graph([loss, *gradients])), len(builder.inputs) - len(inputs)
-        terms = [weighted(builder, g, builder.input(g.type)) for g in gradients]
-        loss = terms[0]
-        for term in terms[1:]:
-            loss = builder.emit(add, loss, term)
+        loss = weigh_all(builder, gradients)
     raise AssertionError
+
+
+def weigh_all(builder, values):
+    """The sum of <w_i, value_i>, the weights as inputs."""
+    loss, *terms = [weighted(builder, v, builder.input(v.type)) for v in values]
+    for term in terms:
+        loss = builder.emit(add, loss, term)
+    return loss
 
 
 def check_derivative(op, inputs, attrs, rng, order, tolerance):
@@ -370,6 +375,14 @@ def image_samples(rng):
             ([x, y], plain | {"window": (2, 2)}, None),
             ([x2, y2], wide | {"window": (2, 2)}, None),
         ],
+        "conv2d_weight_sums": [
+            (
+                [x2, y2],
+                wide | {"window": (2, 2), "rows": rows},
+                [sums_of_rows(x2, y2, rows, wide | {"window": (2, 2)})],
+            )
+            for rows in (1, 2, 99)
+        ],
         **winograd_samples(rng),
         "max_pool": [([x], pairs, [np.array([[largest]])])],
         "max_pool_gradient": [([x, pooled], pairs, None)],
@@ -380,6 +393,18 @@ def image_samples(rng):
         "average_pool": [([x], pairs, [np.array([[means]])])],
         "average_pool_gradient": [([pooled], pairs | {"extents": (3, 4)}, None)],
     }
+
+
+def sums_of_rows(x, y, rows, attrs):
+    """The gradients to a weight from some rows of places at a time, over all images in order."""
+    found = []
+    lines = [(n, i) for n in range(y.shape[0]) for i in range(y.shape[2])]
+    for start in range(0, len(lines), rows):
+        some = np.zeros_like(y)
+        for n, i in lines[start : start + rows]:
+            some[n, :, i] = y[n, :, i]
+        found.append(OPS["conv2d_weight_gradient"].evaluate(x, some, **attrs))
+    return np.stack(found)
 
 
 def winograd_samples(rng):
@@ -557,6 +582,22 @@ def samples(rng):
         ],
         "callback": [([z], {"id": seen}, [])],
         **image_samples(rng),
+        **attention_samples(rng),
+    }
+
+
+def attention_samples(rng):
+    """Two matrices of queries that share one of keys, and one for each."""
+    q, k, v, ct = (rng.normal(size=s) for s in [(2, 3, 2), (1, 3, 2), (1, 3, 1), (2, 3, 1)])
+    log_sums, along = rng.normal(size=(2, 2, 3))
+    options = [{"scale": 0.7, "causal": causal} for causal in (False, True)]
+    weights = scipy.special.softmax(0.7 * q @ k[0].T, -1)
+    expected = [weights @ v[0], scipy.special.logsumexp(0.7 * q @ k[0].T, -1)]
+    return {
+        "attention": [([q, k, v], options[0], expected), ([q[:1], k, v], options[1], None)],
+        "attention_gradient": [
+            ([q, k, v, log_sums, along, ct], {**each, "parts": 1}, None) for each in options
+        ],
     }
 
 
@@ -703,7 +744,9 @@ REFUSED = [
 PLAIN = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
 POOL = {"window": (2, 2), "stride": (2, 2), "padding": ((0, 0), (0, 0))}
 INPUT_GRADIENT, WEIGHT_GRADIENT = "conv2d_input_gradient", "conv2d_weight_gradient"
+WEIGHT_SUMS = "conv2d_weight_sums"
 NONE = ((0, 0), (0, 0))
+ROWS, SCALE, GRADIENT = "float32[2,3,2]", {"scale": 1.0, "causal": False}, "attention_gradient"
 IMAGE, KERNEL, RESULT = "float32[1,2,5,5]", "float32[3,2,3,3]", "float32[1,3,3,3]"
 REFUSED += [
     ("conv2d", [IMAGE, "float32[3,1,3,3]"], PLAIN, r"the input needs groups \* 1 = 1 channels"),
@@ -716,7 +759,13 @@ REFUSED += [
     ("conv2d", ["int64[1,2,5,5]", KERNEL], PLAIN, "conv2d is not defined for int64"),
     (INPUT_GRADIENT, [RESULT, KERNEL], PLAIN | {"extents": (6, 5)}, r"of shape \(1, 3, 4, 3\)"),
     (WEIGHT_GRADIENT, [IMAGE, RESULT], PLAIN | {"window": (2, 3)}, r"of shape \(1, 3, 4, 3\)"),
+    (WEIGHT_SUMS, [IMAGE, RESULT], PLAIN | {"window": (2, 3), "rows": 1}, r"of shape \(1, 3, 4, 3\)"),
+    (WEIGHT_SUMS, [IMAGE, RESULT], PLAIN | {"window": (3, 3), "rows": 0}, "rows must be a positive"),
     ("winograd_weights", ["float32[3,2,3,2]"], {"transposed": False}, "windows of 3 x 3"),
+    ("attention", [ROWS, ROWS, "float32[2,4,2]"], SCALE, "values as many rows as keys"),
+    ("attention", [ROWS, "float32[2,0,2]", "float32[2,0,2]"], SCALE, "three dimensions, none empty"),
+    (GRADIENT, [ROWS] * 3 + ["float32[2,4]"] * 2 + [ROWS], SCALE | {"parts": 1}, "shapes of results for"),
+    (GRADIENT, [ROWS] * 3 + ["float32[2,3]"] * 2 + [ROWS], SCALE | {"parts": 4}, "4 parts of 3 keys"),
     ("winograd_weights", ["float16[3,2,3,3]"], {"transposed": False}, "not defined for float16"),
     (
         "winograd_conv2d",

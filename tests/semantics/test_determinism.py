@@ -71,7 +71,13 @@ def shifted(array, by):
     return view
 
 
-MADE_BY_PASSES = {"fused", "loop", "empty", *(name for name in OPS if name.startswith("winograd_"))}
+MADE_BY_PASSES = {
+    "fused",
+    "loop",
+    "empty",
+    "conv2d_weight_sums",
+    *(name for name in OPS if name.startswith("winograd_")),
+}
 ELSEWHERE = {"callback", "copy_to", *(op.name for op in BETWEEN_RANKS)}
 """Operators without a result of their own to compare: a call into Python, a copy between devices, and what
 several processes do together.

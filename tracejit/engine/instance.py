@@ -10,6 +10,7 @@ address is in its blocks (`Lease`); the next time it takes the same one, unless 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -22,6 +23,7 @@ from tracejit.kernels.executor import layout
 LABEL = 1 << 24  # a profiler label is the number of the program times this, plus the index of the task
 
 List = tuple[int, int]  # address of the first item, and the number of items
+Column = int | Sequence[int]  # one word of each of several records
 
 
 class Plan:
@@ -65,28 +67,35 @@ class Plan:
         return lists
 
     def _write_records(self, lists: list[List]) -> None:
-        count = len(self._tasks)
-        self._write(0, self._header(*lists[-1]), own=self._header_addresses())
-        for i, task in enumerate(self._tasks):
-            start = layout.INSTANCE_BYTES + i * layout.TASK_BYTES
-            addresses = {layout.TASK_INSTANCE: 0, layout.TASK_BLOCK: self.block + 8 * task.block}
-            self._write(start, self._task(i, task, lists[i], lists[count + i]), own=addresses)
-        for i, access in enumerate(self._arguments):
-            users, user_count = lists[2 * count + i]
-            request = {
-                layout.REQUEST_ACCESS: access,
-                layout.REQUEST_USERS: users,
-                layout.REQUEST_USER_COUNT: user_count,
-            }
-            self._write(self.requests + i * layout.REQUEST_BYTES, request, own={layout.REQUEST_INSTANCE: 0})
+        tasks, count = self._tasks, len(self._tasks)
+        self._write(0, layout.INSTANCE_BYTES, 1, self._header(*lists[-1]), self._header_addresses())
+        columns = self._columns(lists[:count], lists[count : 2 * count])
+        blocks = [self.block + 8 * task.block for task in tasks]
+        own: dict[int, Column] = {layout.TASK_INSTANCE: 0, layout.TASK_BLOCK: blocks}
+        self._write(layout.INSTANCE_BYTES, layout.TASK_BYTES, count, columns, own)
+        users = lists[2 * count : -1]
+        requests: dict[int, Column] = {
+            layout.REQUEST_ACCESS: self._arguments,
+            layout.REQUEST_USERS: [address for address, _ in users],
+            layout.REQUEST_USER_COUNT: [number for _, number in users],
+        }
+        own = {layout.REQUEST_INSTANCE: 0}
+        self._write(self.requests, layout.REQUEST_BYTES, len(users), requests, own)
 
-    def _write(self, start: int, values: Mapping[int, int], own: Mapping[int, int]) -> None:
-        """Write words of a record at offset `start`; `own` are offsets from the instance's address."""
-        for offset, value in (*values.items(), *own.items()):
-            self.image[(start + offset) // 8] = value
-        self._own += [(start + offset) // 8 for offset in own]
+    def _write(
+        self, start: int, size: int, count: int, values: Mapping[int, Column], own: Mapping[int, Column]
+    ) -> None:
+        """Write `count` records of `size` bytes from offset `start` on, a column of words for each offset in
+        them; `own` are offsets from the instance's address.
+        """
+        first, words = start // 8, size // 8
+        records = self.image[first : first + count * words].reshape(count, words)
+        for offset, column in (*values.items(), *own.items()):
+            records[:, offset // 8] = column
+        for offset in own:
+            self._own += range(first + offset // 8, first + count * words, words)
 
-    def _header(self, patches: int, patch_words: int) -> dict[int, int]:
+    def _header(self, patches: int, patch_words: int) -> dict[int, Column]:
         return {
             layout.INSTANCE_ENGINE: ENGINE.address,
             layout.INSTANCE_TASK_COUNT: len(self._tasks),
@@ -107,42 +116,41 @@ class Plan:
         """What the tasks of one instance, with its blocks at `block`, have for themselves."""
         return [task.prepare(block + 8 * task.block) for task in self._tasks if task.prepare]
 
-    def _header_addresses(self) -> dict[int, int]:
+    def _header_addresses(self) -> dict[int, Column]:
         return {
             layout.INSTANCE_TASKS: layout.INSTANCE_BYTES,
             layout.INSTANCE_REQUESTS: self.requests,
             layout.INSTANCE_BLOCK: self.block,
         }
 
-    def _task(self, index: int, task: Task, successors: List, uses: List) -> dict[int, int]:
+    def _columns(self, successors: Sequence[List], uses: Sequence[List]) -> dict[int, Column]:
+        """The words of all tasks."""
+        tasks, first = self._tasks, self._number * LABEL
         return {
-            layout.TASK_FUNCTION: task.function,
-            layout.TASK_UNITS: task.units,
-            layout.TASK_CHUNK: task.chunk,
-            layout.TASK_CHUNKS: task.chunks,
-            layout.TASK_SUCCESSORS: successors[0],
-            layout.TASK_SUCCESSOR_COUNT: successors[1],
-            layout.TASK_USES: uses[0],
-            layout.TASK_USE_COUNT: uses[1],
-            layout.TASK_BEFORE: len(task.after),
-            layout.TASK_PRIORITY: task.priority,
-            layout.TASK_LANE: lane_of(task.queue).address,
-            layout.TASK_ALWAYS: task.always or (task.is_issued and task.can_fail),
-            layout.TASK_LABEL: self._number * LABEL + index,
+            layout.TASK_FUNCTION: [task.function for task in tasks],
+            layout.TASK_UNITS: [task.units for task in tasks],
+            layout.TASK_CHUNK: [task.chunk for task in tasks],
+            layout.TASK_CHUNKS: [task.chunks for task in tasks],
+            layout.TASK_SUCCESSORS: [address for address, _ in successors],
+            layout.TASK_SUCCESSOR_COUNT: [number for _, number in successors],
+            layout.TASK_USES: [address for address, _ in uses],
+            layout.TASK_USE_COUNT: [number for _, number in uses],
+            layout.TASK_BEFORE: [len(task.after) for task in tasks],
+            layout.TASK_PRIORITY: [task.priority for task in tasks],
+            layout.TASK_LANE: [lane_of(task.queue).address for task in tasks],
+            layout.TASK_ALWAYS: [task.always or (task.is_issued and task.can_fail) for task in tasks],
+            layout.TASK_LABEL: range(first, first + len(tasks)),
         }
 
 
-def _native_lists(lists: Iterable[Iterable[int]]) -> tuple[Record, list[List]]:
+def _native_lists(lists: Iterable[Sequence[int]]) -> tuple[Record, list[List]]:
     """Pack lists of integers into one piece of native memory."""
-    rows = [list(items) for items in lists]
-    record = Record(8 * sum(map(len, rows)) + 8)
-    places, position = [], 0
-    for row in rows:
-        places.append((record.address + 8 * position, len(row)))
-        for item in row:
-            record.words[position] = item
-            position += 1
-    return record, places
+    rows = list(lists)
+    counts = [len(row) for row in rows]
+    record = Record(8 * sum(counts) + 8)
+    np.frombuffer(record.words, np.int64)[:-1] = list(itertools.chain.from_iterable(rows))
+    starts = itertools.accumulate(counts, initial=0)
+    return record, [(record.address + 8 * start, count) for start, count in zip(starts, counts, strict=False)]
 
 
 class Instance(Record):

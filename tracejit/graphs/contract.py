@@ -26,6 +26,7 @@ them.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -35,6 +36,7 @@ from tracejit.ir.extents import Extents
 from tracejit.ir.graph import Graph
 from tracejit.ir.op import Trait
 from tracejit.ir.text import Parser, write, write_graph
+from tracejit.ir.types import HOST, ArrayType, Device
 
 FORMAT, VERSION = "tracejit graph", 1
 TYPE_FORM = re.compile(r"\(type\(\{\}\) is (?:np\.)?(\w+)\)")
@@ -92,8 +94,11 @@ def write_contract(contract: Contract, graph: Graph) -> str:
     return "\n".join([*lines, write_graph(graph), ""])
 
 
-def read_contract(text: str, extents: Extents | None = None) -> tuple[Contract, Graph]:
-    """The contract and the graph that a text says, for some extents, or with their names.
+def read_contract(
+    text: str, extents: Extents | None = None, moved: Mapping[Device, Device] | None = None
+) -> tuple[Contract, Graph]:
+    """The contract and the graph that a text says, for some extents, or with their names; on other devices
+    where `moved` has one for a device of the text.
 
     Raises ArgumentError for what is no such text.
     """
@@ -103,7 +108,7 @@ def read_contract(text: str, extents: Extents | None = None) -> tuple[Contract, 
             f"this is {head!r}, and this version of tracejit reads {FORMAT} {VERSION}; export the function "
             "again with this version, or load the graph with the version that wrote it"
         )
-    parser = Parser(rest, extents)
+    parser = Parser(rest, extents, moved)
     found: dict[str, Any] = {}
     for field in fields(Contract):
         if parser.next(_NAME, field.name) != field.name:
@@ -119,6 +124,14 @@ def read_contract(text: str, extents: Extents | None = None) -> tuple[Contract, 
         if Trait.ORDERED in node.op.traits or node.op.name == "fused":
             raise ArgumentError(f"a kept graph has no operator {node.op.name}")
     return Contract(**found), graph
+
+
+def devices_of(contract: Contract, graph: Graph) -> list[Device]:
+    """The devices of the arrays of a graph, in order."""
+    values = [*graph.inputs, *(value for node in graph.nodes for value in node.outputs)]
+    arrays = [leaf[2] for leaf in leaves_of(contract) if leaf[0] == "array"]
+    kinds: list[ArrayType] = [*arrays, *(kind for _, kind in contract.parameters), *(v.type for v in values)]
+    return [device for device in dict.fromkeys(kind.device for kind in kinds) if device != HOST]
 
 
 def leaves_of(contract: Contract) -> list[Data]:

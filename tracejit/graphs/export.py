@@ -118,7 +118,9 @@ class _Exporting:
             contract, graph = read_contract(text, point)
             if write_contract(contract, graph) != expected:
                 raise AssertionError(f"the text of {self.name} does not say what was recorded for {point}")
-        arrays = {name: NDArray.from_numpy(content_of(s)) for name, s in self.parameters.items()}
+        arrays = {
+            name: NDArray.from_numpy(content_of(s)).to(s.type.device) for name, s in self.parameters.items()
+        }
         return KeptGraph(text, arrays)
 
     def _text(self, point: Extents) -> str:
@@ -167,5 +169,6 @@ def _stand_in(leaf: Any, point: Extents) -> Any:
         shape = tuple(n.at(point) if isinstance(n, Polynomial) else n for n in leaf.shape)
         return NDArray(Storage(ArrayType(shape, leaf.dtype, leaf.device)), View.of_shape(shape))
     if isinstance(leaf, NDArray | np.ndarray):
-        return NDArray(Storage(ArrayType(leaf.shape, leaf.dtype, CPU)), View.of_shape(leaf.shape))
+        device = leaf.device if isinstance(leaf, NDArray) else CPU
+        return NDArray(Storage(ArrayType(leaf.shape, leaf.dtype, device)), View.of_shape(leaf.shape))
     return leaf

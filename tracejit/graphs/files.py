@@ -196,7 +196,7 @@ def kept_of(text: str, arrays: Mapping[str, np.ndarray]) -> KeptGraph:
             array = array.view(kind.dtype)[..., 0]
         if array.dtype != kind.dtype or array.shape != kind.shape:
             raise ArgumentError(f"the parameter {name} of the file is no {write_type(kind)}")
-        parameters[name] = NDArray.from_numpy(array)
+        parameters[name] = NDArray.from_numpy(array).to(kind.device)
     if len(parameters) != len(arrays):
         raise ArgumentError("the file has tensors that are no parameters")
     return KeptGraph(text, parameters, is_foreign=True)

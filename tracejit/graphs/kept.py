@@ -11,11 +11,13 @@ import os
 from typing import Any
 
 from tracejit.drawing.drawing import Drawing
+from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.graphs.bound import BoundGraph
 from tracejit.graphs.interface import GraphInterface
 from tracejit.graphs.program import GraphProgram
 from tracejit.ir.graph import Graph
+from tracejit.ir.types import CPU
 
 
 class KeptGraph:
@@ -149,6 +151,20 @@ class KeptGraph:
         }
         """
         return self._program.graph(shapes)
+
+    def to(self, device: Any) -> KeptGraph:
+        """The graph on another device: its arrays, random numbers and copies of its parameters lie there.
+
+        Raises ArgumentError for a graph on several devices, DeviceError for an unknown device.
+
+        >>> import tracejit as tj
+        >>> graph = tj.export(lambda x: x + 1, tj.spec("n")).to(tj.cpu(1))
+        >>> print(graph(tj.ones(2, device=tj.cpu(1))).device)
+        cpu:1
+        """
+        place = as_device("KeptGraph.to", device, CPU)
+        parameters = {name: array.to(place) for name, array in self.parameters.items()}
+        return KeptGraph(self._program.on(place), parameters, is_foreign=self._program.is_foreign)
 
     def bind(self, *args: Any, **kwargs: Any) -> BoundGraph:
         """The graph with these arguments: a callable that holds its arrays, and gives gradients by name.

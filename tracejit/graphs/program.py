@@ -28,7 +28,16 @@ from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.number import FORMS, is_number, plain
 from tracejit.frontend.recording.recording import Recording, lock, quiet, thread
 from tracejit.graphs.check import check_contract
-from tracejit.graphs.contract import TYPE_FORM, Contract, Data, leaves_of, read_contract, refuse
+from tracejit.graphs.contract import (
+    TYPE_FORM,
+    Contract,
+    Data,
+    devices_of,
+    leaves_of,
+    read_contract,
+    refuse,
+    write_contract,
+)
 from tracejit.graphs.general import NAMES, points_for
 from tracejit.graphs.interface import RESULT, GraphInterface, interface_of, names_of
 from tracejit.graphs.results import Results, filled
@@ -36,7 +45,7 @@ from tracejit.graphs.safety import with_checked_indices
 from tracejit.ir.extents import Polynomial, solve
 from tracejit.ir.graph import Graph, Value
 from tracejit.ir.text import write_type
-from tracejit.ir.types import CPU, ArrayType, is_inexact
+from tracejit.ir.types import CPU, ArrayType, Device, is_inexact
 from tracejit.ir.view import View
 from tracejit.ops import view
 
@@ -119,6 +128,17 @@ class GraphProgram(Vouched):
             )
         instance = self.at(self.extents(matched.leaves))
         return _Emission(instance, parameters, matched).run()
+
+    def on(self, device: Device) -> str:
+        """The text of the graph on another device."""
+        contract, graph = self.named.contract, self.named.graph
+        used = devices_of(contract, graph)
+        if len(used) > 1:
+            raise refuse(
+                f"{contract.function} computes on {' and '.join(map(str, used))}; only a graph on one device "
+                "moves to another one"
+            )
+        return write_contract(*read_contract(self.text, moved=dict.fromkeys(used, device)))
 
     # -- looking at it ---------------------------------------------------------------------------------------
 
@@ -289,7 +309,7 @@ def _leaf(function: str, spec: Data, value: Any) -> Any:
             if isinstance(value, NDArray) and value.dtype == wanted.dtype:
                 raise refuse(
                     f"{function}: {path} must be on {wanted.device}, got an array on {value.device}; move it "
-                    f"with x.to, or export a graph for {value.device} (tj.spec(..., device=...))"
+                    f"with x.to, or move the graph (graph.to({str(value.device)!r}))"
                 )
             given = f"{value.dtype}{list(value.shape)}" if isinstance(value, NDArray) else given
             raise refuse(f"{function}: {path} must be an array {write_type(wanted)}, got {given}")
@@ -427,9 +447,16 @@ class _Emission:
         ends = [*starts[1:], *self.contract.draws]
         found: dict[Data, Value] = {}
         for start, end in zip(starts, ends, strict=bool(starts)):
-            key, counter = stream_values(recording, stream(), end - start)
+            key, counter = stream_values(recording, stream(self._drawn_on()), end - start)
             found["key", 0], found["counter", start] = key, counter
         return found
+
+    def _drawn_on(self) -> Device:
+        """The device on which the graph draws random numbers; there is one at most."""
+        places = zip(self.graph.inputs, self.contract.inputs, strict=True)
+        keys = {value for value, place in places if place[0] == "key"}
+        drawing = next(node for node in self.graph.nodes if keys.intersection(node.inputs))
+        return drawing.outputs[0].type.device
 
 
 def emit_graph(recording: Recording, graph: Graph, values: dict[Value, Value]) -> None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple, NoReturn
 
@@ -171,10 +171,13 @@ class Parser:
     """Reads a text from its first token on.
 
     extents: integers for the names; None: names stay, as polynomials, and no typing rule is run.
+    moved:   devices by those that the text names, where they are others.
     """
 
-    def __init__(self, text: str, extents: Extents | None = None) -> None:
-        self.text, self.extents = text, extents
+    def __init__(
+        self, text: str, extents: Extents | None = None, moved: Mapping[Device, Device] | None = None
+    ) -> None:
+        self.text, self.extents, self.moved = text, extents, moved or {}
         self.tokens = tokens_of(text)
         self.position = 0
 
@@ -327,7 +330,10 @@ class Parser:
     def _device(self) -> Device:
         kind = self.next(_DEVICE, "a device")
         self.take(":")
-        return Device(kind, self._number())
+        return self._moved(Device(kind, self._number()))
+
+    def _moved(self, device: Device) -> Device:
+        return self.moved.get(device, device)
 
     def type(self) -> ArrayType:
         """The type of a value."""
@@ -337,7 +343,7 @@ class Parser:
         shape = self.listed(self.integer, "]")
         if any(isinstance(n, int) and n < 0 for n in shape):
             raise ArgumentError(f"the shape {shape} has a negative extent")
-        return ArrayType(shape, dtype, self._device() if self.takes("@") else CPU)
+        return ArrayType(shape, dtype, self._device() if self.takes("@") else self._moved(CPU))
 
     def _view(self, offset: Any) -> View:
         self.take("+")

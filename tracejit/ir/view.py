@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.forking import make_rlock
+from tracejit.ir.moving import Differs, Moving
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -93,8 +94,11 @@ class View:
         return self._find()[1]
 
     def is_whole(self, base_shape: Sequence[int]) -> bool:
-        """Whether this is the identity on a base of `base_shape`."""
-        return self.offset == 0 and self.shape == tuple(base_shape) and self._find()[1]
+        """Whether this is the identity on a base of `base_shape`, in all rounds of a loop."""
+        try:
+            return self.offset == 0 and self.shape == tuple(base_shape) and self._find()[1]
+        except Differs:
+            return False
 
     def covers(self, base_shape: Sequence[int]) -> bool:
         """Whether every element of the base is hit exactly once."""
@@ -280,7 +284,7 @@ WHOLE: dict[tuple[int, ...], View] = {}
 
 @functools.lru_cache(maxsize=4096)
 def _whole(shape: tuple[int, ...]) -> View:
-    shape = tuple(map(operator.index, shape))
+    shape = tuple([n if isinstance(n, Moving) else operator.index(n) for n in shape])
     view = View(0, shape, contiguous_strides(shape))
     if len(WHOLE) < 4096:
         WHOLE[shape] = view

@@ -25,7 +25,7 @@ from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError
 from tracejit.frontend.arrays import dispatch, trees
 from tracejit.frontend.arrays.functions.creation import zeros_like
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.ir.types import CPU, Device
 from tracejit.kvstore.compression import compressed, threshold_of
 from tracejit.optim import adadelta_state, adam_state, rmsprop_state
@@ -276,8 +276,7 @@ class KVStore:
         >>> out
         NDArray([0.5], dtype=float32)
         """
-        if not callable(updater):
-            raise _refuse(f"set_updater: expected a function, got {type(updater).__name__}")
+        check_callable("set_updater", updater)
         self._updater = updater
         self._optimizer = self._state_of = None
 

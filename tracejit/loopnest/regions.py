@@ -60,7 +60,7 @@ def bounds(view: View, shape: Sequence[int]) -> Box | None:
             return None
         step = stride // units[axis]
         inside = shape[axis] // abs(step)  # steps from one end of the axis to the other, if they end there
-        if 1 < inside < extent and shape[axis] % step == 0 and extent % inside == 0:
+        if shape[axis] % step == 0 and 1 < inside < extent and extent % inside == 0:
             pending += [(extent // inside, stride * inside), (inside, stride)]
             continue
         reach = step * (extent - 1)

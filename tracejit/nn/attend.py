@@ -1,10 +1,13 @@
 """Attention: averages of values, weighted by how well their keys agree with a query.
 
-Vaswani et al., Attention is all you need, 2017. Queries are taken in blocks of rows, one after the other, so
-that the scores of a long sequence never stand in memory as a whole: a block's scores are used up before those
-of the next need the same memory. With ``causal=True`` a block does not look at keys that none of its rows may
-see, which saves nearly half of the products. The backward pass computes the weights of several blocks again,
-one block after the other, as in Dao et al., FlashAttention, 2022.
+Vaswani et al., Attention is all you need, 2017. On a CPU, without a mask, dropout or broadcast operands,
+attention is one operator with a kernel of its own (`tracejit.ops.attend`).
+
+Else queries are taken in blocks of rows, one after the other, so that the scores of a long sequence never
+stand in memory as a whole: a block's scores are used up before those of the next need the same memory. With
+``causal=True`` a block does not look at keys that none of its rows may see, which saves nearly half of the
+products. The backward pass computes the weights of several blocks again, one block after the other, as in Dao
+et al., FlashAttention, 2022.
 
 Several heads of queries may share one of keys and values (Ainslie et al., GQA, 2023): heads then fall into
 groups, (..., heads, rows, features) into (..., groups, heads of a group, rows, features).
@@ -31,7 +34,7 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.transforms.checkpoint import InTurn, checkpoint_in_turn
 from tracejit.frontend.transforms.custom import with_rule
-from tracejit.ir.types import Device, is_floating
+from tracejit.ir.types import CPU, Device, is_floating
 from tracejit.nn.common import check_shape, floats, where
 from tracejit.nn.functional import dropout, linear
 
@@ -77,10 +80,31 @@ def attention(
     seen = None if mask is None else _mask(name, mask, q, k)
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale
     groups = _groups(q, k, v)
+    if seen is None and _is_zero(dropout_rate) and _has_kernel(q, k, v, groups):
+        return _by_kernel(q, k, v, factor, causal)
     if groups:
         found = _attention(*_grouped(groups, q, k, v, seen), factor, dropout_rate, causal)
         return reshape(found, (*found.shape[:-4], q.shape[-3], *found.shape[-2:]))
     return _attention(q, k, v, seen, factor, dropout_rate, causal)
+
+
+def _has_kernel(q: Any, k: Any, v: Any, groups: int) -> bool:
+    """Whether the kernel takes these operands: on a CPU, none of them empty, without broadcasting."""
+    batch = -3 if groups else -2
+    return (
+        q.device.kind == CPU.kind
+        and 0 not in (*q.shape, *k.shape, *v.shape)
+        and q.shape[:batch] == k.shape[:batch] == v.shape[:batch]
+    )
+
+
+def _by_kernel(q: Any, k: Any, v: Any, factor: Any, causal: bool) -> Any:
+    """In one kernel over blocks of rows, see `tracejit.kernels.attention.blocks`."""
+    if type(factor) not in (int, float):
+        q, factor = q * factor, 1
+    matrices = [reshape(x, (math.prod(x.shape[:-2]), *x.shape[-2:])) for x in (q, k, v)]
+    result, _ = dispatch.emit(ops.attention, *matrices, scale=float(factor), causal=bool(causal))
+    return reshape(result, (*q.shape[:-1], v.shape[-1]))
 
 
 def _groups(q: Any, k: Any, v: Any) -> int:
@@ -215,7 +239,12 @@ def _weights(scores: Any, mask: Any, rate: Any) -> Any:
     powers = dispatch.apply(ops.exp, scores - highest)
     total = reductions.sum(powers, -1, keepdims=True)
     weights = powers / (total if mask is None else where(total == 0, 1, total))
-    return weights if type(rate) in (int, float) and rate == 0 else dropout(weights, rate)
+    return weights if _is_zero(rate) else dropout(weights, rate)
+
+
+def _is_zero(rate: Any) -> bool:
+    """Whether a rate is known to be zero."""
+    return type(rate) in (int, float) and rate == 0
 
 
 def multi_head_attention(

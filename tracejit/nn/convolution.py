@@ -17,6 +17,7 @@ from tracejit import ops
 from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.axes import integer
+from tracejit.frontend.arrays.functions.creation import zeros
 from tracejit.frontend.arrays.functions.manipulation import moveaxis, reshape
 from tracejit.frontend.arrays.functions.movement import stack
 from tracejit.frontend.arrays.ndarray import NDArray
@@ -243,6 +244,9 @@ def conv_transpose2d(
             images.shape[2:], strides, cut, spread, kernel.shape[2:], ends, strict=True
         )
     )
+    if min(extents) < 1:
+        message = f"{name}: padding {cut} leaves nothing: the result would have the extents {extents}"
+        raise locate(ShapeError(message), user_location())
     result = dispatch.emit(
         ops.conv2d_input_gradient,
         images,
@@ -295,4 +299,63 @@ def conv_transpose1d(
     return _biased(name, narrow(result, 2), shift)
 
 
-__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d"]
+def conv_transpose3d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: Any = 1,
+) -> NDArray:
+    """The transpose of `conv3d`; see `conv_transpose2d`.
+
+    x: (batch, channels, depth, height, width); weight: (channels, out channels / groups, window depth, window
+    height, window width); bias: (out channels,), or None. On the way, every depth of the window has a volume
+    of its own.
+    Returns (batch, out channels, depth, height, width).
+    Raises ShapeError if channels do not match or nothing is left, ArgumentError for what is no integer or
+    three.
+
+    >>> import tracejit as tj
+    >>> tj.nn.conv_transpose3d(tj.ones((1, 1, 2, 1, 1)), tj.ones((1, 1, 2, 1, 1))).ravel()
+    NDArray([1., 2., 1.], dtype=float32)
+    """
+    name = "nn.conv_transpose3d"
+    volumes, kernel, shift = floats(name, x, weight, bias)
+    check_batch(name, volumes, 3)
+    check_dimensions(name, "weight", kernel, 5, "(channels, out channels / groups, depth, height, width)")
+    step, *strides = steps(f"{name}: stride", stride, 3)
+    gap, *spread = steps(f"{name}: dilation", dilation, 3)
+    end, *ends = steps(f"{name}: output_padding", output_padding, 3)
+    (first, last), *sides = around(f"{name}: padding", padding, 3)
+    if step < 1 or gap < 1 or not 0 <= end < step:
+        message = f"{name}: stride {step}, dilation {gap} and output_padding {end} do not fit"
+        raise locate(ArgumentError(message), user_location())
+    batch, channels, deep, *image = volumes.shape
+    window = kernel.shape[2]
+    images = conv_transpose2d(
+        reshape(moveaxis(volumes, 2, 1), (batch * deep, channels, *image)),
+        reshape(kernel, (kernel.shape[0], kernel.shape[1] * window, *kernel.shape[3:])),
+        stride=tuple(strides),
+        padding=tuple(sides),
+        output_padding=tuple(ends),
+        dilation=tuple(spread),
+        groups=groups,
+    )
+    out, extents = images.shape[1] // max(window, 1), images.shape[2:]
+    parts: Any = moveaxis(reshape(images, (batch, deep, out, window, *extents)), 1, 2)
+    depth = (deep - 1) * step + gap * (window - 1) + 1 + end
+    if depth - first - last < 1:
+        message = f"{name}: padding {(first, last)} leaves nothing: the depth is {depth}"
+        raise locate(ShapeError(message), user_location())
+    result: Any = zeros((batch, out, depth, *extents), images.dtype, device=images.device)
+    for k in range(window):
+        result[:, :, k * gap : k * gap + (deep - 1) * step + 1 : step] += parts[:, :, :, k]
+    return _biased(name, result[:, :, first : depth - last], shift)
+
+
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]

@@ -1,8 +1,8 @@
 """Pooling: the largest element or the mean of windows, under PyTorch's names.
 
-Lines are (batch, channels, length), images (batch, channels, height, width). Windows, strides and paddings
-are an integer for both dimensions or a pair (vertical, horizontal); a padding may also be ((top, bottom),
-(left, right)).
+Lines are (batch, channels, length), images (batch, channels, height, width), volumes (batch, channels, depth,
+height, width). Windows, strides and paddings are an integer for all dimensions or one for each; a padding may
+also be a pair for each: ((top, bottom), (left, right)).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from tracejit.errors import ArgumentError, ShapeError, locate
 from tracejit.frontend.arrays import dispatch
 from tracejit.frontend.arrays.functions import reductions
 from tracejit.frontend.arrays.functions.linear import matmul
-from tracejit.frontend.arrays.functions.manipulation import moveaxis
+from tracejit.frontend.arrays.functions.manipulation import moveaxis, reshape
+from tracejit.frontend.arrays.functions.movement import stack
 from tracejit.frontend.arrays.functions.ranges import arange
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import user_location
@@ -40,6 +41,22 @@ def _pool_lines(op: Any, name: str, x: Any, window: Any, stride: Any, padding: A
     found = extents if stride is None else steps(f"{name}: stride", stride, 1)
     sides = around(f"{name}: padding", padding, 1)
     return narrow(_pool(op, name, wide(lines, 2), (1, *extents), (1, *found), ((0, 0), *sides)), 2)
+
+
+def _pool_volumes(op: Any, name: str, x: Any, window: Any, stride: Any, padding: Any) -> Any:
+    """Pool the images of all depths, and then along the depth: windows are products of these."""
+    volumes = floating(name, x)
+    check_batch(name, volumes, 3)
+    extents = steps(f"{name}: window", window, 3)
+    strides = extents if stride is None else steps(f"{name}: stride", stride, 3)
+    depth, *sides = around(f"{name}: padding", padding, 3)
+    batch, channels, deep, *image = volumes.shape
+    images = reshape(volumes, (batch, channels * deep, *image))
+    images = _pool(op, name, images, extents[1:], strides[1:], tuple(sides))
+    height, width = images.shape[2:]
+    lines = reshape(images, (batch, channels, deep, height * width))
+    lines = _pool(op, name, lines, (extents[0], 1), (strides[0], 1), (depth, (0, 0)))
+    return reshape(lines, (batch, channels, lines.shape[2], height, width))
 
 
 def max_pool2d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) -> NDArray:
@@ -103,6 +120,36 @@ def avg_pool1d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) 
     return _pool_lines(ops.average_pool, "nn.avg_pool1d", x, window, stride, padding)
 
 
+def max_pool3d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) -> NDArray:
+    """The largest element of every window of volumes, (batch, channels, depth, height, width); see
+    `max_pool2d`.
+
+    The gradient goes to one of equal elements, in the first depth that has them.
+    Returns (batch, channels, depth, height, width).
+    Raises ShapeError for other dimensions or a window larger than the padded volume, ArgumentError for what
+    is no integer or three.
+
+    >>> import tracejit as tj
+    >>> tj.nn.max_pool3d(tj.reshape(tj.arange(8, dtype=tj.float32), (1, 1, 2, 2, 2)), (1, 2, 2)).ravel()
+    NDArray([3., 7.], dtype=float32)
+    """
+    return _pool_volumes(ops.max_pool, "nn.max_pool3d", x, window, stride, padding)
+
+
+def avg_pool3d(x: Any, window: Any, /, *, stride: Any = None, padding: Any = 0) -> NDArray:
+    """The mean of every window of volumes, (batch, channels, depth, height, width); see `avg_pool2d`.
+
+    Returns (batch, channels, depth, height, width).
+    Raises ShapeError for other dimensions or a window larger than the padded volume, ArgumentError for what
+    is no integer or three.
+
+    >>> import tracejit as tj
+    >>> tj.nn.avg_pool3d(tj.reshape(tj.arange(8, dtype=tj.float32), (1, 1, 2, 2, 2)), 2)
+    NDArray([[[[[3.5]]]]], dtype=float32)
+    """
+    return _pool_volumes(ops.average_pool, "nn.avg_pool3d", x, window, stride, padding)
+
+
 # ---- to a given extent
 
 
@@ -133,14 +180,87 @@ def adaptive_avg_pool2d(x: Any, size: Any, /) -> NDArray:
     return _adaptive("nn.adaptive_avg_pool2d", x, size, 2)
 
 
-def _adaptive(name: str, x: Any, size: Any, count: int) -> Any:
-    """Means along each of the last dimensions: products with matrices of shares."""
+def adaptive_avg_pool3d(x: Any, size: Any, /) -> NDArray:
+    """The means of `size` windows, an integer or three, that cover volumes; see `adaptive_avg_pool2d`.
+
+    x: (batch, channels, depth, height, width). Returns (batch, channels, *size).
+    Raises ShapeError for other dimensions, ArgumentError for sizes that are no positive integers.
+
+    >>> import tracejit as tj
+    >>> tj.nn.adaptive_avg_pool3d(tj.reshape(tj.arange(8, dtype=tj.float32), (1, 1, 2, 2, 2)), 1)
+    NDArray([[[[[3.5]]]]], dtype=float32)
+    """
+    return _adaptive("nn.adaptive_avg_pool3d", x, size, 3)
+
+
+def adaptive_max_pool1d(x: Any, size: Any, /) -> NDArray:
+    """The largest elements of `size` windows that cover lines; see `adaptive_avg_pool2d`.
+
+    x: (batch, channels, length). Returns (batch, channels, size).
+    Raises ShapeError for other dimensions, ArgumentError for a size that is no positive integer.
+
+    >>> import tracejit as tj
+    >>> tj.nn.adaptive_max_pool1d(tj.asarray([[[1.0, 2.0, 3.0]]]), 2)
+    NDArray([[[2., 3.]]], dtype=float32)
+    """
+    return _adaptive_max("nn.adaptive_max_pool1d", x, size, 1)
+
+
+def adaptive_max_pool2d(x: Any, size: Any, /) -> NDArray:
+    """The largest elements of `size` windows, an integer or a pair, that cover images; see
+    `adaptive_avg_pool2d`.
+
+    x: (batch, channels, height, width). Returns (batch, channels, *size).
+    Raises ShapeError for other dimensions, ArgumentError for sizes that are no positive integers.
+
+    >>> import tracejit as tj
+    >>> tj.nn.adaptive_max_pool2d(tj.reshape(tj.arange(16, dtype=tj.float32), (1, 1, 4, 4)), (1, 2))
+    NDArray([[[[13., 15.]]]], dtype=float32)
+    """
+    return _adaptive_max("nn.adaptive_max_pool2d", x, size, 2)
+
+
+def adaptive_max_pool3d(x: Any, size: Any, /) -> NDArray:
+    """The largest elements of `size` windows, an integer or three, that cover volumes; see
+    `adaptive_avg_pool2d`.
+
+    x: (batch, channels, depth, height, width). Returns (batch, channels, *size).
+    Raises ShapeError for other dimensions, ArgumentError for sizes that are no positive integers.
+
+    >>> import tracejit as tj
+    >>> tj.nn.adaptive_max_pool3d(tj.reshape(tj.arange(8, dtype=tj.float32), (1, 1, 2, 2, 2)), 1)
+    NDArray([[[[[7.]]]]], dtype=float32)
+    """
+    return _adaptive_max("nn.adaptive_max_pool3d", x, size, 3)
+
+
+def _sizes(name: str, x: Any, size: Any, count: int) -> tuple[Any, tuple[int, ...]]:
+    """An array of (batch, channels) and `count` more dimensions, and the extents that these will have."""
     array = floating(name, x)
     check_batch(name, array, count)
     sizes = steps(f"{name}: size", size, count)
     if min(sizes) < 1 or 0 in array.shape[2:]:
         message = f"{name}: sizes {sizes} of an array of shape {array.shape} must be positive integers"
         raise locate(ArgumentError(message), user_location())
+    return array, sizes
+
+
+def _adaptive_max(name: str, x: Any, size: Any, count: int) -> Any:
+    """The largest elements along each of the last dimensions."""
+    array, sizes = _sizes(name, x, size, count)
+    for axis, wanted in enumerate(sizes, 2):
+        extent = array.shape[axis]
+        if extent != wanted:
+            ends = [(i * extent // wanted, -(-(i + 1) * extent // wanted)) for i in range(wanted)]
+            before = (slice(None),) * axis
+            windows = [array[(*before, slice(first, last))] for first, last in ends]
+            array = stack([reductions.max(window, axis=axis) for window in windows], axis=axis)
+    return array
+
+
+def _adaptive(name: str, x: Any, size: Any, count: int) -> Any:
+    """Means along each of the last dimensions: products with matrices of shares."""
+    array, sizes = _sizes(name, x, size, count)
     for axis, wanted in enumerate(sizes, 2):
         if array.shape[axis] != wanted:
             shares = _shares(array.shape[axis], wanted, array)
@@ -197,10 +317,16 @@ def global_max_pool(x: Any, /) -> NDArray:
 __all__ = [
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
     "avg_pool1d",
     "avg_pool2d",
+    "avg_pool3d",
     "global_avg_pool",
     "global_max_pool",
     "max_pool1d",
     "max_pool2d",
+    "max_pool3d",
 ]

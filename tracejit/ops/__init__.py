@@ -7,6 +7,7 @@ is.
 from tracejit.ir.op import OPS
 from tracejit.ops import (
     arithmetic,
+    attend,
     communicate,
     complex_numbers,
     convolution,
@@ -29,8 +30,21 @@ from tracejit.ops import (
 from tracejit.ops.symbolic import Operator
 
 MODULES = (
-    *(arithmetic, communicate, complex_numbers, convolution, creation, factorizations, fourier, integers),
-    *(linalg, loops, movement, pooling, random, reduce, select, sorting, structure, transcendental, winograd),
+    *(arithmetic, attend, communicate, complex_numbers, convolution, creation, factorizations, fourier),
+    *(
+        integers,
+        linalg,
+        loops,
+        movement,
+        pooling,
+        random,
+        reduce,
+        select,
+        sorting,
+        structure,
+        transcendental,
+        winograd,
+    ),
 )
 
 

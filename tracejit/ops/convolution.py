@@ -3,14 +3,16 @@
     conv2d(x, w)                   y[n, o, i]: sum of x[n, c, i * stride + k * dilation] * w[o, c, k]
     conv2d_input_gradient(y, w)    x[n, c, j]: sum of the same products of y and w
     conv2d_weight_gradient(x, y)   w[o, c, k]: sum of the same products of x and y
+    conv2d_weight_sums(x, y)       the same, as several sums, of `rows` rows of places of all images each
 
 x is (batch, channels, height, width), w (out channels, channels / groups, height, width), y the
 result of their convolution; i, j and k are positions in these. Positions beyond the borders of x count as
 zeros, `padding` of them. With groups, the first part of the output channels sees the first part of the input
 channels only, and so on.
 
-The three are the derivatives of one number, ``sum(y * conv2d(x, w))``, which is linear in x, in w and in
-y. So the gradients of each are the other two, and derivatives of any order exist.
+The first three are the derivatives of one number, ``sum(y * conv2d(x, w))``, which is linear in x, in w and
+in y. So the gradients of each are the other two, and derivatives of any order exist. The last is made of the
+third by the pass `tracejit.passes.weight_sums`, and only there.
 
 >>> x, w = np.arange(9.0).reshape(1, 1, 3, 3), np.ones((1, 1, 2, 2))
 >>> attrs = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
@@ -30,9 +32,11 @@ import numpy as np
 from tracejit.errors import ArgumentError, ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
-from tracejit.ops.batching import BatchNode, axis_from_first, first_axis
+from tracejit.kernels.split import ceil_div
+from tracejit.ops.batching import BatchNode, axis_from_first, first_axis, refusing
 from tracejit.ops.rules import (
     FLOATING,
+    WHOLE,
     check_array,
     check_count,
     check_dtype,
@@ -139,6 +143,14 @@ def _infer_weight_gradient(*types: ArrayType, window: Pair, **attrs: Any) -> Arr
     return ArrayType(shape, x.dtype, x.device)
 
 
+def _infer_weight_sums(*types: ArrayType, rows: int, **attrs: Any) -> ArrayType:
+    w = _infer_weight_gradient(*types, **attrs)
+    if rows < 1:
+        raise ArgumentError(f"conv2d_weight_sums: rows must be a positive integer, got {rows}")
+    y = types[1]
+    return ArrayType((ceil_div(y.shape[0] * y.shape[2], rows), *w.shape), w.dtype, w.device)
+
+
 def _check_result(name: str, y: ArrayType, expected: tuple[int, ...]) -> None:
     if y.shape != expected:
         raise ShapeError(f"{name} got {y} for the result of a convolution of shape {expected}")
@@ -206,6 +218,13 @@ def _evaluate_weight_gradient(
     seen = _windows(x, window, stride, padding, dilation)
     w = np.einsum("ngcijkl,ngoij->gockl", _grouped(seen, 1, groups), _grouped(y, 1, groups), optimize=True)
     return w.reshape(y.shape[1], *w.shape[2:]).astype(x.dtype, copy=False)
+
+
+def _evaluate_weight_sums(x: np.ndarray, y: np.ndarray, *, rows: int, **attrs: Any) -> np.ndarray:
+    images, _, height, _ = y.shape
+    of = np.arange(images * height).reshape(images, 1, height, 1) // rows
+    sums = range(ceil_div(images * height, rows))
+    return np.stack([_evaluate_weight_gradient(x, np.where(of == n, y, 0), **attrs) for n in sums])
 
 
 # ---- gradients
@@ -326,3 +345,15 @@ conv2d_weight_gradient = Operator(
     batch=_weight_batch,
 )
 register(conv2d_weight_gradient)
+
+conv2d_weight_sums = Operator(
+    "conv2d_weight_sums",
+    _infer_weight_sums,
+    _evaluate_weight_sums,
+    traits=LIBRARY,
+    doc="The gradient of a convolution with respect to its weight, as several sums that are to be added.",
+    admits=WHOLE,
+    work=lambda shapes, attrs: math.prod(shapes[1]) * math.prod(shapes[2][2:]),
+    batch=refusing("a convolution that was compiled is no longer an operator; map the function before it is"),
+)
+register(conv2d_weight_sums)

@@ -27,8 +27,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracejit.errors import VerificationError
+from tracejit.ir.bodies import part
 from tracejit.ir.evaluate import evaluate
 from tracejit.ir.graph import Graph
+from tracejit.ir.moving import Moving
 from tracejit.ir.op import CAN_FAIL, Trait, register
 from tracejit.ir.types import HOST, ArrayType
 from tracejit.ops.batching import refusing
@@ -51,6 +53,8 @@ def _infer_loop(*types: ArrayType, body: Graph, moves: Moves, rounds: int) -> tu
             raise VerificationError(f"loop: the body takes {inner}, the operand is {type}")
         if type.on_host:
             continue
+        if any(isinstance(n, Moving) for n in (start, step, rounds, inner.size, type.size)):
+            continue  # of a loop in a loop
         last = start + max(rounds - 1, 0) * step
         if not (min(start, last) >= 0 and max(start, last) + inner.size <= type.size):
             raise VerificationError(f"loop: windows of {inner} from {start} by {step} leave {type}")
@@ -76,7 +80,7 @@ def _evaluate_loop(
                 continue
             low = start + this * step
             windows.append(x.reshape(-1)[low : low + value.type.size].reshape(value.type.shape))
-        results = evaluate(body, windows)[1]
+        results = evaluate(part(body, this, this + 1), windows)[1]
         for i, result in zip(written, results, strict=True):
             windows[i][...] = result
         for i, (value, (_, step)) in enumerate(zip(body.inputs, moves, strict=True)):

@@ -41,22 +41,22 @@ def each(rows: Sequence[Row]) -> Iterator[Row]:
         return
     kinds: dict[Hashable, _Kind] = {}
     for row in rows:
-        with quiet, lock:
-            before = _contents(trace, row)
-        if before is None:
-            yield row
-            continue
-        kind = kinds.setdefault(_key(row, before), _Kind())
-        if kind.is_known:
-            with quiet:
-                with lock:
-                    kind.repeat(trace, row, before)
-                trace.end_operation()
+        is_known = False
+        with quiet:  # once for a row: to hush the watcher takes longer than much of what is done here
+            with lock:
+                before = _contents(trace, row)
+                if before is not None:
+                    kind = kinds.setdefault(_key(row, before), _Kind())
+                    if is_known := kind.is_known:
+                        kind.repeat(trace, row, before)
+            trace.end_operation()
+        if is_known:
             continue
         start = len(trace.nodes)
         yield row
-        with quiet, lock:
-            kind.note(trace.nodes[start:], before, _contents(trace, row))
+        if before is not None:
+            with quiet, lock:
+                kind.note(trace.nodes[start:], before, _contents(trace, row))
 
 
 def _contents(trace: Trace, row: Row) -> list[Value] | None:
@@ -78,7 +78,8 @@ def _key(row: Row, before: list[Value]) -> Hashable:
     storages = [x._storage for x in arrays]
     same = [storages.index(s) for s in storages] + [before.index(v) for v in before]
     gaps = [x is None for x in row]
-    return *(s.type for s in storages), *same, *(x._view.writable for x in arrays), *gaps
+    types = [id(s.type) for s in storages]  # equal ones are one object, mostly, and their hash takes long
+    return *types, *same, *[x._view.writable for x in arrays], *gaps
 
 
 class _Kind:
@@ -109,8 +110,7 @@ class _Kind:
         """Record the same for another row."""
         assert self._nodes is not None
         values = dict(zip(self._before, before, strict=True))
-        for node in self._nodes:
-            trace.emit_copy(node, values)
+        trace.emit_copies(self._nodes, values)
         for x, old, new in zip(_arrays(row), self._before, self._after, strict=True):
             if new is not old:
                 trace.write(x._storage, x._view, values.get(new, new))

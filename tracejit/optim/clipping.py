@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tracejit import ops
+from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import dispatch, trees
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions import creation, elementwise, reductions
 from tracejit.frontend.arrays.ndarray import NDArray
+from tracejit.frontend.recording.location import user_location
 
 
 def _arrays(function: Any, tree: Any) -> Any:
@@ -54,12 +56,15 @@ def clip_by_global_norm(grads: Any, limit: Any) -> Any:
     """A tree like `grads`, times one number, so that its `global_norm` is at most `limit`.
 
     grads: a tree of arrays; limit: a number above 0. Pascanu et al., Training recurrent networks, 2013.
-    Raises DTypeError for arrays of dtypes that have no squares.
+    Raises DTypeError for arrays of dtypes that have no squares, ArgumentError for a limit not above 0.
 
     >>> import tracejit as tj
     >>> tj.optim.clip_by_global_norm({"w": tj.asarray([3.0, 4.0])}, 1.0)
     {'w': NDArray([0.6, 0.8], dtype=float32)}
     """
+    if isinstance(limit, int | float) and not limit > 0:
+        text = f"clip_by_global_norm: the limit {limit} is not above 0"
+        raise locate(ArgumentError(text), user_location())
     norm = global_norm(grads)
     factor = limit / dispatch.apply(ops.maximum, norm, limit)
     return _arrays(lambda g: g * dispatch.cast(factor, g.dtype), grads)

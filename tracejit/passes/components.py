@@ -17,12 +17,13 @@ What can fail, or must keep an order, has no twin.
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tracejit import ops
 from tracejit.config import config
 from tracejit.ir.graph import Effect, Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL, ORDERED
+from tracejit.ir.types import ArrayType
 from tracejit.passes.cse import attributes_key
 
 FEW = 64
@@ -151,9 +152,9 @@ def _kinds(graph: Graph) -> list[Kind]:
     if len(found) < 2:
         return []
     literals = {node.output: attributes_key(node.attrs) for node in graph.nodes if node.op is ops.constant}
-    given, kinds = frozenset(graph.inputs), dict[Hashable, Kind]()
+    given, kinds, names = frozenset(graph.inputs), dict[Hashable, Kind](), _Names()
     for component in found:
-        key = _key(graph, component, given, literals)
+        key = _key(graph, component, given, literals, names)
         if key is None:
             continue
         if key in kinds:
@@ -180,13 +181,15 @@ def _components(graph: Graph) -> list[Component]:
             if value.type.on_host:
                 continue
             known = number.get(value)
-            if known is None:
-                known = number[value] = len(parents)
-                parents.append(known)
-            other = root(known)
-            if first < 0:
-                first = other
-            parents[other] = first
+            if known is not None:
+                other = root(known)
+                first = other if first < 0 else first
+                parents[other] = first
+            elif first < 0:
+                first = number[value] = len(parents)
+                parents.append(first)
+            else:
+                number[value] = first
         return first
 
     of_nodes = [connect((*node.inputs, *node.outputs)) for node in graph.nodes]
@@ -209,8 +212,34 @@ def _components(graph: Graph) -> list[Component]:
     return list(found.values())
 
 
+class _Names:
+    """Small numbers that stand for types and for attributes in keys: to hash these takes long, and most of
+    those that are equal are one object.
+    """
+
+    def __init__(self) -> None:
+        self._equal: dict[Hashable, int] = {}
+        self._same: dict[int, int] = {}
+
+    def of_type(self, type: ArrayType) -> int:
+        found = self._same.get(id(type))
+        return self._add(id(type), type) if found is None else found
+
+    def of_attributes(self, attrs: Mapping[str, Any]) -> int:
+        found = self._same.get(id(attrs))
+        return self._add(id(attrs), attributes_key(attrs)) if found is None else found
+
+    def _add(self, identity: int, key: Hashable) -> int:
+        found = self._same[identity] = self._equal.setdefault(key, len(self._equal))
+        return found
+
+
 def _key(
-    graph: Graph, component: Component, given: frozenset[Value], literals: Mapping[Value, Hashable]
+    graph: Graph,
+    component: Component,
+    given: frozenset[Value],
+    literals: Mapping[Value, Hashable],
+    names: _Names,
 ) -> Hashable | None:
     """A key that is equal for twins; None if there are none. Finds the inputs of `component`, which must be
     among those `given`.
@@ -223,7 +252,7 @@ def _key(
         if found is None:
             found = literals.get(value)
             if found is None:
-                found = len(local), value.type
+                found = len(local), names.of_type(value.type)
                 inputs.append(value)
             local[value] = found
         return found
@@ -233,7 +262,7 @@ def _key(
         node = graph.nodes[position]
         if CAN_FAIL in node.op.traits or ORDERED in node.op.traits:
             return None
-        key.append((node.op, tuple(map(name, node.inputs)), attributes_key(node.attrs), node.location))
+        key += (node.op, *map(name, node.inputs), names.of_attributes(node.attrs), node.location)
         for value in node.outputs:
             local[value] = len(local)
     key += [name(graph.outputs[i]) for i in component.outputs]

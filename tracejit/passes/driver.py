@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from tracejit.config import config
 from tracejit.ir.graph import Graph
@@ -25,6 +26,7 @@ from tracejit.passes.fusion.fuse import Missed, fuse
 from tracejit.passes.remask import remask
 from tracejit.passes.rolling.roll import roll
 from tracejit.passes.simplify import simplify
+from tracejit.passes.weight_sums import weight_sums
 from tracejit.passes.widen import widen
 from tracejit.passes.winograd import winograd
 
@@ -39,12 +41,21 @@ def optimize(graph: Graph) -> Graph:
     return form_kernels(clean(graph))
 
 
-def clean(graph: Graph, times: dict[str, float] | None = None) -> Graph:
+def clean(
+    graph: Graph,
+    times: dict[str, float] | None = None,
+    notes: dict[str, Any] | None = None,
+    *,
+    rolls: bool = True,
+) -> Graph:
     """Run the cleaning passes, after `widen`, without which kernels could not be made. Seconds of each pass
-    are added to `times`.
+    are added to `times`. `notes`: see `roll`, which is left out unless it `rolls`.
     """
     check("record", graph)
-    return _run(CLEANING, widen(graph), times)
+    passes: dict[str, Pass] = {**CLEANING, "roll": functools.partial(roll, notes=notes)}
+    if not rolls:
+        del passes["roll"]
+    return _run(passes, widen(graph), times)
 
 
 def form_kernels(
@@ -52,7 +63,8 @@ def form_kernels(
 ) -> Graph:
     """Form the kernels of a clean graph. Fusions that could not be made are appended to `missed`."""
     last = functools.partial(fuse, missed=missed)
-    return _run({"winograd": winograd, "remask": remask, "fuse": last}, graph, times)
+    forming: dict[str, Pass] = {"winograd": winograd, "weight_sums": weight_sums, "remask": remask}
+    return _run({**forming, "fuse": last}, graph, times)
 
 
 def _run(passes: Mapping[str, Pass], graph: Graph, times: dict[str, float] | None) -> Graph:

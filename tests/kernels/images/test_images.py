@@ -17,6 +17,8 @@ from tracejit.kernels.images.winograd_plan import CALLS
 
 FLOATS = ["float32", "float64"]
 CONVOLUTIONS = [name for name in WINDOWS if name.startswith("conv2d")]
+ALONE = [name for name in CONVOLUTIONS if name != "conv2d_weight_sums"]
+"""Those with kernels of their own for single channels."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,8 @@ def operands(name, rng, dtype):
     else:
         y = rng.normal(size=OPS["conv2d"].evaluate(x, w, **attrs).shape).astype(dtype)
         extra = {"extents": tuple(extents)} if name == "conv2d_input_gradient" else {}
-        extra |= {"window": window} if name == "conv2d_weight_gradient" else {}
+        extra |= {"window": window} if "weight" in name else {}
+        extra |= {"rows": int(rng.integers(1, 9))} if name == "conv2d_weight_sums" else {}
         of = {"x": x, "w": w, "y": y}
     return [of[role] for role in WINDOWS[name].roles[:-1]], attrs | extra
 
@@ -88,8 +91,8 @@ def run(kernels, name, arrays, attrs, result, ranges=None, threads=1):
 
 
 def test_there_is_a_kernel_for_every_role():
-    alone = [f"{kind}_{name}" for kind in ("depthwise", "channelwise") for name in CONVOLUTIONS]
-    names = [*WINDOWS, *alone]
+    alone = [f"{kind}_{name}" for kind in ("depthwise", "channelwise") for name in ALONE]
+    names = [*(name for name in WINDOWS if name != "conv2d_weight_sums"), *alone]
     assert set(IMAGES) == {(name, dtype) for name in (*names, *CALLS) for dtype in FLOATS}
 
 
@@ -103,7 +106,7 @@ def test_kernel_equals_numpy(kernels, name, dtype, seed, monkeypatch):
     if seed % 2:  # small panels and parts, also of small images
         monkeypatch.setattr(windows, "COLUMNS", 8)
         monkeypatch.setattr(windows, "COLUMN_BYTES", 64)
-        monkeypatch.setattr(windows, "LEAST_DEPTHS", 2)
+        monkeypatch.setattr(windows, "TILE_BYTES", 8)
         monkeypatch.setattr(windows, "LEAST_CHANNELS", 1)
         monkeypatch.setattr(windows, "PLANE_WORK", 100)
     arrays, attrs = operands(name, rng, dtype)
@@ -115,7 +118,29 @@ def test_kernel_equals_numpy(kernels, name, dtype, seed, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("seed", range(6))
+def test_columns_in_slivers_equal_numpy(kernels, dtype, seed):
+    """Depths of several pieces, rows of several chunks, places before and behind the image."""
+    rng = np.random.default_rng(seed)
+    pair = {
+        "stride": (1 + seed // 2 % 2, 1 + seed % 2),
+        "dilation": tuple(int(n) for n in rng.integers(1, 3, 2)),
+    }
+    attrs = pair | {"padding": tuple(tuple(int(n) for n in rng.integers(0, 5, 2)) for _ in range(2))}
+    attrs["groups"] = groups = 1 + seed % 2
+    window = [int(n) for n in rng.integers(1, 4, 2)]
+    x = rng.normal(size=(2, 40 * groups, *(int(n) for n in rng.integers(33, 60, 2)))).astype(dtype)
+    w = rng.normal(size=(9 * groups, 40, *window)).astype(dtype)
+    expected = OPS["conv2d"].evaluate(x.astype(float), w.astype(float), **attrs)
+    result = np.full(expected.shape, np.nan, dtype)
+    run(kernels, "conv2d", [x, w], attrs, result, lambda units: random_ranges(rng, units))
+    np.testing.assert_allclose(
+        result, expected, rtol=0, atol=100 * np.finfo(dtype).eps * np.abs(expected).max()
+    )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", ALONE)
 @pytest.mark.parametrize("seed", range(8))
 def test_single_channels_in_lanes_equal_numpy(kernels, name, dtype, seed, monkeypatch):
     rng = np.random.default_rng([seed, len(name)])
@@ -169,7 +194,8 @@ def test_bits_do_not_depend_on_threads_or_ranges(kernels, name, groups, dtype):
         y = np.ascontiguousarray(OPS["conv2d"].evaluate(x, w, **attrs))
     else:
         y = OPS["max_pool"].evaluate(x, **attrs)
-    of = {"x": x, "w": w, "y": y}
+    of = {"x": x, "w": w, "y": y, "s": np.empty((28, *w.shape), dtype)}
+    attrs |= {"rows": 7} if name == "conv2d_weight_sums" else {}
     expected = run(
         kernels,
         name,
@@ -208,9 +234,12 @@ def test_work_is_shared_out():
             "w": (filters, channels, 3, 3),
             "y": (batch, filters, extent, extent),
         }
+        rows = windows.weight_sum_rows(shapes["x"], shapes["w"], shapes["y"], attrs, "float32")
+        shapes["s"] = (-(-batch * extent // rows), *shapes["w"]) if batch else (0, *shapes["w"])
+        attrs["rows"] = rows
         return window_call(name, [shapes[r] for r in WINDOWS[name].roles], attrs, "float32").units
 
     for name in CONVOLUTIONS:
-        assert units(name, 1, 64, 64, 56) >= 4
+        assert units(name, 1, 64, 64, 56) >= (3 if name == "conv2d_weight_gradient" else 4)
         assert units(name, 64, 512, 512, 7) >= 16
         assert units("conv2d", 0, 3, 3, 7) == 0

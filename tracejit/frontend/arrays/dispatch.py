@@ -63,7 +63,7 @@ def brought(name: str, operands: Sequence[Operand]) -> Sequence[Operand]:
     others.
     """
     for x in operands:
-        if not is_native(x):
+        if type(x) is not ArrayCore.concrete and type(x) not in NATIVE:
             break
     else:
         return operands
@@ -77,13 +77,8 @@ def brought(name: str, operands: Sequence[Operand]) -> Sequence[Operand]:
     return given
 
 
-def is_native(x: Any) -> bool:
-    """Whether `x` is an operand as it is."""
-    kind = type(x)
-    return kind is ArrayCore.concrete or kind in NATIVE
-
-
 NATIVE = frozenset({NumberProxy, bool, int, float, complex})
+"""The types of numbers that are operands as they are."""
 
 
 def _record(op: Op, given: Sequence[Operand], attrs: dict[str, Any]) -> Any:
@@ -209,9 +204,11 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
 
     As in NumPy, an assignment `casts` to any dtype, while in-place operators cast as ``same_kind`` allows.
     """
-    if in_memory.write(target, value):
-        return
-    value = as_operand(name, value)
+    if not in_memory.write(target, value):
+        _record_write(target, as_operand(name, value), name, casts=casts)
+
+
+def _record_write(target: ArrayCore, value: Operand, name: str, *, casts: bool) -> None:
     is_alike = (
         isinstance(value, ArrayCore)
         and value._storage.type.dtype is target._storage.type.dtype
@@ -288,7 +285,7 @@ def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, 
             try:
                 thread.be_busy(thread.busy + 1)
                 thread.updates += 1
-                write(target, function(target, other), f"in-place {name}")
+                _record_write(target, function(target, other), f"in-place {name}", casts=False)
             finally:
                 thread.updates, thread.busy = before
                 thread.be_busy(thread.busy)
@@ -367,7 +364,7 @@ def _plain_number(x: Any) -> int | float | complex:
 
 def as_operand(name: str, x: Any) -> Operand:
     """`x` as an operand: NDArrays, numbers and proxies stay, NumPy arrays and scalars are brought in."""
-    if isinstance(x, ArrayCore) or type(x) in (NumberProxy, bool, int, float, complex):
+    if type(x) in NATIVE or isinstance(x, ArrayCore):
         return x
     if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):  # a class of the user's
         return _plain_number(x)

@@ -31,9 +31,7 @@ bernoulli: tj.random.bernoulli          manual_seed: tj.random.seed
 jacrev, jacfwd: tj.jacobian             custom_vjp: tj.custom_gradient
 remat: tj.checkpoint
 tree_map: tj.tree.map                   tree_util: tj.tree
-scan, while_loop: a Python loop
-fori_loop: a Python loop over tj.range
-cond, lax: Python's if and for, or tj.where
+lax: tj.scan, tj.fori_loop, tj.while_loop, tj.cond, or Python's for, while and if
 pmap, vectorize: tj.vmap                device_put: x.to
 block_until_ready: x.wait or tj.wait_all
 debug: tj.callback                      long: tj.int64

@@ -46,6 +46,7 @@ from tracejit.frontend.arrays.at_hand import (
     still_computed,
     writes_of,
 )
+from tracejit.frontend.arrays.axes import DIMENSIONS
 from tracejit.frontend.arrays.core import ArrayCore, computed, empty
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
@@ -427,6 +428,7 @@ def filled(value: Any, shape: Any, dtype: np.dtype | None) -> Any:
     if (
         number is None
         or dtype not in DTYPES
+        or len(extents) > DIMENSIONS
         or any(n < 0 for n in extents)
         or math.prod(extents) > eager.SMALL
     ):

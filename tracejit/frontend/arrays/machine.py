@@ -106,7 +106,7 @@ def watch(kind: type) -> None:
 def _counted(kind: type, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def counted(*operands: Any) -> Any:
-        if _count() >= AFTER and not thread.busy:
+        if not thread.busy and _count() >= AFTER:
             install(kind)
         return method(*operands)
 

@@ -41,13 +41,13 @@ from tracejit.ir.op import Op
 
 
 def _takes(x: Any) -> bool:
-    return dispatch.is_native(x) or isinstance(
+    return type(x) in dispatch.NATIVE or isinstance(
         x, (ArrayCore, np.ndarray, np.generic, bool, int, float, complex)
     )
 
 
 def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    apply = functools.partial(dispatch.apply, op)
+    record = functools.partial(dispatch.record, op)
     compute = immediate.binary_of(op)
 
     def forward(self: Any, other: Any) -> Any:
@@ -63,11 +63,11 @@ def _binary(op: Op) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..
         return dispatch.record(op, other, self) if _takes(other) else NotImplemented
 
     def in_place(self: Any, other: Any) -> Any:
-        if immediate.in_place(op, self, other):
+        if not thread.busy and immediate.in_place(op, self, other):
             return self
         if not _takes(other):
             return NotImplemented
-        dispatch.in_place(op.name, apply, self, other)
+        dispatch.in_place(op.name, record, self, other)
         return self
 
     return forward, backward, in_place
@@ -233,6 +233,10 @@ class NDArray(Methods):
         """
         return elementwise.real(self)
 
+    @real.setter
+    def real(self, value: Any) -> None:
+        self[...] = placing.with_parts(self, value, None)
+
     @property
     def imag(self) -> NDArray:
         """The imaginary part; see `tracejit.imag`.
@@ -242,6 +246,10 @@ class NDArray(Methods):
         NDArray([2.], dtype=float32)
         """
         return elementwise.imag(self)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self[...] = placing.with_parts(self, None, value)
 
     @property
     def mT(self) -> NDArray:

@@ -20,7 +20,7 @@ from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.dispatch import read_all, wrap
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.grad.tape import Tape, recorded, recording_operators
-from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.recording import Recording, lock, taping, thread
 from tracejit.ir.graph import Node, Value
 from tracejit.ir.types import is_floating, is_inexact
@@ -156,10 +156,7 @@ def value_and_grad(
     >>> tj.value_and_grad(lambda params: (params["w"] ** 2).sum())({"w": tj.asarray([1.0, 2.0])})
     (NDArray(5., dtype=float32), {'w': NDArray([2., 4.], dtype=float32)})
     """
-    if not callable(function):
-        raise locate(
-            ArgumentError(f"grad: expected a function, got {type(function).__name__}"), user_location()
-        )
+    check_callable("grad", function)
     single = isinstance(argnums, int)
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 

@@ -45,7 +45,7 @@ from tracejit.frontend.jit.record import Signature
 from tracejit.frontend.jit.tree import Tree
 from tracejit.frontend.python.kinds import Transparent
 from tracejit.frontend.recording.eager import no_memory
-from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.segments import Segments
 from tracejit.frontend.recording.storage import Storage
@@ -473,10 +473,7 @@ def jit(function: Any = None, *, strict: bool = False) -> Any:
     """
     if function is None:
         return functools.partial(jit, strict=strict)
-    if not callable(function):
-        raise locate(
-            ArgumentError(f"jit: expected a function, got {type(function).__name__}"), user_location()
-        )
+    check_callable("jit", function)
     inner: Any = function
     while isinstance(inner, functools.partial):
         inner = inner.func

@@ -17,6 +17,7 @@ from tracejit.compile import Planned
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import promotion, trees
 from tracejit.frontend.arrays.axes import new_shape
+from tracejit.frontend.arrays.devices import chosen_device
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import record
 from tracejit.frontend.recording.location import user_location
@@ -47,12 +48,13 @@ class Spec:
         return f"spec({self.shape}, {self.dtype})"
 
 
-def spec(shape: Any, dtype: Any = np.float32, device: Device = CPU) -> Spec:
-    """The specification of an array of `shape` (an integer or a sequence) and `dtype` on `device`.
+def spec(shape: Any, dtype: Any = np.float32, device: Any = None) -> Spec:
+    """The specification of an array of `shape` (an integer or a sequence) and `dtype` on `device`
+    (the default device, if it is None).
 
     For `tj.export`, an extent may have a name: ``("batch", 784)``, or be computed of one: ``("2*n", 3)``.
     Raises ShapeError for a negative extent, ArgumentError for extents that are no integers, DTypeError for an
-    unsupported dtype.
+    unsupported dtype, DeviceError for an unknown device.
 
     >>> import tracejit as tj
     >>> total = tj.jit(lambda x: x.sum())
@@ -65,7 +67,7 @@ def spec(shape: Any, dtype: Any = np.float32, device: Device = CPU) -> Spec:
         extents = tuple(_named_extent(n) if isinstance(n, str) else new_shape("spec", (n,))[0] for n in given)
     else:
         extents = new_shape("spec", shape)
-    return Spec(extents, promotion.supported("spec", dtype), device)
+    return Spec(extents, promotion.supported("spec", dtype), chosen_device("spec", device))
 
 
 def _named_extent(text: str) -> Any:

@@ -15,7 +15,7 @@ from tracejit.errors import ArgumentError, TracejitError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.python.kinds import Vouched
-from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.number import NumberProxy, is_of, plain, settled
 from tracejit.frontend.recording.recording import RuntimeNumber, lock, thread
 from tracejit.ir.graph import Graph
@@ -66,8 +66,7 @@ def pure(function: Callable[..., Any]) -> Pure:
     compiling for 3
     (NDArray([2., 2., 2.], dtype=float32), NDArray([0., 0., 0.], dtype=float32))
     """
-    if not callable(function):
-        raise ArgumentError(f"pure: expected a function, got {type(function).__name__}")
+    check_callable("pure", function)
     return Pure(function)
 
 
@@ -111,10 +110,7 @@ def callback(function: Callable[..., object], *args: Any) -> None:
     [array(2., dtype=float32), array(3., dtype=float32)]
     """
     trace = thread.trace
-    if not callable(function):
-        raise locate(
-            ArgumentError(f"callback: expected a function, got {type(function).__name__}"), user_location()
-        )
+    check_callable("callback", function)
     if trace is None:
         engine.wait(order_of("callbacks"))
         function(*(a.numpy() if isinstance(a, ArrayCore) else plain(a) for a in args))

@@ -1,10 +1,13 @@
-"""The user's line: the nearest frame outside this package."""
+"""The user's line: the nearest frame outside this package, and what is wrong there."""
 
 from __future__ import annotations
 
 import os
 import sys
 from types import FrameType
+from typing import Any
+
+from tracejit.errors import ArgumentError, locate
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
@@ -28,3 +31,10 @@ def user_location() -> str | None:
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return None
+
+
+def check_callable(name: str, function: Any) -> None:
+    """Raise ArgumentError at the user's line for what cannot be called, given to the function `name`."""
+    if not callable(function):
+        text = f"{name}: expected a function, got {type(function).__name__}"
+        raise locate(ArgumentError(text), user_location())

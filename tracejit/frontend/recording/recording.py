@@ -27,7 +27,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -161,15 +161,20 @@ class Recording(Builder):
             raise
         return result
 
-    def emit_copy(self, node: Node, values: dict[Value, Value]) -> None:
-        """Append `node` on other values of the same types, to which its outputs are added."""
-        defined = self.defined
-        outputs = self.copy(node, [values.get(v, v) for v in node.inputs])
-        self.structure += (node.op, *[defined[v] for v in self.nodes[-1].inputs], *_flat(node.attrs))
-        for old, new in zip(node.outputs, outputs, strict=True):
-            values[old] = new
-            defined[new] = len(defined)
-            self.bytes += new.type.nbytes
+    def emit_copies(self, nodes: Iterable[Node], values: dict[Value, Value]) -> None:
+        """Append `nodes` on other values of the same types, to which their outputs are added."""
+        defined, structure = self.defined, self.structure
+        for node in nodes:
+            inputs = [values.get(v, v) for v in node.inputs]
+            outputs = self.copy(node, inputs)
+            structure.append(node.op)
+            structure += [defined[v] for v in inputs]
+            if node.attrs:
+                structure += _flat(node.attrs)
+            for old, new in zip(node.outputs, outputs, strict=True):
+                values[old] = new
+                defined[new] = len(defined)
+                self.bytes += new.type.nbytes
 
     def adopt(self, value: Value) -> None:
         """Make a value kept from an earlier recording (see `kept`) an input of this one."""

@@ -35,6 +35,9 @@ from tracejit.frontend.recording.storage import Storage
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
 
+LOOPS: set[types.CodeType] = set()
+"""Functions of this package that loop over the user's functions: their variables count as the body's."""
+
 SAME = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, np.dtype)
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, range)
 
@@ -53,15 +56,15 @@ class Hidden(Exception):
 
 def state_at(trace: Trace, source: Source, looked: Storage) -> State | None:
     """The state of a trace that was just cut by a look at the only element of `looked`, now `source`."""
-    frame = _frame_of_body()
-    if frame is None or trace.tapes or sys.exc_info()[0] is not None:
+    frames = _frames_of_body()
+    if not frames or trace.tapes or sys.exc_info()[0] is not None:
         return None
-    if iterates(frame.f_code, frame.f_lasti):
+    if any(iterates(frame.f_code, frame.f_lasti) for frame in frames):
         return None
     walk = Walk(trace)
     walk.sources[source] = 0
     try:
-        variables = [(name, walk.key(value)) for name, value in frame.f_locals.items()]
+        variables = [(name, walk.key(value)) for frame in frames for name, value in frame.f_locals.items()]
         written = [(id(w.storage), walk.carried(w.value)) for w in trace.written()]
         arguments = [walk.key(copy) for copy in trace.containers()]
         changed = [(id(slot), walk.key(now)) for slot, now in trace.changes()]
@@ -69,18 +72,24 @@ def state_at(trace: Trace, source: Source, looked: Storage) -> State | None:
         return None
     if any(storage not in walk.storages and storage is not looked for storage in trace.live()):
         return None  # a temporary of an expression, or held by an object
-    key = (frame.f_lasti, *variables, None, *written, None, *arguments, None, *changed)
+    key = (*(frame.f_lasti for frame in frames), *variables, None, *written, None, *arguments, None, *changed)
     return State(key, tuple(walk.carriers), tuple(walk.sources))
 
 
-def _frame_of_body() -> types.FrameType | None:
-    """The frame of the traced function, if it is the only one that is not this package's."""
+def _frames_of_body() -> list[types.FrameType]:
+    """The frame of the traced function, if it is the only one that is not this package's, with the loops of
+    the package that it calls; else nothing.
+    """
     frame: types.FrameType | None = sys._getframe(1)
+    found = []
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "tracejit":
+        if frame.f_code in LOOPS:
+            found.append(frame)
         frame = frame.f_back
     if frame is None or frame.f_back is None or frame.f_back.f_code.co_name != "run_body":
-        return None
-    return frame if frame.f_back.f_globals.get("__name__") == "tracejit.frontend.jit.record" else None
+        return []
+    is_body = frame.f_back.f_globals.get("__name__") == "tracejit.frontend.jit.record"
+    return [*found, frame] if is_body else []
 
 
 def iterates(code: types.CodeType, offset: int) -> bool:

@@ -230,6 +230,8 @@ class Trace(Recording):
             if others:
                 what = "an argument and another array the body uses share memory"
                 self.give_up(what, remedy="", later=True)
+            self._mark(storage)
+            return self._new_window(storage, wanted, self.windows.setdefault(storage, []))
         return super().window(storage, wanted, write=write)
 
     def _mark(self, storage: Storage) -> None:
@@ -395,7 +397,7 @@ class Trace(Recording):
             self.known(value)
         graph = super().finish(outputs)
         if self.unrolled:
-            graph.notes["unrolled"] = dict(self.unrolled.values())
+            graph.notes["ranges"] = dict(self.unrolled.values())
         return graph
 
     def reset(self) -> None:

@@ -28,6 +28,7 @@ from typing import Any
 
 from tracejit.frontend.grad.tape import Items, part, recording_operators
 from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.location import check_callable
 from tracejit.frontend.recording.recording import Recording, thread
 from tracejit.frontend.transforms.regions import CopiedStep, Copier, defined_by, read_from_outside
 from tracejit.ir.graph import Builder, Node, Value
@@ -72,13 +73,14 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
     functions instead of all that lies inside. Results, gradients and random numbers are the same. The plan of
     a traced function shows what is saved (``planned_bytes``); eager code computes again, but saves nothing.
     Source: Chen et al., "Training deep nets with sublinear memory cost", 2016.
+    Raises ArgumentError for what cannot be called.
 
     >>> import tracejit as tj
     >>> block = tj.checkpoint(lambda x: tj.tanh(tj.tanh(x)))
     >>> tj.grad(lambda x: block(x).sum())(tj.zeros(2))
     NDArray([1., 1.], dtype=float32)
     """
-
+    check_callable("checkpoint", function)
     return checkpoint_in_turn(function, None)
 
 

@@ -20,7 +20,7 @@ from tracejit.frontend.arrays.dispatch import read_all, wrap
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.grad.tape import Items, part, recording_operators
 from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.recording import Recording, thread
 from tracejit.frontend.transforms.leaves import is_differentiable, matched, types_of
 from tracejit.frontend.transforms.regions import CopiedStep, Copier, read_from_outside
@@ -51,7 +51,7 @@ def custom_gradient(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> 
     >>> tj.grad(lambda x: (5 * clipped(x)).sum())(tj.ones(2))
     NDArray([1., 1.], dtype=float32)
     """
-
+    check_callable("custom_gradient", function)
     ruled = with_rule(function)
 
     @functools.wraps(function)

@@ -25,7 +25,7 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.grad.tape import recording_operators
 from tracejit.frontend.python.content import Attributes
 from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.number import is_number, plain
 from tracejit.frontend.transforms import aliases
 from tracejit.frontend.transforms.axes import (
@@ -74,10 +74,7 @@ def vmap(
              [42., 56.]], dtype=float32)
     """
 
-    if not callable(function):
-        raise locate(
-            ArgumentError(f"vmap: expected a function, got {type(function).__name__}"), user_location()
-        )
+    check_callable("vmap", function)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tracejit.ir.graph import Node, Value
+from tracejit.ir.moving import most
 from tracejit.passes.memory.aliases import Span, fills_buffer, may_share
 from tracejit.passes.memory.arena import ArenaLayout
 from tracejit.passes.memory.timing import direct
@@ -79,7 +80,7 @@ class _Packing:
         self.dying: dict[int, list[Value]] = defaultdict(list)
         for root, users in self.users.items():
             self.dying[users.bit_length() - 1].append(root)
-        self.bytes = {root: root.type.nbytes for root in self.users}
+        self.bytes = {root: most(root.type.nbytes) for root in self.users}
         self.latest = [len(nodes)] * len(nodes) if times else _latest_heirs(after, self.first)
         self.ended = _ended(times) if times else iter([0] * len(nodes))
         self.arena = ArenaLayout()

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from tracejit import ops
 from tracejit.ir.graph import Node
+from tracejit.ir.moving import most
 from tracejit.ir.op import Trait
 from tracejit.passes.memory.aliases import is_task
 from tracejit.tuning import tuning_of_values
@@ -30,17 +31,18 @@ NEVER = 1 << 60
 def cost(node: Node) -> int:
     """Estimated cost of a task: bytes of memory traffic, or as much time (0.1 ns each)."""
     if node.op is ops.loop:
-        rounds: int = node.attrs["rounds"]
-        return rounds * sum(cost(inner) for inner in node.attrs["body"].nodes if is_task(inner))
+        return most(node.attrs["rounds"]) * sum(
+            cost(inner) for inner in node.attrs["body"].nodes if is_task(inner)
+        )
     arrays = [v for v in (*node.inputs, *node.outputs) if not v.type.on_host]
     costs = tuning_of_values(arrays).costs
-    total = sum(v.type.nbytes for v in arrays)
+    total = sum(most(v.type.nbytes) for v in arrays)
     for inner in node.attrs["body"].nodes if node.op is ops.fused else (node,):
         if inner.op.work is not None:
             shapes = [v.type.shape for v in (*inner.inputs, *inner.outputs)]
-            total += 2 * inner.op.work(shapes, inner.attrs) // costs.flops
+            total += 2 * most(inner.op.work(shapes, inner.attrs)) // costs.flops
         elif Trait.EXPENSIVE in inner.op.traits:
-            total += inner.output.type.size * costs.transcendental
+            total += most(inner.output.type.size) * costs.transcendental
     return total
 
 

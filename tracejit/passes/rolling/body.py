@@ -8,12 +8,13 @@ if all places of a round move alike.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from tracejit import ops
+from tracejit.ir.bodies import merge, merge_attributes
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.structure import structure
 from tracejit.ir.types import ArrayType
@@ -29,7 +30,10 @@ def make_loop(
     What later nodes read instead of the run's values is added to `renamed`. Equal bodies are one graph
     (`bodies`). Raises `Unlike` where a place that moves cannot be a window.
     """
-    return _LoopMaker(recorded, wiring).run(renamed, bodies)
+    try:
+        return _LoopMaker(recorded, wiring).run(renamed, bodies)
+    except Unlike:
+        return _MovingLoopMaker(recorded, wiring).run(renamed, bodies)
 
 
 class Window(NamedTuple):
@@ -58,6 +62,7 @@ class _LoopMaker:
         self.after: list[Node] = []
 
     def run(self, renamed: dict[Value, Value], bodies: dict[Hashable, Graph]) -> list[Node]:
+        self._check_extents()
         last, stacked = self._needed()
         carried = self._carried()
         self._find_windows(carried, last, stacked)
@@ -83,6 +88,14 @@ class _LoopMaker:
             if place not in stacks:
                 renamed[self._value(place, self.wiring.rounds - 1)] = outputs[place][0]
         return [*self.before, loop, *self.after]
+
+    def _check_extents(self) -> None:
+        """Refuse rounds of different sizes."""
+        last = self.recorded.nodes[self.wiring.end - self.wiring.period : self.wiring.end]
+        for node, other in zip(self.nodes, last, strict=True):
+            alike = all(v.type == w.type for v, w in zip(node.outputs, other.outputs, strict=True))
+            if not alike or node.op is ops.loop:
+                raise Unlike("rounds have different sizes", node.location)
 
     # ---- what is needed
 
@@ -294,3 +307,56 @@ class _LoopMaker:
         self.before += count.nodes
         attrs = {"body": body, "moves": tuple(self.moves), "rounds": rounds}
         return Node(ops.loop, (counted, *self.operands), tuple(finals), attrs, self.nodes[0].location)
+
+
+class _MovingLoopMaker(_LoopMaker):
+    """A loop whose operands are seen whole, through views that move, and whose extents may differ between
+    rounds: the numbers of its body are `Moving`.
+    """
+
+    def _check_extents(self) -> None:
+        pass
+
+    def _find_windows(
+        self, carried: list[Source], last: list[tuple[int, int]], stacked: list[tuple[int, int]]
+    ) -> None:
+        """No windows: what is read and stored where is for the plan of a round to see."""
+        for place in (*last, *stacked):
+            types = [self._value(place, r).type for r in (0, self.wiring.rounds - 1)]
+            if types[0] != types[1]:
+                node = self.nodes[place[0]]
+                raise Unlike("a result of another size in each round is needed later", node.location)
+
+    def _copy(self, q: int, node: Node) -> None:
+        column = self._column(q)
+        if node.outputs and all(v.type.on_host for v in node.outputs):
+            raise Unlike("a round computes with numbers", node.location)
+        inputs = tuple([self._operand(source, q, k) for k, source in enumerate(self.wiring.sources[q])])
+        runs = [1] * len(column)
+        try:
+            attrs = merge_attributes(column, runs)
+            types = [
+                merge([v.type for v in same], runs) for same in zip(*[n.outputs for n in column], strict=True)
+            ]
+        except Unlike as error:
+            raise Unlike(f"{error} of {node.op.name}", node.location) from None
+        outputs = tuple(map(Value, types))
+        self.body.nodes.append(Node(node.op, inputs, outputs, attrs, node.location))
+        for k, value in enumerate(outputs):
+            self.values[q, k] = value
+
+    def _column(self, q: int) -> Sequence[Node]:
+        """A node of the round, in all rounds."""
+        wiring = self.wiring
+        return self.recorded.nodes[wiring.start + q : wiring.end : wiring.period]
+
+    def _operand(self, source: Source, q: int = 0, k: int = 0) -> Value:
+        if source.kind is not Kind.VIEWS:
+            return super()._operand(source)
+        defined, nodes = self.recorded.defined, self.recorded.nodes
+        made = [nodes[defined[node.inputs[k]][0]] for node in self._column(q)]
+        base = made[0].inputs[0]
+        view = merge([node.attrs["view"] for node in made], [1] * len(made))
+        whole = self._input(base, base, None, base.type)
+        seen: Value = self.body.emit(ops.view, whole, view=view)
+        return seen

@@ -16,25 +16,36 @@ So does whatever is not proved equal. The recorded graph's note ``unrolled`` say
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import bisect
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from tracejit import ops
 from tracejit.ir.graph import Effect, Graph, Node, Value
 from tracejit.ir.op import Trait
-from tracejit.ir.structure import structure
+from tracejit.ir.types import ArrayType
 from tracejit.passes.cse import attributes_key
 from tracejit.passes.rolling.body import make_loop
 from tracejit.passes.rolling.periods import Periods
-from tracejit.passes.rolling.wiring import Recorded, Unlike, rounds_of
+from tracejit.passes.rolling.wiring import Kind, Recorded, Unlike, rounds_of
 
 ROUNDS = 16
 """The least rounds of a loop: fewer are cheap to compile, and may fuse with one another."""
+
+LEAST = 3
+"""The least rounds of a loop of which another one has `ROUNDS`."""
+
+SHIFTS = 64
+"""Of rounds so many operators are tried as the first one."""
 
 WORK = 1 << 18
 """The most bytes that the results of a round may have: a loop runs on one thread."""
 
 PRODUCTS = 1 << 19
 """The most multiplications of products in a round."""
+
+LONG, LONG_SCALE = 2000, 16
+"""Of more operators the first call would take seconds: they are rolled up to so many times the work."""
 
 REGISTERS = {Trait.ELEMENTWISE, Trait.VIEW}
 """Operators of these traits join kernels whose values stay in registers."""
@@ -45,76 +56,206 @@ SHORT = 16
 CHAIN = 1024
 """So many operators in such rounds are a few kernels; more are faster compiled as a loop."""
 
-DEPTH = 4
-"""How deep loops nest."""
+DEPTH = 6
+"""How often the graph is walked: loops nest less deeply."""
 
 
-def roll(graph: Graph) -> Graph:
-    """`graph` with runs of equal rounds as loops."""
-    bodies: dict[Hashable, Graph] = {}
-    recorded = graph
-    reasons: dict[str, str | None] = dict(graph.notes.get("unrolled", {}))
-    for _ in range(DEPTH):
+class Run(NamedTuple):
+    """Where a loop was: how often the pass had been repeated, position among the nodes, nodes of a round."""
+
+    level: int
+    start: int
+    period: int
+    rounds: int
+
+
+Cuts = Collection[tuple[int, int]]
+"""Where runs end: (how often the pass was repeated before, position among the nodes)."""
+
+
+def roll(graph: Graph, notes: dict[str, Any] | None = None) -> Graph:
+    """`graph` with runs of equal rounds as loops.
+
+    `notes`: those of the recording, if that is another graph. ``cuts`` there says where plans of rounds were
+    found to differ, ``ranges`` which loops over `tj.range` were recorded round by round; ``unrolled`` will
+    say what was not rolled, and why.
+    """
+    rolling = _Rolling()
+    notes = graph.notes if notes is None else notes
+    rolling.reasons |= notes.get("ranges", {})
+    cuts: Cuts = notes.get("cuts", ())
+    for level in range(DEPTH):
         if len(graph.nodes) < ROUNDS:
             break
-        rolled = _roll_once(graph, bodies, reasons)
-        if rolled is graph:
+        refused = len(rolling.refused)
+        rolled = _Level(graph, rolling, level, cuts).run()
+        if rolled is graph and len(rolling.refused) == refused:
             break
         graph = rolled
-    recorded.notes["unrolled"] = reasons
+    notes["unrolled"] = rolling.reasons
     return graph
 
 
-def _roll_once(graph: Graph, bodies: dict[Hashable, Graph], reasons: dict[str, str | None]) -> Graph:
-    """`graph` with the innermost runs as loops; itself if there are none. Adds to `reasons` why not."""
-    constants = [node for node in graph.nodes if node.op is ops.constant]
-    nodes = [node for node in graph.nodes if node.op is not ops.constant]
-    recorded = Recorded(graph, nodes)
-    tokens = _Tokens()
-    periods = Periods([tokens(node) for node in nodes])
-    new: list[Node] = list(constants)
-    renamed: dict[Value, Value] = {}
-    failed: dict[int, tuple[int, int]] = {}  # by period: the first start that failed, and the run's end
-    position, found = 0, False
-    while position < len(nodes):
-        made = None
-        # What fails at all places of two rounds fails in all of the run, and so do several rounds as one.
-        barred = [p for p, (first, end) in failed.items() if first + 2 * p < position < end]
-        for period, rounds in periods.at(position, ROUNDS, min(barred, default=len(nodes))):
-            try:
-                _check_work(nodes[position : position + period], rounds)
-                rounds_of(recorded, position, period, ROUNDS, ROUNDS)  # most runs that fail do so early
-                wiring = rounds_of(recorded, position, period, rounds, ROUNDS)
-                made = make_loop(recorded, wiring, renamed, bodies)
-                break
-            except Unlike as error:
-                reasons.setdefault(str(error), error.location)
-                if position >= failed.get(period, (0, 0))[1]:
-                    failed[period] = position, position + period * rounds
-        if made is None:
-            new.append(_renamed(nodes[position], renamed))
-            position += 1
-        else:
+class _Rolling:
+    """What walks over a graph have in common. refused: the tokens of rounds that are not rolled."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[Hashable, Graph] = {}
+        self.reasons: dict[str, str | None] = {}
+        self.tokens = _Tokens()
+        self.refused: set[tuple[int, ...]] = set()
+
+
+class _Level:
+    """One walk over a graph, which rolls the innermost runs.
+
+    known: the tokens of the rounds of long runs, with the number of operators in all of them. Shorter runs of
+    the same rounds are rolled, too: they are in the rounds of another loop.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        rolling: _Rolling,
+        level: int,
+        cuts: Cuts,
+    ):
+        self.graph, self.rolling, self.level = graph, rolling, level
+        self.constants = [node for node in graph.nodes if node.op is ops.constant]
+        self.nodes = [node for node in graph.nodes if node.op is not ops.constant]
+        self.recorded = Recorded(graph, self.nodes)
+        self.tokens = [rolling.tokens(node) for node in self.nodes]
+        self.periods = Periods(self.tokens)
+        self.cuts = sorted(position for at, position in cuts if at == level)
+        self.known: dict[tuple[int, ...], int] = {}
+        self.failed: dict[int, tuple[int, int]] = {}  # by period: from where to where rounds are not alike
+        self.none: dict[int, int] = {}  # by position: shorter rounds do not begin a run there
+
+    def run(self) -> Graph:
+        """The graph with loops; itself if there are none."""
+        self._survey()
+        if not self.known:
+            return self.graph
+        new: list[Node] = list(self.constants)
+        renamed: dict[Value, Value] = {}
+        position, found = 0, False
+        while position < len(self.nodes):
+            made, end = self._made(position, renamed)
             new += [_renamed(node, renamed) for node in made]
-            position = wiring.end
-            found = True
-    if not found:
-        return graph
-    return Graph(
-        graph.inputs,
-        tuple(new),
-        tuple(renamed.get(v, v) for v in graph.outputs),
-        tuple(Effect(e.target, renamed.get(e.value, e.value)) for e in graph.effects),
-    )
+            found = found or end > position + 1
+            position = end
+        if not found:
+            return self.graph
+        graph = self.graph
+        return Graph(
+            graph.inputs,
+            tuple(new),
+            tuple(renamed.get(v, v) for v in graph.outputs),
+            tuple(Effect(e.target, renamed.get(e.value, e.value)) for e in graph.effects),
+        )
+
+    def _survey(self) -> None:
+        """Find the rounds of long runs that are wired alike."""
+        position = 0
+        while found := self._first_run(position, len(self.nodes), len(self.nodes)):
+            key, operators, position = found
+            self.known[key] = self.known.get(key, 0) + operators
+
+    def _first_run(self, position: int, end: int, below: int) -> tuple[tuple[int, ...], int, int] | None:
+        """The first innermost run of rounds of less than `below` operators that begins before `end`: the
+        tokens of a round, the operators of the run, and where it ends.
+        """
+        for start in range(position, end):
+            if self.none.get(start, 0) >= below:
+                continue
+            # What fails wherever a round may begin fails in all of the run, and so do several rounds as one.
+            barred = [p for p, (first, last) in self.failed.items() if first <= start < last]
+            for period, rounds in self._runs(start, ROUNDS, min([below, *barred])):
+                inner = self._first_run(start, start + period, period // 2 + 1)
+                if inner is not None:
+                    return inner
+                try:
+                    begin = self._start(start, period, rounds)
+                except Unlike as error:
+                    self._tell(error)
+                    self.failed[period] = start, start + period * rounds
+                    break
+                key = tuple(self.tokens[begin : begin + period])
+                if key not in self.rolling.refused:
+                    return key, rounds * period, start + rounds * period
+                self.failed[period] = start, start + period * rounds
+                break
+            self.none[start] = below
+        return None
+
+    def _start(self, position: int, period: int, rounds: int) -> int:
+        """Where in a run rounds begin: where known ones do, or else where they carry least."""
+        shifts = min(period, SHIFTS)
+        for start in range(position, position + shifts):
+            if tuple(self.tokens[start : start + period]) in self.known:
+                return start
+        least = min(rounds - 1, ROUNDS) if rounds > LEAST else rounds
+        counts = {}
+        error: Unlike | None = None
+        for shift in range(shifts):
+            try:
+                wiring = rounds_of(self.recorded, position + shift, period, least, least)
+            except Unlike as unlike:
+                error = error or unlike
+                continue
+            carried = {s.place for sources in wiring.sources for s in sources if s.kind is Kind.CARRIED}
+            counts[shift] = len(carried)
+        if not counts:
+            assert error is not None
+            raise error
+        return position + min(counts, key=lambda shift: (counts[shift], shift))
+
+    def _runs(self, position: int, least: int, below: int) -> Iterator[tuple[int, int]]:
+        """(period, rounds) of the runs from a position to the next cut."""
+        cut = bisect.bisect_right(self.cuts, position)
+        for period, rounds in self.periods.at(position, least, below):
+            if cut < len(self.cuts):
+                rounds = min(rounds, (self.cuts[cut] - position) // period)
+            if rounds >= least:
+                yield period, rounds
+            elif least == ROUNDS:
+                self._tell(Unlike("rounds need plans of their own", self.nodes[position].location))
+
+    def _made(self, position: int, renamed: dict[Value, Value]) -> tuple[Sequence[Node], int]:
+        """What the nodes from a position on become, and where the next begin."""
+        nodes = self.nodes
+        for period, rounds in self._runs(position, LEAST, len(nodes)):
+            key = tuple(self.tokens[position : position + period])
+            total = self.known.get(key)
+            if total is None:
+                continue
+            try:
+                wiring = rounds_of(self.recorded, position, period, rounds, LEAST)
+                for r in (0, wiring.rounds - 1):
+                    _check_work(nodes[position + r * period :][:period], total)
+                made = make_loop(self.recorded, wiring, renamed, self.rolling.bodies)
+            except Unlike as error:
+                self._tell(error)
+                self.rolling.refused.add(key)
+                continue
+            (loop,) = [node for node in made if node.op is ops.loop]
+            run = Run(self.level, position, period, wiring.rounds)
+            loop.attrs["body"].notes.setdefault("runs", []).append(run)
+            return made, wiring.end
+        return nodes[position : position + 1], position + 1
+
+    def _tell(self, error: Unlike) -> None:
+        self.rolling.reasons.setdefault(str(error), error.location)
 
 
-def _check_work(body: list[Node], rounds: int) -> None:
+def _check_work(body: list[Node], operators: int) -> None:
     """Refuse rounds that are worth several workers, and those that are better in registers."""
-    made = [n for n in body if n.op is not ops.view and n.op is not ops.update]
+    made = [n for n in body if n.op not in (ops.view, ops.update, ops.loop)]
     products = (n.op.work([v.type.shape for v in n.inputs + n.outputs], n.attrs) for n in made if n.op.work)
-    if sum(v.type.nbytes for n in made for v in n.outputs) > WORK or sum(products) > PRODUCTS:
+    scale = LONG_SCALE if operators > LONG else 1
+    if sum(v.type.nbytes for n in made for v in n.outputs) > scale * WORK or sum(products) > scale * PRODUCTS:
         raise Unlike("a round is long enough for several workers", body[0].location)
-    if len(body) <= SHORT and rounds * len(body) <= CHAIN and all(n.op.traits & REGISTERS for n in body):
+    if len(body) <= SHORT and operators <= CHAIN and all(n.op.traits & REGISTERS for n in body):
         raise Unlike("some kernels compute several rounds each", body[0].location)
 
 
@@ -130,14 +271,36 @@ class _Tokens:
         self._numbers: dict[Hashable, int] = {}
 
     def __call__(self, node: Node) -> int:
+        types = tuple([_kind(v.type) for v in node.inputs])
+        key = (node.op, node.location, self._attributes(node), types)
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def _attributes(self, node: Node) -> Hashable:
         attrs = node.attrs
-        what: Hashable
         if node.op is ops.view or node.op is ops.update:
             seen = attrs["view"]
-            what = seen.shape, seen.strides
-        elif node.op is ops.loop:
-            what = structure(attrs["body"]), attrs["moves"], attrs["rounds"]
-        else:
-            what = attributes_key(attrs)
-        shapes = tuple([v.type for v in node.inputs])
-        return self._numbers.setdefault((node.op, node.location, what, shapes), len(self._numbers))
+            return _sizes(seen.shape), seen.strides
+        if node.op is ops.loop:
+            return self._body(attrs["body"]), len(attrs["moves"])
+        if "shape" in attrs:
+            return attributes_key({**attrs, "shape": _sizes(attrs["shape"])})
+        return attributes_key(attrs)
+
+    def _body(self, body: Graph) -> Hashable:
+        number = {value: i for i, value in enumerate(body.inputs)}
+        parts: list[Hashable] = [_kind(value.type) for value in body.inputs]
+        for node in body.nodes:
+            parts += (self(node), *map(number.__getitem__, node.inputs))
+            for value in node.outputs:
+                number[value] = len(number)
+        parts += [(number[effect.target], number[effect.value]) for effect in body.effects]
+        return tuple(parts)
+
+
+def _kind(type: ArrayType) -> Hashable:
+    return type.dtype, type.device, _sizes(type.shape)
+
+
+def _sizes(shape: Sequence[Any]) -> tuple[int, ...]:
+    """What must be the same of extents: none, one, or several elements."""
+    return tuple([min(n, 2) if isinstance(n, int) else 2 for n in shape])

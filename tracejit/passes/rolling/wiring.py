@@ -17,18 +17,14 @@ import enum
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from tracejit import ops
+from tracejit.ir.bodies import Unlike
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import Trait
+from tracejit.ir.view import View
 from tracejit.ops.communicate import BETWEEN_RANKS
-
-
-class Unlike(Exception):
-    """Rounds are not the same; the message says where."""
-
-    def __init__(self, message: str, location: str | None):
-        super().__init__(message)
-        self.location = location
 
 
 class Kind(enum.Enum):
@@ -103,6 +99,11 @@ def rounds_of(recorded: Recorded, start: int, period: int, most: int, least: int
             step = offsets[1] - offsets[0]
             rounds = min(rounds, _affine(offsets, step))
         steps.append(step)
+        if rounds < least:
+            raise Unlike(f"the place of {column[0].op.name} does not move evenly", column[0].location)
+        rounds = min(rounds, _evenly(column[:rounds]))
+        if rounds < least:
+            raise Unlike(f"the size of {column[0].op.name} does not grow evenly", column[0].location)
         found = []
         for k in range(len(column[0].inputs)):
             values = [node.inputs[k] for node in column[:rounds]]
@@ -115,8 +116,6 @@ def rounds_of(recorded: Recorded, start: int, period: int, most: int, least: int
                 )
             found.append(source)
         sources.append(found)
-        if rounds < least:
-            raise Unlike(f"the place of {column[0].op.name} does not move evenly", column[0].location)
     return Wiring(start, period, rounds, sources, steps)
 
 
@@ -133,6 +132,31 @@ def check_plain(body: Sequence[Node]) -> None:
 
 PYTHON = {Trait.ORDERED, Trait.HOST}
 """Operators of these traits run in Python."""
+
+
+def _evenly(column: Sequence[Node]) -> int:
+    """In how many of the first rounds all numbers of a node's types and view grow evenly."""
+    first = column[0]
+    if first.op is ops.loop:
+        return len(column)
+    if "view" not in first.attrs:
+        types = [v.type for v in first.outputs]
+        if all(v.type == type for node in column for v, type in zip(node.outputs, types, strict=True)):
+            return len(column)
+    rows = [_numbers_of(node) for node in column]
+    if all(row == rows[0] for row in rows):
+        return len(column)
+    numbers = np.array(rows)
+    steps = np.diff(numbers, axis=0)
+    uneven = np.flatnonzero((steps != steps[0]).any(axis=1))
+    return int(uneven[0]) + 1 if len(uneven) else len(column)
+
+
+def _numbers_of(node: Node) -> tuple[int, ...]:
+    """The whole numbers in which the rounds of a loop may differ."""
+    seen: View | None = node.attrs.get("view")
+    shape = [n for value in node.outputs for n in value.type.shape]
+    return (*shape, *seen.shape, *seen.strides) if seen is not None else tuple(shape)
 
 
 def _affine(numbers: Sequence[int], step: int) -> int:
@@ -182,7 +206,9 @@ def _views(recorded: Recorded, start: int, values: Sequence[Value]) -> tuple[Sou
         node = None if place is None or place[0] >= start else recorded.nodes[place[0]]
         if node is None or node.op is not ops.view:
             break
-        if made and (node.inputs[0] is not made[0].inputs[0] or node.output.type != made[0].output.type):
+        if made and node.inputs[0] is not made[0].inputs[0]:
+            break
+        if made and len(node.output.type.shape) != len(made[0].output.type.shape):
             break
         if made and node.attrs["view"].strides != made[0].attrs["view"].strides:
             break
@@ -191,7 +217,8 @@ def _views(recorded: Recorded, start: int, values: Sequence[Value]) -> tuple[Sou
         return Source(Kind.VIEWS), 1
     offsets = [node.attrs["view"].offset for node in made]
     step = offsets[1] - offsets[0]
-    return Source(Kind.VIEWS, value=values[0], offset=offsets[0], step=step), _affine(offsets, step)
+    alike = min(_affine(offsets, step), _evenly(made))
+    return Source(Kind.VIEWS, value=values[0], offset=offsets[0], step=step), alike
 
 
 EXACT = {"float32": 1 << 24, "float64": 1 << 53}

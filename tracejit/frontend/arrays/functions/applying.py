@@ -22,7 +22,7 @@ from tracejit.frontend.arrays.functions.manipulation import broadcast_arrays, ex
 from tracejit.frontend.arrays.functions.movement import concat, in_range, stack
 from tracejit.frontend.arrays.functions.placing import take_along_axis
 from tracejit.frontend.arrays.public import public
-from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.location import check_callable, user_location
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
@@ -38,12 +38,14 @@ def apply_along_axis(
 
     The function is called with each line and `args` and `options`, in Python, for each line anew; a traced
     function records all calls. Array functions with an `axis`, or `tj.vmap`, do the same at once.
-    Raises ShapeError where there is no line, AxisError for an axis out of range.
+    Raises ShapeError where there is no line, AxisError for an axis out of range, ArgumentError for what is no
+    function.
 
     >>> import tracejit as tj
     >>> tj.apply_along_axis(lambda line: line.max(), 1, tj.asarray([[1, 7], [3, 4]]))
     NDArray([7, 4], dtype=int64)
     """
+    check_callable("apply_along_axis", function)
     array: Any = asarray(x)
     position = normalize_axis("apply_along_axis", axis, array.ndim)
     lines = moveaxis(array, position, -1)

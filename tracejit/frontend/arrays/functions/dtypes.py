@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ml_dtypes
 import numpy as np
 
+from tracejit.errors import ArgumentError, DTypeError, TracejitError, locate, message
 from tracejit.frontend.arrays import dispatch, promotion
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.devices import as_device
 from tracejit.frontend.arrays.public import declare, public
+from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import plain
 from tracejit.ir.types import DTYPES
 
 if TYPE_CHECKING:
     from tracejit.frontend.arrays.ndarray import NDArray
 
+T = TypeVar("T")
 (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, float32, float64,
  complex64, complex128) = DTYPES  # fmt: skip
 
@@ -50,6 +54,16 @@ def _known(x: Any) -> Any:
     return bfloat16 if is_name and found == bfloat16 else found
 
 
+def _asked(name: str, ask: Callable[..., T], *dtypes: Any) -> T:
+    """What `ask` says of dtypes; what it raises names the function `name` and the user's line."""
+    try:
+        return ask(*dtypes)
+    except (TypeError, ValueError) as error:
+        kind: type[TracejitError] = DTypeError if isinstance(error, TypeError) else ArgumentError
+        given = ", ".join(map(repr, dtypes)) or "nothing"
+        raise locate(kind(f"{name}: {message(error)} (got {given})"), user_location()) from error
+
+
 @public
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> NDArray:
     """The elements converted to `dtype` as NumPy does; the array itself with ``copy=False`` if it has that.
@@ -71,13 +85,13 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> N
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:
     """The dtype that arrays, dtypes and Python numbers are promoted to. bfloat16 is promoted as float16 is.
 
-    Raises TypeError for what has no dtype.
+    Raises DTypeError for what has no dtype, ArgumentError if nothing is given.
 
     >>> import tracejit as tj
     >>> tj.result_type(tj.int8, tj.uint8)
     dtype('int16')
     """
-    return promotion.result_type(*map(_known, arrays_and_dtypes))
+    return _asked("result_type", promotion.result_type, *map(_known, arrays_and_dtypes))
 
 
 @public
@@ -114,39 +128,39 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 def finfo(type: Any, /) -> np.finfo[Any]:
     """Limits of a floating dtype, or of an array's.
 
-    Raises ValueError for a dtype that is not floating.
+    Raises ArgumentError for a dtype that is not floating.
 
     >>> import tracejit as tj
     >>> tj.finfo(tj.float32).bits
     32
     """
-    return ml_dtypes.finfo(_typed(type))
+    return _asked("finfo", ml_dtypes.finfo, _typed(type))
 
 
 @public
 def iinfo(type: Any, /) -> np.iinfo[Any]:
     """Limits of an integer dtype, or of an array's.
 
-    Raises ValueError for a dtype that is not an integer one.
+    Raises ArgumentError for a dtype that is not an integer one.
 
     >>> import tracejit as tj
     >>> tj.iinfo(tj.int8).max
     127
     """
-    return np.iinfo(_typed(type))
+    return _asked("iinfo", np.iinfo, _typed(type))
 
 
 @public
 def promote_types(type1: Any, type2: Any, /) -> np.dtype:
     """The smallest dtype to which both can be cast safely.
 
-    Raises TypeError for what has no dtype.
+    Raises DTypeError for what is no dtype.
 
     >>> import tracejit as tj
     >>> tj.promote_types(tj.int32, tj.float32)
     dtype('float64')
     """
-    return np.promote_types(type1, type2)
+    return _asked("promote_types", np.promote_types, type1, type2)
 
 
 @public

@@ -22,6 +22,7 @@ from tracejit.frontend.arrays import assignment, dispatch, indexing
 from tracejit.frontend.arrays.axes import axis_list, integer, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray
+from tracejit.frontend.arrays.functions.elementwise import imag, real
 from tracejit.frontend.arrays.functions.manipulation import broadcast_to, ravel, reshape
 from tracejit.frontend.arrays.functions.movement import in_range, take
 from tracejit.frontend.arrays.functions.ranges import positions
@@ -394,3 +395,18 @@ def fill_diagonal(x: Any, value: Any, /, wrap: bool = False) -> None:
     if places:
         number = dispatch.emit(ops.iota, size=len(places), device=array.device)
         write_flat(array, slice(0, end, step), cycled(value, number))
+
+
+def with_parts(x: NDArray, real_part: Any, imag_part: Any) -> Any:
+    """The numbers of `x` with another real or imaginary part; None is the part of `x`.
+
+    Raises DTypeError for an imaginary part of real numbers.
+    """
+    if x.dtype.kind != "c":
+        if imag_part is None:
+            return real_part
+        text = f"imag: an array of {x.dtype} has no imaginary part; convert it to a complex dtype"
+        raise locate(DTypeError(text), user_location())
+    own = real(x), imag(x)
+    parts = [mine if part is None else part for part, mine in zip((real_part, imag_part), own, strict=True)]
+    return dispatch.apply(ops.complex, *(asarray(part, own[0].dtype) for part in parts))

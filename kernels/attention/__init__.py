@@ -1,0 +1,1 @@
+"""Attention in one kernel over blocks of rows, forward and backward."""

@@ -1,0 +1,118 @@
+"""The calls of the kernels of attention, their argument blocks and splits into units. Needs no Numba.
+
+Operands are (batch, rows, elements), C-contiguous. Several matrices of queries, one after the other in their
+batch, may share one of keys and values: ``batch of queries = HEADS * batch of keys``.
+
+    attention             unit = (matrix of queries, block of its rows)
+    attention_gradient    unit = (matrix of keys, part of its rows): the gradients of its keys and values,
+                          and what it adds to that of the queries
+
+Each unit writes elements of its own, and the split depends on shapes only: results are the same for any
+number of workers.
+
+>>> shapes, attrs = [(32, 128, 32)] * 4 + [(32, 128)], {"scale": 1.0, "causal": True}
+>>> call = attention_call("attention", shapes, attrs, "float32")
+>>> call.units, call.words[1:8]
+(64, (32, 1, 128, 128, 32, 32, 1))
+"""
+
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
+
+import enum
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tracejit.kernels.gemm.blas import entry_points
+from tracejit.kernels.images.windows import ENTRIES, PACKING
+from tracejit.kernels.split import Call, ceil_div
+
+ROWS = 96  # queries in a block: keys and values are packed again for each
+KEYS = 128  # keys in a block: the depth of a sliver of `tracejit.kernels.gemm.packed`
+STEP = 6  # blocks of queries end on multiples of a register tile
+UNITS = 8  # the target of units of the backward pass, where there are fewer matrices
+LINE = 64
+
+
+class Attention(enum.IntEnum):
+    """Slots of both blocks up to the addresses of the operands, which follow in the operator's order.
+
+    scores = SCALE * query @ key.T; CAUSAL = 1: query i sees the keys up to i. BLOCK_ROWS, BLOCK_KEYS: of a
+    block of scores, which lies in scratch memory. PARTS: units for each matrix, of PART blocks. PACKED:
+    offset in the scratch memory of what products copy.
+    """
+
+    ENTRY = 0  # address of `?gemm`
+    MATRICES = 1  # of queries
+    HEADS = 2
+    QUERIES = 3
+    KEYS = 4
+    FEATURES = 5
+    VALUES = 6
+    CAUSAL = 7
+    SCALE = 8  # a number of the operands' dtype
+    BLOCK_ROWS = 9
+    BLOCK_KEYS = 10
+    PART = 11
+    PARTS = 12
+    PACKED = 13
+    FIRST = 14
+
+
+def block_of(extent: int, most: int, step: int) -> int:
+    """The extent of blocks of about equal size, at most `most`: a multiple of `step`.
+
+    >>> block_of(128, 96, 6), block_of(50, 96, 6), block_of(4096, 128, 1)
+    (66, 54, 128)
+    """
+    parts = max(1, ceil_div(extent, most))
+    return ceil_div(ceil_div(extent, parts), step) * step
+
+
+def gradient_parts(keys: Sequence[int]) -> int:
+    """Parts of the rows of each matrix of keys in the backward pass, from the shape of all.
+
+    >>> gradient_parts((32, 128, 32)), gradient_parts((1, 4096, 64)), gradient_parts((3, 512, 64))
+    (1, 8, 2)
+    """
+    blocks = max(1, ceil_div(keys[1], KEYS))
+    part = ceil_div(blocks, min(blocks, ceil_div(UNITS, max(keys[0], 1))))
+    return ceil_div(blocks, part)
+
+
+def attention_call(name: str, shapes: Sequence[Sequence[int]], attrs: Mapping[str, Any], dtype: str) -> Call:
+    """The call of an operator; `shapes`: of its operands, then of its results."""
+    (matrices, queries, features), (shared, keys, _), (_, _, values) = shapes[:3]
+    entry, itemsize = ENTRIES[dtype]
+    rows, width = block_of(queries, ROWS, STEP), block_of(keys, KEYS, 1)
+    backward = name == "attention_gradient"
+    if backward:
+        parts = attrs["parts"]
+        part = ceil_div(max(1, ceil_div(keys, width)), parts)
+        units = shared * parts
+    else:
+        part, parts = 1, ceil_div(queries, rows)
+        units = matrices * parts
+    lines = rows * (2 * line_of(width, itemsize) if backward else line_of(width, itemsize) + 2)
+    start = ceil_div(lines * itemsize, LINE) * LINE
+    number = struct.pack("<d" if itemsize == 8 else "<f", attrs["scale"])
+    scale = int.from_bytes(number, "little", signed=True)
+    words = (
+        *(entry_points()[entry], matrices, matrices // max(shared, 1), queries, keys, features, values),
+        *(int(attrs["causal"]), scale, rows, width, part, parts, start),
+    )
+    return Call(name, dtype, words, units, 1, start + PACKING)
+
+
+def line_of(width: int, itemsize: int) -> int:
+    """The distance of the rows of a block of scores, in elements.
+
+    >>> line_of(128, 4)
+    144
+    """
+    lanes = LINE // itemsize
+    return (ceil_div(width, lanes) + 1) * lanes
+
+
+CALLS = {"attention": attention_call, "attention_gradient": attention_call}
+"""By operator: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the results."""

@@ -1,0 +1,99 @@
+"""The kernels of attention against NumPy's meaning of their operators; the same bits in any split."""
+
+import numpy as np
+import pytest
+
+from tests.kernels.native import random_ranges, run
+from tracejit.codegen.objects.build import EntryPoint, build_object
+from tracejit.codegen.objects.link import link
+from tracejit.ir.op import OPS
+from tracejit.ir.types import ArrayType
+from tracejit.kernels.attention import plan
+from tracejit.kernels.attention.table import ATTENTION
+
+
+@pytest.fixture(scope="module")
+def addresses():
+    """The addresses of both kernels for both dtypes."""
+    entries = [EntryPoint(f"{name}_{dtype}", kernel) for (name, dtype), kernel in ATTENTION.items()]
+    return link("attention", build_object(entries).object_code, [entry.name for entry in entries])
+
+
+class Native:
+    """Calls operators by their kernels, with units in random ranges on `threads` threads."""
+
+    def __init__(self, addresses, rng, threads=1):
+        self.addresses, self.rng, self.threads = addresses, rng, threads
+
+    def __call__(self, name, *arrays, **attrs):
+        dtype = arrays[0].dtype
+        types = OPS[name].infer(*(ArrayType(a.shape, a.dtype) for a in arrays), **attrs)
+        results = [np.full(type.shape, np.nan, dtype) for type in types]
+        operands = [np.ascontiguousarray(a) for a in (*arrays, *results)]
+        call = plan.CALLS[name](name, [a.shape for a in operands], attrs, str(dtype))
+        block = np.array([*call.words, *(a.ctypes.data for a in operands)], np.int64)
+        ranges = random_ranges(self.rng, call.units)
+        run(self.addresses[f"{name}_{dtype}"], block, ranges, self.threads, call.scratch)
+        return operands[len(arrays) :]
+
+    def both(self, q, k, v, ct, **attrs):
+        """(result, log sums, gradients of q, k and v)."""
+        result, log_sums = self("attention", q, k, v, **attrs)
+        along = (ct * result).sum(-1)
+        parts = plan.gradient_parts(k.shape)
+        to_q, to_k, to_v = self("attention_gradient", q, k, v, log_sums, along, ct, parts=parts, **attrs)
+        return result, log_sums, to_q.sum(0), to_k, to_v
+
+
+def by_definition(q, k, v, ct, scale, causal):
+    """The same in float64, with the whole matrix of weights."""
+    q, k, v, ct = (a.astype(float) for a in (q, k, v, ct))
+    heads = len(q) // len(k)
+    keys, values = (a.repeat(heads, 0) for a in (k, v))
+    scores = scale * q @ keys.swapaxes(1, 2)
+    if causal:
+        scores[:, ~np.tri(*scores.shape[1:], dtype=bool)] = -np.inf
+    log_sums = np.logaddexp.reduce(scores, -1)
+    weights = np.exp(scores - log_sums[..., None])
+    result = weights @ values
+    slopes = weights * (ct @ values.swapaxes(1, 2) - (ct * result).sum(-1, keepdims=True)) * scale
+    shared = [
+        a.reshape(len(k), heads, *k.shape[1:2], -1).sum(1)
+        for a in (slopes.swapaxes(1, 2) @ q, weights.swapaxes(1, 2) @ ct)
+    ]
+    return result, log_sums, slopes @ keys, *shared
+
+
+def operands(rng, dtype, shared, heads, queries, keys, features, values):
+    shapes = [(shared * heads, queries, features), (shared, keys, features), (shared, keys, values)]
+    return [rng.normal(size=s).astype(dtype) for s in (*shapes, (shared * heads, queries, values))]
+
+
+SIZES = [
+    *((2, 1, 200, 333, 64, 64), (1, 3, 97, 40, 16, 24)),
+    *((3, 2, 1, 5, 7, 3), (1, 1, 150, 700, 128, 33)),
+]
+"""(matrices of keys, matrices of queries for each, queries, keys, features, values)."""
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "sizes", [(2, 1, 200, 333, 64, 64), (1, 3, 97, 40, 16, 24), (3, 2, 1, 5, 7, 3), (1, 1, 150, 700, 128, 33)]
+)
+def test_blocks_give_attention_and_its_gradients(addresses, dtype, causal, sizes):
+    rng = np.random.default_rng(sum(sizes))
+    arrays = operands(rng, dtype, *sizes)
+    scale = -0.5 if sizes[0] == 3 else sizes[4] ** -0.5
+    found = Native(addresses, rng).both(*arrays, scale=scale, causal=causal)
+    for a, exact in zip(found, by_definition(*arrays, scale, causal), strict=True):
+        assert np.abs(a - exact).max() <= 40 * np.finfo(dtype).eps * max(1, np.abs(exact).max())
+
+
+def test_bits_do_not_depend_on_threads_or_ranges(addresses):
+    rng = np.random.default_rng(2)
+    arrays = operands(rng, "float32", 2, 2, 230, 300, 32, 32)
+    expected = [a.tobytes() for a in Native(addresses, rng).both(*arrays, scale=0.2, causal=True)]
+    for threads in (2, 5):
+        found = Native(addresses, rng, threads).both(*arrays, scale=0.2, causal=True)
+        assert [a.tobytes() for a in found] == expected

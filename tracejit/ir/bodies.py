@@ -1,0 +1,146 @@
+"""One graph for rounds that differ in whole numbers only, and the graph of one of these rounds.
+
+    merge([View(0, (2,), (1,)), View(60, (3,), (1,))], [1, 1])  =>  View(0..60, (2..3,), (1,))
+
+Numbers become `Moving`, in types, views and other attributes. What is merged may stand for several rounds
+itself, as the body of a nested loop does: `runs` says how many rounds each object stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracejit.ir.graph import Effect, Graph, Node, Value
+from tracejit.ir.moving import Moving, before, total, whole
+from tracejit.ir.types import ArrayType
+from tracejit.ir.view import View
+
+
+class Unlike(Exception):
+    """Rounds are not the same; the message says where."""
+
+    def __init__(self, message: str, location: str | None):
+        super().__init__(message)
+        self.location = location
+
+
+def merge(items: Sequence[Any], runs: Sequence[int]) -> Any:
+    """The object that stands for `items`. Raises `Unlike` where more than whole numbers differ."""
+    first = items[0]
+    if isinstance(first, int | Moving) and not isinstance(first, bool):
+        return _number(items, runs)
+    if isinstance(first, Graph):
+        return _graph(items, runs)
+    if isinstance(first, tuple) and all(len(item) == len(first) for item in items):
+        return tuple([merge(column, runs) for column in zip(*items, strict=True)])
+    if isinstance(first, View):
+        return View(*[merge([getattr(v, name) for v in items], runs) for name in _VIEW])
+    if isinstance(first, ArrayType):
+        shape = merge([t.shape for t in items], runs)
+        return ArrayType(shape, first.dtype, first.device)
+    if any(item is not first and repr(item) != repr(first) for item in items):
+        raise Unlike("an attribute differs", None)
+    return first
+
+
+_VIEW = ("offset", "shape", "strides")
+
+
+def _number(items: Sequence[Any], runs: Sequence[int]) -> Any:
+    if len(items) == sum(runs) and not any(type(item) is Moving for item in items):
+        return whole(items)
+    each = [x.each if type(x) is Moving else np.full(n, x) for x, n in zip(items, runs, strict=True)]
+    return whole(np.concatenate(each))
+
+
+def merge_attributes(nodes: Sequence[Node], runs: Sequence[int]) -> dict[str, Any]:
+    """The attributes of one node in several rounds."""
+    attrs = {name: merge([n.attrs[name] for n in nodes], runs) for name in nodes[0].attrs if name != "body"}
+    if "body" in nodes[0].attrs:
+        inner = [total(n.attrs["rounds"], count) for n, count in zip(nodes, runs, strict=True)]
+        attrs["body"] = merge([n.attrs["body"] for n in nodes], inner)
+    return attrs
+
+
+def _graph(graphs: Sequence[Graph], runs: Sequence[int]) -> Graph:
+    """Graphs that are wired alike as one."""
+    first = graphs[0]
+    if all(graph is first for graph in graphs) and not moves(first):
+        return first
+    new: dict[Value, Value] = {}
+
+    def values(column: Sequence[Sequence[Value]]) -> tuple[Value, ...]:
+        made = [Value(merge([v.type for v in same], runs)) for same in zip(*column, strict=True)]
+        new.update(zip(column[0], made, strict=True))
+        return tuple(made)
+
+    inputs = values([graph.inputs for graph in graphs])
+    nodes = []
+    for column in zip(*[graph.nodes for graph in graphs], strict=True):
+        node = column[0]
+        operands = tuple([new[v] for v in node.inputs])
+        outputs = values([n.outputs for n in column])
+        nodes.append(Node(node.op, operands, outputs, merge_attributes(column, runs), node.location))
+    return Graph(
+        inputs, tuple(nodes), (), tuple([Effect(new[e.target], new[e.value]) for e in first.effects])
+    )
+
+
+def moves(graph: Graph) -> bool:
+    """Whether numbers of a body differ from round to round."""
+    known = graph.notes.get("moves")
+    if known is None:
+        held = [v.type for v in graph.inputs] + [v.type for n in graph.nodes for v in n.outputs]
+        known = any(map(_holds, held)) or any(_holds(a) for n in graph.nodes for a in n.attrs.values())
+        graph.notes["moves"] = known
+    return bool(known)
+
+
+def _holds(item: Any) -> bool:
+    if isinstance(item, tuple):
+        return any(map(_holds, item))
+    if isinstance(item, View):
+        return any(map(_holds, (item.offset, item.shape, item.strides)))
+    if isinstance(item, ArrayType):
+        return any(map(_holds, item.shape))
+    return moves(item) if isinstance(item, Graph) else type(item) is Moving
+
+
+def part(item: Any, start: int, stop: int) -> Any:
+    """What stands for the rounds from `start` to `stop` of those that `item` stands for."""
+    if type(item) is Moving:
+        return whole(item.each[start:stop])
+    if not _holds(item):
+        return item
+    if isinstance(item, tuple):
+        return tuple([part(x, start, stop) for x in item])
+    if isinstance(item, View):
+        return View(*[part(getattr(item, name), start, stop) for name in _VIEW])
+    if isinstance(item, ArrayType):
+        return ArrayType(part(item.shape, start, stop), item.dtype, item.device)
+    return _part_of_graph(item, start, stop)
+
+
+def _part_of_graph(graph: Graph, start: int, stop: int) -> Graph:
+    new: dict[Value, Value] = {}
+
+    def values(those: Sequence[Value]) -> tuple[Value, ...]:
+        made = tuple([Value(part(v.type, start, stop)) for v in those])
+        new.update(zip(those, made, strict=True))
+        return made
+
+    inputs = values(graph.inputs)
+    nodes = []
+    for node in graph.nodes:
+        operands = tuple([new[v] for v in node.inputs])
+        attrs = {name: part(item, start, stop) for name, item in node.attrs.items() if name != "body"}
+        if "body" in node.attrs:
+            runs = node.attrs["rounds"]
+            attrs["body"] = part(node.attrs["body"], before(runs, start), before(runs, stop))
+        nodes.append(Node(node.op, operands, values(node.outputs), attrs, node.location))
+    return Graph(
+        inputs, tuple(nodes), (), tuple([Effect(new[e.target], new[e.value]) for e in graph.effects])
+    )

@@ -1,0 +1,260 @@
+"""Attention without its matrix of scores: averages of values, weighted by how well keys agree with queries.
+
+    result, log_sums = attention(q, k, v)            # softmax(scale * q @ k.T) @ v
+    attention_gradient(q, k, v, log_sums, along, ct)
+
+q is (batch, queries, features), k (batch / heads, keys, features), v (batch / heads, keys, values): as many
+matrices of queries, one after the other, share one of keys and values. With ``causal`` query i sees the keys
+up to i. ``log_sums`` are the logarithms of the sums of exponentials of scores, from which a weight is
+``exp(score - log_sum)``: the gradient computes weights again, block by block, and needs no more than these
+(Dao et al., FlashAttention, 2022). `along`, the sums of ``ct * result`` over values, stands for what a change
+of weights does to their sums.
+
+The gradient has three results, of which the first adds up to that of the queries: it has a leading
+dimension, ``parts``, for parts of the keys that are computed side by side. Only their sum is specified.
+
+>>> x = np.array([[[1.0], [2.0], [6.0]]])
+>>> attention.evaluate(0 * x, x, x, scale=1.0, causal=True)[0].ravel().tolist()
+[1.0, 1.5, 3.0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracejit.errors import ShapeError
+from tracejit.ir.op import Trait, register
+from tracejit.ir.types import ArrayType
+from tracejit.kernels.attention.plan import gradient_parts
+from tracejit.ops.batching import BatchNode, first_axis
+from tracejit.ops.creation import iota
+from tracejit.ops.rules import (
+    FLOATING,
+    check_array,
+    check_count,
+    check_dtype,
+    check_one_device,
+    check_one_dtype,
+    text,
+)
+from tracejit.ops.select import where
+from tracejit.ops.symbolic import Operator, Sym, SymNode, full_like
+from tracejit.ops.transcendental import exp
+
+
+def _check(name: str, types: Sequence[ArrayType], count: int) -> None:
+    check_count(name, types, count)
+    for x in types:
+        check_array(name, x)
+        check_dtype(name, x.dtype, FLOATING)
+    check_one_dtype(name, types)
+    check_one_device(name, types)
+    q, k, v = types[:3]
+    if any(x.ndim != 3 or 0 in x.shape for x in (q, k, v)):
+        raise ShapeError(
+            f"{name} needs queries, keys and values of three dimensions, none empty; got {text(types)}"
+        )
+    if q.shape[0] % k.shape[0] or k.shape[:2] != v.shape[:2] or q.shape[2] != k.shape[2]:
+        raise ShapeError(
+            f"{name} got {text(types)}: queries need a multiple of the matrices of keys, as many features, "
+            "and values as many rows as keys"
+        )
+
+
+def _infer(*types: ArrayType, scale: float, causal: bool) -> tuple[ArrayType, ArrayType]:
+    _check("attention", types, 3)
+    q, _, v = types
+    rows = q.shape[:2]
+    return ArrayType((*rows, v.shape[2]), q.dtype, q.device), ArrayType(rows, q.dtype, q.device)
+
+
+def _infer_gradient(*types: ArrayType, scale: float, causal: bool, parts: int) -> tuple[ArrayType, ...]:
+    name = "attention_gradient"
+    _check(name, types, 6)
+    q, k, v, log_sums, along, ct = types
+    rows = q.shape[:2]
+    if (log_sums.shape, along.shape, ct.shape) != (rows, rows, (*rows, v.shape[2])):
+        raise ShapeError(
+            f"{name} got {text(types)}: the last three need the shapes of results for {rows} rows"
+        )
+    if not 1 <= parts <= k.shape[1]:
+        raise ShapeError(f"{name} got {parts} parts of {k.shape[1]} keys")
+    return ArrayType((parts, *q.shape), q.dtype, q.device), k, v
+
+
+# ---- NumPy's meaning
+
+
+def _scores(q: np.ndarray, k: np.ndarray, scale: float, causal: bool) -> np.ndarray:
+    """(matrices of keys, heads, queries, keys); minus infinity where a query does not see a key."""
+    scores = _heads(q, k) @ k[:, None].swapaxes(-1, -2) * q.dtype.type(scale)
+    return (
+        np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, q.dtype.type(-np.inf))
+        if causal
+        else scores
+    )
+
+
+def _heads(x: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """What is there for each matrix of queries, as (matrices of keys, heads, ...)."""
+    return x.reshape(k.shape[0], x.shape[0] // k.shape[0], *x.shape[1:])
+
+
+def _evaluate(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float, causal: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    scores = _scores(q, k, scale, causal)
+    highest = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - highest)
+    total = powers.sum(-1, keepdims=True)
+    result = powers @ v[:, None] / total
+    return result.reshape(*q.shape[:2], v.shape[2]), (highest + np.log(total)).reshape(q.shape[:2])
+
+
+def _evaluate_gradient(
+    *operands: np.ndarray, scale: float, causal: bool, parts: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    q, k, v, log_sums, along, ct = operands
+    of_rows = [_heads(x, k) for x in (q, log_sums[..., None], along[..., None], ct)]
+    queries, log_sums, along, ct = of_rows
+    weights = np.exp(_scores(q, k, scale, causal) - log_sums)
+    slopes = weights * (ct @ v[:, None].swapaxes(-1, -2) - along) * q.dtype.type(scale)
+    to_q = np.zeros((parts, *q.shape), q.dtype)
+    to_q[0] = (slopes @ k[:, None]).reshape(q.shape)
+    to_k = (slopes.swapaxes(-1, -2) @ queries).sum(1)
+    return to_q, to_k, (weights.swapaxes(-1, -2) @ ct).sum(1)
+
+
+# ---- gradients
+
+
+def _options(node: SymNode) -> dict[str, Any]:
+    return {name: node.attrs[name] for name in ("scale", "causal")}
+
+
+def _gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
+    (q, k, v), (result, log_sums), (ct, of_sums) = node.inputs, node.outputs, cotangents
+    if ct is None:
+        ct = full_like(result, 0)
+    along = (ct * result).sum((2,))
+    if of_sums is not None:
+        along = along - of_sums
+    parts = gradient_parts(k.shape)
+    to_q, to_k, to_v = attention_gradient(q, k, v, log_sums, along, ct, parts=parts, **_options(node))
+    return [to_q.reshape(q.shape) if parts == 1 else to_q.sum((0,)), to_k, to_v]
+
+
+def _gradient_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
+    """By the matrix of scores. With P the weights, E = ct @ v.T - along and S = P * E, the results are
+    ``scale * S @ k``, ``scale * S.T @ q`` and ``P.T @ ct``; as the parts of the first only count together,
+    they have one cotangent.
+    """
+    (q, k, v, log_sums, along, ct), scale = node.inputs, node.attrs["scale"]
+    x, y, z = (full_like(out, 0) if g is None else g for out, g in zip(node.outputs, cotangents, strict=True))
+    x = x.view(x.whole().slice_axis(0, 0, 1)).reshape(q.shape)
+    shape = (*q.shape[:2], k.shape[1])
+    k, v, y, z = (_for_heads(each, q.shape[0]) for each in (k, v, y, z))
+
+    def across(each: Sym) -> Sym:
+        return each.spread((2,), shape)
+
+    weights = _weights(scale * (q @ k.mT) - across(log_sums), node.attrs["causal"])
+    errors = ct @ v.mT - across(along)
+    slopes, turned = weights * errors, scale * (x @ k.mT + q @ y.mT)
+    of_errors = weights * turned
+    of_scores = weights * (turned * errors + ct @ z.mT)
+    return [
+        scale * (of_scores @ k + slopes @ y),
+        _of_heads(scale * (of_scores.mT @ q + slopes.mT @ x), node.inputs[1]),
+        _of_heads(of_errors.mT @ ct, node.inputs[2]),
+        -of_scores.sum((2,)),
+        -of_errors.sum((2,)),
+        of_errors @ v + weights @ z,
+    ]
+
+
+def _weights(powers: Sym, causal: bool) -> Sym:
+    """Exponentials, 0 where a query does not see a key."""
+    weights = exp(powers)
+    if not causal:
+        return weights
+    queries, keys = (iota(size=n, device=powers.device) for n in powers.shape[1:])
+    visible = keys.spread((0, 1), powers.shape) <= queries.spread((0, 2), powers.shape)
+    return where(visible, weights, full_like(weights, 0))
+
+
+def _for_heads(x: Sym, matrices: int) -> Sym:
+    """Matrices of keys for each of queries."""
+    heads = matrices // x.shape[0]
+    if heads == 1:
+        return x
+    return x.spread((1,), (x.shape[0], heads, *x.shape[1:])).reshape((matrices, *x.shape[1:]))
+
+
+def _of_heads(x: Sym, like: Sym) -> Sym:
+    """The reverse: the sums over queries that share keys."""
+    heads = x.shape[0] // like.shape[0]
+    return x if heads == 1 else x.reshape((like.shape[0], heads, *x.shape[1:])).sum((1,))
+
+
+# ---- batches of examples
+
+
+def _merged(x: Sym) -> Sym:
+    """The first two dimensions as one."""
+    return x.reshape((x.shape[0] * x.shape[1], *x.shape[2:]))
+
+
+def _batch(node: BatchNode) -> tuple[Sym, ...]:
+    results = node.apply(*map(_merged, node.spread()))
+    return tuple([_apart(x, node.size) for x in results])
+
+
+def _gradient_batch(node: BatchNode) -> tuple[Sym, ...]:
+    to_q, to_k, to_v = node.apply(*map(_merged, node.spread()))
+    parts = to_q.reshape((to_q.shape[0], node.size, to_q.shape[1] // node.size, *to_q.shape[2:]))
+    return first_axis(parts, 1), _apart(to_k, node.size), _apart(to_v, node.size)
+
+
+def _apart(x: Sym, size: int) -> Sym:
+    return x.reshape((size, x.shape[0] // size, *x.shape[1:]))
+
+
+def _work(factor: int) -> Any:
+    """The multiplications, from the shapes of queries and values, as many times as there are products."""
+
+    def work(shapes: Sequence[tuple[int, ...]], attrs: Any) -> int:
+        (batch, queries, features), (_, keys, _), (_, _, values) = shapes[:3]
+        return batch * queries * keys * (features + values) * factor // (4 if attrs["causal"] else 2)
+
+    return work
+
+
+attention = Operator(
+    "attention",
+    _infer,
+    _evaluate,
+    _gradient,
+    traits=frozenset({Trait.LIBRARY}),
+    doc="Averages of values, weighted by how well keys agree with queries; logarithms of sums of weights.",
+    admits=FLOATING,
+    batch=_batch,
+    work=_work(2),
+)
+register(attention)
+
+attention_gradient = Operator(
+    "attention_gradient",
+    _infer_gradient,
+    _evaluate_gradient,
+    _gradient_gradient,
+    traits=frozenset({Trait.LIBRARY}),
+    doc="Gradients of attention with respect to queries (in parts, to be added), keys and values.",
+    admits=FLOATING,
+    batch=_gradient_batch,
+    work=_work(5),
+)
+register(attention_gradient)

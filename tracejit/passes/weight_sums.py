@@ -1,0 +1,43 @@
+"""Gradients of convolutions to their weights as several sums, where one would leave workers without units.
+
+    %2: float32[64,64,1,1] = conv2d_weight_gradient(%0, %1) [...]
+        =>
+    %3: float32[8,64,64,1,1] = conv2d_weight_sums(%0, %1) [rows=56, ...]
+    %2: float32[64,64,1,1] = sum(%3) [axes=(0,)]
+
+A unit of such a gradient adds up all places of all images for a part of the weight's depth. A weight of
+little depth has few parts, and narrow parts make slow products; so places are shared out, too. How, is a
+matter of shapes only, and sums are added in order. The last addition fuses with what is made of the gradient.
+"""
+
+from __future__ import annotations
+
+from tracejit import ops
+from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.types import CPU, name_of
+from tracejit.kernels.images.windows import ENTRIES, weight_sum_rows
+
+
+def weight_sums(graph: Graph) -> Graph:
+    """`graph` with gradients to weights as several sums where that is worth it."""
+    if not any(node.op is ops.conv2d_weight_gradient for node in graph.nodes):
+        return graph
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        nodes += _split(node) if node.op is ops.conv2d_weight_gradient else [node]
+    return Graph(graph.inputs, tuple(nodes), graph.outputs, graph.effects)
+
+
+def _split(node: Node) -> list[Node]:
+    (x, y), w, dtype = node.inputs, node.output.type, name_of(node.output.type.dtype)
+    if w.device.kind != CPU.kind or dtype not in ENTRIES:
+        return [node]
+    rows = weight_sum_rows(x.type.shape, w.shape, y.type.shape, node.attrs, dtype)
+    if rows >= y.type.shape[0] * y.type.shape[2]:
+        return [node]
+    attrs = {**node.attrs, "rows": rows}
+    sums = Value(ops.conv2d_weight_sums.infer(x.type, y.type, **attrs))
+    return [
+        Node(ops.conv2d_weight_sums, node.inputs, (sums,), attrs, node.location),
+        Node(ops.sum, (sums,), (node.output,), {"axes": (0,)}, node.location),
+    ]
