@@ -109,6 +109,58 @@ def helper(x):
     return x
 
 
+def writes_through_views(rounds):
+    def f(x, w, n):
+        y, z = x[1:], tj.zeros(3)
+        part = z[:2]
+        for i in rounds(n):
+            y += 1
+            part[...] = part * 0.5 + i
+            z[2] = x[0]
+        return x, y, z, part
+
+    return f
+
+
+def rebinds_a_cell(rounds):
+    def f(x, w, n):
+        def step(x):
+            nonlocal w
+            w = w * 0.5 + 1
+            return x * 0.5 + w
+
+        for _ in rounds(n):
+            x = step(x)
+        return x, w
+
+    return f
+
+
+def is_called_twice(rounds):
+    def loop_of(a, n):
+        for _ in rounds(n):
+            a = a * 0.5 + 1
+        return a
+
+    def f(x, w, n):
+        kept = x * 2
+        one = loop_of(kept, n)
+        kept += 1
+        return one, kept, loop_of(kept, n)
+
+    return f
+
+
+def uses_the_last_variable(rounds):
+    def f(x, w, n):
+        for i in rounds(n):
+            j = 3 * i + 1
+            x = x * 0.5 + j
+        return x * j + i, j, i + j, [j > 3]
+
+    return f
+
+
 ROLLED = [
     rebinds,
     updates_in_place,
@@ -119,6 +171,10 @@ ROLLED = [
     keeps_lists,
     counts_down,
     calls,
+    writes_through_views,
+    rebinds_a_cell,
+    is_called_twice,
+    uses_the_last_variable,
 ]
 
 
@@ -228,6 +284,82 @@ def test_rounds_that_differ_are_all_recorded(make):
     traced = tj.jit(make(tj.range))
     for n in (9, 9, 6):
         expect_equal(make, traced, n)
+
+
+def test_random_numbers_are_those_of_range():
+    def f(rounds):
+        def walk(x):
+            for _ in rounds(6):
+                x = x * 0.5 + tj.random.normal(shape=3)
+            return x
+
+        return tj.jit(walk)
+
+    found = []
+    for rounds in (tj.range, range):
+        tj.random.seed(3)
+        walk = f(rounds)
+        found.append([np.asarray(walk(tj.zeros(3))) for _ in range(2)])
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs(seed):
+    """Statements in a row, drawn from a few kinds, in loops that nest; `range` is the oracle."""
+    source = _program(np.random.default_rng(seed))
+    made = {}
+    for name, rounds in (("ours", tj.range), ("plain", range)):
+        names = {"tj": tj, "rounds": rounds}
+        exec(compile(source, f"<program {seed}>", "exec"), names)
+        made[name] = names["program"]
+    traced = tj.jit(made["ours"])
+    for n in (5, 8, 5, 2):
+        found = []
+        for call in (traced, made["plain"]):
+            state = [tj.asarray([0.5, -1.25, 2.0]), tj.asarray([0.75, 0.5, -0.25]), tj.ones(3)]
+            found.append(leaves((call(*state, n), state)))
+        for got, expected in zip(*found, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6, err_msg=source)
+    assert traced.cache_info().traces == 2, source  # one for 5 and 8 rounds, one for 2
+
+
+def _program(rng):
+    """A function of three arrays and a count, as text."""
+    names = ["a", "b", "c"]
+    lines = ["def program(a, b, c, n):"]
+
+    def statement(indent, variables):
+        x, y, z = rng.choice(names, 3)
+        i = rng.choice([*variables, "1"])
+        lines.append(
+            indent
+            + rng.choice(
+                [
+                    f"{x} = tj.sin({y}) * 0.5 + ({z}[::-1] - {i}) * 0.25",
+                    f"{x}, {y} = {y}, {x} * 0.5",
+                    f"{x} = {y}",
+                    f"{x}[1:] = ({y}[:2] + {i}) * 0.5",
+                    f"{x} *= 0.5",
+                    f"{x} = tj.maximum({y}, {z}.mean()) * 0.75",
+                    f"{x} = {y}[:]",
+                ]
+            )
+        )
+
+    def loop_over(indent, depth, variables):
+        variable = "ijk"[depth]
+        count = "n" if depth == 0 else "6"
+        lines.append(f"{indent}for {variable} in rounds({count}):")
+        for _ in range(rng.integers(1, 5)):
+            statement(indent + "    ", [*variables, variable])
+        if depth < 1 and rng.random() < 0.4:
+            loop_over(indent + "    ", depth + 1, [*variables, variable])
+        statement(indent + "    ", [*variables, variable])
+
+    for _ in range(rng.integers(1, 3)):
+        loop_over("    ", 0, [])
+        statement("    ", ["i"])
+    return "\n".join([*lines, "    return a, b, c"])
 
 
 def test_no_rounds():

@@ -148,9 +148,9 @@ class Rounds:
     """The iterator of a ``for``: round after round, until two heads are equal."""
 
     def __init__(self, trace: Trace, frame: types.FrameType, start: Any, step: int, count: Any) -> None:
-        self.trace, self.frame = trace, frame
+        self.trace = trace
         self.site = frame.f_code, frame.f_lasti
-        self.location = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        self.location = user_location() or frame.f_code.co_filename
         self.start, self.step, self.count = start, step, count
         self.round = -1  # the one being recorded
         self.head: Head | None = None
@@ -166,11 +166,12 @@ class Rounds:
             return self.start
         if thread.trace is not trace:
             self.unroll("the loop goes on while something else is recorded")
-        if self.round > 1 and self._ends():
+        frame = sys._getframe(1)  # that of the ``for``; not kept, as it keeps arrays
+        if self.round > 1 and self._ends(frame):
             raise StopIteration
         if self.round == HEADS:
             self.unroll("the rounds of tj.range differ", detail=True)
-        self.head = self.head if self.round > 1 else head_at(self, self.frame)
+        self.head = self.head if self.round > 1 else head_at(self, frame)
         assert self.head is not None
         self.head.holders = []  # so that this round frees what it rebinds
         return self.moving(self.step, self.start + self.step * self.round)
@@ -189,11 +190,11 @@ class Rounds:
             reason += f": {self.head.difference}"
         self.trace.unroll(self.site, reason, self.location)
 
-    def _ends(self) -> bool:
+    def _ends(self, frame: types.FrameType) -> bool:
         """End the loop if the round that was just recorded stands for all further ones."""
         before, trace = self.head, self.trace
         assert before is not None
-        after = head_at(self, self.frame)
+        after = head_at(self, frame)
         if not before.equals(after):
             after.difference = before.difference
             self.head = after
@@ -295,4 +296,5 @@ def _extremes(number: Any) -> list[Any]:
     if type(source) is not Moving:
         return [number]
     rest = source.rounds.count - source.rounds.round
-    return [*_extremes(source.base), *_extremes(source.base + source.slope * rest)]
+    further = rest if source.slope == 1 else source.slope * rest
+    return [*_extremes(source.base), *_extremes(source.base + further)]
