@@ -161,6 +161,19 @@ def uses_the_last_variable(rounds):
     return f
 
 
+def uses_outer_variables(rounds):
+    def f(x, w, n):
+        for i in rounds(n):
+            for j in rounds(5):
+                x = x * 0.5 + w * i
+                w = w * 0.25 - 2 * i
+                for _ in rounds(6):
+                    x = (x + i) * 0.5 - (j + 1)
+        return x, w
+
+    return f
+
+
 ROLLED = [
     rebinds,
     updates_in_place,
@@ -175,6 +188,7 @@ ROLLED = [
     rebinds_a_cell,
     is_called_twice,
     uses_the_last_variable,
+    uses_outer_variables,
 ]
 
 

@@ -99,7 +99,7 @@ class _Body:
     def __init__(self, trace: Trace, rounds: Any, nodes: list[Node], carried: dict[Value, Value]) -> None:
         self.trace, self.rounds, self.nodes, self.carried = trace, rounds, nodes, carried
         self.builder = Builder()
-        self.operands: list[Value | tuple[Moving, np.dtype]] = []
+        self.operands: list[Value | tuple[Any, np.dtype]] = []
         self.moves: list[tuple[int, int]] = []
         self.values: dict[Value, Value] = {}
         self.constants = {node.output: node for node in trace.nodes if node.op is constant}
@@ -123,7 +123,7 @@ class _Body:
         made = self.builder.graph([], effects)
         return _bodies.setdefault(structure(made, locations=True), made)
 
-    def _input(self, value: Value, operand: Value | tuple[Moving, np.dtype], step: int = 0) -> Value:
+    def _input(self, value: Value, operand: Value | tuple[Any, np.dtype], step: int = 0) -> Value:
         self.operands.append(operand)
         self.moves.append((0, step))
         self.values[value] = found = self.builder.input(value.type)
@@ -134,12 +134,13 @@ class _Body:
         found = self.values.get(value)
         if found is not None:
             return found
-        moving: Moving | None = self.trace.moving.get(value)
-        while moving is not None and moving.rounds is not self.rounds:  # one of a round of an inner loop
+        dtype, moving = value.type.dtype, self.trace.moving.get(value)
+        while type(moving) is Moving:
+            if moving.rounds is self.rounds:
+                return self._input(value, (moving.base, dtype), moving.slope)
+            if moving.rounds in self.trace.open_ranges:  # an outer loop
+                return self._input(value, (self.rounds.number(moving), dtype))
             moving = moving.base._source if type(moving.base) is NumberProxy else None
-            moving = moving if type(moving) is Moving else None
-        if moving is not None:
-            return self._input(value, (moving, value.type.dtype), moving.slope)
         if value in self.constants:
             (found,) = self.builder.copy(self.constants[value], ())
         elif isinstance(literal := self.trace.carried.get(value), Literal):
@@ -150,9 +151,8 @@ class _Body:
         return found
 
 
-def _number_of(trace: Trace, source: Moving, dtype: np.dtype) -> Any:
-    """The value that a number has in the round where it was made."""
-    base = source.base
-    if is_of(base, trace.numbers):
-        return trace.number(RuntimeNumber(base._value, base._source), dtype)
-    return trace.literal(settled(base), dtype)
+def _number_of(trace: Trace, number: Any, dtype: np.dtype) -> Any:
+    """The value of a number in front of the loop."""
+    if is_of(number, trace.numbers):
+        return trace.number(RuntimeNumber(number._value, number._source), dtype)
+    return trace.literal(settled(number), dtype)

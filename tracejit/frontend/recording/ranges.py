@@ -184,6 +184,11 @@ class Rounds:
         self.numbers.append(weakref.ref(proxy))
         return proxy
 
+    def number(self, source: Moving | Computed) -> NumberProxy:
+        """What a source stands for, in this round."""
+        value = settled(source.base) if isinstance(source, Moving) else source.value
+        return NumberProxy(value, source, self.trace.numbers)
+
     def unroll(self, reason: str, *, detail: bool = False) -> NoReturn:
         """Record the call again, with Python's `range` here."""
         if detail and self.head is not None:
@@ -241,8 +246,7 @@ def follow(form: str, value: Any, operands: tuple[Any, ...]) -> Any:
             bases.append(operand)
             slopes.append(0)
         elif type(operand) in (Moving, Computed):
-            value = settled(operand.base) if type(operand) is Moving else operand.value
-            bases.append(NumberProxy(value, operand, inner.trace.numbers))
+            bases.append(inner.number(operand))
             slopes.append(0)
         else:
             inner.unroll(f"arithmetic of the loop variable and {getattr(operand, 'path', operand)}")
