@@ -145,7 +145,6 @@ PAGES = [
             *("tj.jit", "tj.Jitted", "tj.grad", "tj.value_and_grad", "tj.vjp", "tj.spec", "tj.Spec"),
             *("tj.vmap", "tj.jacobian", "tj.hessian"),
             *("tj.jvp", "tj.linearize", "tj.custom_gradient", "tj.checkpoint"),
-            "tj.range",
             *("tj.pure", "tj.callback", "tj.wait_all", "tj.profile"),
         ],
     ),
@@ -153,7 +152,7 @@ PAGES = [
         "control.md",
         "Loops and branches as functions",
         "A traced function needs none of these: Python's `for`, `while` and `if` are traced as they are.",
-        ["tj.scan", "tj.fori_loop", "tj.while_loop", "tj.cond", "tj.switch"],
+        ["tj.range", "tj.scan", "tj.fori_loop", "tj.while_loop", "tj.cond", "tj.switch"],
     ),
     Page(
         "graphs.md",
