@@ -29,7 +29,7 @@ SHOWN = 60  # characters of an expression in messages
 FORMS: dict[str, Callable[..., Any]] = {"{}": lambda x: x, "bool({})": bool} | {
     "int({})": int, "float({})": float,
 }  # fmt: skip
-"""What the forms of `Computed` and `Looked` mean, but for those about types."""
+"""The functions behind the forms of `Computed` and `Looked`, but for those about types."""
 
 
 class Computed:

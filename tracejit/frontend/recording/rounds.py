@@ -1,4 +1,4 @@
-"""What a body's continuation depends on at a look: when it is the same at two looks, the path is a loop.
+"""The state of a body at a look: when it is the same at two looks, the path is a loop.
 
 ``while float(err) > tol:`` looks in every round. If all that the rest of the body can depend on is the same
 at two looks, but for what arrays hold and numbers are, then the second round is the first one again, with
@@ -43,7 +43,7 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, range)
 
 
 class State(NamedTuple):
-    """What the rest of a body depends on: `key`, and in its order the arrays and numbers that it may find."""
+    """The state of a body: `key`, and in its order the arrays and numbers that its rest may find."""
 
     key: Hashable
     carriers: tuple[Storage, ...]

@@ -37,12 +37,15 @@ from tracejit.frontend.recording.recording import (
     number_type,
     thread,
 )
-from tracejit.frontend.recording.segments import Cut, Segments, cut
+from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph, Value, constant_of
 from tracejit.ir.op import Trait
 from tracejit.ir.view import View
 from tracejit.ops import constant
+
+SEGMENTS = 256
+"""Most different segments of a path. To plan one takes some 6 ms, more than many replays of it save."""
 
 MOST = 1 << 17
 """Most operations of a recording. Planning takes some 0.1 ms for each, and two bits for a pair of tasks."""
@@ -127,6 +130,7 @@ class Trace(Recording):
         unrolled: dict[Any, tuple[str, str]] | None = None,
     ) -> None:
         self.cuts: list[Cut] = []  # the looks at values so far
+        self.segments_found: set[Segment] = set()  # those that they ended
         self.carried: dict[Value, Bound | Literal] = {}  # values of earlier segments: where they are found
         super().__init__()
         self.unrolled = unrolled  # places of `tj.range` that are Python's, and why; None: all are
@@ -328,6 +332,7 @@ class Trace(Recording):
             if thread.hook is not None:
                 sys.setprofile(thread.hook)
         self.cuts.append(made)
+        self.segments_found.add(made.segment)
         return self.numbers.looked(made.value, source, made)
 
     def _no_cut(self, array: Any, what: str) -> str | None:
@@ -336,7 +341,9 @@ class Trace(Recording):
             return ""
         if self.segments.ended:
             return f"which led to another path again and again ({self.segments.ended} paths)"
-        if array.dtype.kind not in "biuf" or self.numbers.plain or self.recorded_numpy:
+        if len(self.segments_found) >= SEGMENTS:
+            return f"after {SEGMENTS} looks that each follow other operations"
+        if array.dtype.kind not in "biuf" or self.numbers.plain:
             return ""
         if array._storage.recording not in (None, self) and array._storage.pending is not None:
             return ""
@@ -408,8 +415,11 @@ class Trace(Recording):
     # -- giving up -------------------------------------------------------------------------------------------
 
     def look(self, array: Any, what: str, when: str = "") -> NoReturn:
-        """The body looks at an array's value; maybe because it stores it in an array of NumPy's."""
-        self._record_numpy()
+        """The body looks at an array's value; maybe (`when` gives no other reason against a cut) because it
+        stores it in an array of NumPy's.
+        """
+        if not when:
+            self._record_numpy()
         when = f" {when}" if when else ""
         self.give_up(
             f"{what} looks at the value of an array of shape {array.shape}{when}",
