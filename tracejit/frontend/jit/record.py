@@ -153,11 +153,18 @@ def record(
     aliased: set[Storage] = set()
     plain = False
     numpy: bool | None = None
+    unrolled: dict[Any, tuple[str, str]] | None = {} if compiled else None
     name = getattr(function, "__qualname__", type(function).__name__)
     with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
         while True:
             trace = Trace(
-                name, strict=strict, dry=not launch, plain=plain, recorded_numpy=numpy, segments=segments
+                name,
+                strict=strict,
+                dry=not launch,
+                plain=plain,
+                recorded_numpy=numpy,
+                segments=segments,
+                unrolled=unrolled,
             )
             try:
                 call = _TracedCall(trace, function, args, kwargs, whole | aliased, reached)
@@ -174,6 +181,10 @@ def record(
                     reached.add(id(restart.container))
                 if restart.numpy is not None:
                     numpy = restart.numpy
+                if restart.unrolled is not None and unrolled is not None:
+                    site, why = restart.unrolled
+                    unrolled[site] = why
+                    continue
                 plain = plain or not (
                     restart.aliased or restart.container is not None or restart.numpy is not None
                 )
@@ -234,6 +245,8 @@ class _TracedCall:
                 thread.be_busy(busy)  # last: an interrupt in it leaves a name in `recorders`, no more
             self._take_back()
             self._check_caught(None)
+            for rounds in trace.open_ranges:
+                rounds.unroll("the loop is left before its end")
         except BaseException as error:
             self._take_back()
             self._break_off()

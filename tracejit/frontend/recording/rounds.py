@@ -61,7 +61,8 @@ def state_at(trace: Trace, source: Source, looked: Storage) -> State | None:
         return None
     if any(iterates(frame.f_code, frame.f_lasti) for frame in frames):
         return None
-    walk = _Walk(trace, source)
+    walk = Walk(trace)
+    walk.sources[source] = 0
     try:
         variables = [(name, walk.key(value)) for frame in frames for name, value in frame.f_locals.items()]
         written = [(id(w.storage), walk.carried(w.value)) for w in trace.written()]
@@ -97,13 +98,13 @@ def iterates(code: types.CodeType, offset: int) -> bool:
     return any(begin <= offset < end for begin, end in ends)
 
 
-class _Walk:
+class Walk:
     """Numbers arrays and run-time numbers in the order in which they are found."""
 
-    def __init__(self, trace: Trace, source: Source) -> None:
+    def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.carriers: dict[Storage, int] = {}
-        self.sources: dict[Any, int] = {source: 0}
+        self.sources: dict[Any, int] = {}
         self.storages: dict[Storage, int] = {}
         self._open: dict[int, int] = {}
 
