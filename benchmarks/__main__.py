@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import cold, memory, report
+from benchmarks import cold, devices, exchange, memory, report
 from benchmarks.harness import ROOT, Run, SideFailed
 from benchmarks.peers import PEERS
 from benchmarks.workload import OURS
@@ -36,6 +36,8 @@ def sections(run: Run, peers: Iterable[str]) -> dict[str, Callable[[], dict[str,
         "recording": lambda: run.module("recording", run.threads, 1 if run.quick else FIRST_CALLS),
         "memory": lambda: memory.measure(run, peers),
         "bandwidth": lambda: run.module("bandwidth", run.threads, rounds),
+        "devices": lambda: devices.measure(run),
+        "exchange": lambda: exchange.measure(run),
     }
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.cold import STEP
+from benchmarks.exchange import RANKS as EXCHANGING
+from benchmarks.exchange import SIZES
 from benchmarks.memory import FORWARD, NETS, TRAINING, WHOLE, forward_of
 from benchmarks.recording import BODIES
 from benchmarks.workload import OURS
@@ -163,6 +165,19 @@ def _allocations(found: Findings) -> Labelled:
         yield name, dig(found, "memory", name, OURS, "allocations")
 
 
+def _bandwidth_of(side: str) -> Callable[[Findings], Labelled]:
+    """The bandwidth of our exchange over that of another side."""
+
+    def values(found: Findings) -> Iterator[tuple[str, float | None]]:
+        for ranks in EXCHANGING:
+            for mib in SIZES:
+                times = dig(found, "exchange", str(ranks), str(mib)) or {}
+                label = f"{ranks} ranks, {mib} MiB"
+                yield label, times[side] / times["exchange"] if side in times else None
+
+    return values
+
+
 MARKS = [
     Mark("MLP step (16,64,32), of JAX", 0.6, _against("mlp-momentum-16x64x32", "jax")),
     Mark("MLP step (16,64,32) with Adam, of JAX", 0.6, _against("mlp-adam-16x64x32", "jax")),
@@ -205,6 +220,13 @@ MARKS = [
         _planned((*FORWARD, *map(forward_of, NETS))),
     ),
     Mark("memory of the step, of JAX's", 1.0, _peaks),
+    Mark("bandwidth of an exchange, of mpi4py's Allreduce", 0.9, _bandwidth_of("mpi"), at_least=True),
+    Mark("bandwidth of an exchange, of torch's Gloo", 1.2, _bandwidth_of("gloo"), at_least=True),
+    Mark("overlap: a step less its first exchange, of the longer part", 1.1, _at("", "devices", "overlap")),
+    Mark("KVStore in a replay, for each key", 1, _at("", "devices", "replay"), "us"),
+    Mark("KVStore undecorated, push and pull", 10, _at("", "devices", "eager"), "us"),
+    Mark("one rank, of a step without exchange", 1.03, _at("", "devices", "one rank")),
+    Mark("two devices, of one thread", 1.7, _at("", "devices", "two devices"), "x", at_least=True),
     Mark("resident memory of a net's step, of torch's least", 0.8, _resident),
     Mark("allocations from the system, steps 4 to 23", 0, _allocations, "times"),
 ]

@@ -4,7 +4,8 @@ Findings are JSON data:
 
     {"date", "machine", "versions", "settings",
      "workloads": {name: {"kind", "best", "ratios": {side: ...}, "sides": {side: ...}}},
-     "cold": {...}, "engine": {...}, "recording": {...}, "memory": {...}, "bandwidth": {...}}
+     "cold": {...}, "engine": {...}, "recording": {...}, "memory": {...}, "bandwidth": {...},
+     "devices": {...}, "exchange": {...}}
 """
 
 from __future__ import annotations
@@ -127,6 +128,8 @@ SECTIONS = {
     "recording": "First calls (record: us per operation; passes, assembly: us per node)",
     "memory": "Memory, bytes",
     "bandwidth": "Bandwidth on 256 MB, bytes per second",
+    "devices": "Devices, KVStore and overlap (eager, replay us; computing, step s; others are ratios)",
+    "exchange": "Sums over ranks, us by ranks and MiB",
 }
 
 

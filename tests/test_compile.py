@@ -91,6 +91,7 @@ def test_text_and_facts():
         "simplify",
         "cse",
         "dce",
+        "stack",
         "winograd",
         "weight_sums",
         "remask",

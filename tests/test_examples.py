@@ -121,3 +121,27 @@ def test_ensemble(example):
     assert len(set(first.tolist())) == example.MEMBERS
     assert spread[1] > 2 * max(spread[0], spread[2])
     assert replays(example.train)
+
+
+def test_pipeline(example):
+    losses, same, schedule = example.main([])
+    assert losses[-1] < 0.1 < 2 < losses[0]
+    assert same
+    first, second = ([n for n, t in enumerate(schedule.tasks) if t.lane == lane] for lane in (0, 1))
+    products = [[n for n in lane if "matmul" in schedule.tasks[n].name] for lane in (first, second)]
+    free = [(a, b) for a in products[0] for b in products[1] if not schedule.path(a, b) | schedule.path(b, a)]
+    assert len(free) > 10  # of different parts: they run at once
+
+
+def test_stale_sgd(example):
+    found = example.main(["--steps", "60"])
+    assert found["sync"] == found[0]
+    assert found[3][1] != found[0][1]
+    for losses, _ in found.values():
+        assert losses[-1] < 0.3 < 2 < losses[0]
+
+
+def test_elastic(example, tmp_path):
+    first, digest = example.main([str(tmp_path)])
+    assert first == 0
+    assert example.main([str(tmp_path)]) == (example.STEPS, digest)

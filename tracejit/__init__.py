@@ -37,6 +37,7 @@ from tracejit.frontend.jit.jit import Jitted, jit
 from tracejit.frontend.jit.specs import Spec, spec
 from tracejit.frontend.jit.vouch import callback, pure
 from tracejit.frontend.recording.eager import wait_all
+from tracejit.frontend.recording.ranges import range
 from tracejit.ir.types import Device
 
 if TYPE_CHECKING:  # what is imported late
@@ -178,6 +179,7 @@ __all__ = [
     "profile",
     "pure",
     "random",
+    "range",
     "save",
     "scan",
     "spec",

@@ -280,14 +280,14 @@ class Communication:
     """
 
     def __init__(self, node: Node):
-        self._node = node
+        self.node = node
 
     def __call__(self, block: int, failure: BaseException | None, done: Callable[..., object]) -> None:
         def end(error: BaseException | None) -> None:
             torn = isinstance(error, PeerError) and error.out_of_step
             done(OperatorError(error, torn) if isinstance(error, TracejitError) else error)
 
-        node, carrier = self._node, transport()
+        node, carrier = self.node, transport()
         if node.op is agree:
             carrier.agree(node, failure, end)
         else:

@@ -1,6 +1,8 @@
-"""The command ``tracejit``: start the ranks of a program; inspect the kernel store, fill, verify, clear it.
+"""The command ``tracejit``: start the ranks of a program, or predict their time; look into the kernel
+store, fill, verify, clear it.
 
     tracejit run -n 4 train.py --epochs 3
+    tracejit simulate -n 8,64 train.py --epochs 1
     tracejit cache list
     tracejit cache show 3f2a --asm
     tracejit cache warm train.py:warm
@@ -247,6 +249,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tracejit", description="Trace-and-replay array compiler.")
     rooms = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run(rooms)
+    _add_simulate(rooms)
     cache = rooms.add_parser(
         "cache", help="the kernel store", description="Look into the kernel store, fill, check or empty it."
     )
@@ -295,6 +298,60 @@ def _run(store: Store, console: Console, options: argparse.Namespace) -> int:
     if not options.command or options.ranks < 1 or options.restarts < 0:
         raise ArgumentError("run: expected a program and at least one rank, as in tracejit run -n 4 train.py")
     return run(options.command, options.ranks, options.restarts, options.timeout, options.timeline)
+
+
+def _add_simulate(rooms: Any) -> None:
+    what = "predict the time of a program's step on several ranks"
+    parser = rooms.add_parser(
+        "simulate",
+        help=what,
+        description=f"{what[0].upper()}{what[1:]}, from its costs on this machine: the program runs as if "
+        "another rank had the same data (tj.distributed.measure).",
+    )
+    parser.add_argument(
+        "-n", dest="ranks", default="2,8,64,1000", metavar="RANKS,...", help="default 2,8,64,1000"
+    )
+    link = "seconds and bytes per second; default 5e-5,1.25e9, that is 10 Gbit/s"
+    parser.add_argument("--link", default="5e-5,1.25e9", metavar="LATENCY,BANDWIDTH", help=link)
+    parser.add_argument("--cores", type=float, help="of each rank; default those of this machine")
+    parser.add_argument(
+        "--imitated",
+        action="store_true",
+        help="a link as by TRACEJIT_LINK, which delays no messages of control",
+    )
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="PROGRAM", help="with its arguments, as after python"
+    )
+    parser.set_defaults(run=_simulate)
+
+
+def _simulate(store: Store, console: Console, options: argparse.Namespace) -> int:
+    try:
+        ranks = [int(text) for text in options.ranks.split(",")]
+        latency, bandwidth = map(float, options.link.split(","))
+    except ValueError:
+        ranks = []
+    if not options.command or not ranks:
+        raise ArgumentError(
+            "simulate: expected numbers of ranks, a link and a program, as in "
+            "tracejit simulate -n 8,64 --link 5e-5,1.25e9 train.py"
+        )
+    # It loads the frontend, which the commands for the store do not need.
+    measuring = importlib.import_module("tracejit.distributed.measuring")
+    step = measuring.measure_program(options.command)
+    console.print(
+        f"step: {len(step.work)} tasks, {step.seconds * 1e3:.2f} ms of work, {_size(step.nbytes)} exchanged",
+        highlight=False,
+    )
+    columns = ("ranks", "step ms", "alone ms", "link ms", "efficiency")
+    table = _table(*columns, numbers=columns)
+    control = 0.0 if options.imitated else None
+    for count in ranks:
+        found = step.predict(count, latency, bandwidth, cores=options.cores, control=control)
+        times = [f"{1e3 * seconds:.2f}" for seconds in (found.seconds, found.alone, found.link)]
+        table.add_row(str(count), *times, f"{found.efficiency:.2f}")
+    console.print(table)
+    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

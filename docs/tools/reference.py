@@ -152,7 +152,7 @@ PAGES = [
         "control.md",
         "Loops and branches as functions",
         "A traced function needs none of these: Python's `for`, `while` and `if` are traced as they are.",
-        ["tj.scan", "tj.fori_loop", "tj.while_loop", "tj.cond", "tj.switch"],
+        ["tj.range", "tj.scan", "tj.fori_loop", "tj.while_loop", "tj.cond", "tj.switch"],
     ),
     Page(
         "graphs.md",

@@ -3,9 +3,10 @@
 import pytest
 
 import tracejit as tj
-from benchmarks import memory, recording
+from benchmarks import exchange, memory, recording
 from benchmarks.harness import Run, SideFailed
 from benchmarks.workload import OURS
+from tests.distributed import jobs
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +67,17 @@ def test_memory_of_a_net(run, monkeypatch):
 def test_a_section_that_crashes_says_why(run):
     with pytest.raises(SideFailed, match="ValueError: invalid literal"):
         run.module("engine", "many")
+
+
+def test_exchange(run, monkeypatch):
+    jobs.need_mpi()
+    monkeypatch.setattr(exchange, "RANKS", (2,))
+    found = exchange.measure(run)["2"]["1"]
+    assert {"exchange", "mpi", "step"} <= set(found)
+    assert all(value > 0 for value in found.values())
+
+
+def test_devices(run):
+    found = run.module("devices", 2)
+    assert set(found) == {"eager", "replay", "one rank", "two devices"}
+    assert all(value > 0 for name, value in found.items() if name != "replay")

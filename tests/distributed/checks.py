@@ -13,6 +13,7 @@ import tracejit as tj
 from tracejit.errors import ArgumentError, OutOfBoundsError, PeerError, ShapeError
 
 CHECKS = []
+DEVICES = None  # those of this rank that share its part of a batch
 
 
 def check(function):
@@ -55,7 +56,7 @@ def raised(call, kind):
 
 @check
 def sums_are_balanced_trees():
-    for shape in [(), (3,), (0, 2), (7, 5), (123, 457)]:  # the last is sent in slices
+    for shape in [(), (3,), (0, 2), (7, 5), (123, 457), (3, 500_001)]:  # the last two in slices, and chunks
         for dtype in ["float32", "float64"]:
             got = tj.distributed.all_reduce(tj.asarray(value(R, shape, dtype)))
             same(got, np.asarray(tree_of(everywhere(lambda r: value(r, shape, dtype)))))  # noqa: B023
@@ -130,6 +131,38 @@ def gradients_go_through_a_sum():
         assert gradient.tolist() == [N * N * (N + 1)] * 3  # each rank's loss depends on each rank's x
 
 
+@check
+def gradients_go_through_gathers_scatters_and_broadcasts():
+    weights = tj.asarray(value(0, (N, 2 * N, 3)))
+    x = tj.asarray(value(R, (2 * N, 3)))
+
+    def gathered(x):
+        return (tj.distributed.all_gather(x) * weights * (R + 1)).sum()
+
+    def scattered(x):
+        return (tj.distributed.reduce_scatter(x) * weights[0, :2] * (R + 1)).sum()
+
+    def sent(x):
+        first, second = tj.distributed.broadcast([x, x * 2], root=N - 1)
+        return ((first + 0 * second) * weights[0] * (R + 1)).sum() + second.sum()
+
+    w, ranks = weights.numpy(), np.arange(1.0, N + 1)
+    expected = {
+        gathered: w[R] * ranks.sum(),
+        scattered: np.concatenate([w[0, :2] * r for r in ranks]),
+        sent: (w[0] * ranks.sum() + 2 * N) * (R == N - 1),
+    }
+    for loss, gradient in expected.items():
+        step = tj.jit(tj.grad(loss))
+        for got in (tj.grad(loss)(x), step(x), step(x)):
+            np.testing.assert_allclose(got.numpy(), gradient, rtol=1e-5)
+    for refused in (
+        lambda x: tj.distributed.reduce_scatter(x, op="max").sum(),
+        lambda x: tj.distributed.all_reduce(x, op="max").sum(),
+    ):
+        assert "is not known; use 'sum'" in str(raised(lambda: tj.grad(refused)(x), ArgumentError))  # noqa: B023
+
+
 def perceptron():
     rng = np.random.default_rng(0)
     sizes = [6, 16, 16, 3]
@@ -163,7 +196,7 @@ def digest(arrays):
 @check
 def data_parallel_training_is_the_same_on_any_number_of_ranks():
     w, velocity = perceptron(), tj.optim.zeros_like(perceptron())
-    mean = tj.distributed.data_parallel(loss_of, shards=4)
+    mean = tj.distributed.data_parallel(loss_of, shards=4, devices=DEVICES)
 
     @tj.jit
     def step(x, y):
@@ -201,6 +234,65 @@ def kv_training(kind, **settings):
 
     losses = [step(*mine(batch)) for _ in range(2) for batch in batches()]
     return kv, w, losses
+
+
+@check
+def sharded_optimizers_give_the_same_bits_and_keep_a_part_of_the_state():
+    for optimizer, make, settings in [
+        (tj.optim.adam, tj.optim.adam_state, {"lr": 0.01, "weight_decay": 0.1}),
+        (tj.optim.momentum, tj.optim.zeros_like, {"lr": 0.1}),
+        (tj.optim.sgd, None, {"lr": 0.1}),
+    ]:
+        w, sharded, again = perceptron(), perceptron(), perceptron()
+        whole = () if make is None else (make(w),)
+        update, state = tj.distributed.shard_optimizer(optimizer, sharded)
+        summed, parts = tj.distributed.shard_optimizer(optimizer, again, op=None)
+
+        @tj.jit
+        def step(x, y):
+            _, gradients = tj.value_and_grad(loss_of)(w, x, y)  # noqa: B023
+            gradients = tj.distributed.all_reduce(gradients, op="mean")
+            optimizer(w, gradients, *whole, **settings)  # noqa: B023
+
+        @tj.jit
+        def sharded_step(x, y):
+            _, gradients = tj.value_and_grad(loss_of)(sharded, x, y)  # noqa: B023
+            update(sharded, gradients, state, **settings)  # noqa: B023
+            gradients = tj.distributed.all_reduce(tj.grad(loss_of)(again, x, y), op="mean")  # noqa: B023
+            summed(again, gradients, parts, **settings)  # noqa: B023
+
+        for batch in batches():
+            step(*mine(batch))
+            sharded_step(*mine(batch))
+        assert digest(w) == digest(sharded) == digest(again)
+        if make is not None:
+            kept = sum(x.size for x in tj.tree.leaves(state) if isinstance(x, tj.NDArray))
+            full = sum(x.size for x in tj.tree.leaves(whole[0]) if isinstance(x, tj.NDArray))
+            assert kept == -(-full // N)
+
+
+@check
+def a_sharded_optimizer_takes_any_shapes_and_dtypes():
+    params = [tj.ones(3), tj.ones((), dtype="float64"), tj.ones((2, 1)), 7]
+    gradients = [tj.full(3, R), tj.full((), R, dtype="float64"), tj.full((2, 1), R), None]
+    gradients = [g if g is None else g.astype(p.dtype) for p, g in zip(params, gradients, strict=True)]
+    update, state = tj.distributed.shard_optimizer(tj.optim.sgd, params, op="sum")
+    update(params, gradients, state, lr=1.0)
+    for x in params[:3]:
+        assert np.unique(x.numpy()).tolist() == [1 - N * (N - 1) / 2]
+
+
+@check
+def sharded_optimizers_refuse():
+    w = [tj.ones(3)]
+    update, state = tj.distributed.shard_optimizer(tj.optim.momentum, w)
+    for call, told in [
+        (lambda: tj.distributed.shard_optimizer(tj.optim.lamb, w), "lamb needs norms of whole parameters"),
+        (lambda: tj.distributed.shard_optimizer(tj.optim.sgd, w, op="max"), "op is 'mean', 'sum' or None"),
+        (lambda: update(w, [None], state, lr=0.1), "has no gradient"),
+        (lambda: update([tj.ones(4)], [tj.ones(4)], state, lr=0.1), "made for"),
+    ]:
+        assert told in str(raised(call, ArgumentError))
 
 
 @check

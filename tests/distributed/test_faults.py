@@ -1,5 +1,6 @@
 """Whatever one rank does, every rank ends within its deadline, with who and where; no process is left."""
 
+import os
 import pathlib
 import re
 import signal
@@ -65,3 +66,23 @@ def test_a_restart_from_the_checkpoint_gives_the_same_bits(tmp_path):
     assert "starting it again (1 of 1)" in output
     assert "from step 3" in output
     assert len(set(re.findall(r"weights (\w+)", output))) == 1  # of both ranks, continued and at once
+
+
+def test_a_full_disk_fails_the_checkpoint_on_all_ranks_and_training_goes_on(tmp_path):
+    status, output = jobs.run(2, PROGRAM, "full", tmp_path)
+    assert status == 0, output
+    assert re.search(r"full 1 OSError .*File too large", output), output
+    assert re.search(r"full 0 PeerError save_checkpoint: rank 1 could not write step 99", output), output
+    assert output.count("latest 3\n") == 2
+    assert len(set(re.findall(r"weights (\w+)", output))) == 1
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("TRACEJIT_KILLS", "2"))))
+def test_a_rank_that_is_killed_at_any_moment_costs_no_bits(seed, tmp_path):
+    """Outside CI, `TRACEJIT_KILLS=20` tries more moments."""
+    mark = tmp_path / in_turn("moment")
+    status, output = jobs.finish(jobs.start(2, "--restarts", "1", PROGRAM, "moment", mark, seed))
+    assert status == 0, output
+    assert "starting it again (1 of 1)" in output
+    assert len(set(re.findall(r"weights (\w+)", output))) == 1
+    assert jobs.processes_of(mark.name) == []

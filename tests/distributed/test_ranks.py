@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+import tracejit as tj
 from tests.distributed import checks, jobs
 
 CHECKS = pathlib.Path(__file__).with_name("checks.py")
@@ -47,6 +48,10 @@ def test_training_gives_the_same_bits_on_one_two_and_four_ranks(results, monkeyp
     checks.data_parallel_training_is_the_same_on_any_number_of_ranks()
     for ranks in (2, 4):
         assert results(ranks)[0][1]["data_parallel"] == checks.FACTS["data_parallel"]
+    monkeypatch.setattr(checks, "DEVICES", [tj.cpu(0), tj.cpu(1)])
+    monkeypatch.setattr(checks, "FACTS", {})
+    checks.data_parallel_training_is_the_same_on_any_number_of_ranks()  # on two devices of one process
+    assert results(2)[0][1]["data_parallel"] == checks.FACTS["data_parallel"]
 
 
 def test_products_are_computed_while_gradients_travel(results):

@@ -99,6 +99,23 @@ def test_no_backward_task_waits_for_an_exchange(mirror):
     assert all(schedule.path(agree, n) for n in writers)
 
 
+def test_no_lower_backward_task_lies_on_a_path_of_an_exchange(mirror):
+    """Static: what computes a lower layer's gradient neither waits for a higher one's exchange, nor the other
+    way round.
+    """
+    step, _, x = training()
+    step(x)
+    schedule = step.schedule(x)
+    tasks, nodes = schedule.tasks, [task.node for task in schedule.plan.tasks]
+    made = {node.attrs["priority"]: tasks[n].after for n, node in enumerate(nodes) if node.op is ops.exchange}
+    exchanges = {node.attrs["priority"]: n for n, node in enumerate(nodes) if node.op is ops.exchange}
+    for layer in range(1, LAYERS):
+        for lower in range(layer):
+            for producer in made[-lower]:
+                assert not schedule.path(exchanges[-layer], producer)
+                assert not schedule.path(producer, exchanges[-layer])
+
+
 @pytest.mark.parametrize("held", range(LAYERS))
 def test_everything_else_is_exchanged_while_one_exchange_is_held_up(mirror, held):
     step, w, x = training()

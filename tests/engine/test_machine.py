@@ -38,6 +38,9 @@ def test_version_1(cgroup, quota, count):
     assert machine.processors() == count
 
 
-def test_threads_beyond_the_processors_do_not_spin(cgroup):
+def test_threads_beyond_the_processors_do_not_spin(cgroup, monkeypatch):
     assert machine.spin_time(15) == machine.SPIN
     assert machine.spin_time(16) == 0
+    monkeypatch.setattr(machine, "_sharing", [4])
+    assert machine.spin_time(3) == machine.SPIN
+    assert machine.spin_time(4) == 0

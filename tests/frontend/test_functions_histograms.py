@@ -33,6 +33,18 @@ def test_edges_belong_to_the_bins_that_they_begin():
     agrees("histogram", np.linspace(0, 1, 41), 40, traces=False)
 
 
+def test_bins_of_equal_width_need_no_search():
+    edges = np.linspace(0.1, 0.7, 50)
+    x = np.concatenate([edges, np.nextafter(edges, 1), np.nextafter(edges, 0), [np.nan, np.inf, -5, 9]])
+    for kind in ("float64", "float32"):
+        agrees("histogram", x.astype(kind), 49, (0.1, 0.7), traces=False)
+    agrees("histogram", np.array([-(2**62), 5, 2**62]), 7, traces=False)
+    agrees("histogram", np.array([0.0, 1e300, 1.5e308]), 3, traces=False)
+    step = tj.jit(lambda x: tj.histogram(x, 4)[0], strict=True)
+    assert [step(tj.asarray(X)).numpy().tolist() for _ in range(2)] == [np.histogram(X, 4)[0].tolist()] * 2
+    assert "search_sorted" not in step.explain()
+
+
 def test_histograms_of_several_dimensions():
     x, y, w = X.ravel(), WEIGHTS.ravel(), np.arange(56.0)
     agrees("histogram2d", x, y, 4, traces=False)

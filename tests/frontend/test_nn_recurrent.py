@@ -84,6 +84,18 @@ def test_gradients(kind, evaluator):
     check(outputs, [X[:2, :3], *parameters(kind)], np.random.default_rng(4), rtol=2e-5)
 
 
+@pytest.mark.parametrize("kind", GATES)
+def test_gradients_of_many_steps(kind):
+    """Of few examples, so that the products of the steps are stacked."""
+    rng, units, rows = np.random.default_rng(6), 3, 3 * GATES[kind]
+    arrays = [rng.normal(size=s) for s in [(1, 6, 2), (rows, 2), (rows, units), (rows,), (rows,)]]
+
+    def outputs(x, *weights):
+        return getattr(tj.nn, kind)(x, None, *weights)[0]
+
+    check(outputs, arrays, rng, rtol=2e-5)
+
+
 def test_relu(evaluator):
     w, u, b, c = parameters("rnn")
     got = tj.nn.rnn_cell(X[:, 0], None, w, u, b, c, nonlinearity="relu").numpy()

@@ -80,6 +80,25 @@ def test_the_body_is_replayed(program):
     assert type(np.zeros(2)) is np.ndarray
 
 
+def branches_on_what_it_stored(x):
+    out = np.zeros(4)
+    out[:] = x
+    if out.sum() > 3:
+        out[0] = max(out[0], out[3])
+    out[1] = out[int(out[2])] + float(out[3])
+    for k in range(int(out[2]), 4):
+        out[k] = out[k] * 2
+    return out
+
+
+def test_a_look_at_what_is_recorded_replays():
+    traced = tj.jit(branches_on_what_it_stored, strict=True)
+    for i in (0, 1, 0, 1, 0):
+        x = np.linspace(i, i + 1, 4)
+        same_tree(traced(tj.asarray(x)), branches_on_what_it_stored(x))
+    assert traced.cache_info().replays == 3
+
+
 def asks_for_the_class(x):
     out = np.zeros(4)
     out[:] = x

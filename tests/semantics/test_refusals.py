@@ -1,17 +1,17 @@
 """What a replay does not follow makes the function piecewise, with its line; results are Python's."""
 
 import builtins
+import collections
 import dataclasses
 import functools
 import inspect
 import operator
 import types
-from typing import ClassVar
 
 import pytest
 
 import tracejit as tj
-from tests.semantics.cases import one
+from tests.semantics.cases import Thing, one
 from tracejit.errors import ReplayError
 
 NAME = "rate"
@@ -23,30 +23,48 @@ MODULE = types.ModuleType("settings")
 class Model:
     """An object with attributes, found by name and as an argument."""
 
-    names: ClassVar = {"speed": "rate"}
-
     def __init__(self):
         self.rate, self.inner = 2.0, 3.0
 
     def total(self, factor):
         return self.rate * factor
 
+
+class Alias:
+    """Finds attributes under other names."""
+
     def __getattr__(self, name):
-        return object.__getattribute__(self, Model.names[name])
+        return HELD.rate
 
 
-class Validated:
-    """Stores attributes through a method that is given their names."""
+class Field:
+    """A descriptor."""
 
-    def __setattr__(self, name, value):
-        object.__setattr__(self, name, value)
+    def __get__(self, instance, owner=None):
+        return HELD.rate
 
 
-class Doubling(dict):
-    """Stores twice what it is given."""
+class Described:
+    rate = Field()
 
-    def __setitem__(self, key, value):
-        super().__setitem__(key, value * 2)
+    def scaled(self, factor):
+        return HELD.rate * factor
+
+    double = functools.partialmethod(scaled, 2)
+
+    @functools.singledispatchmethod
+    def kind(self, value):
+        return HELD.rate
+
+
+class Meta(type):
+    @property
+    def rate(cls):
+        return HELD.rate
+
+
+class Formed(metaclass=Meta):
+    """A class of a metaclass."""
 
 
 @functools.singledispatch
@@ -64,11 +82,6 @@ def put(model, rate):
     return 1.0
 
 
-def validate(rate):
-    VALIDATED.rate = rate
-    return VALIDATED.rate
-
-
 def swap_code(double, triple):
     double.__code__, triple.__code__ = triple.__code__, double.__code__
     return double(1.0)
@@ -83,7 +96,7 @@ def change_class(model):
     return 2.0
 
 
-HELD, FACTOR, VALIDATED, COUNTS, LEFT = Model(), closure(2.0), Validated(), Doubling(a=1), iter(range(2, 99))
+HELD, FACTOR, LEFT, ALIAS, DESCRIBED = Model(), closure(2.0), iter(range(2, 99)), Alias(), Described()
 
 BODIES = {
     "a computed name": lambda model: getattr(model, NAME[:2] + "te"),
@@ -99,8 +112,11 @@ BODIES = {
     "the dictionary of an object": lambda model: model.__dict__["rate"],
     "the dictionary of a class": lambda model: len([n for n in Model.__dict__ if n == "total"]),
     "getmembers": lambda model: dict(inspect.getmembers(model))["rate"],
-    "an alias": lambda model: HELD.speed,
-    "a method that is given names": lambda model: validate(2.0),
+    "an alias": lambda model: ALIAS.speed,
+    "a descriptor": lambda model: DESCRIBED.rate,
+    "a partial method": lambda model: DESCRIBED.double(),
+    "a method of single dispatch": lambda model: DESCRIBED.kind("a"),
+    "a metaclass": lambda model: Formed.rate,
     "an attrgetter": lambda model: BY_RATE(model),
     "an attrgetter that is made": lambda model: operator.attrgetter(NAME)(model),
     "a methodcaller": lambda model: CALLED(model),
@@ -113,7 +129,6 @@ BODIES = {
     "code that is swapped": lambda model: swap_code(lambda x: x * 2, lambda x: x * 3),
     "a class that is assigned": change_class,
     "an iterator": lambda model: next(LEFT) * 0 + 1.0,
-    "a container that stores in its own way": lambda model: COUNTS["a"],
 }
 
 
@@ -154,3 +169,111 @@ def test_names_that_are_constants_are_followed():
         assert step(one(), model).tolist() == [rate * 2]
         assert model.steps == n
     assert step.cache_info().replays == 1
+
+
+class Doubling:
+    """Stores twice what it is given."""
+
+    def __init__(self):
+        self.t = 1
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value * 2)
+
+
+class Shifted(Thing):
+    """Shows one more than it stores."""
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        return found + 1 if name == "t" else found
+
+
+class Registry(Thing):
+    """Keeps attributes elsewhere."""
+
+    def __getattr__(self, name):
+        return self.parts[name]
+
+
+@dataclasses.dataclass
+class DoublingRecord:
+    t: int = 1
+
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, value * 2)
+
+
+class Twice:
+    """A descriptor that keeps twice what it is given, under its own name."""
+
+    def __get__(self, holder, owner):
+        return holder.__dict__["t"]
+
+    def __set__(self, holder, value):
+        holder.__dict__["t"] = value * 2
+
+
+class Told:
+    t = Twice()
+
+    def __init__(self):
+        self.t = 1
+
+
+WAYS = {
+    "Doubling": Doubling,
+    "Shifted": lambda: Shifted(t=1),
+    "Registry": lambda: Registry(parts={"t": 1}),
+    "DoublingRecord": DoublingRecord,
+    "Told": Told,
+}
+
+
+def counted(held, x):
+    held.t = held.t + 1
+    return x * held.t
+
+
+@pytest.mark.parametrize("where", ["global", "argument"])
+@pytest.mark.parametrize("way", WAYS)
+def test_classes_with_ways_of_their_own(way, where):
+    plain, held = WAYS[way](), WAYS[way]()
+    step = tj.jit(counted if where == "argument" else lambda x: counted(held, x))
+    for _ in range(4):
+        result = step(held, one()) if where == "argument" else step(one())
+        assert result.tolist() == counted(plain, one()).tolist()
+        assert vars(held) == vars(plain)
+    assert "runs piecewise" in step.explain()
+
+
+class Echo(list):
+    """Appends twice."""
+
+    def __setitem__(self, index, item):
+        super().__setitem__(index, item * 2)
+
+
+class Table(dict):
+    """Stores twice what it is given."""
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value * 2)
+
+
+@pytest.mark.parametrize("where", ["global", "argument"])
+@pytest.mark.parametrize(
+    "kind", [lambda: Echo([1]), lambda: Table({0: 1}), lambda: collections.UserList([1])]
+)
+def test_containers_with_ways_of_their_own(kind, where):
+    def count(held, x):
+        held[0] = held[0] + 1
+        return x * held[0]
+
+    plain, held = kind(), kind()
+    step = tj.jit(count if where == "argument" else lambda x: count(held, x))
+    for _ in range(4):
+        result = step(held, one()) if where == "argument" else step(one())
+        assert result.tolist() == count(plain, one()).tolist()
+        assert held == plain
+    assert "runs piecewise" in step.explain()

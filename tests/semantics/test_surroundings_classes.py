@@ -184,34 +184,6 @@ def a_cached_property_that_counts(jit):
 
 
 @CASES.add
-def an_attribute_that_only_some_instances_hold(jit):
-    class Model:
-        def __init__(self):
-            self.flag, self.amount = True, 2.0
-
-        def __getattr__(self, name):
-            raise RuntimeError(name)
-
-    step = jit(lambda x, model: x * model.amount if model.flag else x)
-    first, second = Model(), Model()
-    second.flag = False
-    del second.amount
-    return [step(one(), first), step(one(), second), step(one(), first)]
-
-
-@CASES.add
-def an_instance_that_comes_to_shadow_its_class(jit):
-    class Schedule:
-        rate0 = 2.0
-
-    schedule = Schedule()
-    step = jit(lambda x, i: x * getattr(schedule, f"rate{i}"))
-    results = [step(one(), 0)]
-    schedule.rate0 = 10.0
-    return [*results, step(one(), 0)]
-
-
-@CASES.add
 def bases_that_change(jit):
     class Double:
         def f(self, x):

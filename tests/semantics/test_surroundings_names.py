@@ -1,9 +1,7 @@
 """Ways by which a body reaches by name what its result depends on, and which is changed between its calls."""
 
-import abc
 import builtins
 import functools
-import operator
 import os
 import random
 import statistics
@@ -123,66 +121,6 @@ def what_super_finds(jit):
     return found, step(one())
 
 
-class Field:
-    def __init__(self, default):
-        self.default = default
-
-    def __get__(self, instance, owner=None):
-        return self.default
-
-
-@CASES.add
-def descriptors_of_the_user_s(jit):
-    class M:
-        k = Field(2.0)
-
-    m = M()
-    step = jit(lambda x: x * m.k)
-    found = [step(one())]
-    vars(M)["k"].default = 5.0
-    found.append(step(one()))
-    M.k = 9.0
-    return found, step(one())
-
-
-@CASES.add
-def methods_that_are_no_functions(jit):
-    class M:
-        @jit
-        def inner(self, x):
-            return x * 2
-
-        cached = functools.lru_cache(lambda self, n: n * 2)
-
-        def scaled(self, x, k):
-            return x * k
-
-        double = functools.partialmethod(scaled, k=2.0)
-
-        @functools.singledispatchmethod
-        def kind(self, v):
-            return 1.0
-
-        prop = property(operator.attrgetter("held"))
-
-    m = M()
-    m.held = 2.0
-    steps = {
-        "inner": jit(lambda x: m.inner(x)),
-        "cached": jit(lambda x: x * m.cached(3)),
-        "double": jit(lambda x: m.double(x)),
-        "kind": jit(lambda x: x * m.kind("a")),
-        "prop": jit(lambda x: x * m.prop),
-    }
-    found = [(name, step(one())) for name, step in steps.items()]
-    m.held = 3.0
-    M.inner = lambda self, x: x * 5
-    M.cached = lambda self, n: n * 7
-    M.double = functools.partialmethod(M.scaled, k=3.0)
-    M.kind.register(str, lambda self, v: 5.0)
-    return found, [(name, step(one())) for name, step in steps.items()]
-
-
 @CASES.add
 def empty_slots(jit):
     class S:
@@ -252,43 +190,6 @@ def special_methods(jit):
     B.__eq__ = lambda self, other: True
     B.__repr__ = lambda self: "longer"
     return found, [step(one()) for step in (made, same, shown)]
-
-
-@CASES.add
-def metaclasses(jit):
-    items = {}
-
-    class M(type):
-        k = 2.0
-
-        def __getitem__(cls, key):
-            return items[key]
-
-        def f(cls):
-            return 2.0
-
-    class C(metaclass=M):
-        pass
-
-    class A(abc.ABC):
-        j = 2.0
-
-        @abc.abstractmethod
-        def f(self):
-            pass
-
-    items["C"] = C
-    C.own = 2.0
-    steps = (
-        jit(lambda x: x * C.k),
-        jit(lambda x: x * C["C"].own),
-        jit(lambda x: x * C.f()),
-        jit(lambda x: x * A.j),
-    )
-    found = [step(one()) for step in steps]
-    M.k = C.own = A.j = 5.0
-    M.f = lambda cls: 7.0
-    return found, [step(one()) for step in steps]
 
 
 @CASES.add
@@ -383,9 +284,6 @@ def names_that_a_class_gets(jit):
     results = [step(one())]
     Base.mask = 1
     return [*results, step(one())]
-
-
-GET, GETTER, PUT, HAS, SHOWN = getattr, operator.attrgetter, setattr, hasattr, "{0.rate} of {0.inner.size}"
 
 
 @CASES.add

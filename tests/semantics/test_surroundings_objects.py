@@ -133,22 +133,8 @@ class Slotted:
         self.t, self.w = 0, tj.zeros(1)
 
 
-class Registry:
-    """Keeps what is assigned to it in a dict of its own, as modules of networks do."""
-
-    def __init__(self):
-        object.__setattr__(self, "_parts", {})
-
-    def __setattr__(self, name, value):
-        self._parts[name] = value
-
-    def __getattr__(self, name):
-        return self._parts[name]
-
-
-@pytest.mark.parametrize("kind", [Slotted, Registry])
-def test_unusual_places_for_attributes(kind):
-    box = kind()
+def test_attributes_in_slots():
+    box = Slotted()
     box.t, box.w = 0, tj.zeros(1)
 
     @tj.jit

@@ -569,3 +569,21 @@ def test_random_programs(seed):
     except BaseException:
         print(text)
         raise
+
+
+def test_a_path_of_too_many_different_segments_runs_piecewise(monkeypatch):
+    monkeypatch.setattr("tracejit.frontend.recording.trace.SEGMENTS", 3)
+
+    def body(x, last):
+        total = x[0] * 0
+        for i in range(last):
+            if x[i] > 0:
+                total = total + x[i] * i
+        return total
+
+    few, many = tj.jit(body), tj.jit(body)
+    x = tj.asarray([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert [float(few(x, 3)) for _ in range(2)] == [8.0] * 2
+    assert few.cache_info().replays == 1
+    assert [float(many(x, 5)) for _ in range(2)] == [40.0] * 2
+    assert "after 3 looks that each follow other operations" in many.explain()

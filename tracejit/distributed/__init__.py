@@ -25,10 +25,17 @@ from tracejit.distributed.collectives import (
     reduce_scatter,
     send,
 )
+from tracejit.distributed.measuring import Step, measure
 from tracejit.distributed.parallel import data_parallel, sampler
+from tracejit.distributed.sharding import shard_optimizer
+from tracejit.distributed.simulation import Costs, Prediction, Work
 from tracejit.distributed.world import init, rank, size
 
 __all__ = [
+    "Costs",
+    "Prediction",
+    "Step",
+    "Work",
     "all_gather",
     "all_reduce",
     "barrier",
@@ -36,11 +43,13 @@ __all__ = [
     "data_parallel",
     "init",
     "load_checkpoint",
+    "measure",
     "rank",
     "receive",
     "reduce_scatter",
     "sampler",
     "save_checkpoint",
     "send",
+    "shard_optimizer",
     "size",
 ]

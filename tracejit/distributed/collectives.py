@@ -11,7 +11,7 @@ launch the same exchanges.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracejit import ops
@@ -63,7 +63,7 @@ def exchanged(arrays: dict[Any, NDArray], combine: str, priority: int | None = N
     found: dict[Any, NDArray] = {}
     order = {key: -number for number, key in enumerate(arrays)}
     with _Apart():
-        for bucket in _buckets(arrays):
+        for bucket in buckets(arrays):
             urgency = max(order[key] for key in bucket) if priority is None else priority
             operands = [arrays[key] for key in bucket]
             results = dispatch.emit(ops.exchange, *operands, combine=combine, priority=urgency, token=None)
@@ -79,19 +79,19 @@ def balanced_sum(arrays: Sequence[NDArray]) -> NDArray:
     return arrays[0]
 
 
-def _buckets(arrays: dict[Any, NDArray]) -> list[list[Any]]:
+def buckets(arrays: Mapping[Any, NDArray]) -> list[list[Any]]:
     """Keys of arrays of one dtype that travel together, from the last to the first."""
-    buckets: list[list[Any]] = []
+    found: list[list[Any]] = []
     filled = 0
     for key in reversed(arrays):
         array = arrays[key]
         nbytes = array.size * array.dtype.itemsize
-        if not buckets or filled + nbytes > BUCKET or array.dtype != arrays[buckets[-1][0]].dtype:
-            buckets.append([])
+        if not found or filled + nbytes > BUCKET or array.dtype != arrays[found[-1][0]].dtype:
+            found.append([])
             filled = 0
-        buckets[-1].append(key)
+        found[-1].append(key)
         filled += nbytes
-    return buckets
+    return found
 
 
 class _Apart:

@@ -33,6 +33,7 @@ import numpy as np
 
 from tracejit import ops
 from tracejit.distributed.outbox import Handle, Outbox
+from tracejit.distributed.scratch import Scratch
 from tracejit.errors import PeerError, locate, text
 from tracejit.ir.graph import Node
 from tracejit.ops.communicate import Done, combined
@@ -41,10 +42,13 @@ SMALL = 1 << 15  # bytes up to which an array is sent whole to all ranks
 CONTROL = 4096  # bytes of a message of control
 TAGS = 1 << 28  # numbers of operations before they begin anew
 GRACE = 1.0  # seconds in which the last messages of a rank that has ended arrive
-SPINS = 200  # polls before the thread sleeps between them
+CHUNK = 4 << 20  # bytes of an array that are exchanged at a time
+SPIN = 3e-4  # seconds of polling, giving way to other threads, before the thread sleeps between polls
 NAPS = (20e-6, 1e-3)  # seconds: the first, and the longest
 
 Steps = Iterator[list[Any]]
+
+give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # a sleep takes a timer, some 50 us
 
 
 @dataclass(eq=False)
@@ -95,7 +99,7 @@ class Transport:
         self._deadline, self._note = deadline, min(60.0, deadline / 2)
         self._data, self._control, self._alone, self._pairs = (world.Dup() for _ in range(4))
         self._peers = [r for r in range(self.size) if r != self.rank]
-        self._outbox = Outbox(link)
+        self._outbox, self._scratch = Outbox(link), Scratch()
         self._lock = threading.Lock()
         self._active: list[Operation] = []
         self._heard: dict[int, deque[Any]] = {peer: deque() for peer in self._peers}
@@ -128,7 +132,7 @@ class Transport:
 
     def progress(self, wanted: Callable[[], bool]) -> None:
         """Move bytes until all operations have ended, or there is other work."""
-        idle, nap = 0, NAPS[0]
+        moving, nap = time.monotonic(), NAPS[0]
         while True:
             with self._lock:
                 ended, moved = self._advance()
@@ -137,10 +141,9 @@ class Transport:
             if not self._active or wanted():
                 return
             if moved or ended:
-                idle, nap = 0, NAPS[0]
-            elif idle < SPINS:
-                idle += 1
-                time.sleep(0)
+                moving, nap = time.monotonic(), NAPS[0]
+            elif time.monotonic() - moving < SPIN:
+                give_way()
             else:
                 time.sleep(nap)
                 nap = min(2 * nap, NAPS[1])
@@ -247,36 +250,62 @@ class Transport:
         return self._message(pair.receive, node.attrs["rank"], outs[0])
 
     def _exchange(self, channel: _Channel, outs: list[np.ndarray], combine: str) -> Steps:
-        flat = outs[0] if len(outs) == 1 else np.concatenate(outs)
+        flat = outs[0]
+        if len(outs) > 1:
+            flat = self._scratch.take(np.broadcast_to(flat[:1], sum(out.size for out in outs)))
+            np.concatenate(outs, out=flat)
         if flat.nbytes <= SMALL:
-            yield from self._combine(channel, flat, [flat] * self.size, combine, flat)
+            yield from self._combine(channel, [flat] * self.size, flat, combine)
         else:
-            ends = [flat.size * r // self.size for r in range(self.size + 1)]
-            slices = [flat[a:b] for a, b in itertools.pairwise(ends)]
-            yield from self._combine(channel, slices[self.rank], slices, combine, slices[self.rank])
-            yield from self._spread(channel.next(), slices)
+            yield from self._by_slices(channel, flat, combine)
         if len(outs) > 1:
             start = 0
             for out in outs:
                 out[...] = flat[start : start + out.size]
                 start += out.size
+            self._scratch.give(flat)
+
+    def _by_slices(self, channel: _Channel, flat: np.ndarray, combine: str) -> Steps:
+        """Chunk by chunk: while the sums of one travel, so do the slices of the next."""
+        back, step = channel.next(), max(1, CHUNK // flat.itemsize)
+        spreading: list[Any] = []
+        for start in range(0, flat.size, step):
+            chunk = flat[start : start + step]
+            ends = [chunk.size * r // self.size for r in range(self.size + 1)]
+            slices = [chunk[a:b] for a, b in itertools.pairwise(ends)]
+            yield from self._combine(channel, slices, slices[self.rank], combine, spreading)
+            spreading = self._spread(back, slices)
+        yield spreading
 
     def _combine(
-        self, channel: _Channel, mine: np.ndarray, slices: Sequence[np.ndarray], combine: str, out: np.ndarray
+        self,
+        channel: _Channel,
+        slices: Sequence[np.ndarray],
+        out: np.ndarray,
+        combine: str,
+        besides: Sequence[Any] = (),
     ) -> Steps:
-        """Send each rank its slice, and combine what comes with `mine` into `out`."""
-        parts = [mine if r == self.rank else np.empty_like(mine) for r in range(self.size)]
+        """Send each rank its slice, and combine what comes with this rank's own into `out`, which may be it.
+
+        besides: messages under way, for which this waits, too.
+        """
+        mine = slices[self.rank]
+        taken = [self._scratch.take(mine) for _ in range(self.size if out is not mine else self.size - 1)]
+        spare = iter(taken)
+        parts = [mine if r == self.rank and out is mine else next(spare) for r in range(self.size)]
+        if out is not mine:
+            parts[self.rank][...] = mine
         yield [
             *(channel.receive(peer, parts[peer]) for peer in self._peers),
             *(channel.send(peer, slices[peer]) for peer in self._peers),
+            *besides,
         ]
-        total = combined(parts, combine)
-        if total is not out:
-            out[...] = total
+        combined(parts, combine, out)
+        self._scratch.give(*taken)
 
-    def _spread(self, channel: _Channel, slices: Sequence[np.ndarray]) -> Steps:
-        """Each rank's slice to all."""
-        yield [
+    def _spread(self, channel: _Channel, slices: Sequence[np.ndarray]) -> list[Any]:
+        """Begin to send this rank's slice to all, and to receive theirs."""
+        return [
             *(channel.receive(peer, slices[peer]) for peer in self._peers),
             *(channel.send(peer, slices[self.rank]) for peer in self._peers),
         ]
@@ -284,11 +313,10 @@ class Transport:
     def _gather(self, channel: _Channel, given: np.ndarray, out: np.ndarray) -> Steps:
         slices = np.split(out, self.size)
         slices[self.rank][...] = given
-        yield from self._spread(channel, slices)
+        yield self._spread(channel, slices)
 
     def _scatter(self, channel: _Channel, given: np.ndarray, out: np.ndarray, combine: str) -> Steps:
-        slices = np.split(given, self.size)
-        yield from self._combine(channel, slices[self.rank].copy(), slices, combine, out)
+        return self._combine(channel, np.split(given, self.size), out, combine)
 
     def _message(self, move: Callable[[int, np.ndarray], Handle], peer: int, array: np.ndarray) -> Steps:
         yield [move(peer, array)]
@@ -322,14 +350,13 @@ class Transport:
 
     def _say(self, message: dict[str, Any]) -> None:
         """Send a message of control to all others."""
-        letter = np.zeros(CONTROL, np.uint8)
-        content = json.dumps(message, ensure_ascii=False).encode()[:CONTROL]
-        letter[: len(content)] = np.frombuffer(content, np.uint8)
+        letter = np.frombuffer(json.dumps(message, ensure_ascii=False).encode()[:CONTROL], np.uint8)
         self._spoken = [handle for handle in self._spoken if not handle.Test()]
         for peer in self._peers:
             self._spoken.append(Handle(peer, letter, self._control.Isend(letter, peer, 0)))
 
     def _listen(self, peer: int) -> Any:
+        self._inboxes[peer].fill(0)
         return self._control.Irecv(self._inboxes[peer], peer, 0)
 
     def _listen_to_all(self) -> None:

@@ -21,6 +21,7 @@ from tracejit import engine
 from tracejit.config import config
 from tracejit.distributed.transport import Transport
 from tracejit.engine.lifecycle import drain
+from tracejit.engine.machine import share_processors
 from tracejit.errors import ArgumentError, EngineError, text
 from tracejit.ops.communicate import set_transport
 
@@ -76,13 +77,16 @@ def _connect() -> tuple[Any, bool]:
 
 
 def _share_processors(world: Any) -> None:
-    """Have fewer workers where ranks share a machine, unless the user says how many."""
+    """Have fewer workers where ranks share a machine, unless the user says how many, and none that spins
+    where another rank could compute.
+    """
     from mpi4py import MPI  # see `_connect`
 
+    local = world.Split_type(MPI.COMM_TYPE_SHARED)
+    share_processors(local.size)
     if config.workers is None:
-        local = world.Split_type(MPI.COMM_TYPE_SHARED)
         engine.set_workers(max(1, engine.processors() // local.size - 1))
-        local.Free()
+    local.Free()
 
 
 def _end_together(world: Any, owned: bool) -> None:

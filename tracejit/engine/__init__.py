@@ -94,4 +94,4 @@ def _describe(label: int) -> Description:
     if program is None:
         return Description("task of a program that is gone")
     task = program.tasks[label % LABEL]
-    return Description(task.name, task.location, task.queue, task.estimate)
+    return Description(task.name, task.location, task.queue, task.estimate, program)

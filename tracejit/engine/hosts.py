@@ -45,7 +45,7 @@ class HostCall:
     """The call of a Python task: its function and arguments, and its name in errors and timelines.
 
     `variables` returns the addresses of all variables of its launch, `written` those of storage that existed
-    before.
+    before. `label`: of its events, as of those of kernels.
     """
 
     function: Callable[..., object]
@@ -56,6 +56,7 @@ class HostCall:
     communicates: bool
     variables: Callable[[], tuple[int, ...]]
     written: Callable[[], tuple[int, ...]]
+    label: int = 0
 
 
 class OperatorError(Exception):
@@ -116,7 +117,8 @@ class Run:
                 self._tear()
         if first:
             lane = COMMUNICATION if self.call.communicates else HOST
-            profiler.record_host(self.call.name, self.call.location, self.started, self.sequence, lane)
+            call = self.call
+            profiler.record_host(call.name, call.location, self.started, self.sequence, lane, call.label)
             RUNNING.discard(self)
             native.calls().complete(ENGINE.address, self._address, int(error is not None))
         return first

@@ -74,9 +74,17 @@ def spare_processors() -> int:
     return processors() - 1
 
 
+_sharing = [1]
+
+
+def share_processors(processes: int) -> None:
+    """Note that so many processes, with this one, use the processors."""
+    _sharing[0] = processes
+
+
 def spin_time(workers: int) -> int:
-    """Nanoseconds that idle threads spin: 0 when there are more threads than processors."""
-    return SPIN if workers < processors() else 0
+    """Nanoseconds that idle threads spin: 0 when there are more threads than processors for this process."""
+    return SPIN if workers < processors() // _sharing[0] else 0
 
 
 def populate(address: int, nbytes: int) -> None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracejit.engine import native
+from tracejit.engine.instance import LABEL
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.engine.threads import THREADS, current
 from tracejit.errors import EngineError
@@ -39,10 +40,11 @@ class Event(NamedTuple):
     launch: the number of the launch that it is a part of, in the order of launches.
     lane:   ``"cpu:0"``, ``"cpu:1"``, ..., ``"host"`` or ``"communication"``.
     nbytes: estimated bytes of memory traffic; 0 for Python tasks.
+    label:  the number of its program, a key of `Profile.programs`, times `LABEL`, plus that of the task.
 
     >>> import tracejit as tj
     >>> tj.engine.Event._fields
-    ('name', 'location', 'thread', 'start', 'end', 'launch', 'lane', 'nbytes')
+    ('name', 'location', 'thread', 'start', 'end', 'launch', 'lane', 'nbytes', 'label')
     """
 
     name: str
@@ -53,6 +55,7 @@ class Event(NamedTuple):
     launch: int = 0
     lane: str = "cpu:0"
     nbytes: int = 0
+    label: int = 0
 
 
 def lane_name(number: int) -> str:
@@ -67,10 +70,12 @@ class Description(NamedTuple):
     location: str | None = None
     lane: int = 0
     nbytes: int = 0
+    program: object = None
 
 
 class Profile:
-    """The recorded events, in order of time. `dropped` counts events that the ring had no room for.
+    """The recorded events, in order of time. `dropped` counts events that the ring had no room for,
+    `programs` are those that ran, by number.
 
     Made by `tj.profile`.
 
@@ -84,6 +89,7 @@ class Profile:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.dropped = 0
+        self.programs: dict[int, object] = {}
 
     def chrome_trace(self) -> str:
         """The events as JSON in Chrome's trace format.
@@ -137,12 +143,12 @@ _kept: list[object] | None = (
 _host_events: list[Event] | None = None
 
 
-def record_host(name: str, location: str | None, start: int, launch: int, lane: int) -> None:
+def record_host(name: str, location: str | None, start: int, launch: int, lane: int, label: int = 0) -> None:
     """Record a Python task that ends now."""
     events = _host_events
     if events is not None:
         end, where = time.monotonic_ns(), lane_name(lane)
-        events.append(Event(name, location, current().name, start, end, launch, where))
+        events.append(Event(name, location, current().name, start, end, launch, where, 0, label))
 
 
 def keep(program: object) -> None:
@@ -189,6 +195,10 @@ class OpenProfile:
         for label, thread, start, end, launch in rows.tolist():
             task, known = self._describe(label), THREADS.get(thread)
             where, name = lane_name(task.lane), known.name if known else f"thread {thread}"
-            events.append(Event(task.name, task.location, name, start, end, launch, where, task.nbytes))
+            if task.program is not None:
+                self._profile.programs[label // LABEL] = task.program
+            events.append(
+                Event(task.name, task.location, name, start, end, launch, where, task.nbytes, label)
+            )
         _kept = None
         self._profile.events[:] = sorted(events, key=lambda event: (event.start, event.end))

@@ -31,7 +31,7 @@ import numpy as np
 from tracejit.config import config
 from tracejit.engine import failures, native, profiler, threads
 from tracejit.engine.hosts import HostCall, become_naive, ensure_threads
-from tracejit.engine.instance import Instance, Plan
+from tracejit.engine.instance import LABEL, Instance, Plan
 from tracejit.engine.launches import IN_FLIGHT, note_failure, note_running, reap
 from tracejit.engine.native import ENGINE, LOCK, Record
 from tracejit.engine.task import (
@@ -113,7 +113,7 @@ class Program:
         self._has_python = bool(self._python_lanes)
         small = not (self._has_python or any(task.is_issued for task in self.tasks))
         small = small and sum(task.estimate for task in self.tasks) <= SMALL
-        number = next(_numbers)
+        number = self.number = next(_numbers)
         self.template, self.patches, self.arguments = blocks, tuple(patches), tuple(arguments)
         self.is_small, self.arena_bytes, self.scratch_bytes = small, sum(arenas.values()), scratch_bytes
         self._plan = Plan(number, self.tasks, blocks, patches, arguments, arenas)
@@ -275,6 +275,7 @@ class Program:
             communicates=this.queue == COMMUNICATION,
             variables=variables,
             written=written,
+            label=self.number * LABEL + task,
         )
 
 

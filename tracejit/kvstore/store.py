@@ -14,7 +14,6 @@ so runs stay reproducible.
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,15 +27,11 @@ from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.ir.types import CPU, Device
 from tracejit.kvstore.compression import compressed, threshold_of
-from tracejit.optim import adadelta_state, adam_state, rmsprop_state
-from tracejit.optim import zeros_like as zeros
+from tracejit.optim.states import state_of
 
 Updater = Callable[[Any, NDArray, NDArray], object]
 
 TYPES = ("local", "device", "dist_sync", "dist_async")
-
-_STATES = {"adam": adam_state, "adamw": adam_state, "lamb": adam_state}
-_STATES |= {"rmsprop": rmsprop_state, "adadelta": adadelta_state}
 
 
 def create(name: str = "local", staleness: int | None = None) -> KVStore:
@@ -301,7 +296,7 @@ class KVStore:
         if not callable(optimizer):
             raise _refuse(f"set_optimizer: expected a function of tj.optim, got {type(optimizer).__name__}")
         self._optimizer, self._settings, self._updater = optimizer, settings, None
-        self._state_of = state or _state_of(optimizer)
+        self._state_of = state or state_of(optimizer)
         self._states = {}
         if self._state_of is not None:
             self._states = {key: self._state_of(stored) for key, stored in self._stored.items()}
@@ -421,11 +416,3 @@ def _moved(array: NDArray, device: Device, priority: int) -> NDArray:
         return array
     moved: NDArray = dispatch.emit(ops.copy_to, array, device=device, priority=priority)
     return moved
-
-
-def _state_of(optimizer: Callable[..., Any]) -> Callable[[Any], Any] | None:
-    """What makes the state of an optimizer of `tj.optim`; None if it has none."""
-    names = list(inspect.signature(optimizer).parameters)
-    if len(names) < 3 or names[2] not in ("state", "velocity", "square"):
-        return None
-    return _STATES.get(optimizer.__name__, zeros)

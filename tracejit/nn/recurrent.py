@@ -224,7 +224,7 @@ def _sequence(
 ) -> tuple[Any, Any]:
     """All outputs, (batch, steps, units), and the last state; `step` gives an output and the next state."""
     steps = x.shape[1]
-    projected = linear(moveaxis(x, 1, 0), weights.input, weights.input_bias)
+    projected = moveaxis(linear(x, weights.input, weights.input_bias), 1, 0)
     outputs: list[Any] = [None] * steps
     for t in reversed(range(steps)) if reverse else range(steps):
         outputs[t], state = step(projected[t], state)

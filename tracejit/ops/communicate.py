@@ -39,7 +39,9 @@ Done = Callable[[BaseException | None], object]
 
 
 class Transport(Protocol):
-    """What moves bytes between ranks."""
+    """What moves bytes between ranks; `rank`: the number of this one."""
+
+    rank: int
 
     def post(
         self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray], tag: int, done: Done
@@ -78,17 +80,20 @@ def transport() -> Transport:
 # --------------------------------------------------------------------------------------------------- meaning
 
 
-def combined(parts: Sequence[np.ndarray], combine: str) -> np.ndarray:
-    """The parts combined elementwise in a balanced tree; overwrites them.
+def combined(parts: Sequence[np.ndarray], combine: str, out: np.ndarray) -> None:
+    """The parts combined elementwise in a balanced tree, written to `out`, which may be one of them;
+    overwrites them.
 
-    >>> combined([np.ones(2), np.ones(2), np.ones(2)], "sum")
+    >>> out = np.empty(2)
+    >>> combined([np.ones(2), np.ones(2), np.ones(2)], "sum", out)
+    >>> out
     array([3., 3.])
     """
     function, rest = COMBINE[combine], list(parts)
-    while len(rest) > 1:
+    while len(rest) > 2:
         pairs = [function(a, b, out=a) for a, b in zip(rest[::2], rest[1::2], strict=False)]
         rest = [*pairs, rest[-1]] if len(rest) % 2 else pairs
-    return rest[0]
+    function(*rest, out=out)
 
 
 def _meaning(name: str) -> Callable[..., Any]:
@@ -177,19 +182,49 @@ def _infer_agree(*types: ArrayType, digest: int, text: str, token: str) -> tuple
     return ()
 
 
-def _exchange_gradient(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+def _exchange_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
     """Every rank's result depends on every rank's operand: the cotangents are summed, too."""
-    if node.attrs["combine"] != "sum":
-        raise ArgumentError(
-            f"the gradient of all_reduce by {node.attrs['combine']!r} is not known; use 'sum'"
-        )
-    pairs = zip(node.inputs, cotangents, strict=True)
-    given = [full_like(x, 0.0) if ct is None else ct for x, ct in pairs]
-    return list(exchange(*given, **node.attrs))
+    _check_sum("all_reduce", node)
+    return list(exchange(*_dense(node.outputs, cotangents), **node.attrs))
+
+
+def _gather_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
+    """Each rank has cotangents for the operands of all: a rank's own part of their sum."""
+    (x,), (ct,) = node.inputs, _dense(node.outputs, cotangents)
+    part = reduce_scatter(ct, combine="sum", **node.attrs)
+    return [part.reshape(x.shape)]
+
+
+def _scatter_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
+    """Each rank has the cotangent of its part of everyone's operand: all parts."""
+    _check_sum("reduce_scatter", node)
+    (x,), (ct,) = node.inputs, _dense(node.outputs, cotangents)
+    attrs = {name: value for name, value in node.attrs.items() if name != "combine"}
+    return [all_gather(ct, **attrs).reshape(x.shape)]
+
+
+def _broadcast_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
+    """All results are the root's operands: the sum of the cotangents there, and zero elsewhere."""
+    attrs = {name: value for name, value in node.attrs.items() if name != "root"}
+    sums = exchange(*_dense(node.outputs, cotangents), combine="sum", **attrs)
+    is_root = transport().rank == node.attrs["root"]
+    return list(sums) if is_root else [full_like(x, 0.0) for x in node.inputs]
+
+
+def _dense(outputs: Sequence[Sym], cotangents: Sequence[Sym | None]) -> list[Sym]:
+    """The cotangents, zeros where there is none."""
+    pairs = zip(outputs, cotangents, strict=True)
+    return [full_like(y, 0.0) if ct is None else ct for y, ct in pairs]
+
+
+def _check_sum(name: str, node: SymNode) -> None:
+    combine = node.attrs["combine"]
+    if combine != "sum":
+        raise ArgumentError(f"the gradient of {name} by {combine!r} is not known; use 'sum'")
 
 
 def _no_gradient(name: str) -> Callable[..., Any]:
-    def refuse(node: SymNode, cotangents: Sequence[Sym]) -> list[Sym | None]:
+    def refuse(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
         raise ArgumentError(
             f"{name} has no gradient yet; differentiate what is before and after it by itself"
         )
@@ -197,79 +232,48 @@ def _no_gradient(name: str) -> Callable[..., Any]:
     return refuse
 
 
-SIDE = frozenset({Trait.ORDERED})
+# -------------------------------------------------------------------------------------------------- the table
 
-exchange = Operator(
-    "exchange",
-    _infer_exchange,
-    _meaning("exchange"),
-    _exchange_gradient,
-    traits=SIDE,
-    doc="Each operand combined over all ranks, in place.",
-    batch=refusing("exchange would happen once for all examples; exchange outside of vmap"),
+
+def _between_ranks(
+    name: str, infer: Callable[..., Any], doc: str, gradient: Callable[..., Any] | None = None
+) -> Operator:
+    op = Operator(
+        name,
+        infer,
+        _meaning(name),
+        gradient or _no_gradient(name),
+        traits=frozenset({Trait.ORDERED}),
+        doc=doc,
+        batch=refusing(f"{name} would happen once for all examples; call it outside of vmap"),
+    )
+    register(op)
+    return op
+
+
+exchange = _between_ranks(
+    "exchange", _infer_exchange, "Each operand combined over all ranks, in place.", _exchange_gradient
 )
-register(exchange)
-
-all_gather = Operator(
-    "all_gather",
-    _infer_gather,
-    _meaning("all_gather"),
-    _no_gradient("all_gather"),
-    traits=SIDE,
-    doc="The operands of all ranks, stacked in order of rank.",
-    batch=refusing("all_gather would happen once for all examples; gather outside of vmap"),
+all_gather = _between_ranks(
+    "all_gather", _infer_gather, "The operands of all ranks, stacked in order of rank.", _gather_gradient
 )
-register(all_gather)
-
-reduce_scatter = Operator(
+reduce_scatter = _between_ranks(
     "reduce_scatter",
     _infer_scatter,
-    _meaning("reduce_scatter"),
-    _no_gradient("reduce_scatter"),
-    traits=SIDE,
-    doc="This rank's part of the operand combined over all ranks.",
-    batch=refusing("reduce_scatter would happen once for all examples; do it outside of vmap"),
+    "This rank's part of the operand combined over all ranks.",
+    _scatter_gradient,
 )
-register(reduce_scatter)
-
-broadcast = Operator(
-    "broadcast",
-    _infer_broadcast,
-    _meaning("broadcast"),
-    _no_gradient("broadcast"),
-    traits=SIDE,
-    doc="The operands of one rank, in place.",
-    batch=refusing("broadcast would happen once for all examples; do it outside of vmap"),
+broadcast = _between_ranks(
+    "broadcast", _infer_broadcast, "The operands of one rank, in place.", _broadcast_gradient
 )
-register(broadcast)
-
-send = Operator(
-    "send",
-    _infer_send,
-    _meaning("send"),
-    _no_gradient("send"),
-    traits=SIDE,
-    doc="Gives the operand to another rank.",
-    batch=refusing("send would happen once for all examples; send outside of vmap"),
-)
-register(send)
-
-receive = Operator(
-    "receive",
-    _infer_receive,
-    _meaning("receive"),
-    _no_gradient("receive"),
-    traits=SIDE,
-    doc="What another rank sent, in place of the operand.",
-    batch=refusing("receive would happen once for all examples; receive outside of vmap"),
-)
-register(receive)
+send = _between_ranks("send", _infer_send, "Gives the operand to another rank.")
+receive = _between_ranks("receive", _infer_receive, "What another rank sent, in place of the operand.")
 
 agree = Operator(
     "agree",
     _infer_agree,
     lambda **attrs: (),
-    traits=SIDE | {Trait.CAN_FAIL},
+    traits=frozenset({Trait.ORDERED, Trait.CAN_FAIL}),
     doc="Fails if any rank has failed so far, or exchanges something else.",
     batch=refusing("agree is added after vmap"),
 )

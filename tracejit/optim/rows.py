@@ -23,7 +23,7 @@ def rows(name: str, params: Any, grads: Any, *others: Any) -> Iterator[tuple[Any
     a loop that does the same for each (see `alike`).
     """
     leaves, structure = trees.flatten(params)
-    columns = [leaves, *(_aligned(name, structure, tree) for tree in (grads, *others))]
+    columns = [leaves, *(aligned(name, structure, tree) for tree in (grads, *others))]
     found = [row for row in zip(*columns, strict=True) if row[1] is not None]
     for row in found:
         if not isinstance(row[0], ArrayCore):
@@ -53,8 +53,11 @@ def check_state(name: str, state: Any, *keys: str) -> None:
         )
 
 
-def _aligned(name: str, structure: trees.Structure, tree: Any) -> list[Any]:
-    """What a tree holds in place of the leaves of a structure: leaves, or None."""
+def aligned(name: str, structure: trees.Structure, tree: Any) -> list[Any]:
+    """What a tree holds in place of the leaves of a structure: leaves, or None.
+
+    Raises ArgumentError, for `name`, where the trees differ.
+    """
     leaves, found = trees.flatten(tree)
     if found == structure:
         return leaves

@@ -26,6 +26,7 @@ from tracejit.passes.fusion.fuse import Missed, fuse
 from tracejit.passes.remask import remask
 from tracejit.passes.rolling.roll import roll
 from tracejit.passes.simplify import simplify
+from tracejit.passes.stack import stack
 from tracejit.passes.weight_sums import weight_sums
 from tracejit.passes.widen import widen
 from tracejit.passes.winograd import winograd
@@ -63,7 +64,12 @@ def form_kernels(
 ) -> Graph:
     """Form the kernels of a clean graph. Fusions that could not be made are appended to `missed`."""
     last = functools.partial(fuse, missed=missed)
-    forming: dict[str, Pass] = {"winograd": winograd, "weight_sums": weight_sums, "remask": remask}
+    forming: dict[str, Pass] = {
+        "stack": stack,
+        "winograd": winograd,
+        "weight_sums": weight_sums,
+        "remask": remask,
+    }
     return _run({**forming, "fuse": last}, graph, times)
 
 

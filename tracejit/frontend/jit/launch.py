@@ -41,7 +41,7 @@ def launch(trace: Trace, graph: Graph, schedule: Any, outputs: list[Storage], *,
 
 
 def names_of(program: ReplayProgram) -> tuple[str, ...]:
-    """What people call the inputs of the graph."""
+    """Names of the graph's inputs, for people."""
     assert program.launch is not None
     paths = {
         step.var: step.value.operands[0].path
@@ -102,7 +102,7 @@ def run_of(
 def _words(
     bound: Iterable[Bound], arguments: Arguments, computed: dict[Computed | Source, Var]
 ) -> tuple[StorageAddress | Drawn | Expr, ...]:
-    """What is packed for the inputs of a graph."""
+    """Words that are packed for the inputs of a graph."""
 
     def word(bound: Bound) -> StorageAddress | Drawn | Expr:
         if isinstance(bound, Extent):

@@ -147,7 +147,7 @@ class Loops:
 
 
 def _between(trace: Trace, index: int) -> list[Any]:
-    """What is computed and asked between a look and the next one."""
+    """Computations and questions between a look and the next one."""
     steps = trace.numbers.steps
     begin, end = steps.index(trace.cuts[index]), steps.index(trace.cuts[index + 1])
     return steps[begin + 1 : end]

@@ -56,7 +56,7 @@ from tracejit.frontend.signature.slots import Attribute, Slot, Whole
 from tracejit.frontend.signature.stand_ins import without_stand_ins
 from tracejit.frontend.signature.text import CLOCK, PIECEWISE, recogniser_of, replay_of
 from tracejit.frontend.surroundings.changes import Surroundings
-from tracejit.frontend.surroundings.guards import Guards, Refused, check_separate, flags
+from tracejit.frontend.surroundings.guards import Guards, Refused, check_separate
 from tracejit.frontend.surroundings.numbers_found import with_own_builtins
 from tracejit.frontend.surroundings.watch import LIBRARY, OWNER, Watcher
 from tracejit.ir.graph import Graph
@@ -99,7 +99,7 @@ class Signature:
 
     @property
     def schedules(self) -> list[Any]:
-        """Of all that it launches, in order."""
+        """The schedules of all that it launches, in order."""
         known = [place.segment.schedule for place, _answers in self.segments]
         return known + ([self.schedule] if self.schedule is not None else [])
 
@@ -149,54 +149,49 @@ def record(
     `compiled` nothing is compiled either, and the result is the description (`Described`). `segments` are
     those of the function's paths; without them a look at a value gives up.
     """
-    with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
-        return _record(
-            function, args, kwargs, whole, strict=strict, launch=launch, compiled=compiled, segments=segments
-        )
-
-
-def _record(
-    function: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    whole: set[Storage],
-    *,
-    strict: bool,
-    launch: bool,
-    compiled: bool,
-    segments: Segments | None,
-) -> Recorded:
     reached: set[int] = set()
     aliased: set[Storage] = set()
     plain = False
     numpy: bool | None = None
-    while True:
-        name = getattr(function, "__qualname__", type(function).__name__)
-        trace = Trace(
-            name, strict=strict, dry=not launch, plain=plain, recorded_numpy=numpy, segments=segments
-        )
-        try:
-            call = _TracedCall(trace, function, args, kwargs, whole | aliased, reached)
-            result = call.run_body()
-            call.compiled = compiled
-            return call.conclude(result, launch=launch)._replace(aliased=aliased)
-        except GivenUp as end:
-            end.__traceback__ = None  # which holds all that the body had
-            return Recorded(PIECEWISE, call.piecewise_entry(), aliased)
-        except Restart as restart:
-            restart.__traceback__ = None
-            aliased |= restart.aliased
-            if restart.container is not None:
-                reached.add(id(restart.container))
-            if restart.numpy is not None:
-                numpy = restart.numpy
-            plain = plain or not (
-                restart.aliased or restart.container is not None or restart.numpy is not None
+    unrolled: dict[Any, tuple[str, str]] | None = {} if compiled else None
+    name = getattr(function, "__qualname__", type(function).__name__)
+    with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
+        while True:
+            trace = Trace(
+                name,
+                strict=strict,
+                dry=not launch,
+                plain=plain,
+                recorded_numpy=numpy,
+                segments=segments,
+                unrolled=unrolled,
             )
-        finally:
-            trace.numbers.closed = True
-            trace.interruption = None
-            trace.forget_functions()
+            try:
+                call = _TracedCall(trace, function, args, kwargs, whole | aliased, reached)
+                result = call.run_body()
+                call.compiled = compiled
+                return call.conclude(result, launch=launch)._replace(aliased=aliased)
+            except GivenUp as end:
+                end.__traceback__ = None  # which holds all that the body had
+                return Recorded(PIECEWISE, call.piecewise_entry(), aliased)
+            except Restart as restart:
+                restart.__traceback__ = None
+                aliased |= restart.aliased
+                if restart.container is not None:
+                    reached.add(id(restart.container))
+                if restart.numpy is not None:
+                    numpy = restart.numpy
+                if restart.unrolled is not None and unrolled is not None:
+                    site, why = restart.unrolled
+                    unrolled[site] = why
+                    continue
+                plain = plain or not (
+                    restart.aliased or restart.container is not None or restart.numpy is not None
+                )
+            finally:
+                trace.numbers.closed = True
+                trace.interruption = None
+                trace.forget_functions()
 
 
 class _TracedCall:
@@ -250,6 +245,8 @@ class _TracedCall:
                 thread.be_busy(busy)  # last: an interrupt in it leaves a name in `recorders`, no more
             self._take_back()
             self._check_caught(None)
+            for rounds in trace.open_ranges:
+                rounds.unroll("the loop is left before its end")
         except BaseException as error:
             self._take_back()
             self._break_off()
@@ -304,16 +301,9 @@ class _TracedCall:
     # -- piecewise -------------------------------------------------------------------------------------------
 
     def piecewise_entry(self) -> Signature:
-        """An entry for calls that take the branches that this one took while it was recorded: of numbers, and
-        of flags among the globals.
-        """
-        branches = ReplayProgram()
-        for slot in flags(self.surroundings):
-            branches.require("{} is {}", slot.place, Literal(slot.value))
-        self._numbers(branches, self._computed(), values=False)
-        program = self.program.restricted(self.found, branches.steps)  # type: ignore[arg-type]
-        requirements = {**self.program.requirements(), **branches.requirements()}
-        entry = Signature(_no_replay, requirements, self.trace.graph([]), None, self.trace.reasons)
+        """An entry for calls with such arguments."""
+        program = ReplayProgram(self.program.steps[: self.found])
+        entry = Signature(_no_replay, program.requirements(), self.trace.graph([]), None, self.trace.reasons)
         entry.replay, entry.text = recogniser_of(program, self.trace.name, entry)
         return entry
 
@@ -337,7 +327,7 @@ class _TracedCall:
         self._keep_constants(frozen, description)
         if trace.cuts:  # before anything is launched
             check_separate(program, self.surroundings, description.rebinds)
-        self._numbers(program, computed)
+        self._numbers(computed)
         if not trace.cuts:
             check_separate(program, self.surroundings, description.rebinds)
         outputs = list(program.outputs)
@@ -381,7 +371,7 @@ class _TracedCall:
             self.program.require("{}", is_it, says=says)
 
     def _described(self, graph: Graph, guards: Guards, computed: dict[Computed | Source, Var]) -> Described:
-        """What was recorded, as it is before anything is compiled."""
+        """Describe the recording before anything is compiled."""
         trace = self.trace
         captured = {slot.value._storage: slot.path for slot in reversed(guards.arrays)}
         for storage, array in trace.imports.items():
@@ -424,28 +414,24 @@ class _TracedCall:
                 found[-1][1].append(" ".join(step.says))
         return tuple((place, tuple(answers)) for place, answers in found)
 
-    def _numbers(
-        self, program: ReplayProgram, computed: dict[Computed | Source, Var], *, values: bool = True
-    ) -> None:
+    def _numbers(self, computed: dict[Computed | Source, Var]) -> None:
         """Compute what the body computed of its numbers, launch the segments that looks ended, and check what
-        it looked at, in its order; without `values` only which branches were taken, before the first look.
+        it looked at, in its order.
         """
+        program = self.program
 
         def operand(given: Any) -> Expr:
             if isinstance(given, Computed | Source):
                 return computed[given]
             return given if isinstance(given, Expr) else Form(source_of(given))
 
-        loops = self.loops if values else None
         for step in self.trace.numbers.steps:
-            if loops is not None and loops.emit(step, program):
+            if self.loops.emit(step, program):
                 continue
-            if isinstance(step, Cut):
-                continue  # without `values`, what follows is not found
             expression = Form(step.form, *map(operand, step.operands))
             if isinstance(step, Computed):
                 program.define(computed[step], expression)
-            elif values or isinstance(step.value, bool):
+            else:
                 program.same(expression, step.value, (step.path, repr(step.value)))
 
     def _describe(self, result: Any, description: Description) -> None:

@@ -21,6 +21,8 @@ from collections.abc import Iterable
 from itertools import starmap
 from typing import Any
 
+from tracejit.frontend.python.bytecode import is_made_by_dataclass
+
 _BASES: tuple[Any, ...] = (OrderedDict, dict, list, tuple, set, frozenset, deque)
 
 _ACCESS = ("__getitem__", "__setitem__", "__delitem__", "__contains__", "__iter__", "__len__", "get", "items")
@@ -61,9 +63,16 @@ class _Gone:
 GONE = _Gone()
 
 
-def looks_up_plainly(cls: type) -> bool:
-    """Whether instances of `cls` look attributes up as objects do."""
-    return isinstance(cls.__getattribute__, types.WrapperDescriptorType)
+def own_way(cls: type) -> str | None:
+    """The method by which instances of `cls` show or store attributes in their own way; None if as objects
+    do. That of a frozen dataclass only refuses.
+    """
+    for name in ("__getattribute__", "__getattr__", "__setattr__", "__delattr__"):
+        method = getattr(cls, name, None)
+        is_frozen = isinstance(method, types.FunctionType) and is_made_by_dataclass(method.__code__)
+        if method is not None and not is_frozen and not isinstance(method, types.WrapperDescriptorType):
+            return name
+    return None
 
 
 def _inherited(cls: type, name: str) -> Any:
@@ -74,21 +83,19 @@ def _inherited(cls: type, name: str) -> Any:
 def is_found_plainly(cls: type, name: str) -> bool:
     """Whether instances of `cls` show attribute `name` as they hold it. Else `Attributes` finds it."""
     held = _inherited(cls, name)
-    is_own = isinstance(held, types.MemberDescriptorType) or not hasattr(type(held), "__set__")
-    return is_own and looks_up_plainly(cls)
+    return isinstance(held, types.MemberDescriptorType) or not hasattr(type(held), "__set__")
 
 
 def is_computed(cls: type, name: str) -> bool:
     """Whether code runs when an instance of `cls` is asked for attribute `name` and holds none."""
     held = _inherited(cls, name)
     is_own = isinstance(held, types.MemberDescriptorType | types.FunctionType)
-    return hasattr(cls, "__getattr__") or (hasattr(type(held), "__get__") and not is_own)
+    return hasattr(type(held), "__get__") and not is_own
 
 
 def is_stored_plainly(cls: type, name: str) -> bool:
     """Whether nothing else happens when attribute `name` of an instance of `cls` is stored or deleted."""
-    ways: tuple[Any, ...] = cls.__setattr__, cls.__delattr__
-    return is_found_plainly(cls, name) and all(isinstance(w, types.WrapperDescriptorType) for w in ways)
+    return is_found_plainly(cls, name) and isinstance(cls.__setattr__, types.WrapperDescriptorType)
 
 
 class Attributes:

@@ -29,7 +29,7 @@ from tracejit.ops import receive, send
 from tracejit.ops.communicate import COLLECTIVE
 
 TOLERANCE = {FLOAT16: 4e-3, BFLOAT16: 3e-2, np.dtype("float32"): 2e-4, np.dtype("float64"): 1e-9}
-"""Of the largest magnitude in the array: sums of many terms in another order differ by that much."""
+"""Tolerance, as a part of the largest magnitude: the order of terms changes sums by that much."""
 
 Launch = Callable[..., None]
 

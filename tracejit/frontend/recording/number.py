@@ -29,7 +29,7 @@ SHOWN = 60  # characters of an expression in messages
 FORMS: dict[str, Callable[..., Any]] = {"{}": lambda x: x, "bool({})": bool} | {
     "int({})": int, "float({})": float,
 }  # fmt: skip
-"""What the forms of `Computed` and `Looked` mean, but for those about types."""
+"""The functions behind the forms of `Computed` and `Looked`, but for those about types."""
 
 
 class Computed:
@@ -63,6 +63,16 @@ class Source:
         self.path = path
 
 
+class Moving:
+    """Identifies a number that is `base` in one `round` of a loop, and grows by `slope` with each round."""
+
+    __slots__ = ("base", "path", "round", "rounds", "slope")
+
+    def __init__(self, rounds: Any, slope: int, base: Any, round: int) -> None:
+        self.rounds, self.slope, self.base, self.round = rounds, slope, base, round
+        self.path = "the loop variable"
+
+
 class Numbers:
     """The numbers of a trace.
 
@@ -74,10 +84,12 @@ class Numbers:
     found:  sources of the numbers that depend on what arrays hold.
     raised: whether arithmetic on such a number raised an error: if the body caught it, there is no replay.
     refuse: called when the body asks for the very value of a float that it found in an array.
+    follow: what arithmetic on a number that moves gives (see `ranges`).
     """
 
     def __init__(self, *, plain: bool = False, refuse: Callable[[str], Any] | None = None) -> None:
         self.plain, self.refuse = plain, refuse
+        self.follow: Callable[..., Any] | None = None
         self.steps: list[Any] = []
         self.given = False
         self.closed = False
@@ -109,6 +121,8 @@ class Numbers:
         """The result `value` of Python's ``form.format(*operands)``."""
         if self.closed:
             return value
+        if self.follow is not None and any(type(each) is Moving for each in operands):
+            return self.follow(form, value, operands)
         key = form, *map(_identity, operands)
         source = self._computed.get(key)
         if source is None:
@@ -124,6 +138,12 @@ class Numbers:
 
     def look(self, value: Any, form: str, *operands: Any) -> None:
         """The body looked at ``form.format(*operands)``: the trace holds only where it is `value` again."""
+        if not self.closed:
+            for operand in operands:
+                if type(operand) is Moving:
+                    operand.rounds.unroll(
+                        f"the value of the loop variable is asked for: {_read(form, operands)}"
+                    )
         key = form, *map(_identity, operands)
         if key not in self._looked and not self.closed:
             self._looked.add(key)

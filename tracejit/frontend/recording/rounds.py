@@ -1,4 +1,4 @@
-"""What a body's continuation depends on at a look: when it is the same at two looks, the path is a loop.
+"""The state of a body at a look: when it is the same at two looks, the path is a loop.
 
 ``while float(err) > tol:`` looks in every round. If all that the rest of the body can depend on is the same
 at two looks, but for what arrays hold and numbers are, then the second round is the first one again, with
@@ -43,7 +43,7 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, range)
 
 
 class State(NamedTuple):
-    """What the rest of a body depends on: `key`, and in its order the arrays and numbers that it may find."""
+    """The state of a body: `key`, and in its order the arrays and numbers that its rest may find."""
 
     key: Hashable
     carriers: tuple[Storage, ...]
@@ -61,7 +61,8 @@ def state_at(trace: Trace, source: Source, looked: Storage) -> State | None:
         return None
     if any(iterates(frame.f_code, frame.f_lasti) for frame in frames):
         return None
-    walk = _Walk(trace, source)
+    walk = Walk(trace)
+    walk.sources[source] = 0
     try:
         variables = [(name, walk.key(value)) for frame in frames for name, value in frame.f_locals.items()]
         written = [(id(w.storage), walk.carried(w.value)) for w in trace.written()]
@@ -97,13 +98,13 @@ def iterates(code: types.CodeType, offset: int) -> bool:
     return any(begin <= offset < end for begin, end in ends)
 
 
-class _Walk:
+class Walk:
     """Numbers arrays and run-time numbers in the order in which they are found."""
 
-    def __init__(self, trace: Trace, source: Source) -> None:
+    def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.carriers: dict[Storage, int] = {}
-        self.sources: dict[Any, int] = {source: 0}
+        self.sources: dict[Any, int] = {}
         self.storages: dict[Storage, int] = {}
         self._open: dict[int, int] = {}
 

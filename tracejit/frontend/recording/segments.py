@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Segment:
-    """What a path computes between two looks."""
+    """The part of a path between two looks."""
 
     __slots__ = ("__weakref__", "graph", "schedule")
 

@@ -23,8 +23,9 @@ import numpy as np
 
 from tracejit.errors import ReadOnlyError, ReplayError, locate
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import Numbers, Source
+from tracejit.frontend.recording.number import Moving, Numbers, Source, is_of
 from tracejit.frontend.recording.numpy_views import Captured
+from tracejit.frontend.recording.ranges import check_exact, follow, origin_of
 from tracejit.frontend.recording.recording import (
     Bound,
     Extent,
@@ -33,13 +34,18 @@ from tracejit.frontend.recording.recording import (
     RuntimeNumber,
     Window,
     in_operation,
+    number_type,
     thread,
 )
-from tracejit.frontend.recording.segments import Cut, Segments, cut
+from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
 from tracejit.frontend.recording.storage import Storage
-from tracejit.ir.graph import Graph, Value
+from tracejit.ir.graph import Graph, Value, constant_of
 from tracejit.ir.op import Trait
 from tracejit.ir.view import View
+from tracejit.ops import constant
+
+SEGMENTS = 256
+"""Most different segments of a path. To plan one takes some 6 ms, more than many replays of it save."""
 
 MOST = 1 << 17
 """Most operations of a recording. Planning takes some 0.1 ms for each, and two bits for a pair of tasks."""
@@ -78,6 +84,7 @@ class Restart(BaseException):
     aliased:   storages of which an argument views a part, and which the body also uses, or of which it may
                compare that argument with what it finds by name: they enter whole.
 
+    unrolled:  a place of `tj.range` where all rounds have to be recorded, and (why, the line).
     numpy:     whether the body is to find NumPy's functions (False), or ours in place of those that make
                arrays (True).
 
@@ -85,11 +92,18 @@ class Restart(BaseException):
     not do.
     """
 
-    def __init__(self, container: Any = None, aliased: set[Storage] | None = None, numpy: bool | None = None):
+    def __init__(
+        self,
+        container: Any = None,
+        aliased: set[Storage] | None = None,
+        numpy: bool | None = None,
+        unrolled: tuple[Any, tuple[str, str]] | None = None,
+    ):
         super().__init__("recording starts again")
         self.container = container
         self.aliased = aliased or set()
         self.numpy = numpy
+        self.unrolled = unrolled
 
 
 class GivenUp(BaseException):
@@ -113,10 +127,15 @@ class Trace(Recording):
         plain: bool = False,
         recorded_numpy: bool | None = None,
         segments: Segments | None = None,
+        unrolled: dict[Any, tuple[str, str]] | None = None,
     ) -> None:
         self.cuts: list[Cut] = []  # the looks at values so far
+        self.segments_found: set[Segment] = set()  # those that they ended
         self.carried: dict[Value, Bound | Literal] = {}  # values of earlier segments: where they are found
         super().__init__()
+        self.unrolled = unrolled  # places of `tj.range` that are Python's, and why; None: all are
+        self.open_ranges: list[Any] = []  # loops whose rounds are being recorded
+        self.moving: dict[Value, Moving] = {}
         self.segments: Any = segments  # of all paths of the function; None: a look gives up
         self.changes: Callable[[], Iterable[tuple[Any, Any]]] = tuple  # what the body has rebound so far
         self.containers: Callable[[], Iterable[Any]] = (
@@ -128,6 +147,7 @@ class Trace(Recording):
         self.strict = strict
         self.dry = dry  # nothing may be computed: `warm`, `graph`, ...
         self.numbers: Numbers = Numbers(plain=plain, refuse=self._refuse_digits)
+        self.numbers.follow = follow
         self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it), for each segment anew
         self.counters: list[Draw] = []
         self.taken: list[tuple[Any, int, int]] = []  # (stream, start, total) of segments that were launched
@@ -262,6 +282,35 @@ class Trace(Recording):
             remedy="make the arrays with functions of tj instead of NumPy's",
         )
 
+    # -- numbers that move -----------------------------------------------------------------------------------
+
+    def number(self, number: RuntimeNumber, dtype: np.dtype) -> Value:
+        """A run-time number: an input on the host. One that moves is what it is in this round until its loop
+        is made, as a value of its own.
+        """
+        source = number.source
+        if type(source) is not Moving:
+            return super().number(number, dtype)
+        key = "moving", source, dtype
+        value = self.scalars.get(key)
+        if value is None:
+            check_exact(source, dtype)
+            first = origin_of(source)
+            if is_of(first, self.numbers):
+                value = Value(number_type(dtype))
+                self._add_input(value, RuntimeNumber(first._value, first._source))
+            else:
+                value = self.emit(constant, **constant_of(number.value, dtype))
+            self.scalars[key] = value
+            self.moving[value] = source
+        return value
+
+    def unroll(self, site: Any, reason: str, line: str) -> NoReturn:
+        """Record the call again: all rounds of the `tj.range` at a place of the body."""
+        if self.interruption is not None:
+            raise self.interruption
+        self.interrupt(Restart(unrolled=(site, (reason, line))))
+
     # -- looks at values -------------------------------------------------------------------------------------
 
     def element(self, array: Any, what: str) -> Any:
@@ -283,6 +332,7 @@ class Trace(Recording):
             if thread.hook is not None:
                 sys.setprofile(thread.hook)
         self.cuts.append(made)
+        self.segments_found.add(made.segment)
         return self.numbers.looked(made.value, source, made)
 
     def _no_cut(self, array: Any, what: str) -> str | None:
@@ -291,7 +341,9 @@ class Trace(Recording):
             return ""
         if self.segments.ended:
             return f"which led to another path again and again ({self.segments.ended} paths)"
-        if array.dtype.kind not in "biuf" or self.numbers.plain or self.recorded_numpy:
+        if len(self.segments_found) >= SEGMENTS:
+            return f"after {SEGMENTS} looks that each follow other operations"
+        if array.dtype.kind not in "biuf" or self.numbers.plain:
             return ""
         if array._storage.recording not in (None, self) and array._storage.pending is not None:
             return ""
@@ -336,7 +388,9 @@ class Trace(Recording):
 
     def forget_functions(self) -> None:
         """The recording has ended: nothing that leads back to it is kept, so that it goes at once."""
-        self.numbers.refuse = None
+        self.numbers.refuse = self.numbers.follow = None
+        self.open_ranges.clear()
+        self.moving.clear()
         self.changes = self.containers = tuple
 
     def carrier(self, storage: Storage) -> Storage | None:
@@ -348,7 +402,10 @@ class Trace(Recording):
         """The graph of the last segment, with these outputs and an effect for every written window."""
         for value in (*outputs, *(v for w in self.written() for v in (w.input, w.value))):
             self.known(value)
-        return super().finish(outputs)
+        graph = super().finish(outputs)
+        if self.unrolled:
+            graph.notes["ranges"] = dict(self.unrolled.values())
+        return graph
 
     def reset(self) -> None:
         """Forget everything."""
@@ -358,8 +415,11 @@ class Trace(Recording):
     # -- giving up -------------------------------------------------------------------------------------------
 
     def look(self, array: Any, what: str, when: str = "") -> NoReturn:
-        """The body looks at an array's value; maybe because it stores it in an array of NumPy's."""
-        self._record_numpy()
+        """The body looks at an array's value; maybe (`when` gives no other reason against a cut) because it
+        stores it in an array of NumPy's.
+        """
+        if not when:
+            self._record_numpy()
         when = f" {when}" if when else ""
         self.give_up(
             f"{what} looks at the value of an array of shape {array.shape}{when}",

@@ -29,7 +29,7 @@ from tracejit.frontend.python.content import (
     is_found_plainly,
     is_plain,
     is_stored_plainly,
-    looks_up_plainly,
+    own_way,
 )
 from tracejit.frontend.python.kinds import FIXED, NUMBERS, has_attributes, is_tree, trusted
 from tracejit.frontend.recording.number import settled
@@ -55,6 +55,8 @@ def parts_of(value: Any) -> Part | None:
     A dict or a named tuple that has attributes, or whose class finds items in its own way, is an object.
     """
     if isinstance(value, dict | tuple) and (not is_plain(type(value)) or Attributes(value).namespace()):
+        return None
+    if is_tree(value) and own_way(type(value)) is not None:
         return None
     if is_tree(value) and trees.is_made_plainly(type(value)):
         held = Attributes(value)
@@ -188,8 +190,7 @@ class Arguments:
         elif kind in (list, tuple):
             program.require("len({}) == {}", var, Literal(len(keys)))
         elif is_record(kind) and hasattr(value, "__dict__"):
-            form = "tuple({}.__dict__) == {}" if looks_up_plainly(kind) else _NAMES
-            program.require(form, var, Const(keys))
+            program.require("tuple({}.__dict__) == {}", var, Const(keys))
         brought = [
             self.wrap(child, part_of(var, kind, key), path + trees.step(kind, key))
             for key, child in zip(keys, children, strict=True)
@@ -262,9 +263,6 @@ class Arguments:
         var.bound = True
         self.program.copies.append((var, Form("from_numpy({})._storage", array)))
         self.arrays[storage] = (var, None)
-
-
-_NAMES = "tuple(Attributes({}).namespace()) == {}"
 
 
 def part_of(holder: Expr, kind: type, key: Any, *, stored: bool = False) -> Form:

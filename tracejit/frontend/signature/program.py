@@ -13,7 +13,6 @@ recorded (`perform`) and the calls that are replayed (`text`). Nothing reads tex
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -376,32 +375,9 @@ class ReplayProgram:
 
     # -- asking ----------------------------------------------------------------------------------------------
 
-    def restricted(self, count: int, branches: Iterable[Bind | Check]) -> ReplayProgram:
-        """The program of calls that are known by the first `count` steps, which find the arguments, and by
-        those of the `branches` that can be checked there.
-        """
-        steps = list(self.steps[:count])
-        found = {step.var for step in steps if isinstance(step, Bind)}
-        for step in branches:
-            value = step.value if isinstance(step, Bind) else step.condition
-            if variables(value) <= found:
-                steps.append(step)
-                if isinstance(step, Bind):
-                    found.add(step.var)
-        return ReplayProgram(steps)
-
     def requirements(self) -> dict[str, str]:
         """Requirements by path, for people."""
         return dict(s.says for s in self.steps if isinstance(s, Check | ArrayCheck) and s.says is not None)
-
-
-def variables(operand: Expr) -> set[Var]:
-    """The variables in an expression."""
-    if isinstance(operand, Var):
-        return {operand}
-    if isinstance(operand, Form):
-        return set().union(*(variables(each) for each in operand.operands))
-    return set()
 
 
 def _equal(operand: Expr, value: Any) -> tuple[Any, ...]:

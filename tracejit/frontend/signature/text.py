@@ -96,7 +96,7 @@ PIECEWISE = _Piecewise()
 CLOCK = itertools.count(1)
 """Ticks at every use of an entry, to find the least recently used one."""
 MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What a check may raise when a call is not of the signature."""
+"""Errors that a check may raise when a call is not of the signature."""
 
 EMPTY = types.CellType()
 """Equal to what captured variables lie in as long as they hold nothing."""
@@ -117,7 +117,7 @@ def same_array(held: np.ndarray, copy: np.ndarray) -> bool:
 
 
 class Memo(dict[Any, tuple[Any, ...]]):
-    """What the segments of a call have given, for the paths that are tried one after the other.
+    """Results of the segments of a call, for the paths that are tried one after the other.
 
     last:  the segment that was launched last.
     drawn: streams of random numbers, and the positions that segments took of each.
@@ -376,7 +376,7 @@ class Writer:
         return f"{self.write(var)} = Storage({kind}, {shelf}.take())"
 
     def prepare(self, launch: Launch, program: ReplayProgram, lines: list[str]) -> None:
-        """What comes before the first launch: pending eager code is launched, NumPy arrays are copied in."""
+        """Before the first launch, launch pending eager code and copy NumPy arrays in."""
         storages = [self.write(var) for var in launch.storages]
         if len(storages) >= many.MANY:
             lines.append(f"release_all({self._tuple(storages, lines)})")

@@ -16,13 +16,13 @@ import numpy as np
 
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.bytecode import facts, loads, mention
-from tracejit.frontend.python.content import GONE, looks_up_plainly
+from tracejit.frontend.python.content import GONE
 from tracejit.frontend.python.kinds import IDENTITY, PLAIN
 from tracejit.frontend.python.purity import REMEDY, impure, opens
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Separate, Var
-from tracejit.frontend.signature.slots import Attribute, Cell, Global, Slot, Whole
+from tracejit.frontend.signature.slots import Attribute, Cell, Slot, Whole
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.members import QUIET, Seen, SeenClass, SeenFunction, SeenObject
 
@@ -263,16 +263,6 @@ def _check_functions(program: ReplayProgram, arguments: Arguments, surroundings:
                 program.require("id({}) not in {}", operand, Const(frozenset(named)))
 
 
-def flags(surroundings: Surroundings) -> list[Slot]:
-    """Globals that are flags, for calls that run piecewise as long as these stay."""
-    attributes = surroundings.attributes_read()
-    return [
-        slot
-        for slot in surroundings.slots.values()
-        if isinstance(slot, Global) and type(slot.value) is bool and surroundings.was_read(slot, attributes)
-    ]
-
-
 def _is_found(slot: Slot) -> bool:
     """Whether what holds the slot is bound."""
     return slot.place.root.is_bound
@@ -280,8 +270,7 @@ def _is_found(slot: Slot) -> bool:
 
 def _namespace(seen: Seen) -> Expr:
     """The namespace of an object."""
-    plain = isinstance(seen.value, type | types.ModuleType) or looks_up_plainly(type(seen.value))
-    return Form("{}.__dict__" if plain else "Attributes({}).namespace()", seen.var)
+    return Form("{}.__dict__", seen.var)
 
 
 def _describe(value: Any) -> str:

@@ -31,11 +31,10 @@ QUIET = frozenset(
 """Methods that classes of data have, too. What they assign is rarely changed later."""
 
 _METHODS = (types.FunctionType, staticmethod, classmethod)
-_DESCRIPTORS = (
-    *(property, functools.cached_property, functools.partialmethod, functools.singledispatchmethod),
-    *(functools._lru_cache_wrapper, kinds.Transparent),
-)
-"""Descriptors besides functions that run, or are, code of the user's."""
+_DESCRIPTORS = (property, functools.cached_property, functools._lru_cache_wrapper, kinds.Transparent)
+"""Descriptors besides functions that are followed."""
+_REFUSED = (functools.partialmethod, functools.singledispatchmethod)
+"""Descriptors of Python's library that call code of the user's, and are not."""
 
 
 class Seen:
@@ -204,8 +203,6 @@ class SeenClass(Seen):
             visitor.matched |= fields
         for base in bases[1:]:
             visitor.visit_class(base)
-        if not trusted(type(self.value).__module__):
-            visitor.visit_class(type(self.value))
 
     def _inherited(self, name: str, base: type, visitor: Visitor) -> None:
         """Visit what the class has from `base`, or itself. Data stays where it is: a class that rebinds what
@@ -227,7 +224,10 @@ class SeenClass(Seen):
             step = ".__func__" if isinstance(held, classmethod) else ""
             place = attribute(self.var, name + step)
             visitor.visit(Slot(self.value, name, place, path, getattr(found, "__func__", found)))
-        elif isinstance(held, _DESCRIPTORS) or not trusted(type(held).__module__):
+        elif isinstance(held, _REFUSED) or not trusted(type(held).__module__):
+            what = f"{path} is a {type(held).__qualname__}, a descriptor that a replay cannot follow"
+            visitor.refuse(ClassItem(base, name, self.var, path, held), what, "make it a property")
+        elif isinstance(held, _DESCRIPTORS):
             place = item(Form("{}.__dict__", self.var if base is self.value else Const(base)), name)
             visitor.visit(ClassItem(base, name, place, path, held))
             for part in ("fget", "fset", "func"):

@@ -27,7 +27,7 @@ from tracejit.frontend.recording.recording import thread
 
 
 def _found(kind: type, value: Any, rest: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """What ``kind(value)`` gives a body."""
+    """The result of ``kind(value)`` in a body."""
     trace = thread.trace
     if trace is None or rest or options:
         return kind(value, *rest, **options)

@@ -1,4 +1,4 @@
-"""What a traced body finds in place of NumPy when NumPy's own arrays would hold what must be recorded.
+"""Stand-ins for NumPy in a traced body, for when NumPy's own arrays would hold what must be recorded.
 
 A body that calls `np.zeros` gets a plain array, which is a constant of the trace: that costs nothing, and is
 right as long as nothing recorded is stored in it. Only when the body is about to look at a value, because it
@@ -95,12 +95,12 @@ _ORIGINALS = {id(MODULE): np} | {
 
 
 def stand_in(value: Any) -> Any:
-    """What a body finds in place of `value`: of NumPy, or a function that makes arrays; else None."""
+    """The stand-in for `value` if that is NumPy or a function of it that makes arrays; else None."""
     return _STAND_INS.get(id(value))
 
 
 def settled(value: Any) -> Any:
-    """What a stand-in stands for; other values as they are."""
+    """The original of a stand-in; other values as they are."""
     return _ORIGINALS.get(id(value), value)
 
 
@@ -113,7 +113,7 @@ def makes_arrays(code: types.CodeType, namespace: dict[str, Any]) -> bool:
 
 
 def tells(code: types.CodeType) -> str | None:
-    """What in `code` could tell a recorded array from NumPy's; None if nothing."""
+    """Name the part of `code` that could tell a recorded array from NumPy's; None if there is none."""
     for each in codes(code):
         found = facts(each)
         if named := TELLS & (found.globals | found.attributes):

@@ -33,7 +33,7 @@ import numpy as np
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python import kinds
 from tracejit.frontend.python.bytecode import codes, facts, looks_up
-from tracejit.frontend.python.content import GONE, content_of, factory_of, is_plain
+from tracejit.frontend.python.content import GONE, content_of, factory_of, is_plain, own_way
 from tracejit.frontend.python.kinds import (
     FIXED,
     IDENTITY,
@@ -304,7 +304,10 @@ class Visitor:
         if slot.codes and hasattr(slot.value, "__del__"):
             what = f"{slot.path} has a finalizer (__del__), which would run for the recording, too"
             self.refuse(slot, what, "make its objects outside of the function")
-        if not trusted(slot.value.__module__):
+        if not trusted(type(slot.value).__module__):
+            what = f"{slot.path} is a class with a metaclass ({type(slot.value).__qualname__})"
+            self.refuse(slot, what, "use it outside and pass the result as an argument")
+        elif not trusted(slot.value.__module__):
             self.seen.append(SeenClass(slot.value, self._bind(slot), slot.path))
 
     def visit_class(self, cls: type) -> None:
@@ -314,8 +317,12 @@ class Visitor:
     def _object(self, slot: Slot) -> None:
         if id(slot.value) in self.rebuilt:
             raise Restart(slot.value)
-        self.seen.append(SeenObject(slot.value, self._bind(slot), slot.path))
-        cls = type(slot.value)
+        cls, var = type(slot.value), self._bind(slot)
+        if (method := own_way(cls)) is not None and not trusted(cls.__module__):
+            what = f"{slot.path} is a {cls.__qualname__}, which finds or stores attributes in its own way"
+            self.refuse(slot, f"{what} ({method})", "use it outside and pass the result as an argument")
+            return
+        self.seen.append(SeenObject(slot.value, var, slot.path))
         if not trusted(cls.__module__):
             self.visit_class(cls)
 

@@ -20,6 +20,8 @@ from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.functions.movement import stack
 from tracejit.frontend.recording.location import check_callable, user_location
+from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.ranges import range as rounds_of
 from tracejit.frontend.recording.rounds import LOOPS
 
 
@@ -93,7 +95,7 @@ def fori_loop(lower: int, upper: int, body: Callable[[int, Any], Any], init: Any
 
     init: a tree of arrays and numbers; every value has its structure, shapes and dtypes.
     Raises ShapeError, DTypeError or ArgumentError for a value of another form, ArgumentError for bounds that
-    are no integers. As `jax.lax.fori_loop`.
+    are no integers. As `jax.lax.fori_loop`. In a traced function it is a loop over `tj.range`.
 
     >>> import tracejit as tj
     >>> tj.fori_loop(0, 3, lambda i, x: x * 2 + i, tj.ones(2))
@@ -101,9 +103,14 @@ def fori_loop(lower: int, upper: int, body: Callable[[int, Any], Any], init: Any
     """
     check_callable("fori_loop", body)
     value = trees.map(asarray, init)
-    for i in range(integer("fori_loop: lower", lower), integer("fori_loop: upper", upper)):
+    for i in rounds_of(_bound("lower", lower), _bound("upper", upper)):
         value = _like("fori_loop", value, body(i, value))
     return value
+
+
+def _bound(name: str, number: Any) -> Any:
+    """A bound of `fori_loop`: an integer, or one that stays a run-time number."""
+    return number if type(number) is NumberProxy else integer(f"fori_loop: {name}", number)
 
 
 def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:

@@ -77,10 +77,12 @@ def roll(graph: Graph, notes: dict[str, Any] | None = None) -> Graph:
     """`graph` with runs of equal rounds as loops.
 
     `notes`: those of the recording, if that is another graph. ``cuts`` there says where plans of rounds were
-    found to differ; ``unrolled`` will say what was not rolled, and why.
+    found to differ, ``ranges`` which loops over `tj.range` were recorded round by round; ``unrolled`` will
+    say what was not rolled, and why.
     """
     rolling = _Rolling()
     notes = graph.notes if notes is None else notes
+    rolling.reasons |= notes.get("ranges", {})
     cuts: Cuts = notes.get("cuts", ())
     for level in range(DEPTH):
         if len(graph.nodes) < ROUNDS:

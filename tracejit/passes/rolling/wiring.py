@@ -87,7 +87,7 @@ class Recorded:
 def rounds_of(recorded: Recorded, start: int, period: int, most: int, least: int) -> Wiring:
     """The wiring of at most `most` rounds from `start`. Raises `Unlike` if fewer than `least` are alike."""
     nodes = recorded.nodes
-    _check_plain(nodes[start : start + period])
+    check_plain(nodes[start : start + period])
     rounds = most
     sources: list[list[Source]] = []
     steps = []
@@ -119,7 +119,7 @@ def rounds_of(recorded: Recorded, start: int, period: int, most: int, least: int
     return Wiring(start, period, rounds, sources, steps)
 
 
-def _check_plain(body: Sequence[Node]) -> None:
+def check_plain(body: Sequence[Node]) -> None:
     """Refuse rounds that run in Python, that other processes know of, or that are not on one CPU device."""
     devices = set()
     for node in body:

@@ -154,14 +154,29 @@ def _values(name: str, x: Any) -> Any:
     return dispatch.cast(array, np.dtype("uint8")) if array.dtype.kind == "b" else array
 
 
-def _places(name: str, x: Any, edges: Any) -> Any:
+def _place_among_even(x: Any, edges: Any) -> Any:
+    """What a search of `x` among equally spaced edges finds for the elements inside, else any bin.
+
+    The bin is computed, which costs no search, and compared with its two edges, since rounding can make it
+    one too small or too large: the method of NumPy's histograms.
+    """
+    count, first, last = edges.shape[0] - 1, edges[0], edges[-1]
+    x = dispatch.cast(x, edges.dtype)
+    guess = where((first <= x) & (x < last), (x - first) / (last - first) * count, 0)
+    place = clip(dispatch.cast(guess, INT64), 0, count - 1)
+    lower = dispatch.emit(ops.gather, edges, place, axis=0)
+    upper = dispatch.emit(ops.gather, edges, place + 1, axis=0)
+    return place - (x < lower) + (x >= upper)
+
+
+def _places(name: str, x: Any, edges: Any, is_even: bool = False) -> Any:
     """The bin of each element; for those outside the one after the last. The last edge is in the last bin."""
-    count, last = edges.shape[0] - 1, edges[-1]
-    place = searchsorted(edges, x, "right") - 1
+    count, first, last = edges.shape[0] - 1, edges[0], edges[-1]
+    place = _place_among_even(x, edges) if is_even else searchsorted(edges, x, "right") - 1
     place = where(x == last, count - 1, place)
-    place = where((place < 0) | (place > count), count, place)
+    place = where((x >= first) & (x <= last), place, count)
     what = f"{name}: the range of the elements is not finite, or the edges of bins decrease"
-    return checked(place, isfinite(edges[0]) & (edges[0] <= last), count + 1, what)
+    return checked(place, isfinite(first) & (first <= last), count + 1, what)
 
 
 @public
@@ -207,7 +222,8 @@ def histogram(
         each = ravel(given)
         each = dispatch.cast(each, INT64) if each.dtype.kind == "b" else each
     edges = _edges("histogram", values, bins, range)
-    counts = _added(each, _places("histogram", values, edges), edges.shape[0] - 1)
+    is_even = not (_is_sequence(bins) or isinstance(bins, str))
+    counts = _added(each, _places("histogram", values, edges, is_even), edges.shape[0] - 1)
     if not density:
         return counts, edges
     return counts / dispatch.cast(diff(edges), FLOAT64) / counts.sum(), edges

@@ -1,0 +1,223 @@
+"""Devices, KVStore and overlap: what a step pays for them.
+
+    python -m benchmarks.devices THREADS        one process, prints one line of JSON
+
+two devices    seconds of a training step on one device with one thread, over those of the same step whose
+               halves of the batch lie on two devices
+one rank       seconds of a step with `tj.distributed.all_reduce`, over those of the same step without
+eager          microseconds of push and pull of one small key outside of a traced step, without the work
+replay         microseconds of Python for each key that a replayed step pushes and pulls: what calls with
+               80 keys take more than calls with 16
+overlap        a training step of two ranks whose link takes as long as the computation: seconds of the step
+               without those of the first layer's exchange, over the longer of computation and exchange
+               (`python -m benchmarks.devices overlap FILE`, started by `measure`)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tracejit as tj
+from benchmarks.engine import median
+from benchmarks.harness import Run, SideFailed
+from benchmarks.peers import pin
+from tracejit import engine
+
+LAYERS, WIDTH, BATCH = 8, 512, 128
+KEYS = (16, 80)
+LATENCY = 1e-4
+
+
+def measure(run: Run) -> dict[str, Any]:
+    """Findings of one process, and of two ranks twice: without a link, and with one as slow as they are."""
+    found = run.module("devices", run.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        computing = _ranks(run, pathlib.Path(folder) / "alone.json", None)["step"]
+        nbytes = LAYERS * WIDTH * WIDTH * 4
+        link = f"{LATENCY},{nbytes / computing}"
+        together = _ranks(run, pathlib.Path(folder) / "together.json", link)["step"]
+    first = computing / LAYERS + 2 * LATENCY
+    return {**found, "overlap": (together - first) / computing, "computing": computing, "step": together}
+
+
+def _ranks(run: Run, result: pathlib.Path, link: str | None) -> dict[str, float]:
+    """Two ranks that train; what rank 0 has found."""
+    outer = os.environ.get("TRACEJIT_LINK")
+    try:
+        if link is not None:
+            os.environ["TRACEJIT_LINK"] = link
+        given = [
+            "run",
+            "-n",
+            "2",
+            "-m",
+            "benchmarks.devices",
+            "overlap",
+            str(result),
+            "sum" if link else "none",
+        ]
+        launch = f"import sys; from tracejit.cli import main; sys.exit(main({given!r}))"
+        run.python("-c", launch, caches=run.caches())
+    finally:
+        os.environ.pop("TRACEJIT_LINK", None)
+        if outer is not None:
+            os.environ["TRACEJIT_LINK"] = outer
+    if not result.exists():
+        raise SideFailed("two ranks have found nothing")
+    found: dict[str, float] = json.loads(result.read_text())
+    return found
+
+
+def overlap(result: pathlib.Path, summed: bool) -> None:
+    """One of two ranks: the seconds of a step, of the slower rank."""
+    tj.distributed.init()
+    weights, x, y = _perceptron(), _tensor(BATCH, WIDTH), _tensor(BATCH, WIDTH)
+
+    @tj.jit
+    def step(x: Any, y: Any) -> None:
+        gradients = tj.grad(_loss)(weights, x, y)
+        if summed:
+            gradients = tj.distributed.all_reduce(gradients, op="mean")
+        tj.optim.sgd(weights, gradients, lr=1e-3)
+
+    times = []
+    for _ in range(12):
+        tj.wait_all()
+        tj.distributed.barrier()
+        begin = time.perf_counter()
+        step(x, y)
+        tj.wait_all()
+        times.append(time.perf_counter() - begin)
+    slowest = tj.distributed.all_reduce(tj.asarray(statistics.median(times[2:])), op="max")
+    if tj.distributed.rank() == 0:
+        result.write_text(json.dumps({"step": float(slowest)}))
+
+
+def _tensor(*shape: int, device: tj.Device | None = None) -> tj.NDArray:
+    x = tj.asarray((np.random.default_rng(0).standard_normal(shape) / WIDTH**0.5).astype(np.float32))
+    return x if device is None else x.to(device)
+
+
+def _perceptron(device: tj.Device | None = None) -> list[tj.NDArray]:
+    return [_tensor(WIDTH, WIDTH, device=device) for _ in range(LAYERS)]
+
+
+def _loss(weights: Any, x: Any, y: Any) -> Any:
+    for w in weights:
+        x = tj.tanh(x @ w)
+    return ((x - y) ** 2).mean()
+
+
+def two_devices() -> float:
+    """How many times as fast a step is on two devices as on one thread."""
+    places = [tj.cpu(0), tj.cpu(1)]
+    weights = _perceptron()
+    x, y = _tensor(4 * BATCH, WIDTH), _tensor(4 * BATCH, WIDTH)
+    sides = {}
+    for name, devices in {"one": None, "two": places}.items():
+        mean = tj.distributed.data_parallel(_loss, shards=2, devices=devices)
+        sides[name] = tj.jit(lambda x, y, mean=mean: mean(weights, x, y)[0])
+
+    def call(name: str) -> Callable[[], None]:
+        def run() -> None:
+            sides[name](x, y)
+            tj.wait_all()
+
+        return run
+
+    engine.set_workers(0)
+    alone = _best(call("one"))
+    engine.set_workers(1)
+    return alone / _best(call("two"))
+
+
+def _best(action: Callable[[], None]) -> float:
+    """Median seconds after two calls that do not count."""
+    action(), action()
+    return median(action, 9)
+
+
+def one_rank() -> float:
+    """Seconds of a step with an exchange among one rank over those without."""
+    tj.distributed.init()
+    weights, x, y = _perceptron(), _tensor(BATCH, WIDTH), _tensor(BATCH, WIDTH)
+
+    def step(x: Any, y: Any, shared: bool) -> None:
+        gradients = tj.grad(_loss)(weights, x, y)
+        if shared:
+            gradients = tj.distributed.all_reduce(gradients, op="mean")
+        tj.optim.sgd(weights, gradients, lr=1e-3)
+
+    traced = {shared: tj.jit(lambda x, y, shared=shared: step(x, y, shared)) for shared in (True, False)}
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(25):
+        for shared, function in traced.items():
+            begin = time.perf_counter()
+            function(x, y)
+            tj.wait_all()
+            times[shared].append(time.perf_counter() - begin)
+    return statistics.median(times[True][2:]) / statistics.median(times[False][2:])
+
+
+def eager() -> float:
+    """Microseconds of a push and a pull; those of a group are waited for before the next."""
+    kv, value, out, times = tj.kvstore.create(), tj.ones(4), tj.zeros(4), []
+    kv.init(0, tj.zeros(4))
+    for _ in range(60):
+        begin = time.perf_counter()
+        for _ in range(20):
+            kv.push(0, value)
+            kv.pull(0, out)
+        times.append((time.perf_counter() - begin) / 20)
+        tj.wait_all()
+    return statistics.median(times[10:]) * 1e6
+
+
+def replay() -> float:
+    """Microseconds of Python that a further key takes in a replayed step."""
+    return (_call(KEYS[1]) - _call(KEYS[0])) / (KEYS[1] - KEYS[0]) * 1e6
+
+
+def _call(keys: int) -> float:
+    kv, outs, gradient = tj.kvstore.create(), [tj.zeros(4) for _ in range(keys)], tj.ones(4)
+    kv.init(list(range(keys)), outs)
+    kv.set_optimizer(tj.optim.sgd, lr=0.1)
+
+    @tj.jit
+    def step(g: Any) -> None:
+        for i, out in enumerate(outs):
+            kv.push(i, g, priority=-i)
+            kv.pull(i, out, priority=-i)
+
+    times = []
+    for _ in range(300):
+        begin = time.perf_counter()
+        step(gradient)
+        times.append(time.perf_counter() - begin)
+        tj.wait_all()
+    assert abs(float(outs[-1][0]) + 30.0) < 1e-2  # 300 steps of 0.1
+    return statistics.median(times[50:])
+
+
+def main() -> None:
+    """Measure everything and print it, or be a rank."""
+    if sys.argv[1] == "overlap":
+        overlap(pathlib.Path(sys.argv[2]), sys.argv[3] == "sum")
+        return
+    pin(int(sys.argv[1]))
+    found = {"eager": eager(), "replay": replay(), "one rank": one_rank(), "two devices": two_devices()}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

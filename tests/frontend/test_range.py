@@ -1,0 +1,469 @@
+"""`tj.range`: a few recorded rounds stand for all of a loop; Python's `range` is the oracle."""
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tracejit.ops.loops import loop
+
+
+def rebinds(rounds):
+    def f(x, w, n):
+        for i in rounds(n):
+            x = tj.tanh(x * w + i) - 0.25
+        return x, i
+
+    return f
+
+
+def updates_in_place(rounds):
+    def f(x, w, n):
+        y = x.copy()
+        for i in rounds(n):
+            y[...] = y * 0.5 + w
+            y += i
+            y[1:] -= 0.125
+        return y
+
+    return f
+
+
+def writes_an_argument(rounds):
+    def f(x, w, n):
+        for i in rounds(n):
+            x *= 0.5
+            x[:2] = x[:2] + w[:2] * i
+
+    return f
+
+
+def swaps(rounds):
+    def f(x, w, n):
+        a, b = x, w
+        for _ in rounds(n):
+            a, b = b, a * 0.5 + b
+        return a, b
+
+    return f
+
+
+def remembers(rounds):
+    def f(x, w, n):
+        before, second = x, w
+        for i in rounds(1, n + 1):
+            second = before
+            before = x
+            x = tj.sin(x) + second * w / i
+        return x, before, second, i
+
+    return f
+
+
+def nests(rounds):
+    def f(x, w, n):
+        for i in rounds(n):
+            y = x * 0.5
+            for j in rounds(5):
+                y = y * 0.5 + w * (i * 10 + j)
+            x = y - i
+        return x, y, i, j
+
+    return f
+
+
+def keeps_lists(rounds):
+    def f(x, w, n):
+        state = {"x": x, "pair": [x, w]}
+        for i in rounds(0, 3 * n, 3):
+            state["x"] = state["x"] * 0.25 + (2 * i - 7)
+            state["pair"] = [state["pair"][1], state["x"] + 1]
+        return state
+
+    return f
+
+
+def counts_down(rounds):
+    def f(x, w, n):
+        for i in rounds(n, 0, -1):
+            x = x * 0.5 + i
+        return x, i
+
+    return f
+
+
+def calls(rounds):
+    def f(x, w, n):
+        def step(x, i):
+            return helper(x) * w + i
+
+        for i in rounds(n):
+            x = step(x, i)
+        return x
+
+    return f
+
+
+def helper(x):
+    for _ in tj.range(6):
+        x = x * 0.5 + 1
+    return x
+
+
+def writes_through_views(rounds):
+    def f(x, w, n):
+        y, z = x[1:], tj.zeros(3)
+        part = z[:2]
+        for i in rounds(n):
+            y += 1
+            part[...] = part * 0.5 + i
+            z[2] = x[0]
+        return x, y, z, part
+
+    return f
+
+
+def rebinds_a_cell(rounds):
+    def f(x, w, n):
+        def step(x):
+            nonlocal w
+            w = w * 0.5 + 1
+            return x * 0.5 + w
+
+        for _ in rounds(n):
+            x = step(x)
+        return x, w
+
+    return f
+
+
+def is_called_twice(rounds):
+    def loop_of(a, n):
+        for _ in rounds(n):
+            a = a * 0.5 + 1
+        return a
+
+    def f(x, w, n):
+        kept = x * 2
+        one = loop_of(kept, n)
+        kept += 1
+        return one, kept, loop_of(kept, n)
+
+    return f
+
+
+def uses_the_last_variable(rounds):
+    def f(x, w, n):
+        for i in rounds(n):
+            j = 3 * i + 1
+            x = x * 0.5 + j
+        return x * j + i, j, i + j, [j > 3]
+
+    return f
+
+
+def uses_outer_variables(rounds):
+    def f(x, w, n):
+        for i in rounds(n):
+            for j in rounds(5):
+                x = x * 0.5 + w * i
+                w = w * 0.25 - 2 * i
+                for _ in rounds(6):
+                    x = (x + i) * 0.5 - (j + 1)
+        return x, w
+
+    return f
+
+
+ROLLED = [
+    rebinds,
+    updates_in_place,
+    writes_an_argument,
+    swaps,
+    remembers,
+    nests,
+    keeps_lists,
+    counts_down,
+    calls,
+    writes_through_views,
+    rebinds_a_cell,
+    is_called_twice,
+    uses_the_last_variable,
+    uses_outer_variables,
+]
+
+
+def looks_at_the_variable(rounds):
+    def f(x, w, n):
+        for i in rounds(n):
+            x = x + w if i % 2 == 0 else x * 0.5
+        return x
+
+    return f
+
+
+def indexes(rounds):
+    def f(x, w, n):
+        total = x[0]
+        for i in rounds(n):
+            total = total * 0.5 + w[i % 3]
+        return total
+
+    return f
+
+
+def counts_itself(rounds):
+    def f(x, w, n):
+        k = 0
+        for _ in rounds(n):
+            k += 1
+            x = x * 0.5 + k
+        return x, k
+
+    return f
+
+
+def collects(rounds):
+    def f(x, w, n):
+        found = []
+        for _ in rounds(n):
+            x = x * 0.5 + w
+            found.append(x)
+        return found
+
+    return f
+
+
+def stops_early(rounds):
+    def f(x, w, n):
+        seen = []
+        for i in rounds(n):
+            x = x * 0.5 + i
+            seen.append(1)
+            if len(seen) == 2:
+                break
+        return x, i
+
+    return f
+
+
+def looks_at_values(rounds):
+    def f(x, w, n):
+        for _ in rounds(n):
+            x = x * 0.5 + w
+            if float(x.sum()) > 2.5:
+                x = x * 0.25
+        return x
+
+    return f
+
+
+UNROLLED = [looks_at_the_variable, indexes, counts_itself, collects, stops_early, looks_at_values]
+
+
+def arguments():
+    return tj.asarray([0.5, -1.25, 2.0]), tj.asarray([0.75, 0.5, -0.25])
+
+
+def leaves(result):
+    return [np.asarray(leaf) for leaf in tj.tree.leaves(result)]
+
+
+def expect_equal(make, traced, n):
+    x, w = arguments()
+    y, v = arguments()
+    got, expected = traced(x, w, n), make(range)(y, v, n)
+    for one, other in zip(leaves((got, x, w)), leaves((expected, y, v)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", ROLLED)
+def test_other_counts_replay(make):
+    traced = tj.jit(make(tj.range))
+    for n in (7, 12, 300, 4):
+        expect_equal(make, traced, n)
+    assert traced.cache_info().traces == 1
+    assert any(node.op is loop for node in traced.graph(*arguments(), 9).nodes)
+    assert "not rolled" not in traced.explain()
+
+
+@pytest.mark.parametrize("make", [*ROLLED, *UNROLLED])
+def test_few_rounds(make):
+    traced = tj.jit(make(tj.range))
+    for n in (3, 2, 1, 5, 4, 1):
+        expect_equal(make, traced, n)
+
+
+@pytest.mark.parametrize("make", UNROLLED)
+def test_rounds_that_differ_are_all_recorded(make):
+    traced = tj.jit(make(tj.range))
+    for n in (9, 9, 6):
+        expect_equal(make, traced, n)
+
+
+def test_random_numbers_are_those_of_range():
+    def f(rounds):
+        def walk(x):
+            for _ in rounds(6):
+                x = x * 0.5 + tj.random.normal(shape=3)
+            return x
+
+        return tj.jit(walk)
+
+    found = []
+    for rounds in (tj.range, range):
+        tj.random.seed(3)
+        walk = f(rounds)
+        found.append([np.asarray(walk(tj.zeros(3))) for _ in range(2)])
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs(seed):
+    """Statements in a row, drawn from a few kinds, in loops that nest; `range` is the oracle."""
+    source = _program(np.random.default_rng(seed))
+    made = {}
+    for name, rounds in (("ours", tj.range), ("plain", range)):
+        names = {"tj": tj, "rounds": rounds}
+        exec(compile(source, f"<program {seed}>", "exec"), names)
+        made[name] = names["program"]
+    traced = tj.jit(made["ours"])
+    for n in (5, 8, 5, 2):
+        found = []
+        for call in (traced, made["plain"]):
+            state = [tj.asarray([0.5, -1.25, 2.0]), tj.asarray([0.75, 0.5, -0.25]), tj.ones(3)]
+            found.append(leaves((call(*state, n), state)))
+        for got, expected in zip(*found, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6, err_msg=source)
+    assert traced.cache_info().traces == 2, source  # one for 5 and 8 rounds, one for 2
+
+
+def _program(rng):
+    """A function of three arrays and a count, as text."""
+    names = ["a", "b", "c"]
+    lines = ["def program(a, b, c, n):"]
+
+    def statement(indent, variables):
+        x, y, z = rng.choice(names, 3)
+        i = rng.choice([*variables, "1"])
+        lines.append(
+            indent
+            + rng.choice(
+                [
+                    f"{x} = tj.sin({y}) * 0.5 + ({z}[::-1] - {i}) * 0.25",
+                    f"{x}, {y} = {y}, {x} * 0.5",
+                    f"{x} = {y}",
+                    f"{x}[1:] = ({y}[:2] + {i}) * 0.5",
+                    f"{x} *= 0.5",
+                    f"{x} = tj.maximum({y}, {z}.mean()) * 0.75",
+                    f"{x} = {y}[:]",
+                ]
+            )
+        )
+
+    def loop_over(indent, depth, variables):
+        variable = "ijk"[depth]
+        count = "n" if depth == 0 else "6"
+        lines.append(f"{indent}for {variable} in rounds({count}):")
+        for _ in range(rng.integers(1, 5)):
+            statement(indent + "    ", [*variables, variable])
+        if depth < 1 and rng.random() < 0.4:
+            loop_over(indent + "    ", depth + 1, [*variables, variable])
+        statement(indent + "    ", [*variables, variable])
+
+    for _ in range(rng.integers(1, 3)):
+        loop_over("    ", 0, [])
+        statement("    ", ["i"])
+    return "\n".join([*lines, "    return a, b, c"])
+
+
+def test_no_rounds():
+    @tj.jit
+    def f(x, n):
+        for _ in tj.range(n):
+            x = x + 1
+        return x
+
+    for n in (0, -3, 5, 0):
+        np.testing.assert_array_equal(f(tj.zeros(2), n), np.full(2, max(n, 0), "float32"))
+    assert f.cache_info().traces == 3  # 0, -3 and all from 4 on
+
+
+def test_explain_says_what_differs():
+    @tj.jit
+    def f(x):
+        k = 0
+        for _ in tj.range(20):
+            k += 2
+            x = x * 0.5 + k
+        return x
+
+    f(tj.zeros(2))
+    assert "not rolled: the rounds of tj.range differ: k, at " in f.explain()
+
+
+def test_explain_says_what_asks_for_the_variable():
+    @tj.jit
+    def f(x):
+        for i in tj.range(8):
+            x = x + x[i]
+        return x
+
+    f(tj.zeros(9))
+    assert "not rolled: the value of the loop variable is asked for" in f.explain()
+
+
+def test_a_temporary_that_is_alive_at_two_rounds_is_not_lost():
+    @tj.jit
+    def f(x, n):
+        for _ in tj.range(n):
+            y = x
+            x = x * 0.5 + 1
+        return x, y, x - y
+
+    for n in (6, 9):
+        x = np.zeros(2, "float32")
+        for _ in range(n):
+            y, x = x, x * np.float32(0.5) + np.float32(1)
+        for got, expected in zip(f(tj.zeros(2), n), (x, y, x - y), strict=True):
+            np.testing.assert_array_equal(got, expected)
+    assert f.cache_info().traces == 1
+
+
+def test_a_count_beyond_what_float32_counts_is_recorded_anew():
+    @tj.jit
+    def f(x, n):
+        for i in tj.range(n):
+            x = x * 0 + i
+        return x
+
+    assert float(f(tj.zeros(1), 10)[0]) == 9
+    entry = f.entry_for(tj.zeros(1), 10)
+    assert any("16777216" in asked for asked in entry.requirements)
+
+
+def test_gradients_record_all_rounds():
+    def f(rounds):
+        def loss(x, w):
+            for i in rounds(6):
+                x = tj.sin(x * w) + i
+            return x.sum()
+
+        return loss
+
+    x, w = arguments()
+    traced = tj.jit(tj.grad(f(tj.range), argnums=(0, 1)))
+    for got, expected in zip(traced(x, w), tj.grad(f(range), argnums=(0, 1))(x, w), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_outside_of_a_recording_it_is_range():
+    assert list(tj.range(2, 9, 3)) == [2, 5, 8]
+    assert list(tj.range(3)) == [0, 1, 2]
+    assert len(tj.range(4, 0, -1)) == 4
+    assert repr(tj.range(3)) == "tj.range(0, 3, 1)"
+
+
+@pytest.mark.parametrize("bounds", [(), (1, 2, 3, 4), (1.5,), ("3",), (0, 3, 0)])
+def test_bad_bounds(bounds):
+    with pytest.raises(tj.errors.ArgumentError, match=r"tj\.range"):
+        tj.range(*bounds)

@@ -1,0 +1,134 @@
+"""What a loop's further rounds depend on, noted at the begin of each round.
+
+When it is the same at two heads, but for what arrays hold, then the round between them is every further one.
+A head is made of the variables of the frame that runs the ``for`` statement, with all that they lead to; of
+what the body has rebound and written elsewhere; and of all arrays of the recording that are alive, which
+must be the same at both heads if no variable leads to them. Something that cannot be compared (an object of
+the user's own class, an iterator) makes a head that equals no other.
+
+>>> from tracejit.frontend.recording.heads import difference_of
+>>> difference_of((("x", 1), ("y", 2)), (("x", 1), ("y", 3)))
+'y'
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tracejit.frontend.recording.number import Moving, NumberProxy
+from tracejit.frontend.recording.recording import Window, thread
+from tracejit.frontend.recording.rounds import Hidden, Walk
+from tracejit.frontend.recording.storage import Storage
+from tracejit.ir.graph import Value
+
+if TYPE_CHECKING:
+    from tracejit.frontend.recording.ranges import Rounds
+    from tracejit.frontend.recording.trace import Trace
+
+Parts = Sequence[tuple[str, Hashable]]
+
+
+class Head:
+    """The begin of a round.
+
+    parts:   what must be equal, with names for people; None if something cannot be compared.
+    values:  those of the graph that are held, in an order that parts decide.
+    holders: what holds them, until the next round begins.
+    nodes, structure, inputs, scalars: how far the recording was.
+    difference: what was not equal.
+    """
+
+    __slots__ = ("difference", "holders", "inputs", "nodes", "parts", "scalars", "structure", "values")
+
+    def __init__(self, trace: Trace) -> None:
+        self.parts: Parts | None = None
+        self.holders: list[Storage | Window] = []
+        self.values: list[Value] = []
+        self.nodes, self.structure, self.inputs = len(trace.nodes), len(trace.structure), len(trace.inputs)
+        self.scalars = dict(trace.scalars)
+        self.difference = ""
+
+    def equals(self, later: Head) -> bool:
+        """Whether the body does the same after both; notes what differs."""
+        if self.parts is None or later.parts is None:
+            self.difference = self.difference or later.difference
+            return False
+        self.difference = difference_of(self.parts, later.parts)
+        return not self.difference
+
+
+def difference_of(one: Parts, other: Parts) -> str:
+    """The name of the first part that is not equal; empty if all are."""
+    for (name, part), (found, now) in zip(one, other, strict=False):
+        if name != found or part != now:
+            return name if name == found else f"{name} or {found}"
+    return "" if len(one) == len(other) else "a variable that is new"
+
+
+def head_at(rounds: Rounds, frame: types.FrameType) -> Head:
+    """The head of a round; `frame` runs the ``for`` statement."""
+    trace = rounds.trace
+    head = Head(trace)
+    walk = _HeadWalk(rounds)
+    parts: list[tuple[str, Hashable]] = []
+    try:
+        for name, value in frame.f_locals.items():
+            head.difference = f"{name} is an object that cannot be compared"
+            parts.append((name, walk.key(value)))
+        head.difference = "something that is changed elsewhere"
+        parts += [("an argument", walk.key(copy)) for copy in trace.containers()]
+        parts += [("something that is changed elsewhere", (id(s), walk.key(v))) for s, v in trace.changes()]
+    except Hidden:
+        return head
+    head.difference = ""
+    outside = [s for s in trace.live() if s not in walk.storages]
+    windows = [w for windows in trace.windows.values() for w in windows]
+    parts.append(("an array that no variable holds", tuple((id(s), id(s.pending)) for s in outside)))
+    parts.append(("the arrays that are used", tuple(map(id, windows))))
+    parts.append(("random numbers that are drawn", tuple((id(s), total) for s, total in trace.draws)))
+    parts.append(("a look at a value", len(trace.cuts)))
+    parts.append(("a call of Python's", (len(trace.callbacks), len(trace.rules), len(trace.imports))))
+    parts.append(("the device", (thread.device, thread.tapes, trace.vouched)))
+    head.parts = parts
+    held = [(s, s.pending) for s in (*walk.storages, *outside)]
+    head.holders = [*(s for s, value in held if value is not None), *windows]
+    head.values = [*(value for _, value in held if value is not None), *(w.value for w in windows)]
+    return head
+
+
+class _HeadWalk(Walk):
+    """Arrays are numbered, and so equal where they are held in the same places; numbers are compared."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        super().__init__(rounds.trace)
+        self.rounds = rounds
+
+    def carried(self, value: Any) -> Hashable:
+        return value.type.shape, value.type.dtype, value.type.device
+
+    def key(self, value: Any) -> Hashable:
+        kind = type(value)
+        if kind is NumberProxy and not value._numbers.closed:
+            return self._number(value._source)
+        if kind is types.FunctionType and id(value) not in self._open:
+            return self._function(value)
+        return super().key(value)
+
+    def _function(self, function: types.FunctionType) -> Hashable:
+        """A function that the body may have made anew in each round."""
+        if vars(function):
+            raise Hidden
+        self._open[id(function)] = len(self._open)
+        cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
+        held = self.key([cells, function.__defaults__, function.__kwdefaults__])
+        return "function", id(function.__code__), id(function.__globals__), held
+
+    def _number(self, source: Any) -> Hashable:
+        if type(source) is not Moving or source.rounds is not self.rounds:
+            return "number", id(source)
+        ago = self.rounds.round - source.round
+        first = source.base - source.slope * source.round
+        plain = ("plain", first) if type(first) is int else ("number", type(first._value), first._value)
+        return "moving", source.slope, ago, plain

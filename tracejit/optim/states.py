@@ -1,0 +1,26 @@
+"""Which optimizers have a state, and what makes it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from tracejit.optim.adaptive import adadelta_state, adam_state, rmsprop_state
+from tracejit.optim.descent import zeros_like
+
+_STATES = {"adam": adam_state, "adamw": adam_state, "lamb": adam_state}
+_STATES |= {"rmsprop": rmsprop_state, "adadelta": adadelta_state}
+
+
+def state_of(optimizer: Callable[..., Any]) -> Callable[[Any], Any] | None:
+    """What makes the state of an optimizer of `tj.optim`; None if it has none.
+
+    >>> import tracejit as tj
+    >>> state_of(tj.optim.adam) is tj.optim.adam_state, state_of(tj.optim.sgd)
+    (True, None)
+    """
+    names = list(inspect.signature(optimizer).parameters)
+    if len(names) < 3 or names[2] not in ("state", "velocity", "square"):
+        return None
+    return _STATES.get(optimizer.__name__, zeros_like)
