@@ -65,13 +65,23 @@ def test_kinds_are_stacked_apart_and_the_rest_is_added():
     assert sorted(sums) == sorted([((6, 8), (8, 6)), ((6, 12), (12, 6)), ((6, 1), (1, 6))])
 
 
-def test_tree_and_sums_of_sums():
+def test_sums_of_sums():
     """The factors of the second sum are computed from the first."""
     s = Sums()
-    first = s.add(*(s.add(s.product(4, 1, 4), s.product(4, 1, 4)) for _ in range(2)))
+    first = s.add(*(s.product(4, 1, 4) for _ in range(4)))
     column = s.builder.emit(ops.view, first, view=View(0, (4, 1), (4, 1)))
     more = [s.builder.emit(ops.matmul, column, s.array(1, 4)) for _ in range(4)]
     assert s.left(first, s.add(*more)) == [((4, 4), (4, 4))] * 2
+
+
+def test_balanced_sums_stay_as_they_are():
+    """Ranks add up shards so, with the same bits; sums within shards are stacked on ranks, too."""
+    s = Sums()
+    halves = [s.add(s.product(4, 1, 4), s.product(4, 1, 4)) for _ in range(4)]
+    assert len(s.left(s.add(s.add(*halves[:2]), s.add(*halves[2:])))) == 8
+    s = Sums()
+    shards = [s.add(*(s.product(6, 2, 8) for _ in range(5))) for _ in range(2)]
+    assert s.left(s.add(*shards)) == [((6, 10), (10, 8))] * 2
 
 
 def test_others_stay_as_they_are():

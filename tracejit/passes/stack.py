@@ -8,6 +8,9 @@ A weight that a loop uses in every step has such a sum as its gradient: each pro
 factors, and goes through memory to add a few numbers to every element. Stacked factors take less memory than
 the products. The sum is that of the same terms, rounded less often.
 
+Only chains of additions count, which loops write. Shards of a batch are added up as a balanced tree, so that
+the bits are those of ranks that have a shard each: that is left as it is.
+
 Products are stacked if their factors have the same types and together are smaller than the result, if
 nothing else reads them, and if all are seen through the same view, as the gradients of a transposed weight
 are. Each pair is stored where its product was; the product of all stands where the sum was complete.
@@ -38,7 +41,7 @@ class Part(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """The operands of a tree of additions that no one else reads: products by kind, and the rest."""
+    """The operands of a chain of additions that no one else reads: products by kind, and the rest."""
 
     inner: list[Node]
     parts: dict[Hashable, list[Part]]
@@ -75,18 +78,20 @@ class _Sums:
         return sums
 
     def sum_of(self, root: Node) -> Sum:
-        """The sum that `root` completes; products that are to be stacked in `parts`."""
+        """The chain of additions that `root` completes; products that are to be stacked in `parts`."""
         inner: list[Node] = []
         parts: dict[Hashable, list[Part]] = {}
         rest: list[Value] = []
-        pending = [*reversed(root.inputs)]
-        while pending:
-            value = pending.pop()
-            made = self.read_once(value)
-            if made is not None and made.op is ops.add and value.type == root.output.type:
-                inner.append(made)
-                pending += reversed(made.inputs)
-                continue
+        terms: list[Value] = []
+        last: Node | None = root
+        while last is not None:
+            sums = [made for value in last.inputs if (made := self.inner_sum(value, root)) is not None]
+            following = sums[0] if len(sums) == 1 else None
+            terms += [v for v in reversed(last.inputs) if following is None or v is not following.output]
+            if following is not None:
+                inner.append(following)
+            last = following
+        for value in reversed(terms):
             part = self.part_of(value)
             if part is None:
                 rest.append(value)
@@ -95,6 +100,11 @@ class _Sums:
         for kind in [kind for kind, found in parts.items() if len(found) < LEAST]:
             rest += [(p.seen or p.product).output for p in parts.pop(kind)]
         return Sum(inner, parts, rest)
+
+    def inner_sum(self, value: Value, root: Node) -> Node | None:
+        """The addition that makes `value`, if it is a part of the sum `root`."""
+        made = self.read_once(value)
+        return made if made is not None and made.op is ops.add and value.type == root.output.type else None
 
     def read_once(self, value: Value) -> Node | None:
         """The node that makes `value`, if that is read once."""

@@ -230,9 +230,9 @@ class _Level:
             if total is None:
                 continue
             try:
+                _check_work(nodes[position : position + period], total)
                 wiring = rounds_of(self.recorded, position, period, rounds, LEAST)
-                for r in (0, wiring.rounds - 1):
-                    _check_work(nodes[position + r * period :][:period], total)
+                _check_work(nodes[wiring.end - period : wiring.end], total)
                 made = make_loop(self.recorded, wiring, renamed, self.rolling.bodies)
             except Unlike as error:
                 self._tell(error)
