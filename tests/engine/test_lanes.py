@@ -55,7 +55,7 @@ def test_a_busy_device_does_not_keep_the_others():
     out, long, short = np.zeros(2, np.int64), Variable(), Variable()
     arguments = [(out.ctypes.data, long), (out.ctypes.data + 8, short)]
     first = Program(
-        [task("spin", lane=1, uses=(0,), cost=BIG)], [0, 0, 50_000_000], [(0, 0, 0)], arguments=[FRESH]
+        [task("spin", lane=1, uses=(0,), cost=BIG)], [0, 0, 500_000_000], [(0, 0, 0)], arguments=[FRESH]
     )
     second = Program([task("spin", lane=2, uses=(0,), cost=BIG)], [0, 0, 1], [(0, 0, 0)], arguments=[FRESH])
     first.launch(pack(arguments[0]), (out, long))
