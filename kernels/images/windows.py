@@ -49,6 +49,7 @@ COLUMNS = 256  # places in a panel: packing the other operand again costs then b
 COLUMN_BYTES = 1 << 19  # columns that fit half of a common L2 cache
 UNITS = 16  # the target for a call with enough work, so that workers balance
 SPLIT_COLUMNS = 64  # places below which a panel is not split for that
+LEAST_UNITS = 4  # of a gradient to weights, if its depth allows it
 DEPTHS = 256  # most rows of columns in a part of a weight's gradient
 SUM_PLACES = 1024  # least in a sum: adding the sums then costs below 5 %
 SUMS_BYTES = 1 << 23  # of all sums
@@ -186,9 +187,11 @@ def _weight_gradient(sizes: Sizes, sum_rows: int = 0) -> Split:
 
 def _depths(sizes: Sizes, sums: int) -> tuple[int, int]:
     """Rows of columns in a part of a weight's gradient, and parts, if there are so many sums: as wide as
-    possible, as one operand is read again for each part, and whole tiles.
+    possible, as one operand is read again for each part, and whole tiles, or halves where tiles are too few.
     """
     depth, wide = sizes.channels * sizes.window, TILE_BYTES * sizes.out_width // sizes.row_bytes
+    if sizes.groups * sums * ceil_div(depth, wide) < LEAST_UNITS:
+        wide //= 2
     parts = min(ceil_div(UNITS, sizes.groups * sums), ceil_div(depth, wide))
     parts = max(parts, ceil_div(depth, DEPTHS))
     part = min(ceil_div(ceil_div(depth, parts), wide) * wide, depth)
