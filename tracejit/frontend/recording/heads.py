@@ -138,11 +138,9 @@ class _HeadWalk(Walk):
 
     def _function(self, function: types.FunctionType) -> Hashable:
         """A function that the body may have made anew in each round."""
-        if vars(function):
-            raise Hidden
         self._open[id(function)] = len(self._open)
         cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
-        held = self.key([cells, function.__defaults__, function.__kwdefaults__])
+        held = self.key([cells, function.__defaults__, function.__kwdefaults__, dict(vars(function))])
         return "function", id(function.__code__), id(function.__globals__), held
 
     def _number(self, source: Any) -> Hashable:

@@ -71,7 +71,7 @@ class Range:
 
     def __iter__(self) -> Iterator[Any]:
         trace = thread.trace
-        if trace is not None and not thread.tapes:
+        if trace is not None and thread.tapes <= 1:
             rounds = self._rounds(trace, sys._getframe(1))
             if rounds is not None:
                 return rounds
@@ -88,6 +88,8 @@ class Range:
         site = frame.f_code, frame.f_lasti
         if trace.unrolled is None or site in trace.unrolled or not _is_for(*site):
             return None
+        if len(trace.tapes) != thread.tapes:
+            return None
         step = operator.index(self.step)
         count = self.stop
         if type(self.start) is NumberProxy or self.start != 0 or step != 1:
@@ -103,9 +105,10 @@ def range(*bounds: Any) -> Range:
     kernels do not depend on the count, which is a run-time number: other counts of at least 4 replay. The
     rounds must do the same with other values: arrays are rebound (``x = f(x)``), updated in place, read and
     stored at places that move with the loop variable (``out[i] = x[i + 1]``), and the loop variable is used
-    in arithmetic. Where they differ, where the loop variable is compared, and while a gradient is taken, all
-    rounds are recorded, as with Python's `range`; results are the same, and ``explain()`` says why.
-    Elsewhere it is Python's `range`.
+    in arithmetic. Where they differ, where the loop variable is compared, and in a gradient of a gradient,
+    all rounds are recorded, as with Python's `range`; results are the same, and ``explain()`` says why.
+    While a gradient is taken, other counts are recorded anew: what a round needs for it is kept (see
+    `tj.checkpoint`). Elsewhere it is Python's `range`.
 
     Raises an `ArgumentError`, which is a `TypeError`, for bounds that are not integers and a step of 0. An
     index out of range is an `OutOfBoundsError`, an `IndexError`, that names the line and the round.
