@@ -349,6 +349,24 @@ def counts(x, tol):
     return x + rounds
 
 
+def hands_on(x, tol):
+    before, last = x, x * 2.0
+    while (last - before).max() > tol:
+        before, last = last, 0.5 * (before + last) + 0.1 * tj.abs(last - before)
+    return before, last
+
+
+def bisection(x, tol):
+    low, high = 0.0, 5000.0
+    while high - low > 30.0:
+        middle = 0.5 * (low + high)
+        if (x - middle).sum() > 0:
+            low = middle
+        else:
+            high = middle
+    return low, high
+
+
 def in_a_for(x, tol):
     for _ in "12345":
         if x.max() < 3:
@@ -501,7 +519,7 @@ class Writer:
         ])  # fmt: skip
 
     def statement(self, depth, indent):
-        pad, kind = "    " * indent, self.random.randrange(10 if depth else 6)
+        pad, kind = "    " * indent, self.random.randrange(12 if depth else 6)
         a = self.random.choice("wxt")
         if kind == 0:
             self.lines.append(f"{pad}t = tj.tanh({self.array()}[:3] + {self.number()})")
@@ -529,8 +547,31 @@ class Writer:
             ]
             self.lines.append(f"{pad}    i{self.serial} += 1")
             self.block(depth - 1, indent + 1)
-        else:
+        elif kind == 9:
             self.lines.append(f"{pad}if {self.question()}: return t, n")
+        else:
+            self.lines += [f"{pad}{line}" for line in self.convergence(kind)]
+
+    def convergence(self, kind):
+        """A loop without a counter, whose rounds hand on what they found to the next but one."""
+        self.serial += 1
+        a, b, c = (f"{name}{self.serial}" for name in "abc")
+        if kind == 10:
+            question = self.random.choice([f"(t * 0 + {c}).max() > n", f"{c} + t.mean() > k"])
+            return [
+                f"{a}, {b} = 0.0, 1.0 + k",
+                f"while {b} - {a} > 0.3:",
+                f"    {c} = 0.5 * ({a} + {b})",
+                f"    if {question}: {b} = {c}",
+                f"    else: {a} = {c}",
+            ]
+        arrays = self.random.choice(["t, t * 2", "t, x[:3]", "w[:3] + 1, t"])
+        return [
+            f"{a}, {b} = {arrays}",
+            f"while float(tj.abs({b}).max()) > {self.random.choice(['0.5', '0.1'])}:",
+            f"    {a}, {b} = {b}, 0.25 * {a} - 0.25 * {b}",
+            f"t = {self.random.choice([a, b, f'{a} + {b}'])}",
+        ]
 
     def block(self, depth, indent):
         for _ in range(self.random.randint(1, 3)):

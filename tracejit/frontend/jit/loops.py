@@ -226,16 +226,19 @@ def _origin(bound: Bound, cut: Cut, trace: Trace, name: Callable[[Any], Hashable
 
 
 def _is_complete(trace: Trace, rounds: Rounds) -> bool:
-    """Whether all that comes after the rounds finds what it needs in their state."""
+    """Whether the rounds make all that they leave, and what comes after them finds in it what it needs."""
     cuts, state = trace.cuts, trace.cuts[rounds.last].state
     assert state is not None
     inside = range(rounds.first + 1, rounds.last + 1)
-    gone: set[Any] = {storage for k in inside for storage in cuts[k].made} - set(state.carriers)
     steps = trace.numbers.steps
     begin, end = steps.index(cuts[rounds.first]), steps.index(cuts[rounds.last])
+    gone: set[Any] = {storage for k in inside for storage in cuts[k].made}
     gone |= {s for s in steps[begin + 1 : end] if isinstance(s, Computed)}
     gone |= {cuts[k].source for k in inside}
-    gone -= set(state.sources)
+    changed = {state.carriers[k] for k in rounds.arrays} | {state.sources[k] for k in rounds.numbers}
+    if not changed <= gone:  # too few rounds: one leaves what was there before the first, under another name
+        return False
+    gone -= {*state.carriers, *state.sources}
     draws = range(cuts[rounds.first].draws.stop, cuts[rounds.last].draws.stop)
     later: list[Bound] = [*trace.bound, *(b for c in cuts[rounds.last + 1 :] for b in c.bound)]
     for bound in later:
