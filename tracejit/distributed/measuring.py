@@ -12,10 +12,12 @@ from them is computed in `simulation`.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import math
 import os
 import runpy
 import sys
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -197,23 +199,46 @@ def measure(step: Jitted[..., Any], *args: Any, repeats: int = 20, **kwargs: Any
 def measure_program(command: Sequence[str]) -> Step:
     """The costs of the step on which a program of Python spends most; it runs as one of several ranks.
 
-    command: the program and its arguments, as after ``python``.
-    Raises ArgumentError where there is no such file, or no recorded step exchanges anything.
+    command: a file, or ``-m`` and a module, or ``-c`` and a text, and arguments, as after ``python``.
+    Raises ArgumentError where there is no such program, or no recorded step exchanges anything.
     """
-    if not os.path.isfile(command[0]):
-        raise ArgumentError(f"simulate: there is no program {command[0]}")
     outer = sys.argv, sys.path[:]
-    sys.argv = list(command)
-    sys.path.insert(0, os.path.dirname(os.path.abspath(command[0])))
     try:
         with pretending(), engine.profile() as profile:
-            runpy.run_path(command[0], run_name="__main__")
+            name = _run_as_main(command)
     finally:
         sys.argv, sys.path[:] = outer
-    steps = steps_of(profile, command[0])
+    steps = steps_of(profile, name)
     if not steps:
-        raise ArgumentError(f"simulate: no recorded step of {command[0]} exchanges anything between ranks")
+        raise ArgumentError(f"simulate: no recorded step of {name} exchanges anything between ranks")
     return steps[0]
+
+
+def _run_as_main(command: Sequence[str]) -> str:
+    """Run a program as Python's command line would; returns its name."""
+    first, *rest = command
+    if first in ("-m", "-c") and not rest:
+        raise ArgumentError(f"simulate: expected a {'module' if first == '-m' else 'text'} after {first}")
+    if first == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        sys.path.insert(0, "")
+        main = types.ModuleType("__main__")
+        exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+        return "the text"
+    if first == "-m":
+        name = rest[0]
+        sys.argv = rest
+        sys.path.insert(0, os.getcwd())
+        if importlib.util.find_spec(name) is None:
+            raise ArgumentError(f"simulate: there is no module {name}")
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        return name
+    if not os.path.isfile(first):
+        raise ArgumentError(f"simulate: there is no program {first}")
+    sys.argv = list(command)
+    sys.path.insert(0, os.path.dirname(os.path.abspath(first)))
+    runpy.run_path(first, run_name="__main__")
+    return first
 
 
 def steps_of(profile: engine.Profile, name: str) -> list[Step]:
