@@ -51,8 +51,8 @@ def create(name: str = "local", staleness: int | None = None) -> KVStore:
     """A store: ``"local"`` keeps all values on ``cpu:0``, ``"device"`` each where it was.
 
     ``"dist_sync"`` sums what all ranks of `tj.distributed` push; ``"dist_async"`` applies these sums
-    `staleness` pushes later (default 1), so that steps do not wait for one another. ``"dist_device_sync"`` and
-    ``"dist_device_async"`` keep values as ``"device"`` does. MXNet's other names for these, such as
+    `staleness` pushes later (default 1), so that steps do not wait for one another. ``"dist_device_sync"``
+    and ``"dist_device_async"`` keep values as ``"device"`` does. MXNet's other names for these, such as
     ``"local_allreduce_cpu"``, and capital letters are understood.
     Raises ArgumentError for another name, or a staleness that is negative or of another store.
 
