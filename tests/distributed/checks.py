@@ -1,5 +1,6 @@
 """What all ranks of a job check; `test_ranks.py` starts them: ``checks.py FOLDER`` writes results by rank."""
 
+import functools
 import hashlib
 import itertools
 import json
@@ -280,6 +281,50 @@ def a_sharded_optimizer_takes_any_shapes_and_dtypes():
     update(params, gradients, state, lr=1.0)
     for x in params[:3]:
         assert np.unique(x.numpy()).tolist() == [1 - N * (N - 1) / 2]
+
+
+@check
+def states_of_sharded_optimizers_are_gathered_and_divided_again():
+    """As for a checkpoint, which other numbers of ranks load: their padding differs."""
+    params = [tj.ones(7), tj.ones((2, 2)), tj.ones(13, dtype="float64")]
+    update, state = tj.distributed.shard_optimizer(tj.optim.adam, params)
+    update(params, [x * (R + 1) for x in params], state)
+    whole = tj.distributed.gather_state(state)
+    lengths = [x.size for x in tj.tree.leaves(whole["state"]) if isinstance(x, tj.NDArray)]
+    assert lengths == [-(-n // N) * N for n in (13, 11)] * 2
+    again = tj.distributed.scatter_state(whole, like=state)
+    same_trees(again, state)
+    for ranks in (1, 3, 16):
+        foreign = tj.tree.map(functools.partial(padded_for, ranks), whole["state"])
+        found = tj.distributed.scatter_state({"ranks": ranks, "state": foreign}, like=state)
+        same_trees(found, state)
+    _, other = tj.distributed.shard_optimizer(tj.optim.momentum, params)
+    _, wider = tj.distributed.shard_optimizer(tj.optim.adam, [tj.ones(70), tj.ones(1, dtype="float64")])
+    for given, like, told in [
+        (whole, other, "of another optimizer"),
+        (whole, wider, "is not of these parameters"),
+        (state, state, "expected what gather_state made, got dict"),
+    ]:
+        call = lambda: tj.distributed.scatter_state(given, like)  # noqa: B023, E731
+        assert told in str(raised(call, ArgumentError))
+    refused = raised(lambda: tj.jit(tj.distributed.gather_state)(state), ArgumentError)
+    assert "inside a traced function" in str(refused)
+
+
+def padded_for(ranks, x):
+    """A leaf of the state above, as so many ranks gather it."""
+    if not isinstance(x, tj.NDArray):
+        return x
+    count = 13 if x.dtype == tj.float64 else 11
+    return tj.concat([x[:count], tj.zeros(-count % ranks, dtype=x.dtype)])
+
+
+def same_trees(found, expected):
+    """Equal trees, with equal bits."""
+    pairs = zip(tj.tree.leaves(found), tj.tree.leaves(expected), strict=True)
+    for x, y in pairs:
+        assert type(x) is type(y)
+        assert x == y if not isinstance(x, tj.NDArray) else x.numpy().tobytes() == y.numpy().tobytes()
 
 
 @check

@@ -27,7 +27,7 @@ from tracejit.distributed.collectives import (
 )
 from tracejit.distributed.measuring import Step, measure
 from tracejit.distributed.parallel import data_parallel, sampler
-from tracejit.distributed.sharding import shard_optimizer
+from tracejit.distributed.sharding import gather_state, scatter_state, shard_optimizer
 from tracejit.distributed.simulation import Costs, Prediction, Work
 from tracejit.distributed.world import init, rank, size
 
@@ -41,6 +41,7 @@ __all__ = [
     "barrier",
     "broadcast",
     "data_parallel",
+    "gather_state",
     "init",
     "load_checkpoint",
     "measure",
@@ -49,6 +50,7 @@ __all__ = [
     "reduce_scatter",
     "sampler",
     "save_checkpoint",
+    "scatter_state",
     "send",
     "shard_optimizer",
     "size",
