@@ -98,6 +98,90 @@ def gathers_scatters_and_broadcasts():
     assert int(second) == N - 1
 
 
+COLORS = [lambda rank: rank % 2, lambda rank: rank // 2, lambda rank: -min(rank, 1), lambda rank: rank]
+
+
+def members_of(color):
+    return [rank for rank in range(N) if color(rank) == color(R)]
+
+
+@check
+def groups_exchange_among_themselves():
+    for color in COLORS:
+        group, members = tj.distributed.split(color(R)), members_of(color)
+        assert (group.rank, group.size, list(group.members)) == (members.index(R), len(members), members)
+        for shape in [(7,), (123, 457)]:
+            x = tj.asarray(value(R, shape))
+            sums = tree_of([value(r, shape) for r in members])
+
+            def combine(x):
+                total = tj.distributed.all_reduce(x, group=group)  # noqa: B023
+                mean = tj.distributed.all_reduce(x, op="mean", group=group)  # noqa: B023
+                return total, mean, tj.distributed.all_gather(x, group=group)  # noqa: B023
+
+            step = tj.jit(combine)
+            for call in (combine, step, step):
+                total, mean, gathered = call(x)
+                same(total, sums)
+                same(mean, sums * np.float32(1 / len(members)))
+                same(gathered, np.stack([value(r, shape) for r in members]))
+        part = tj.distributed.reduce_scatter(tj.asarray(value(R, (12, 3))), op="max", group=group)
+        each = 12 // len(members)
+        whole = tree_of([value(r, (12, 3)) for r in members], np.maximum)
+        same(part, whole[each * group.rank : each * (group.rank + 1)])
+        got = tj.distributed.broadcast(tj.asarray(value(R, 4)), root=0, group=group)
+        same(got, value(members[0], 4))
+
+
+@check
+def groups_are_divided_and_mixed():
+    """Sums over columns of a grid of ranks, gathered over its rows."""
+    halves = tj.distributed.split(R // 2)
+    pairs = tj.distributed.split(R % 2)
+    single = tj.distributed.split(R % 2, group=halves)
+    assert (single.size, single.members) == (1, (R,))
+    total = tj.distributed.all_reduce(tj.full((1, 2), R), group=halves)
+    got = tj.distributed.all_gather(total, group=pairs)
+    sums = [sum(r for r in range(N) if r // 2 == half) for half in range((N + 1) // 2)]
+    assert got[:, 0, 0].tolist() == [sums[r // 2] for r in pairs.members]
+
+
+@check
+def gradients_and_messages_go_through_groups():
+    pairs = tj.distributed.split(R // 2)
+    x = tj.full(3, R + 1.0)
+    step = tj.jit(tj.grad(lambda x: (tj.distributed.all_reduce(x, group=pairs) ** 2).sum()))
+    expected = 2 * pairs.size * sum(r + 1.0 for r in pairs.members)
+    for _ in range(2):
+        assert step(x).tolist() == [expected] * 3
+    first = tj.grad(lambda x: tj.distributed.broadcast(x, root=1, group=pairs).sum())(x)
+    assert first.tolist() == [float(pairs.size) if pairs.rank == 1 else 0.0] * 3
+    turn, x = pairs.rank == 0, tj.ones(4)
+    for _ in range(6):
+        if turn:
+            tj.distributed.send(2 * x, to=1 - pairs.rank, group=pairs)
+        else:
+            x = tj.distributed.receive(x, source=1 - pairs.rank, group=pairs)
+        turn = not turn
+    assert x.tolist() == [64.0 if pairs.rank == 0 else 32.0] * 4
+
+
+@check
+def bad_groups():
+    own = tj.distributed.split(R)
+    for call, told in [
+        (lambda: tj.distributed.all_reduce(tj.ones(2), group=3), "made by tj.distributed.split, got int"),
+        (lambda: tj.distributed.broadcast(tj.ones(2), root=1, group=own), "root is a rank from 0 to 0"),
+        (lambda: tj.distributed.send(tj.ones(2), to=0, group=own), "to=0 is this rank itself"),
+        (lambda: tj.distributed.receive(tj.ones(2), source=1, group=own), "source is a rank from 0 to 0"),
+        (lambda: tj.distributed.split(1.5), "color is an integer of 64 bits"),
+        (lambda: tj.jit(lambda: tj.distributed.split(0))(), "inside a traced function"),
+    ]:
+        error = str(raised(call, ArgumentError))
+        assert told in error
+        assert "checks.py" in error
+
+
 @check
 def messages_of_a_ring_keep_their_order():
     for number in range(3):

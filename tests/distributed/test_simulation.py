@@ -208,3 +208,13 @@ def test_ranks_that_are_not_alike_are_refused():
 
     with pytest.raises(ArgumentError, match="what single ranks send"):
         tj.distributed.measure(step, tj.ones(3))
+
+
+def test_groups_of_ranks_are_refused():
+    @tj.jit
+    def step(x, group):
+        return tj.distributed.all_reduce(x * 2, group=group)
+
+    group = tj.distributed.split(0)
+    with pytest.raises(ArgumentError, match="in groups of ranks are not simulated"):
+        tj.distributed.measure(step, tj.ones(3), group)

@@ -24,7 +24,9 @@ from tracejit.distributed.collectives import (
     receive,
     reduce_scatter,
     send,
+    split,
 )
+from tracejit.distributed.groups import Group
 from tracejit.distributed.measuring import Step, measure
 from tracejit.distributed.parallel import data_parallel, sampler
 from tracejit.distributed.sharding import gather_state, scatter_state, shard_optimizer
@@ -33,6 +35,7 @@ from tracejit.distributed.world import init, rank, size
 
 __all__ = [
     "Costs",
+    "Group",
     "Prediction",
     "Step",
     "Work",
@@ -54,4 +57,5 @@ __all__ = [
     "send",
     "shard_optimizer",
     "size",
+    "split",
 ]

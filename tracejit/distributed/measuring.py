@@ -259,6 +259,8 @@ def steps_of(profile: engine.Profile, name: str) -> list[Step]:
             if between & {ops.send, ops.receive}:
                 what = f"{name}: what single ranks send is not simulated; expected the same work on all ranks"
                 raise ArgumentError(what)
+            if any("groups" in node.attrs for task in program.tasks if (node := _node(task)) is not None):
+                raise ArgumentError(f"{name}: exchanges in groups of ranks are not simulated")
             launches = list(spent[number].values())
             whole = sum(sum(launch.values()) for launch in launches)
             found.append((whole, Step(name, _work(program, launches))))

@@ -8,6 +8,8 @@ send(x; rank, priority)            gives the operand to another rank
 receive(x; rank, priority)         what another rank sent, written where x lies
 agree(; digest, text)              fails if any rank has failed, or runs other operators than these
 
+The attribute `groups` of the first four, a division of all ranks, has each part do this by itself.
+
 They are ORDERED, that is, never removed, merged or recomputed, and each has a *token*: nodes of one token
 keep their order, also between launches. Exchanges have none: ranks find each other's messages by number, so
 they run in any order. Nothing here moves bytes: a `Transport` does (`tracejit.distributed`).
@@ -31,6 +33,8 @@ from tracejit.ir.types import ArrayType
 from tracejit.ops.batching import refusing
 from tracejit.ops.rules import check_array, check_count
 from tracejit.ops.symbolic import Operator, Sym, SymNode, full_like
+
+Groups = tuple[tuple[int, ...], ...]
 
 COMBINE: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 """How two elements are combined, by name."""
@@ -115,10 +119,14 @@ def _meaning(name: str) -> Callable[..., Any]:
 
 
 def digest(nodes: Iterable[Node]) -> int:
-    """A number of 32 bits that tells apart what is exchanged: operators, shapes, dtypes, attributes."""
-    texts = [
-        f"{n.op.name}({', '.join(str(v.type) for v in n.inputs)}){sorted(n.attrs.items())}" for n in nodes
-    ]
+    """A number of 32 bits that tells apart what is exchanged: operators, shapes, dtypes, attributes.
+
+    The attribute `size` follows from the ranks that take part, and differs between groups of several sizes.
+    """
+    texts = []
+    for n in nodes:
+        attrs = sorted((name, value) for name, value in n.attrs.items() if name != "size")
+        texts.append(f"{n.op.name}({', '.join(str(v.type) for v in n.inputs)}){attrs}")
     return zlib.crc32("\n".join(texts).encode())
 
 
@@ -133,7 +141,7 @@ def _check_operands(name: str, types: Sequence[ArrayType]) -> None:
 
 
 def _infer_exchange(
-    *types: ArrayType, combine: str, priority: int, token: None = None
+    *types: ArrayType, combine: str, priority: int, token: None = None, groups: Groups | None = None
 ) -> tuple[ArrayType, ...]:
     _check_operands("exchange", types)
     if combine not in COMBINE:
@@ -142,20 +150,27 @@ def _infer_exchange(
 
 
 def _infer_broadcast(
-    *types: ArrayType, root: int, priority: int, token: None = None
+    *types: ArrayType, root: int, priority: int, token: None = None, groups: Groups | None = None
 ) -> tuple[ArrayType, ...]:
     _check_operands("broadcast", types)
     return types
 
 
-def _infer_gather(*types: ArrayType, size: int, priority: int, token: None = None) -> ArrayType:
+def _infer_gather(
+    *types: ArrayType, size: int, priority: int, token: None = None, groups: Groups | None = None
+) -> ArrayType:
     check_count("all_gather", types, 1)
     check_array("all_gather", types[0])
     return ArrayType((size, *types[0].shape), types[0].dtype, types[0].device)
 
 
 def _infer_scatter(
-    *types: ArrayType, combine: str, size: int, priority: int, token: None = None
+    *types: ArrayType,
+    combine: str,
+    size: int,
+    priority: int,
+    token: None = None,
+    groups: Groups | None = None,
 ) -> ArrayType:
     check_count("reduce_scatter", types, 1)
     (x,) = types
@@ -207,7 +222,9 @@ def _broadcast_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list
     """All results are the root's operands: the sum of the cotangents there, and zero elsewhere."""
     attrs = {name: value for name, value in node.attrs.items() if name != "root"}
     sums = exchange(*_dense(node.outputs, cotangents), combine="sum", **attrs)
-    is_root = transport().rank == node.attrs["root"]
+    members = members_of(node, transport().rank)
+    root = node.attrs["root"] if members is None else members[node.attrs["root"]]
+    is_root = transport().rank == root
     return list(sums) if is_root else [full_like(x, 0.0) for x in node.inputs]
 
 
@@ -291,6 +308,12 @@ IN_PLACE = frozenset({exchange, broadcast, receive})
 
 BETWEEN_RANKS = frozenset({*_OPERATORS.values(), agree})
 """All of them."""
+
+
+def members_of(node: Node | SymNode, rank: int) -> tuple[int, ...] | None:
+    """The ranks that take part in an operator together with `rank`; None: all."""
+    groups: Groups | None = node.attrs.get("groups")
+    return None if groups is None else next(members for members in groups if rank in members)
 
 
 def token(node: Node) -> str | None:
