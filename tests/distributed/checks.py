@@ -11,7 +11,7 @@ import traceback
 import numpy as np
 
 import tracejit as tj
-from tracejit.errors import ArgumentError, OutOfBoundsError, PeerError, ShapeError
+from tracejit.errors import ArgumentError, DTypeError, OutOfBoundsError, PeerError, ShapeError
 
 CHECKS = []
 DEVICES = None  # those of this rank that share its part of a batch
@@ -129,8 +129,9 @@ def groups_exchange_among_themselves():
         each = 12 // len(members)
         whole = tree_of([value(r, (12, 3)) for r in members], np.maximum)
         same(part, whole[each * group.rank : each * (group.rank + 1)])
-        got = tj.distributed.broadcast(tj.asarray(value(R, 4)), root=0, group=group)
-        same(got, value(members[0], 4))
+        count = 4 + members[0]  # arrays differ between groups
+        got = tj.distributed.broadcast(tj.asarray(value(R, count)), root=group.size - 1, group=group)
+        same(got, value(members[-1], count))
 
 
 @check
@@ -196,6 +197,8 @@ def bad_arguments():
         (lambda: tj.distributed.all_reduce(3), ArgumentError),
         (lambda: tj.distributed.all_reduce(tj.ones(2), op="xor"), ArgumentError),
         (lambda: tj.distributed.all_reduce(tj.arange(2), op="mean"), ArgumentError),
+        (lambda: tj.distributed.all_reduce(tj.ones(2, dtype="complex64"), op="max"), DTypeError),
+        (lambda: tj.distributed.reduce_scatter(tj.ones(N, dtype="complex64"), op="min"), DTypeError),
         (lambda: tj.distributed.reduce_scatter(tj.ones(N + 1)), ShapeError),
         (lambda: tj.distributed.broadcast(tj.ones(2), root=N), ArgumentError),
         (lambda: tj.distributed.send(tj.ones(2), to=R), ArgumentError),

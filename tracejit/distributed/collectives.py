@@ -162,7 +162,7 @@ def broadcast(tree: Any, root: int = 0, priority: int = 0, *, group: Group | Non
     """The arrays of rank `root`: new ones, in the containers of `tree`.
 
     tree:  an array, or containers of arrays; of the same shapes and dtypes on all ranks.
-    group: made by `split`, in which `root` is counted, the same number in all groups. None: all ranks.
+    group: made by `split`, in which `root` is counted. None: all ranks.
     Raises ArgumentError for what is no array, or where there is no such rank.
 
     >>> import tracejit as tj

@@ -77,15 +77,15 @@ def size_of(group: Group | None) -> int:
 
 
 def divided(colors: list[int], parts: Parts) -> Parts:
-    """Each part divided by the colors of its members, in order of color.
+    """Each part divided by the colors of its members; the same divisions have their parts in the same order.
 
-    >>> divided([0, 1, 0, 1], ((0, 1, 2, 3),))
+    >>> divided([1, 0, 1, 0], ((0, 1, 2, 3),))
     ((0, 2), (1, 3))
     """
-    found = []
+    found: list[tuple[int, ...]] = []
     for members in parts:
         by_color: dict[int, list[int]] = {}
         for member in members:
             by_color.setdefault(colors[member], []).append(member)
-        found += [tuple(by_color[color]) for color in sorted(by_color)]
-    return tuple(found)
+        found += map(tuple, by_color.values())
+    return tuple(sorted(found))

@@ -37,7 +37,7 @@ from tracejit.distributed.outbox import Handle, Outbox
 from tracejit.distributed.scratch import Scratch
 from tracejit.errors import PeerError, locate, text
 from tracejit.ir.graph import Node
-from tracejit.ops.communicate import Done, combined, members_of
+from tracejit.ops.communicate import Done, Groups, combined, members_of
 
 SMALL = 1 << 15  # bytes up to which an array is sent whole to all ranks
 CONTROL = 4096  # bytes of a message of control
@@ -345,12 +345,21 @@ class Transport:
 
     def _agree(self, node: Node, failure: BaseException | None) -> Steps:
         told = None if failure is None else text(failure)[:400]
-        mine = {"digest": node.attrs["digest"], "text": node.attrs["text"][:300], "failure": told}
+        divisions = [groups for groups, _ in node.attrs["within"]]
+        mine = {
+            "digest": node.attrs["digest"],
+            "within": [number for _, number in node.attrs["within"]],
+            "text": node.attrs["text"][:300],
+            "failure": told,
+        }
         self._say(mine)
         yield [_Word(self._heard[peer], peer) for peer in self._peers]
         heard = {peer: self._heard[peer].popleft() for peer in self._peers}
         for peer, theirs in heard.items():
-            if theirs["digest"] != mine["digest"]:
+            if theirs["digest"] != mine["digest"] or any(
+                a != b and _is_one_group(groups, self.rank, peer)
+                for groups, a, b in zip(divisions, mine["within"], theirs["within"], strict=True)
+            ):
                 what = (
                     f"ranks exchange different arrays: rank {self.rank} {mine['text']}, rank {peer} "
                     f"{theirs['text']}; all ranks must make the same calls in the same order"
@@ -401,6 +410,10 @@ class _Channel:
     def receive(self, peer: int, array: np.ndarray) -> Handle:
         buffer, source = array.view(np.uint8), self._members[peer]
         return Handle(source, buffer, self._comm.Irecv(buffer, source, self._tag), receives=True)
+
+
+def _is_one_group(groups: Groups, rank: int, peer: int) -> bool:
+    return any(rank in members and peer in members for members in groups)
 
 
 def _copied(operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> Steps:

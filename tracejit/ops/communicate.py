@@ -6,7 +6,7 @@ reduce_scatter(x; combine, size, priority) the part of the combined operand that
 broadcast(*xs; root, priority)     the operands of rank `root`, written where they lie
 send(x; rank, priority)            gives the operand to another rank
 receive(x; rank, priority)         what another rank sent, written where x lies
-agree(; digest, text)              fails if any rank has failed, or runs other operators than these
+agree(; digest, within, text)      fails if any rank has failed, or runs other operators than these
 
 The attribute `groups` of the first four, a division of all ranks, has each part do this by itself.
 
@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tracejit.errors import ArgumentError, EngineError, ShapeError
+from tracejit.errors import ArgumentError, DTypeError, EngineError, ShapeError
 from tracejit.ir.graph import Node
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
@@ -118,15 +118,25 @@ def _meaning(name: str) -> Callable[..., Any]:
     return evaluate
 
 
-def digest(nodes: Iterable[Node]) -> int:
-    """A number of 32 bits that tells apart what is exchanged: operators, shapes, dtypes, attributes.
+def digests(nodes: Iterable[Node]) -> tuple[int, tuple[tuple[Groups, int], ...]]:
+    """Numbers of 32 bits that tell apart what is exchanged: operators, attributes, shapes, dtypes.
 
-    The attribute `size` follows from the ranks that take part, and differs between groups of several sizes.
+    The first is compared by all ranks; the others, by division, by the ranks of each group, as arrays and
+    extents may differ between groups.
     """
-    texts = []
-    for n in nodes:
-        attrs = sorted((name, value) for name, value in n.attrs.items() if name != "size")
-        texts.append(f"{n.op.name}({', '.join(str(v.type) for v in n.inputs)}){attrs}")
+    texts: list[str] = []
+    within: dict[Groups, list[str]] = {}
+    for node in nodes:
+        attrs = sorted((name, value) for name, value in node.attrs.items() if name not in ("size", "root"))
+        operands = f"{', '.join(str(v.type) for v in node.inputs)}, root {node.attrs.get('root')}"
+        groups: Groups | None = node.attrs.get("groups")
+        texts.append(f"{node.op.name}{attrs}{operands if groups is None else ''}")
+        if groups is not None:
+            within.setdefault(groups, []).append(operands)
+    return _digest(texts), tuple((groups, _digest(within[groups])) for groups in sorted(within))
+
+
+def _digest(texts: list[str]) -> int:
     return zlib.crc32("\n".join(texts).encode())
 
 
@@ -140,12 +150,19 @@ def _check_operands(name: str, types: Sequence[ArrayType]) -> None:
         check_array(name, x)
 
 
+def _check_combine(name: str, types: Sequence[ArrayType], combine: str) -> None:
+    if combine not in COMBINE:
+        raise ArgumentError(f"{name}: combine is one of {', '.join(COMBINE)}, got {combine!r}")
+    for x in types:
+        if combine in ("max", "min") and x.dtype.kind == "c":
+            raise DTypeError(f"{name}: {x.dtype} has no order, so no {combine!r}; combine the parts apart")
+
+
 def _infer_exchange(
     *types: ArrayType, combine: str, priority: int, token: None = None, groups: Groups | None = None
 ) -> tuple[ArrayType, ...]:
     _check_operands("exchange", types)
-    if combine not in COMBINE:
-        raise ArgumentError(f"exchange: combine is one of {', '.join(COMBINE)}, got {combine!r}")
+    _check_combine("exchange", types, combine)
     return types
 
 
@@ -175,6 +192,7 @@ def _infer_scatter(
     check_count("reduce_scatter", types, 1)
     (x,) = types
     check_array("reduce_scatter", x)
+    _check_combine("reduce_scatter", types, combine)
     if x.ndim < 1 or x.shape[0] % size:
         raise ShapeError(f"reduce_scatter of {x}: the first extent must be a multiple of the {size} ranks")
     return ArrayType((x.shape[0] // size, *x.shape[1:]), x.dtype, x.device)
@@ -192,7 +210,9 @@ def _infer_receive(*types: ArrayType, rank: int, priority: int, token: str) -> t
     return types
 
 
-def _infer_agree(*types: ArrayType, digest: int, text: str, token: str) -> tuple[ArrayType, ...]:
+def _infer_agree(
+    *types: ArrayType, digest: int, within: tuple[tuple[Groups, int], ...], text: str, token: str
+) -> tuple[ArrayType, ...]:
     check_count("agree", types, 0)
     return ()
 
