@@ -25,6 +25,7 @@ import numpy as np
 
 from tracejit import engine, ops
 from tracejit.distributed import simulation, world
+from tracejit.distributed.scratch import Scratch
 from tracejit.distributed.simulation import Costs, Prediction, Work
 from tracejit.engine.instance import LABEL
 from tracejit.errors import ArgumentError, EngineError, locate
@@ -38,9 +39,15 @@ PRETENDED = 2  # ranks, while costs are measured
 
 
 class _Twins:
-    """A transport to ranks that have what this one has: every operation ends at once."""
+    """A transport to ranks that have what this one has: every operation ends at once.
+
+    An exchange moves as many bytes of memory as one between two ranks, so that it takes as long.
+    """
 
     rank, size, broken = 0, PRETENDED, None
+
+    def __init__(self) -> None:
+        self._scratch = Scratch()
 
     def post(
         self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray], tag: int, done: Done
@@ -50,13 +57,32 @@ class _Twins:
 
     def run(self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
         if node.op is ops.exchange:
-            for result in results:
-                COMBINE[node.attrs["combine"]](result, result, out=result)
+            self._exchange([result.reshape(-1) for result in results], node.attrs["combine"])
         elif node.op is ops.all_gather:
             results[0][...] = operands[0]
         elif node.op is ops.reduce_scatter:
             mine = operands[0][: len(results[0])]
             COMBINE[node.attrs["combine"]](mine, mine, out=results[0])
+
+    def _exchange(self, outs: list[np.ndarray], combine: str) -> None:
+        """Put a bucket together, send and receive it, combine, and take it apart."""
+        bucket = outs[0] if len(outs) == 1 else self._taken(outs)
+        if len(outs) > 1:
+            np.concatenate(outs, out=bucket)
+        other = self._taken([bucket])
+        other[...] = bucket
+        COMBINE[combine](bucket, other, out=bucket)
+        if len(outs) > 1:
+            start = 0
+            for out in outs:
+                out[...] = bucket[start : start + out.size]
+                start += out.size
+            self._scratch.give(bucket)
+        self._scratch.give(other)
+
+    def _taken(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """Kept memory for the elements of arrays."""
+        return self._scratch.take(np.broadcast_to(arrays[0][:1], sum(x.size for x in arrays)))
 
     def agree(self, node: Node, failure: BaseException | None, done: Done) -> None:
         done(None)
@@ -76,9 +102,9 @@ def pretending() -> Iterator[None]:
             "costs are measured in a process that was started alone; this is one of several ranks"
         )
     engine.wait_all()
-    outer, before = communicate._transports[:], world._started
-    world._transport, world._started = _Twins(), True  # type: ignore[assignment]
-    communicate.set_transport(_Twins())
+    outer, before, twins = communicate._transports[:], world._started, _Twins()
+    world._transport, world._started = twins, True  # type: ignore[assignment]
+    communicate.set_transport(twins)
     try:
         yield
     finally:
@@ -120,7 +146,7 @@ class Step:
         >>> Step("by hand", [Work("kernel", 0.002)]).seconds
         0.002
         """
-        return sum(what.seconds for what in self.work)
+        return sum(what.seconds for what in self.work if what.kind == "kernel")
 
     def predict(
         self,
@@ -281,7 +307,7 @@ def _work(program: engine.Program, launches: Sequence[dict[int, float]]) -> list
         found.append(
             Work(
                 task.name,
-                seconds=0.0 if node is not None else min(times, default=0.0),
+                seconds=0.0 if node is not None and node.op is not ops.exchange else min(times, default=0.0),
                 width=max(1, task.chunks),
                 after=tuple(task.after),
                 uses=tuple(a for a in task.uses if program.arguments[a] in written),
