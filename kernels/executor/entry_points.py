@@ -42,6 +42,7 @@ from tracejit.kernels.executor.layout import (
     NEVER,
     PAUSED,
     RUNNING,
+    SLICE,
     TASK_ACTIVE,
     TASK_ALWAYS,
     TASK_INSTANCE,
@@ -126,17 +127,24 @@ def work(engine, thread):
 
 
 def help_out(engine, thread):
-    """Run native tasks until none is ready. Returns 1, or 0 when the thread needs more scratch memory."""
+    """Run native tasks until none is ready, or for a SLICE at most.
+
+    Returns 1 if none is ready, 0 when the thread needs more scratch memory, 2 when time is up.
+    """
+    deadline = now(thread) + SLICE
     put(thread, THREAD_LIMIT, NEVER)
-    put(thread, THREAD_DEADLINE, NEVER)
+    put(thread, THREAD_DEADLINE, deadline)
     lock(engine)
     task = pick(engine, thread)
-    while task > 0:
+    late = 0
+    while task > 0 and late == 0:
         execute(engine, thread, task)
         rouse(engine, only_lane(engine))
-        task = pick(engine, thread)
+        late = int64(now(thread) >= deadline)
+        if late == 0:
+            task = pick(engine, thread)
     unlock(engine)
-    return int64(task == 0)
+    return 2 if late != 0 else int64(task == 0)
 
 
 # --- Failures -----------------------------------------------------------------------------------------------

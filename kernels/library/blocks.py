@@ -42,9 +42,11 @@ class Loop(enum.IntEnum):
     """Slots of ``loop``: a program of tasks that runs COUNT times on one thread.
 
     Behind these come, with offsets in bytes: TASKS rows of `LoopTask`, GROWTHS rows of `Growth`, ARENA rows
-    of (offset of a slot, bytes from the start of the arena), and BLOCK_BYTES of argument blocks. Scratch
-    memory holds a copy of the blocks, from ARENA_AT on the arena, and from REST_AT on what the tasks need.
-    After a failure, FAILED_TASK and FAILED_ROUND say where it was.
+    of (offset of a slot, bytes from the start of the arena), and BLOCK_BYTES of argument blocks. SPACE is
+    memory of the launch: it holds a copy of the blocks, and from ARENA_AT on the arena.
+
+    After every PATIENCE rounds the thread may leave the loop (`layout.LEFT`). Then, and after a failure,
+    ROUND, TASK and UNIT say where it is: task TASK has done the units before UNIT.
     """
 
     COUNT = 0
@@ -52,14 +54,18 @@ class Loop(enum.IntEnum):
     GROWTHS = 2
     ARENA = 3
     BLOCK_BYTES = 4
-    ARENA_AT = 5
-    REST_AT = 6
-    FAILED_TASK = 7
-    FAILED_ROUND = 8
+    SPACE = 5
+    ARENA_AT = 6
+    PATIENCE = 7
+    ROUND = 8
+    TASK = 9
+    UNIT = 10
 
 
 class LoopTask(enum.IntEnum):
-    """A task of a loop: the address of its kernel, the offsets of its block and of the slot for its units."""
+    """A task of a loop: the address of its kernel, the offsets of its block and of two slots: its units, and
+    how many of them are done at once.
+    """
 
     FUNCTION = 0
     BLOCK = 1
