@@ -9,7 +9,8 @@ ready. Each lane has such a heap, and workers of its own; threads that wait help
 tasks wait in lanes from which host threads take them (`take_host`) and end them (`complete`).
 
 The one lock guards all other words than TASK_CLAIMED, from which threads take the chunks of a
-task, THREAD_IDLE, on which an idle thread spins, and ENGINE_PAUSED and THREAD_STOP, read between chunks.
+task, THREAD_IDLE, on which an idle thread spins, ENGINE_PAUSED and THREAD_STOP, read between chunks, and the
+team's (`team`).
 
     lock; task = pick(); unlock; status = run_chunks(task); lock; leave(task)  # every thread, again and again
 """
@@ -82,6 +83,7 @@ from tracejit.kernels.executor.run import (
     pick,
     take_all,
 )
+from tracejit.kernels.executor.team import dissolve, join
 from tracejit.kernels.executor.threads import (
     condition_init,
     get,
@@ -117,7 +119,12 @@ def work(engine, thread):
             unlock(engine)
             return 0
         if task == 0:
-            idle(engine, thread, get(thread, THREAD_LANE) + LANE_IDLE, NEVER)
+            helped = join(engine, thread)
+            if helped < 0:
+                unlock(engine)
+                return 0
+            if helped == 0:
+                idle(engine, thread, get(thread, THREAD_LANE) + LANE_IDLE, NEVER)
         else:
             execute(engine, thread, task)
             rouse(engine, get(thread, THREAD_LANE))
@@ -338,6 +345,7 @@ def resume_child(engine):
     forget_idle(get(engine, ENGINE_LANES))
     forget_idle(get(engine, ENGINE_PYTHON_LANES))
     put(engine, ENGINE_ACTIVE, 0)
+    dissolve(engine)
     put(engine, ENGINE_PAUSED, RUNNING)
 
 

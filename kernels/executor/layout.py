@@ -222,9 +222,28 @@ ENGINE_EVENTS = 256  # ring of events, or 0
 ENGINE_EVENT_CAPACITY = 264
 ENGINE_EVENT_COUNT = 272  # events ever recorded
 ENGINE_PYTHON_COUNT = 280  # Python tasks that may run
+ENGINE_TEAM = 288  # static: address of the team's record
 ENGINE_PROCESSORS = 320  # a set of them, see `threads.keep_apart`
 PROCESSORS_BYTES = 128
 ENGINE_BYTES = 448
+
+# --- Team: see `team` ---------------------------------------------------------------------------------------
+TEAM_LEADER = 0  # atomic: the thread whose loop it helps with; or 0
+TEAM_WANTED = 8  # helpers that are invited and have not come
+TEAM_SCRATCH = 16  # bytes of scratch memory that they need
+TEAM_PRESENT = 64  # atomic: helpers that have come; a cache line of its own
+TEAM_TASK = 128  # atomic: number of the task
+TEAM_FUNCTION = 136  # written before the claims, by the leader
+TEAM_BLOCK = 144
+TEAM_UNITS = 152
+TEAM_CHUNK = 160
+TEAM_MEMBERS = 168  # the chunks fall into so many shares
+TEAM_DONE = 192  # atomic: chunks that have been run; a cache line of its own
+TEAM_STATUS = 200  # atomic: smallest nonzero status of the chunks
+TEAM_CLAIMS = 256  # atomic: MEMBERS claims, each in a cache line
+CLAIM_BYTES = 64
+MEMBERS = 8  # at most
+TEAM_BYTES = 768
 
 # --- Direct call: written by Python before its first use ----------------------------------------------------
 DIRECT_PATCHES = 0  # address of patches

@@ -22,7 +22,6 @@ from tracejit.kernels.compiler.memory import copy_bytes, pointer, slot
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gemm.products import make_float_product, make_gemm, make_loop_product
 from tracejit.kernels.library.blocks import Copy, ScatterAdd
-from tracejit.kernels.library.loop import loop
 
 
 def make_scatter_add(dtype, itemsize, add):
@@ -94,8 +93,8 @@ def arithmetic(dtype):
 
 def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
     """The kernel named `kernel` for `dtype`, a NumPy name, as a Python function that Numba can compile."""
-    if kernel in ("copy", "loop"):
-        return {"copy": copy, "loop": loop}[kernel]
+    if kernel == "copy":
+        return copy
     scalar = from_dtype(np.dtype(dtype))
     itemsize = np.dtype(dtype).itemsize
     add, multiply_add = arithmetic(scalar)
@@ -112,7 +111,6 @@ NUMBERS = ["bool", *INTEGERS, "float32", "float64"]
 
 LIBRARY: dict[tuple[str, str], Callable[[int, int, int, int], int]] = {
     ("copy", "uint8"): make("copy", "uint8"),
-    ("loop", "uint8"): make("loop", "uint8"),
     **{(name, dtype): make(name, dtype) for name in ("gemm", "scatter_add") for dtype in NUMBERS},
 }
-"""All library kernels by name and dtype; ``copy`` moves bytes and has one entry, and so has ``loop``."""
+"""All library kernels by name and dtype; ``copy`` moves bytes and has one entry."""

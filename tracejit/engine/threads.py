@@ -227,6 +227,7 @@ class Workers:
         self._every: int | None = None  # the count that is set for all devices
         self._counts: dict[int, int] = {}  # those that are set for one
         self.complete = False  # all of them run
+        self._told: dict[int, int] = {}  # how many run, as the executor knows
 
     @property
     def count(self) -> int:
@@ -271,6 +272,9 @@ class Workers:
         """Tell the executor how many workers run."""
         counts = {device: len(running) for device, running in self._running.items()}
         self.complete = all(0 < self.count_of(device) == count for device, count in counts.items())
+        if counts == self._told:
+            return  # each launch comes here where there are no workers
+        self._told = counts
         for device, count in counts.items():
             native.lane_of(device).words[LANE_WORKERS >> 3] = count
         ENGINE.words[ENGINE_WORKERS >> 3] = min(counts.values())

@@ -1,4 +1,4 @@
-"""The library kernel ``loop``: the rounds of a rolled loop, one task after the other on one thread.
+"""The kernel ``loop``: the rounds of a rolled loop, one task after the other.
 
 The tasks' argument blocks are copied to memory of the launch once; after each round the slots that move are
 added to. A thread need not stay until the last round: when it has something else to do (a signal to handle,
@@ -22,52 +22,44 @@ from tracejit.kernels.compiler.memory import (
     store,
 )
 from tracejit.kernels.compiler.target import word_subroutine
+from tracejit.kernels.executor.blocks import Growth, Loop, LoopTask
 from tracejit.kernels.executor.layout import (
-    ENGINE_PAUSED,
+    ENGINE_TEAM,
     LEFT,
-    NEVER,
     SCRATCH_ENGINE,
     SCRATCH_THREAD,
-    SLICE,
-    THREAD_DEADLINE,
-    THREAD_STOP,
+    TEAM_LEADER,
+    TEAM_PRESENT,
 )
-from tracejit.kernels.executor.threads import get, now, put
-from tracejit.kernels.library.blocks import FLOAT32, FLOAT64, Growth, Loop, LoopTask
+from tracejit.kernels.executor.team import close_team, invite_again, must_leave, open_team, run_together
+from tracejit.kernels.executor.threads import get
 
 HEAD, TASK, GROWTH = 8 * len(Loop), 8 * len(LoopTask), 8 * len(Growth)
 ROUND_AT, TASK_AT, UNIT_AT = 8 * int(Loop.ROUND), 8 * int(Loop.TASK), 8 * int(Loop.UNIT)
 
 
 @word_subroutine
-def must_leave(scratch):
-    """Whether the thread whose scratch memory this is has something else to do."""
-    engine, thread = get(scratch, SCRATCH_ENGINE), get(scratch, SCRATCH_THREAD)
-    if thread == 0:
-        return 0
-    halted = load_acquire(engine + ENGINE_PAUSED)  # pairs with store_release in `quiesce`
-    halted |= load_acquire(thread + THREAD_STOP)  # pairs with store_release in `stop_thread`
-    if halted != 0:
-        return 1
-    deadline = get(thread, THREAD_DEADLINE)
-    if deadline == NEVER:
-        return 0
-    time = now(thread)
-    if deadline == 0:
-        deadline = time + SLICE
-        put(thread, THREAD_DEADLINE, deadline)
-    return int64(time >= deadline)
-
-
-@word_subroutine
 def begin_loop(block):
     """Copy the argument blocks of the tasks to memory of the launch, and place the arena there."""
     space, rows = slot(block, Loop.SPACE), slot(block, Loop.ARENA)
-    places = block + HEAD + TASK * slot(block, Loop.TASKS) + GROWTH * slot(block, Loop.GROWTHS)
+    growths = slot(block, Loop.INTEGERS) + slot(block, Loop.FLOATS) + slot(block, Loop.DOUBLES)
+    places = block + HEAD + TASK * slot(block, Loop.TASKS) + GROWTH * growths
     arena = space + slot(block, Loop.ARENA_AT)
     copy_bytes(space, places + 16 * rows, slot(block, Loop.BLOCK_BYTES))
     for i in range(rows):
         store(space + slot(places, 2 * i), arena + slot(places, 2 * i + 1))
+
+
+@word_subroutine
+def add_floats(growing, singles, floats, space):
+    """Add to the floats that grow, those of 32 bits first."""
+    for i in range(floats):
+        growth = growing + GROWTH * i
+        place = space + slot(growth, Growth.SLOT)
+        if i < singles:
+            store(place, load(place, float32) + number_slot(growth, Growth.STEP, float32))
+        else:
+            store(place, load(place, float64) + number_slot(growth, Growth.STEP, float64))
 
 
 @word_subroutine
@@ -84,7 +76,25 @@ def loop(block, lo, hi, scratch):
 
     lo: 0 to begin, 1 to go on where the loop was left
     """
-    count, tasks, growths = slot(block, Loop.COUNT), slot(block, Loop.TASKS), slot(block, Loop.GROWTHS)
+    members, thread = slot(block, Loop.MEMBERS), get(scratch, SCRATCH_THREAD)
+    if members <= 1 or thread == 0:
+        return rounds(block, lo, scratch, 0)
+    engine = get(scratch, SCRATCH_ENGINE)
+    team = get(engine, ENGINE_TEAM)
+    if get(team, TEAM_LEADER) == thread:  # a loop around this one leads
+        return rounds(block, lo, scratch, team)
+    team = open_team(engine, thread, members)
+    status = rounds(block, lo, scratch, team)
+    if team != 0:
+        close_team(engine, team)
+    return status
+
+
+@word_subroutine
+def rounds(block, lo, scratch, team):
+    """Run the rounds of a loop, with the help of a `team` unless that is 0."""
+    count, tasks, integers = slot(block, Loop.COUNT), slot(block, Loop.TASKS), slot(block, Loop.INTEGERS)
+    floats = slot(block, Loop.FLOATS) + slot(block, Loop.DOUBLES)
     first, space, patience = block + HEAD, slot(block, Loop.SPACE), slot(block, Loop.PATIENCE)
     growing = first + TASK * tasks
     this, begin, low, left = 0, 0, 0, patience
@@ -98,6 +108,11 @@ def loop(block, lo, hi, scratch):
             function, own = slot(task, LoopTask.FUNCTION), space + slot(task, LoopTask.BLOCK)
             split = space + slot(task, LoopTask.UNITS)
             units, chunk = slot(split, 0), slot(split, 1)
+            if team != 0 and low == 0 and units > chunk and load_acquire(team + TEAM_PRESENT) != 0:
+                status = run_together(team, function, own, units, chunk, scratch)
+                if status != 0:
+                    return stop_at(block, this, i, 0, status)
+                continue
             while True:
                 high = min(low + chunk, units)
                 status = call_kernel(function, own, low, high, scratch)
@@ -110,19 +125,17 @@ def loop(block, lo, hi, scratch):
                     return stop_at(block, this, i, low, LEFT)
             low = 0
         begin = 0
-        for i in range(growths):
-            growth = growing + GROWTH * i
-            place, kind = space + slot(growth, Growth.SLOT), slot(growth, Growth.KIND)
-            if kind == FLOAT32:
-                store(place, load(place, float32) + number_slot(growth, Growth.STEP, float32))
-            elif kind == FLOAT64:
-                store(place, load(place, float64) + number_slot(growth, Growth.STEP, float64))
-            else:
-                store(place, slot(place, 0) + slot(growth, Growth.STEP))
+        for growth in range(growing, growing + GROWTH * integers, GROWTH):
+            place = space + slot(growth, Growth.SLOT)
+            store(place, slot(place, 0) + slot(growth, Growth.STEP))
+        if floats != 0:
+            add_floats(growing + GROWTH * integers, slot(block, Loop.FLOATS), floats, space)
         this += 1
         left -= 1
         if left == 0:
             left = patience
             if this < count and must_leave(scratch) != 0:
                 return stop_at(block, this, 0, 0, LEFT)
+            if team != 0:
+                invite_again(get(scratch, SCRATCH_ENGINE), team, slot(block, Loop.MEMBERS))
     return int64(0)
