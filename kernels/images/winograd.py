@@ -178,7 +178,7 @@ def make_weights(dtype, itemsize, scheme):
         for unit in range(lo, hi):
             k0, c0 = unit // parts * wide, unit % parts * part
             count = min(wide, filters - k0)
-            out = pointer(slot(block, W.SECOND) + unit // parts * number * channels * TILE_BYTES, dtype)
+            out = pointer(slot(block, W.THIRD) + unit // parts * number * channels * TILE_BYTES, dtype)
             if count < wide:
                 clear(lines, window * wide, dtype(0))
             for c in range(c0, min(c0 + part, channels)):

@@ -109,7 +109,9 @@ WEIGHTS = 1 << 12  # of a unit that transforms weights
 
 
 class Winograd(enum.IntEnum):
-    """Slots of all kernels; FIRST, SECOND and, where there is one, THIRD are the operands."""
+    """Slots of all kernels; FIRST, SECOND and, where there is one, THIRD are the operands. The second of the
+    weights is not read.
+    """
 
     ENTRY = 0  # address of `?gemm`, for processors without tiles
     IMAGES = 1
@@ -177,8 +179,9 @@ def sums_split(scheme: Scheme, x: Shape, y: Shape, itemsize: int) -> tuple[int, 
 
 
 def _rows(scheme: Scheme, y: Shape, tiles: int) -> int:
-    """Rows of tiles in a block of about so many tiles."""
-    return min(max(1, tiles // ceil_div(y[3], scheme.tile)), tile_rows(scheme, y[0], y[2]))
+    """Rows of tiles in a block of at most about so many tiles; blocks are about as large as one another."""
+    rows, most = max(1, tile_rows(scheme, y[0], y[2])), max(1, tiles // ceil_div(y[3], scheme.tile))
+    return ceil_div(rows, ceil_div(rows, most))
 
 
 def _words(images: Shape, filters: int, low: Shape, y: Shape, split: Shape, dtype: str) -> tuple[int, ...]:
@@ -201,7 +204,7 @@ def kernel_name(name: str, stride: int) -> str:
 
 
 def _weights_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
-    w, u = shapes
+    w, _, u = shapes
     filters = w[1] if attrs["transposed"] else w[0]
     name = kernel_name("winograd_weights", attrs["stride"])
     return _over_weights(name, u, 1, filters, int(attrs["transposed"]), dtype)
@@ -277,6 +280,13 @@ CALLS: dict[str, Callable[[Sequence[Shape], Mapping[str, Any], str], Call]] = {
     "winograd_weight_sums": _sums_call,
     "winograd_weight_gradient": _gradient_call,
 }
+
+KERNELS = frozenset(
+    name if name == "winograd_input_gradient" else kernel_name(name, stride)
+    for name in CALLS
+    for stride in SCHEMES
+)
+"""The names of all kernels: the calls of the gradient to the images have one."""
 
 
 def winograd_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:

@@ -415,7 +415,7 @@ def winograd_samples(rng):
     plain = {"stride": (1, 1), "padding": padding, "dilation": (1, 1), "groups": 1}
     back = {"padding": ((1, 1), (1, 2))}
     straight, turned, wide, narrow = (
-        OPS["winograd_weights"].evaluate(w, transposed=flag, stride=stride)
+        OPS["winograd_weights"].evaluate(w, x, transposed=flag, stride=stride)
         for stride in (1, 2)
         for flag in (False, True)
     )
@@ -430,7 +430,9 @@ def winograd_samples(rng):
     ]
     return {
         "winograd_weights": [
-            ([w], {"transposed": flag, "stride": stride}, None) for flag in (False, True) for stride in (1, 2)
+            ([w, x], {"transposed": flag, "stride": stride}, None)
+            for flag in (False, True)
+            for stride in (1, 2)
         ],
         "winograd_conv2d": [
             (
@@ -786,13 +788,18 @@ REFUSED += [
     (WEIGHT_GRADIENT, [IMAGE, RESULT], PLAIN | {"window": (2, 3)}, r"of shape \(1, 3, 4, 3\)"),
     (WEIGHT_SUMS, [IMAGE, RESULT], PLAIN | {"window": (2, 3), "rows": 1}, r"of shape \(1, 3, 4, 3\)"),
     (WEIGHT_SUMS, [IMAGE, RESULT], PLAIN | {"window": (3, 3), "rows": 0}, "rows must be a positive"),
-    ("winograd_weights", ["float32[3,2,3,2]"], {"transposed": False, "stride": 1}, "windows of 3 x 3"),
-    ("winograd_weights", [KERNEL], {"transposed": False, "stride": 3}, "stride must be 1 or 2, got 3"),
+    ("winograd_weights", ["float32[3,2,3,2]", IMAGE], {"transposed": False, "stride": 1}, "windows of 3 x 3"),
+    ("winograd_weights", [KERNEL, IMAGE], {"transposed": False, "stride": 3}, "stride must be 1 or 2, got 3"),
     ("attention", [ROWS, ROWS, "float32[2,4,2]"], SCALE, "values as many rows as keys"),
     ("attention", [ROWS, "float32[2,0,2]", "float32[2,0,2]"], SCALE, "three dimensions, none empty"),
     (GRADIENT, [ROWS] * 3 + ["float32[2,4]"] * 2 + [ROWS], SCALE | {"parts": 1}, "shapes of results for"),
     (GRADIENT, [ROWS] * 3 + ["float32[2,3]"] * 2 + [ROWS], SCALE | {"parts": 4}, "4 parts of 3 keys"),
-    ("winograd_weights", ["float16[3,2,3,3]"], {"transposed": False, "stride": 1}, "not defined for float16"),
+    (
+        "winograd_weights",
+        ["float16[3,2,3,3]"] * 2,
+        {"transposed": False, "stride": 1},
+        "not defined for float16",
+    ),
     (
         "winograd_conv2d",
         [IMAGE, "float32[1,16,3,64]"],

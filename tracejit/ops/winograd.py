@@ -3,16 +3,18 @@
 A convolution, and each of its gradients, falls into transforms of small tiles and products between them
 (Winograd's F(2 x 2, 3 x 3), see `tracejit.kernels.images.winograd_plan`):
 
-    conv2d(x, w)                   winograd_conv2d(x, winograd_weights(w))
-    conv2d_input_gradient(y, w)    winograd_conv2d(y, winograd_weights(w, transposed))
-      with a stride of 2           winograd_input_gradient(y, winograd_weights(w, transposed))
+    conv2d(x, w)                   winograd_conv2d(x, winograd_weights(w, x))
+    conv2d_input_gradient(y, w)    winograd_conv2d(y, winograd_weights(w, y, transposed))
+      with a stride of 2           winograd_input_gradient(y, winograd_weights(w, y, transposed))
     conv2d_weight_gradient(x, y)   winograd_weight_gradient(winograd_weight_sums(x, y))
 
-They are separate operators, as the second part of each needs all of the first. Transformed weights are
+They are separate operators, as the second part of each needs all of the first. Weights are transformed when
+the images are there, which are not read: else those of all layers would be, and take memory, from the start.
+Transformed weights are
 (slivers, points, channels, filters of a sliver), sums the same for each part of the tiles.
 
 >>> w = np.ones((2, 1, 3, 3))
->>> winograd_weights.evaluate(w, transposed=False, stride=1).shape
+>>> winograd_weights.evaluate(w, w, transposed=False, stride=1).shape
 (1, 16, 1, 32)
 """
 
@@ -69,9 +71,9 @@ def _check_transformed(name: str, scheme: Scheme, u: ArrayType, slots: int) -> N
 
 def _infer_weights(*types: ArrayType, transposed: bool, stride: int) -> ArrayType:
     name = "winograd_weights"
-    check_count(name, types, 1)
+    check_count(name, types, 2)
     check_images(name, types)
-    (w,) = types
+    w, _ = types
     check_dtype(name, w.dtype, WHOLE)
     if w.shape[2:] != (WINDOW_SIDE, WINDOW_SIDE):
         raise ShapeError(f"{name} needs windows of 3 x 3, got {w}")
@@ -172,7 +174,7 @@ def _from_slivers(scheme: Scheme, u: np.ndarray, filters: int) -> np.ndarray:
     return full[:filters]
 
 
-def _evaluate_weights(w: np.ndarray, *, transposed: bool, stride: int) -> np.ndarray:
+def _evaluate_weights(w: np.ndarray, images: np.ndarray, *, transposed: bool, stride: int) -> np.ndarray:
     if transposed:
         w = w.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
     scheme = SCHEMES[stride]
@@ -250,7 +252,7 @@ winograd_weights = register(
         "winograd_weights",
         _infer_weights,
         _evaluate_weights,
-        doc="Windows of 3 x 3, transformed for products with transformed tiles of images.",
+        doc="Windows of 3 x 3, transformed for products with tiles of images, which are not read.",
         admits=WHOLE,
         batch=BATCH,
     )

@@ -2,7 +2,7 @@
 
     %2: float32[32,64,32,32] = conv2d(%0, %1) [padding=((1, 1), (1, 1)), ...]
         =>
-    %3: float32[1,16,64,64] = winograd_weights(%1) [stride=1, transposed=False]
+    %3: float32[1,16,64,64] = winograd_weights(%1, %0) [stride=1, transposed=False]
     %2: float32[32,64,32,32] = winograd_conv2d(%0, %3) [filters=64, padding=((1, 1), (1, 1)), stride=1]
 
 Tiles of 2 x 2 places take 16 multiplications where the sums take 36; with a stride of 2 they take 25. Their
@@ -54,7 +54,8 @@ class Weights:
         found = self.known.get((w, transposed, stride))
         if found is not None:
             return [], found
-        made = _node(ops.winograd_weights, (w,), None, node, transposed=transposed, stride=stride)
+        operands = (w, node.inputs[0])
+        made = _node(ops.winograd_weights, operands, None, node, transposed=transposed, stride=stride)
         self.known[w, transposed, stride] = made.output
         return [made], made.output
 

@@ -10,10 +10,9 @@ from tracejit.ir.op import OPS
 from tracejit.ir.types import ArrayType
 from tracejit.kernels.images import winograd_plan
 from tracejit.kernels.images.table import IMAGES
-from tracejit.kernels.images.winograd_plan import CALLS, SCHEMES, Winograd, kernel_name, winograd_call
+from tracejit.kernels.images.winograd_plan import CALLS, KERNELS, SCHEMES, Winograd, winograd_call
 
 FLOATS = ["float32", "float64"]
-KERNELS = {kernel_name(name, stride) for name in CALLS for stride in SCHEMES} & {name for name, _ in IMAGES}
 ONE = ((1, 1), (1, 1))
 
 
@@ -44,7 +43,7 @@ class Native:
 
     def all(self, x, w, y, padding, stride=1):
         """A convolution and its two gradients; that to the images with a stride is for one of padding."""
-        u, v = (self("winograd_weights", w, transposed=flag, stride=stride) for flag in (False, True))
+        u, v = (self("winograd_weights", w, x, transposed=flag, stride=stride) for flag in (False, True))
         sums = self("winograd_weight_sums", x, y, padding=padding, stride=stride)
         if stride == 1:
             back = tuple(tuple(2 - n for n in pair) for pair in padding)
@@ -105,10 +104,10 @@ def test_kernels_equal_the_meaning_of_their_operators(addresses, name, stride):
     rng, padding = np.random.default_rng(1), ((1, 0), (2, 1))
     x, w, y, _ = operands(rng, "float64", 3, 17, 40, (9, 8), padding, stride)
     straight, turned = (
-        OPS["winograd_weights"].evaluate(w, transposed=flag, stride=stride) for flag in (False, True)
+        OPS["winograd_weights"].evaluate(w, x, transposed=flag, stride=stride) for flag in (False, True)
     )
     cases = {
-        "winograd_weights": ([w], {"transposed": True, "stride": stride}),
+        "winograd_weights": ([w, x], {"transposed": True, "stride": stride}),
         "winograd_conv2d": ([x, straight], {"padding": padding, "filters": 40, "stride": stride}),
         "winograd_weight_sums": ([x, y], {"padding": padding, "stride": stride}),
         "winograd_weight_gradient": (
