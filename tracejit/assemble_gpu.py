@@ -141,7 +141,7 @@ def _product(node: Node, product: Product, gpu: Gpu) -> Job:
     dtype = name_of(a.type.dtype)
     size = a.type.dtype.itemsize
     way = dtype, layout.a.transposed, layout.b.transposed
-    words = (
+    words: tuple[Word, ...] = (
         *product_words(layout, product.add),
         At(a, size * product.a_view.offset),
         At(b, size * product.b_view.offset),
