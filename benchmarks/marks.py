@@ -19,7 +19,7 @@ from benchmarks.memory import FORWARD, NETS, TRAINING, WHOLE, forward_of
 from benchmarks.prediction import LINKS
 from benchmarks.recording import BODIES
 from benchmarks.workload import OURS
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import WORKLOADS, rounds
 from benchmarks.workloads.convolutions import GRADIENTS, RESULTS
 from benchmarks.workloads.loops import PLAIN
 from benchmarks.workloads.undecorated import CHAINS, LOOPS
@@ -232,6 +232,9 @@ MARKS = [
     Mark("1,000 rounds on 200 x 200, of Numba prange", 0.7, _against("loop-stencil-200", "numba")),
     Mark("first call, programs of many rounds, store with executor only", 2.0, _firsts(PLAIN), "s"),
     Mark("first call, 64 steps of an LSTM in a loop", 0.6, _first("loop-lstm-64"), "s"),
+    Mark("10,000 rounds of six operations, of JAX's fori_loop", 1.0, _best(*rounds.RANGE, *rounds.PLAIN)),
+    Mark("first call, 10,000 rounds, tj.range", 0.3, _firsts(rounds.RANGE), "s"),
+    Mark("first call, 10,000 rounds, plain loop", 1.5, _firsts(rounds.PLAIN), "s"),
     Mark("internal memory, planned over naive, training", 0.5, _planned((*TRAINING, *NETS))),
     Mark(
         "internal memory, planned over naive, forward only",
