@@ -36,7 +36,7 @@ def dce(graph: Graph) -> Graph:
             needed.add(node.inputs[0])
             dead.append(node)
         else:
-            if node.op is ops.loop:
+            if node.op is ops.loop and node.attrs.get("until") is None:
                 node = _without_dead_results(node, needed)
             seen.note(node)
             needed.update(node.inputs)

@@ -17,7 +17,7 @@ import types
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracejit.frontend.recording.number import Moving, NumberProxy
+from tracejit.frontend.recording.number import Moving, NumberProxy, Varying
 from tracejit.frontend.recording.places import at_start
 from tracejit.frontend.recording.recording import Window, thread
 from tracejit.frontend.recording.rounds import Hidden, Walk
@@ -144,6 +144,9 @@ class _HeadWalk(Walk):
         return "function", id(function.__code__), id(function.__globals__), held
 
     def _number(self, source: Any) -> Hashable:
+        if type(source) is Varying and source.rounds is self.rounds:
+            operands = [o if type(o) in (int, float) else self._number(o) for o in source.operands]
+            return "varying", source.form, self.rounds.round - source.round, repr(operands)
         if type(source) is not Moving or source.rounds is not self.rounds:
             return "number", id(source)
         ago = self.rounds.round - source.round

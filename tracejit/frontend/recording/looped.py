@@ -19,15 +19,16 @@ import numpy as np
 from tracejit.frontend.recording.backwards import Keeper
 from tracejit.frontend.recording.heads import Head
 from tracejit.frontend.recording.number import Moving as MovingNumber
-from tracejit.frontend.recording.number import NumberProxy, is_of, settled
+from tracejit.frontend.recording.number import NumberProxy, Varying, is_of, settled
 from tracejit.frontend.recording.places import fixed, moves, slope_of
 from tracejit.frontend.recording.recording import Literal, RuntimeNumber, Window
-from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
+from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.moving import Differs
+from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
-from tracejit.ir.types import ArrayType
+from tracejit.ir.types import HOST, ArrayType, Device
 from tracejit.ir.view import View
-from tracejit.ops import constant, copy, update, view
+from tracejit.ops import add, astype, constant, copy, divide, full, multiply, negative, subtract, update, view
 from tracejit.ops.loops import loop
 from tracejit.passes.gradient import Items, Step
 from tracejit.passes.regions import Copier
@@ -36,7 +37,16 @@ from tracejit.passes.rolling.wiring import Unlike, check_plain
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
 
-COUNT = np.dtype("int64")
+COUNT, FLOAT64 = np.dtype("int64"), np.dtype("float64")
+
+VARYING = {
+    "({} + {})": add,
+    "({} - {})": subtract,
+    "({} * {})": multiply,
+    "({} / {})": divide,
+    "(-{})": negative,
+}
+"""Arithmetic of floats that loops do in each round."""
 
 _bodies: weakref.WeakValueDictionary[Hashable, Graph] = weakref.WeakValueDictionary()
 """Equal bodies are one graph, so that recordings with them are equal."""
@@ -124,6 +134,7 @@ class _Body(Copier):
         values from before the loop are read.
     low: for recorded values that are such a part of their array in the body, where it begins.
     seen: inputs for parts of values from before the loop.
+    arrays: what stands for numbers that are computed in each round, and their operands.
     effects: what is stored in which input.
     """
 
@@ -147,6 +158,7 @@ class _Body(Copier):
         self.ranges = {value: found for value in carried if (found := self._range_of(value)) is not None}
         self.low: dict[Value, Any] = {}
         self.seen: dict[Any, Value] = {}
+        self.arrays: dict[Any, Value] = {}
         self.effects: list[Effect] = []
         self.items: list[Node | Step] = []
 
@@ -241,7 +253,13 @@ class _Body(Copier):
                     raise Unequal("a place moves in an array that each round makes anew")
                 self.replaced[node.output] = self._seen(base, seen)
                 return self.builder.nodes[start:]
-        inputs = [self.found(value) for value in node.inputs]
+        varying = [v for v in node.inputs if type(self.trace.moving.get(v)) is Varying]
+        if varying and not (node.op is full or Trait.ELEMENTWISE in node.op.traits):
+            raise Unequal(f"{node.op.name} of a number that is computed in each round")
+        inputs = [self._spread(v, node) if v in varying else self.found(v) for v in node.inputs]
+        if varying and node.op is full:
+            self.replaced[node.output] = self.builder.emit(copy, inputs[0])
+            return self.builder.nodes[start:]
         outputs: tuple[Value, ...]
         if attrs is node.attrs:
             outputs = self.builder.copy(node, inputs)
@@ -293,6 +311,41 @@ class _Body(Copier):
         self.replaced[value] = found
         return found
 
+    # ---- numbers that are computed in each round
+
+    def _spread(self, value: Value, node: Node) -> Value:
+        """A number that varies as an array of the shape of a node's result."""
+        source, result = self.trace.moving[value], node.output.type
+        if source.rounds is not self.rounds:
+            raise Unequal("a number of a loop around is computed in each round")
+        number = self._computed(source, result.device)
+        if value.type.dtype != FLOAT64:
+            number = self.builder.emit(astype, number, dtype=value.type.dtype)
+        if result.shape:
+            number = self.builder.emit(view, number, view=View.of_shape(()).broadcast(result.shape))
+        return number
+
+    def _computed(self, source: Any, device: Device) -> Value:
+        """What stands for a number in arithmetic of floats; arrays for those that move or vary."""
+        if type(source) in (int, float):
+            number: Value = self.builder.emit(constant, **constant_of(float(source), FLOAT64))
+            return number
+        found = self.arrays.get(source)
+        if found is not None:
+            return found
+        if type(source) is Varying:
+            operands = [self._computed(o, device) for o in source.operands]
+            found = self.builder.emit(VARYING[source.form], *operands)
+        elif type(source) is MovingNumber:
+            type_ = ArrayType((), FLOAT64, HOST)
+            number = self._input(type_, Number(source.base, FLOAT64), (0, source.slope))
+            found = self.builder.emit(full, number, shape=(), device=device)
+        else:
+            held = NumberProxy(source.value, source, self.trace.numbers)
+            found = self._input(ArrayType((), FLOAT64, HOST), Number(held, FLOAT64), (0, 0))
+        self.arrays[source] = found
+        return found
+
     # ---- around the loop
 
     def emit(self, graph: Graph, keeper: Keeper | None, location: str) -> list[Value]:
@@ -312,7 +365,8 @@ class _Body(Copier):
             }
             begin = len(trace.nodes)
             operands += keeper.memory(trace, self.count, location)
-        attrs = {"body": graph, "moves": tuple(self.moves), "rounds": int(settled(self.count))}
+        rounds, first = int(settled(self.count)), self.rounds.round - 1
+        attrs = {"body": graph, "moves": tuple(self.moves), "rounds": rounds, "first": first}
         outputs = trace.emit(loop, counted, *operands, location=location, **attrs)
         if keeper is not None:
             step = keeper.step(self, operands, outputs, trace.nodes[begin:], last)
