@@ -229,12 +229,8 @@ class View:
         return f"{self.offset}+{list(self.shape)}:{list(self.strides)}".replace(" ", "")
 
 
-class NumPyView(View):
-    """What a NumPy view of a C-contiguous NumPy array means: `_facts` holds both.
-
-    It becomes a `View` when somebody asks what it is: most views of small arrays are read or written through
-    NumPy only.
-    """
+class LazyView(View):
+    """A view that finds out what it means (`_settle`) when somebody asks, and becomes a `View` then."""
 
     __slots__ = ()
 
@@ -259,6 +255,19 @@ class NumPyView(View):
         return repr(self)
 
     def _settle(self) -> None:
+        raise NotImplementedError
+
+
+class NumPyView(LazyView):
+    """What a NumPy view of a C-contiguous NumPy array means: `_facts` holds both.
+
+    It becomes a `View` when somebody asks what it is: most views of small arrays are read or written through
+    NumPy only.
+    """
+
+    __slots__ = ()
+
+    def _settle(self) -> None:
         with _lock:
             if type(self) is not NumPyView:
                 return  # another thread was sooner
@@ -273,6 +282,19 @@ class NumPyView(View):
             self.writable = seen.flags.writeable
             del self._facts
             self.__class__ = View  # type: ignore[assignment]
+
+
+class UncountedView(LazyView):
+    """All of an array whose extent nobody has asked for: `_facts` is a function that gives its shape."""
+
+    __slots__ = ()
+
+    def _settle(self) -> None:
+        count: Any = self._facts
+        shape = count()
+        del self._facts
+        self.offset, self.shape, self.strides, self.writable = 0, shape, contiguous_strides(shape), True
+        self.__class__ = View  # type: ignore[assignment]
 
 
 _lock = make_rlock()

@@ -30,7 +30,7 @@ import numpy as np
 from tracejit.frontend.python.bytecode import instructions
 from tracejit.frontend.recording.number import Computed, NumberProxy, Source
 from tracejit.frontend.recording.recording import Extent
-from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.storage import Storage, Uncounted
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
@@ -39,15 +39,27 @@ LOOPS: set[types.CodeType] = set()
 """Functions of this package that loop over the user's functions: their variables count as the body's."""
 
 SAME = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, np.dtype)
+COUNTS = (int, float)
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, range)
 
 
 class State(NamedTuple):
-    """The state of a body: `key`, and in its order the arrays and numbers that its rest may find."""
+    """The state of a body: `key`, and in its order the arrays and numbers that its rest may find.
 
-    key: Hashable
+    pattern: the key without the plain numbers in variables, which are `plain`: frame, name, type and digits.
+    proxies: what the body holds of the numbers.
+    """
+
+    pattern: Hashable
+    plain: tuple[tuple[int, str, type, str], ...]
     carriers: tuple[Storage, ...]
     sources: tuple[Any, ...]
+    proxies: tuple[NumberProxy, ...] = ()
+
+    @property
+    def key(self) -> Hashable:
+        """Equal where the rest of the body is the same, but for what arrays hold and numbers are."""
+        return self.pattern, self.plain
 
 
 class Hidden(Exception):
@@ -56,15 +68,23 @@ class Hidden(Exception):
 
 def state_at(trace: Trace, source: Source, looked: Storage) -> State | None:
     """The state of a trace that was just cut by a look at the only element of `looked`, now `source`."""
-    frames = _frames_of_body()
+    frames = frames_of_body()
     if not frames or trace.tapes or sys.exc_info()[0] is not None:
         return None
     if any(iterates(frame.f_code, frame.f_lasti) for frame in frames):
         return None
     walk = Walk(trace)
     walk.sources[source] = 0
+    plain: list[tuple[int, str, type, str]] = []
+    variables: list[Hashable] = []
     try:
-        variables = [(name, walk.key(value)) for frame in frames for name, value in frame.f_locals.items()]
+        for number, frame in enumerate(frames):
+            for name, value in frame.f_locals.items():
+                if type(value) in COUNTS:
+                    plain.append((number, name, type(value), repr(value)))
+                    variables.append(name)
+                else:
+                    variables.append((name, walk.key(value)))
         written = [(id(w.storage), walk.carried(w.value)) for w in trace.written()]
         arguments = [walk.key(copy) for copy in trace.containers()]
         changed = [(id(slot), walk.key(now)) for slot, now in trace.changes()]
@@ -72,11 +92,12 @@ def state_at(trace: Trace, source: Source, looked: Storage) -> State | None:
         return None
     if any(storage not in walk.storages and storage is not looked for storage in trace.live()):
         return None  # a temporary of an expression, or held by an object
-    key = (*(frame.f_lasti for frame in frames), *variables, None, *written, None, *arguments, None, *changed)
-    return State(key, tuple(walk.carriers), tuple(walk.sources))
+    places = tuple(frame.f_lasti for frame in frames)
+    pattern = (*places, *variables, None, *written, None, *arguments, None, *changed)
+    return State(pattern, tuple(plain), tuple(walk.carriers), tuple(walk.sources), tuple(walk.proxies))
 
 
-def _frames_of_body() -> list[types.FrameType]:
+def frames_of_body() -> list[types.FrameType]:
     """The frame of the traced function, if it is the only one that is not this package's, with the loops of
     the package that it calls; else nothing.
     """
@@ -106,6 +127,7 @@ class Walk:
         self.carriers: dict[Storage, int] = {}
         self.sources: dict[Any, int] = {}
         self.storages: dict[Storage, int] = {}
+        self.proxies: list[NumberProxy] = []
         self._open: dict[int, int] = {}
 
     def carried(self, value: Any) -> Hashable:
@@ -124,8 +146,11 @@ class Walk:
             source = value._source
             if not isinstance(source, Computed | Source):
                 return "number", id(source)
+            self.proxies.append(value)
             return "number", type(value._value), self.sources.setdefault(source, len(self.sources))
         storage = getattr(value, "_storage", None)
+        if type(storage) is Uncounted:
+            return "picked", self.key(storage.buffer.content), self.key(storage.buffer.mask)
         if isinstance(storage, Storage):
             if storage.pending is None:
                 return "array", id(storage), value._view
