@@ -291,13 +291,25 @@ def _add_run(rooms: Any) -> None:
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="PROGRAM", help="with its arguments, as after python"
     )
-    parser.set_defaults(run=_run)
+    for flag, what in ("-m", "MODULE"), ("-c", "TEXT"):  # argparse takes no flag as a remainder's first word
+        parser.add_argument(
+            flag, dest="flagged", action=_Flagged, nargs=argparse.REMAINDER, metavar=what, help="as in python"
+        )
+    parser.set_defaults(run=_run, flagged=None)
+
+
+class _Flagged(argparse.Action):
+    """Keeps the flag in front of what follows it."""
+
+    def __call__(self, parser: Any, options: Any, values: Any, flag: str | None = None) -> None:
+        options.flagged = [flag, *values]
 
 
 def _run(store: Store, console: Console, options: argparse.Namespace) -> int:
-    if not options.command or options.ranks < 1 or options.restarts < 0:
+    command = options.flagged or options.command
+    if not command or options.ranks < 1 or options.restarts < 0:
         raise ArgumentError("run: expected a program and at least one rank, as in tracejit run -n 4 train.py")
-    return run(options.command, options.ranks, options.restarts, options.timeout, options.timeline)
+    return run(command, options.ranks, options.restarts, options.timeout, options.timeline)
 
 
 def _add_simulate(rooms: Any) -> None:

@@ -7,17 +7,12 @@
 When a body stands at a look as it stood at the look before (`rounds.state_at`), the round between them is
 every further one, as long as its questions have the same answers. So `run_ahead` launches the round's segment
 again and again, on what the last round left, and asks its questions, until one has another answer. The look
-becomes that of the last round: the body goes on with what that found, and leaves the loop.
-
-A plain number that changes with each round, as `rounds` does, would make each round another one. It is made a
-number of the call, in the body's variable (`follow_counts`), and is computed like all others from then on.
+becomes that of the last round: the body goes on with what that found, and leaves the loop. What counts the
+rounds is a number of the call (`counters`), computed like all others.
 """
 
 from __future__ import annotations
 
-import ctypes
-import sys
-import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,36 +20,12 @@ from tracejit import engine
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.number import FORMS, Computed, Looked
 from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
-from tracejit.frontend.recording.rounds import State, frames_of_body
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.op import Trait
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.segments import Cut
     from tracejit.frontend.recording.trace import Trace
-
-
-def follow_counts(trace: Trace, state: State | None) -> bool:
-    """Where the body stands as at the last look, but for plain numbers in its variables, make these numbers
-    of the call; whether there are any.
-    """
-    before = trace.cuts[-1].state if trace.cuts else None
-    if state is None or before is None or state.pattern != before.pattern or state.plain == before.plain:
-        return False
-    frames = frames_of_body()
-    for now, then in zip(state.plain, before.plain, strict=True):
-        if now != then:
-            frame, name = frames[now[0]], now[1]
-            value = frame.f_locals[name]
-            _rebind(frame, name, trace.numbers.compute("{}", value, value))
-    return True
-
-
-def _rebind(frame: types.FrameType, name: str, value: Any) -> None:
-    """Set a variable of a function that is running, as debuggers do."""
-    frame.f_locals[name] = value
-    if sys.version_info < (3, 13):  # where `f_locals` is a copy
-        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
 
 
 def run_ahead(trace: Trace, cut: Cut) -> Cut:
