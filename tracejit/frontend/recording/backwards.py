@@ -315,7 +315,9 @@ class _Backward:
             i = self.number[value]
             if not value.type.on_host:
                 return self._input(value, step.inputs[i], self._reversed(value), value.type)
-            return self._input(value, step.last[i], (0, -step.keeper.moves[i][1]), value.type)
+            return self._input(
+                value, step.last.get(i, step.inputs[i]), (0, -step.keeper.moves[i][1]), value.type
+            )
         node = step.keeper.made[value]
         outputs = self.body.copy(node, [self._found(v) for v in node.inputs])
         self.values.update(zip(node.outputs, outputs, strict=True))
