@@ -27,7 +27,7 @@ VALUES = (
 STATEMENTS = (
     *("x = tj.tanh({})", "y = tj.tanh({})", "a[i] = tj.tanh({})", "a[i+1] = tj.tanh({})"),
     *("x = x*1; x[1:] += y[:-1]", "b[i, 1:3] = ({})[1:3]", "prev = {}", "a[i] += tj.tanh({})"),
-    *("c[i] = tj.tanh(({})[0])", "x, y = y, tj.tanh({})", "y[i-i] = 0.5", "prev = a[i]"),
+    *("c[i] = tj.tanh(({})[0])", "x, y = y, tj.tanh({})", "y[1] = 0.5", "prev = a[i]"),
     "x = tj.checkpoint(lambda v: tj.sin(v))({})",
 )  # fmt: skip
 
