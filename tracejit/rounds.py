@@ -24,6 +24,7 @@ from tracejit.ir.moving import Differs, Moving, most, rounds_around, slope
 from tracejit.ir.types import ArrayType
 from tracejit.kernels.library.blocks import FLOAT32, FLOAT64, INTEGER, Growth, Loop, LoopTask
 from tracejit.kernels.split import ceil_div
+from tracejit.ops.loops import targets
 from tracejit.passes.driver import check, clean, form_kernels
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, PlannedTask, plan
@@ -109,11 +110,18 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
         Loop.REST_AT: rest_at,
         Loop.FAILED_TASK: 0,
         Loop.FAILED_ROUND: 0,
+        Loop.UNTIL: _until(node),
     }
     words = (*_row(Loop, header), *rows, *blocks.growths, *blocks.arena, *blocks.words)
     scratch = rest_at + max((most(this.scratch) for this in jobs), default=0)
     nodes = tuple(task.node for task in memory.tasks)
     return Job("loop", tuple(recipes), words, 1, 1, scratch, inner=nodes)
+
+
+def _until(node: Node) -> Word:
+    """The address of what ends the loop."""
+    until = node.attrs.get("until")
+    return 0 if until is None else At(node.inputs[1 + targets(node.attrs["body"])[until]])
 
 
 def round_of(job: Job, block: int) -> tuple[Node, int]:

@@ -44,7 +44,8 @@ class Loop(enum.IntEnum):
     Behind these come, with offsets in bytes: TASKS rows of `LoopTask`, GROWTHS rows of `Growth`, ARENA rows
     of (offset of a slot, bytes from the start of the arena), and BLOCK_BYTES of argument blocks. Scratch
     memory holds a copy of the blocks, from ARENA_AT on the arena, and from REST_AT on what the tasks need.
-    After a failure, FAILED_TASK and FAILED_ROUND say where it was.
+    After a failure, FAILED_TASK and FAILED_ROUND say where it was. UNTIL is the address of a truth value that
+    ends the loop after the round that makes it false, or 0.
     """
 
     COUNT = 0
@@ -56,6 +57,7 @@ class Loop(enum.IntEnum):
     REST_AT = 6
     FAILED_TASK = 7
     FAILED_ROUND = 8
+    UNTIL = 9
 
 
 class LoopTask(enum.IntEnum):

@@ -88,6 +88,7 @@ def loop(block, lo, hi, scratch):
     copy_bytes(scratch, placed + 16 * arenas, slot(block, Loop.BLOCK_BYTES))
     for i in range(arenas):
         store(scratch + slot(placed, 2 * i), arena + slot(placed, 2 * i + 1))
+    until = slot(block, Loop.UNTIL)
     for this in range(slot(block, Loop.COUNT)):
         for i in range(tasks):
             task = first + TASK * i
@@ -97,6 +98,8 @@ def loop(block, lo, hi, scratch):
                 store(block + FAILED_TASK, i)
                 store(block + FAILED_ROUND, this)
                 return status
+        if until != 0 and load(until, uint8) == 0:
+            break
         for i in range(growths):
             growth = growing + GROWTH * i
             place, kind = scratch + slot(growth, Growth.SLOT), slot(growth, Growth.KIND)
