@@ -16,9 +16,10 @@ from benchmarks.cold import STEP
 from benchmarks.exchange import RANKS as EXCHANGING
 from benchmarks.exchange import SIZES
 from benchmarks.memory import FORWARD, NETS, TRAINING, WHOLE, forward_of
+from benchmarks.prediction import LINKS
 from benchmarks.recording import BODIES
 from benchmarks.workload import OURS
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import WORKLOADS, rounds
 from benchmarks.workloads.convolutions import GRADIENTS, RESULTS
 from benchmarks.workloads.loops import PLAIN
 from benchmarks.workloads.undecorated import CHAINS, LOOPS
@@ -182,6 +183,17 @@ def _bandwidth_of(side: str) -> Callable[[Findings], Labelled]:
     return values
 
 
+def _errors(ranks: str) -> Callable[[Findings], Labelled]:
+    """How far the simulator's predictions are off, on either side."""
+
+    def values(found: Findings) -> Iterator[tuple[str, float | None]]:
+        for link in LINKS:
+            error = dig(found, "prediction", link, ranks, "error")
+            yield f"{link} link", None if error is None else abs(error)
+
+    return values
+
+
 MARKS = [
     Mark("MLP step (16,64,32), of JAX", 0.6, _against("mlp-momentum-16x64x32", "jax")),
     Mark("MLP step (16,64,32) with Adam, of JAX", 0.6, _against("mlp-adam-16x64x32", "jax")),
@@ -220,6 +232,9 @@ MARKS = [
     Mark("1,000 rounds on 200 x 200, of Numba prange", 0.7, _against("loop-stencil-200", "numba")),
     Mark("first call, programs of many rounds, store with executor only", 2.0, _firsts(PLAIN), "s"),
     Mark("first call, 64 steps of an LSTM in a loop", 0.6, _first("loop-lstm-64"), "s"),
+    Mark("10,000 rounds of six operations, of JAX's fori_loop", 1.0, _best(*rounds.RANGE, *rounds.PLAIN)),
+    Mark("first call, 10,000 rounds, tj.range", 0.3, _firsts(rounds.RANGE), "s"),
+    Mark("first call, 10,000 rounds, plain loop", 1.5, _firsts(rounds.PLAIN), "s"),
     Mark("internal memory, planned over naive, training", 0.5, _planned((*TRAINING, *NETS))),
     Mark(
         "internal memory, planned over naive, forward only",
@@ -233,6 +248,8 @@ MARKS = [
     Mark("KVStore in a replay, for each key", 1, _at("", "devices", "replay"), "us"),
     Mark("KVStore undecorated, push and pull", 10, _at("", "devices", "eager"), "us"),
     Mark("one rank, of a step without exchange", 1.03, _at("", "devices", "one rank")),
+    Mark("error of a predicted step, 2 ranks", 0.10, _errors("2")),
+    Mark("error of a predicted step, 4 ranks", 0.15, _errors("4")),
     Mark("two devices, of one thread", 1.7, _at("", "devices", "two devices"), "x", at_least=True),
     Mark("resident memory of a net's step, of torch's least", 0.8, _resident),
     Mark("allocations from the system, steps 4 to 23", 0, _allocations, "times"),
