@@ -155,7 +155,7 @@ def _panel(node: Node, lowered: Lowered) -> Job:
     plain, split, room = _gemm(a, b, c, has_epilogue)
     name = kernel_name(node)
     dtype = a[0].type.dtype
-    gemm = _library("gemm", name_of(dtype))
+    gemm = _product_kernel(plain, name_of(dtype))
     if not has_epilogue:
         plain[Gemm.ADD] = product.add
         return Job(name, (gemm,), _row(plain, Gemm), split.units, split.chunk, room)
@@ -175,8 +175,14 @@ def _panel(node: Node, lowered: Lowered) -> Job:
 def _matmul(node: Node) -> Job:
     a, b = ((v, View.of_shape(v.type.shape)) for v in node.inputs)
     words, split, room = _gemm(a, b, At(node.output), False)
-    gemm = _library("gemm", name_of(node.output.type.dtype))
+    gemm = _product_kernel(words, name_of(node.output.type.dtype))
     return Job("matmul", (gemm,), _row(words, Gemm), split.units, split.chunk, room)
+
+
+def _product_kernel(slots: Mapping[Any, Word], dtype: str) -> Recipe:
+    """The kernel of a product with these slots."""
+    is_dot = dtype in ("float32", "float64") and slots[Gemm.M] == 1 and slots[Gemm.N] == 1
+    return _library("dot" if is_dot else "gemm", dtype)
 
 
 def _gemm(
