@@ -16,6 +16,7 @@ from benchmarks.cold import STEP
 from benchmarks.exchange import RANKS as EXCHANGING
 from benchmarks.exchange import SIZES
 from benchmarks.memory import FORWARD, NETS, TRAINING, WHOLE, forward_of
+from benchmarks.prediction import LINKS
 from benchmarks.recording import BODIES
 from benchmarks.workload import OURS
 from benchmarks.workloads import WORKLOADS
@@ -178,6 +179,17 @@ def _bandwidth_of(side: str) -> Callable[[Findings], Labelled]:
     return values
 
 
+def _errors(ranks: str) -> Callable[[Findings], Labelled]:
+    """How far the simulator's predictions are off, on either side."""
+
+    def values(found: Findings) -> Iterator[tuple[str, float | None]]:
+        for link in LINKS:
+            error = dig(found, "prediction", link, ranks, "error")
+            yield f"{link} link", None if error is None else abs(error)
+
+    return values
+
+
 MARKS = [
     Mark("MLP step (16,64,32), of JAX", 0.6, _against("mlp-momentum-16x64x32", "jax")),
     Mark("MLP step (16,64,32) with Adam, of JAX", 0.6, _against("mlp-adam-16x64x32", "jax")),
@@ -226,6 +238,8 @@ MARKS = [
     Mark("KVStore in a replay, for each key", 1, _at("", "devices", "replay"), "us"),
     Mark("KVStore undecorated, push and pull", 10, _at("", "devices", "eager"), "us"),
     Mark("one rank, of a step without exchange", 1.03, _at("", "devices", "one rank")),
+    Mark("error of a predicted step, 2 ranks", 0.10, _errors("2")),
+    Mark("error of a predicted step, 4 ranks", 0.15, _errors("4")),
     Mark("two devices, of one thread", 1.7, _at("", "devices", "two devices"), "x", at_least=True),
     Mark("resident memory of a net's step, of torch's least", 0.8, _resident),
     Mark("allocations from the system, steps 4 to 23", 0, _allocations, "times"),

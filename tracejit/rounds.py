@@ -25,6 +25,7 @@ from tracejit.ir.types import ArrayType
 from tracejit.kernels.executor.blocks import KINDS, Growth, Loop, LoopTask
 from tracejit.kernels.executor.layout import MEMBERS
 from tracejit.kernels.split import ceil_div
+from tracejit.ops.loops import targets
 from tracejit.passes.driver import check, clean, form_kernels
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, PlannedTask, plan
@@ -124,6 +125,7 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
         Loop.ARENA_AT: arena_at,
         Loop.PATIENCE: 1 + patience,
         Loop.MEMBERS: _members(node, list(zip(memory.tasks, jobs, strict=True))),
+        Loop.UNTIL: _until(node),
         **dict.fromkeys((Loop.ROUND, Loop.TASK, Loop.UNIT), 0),
     }
     growing = [word for kind in growths for row in kind for word in row]
@@ -134,9 +136,17 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     return Job("loop", tuple(recipes), words, 1, 1, max(scratch, LINE), inner=inner, space=space)
 
 
+def _until(node: Node) -> Word:
+    """The address of what ends the loop."""
+    until = node.attrs.get("until")
+    return 0 if until is None else At(node.inputs[1 + targets(node.attrs["body"])[until]])
+
+
 def _members(node: Node, jobs: Sequence[tuple[PlannedTask, Job]]) -> int:
     """On how many threads a loop runs: on several if most of its work falls into chunks."""
-    several = [(task, this) for task, this in jobs if most(this.units) > this.chunk]
+    several = [
+        (task, this) for task, this in jobs if isinstance(this.chunk, int) and most(this.units) > this.chunk
+    ]
     costs = [sum(work(task.node) + TASK_COST for task, _ in some) for some in (several, jobs)]
     if 2 * costs[0] < costs[1] or most(node.attrs["rounds"]) * costs[1] < TEAM_COST:
         return 1

@@ -8,7 +8,8 @@ import enum
 
 
 class Loop(enum.IntEnum):
-    """Slots of ``loop``: a program of tasks that runs COUNT times, on MEMBERS threads at most.
+    """Slots of ``loop``: a program of tasks that runs COUNT times, on MEMBERS threads at most. UNTIL is the
+    address of a truth value that ends the loop after the round that makes it false, or 0.
 
     Behind these come, with offsets in bytes: TASKS rows of `LoopTask`, rows of `Growth` for INTEGERS, FLOATS
     (float32) and DOUBLES, ARENA rows of (offset of a slot, bytes from the start of the arena), and
@@ -20,19 +21,20 @@ class Loop(enum.IntEnum):
     """
 
     COUNT = 0
-    TASKS = 1
-    INTEGERS = 2
-    FLOATS = 3
-    DOUBLES = 4
-    ARENA = 5
-    BLOCK_BYTES = 6
-    SPACE = 7
-    ARENA_AT = 8
-    PATIENCE = 9
-    MEMBERS = 10
-    ROUND = 11
-    TASK = 12
-    UNIT = 13
+    UNTIL = 1
+    TASKS = 2
+    INTEGERS = 3
+    FLOATS = 4
+    DOUBLES = 5
+    ARENA = 6
+    BLOCK_BYTES = 7
+    SPACE = 8
+    ARENA_AT = 9
+    PATIENCE = 10
+    MEMBERS = 11
+    ROUND = 12
+    TASK = 13
+    UNIT = 14
 
 
 class LoopTask(enum.IntEnum):

@@ -10,7 +10,7 @@ A loop in a round is a task like any other. If it is left, the loops around it a
 
 from __future__ import annotations
 
-from numba import float32, float64, int64
+from numba import float32, float64, int64, uint8
 
 from tracejit.kernels.compiler.memory import (
     call_kernel,
@@ -97,7 +97,7 @@ def rounds(block, lo, scratch, team):
     floats = slot(block, Loop.FLOATS) + slot(block, Loop.DOUBLES)
     first, space, patience = block + HEAD, slot(block, Loop.SPACE), slot(block, Loop.PATIENCE)
     growing = first + TASK * tasks
-    this, begin, low, left = 0, 0, 0, patience
+    this, begin, low, left, until = 0, 0, 0, patience, slot(block, Loop.UNTIL)
     if lo == 0:
         begin_loop(block)
     else:
@@ -125,6 +125,8 @@ def rounds(block, lo, scratch, team):
                     return stop_at(block, this, i, low, LEFT)
             low = 0
         begin = 0
+        if until != 0 and load(until, uint8) == 0:
+            break
         for growth in range(growing, growing + GROWTH * integers, GROWTH):
             place = space + slot(growth, Growth.SLOT)
             store(place, slot(place, 0) + slot(growth, Growth.STEP))

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from tracejit.errors import ReadOnlyError, ReplayError, locate
+from tracejit.frontend.recording.counters import CountedRange, count_in, may_count
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import Moving, Numbers, Source, is_of
 from tracejit.frontend.recording.numpy_views import Captured
@@ -37,6 +38,7 @@ from tracejit.frontend.recording.recording import (
     number_type,
     thread,
 )
+from tracejit.frontend.recording.rounds import State, frames_of_body
 from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph, Value, constant_of
@@ -87,6 +89,7 @@ class Restart(BaseException):
     unrolled:  a place of `tj.range` where all rounds have to be recorded, and (why, the line).
     numpy:     whether the body is to find NumPy's functions (False), or ours in place of those that make
                arrays (True).
+    counted:   whether what counts rounds is to be a run-time number.
 
     None of them: code compares types, or keeps numbers or NumPy arrays in a class: stand-ins for them will
     not do.
@@ -98,12 +101,14 @@ class Restart(BaseException):
         aliased: set[Storage] | None = None,
         numpy: bool | None = None,
         unrolled: tuple[Any, tuple[str, str]] | None = None,
+        counted: bool | None = None,
     ):
         super().__init__("recording starts again")
         self.container = container
         self.aliased = aliased or set()
         self.numpy = numpy
         self.unrolled = unrolled
+        self.counted = counted
 
 
 class GivenUp(BaseException):
@@ -148,6 +153,11 @@ class Trace(Recording):
         self.dry = dry  # nothing may be computed: `warm`, `graph`, ...
         self.numbers: Numbers = Numbers(plain=plain, refuse=self._refuse_digits)
         self.numbers.follow = follow
+        self.numbers.recount = lambda: self.interrupt(Restart(counted=False))
+        self.counted: bool | None = segments.counted if segments is not None else False
+        self.counting: dict[tuple[int, int], CountedRange] = {}  # by frame and place: the loops over ranges
+        self.looked_at: dict[Value, Any] = {}  # values of one element: the numbers that they are
+        self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
         self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it), for each segment anew
         self.counters: list[Draw] = []
         self.taken: list[tuple[Any, int, int]] = []  # (stream, start, total) of segments that were launched
@@ -318,7 +328,13 @@ class Trace(Recording):
         reason = self._no_cut(array, what)
         if reason is not None:
             self.look(array, what, reason)
+        content = self._content(array)
+        if content in self.looked_at:
+            return self.looked_at[content]
         location = user_location()
+        if self.counted:
+            for frame in frames_of_body():
+                count_in(frame, self.numbers)
         watcher, thread.watcher = thread.watcher, None
         if thread.hook is not None:
             sys.setprofile(None)
@@ -333,7 +349,29 @@ class Trace(Recording):
                 sys.setprofile(thread.hook)
         self.cuts.append(made)
         self.segments_found.add(made.segment)
-        return self.numbers.looked(made.value, source, made)
+        if self.counted is None:
+            self._consider_counting(made.state)
+        found = self.numbers.looked(made.value, source, made)
+        if content is not None:
+            self.looked_at[content] = found
+        return found
+
+    def _content(self, array: Any) -> Value | None:
+        """The value of an array that this recording has made, if the array is all of it."""
+        storage, view = array._storage, array._view
+        made = storage.pending if storage.recording is self else None
+        return made if made is not None and view.is_whole(made.type.shape) else None
+
+    def _consider_counting(self, state: State | None) -> None:
+        """Begin again with counters if the body looks here again, in another state."""
+        frames = frames_of_body()
+        place = tuple(frame.f_lasti for frame in frames)
+        key = state.key if state is not None else None
+        is_other = place in self.visited and (key is None or key != self.visited[place])
+        if is_other and any(may_count(frame.f_code) for frame in frames):
+            self.interrupt(Restart(counted=True))
+        if frames:
+            self.visited[place] = key
 
     def _no_cut(self, array: Any, what: str) -> str | None:
         """Why a look cannot end a segment; None if it can."""

@@ -325,6 +325,7 @@ class Writer:
             elif isinstance(step, Check):
                 lines.append(f"if not ({self.write(step.condition)}): break")
             else:
+                assert isinstance(step, Run)
                 lines += self._segment(step)
         self.checks.append(f"if {place} in memo: {state} = memo[{place}]")
         self.checks.append("else:")
