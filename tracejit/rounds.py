@@ -153,9 +153,9 @@ def _members(node: Node, jobs: Sequence[tuple[PlannedTask, Job]]) -> int:
     return min(MEMBERS, max(most(this.units) // this.chunk for _, this in several) + 1)
 
 
-def place_of(job: Job, block: int) -> tuple[Node, list[int]]:
-    """The node that failed in a loop whose argument block is at `block`, and in which round; that of the
-    outermost loop comes first.
+def place_of(job: Job, block: int) -> tuple[Node, Job, int, list[int]]:
+    """What failed in a loop whose argument block is at `block`: the node, its job, the address of its block,
+    and in which round, that of the outermost loop first.
     """
     rounds = []
     while True:
@@ -163,10 +163,10 @@ def place_of(job: Job, block: int) -> tuple[Node, list[int]]:
         rounds.append(words[Loop.ROUND])
         task = words[Loop.TASK]
         node, this = job.inner[task]
-        if not this.inner:
-            return node, rounds
         row = block + 8 * (len(Loop) + task * len(LoopTask) + LoopTask.BLOCK)
         job, block = this, words[Loop.SPACE] + ctypes.c_int64.from_address(row).value
+        if not job.inner:
+            return node, job, block, rounds
 
 
 def _row(names: type[Loop] | type[LoopTask] | type[Growth], slots: dict[int, Word]) -> list[Word]:
