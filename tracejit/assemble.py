@@ -69,7 +69,7 @@ def job(task: PlannedTask) -> Job:
         return _hosted(node)
     if node.op is not ops.fused:
         node = alone(node)
-    lowered = lower(node, task.shared)
+    lowered = lower(node, task.shared, task.parts)
     made = _panel(node, lowered) if lowered.product is not None else _generated(node, lowered)
     return made._replace(name=ops.copy_to.name) if task.node.op is ops.copy_to else made
 

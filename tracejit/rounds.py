@@ -44,6 +44,9 @@ TASK_COST = 200
 TEAM_COST = 2_000_000
 """The least cost of a loop that other threads help with."""
 
+PARTS = 4
+"""Units of tasks that helpers share are so many times shorter: sharing out costs little without queues."""
+
 PATIENCE = 1_000_000
 """Cost of the rounds between two questions whether the thread has something else to do."""
 
@@ -99,6 +102,9 @@ def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
 def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     memory = plan_body(node.attrs["body"])
     jobs = [job(task) for task in memory.tasks]
+    members = _members(node, list(zip(memory.tasks, jobs, strict=True)))
+    if members > 1:
+        jobs = [job(task._replace(parts=PARTS)) for task in memory.tasks]
     blocks = _Blocks(node, memory)
     recipes: list[Recipe] = [LOOP]
     rows: list[Word] = []
@@ -124,7 +130,7 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
         Loop.SPACE: Space(),
         Loop.ARENA_AT: arena_at,
         Loop.PATIENCE: 1 + patience,
-        Loop.MEMBERS: _members(node, list(zip(memory.tasks, jobs, strict=True))),
+        Loop.MEMBERS: members,
         Loop.UNTIL: _until(node),
         **dict.fromkeys((Loop.ROUND, Loop.TASK, Loop.UNIT), 0),
     }
