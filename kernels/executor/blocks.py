@@ -17,24 +17,25 @@ class Loop(enum.IntEnum):
     ARENA_AT on the arena.
 
     After every PATIENCE rounds the thread may leave the loop (`layout.LEFT`). Then, and after a failure,
-    ROUND, TASK and UNIT say where it is: task TASK has done the units before UNIT.
+    ROUND, TASK and UNIT say where it is: task TASK has done the units before UNIT. UNTIL is the address of a
+    truth value that ends the loop after the round that makes it false, or 0.
     """
 
     COUNT = 0
-    UNTIL = 1
-    TASKS = 2
-    INTEGERS = 3
-    FLOATS = 4
-    DOUBLES = 5
-    ARENA = 6
-    BLOCK_BYTES = 7
-    SPACE = 8
-    ARENA_AT = 9
-    PATIENCE = 10
-    MEMBERS = 11
-    ROUND = 12
-    TASK = 13
-    UNIT = 14
+    TASKS = 1
+    INTEGERS = 2
+    FLOATS = 3
+    DOUBLES = 4
+    ARENA = 5
+    BLOCK_BYTES = 6
+    SPACE = 7
+    ARENA_AT = 8
+    PATIENCE = 9
+    MEMBERS = 10
+    ROUND = 11
+    TASK = 12
+    UNIT = 13
+    UNTIL = 14
 
 
 class LoopTask(enum.IntEnum):

@@ -97,7 +97,8 @@ def rounds(block, lo, scratch, team):
     floats = slot(block, Loop.FLOATS) + slot(block, Loop.DOUBLES)
     first, space, patience = block + HEAD, slot(block, Loop.SPACE), slot(block, Loop.PATIENCE)
     growing = first + TASK * tasks
-    this, begin, low, left, until = 0, 0, 0, patience, slot(block, Loop.UNTIL)
+    this, begin, low, left = 0, 0, 0, patience
+    until = slot(block, Loop.UNTIL)
     if lo == 0:
         begin_loop(block)
     else:

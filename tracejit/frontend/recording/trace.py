@@ -16,6 +16,7 @@ they change is taken back.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
@@ -42,7 +43,8 @@ from tracejit.frontend.recording.rounds import State, frames_of_body
 from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph, Value, constant_of
-from tracejit.ir.op import Trait
+from tracejit.ir.moving import Differs
+from tracejit.ir.op import Op, Trait
 from tracejit.ir.view import View
 from tracejit.ops import constant
 
@@ -173,6 +175,8 @@ class Trace(Recording):
         self.device = thread.device  # at the call
         self.uses_device = False  # whether the body made arrays there without naming a device
         self.vouched = 0  # how many `tj.pure` functions are running
+        self.uncounted: list[weakref.ref[Any]] = []  # storages of what masks pick, and nobody has counted
+        self.places: weakref.WeakKeyDictionary[Storage, Any] = weakref.WeakKeyDictionary()  # by mask
 
     # -- random numbers --------------------------------------------------------------------------------------
 
@@ -294,6 +298,13 @@ class Trace(Recording):
 
     # -- numbers that move -----------------------------------------------------------------------------------
 
+    def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
+        """Append a node; where a place that moves asks for different ones, all rounds are recorded."""
+        try:
+            return super().emit(op, *inputs, location=location, **attrs)
+        except Differs:
+            self.open_ranges[-1].unroll(f"the place of {op.name} moves to where another one is needed")
+
     def number(self, number: RuntimeNumber, dtype: np.dtype) -> Value:
         """A run-time number: an input on the host. One that moves is what it is in this round until its loop
         is made, as a value of its own.
@@ -320,6 +331,14 @@ class Trace(Recording):
         if self.interruption is not None:
             raise self.interruption
         self.interrupt(Restart(unrolled=(site, (reason, line))))
+
+    def count_rest(self) -> None:
+        """The body has run: what masks picked, and is still alive, gets its extent."""
+        for found in self.uncounted:
+            storage = found()
+            if storage is not None:
+                storage.settle()
+        self.places.clear()
 
     # -- looks at values -------------------------------------------------------------------------------------
 
