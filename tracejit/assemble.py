@@ -339,8 +339,9 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     """
     where = ""
     if node.op is ops.loop:
+        first = node.attrs.get("first", 0)
         node, job, block, rounds = place_of(job, block)
-        where = f" in round {', '.join(map(str, rounds))} of the loop"
+        where = f" in round {', '.join(map(str, [rounds[0] + first, *rounds[1:]]))} of the loop"
     if job.issued is None:  # else its operands are not in this memory
         try:
             _check_again(node, job, block, where)
