@@ -15,6 +15,7 @@ with two kernels and two blocks, one behind the other.
 import ctypes
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from tracejit.engine.hosts import OperatorError, communication_is_wanted
 from tracejit.errors import OutOfBoundsError, PeerError, TracejitError, VerificationError, locate
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Builder, Graph, Node, Value
+from tracejit.ir.moving import Differs
 from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import ArrayType, is_floating, name_of
 from tracejit.ir.view import View
@@ -67,7 +69,7 @@ def job(task: PlannedTask) -> Job:
         return _hosted(node)
     if node.op is not ops.fused:
         node = alone(node)
-    lowered = lower(node, task.shared)
+    lowered = lower(node, task.shared, task.parts)
     made = _panel(node, lowered) if lowered.product is not None else _generated(node, lowered)
     return made._replace(name=ops.copy_to.name) if task.node.op is ops.copy_to else made
 
@@ -155,7 +157,7 @@ def _panel(node: Node, lowered: Lowered) -> Job:
     plain, split, room = _gemm(a, b, c, has_epilogue)
     name = kernel_name(node)
     dtype = a[0].type.dtype
-    gemm = _library("gemm", name_of(dtype))
+    gemm = _product_kernel(plain, name_of(dtype))
     if not has_epilogue:
         plain[Gemm.ADD] = product.add
         return Job(name, (gemm,), _row(plain, Gemm), split.units, split.chunk, room)
@@ -175,8 +177,14 @@ def _panel(node: Node, lowered: Lowered) -> Job:
 def _matmul(node: Node) -> Job:
     a, b = ((v, View.of_shape(v.type.shape)) for v in node.inputs)
     words, split, room = _gemm(a, b, At(node.output), False)
-    gemm = _library("gemm", name_of(node.output.type.dtype))
+    gemm = _product_kernel(words, name_of(node.output.type.dtype))
     return Job("matmul", (gemm,), _row(words, Gemm), split.units, split.chunk, room)
+
+
+def _product_kernel(slots: Mapping[Any, Word], dtype: str) -> Recipe:
+    """The kernel of a product with these slots."""
+    is_dot = dtype in ("float32", "float64") and slots[Gemm.M] == 1 and slots[Gemm.N] == 1
+    return _library("dot" if is_dot else "gemm", dtype)
 
 
 def _gemm(
@@ -326,24 +334,27 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     """The exception for a task that reported `status`: 1 plus the position of the first bad index.
 
     The index itself is found by checking once more, on what the task's argument block, at address `block`,
-    leads to. A later launch may have overwritten that; then only the position is known. So it is in a loop,
-    whose blocks have moved on.
+    leads to. A later launch may have overwritten that; then only the position is known. A loop's blocks are
+    those of the round that failed; where its extents or places move, they say only the position, too.
     """
+    where = ""
     if node.op is ops.loop:
-        failed, rounds = place_of(job, block)
-        rounds = [rounds[0] + node.attrs.get("first", 0), *rounds[1:]]
-        return _unnamed(failed, status, f" in round {', '.join(map(str, rounds))} of the loop")
+        first = node.attrs.get("first", 0)
+        node, job, block, rounds = place_of(job, block)
+        where = f" in round {', '.join(map(str, [rounds[0] + first, *rounds[1:]]))} of the loop"
     if job.issued is None:  # else its operands are not in this memory
         try:
-            _check_again(node, job, block)
+            _check_again(node, job, block, where)
         except OutOfBoundsError as error:
             return error
+        except Differs:
+            pass
     elif status < 0:
         return locate(job.issued.explain(status), node.location)
-    return _unnamed(node, status)
+    return _unnamed(node, status, where)
 
 
-def _unnamed(node: Node, status: int, where: str = "") -> BaseException:
+def _unnamed(node: Node, status: int, where: str) -> BaseException:
     """The exception for a bad index of which only the position is known."""
     inner = node.attrs["body"].nodes if node.op is ops.fused else (node,)
     checks = [n for n in inner if can_fail(n)]
@@ -359,8 +370,8 @@ def _unnamed(node: Node, status: int, where: str = "") -> BaseException:
     return locate(unnamed, checks[0].location if checks else node.location)
 
 
-def _check_again(node: Node, job: Job, block: int) -> None:
-    """Let the NumPy evaluator do the index checks of a task."""
+def _check_again(node: Node, job: Job, block: int, where: str) -> None:
+    """Let the NumPy evaluator do the index checks of a task; `where` is added to what it says."""
     body: Graph | None = node.attrs.get("body")
     nodes, inputs = (body.nodes, body.inputs) if body else ((node,), node.inputs)
     needed: set[Value] = set()
@@ -376,7 +387,8 @@ def _check_again(node: Node, job: Job, block: int) -> None:
             try:
                 results = evaluate_node(inner, [known[v] for v in inner.inputs])
             except OutOfBoundsError as error:
-                raise locate(error, inner.location) from None
+                told = str(error).partition("\n")[0]
+                raise locate(OutOfBoundsError(told + where), inner.location) from None
             known.update(zip(inner.outputs, results, strict=True))
 
 
@@ -387,7 +399,7 @@ def _operands(node: Node, job: Job, block: int) -> dict[Value, np.ndarray]:
         if isinstance(word, At) and word.value in node.inputs:
             start, type = block + 8 * position, word.value.type
             if not type.on_host:
-                start = ctypes.c_int64.from_address(start).value - word.offset
-            memory = memoryview((ctypes.c_char * type.nbytes).from_address(start))
+                start = ctypes.c_int64.from_address(start).value - index(word.offset)
+            memory = memoryview((ctypes.c_char * index(type.nbytes)).from_address(start))
             found[word.value] = np.ndarray(type.shape, type.dtype, memory)
     return found

@@ -44,6 +44,9 @@ TASK_COST = 200
 TEAM_COST = 2_000_000
 """The least cost of a loop that other threads help with."""
 
+PARTS = 4
+"""Units of tasks that helpers share are so many times shorter: sharing out costs little without queues."""
+
 PATIENCE = 1_000_000
 """Cost of the rounds between two questions whether the thread has something else to do."""
 
@@ -99,6 +102,9 @@ def loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
 def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     memory = plan_body(node.attrs["body"])
     jobs = [job(task) for task in memory.tasks]
+    members = _members(node, list(zip(memory.tasks, jobs, strict=True)))
+    if members > 1:
+        jobs = [job(task._replace(parts=PARTS)) for task in memory.tasks]
     blocks = _Blocks(node, memory)
     recipes: list[Recipe] = [LOOP]
     rows: list[Word] = []
@@ -124,7 +130,7 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
         Loop.SPACE: Space(),
         Loop.ARENA_AT: arena_at,
         Loop.PATIENCE: 1 + patience,
-        Loop.MEMBERS: _members(node, list(zip(memory.tasks, jobs, strict=True))),
+        Loop.MEMBERS: members,
         Loop.UNTIL: _until(node),
         **dict.fromkeys((Loop.ROUND, Loop.TASK, Loop.UNIT), 0),
     }
@@ -144,16 +150,18 @@ def _until(node: Node) -> Word:
 
 def _members(node: Node, jobs: Sequence[tuple[PlannedTask, Job]]) -> int:
     """On how many threads a loop runs: on several if most of its work falls into chunks."""
-    several = [(task, this) for task, this in jobs if most(this.units) > this.chunk]
+    several = [
+        (task, this) for task, this in jobs if isinstance(this.chunk, int) and most(this.units) > this.chunk
+    ]
     costs = [sum(work(task.node) + TASK_COST for task, _ in some) for some in (several, jobs)]
     if 2 * costs[0] < costs[1] or most(node.attrs["rounds"]) * costs[1] < TEAM_COST:
         return 1
     return min(MEMBERS, max(most(this.units) // this.chunk for _, this in several) + 1)
 
 
-def place_of(job: Job, block: int) -> tuple[Node, list[int]]:
-    """The node that failed in a loop whose argument block is at `block`, and in which round; that of the
-    outermost loop comes first.
+def place_of(job: Job, block: int) -> tuple[Node, Job, int, list[int]]:
+    """What failed in a loop whose argument block is at `block`: the node, its job, the address of its block,
+    and in which round, that of the outermost loop first.
     """
     rounds = []
     while True:
@@ -161,10 +169,10 @@ def place_of(job: Job, block: int) -> tuple[Node, list[int]]:
         rounds.append(words[Loop.ROUND])
         task = words[Loop.TASK]
         node, this = job.inner[task]
-        if not this.inner:
-            return node, rounds
         row = block + 8 * (len(Loop) + task * len(LoopTask) + LoopTask.BLOCK)
         job, block = this, words[Loop.SPACE] + ctypes.c_int64.from_address(row).value
+        if not job.inner:
+            return node, job, block, rounds
 
 
 def _row(names: type[Loop] | type[LoopTask] | type[Growth], slots: dict[int, Word]) -> list[Word]:

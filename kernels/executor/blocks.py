@@ -8,7 +8,8 @@ import enum
 
 
 class Loop(enum.IntEnum):
-    """Slots of ``loop``: a program of tasks that runs COUNT times, on MEMBERS threads at most.
+    """Slots of ``loop``: a program of tasks that runs COUNT times, on MEMBERS threads at most. UNTIL is the
+    address of a truth value that ends the loop after the round that makes it false, or 0.
 
     Behind these come, with offsets in bytes: TASKS rows of `LoopTask`, rows of `Growth` for INTEGERS, FLOATS
     (float32) and DOUBLES, ARENA rows of (offset of a slot, bytes from the start of the arena), and

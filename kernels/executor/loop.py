@@ -91,6 +91,38 @@ def loop(block, lo, hi, scratch):
 
 
 @word_subroutine
+def is_plain(block):
+    """Whether each round is the same call of one kernel."""
+    more = slot(block, Loop.INTEGERS) + slot(block, Loop.FLOATS) + slot(block, Loop.DOUBLES)
+    if slot(block, Loop.TASKS) != 1 or more + slot(block, Loop.UNTIL) != 0:
+        return 0
+    split = slot(block, Loop.SPACE) + slot(block + HEAD, LoopTask.UNITS)
+    return int64(slot(split, 0) <= slot(split, 1))
+
+
+@word_subroutine
+def plain_rounds(block, this, scratch):
+    """Run the rounds of such a loop from round `this` on."""
+    function, space, count = (
+        slot(block + HEAD, LoopTask.FUNCTION),
+        slot(block, Loop.SPACE),
+        slot(block, Loop.COUNT),
+    )
+    own, patience = space + slot(block + HEAD, LoopTask.BLOCK), slot(block, Loop.PATIENCE)
+    units = slot(space + slot(block + HEAD, LoopTask.UNITS), 0)
+    while this < count:
+        stop = min(count, this + patience)
+        while this < stop:
+            status = call_kernel(function, own, 0, units, scratch)
+            if status != 0:
+                return stop_at(block, this, 0, 1, status)
+            this += 1
+        if this < count and must_leave(scratch) != 0:
+            return stop_at(block, this, 0, 0, LEFT)
+    return 0
+
+
+@word_subroutine
 def rounds(block, lo, scratch, team):
     """Run the rounds of a loop, with the help of a `team` unless that is 0."""
     count, tasks, integers = slot(block, Loop.COUNT), slot(block, Loop.TASKS), slot(block, Loop.INTEGERS)
@@ -103,6 +135,8 @@ def rounds(block, lo, scratch, team):
         begin_loop(block)
     else:
         this, begin, low = slot(block, Loop.ROUND), slot(block, Loop.TASK), slot(block, Loop.UNIT)
+    if low == 0 and is_plain(block) != 0:
+        return plain_rounds(block, this, scratch)
     while this < count:
         for i in range(begin, tasks):
             task = first + TASK * i

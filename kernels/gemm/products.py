@@ -75,25 +75,11 @@ def clear(c, n, r0, r1, c0, c1, dtype):
             out[i * n + j] = dtype(0)
 
 
-@subroutine
-def dot(x, x_step, y, y_step, count, zero):
-    """The sum of the products of two vectors, at steps of so many elements."""
-    total = zero
-    if x_step == 1 and y_step == 1:
-        for p in range(count):
-            total = multiply_add_reassoc(x[p], y[p], total)
-    else:
-        for p in range(count):
-            total = multiply_add_reassoc(x[p * x_step], y[p * y_step], total)
-    return total
-
-
 def make_blas_product(dtype, itemsize):
     """Make the product of a panel by BLAS.
 
     A single row or column goes to ``gemv``, ten times faster than ``gemm`` there. It adds to zeros: versions
-    of OpenBLAS have differed on whether ``beta = 0`` reads the result. A single element, as in many a loop
-    over rows and columns, is computed here: the call would take most of the time.
+    of OpenBLAS have differed on whether ``beta = 0`` reads the result.
     """
 
     @subroutine
@@ -109,11 +95,6 @@ def make_blas_product(dtype, itemsize):
         a, b, c = a + itemsize * r0 * a_down, b + itemsize * c0 * b_across, c + itemsize * (r0 * n + c0)
         rows, columns = r1 - r0, c1 - c0
         add = slot(block, Gemm.ADD) != 0
-        if m == 1 and n == 1:
-            x, y, out = pointer(a, dtype), pointer(b, dtype), pointer(c, dtype)
-            total = dot(x, a_across, y, b_down, k, dtype(0))
-            out[0] = out[0] + total if add else total
-            return
         if (k == 0 or m == 1 or n == 1) and not add:
             clear(c, n, 0, rows, 0, columns, dtype)
         if k == 0:
@@ -158,6 +139,33 @@ def make_float_product(dtype, itemsize):
         extents = (r1 - r0, (c1 - c0) * itemsize, k)
         copied = slot(block, Gemm.A_COPIED) != 0
         packed(left, right, target, extents, add, copied, scratch + slot(block, Gemm.PACKED))
+
+    return product
+
+
+def make_dot_product(dtype, itemsize):
+    """Make the product of a row by a column, as in many a loop over the elements of a matrix: a call of BLAS
+    would take most of the time.
+    """
+
+    @subroutine
+    def dot(x, x_step, y, y_step, count):
+        total = dtype(0)
+        if x_step == 1 and y_step == 1:
+            for p in range(count):
+                total = multiply_add_reassoc(x[p], y[p], total)
+        else:
+            for p in range(count):
+                total = multiply_add_reassoc(x[p * x_step], y[p * y_step], total)
+        return total
+
+    @subroutine
+    def product(block, a, b, c, r0, r1, c0, c1, scratch):
+        _, across = strides(block, Gemm.A_LEADING, Gemm.A_TRANSPOSED, 1)
+        down, _ = strides(block, Gemm.B_LEADING, Gemm.B_TRANSPOSED, 1)
+        out = pointer(c, dtype)
+        total = dot(pointer(a, dtype), across, pointer(b, dtype), down, slot(block, Gemm.K))
+        out[0] = out[0] + total if slot(block, Gemm.ADD) != 0 else total
 
     return product
 

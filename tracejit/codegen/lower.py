@@ -28,18 +28,20 @@ from tracejit.loopnest.sweep import Sweep, without_edges
 from tracejit.loopnest.traffic import traffic
 
 
-def lower(node: Node, shared: Sequence[tuple[int, int]] = ()) -> Lowered:
-    """The kernel of a `fused` node. `shared`: pairs (output, input) that have the same memory."""
+def lower(node: Node, shared: Sequence[tuple[int, int]] = (), parts: int = 1) -> Lowered:
+    """The kernel of a `fused` node. `shared`: pairs (output, input) that have the same memory. `parts`: units
+    are so many times shorter than usual.
+    """
     body: Graph = node.attrs["body"]
     known: dict[Hashable, Lowered] = body.notes.setdefault("lowered", {})  # many nodes may share one body
-    key = (node.attrs.get("result"), *shared)
+    key = (node.attrs.get("result"), parts, *shared)
     found = known.get(key)
     if found is None:
-        found = known[key] = _lower(body, node, shared)
+        found = known[key] = _lower(body, node, shared, parts)
     return found
 
 
-def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowered:
+def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]], parts: int) -> Lowered:
     sweep: Sweep | None = node.attrs.get("sweep")
     analysis = analyse(without_edges(body, sweep))
     if analysis.sweep != sweep:
@@ -67,11 +69,18 @@ def _lower(body: Graph, node: Node, shared: Sequence[tuple[int, int]]) -> Lowere
     encoder = Encoder(body, program, plan, operands, outputs, column_tile(program), sweep, moved)
     spec = encoder.encode()
     slots = encoder.slots
-    units, chunk, tiles = split(program, plan.orientation, encoder.side, sweep)
+    units, chunk, tiles = split(_in_parts(program, parts), plan.orientation, encoder.side, sweep)
     slots.update({name: IntegerSlot(n) for name, n in {**tiles, "scratch_bytes": encoder.scratch}.items()})
     return Lowered(
         spec, tuple(slots[name] for name in spec.slot_names()), units, chunk, encoder.scratch, product
     )
+
+
+def _in_parts(program: LoopProgram, parts: int) -> LoopProgram:
+    """The program for shorter units."""
+    tuning = program.tuning
+    units = tuning.units._replace(nanoseconds=tuning.units.nanoseconds // parts)
+    return program._replace(tuning=tuning._replace(units=units))
 
 
 def _product(body: Graph, matmul: Node, result: int | None) -> Product:

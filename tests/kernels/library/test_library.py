@@ -86,6 +86,22 @@ def test_gemm_random_shapes_layouts_and_splits(dtype, seed):
     assert_product(c, a, b, dtype)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("k", [0, 1, 3, 8, 31, 70, 1000])
+@pytest.mark.parametrize("add", [0, 1])
+def test_dot_of_rows_and_columns(dtype, k, add):
+    for seed in range(8):  # layouts
+        rng = np.random.default_rng([seed, k])
+        a, b = random_operand(rng, 3, 1, k, dtype), random_operand(rng, 3, k, 1, dtype)
+        before = random_array(rng, (3, 1, 1), dtype)
+        c = before.copy()
+        block, units = gemm_block(a, b, c, add=add)
+        if block[Gemm.M] > 1 or block[Gemm.N] > 1:
+            continue  # one operand is the same for all: the others are rows or columns of one product
+        run(address("dot", dtype), block, random_ranges(rng, units))
+        assert_product(c, np.dstack([a, before * add]), np.hstack([b, np.ones((3, 1, 1), dtype)]), dtype)
+
+
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
 @pytest.mark.parametrize(
     ("m", "n", "k"), [(6, 64, 600), (33, 32, 5), (7, 50, 9), (1, 40, 30), (40, 1, 30), (5, 6, 0)]
@@ -328,4 +344,4 @@ def test_copy(nbytes):
 
 def test_the_table_is_complete():
     typed = {(n, d) for n in ("gemm", "scatter_add") for d in NUMBERS}
-    assert set(LIBRARY) == {("copy", "uint8"), *typed}
+    assert set(LIBRARY) == {("copy", "uint8"), ("dot", "float32"), ("dot", "float64"), *typed}

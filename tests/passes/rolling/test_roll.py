@@ -183,7 +183,7 @@ def test_a_bad_index_tells_the_round_and_changes_nothing():
     places = np.arange(N) % 5
     walk(x, tj.asarray(places))
     before, places[17] = np.asarray(x).copy(), 9
-    with pytest.raises(OutOfBoundsError, match=r"in round 17 of the loop[\s\S]*test_roll\.py"):
+    with pytest.raises(OutOfBoundsError, match=r"index 9 .* in round 17 of the loop[\s\S]*test_roll\.py"):
         np.asarray(walk(x, tj.asarray(places)))
     np.testing.assert_array_equal(x, before)
 
@@ -284,3 +284,46 @@ def test_a_bad_index_beside_stores_changes_nothing():
     places[17] = 17
     walk(x, tj.asarray(places))
     np.testing.assert_array_equal(x, before * 0.5)
+
+
+def reads_and_stores(x, places):
+    for i in range(N):
+        x[i] = tj.tanh(x[places[i]]) * 0.5
+
+
+def stores_at_places(x, places):
+    for i in range(N):
+        x[places[i]] = x[i] * 0.5 + 1
+
+
+def inner_loop(x, places):
+    for i in range(N):
+        for j in range(N - 1):
+            x[j] = tj.tanh(x[places[i]]) + x[j + 1] * 0.5
+
+
+def native_rounds(x, places):
+    total = x * 0.0
+    for _ in tj.range(N):
+        total = total * 0.5 + x[places]
+    x[...] = total
+
+
+@pytest.mark.parametrize("body", [reads_and_stores, stores_at_places, inner_loop, native_rounds])
+def test_a_bad_index_in_a_loop_tells_line_and_round_and_changes_nothing(body):
+    walk = tj.jit(body, strict=True)
+    x, places = tj.arange(float(N)), np.arange(N) % 5
+    walk(x, tj.asarray(places))
+    assert "loop" in [task.name for task in walk.schedules()[0].tasks]
+    before, places[17] = np.asarray(x).copy(), 2 * N
+
+    def walked():
+        walk(x, tj.asarray(places))
+        return np.asarray(x)
+
+    told = r"index .* out of bounds" + r".* in round \d+ of the loop" * (body is not native_rounds)
+    with pytest.raises(OutOfBoundsError, match=told + r"[\s\S]*test_roll\.py:\d+"):
+        walked()
+    np.testing.assert_array_equal(x, before)
+    places[17] = 1
+    walked()  # goes on

@@ -64,12 +64,16 @@ class Place(NamedTuple):
 
 
 class PlannedTask(NamedTuple):
-    """A node that runs, the tasks it waits for, (output, operand) pairs that are one memory, and its cost."""
+    """A node that runs, the tasks it waits for, (output, operand) pairs that are one memory, and its cost.
+
+    parts: its units are so many times shorter than usual
+    """
 
     node: Node
     after: tuple[int, ...]
     shared: tuple[tuple[int, int], ...]
     cost: int
+    parts: int = 1
 
 
 class MemoryPlan(NamedTuple):
