@@ -161,7 +161,8 @@ CTYPES: dict[str, Any] = {
 HELPERS: dict[str, Any] = {
     "MISS": MISS, "MISFITS": MISFITS, "NDArray": NDArray, "Storage": Storage, "View": View,
     "ndarray": np.ndarray, "disjoint": disjoint, **many.HELPERS,
-    "wait": engine.wait, "np": np, "nan": math.nan, "inf": math.inf, "GONE": GONE, "EMPTY": EMPTY,
+    "wait": engine.wait, "wait_unsettled": engine.wait_unsettled, "settle": engine.settle,
+    "np": np, "nan": math.nan, "inf": math.inf, "GONE": GONE, "EMPTY": EMPTY,
     "Attributes": Attributes,
     "fill": fill, "same_items": same_items,
     "same_parts": same_parts, "same_array": same_array, "read_part": read_part,
@@ -394,16 +395,16 @@ class Writer:
         for var, value in program.values:
             made = self.make(value)
             actions.append(f"{self.write(var)} = {made}")
-        written = sorted({self.write(var) for var in launch.written})
-        if launch.is_awaited:
-            actions.append(f"wait({_variables(written)})")  # older failures are not this call's
+        written = _variables(sorted({self.write(var) for var in launch.written})) if launch.is_awaited else ""
+        if written:
+            actions.append(f"wait_unsettled({written})")  # older failures are not this call's
         for index, stream, total in launch.draws:
             held = self.constant(stream)
             actions.append(f"key{index} = {held}.key; counter{index} = {held}.advance({total})")
         outputs = [self.write(var) for var in program.outputs.values()]
         actions.append(self._call(launch, outputs, "launch", "pack", actions))
-        if launch.is_awaited:
-            actions.append(f"wait({_variables([*outputs, *written])})")
+        if written:
+            actions.append(f"settle({written})")
         actions += [self.effect(effect) for effect in program.effects]
         if storages:
             actions.append(f"if shared: wait({_variables(storages)}, exclusive=True)")
