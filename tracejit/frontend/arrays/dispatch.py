@@ -59,8 +59,8 @@ def record(op: Op, *operands: Operand, **attrs: Any) -> Any:
 
 
 def brought(name: str, operands: Sequence[Operand]) -> Sequence[Operand]:
-    """Operands as NDArrays, numbers and proxies; a scalar of NumPy's becomes an array on the device of the
-    others.
+    """Operands as NDArrays, numbers and proxies; arrays and scalars of NumPy's become arrays on the device of
+    the others.
     """
     for x in operands:
         if type(x) is not ArrayCore.concrete and type(x) not in NATIVE:
@@ -69,11 +69,7 @@ def brought(name: str, operands: Sequence[Operand]) -> Sequence[Operand]:
         return operands
     given = []
     for x in operands:
-        scalar, known = isinstance(x, np.generic), as_operand(name, x)
-        is_array = scalar and isinstance(known, ArrayCore)
-        if is_array and (place := device_of(operands)) is not known.device:
-            known = emit(copy_to, known, device=place, priority=0)
-        given.append(known)
+        given.append(beside(name, x, device_of(operands)))
     return given
 
 
@@ -205,7 +201,7 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
     As in NumPy, an assignment `casts` to any dtype, while in-place operators cast as ``same_kind`` allows.
     """
     if not in_memory.write(target, value):
-        _record_write(target, as_operand(name, value), name, casts=casts)
+        _record_write(target, beside(name, value, target.device), name, casts=casts)
 
 
 def _record_write(target: ArrayCore, value: Operand, name: str, *, casts: bool) -> None:
@@ -363,7 +359,9 @@ def _plain_number(x: Any) -> int | float | complex:
 
 
 def as_operand(name: str, x: Any) -> Operand:
-    """`x` as an operand: NDArrays, numbers and proxies stay, NumPy arrays and scalars are brought in."""
+    """`x` as an operand: NDArrays, numbers and proxies stay, NumPy arrays and scalars are brought to the
+    default device.
+    """
     if type(x) in NATIVE or isinstance(x, ArrayCore):
         return x
     if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):  # a class of the user's
@@ -371,7 +369,8 @@ def as_operand(name: str, x: Any) -> Operand:
     if isinstance(x, np.float64):
         return x
     if isinstance(x, (np.ndarray, np.generic)):
-        return ArrayCore.from_numpy(x if isinstance(x, np.ndarray) else np.asarray(x))
+        array = x if isinstance(x, np.ndarray) else np.asarray(x)
+        return placed(ArrayCore.from_numpy(array), default_device())
     if hasattr(x, "__dlpack__"):
         return ArrayCore.from_numpy(dlpack.read(x))
     raise locate(
@@ -380,6 +379,19 @@ def as_operand(name: str, x: Any) -> Operand:
         ),
         user_location(),
     )
+
+
+def beside(name: str, x: Any, device: Device) -> Operand:
+    """`x` as an operand; arrays and scalars of NumPy's on `device`, where the other operands are."""
+    known = as_operand(name, x)
+    if isinstance(x, np.generic | np.ndarray) and isinstance(known, ArrayCore):
+        return placed(known, device)
+    return known
+
+
+def placed(x: Any, device: Device) -> Any:
+    """`x` on a device."""
+    return x if x.device is device else emit(copy_to, x, device=device, priority=0)
 
 
 def device_of(operands: Sequence[Operand]) -> Any:

@@ -114,6 +114,11 @@ class Walk:
             return "window", id(bound.storage)
         return "carried", self.carriers.setdefault(bound.storage, len(self.carriers))
 
+    def view(self, array: Any) -> Hashable:
+        """Equal for views of an array that mean the same."""
+        seen: Hashable = array._view
+        return seen
+
     def key(self, value: Any) -> Hashable:
         """Equal for what the body cannot tell apart, but for what arrays hold and numbers are."""
         kind = type(value)
@@ -125,9 +130,9 @@ class Walk:
         storage = getattr(value, "_storage", None)
         if isinstance(storage, Storage):
             if storage.pending is None:
-                return "array", id(storage), value._view
+                return "array", id(storage), self.view(value)
             number = self.storages.setdefault(storage, len(self.storages))
-            return "new", number, self.carried(storage.pending), value._view
+            return "new", number, self.carried(storage.pending), self.view(value)
         if isinstance(value, SAME):
             return "same", id(value)
         if isinstance(value, PLAIN):

@@ -42,7 +42,8 @@ from tracejit.frontend.recording.rounds import State, frames_of_body
 from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph, Value, constant_of
-from tracejit.ir.op import Trait
+from tracejit.ir.moving import Differs
+from tracejit.ir.op import Op, Trait
 from tracejit.ir.view import View
 from tracejit.ops import constant
 
@@ -293,6 +294,13 @@ class Trace(Recording):
         )
 
     # -- numbers that move -----------------------------------------------------------------------------------
+
+    def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
+        """Append a node; where a place that moves asks for different ones, all rounds are recorded."""
+        try:
+            return super().emit(op, *inputs, location=location, **attrs)
+        except Differs:
+            self.open_ranges[-1].unroll(f"the place of {op.name} moves to where another one is needed")
 
     def number(self, number: RuntimeNumber, dtype: np.dtype) -> Value:
         """A run-time number: an input on the host. One that moves is what it is in this round until its loop

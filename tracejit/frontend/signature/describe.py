@@ -140,7 +140,7 @@ class Description:
         return tuple(known(key, self.arguments) for key in keys)
 
     def _describe_array(self, array: NDArray, path: str) -> Make:
-        storage, view = array._storage, array._view
+        storage, view = array._storage, array._view.known()
         carrier = self._carrier(storage)
         if carrier is not None:
             return ArrayOn(self.arguments.arrays[carrier][0], view)
