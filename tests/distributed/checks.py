@@ -1,4 +1,4 @@
-"""What ranks of a job check, started by `test_ranks.py`: ``checks.py FOLDER [NAMES]`` writes results by rank."""
+"""What ranks check; `test_ranks.py` starts them: ``checks.py FOLDER [NAMES]`` writes results by rank."""
 
 import functools
 import hashlib
