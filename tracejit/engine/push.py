@@ -23,7 +23,7 @@ from tracejit.engine.instance import Instance
 from tracejit.engine.program import Program
 from tracejit.engine.task import FRESH, READ, Task
 from tracejit.engine.variable import Variable
-from tracejit.errors import ArgumentError, DeviceError
+from tracejit.errors import ArgumentError, DeviceError, TracejitError, locate
 from tracejit.kernels.executor.layout import INSTANCE_BYTES, TASK_PRIORITY
 
 _PRIORITY = (INSTANCE_BYTES + TASK_PRIORITY) // 8
@@ -72,15 +72,15 @@ def push(
     [1, 2]
     """
     if not callable(fn):
-        raise ArgumentError(f"push: expected a function, got {type(fn).__name__}")
+        raise _located(ArgumentError(f"push: expected a function, got {type(fn).__name__}"))
     if device is not None and not _CPU(str(device)):
-        raise DeviceError(f"push: Python tasks run on CPU devices, got {device}")
+        raise _located(DeviceError(f"push: Python tasks run on CPU devices, got {device}"))
     try:
         fits = -(1 << 63) <= operator.index(priority) < 1 << 63
     except TypeError:
         fits = False
     if not fits:
-        raise ArgumentError(f"push: priority must be an integer of 64 bits, got {priority!r}")
+        raise _located(ArgumentError(f"push: priority must be an integer of 64 bits, got {priority!r}"))
     if not (isinstance(reads, _LISTS) and isinstance(writes, _LISTS)):
         wrong = writes if isinstance(reads, _LISTS) else reads
         raise ArgumentError(
@@ -93,6 +93,12 @@ def push(
     call = _PushedCall(fn, variables, kept, name, code.co_filename, line, asynchronous, priority)
     program = _program(len(reads), len(writes))
     program.launch(program.pack(*program.zeros, *[v.address for v in variables]), call)
+
+
+def _located(error: TracejitError) -> TracejitError:
+    """The error with the line that calls `push`."""
+    frame = sys._getframe(2)
+    return locate(error, f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
 
 def _variable(x: Any) -> Variable:
