@@ -23,7 +23,7 @@ from tracejit.engine.program import FINISHED, PROGRAMS, Program
 from tracejit.engine.push import push
 from tracejit.engine.task import ARENA, COMMUNICATION, FRESH, HOST, NUMBER, OVERWRITE, READ, WRITE, Task
 from tracejit.engine.threads import held, set_workers, workers
-from tracejit.engine.variable import Variable, settle, succeeded, wait, wait_all, wait_unsettled
+from tracejit.engine.variable import Variable, succeeded, wait, wait_all
 
 __all__ = [
     "ARENA",
@@ -54,13 +54,11 @@ __all__ = [
     "report",
     "run_here",
     "set_workers",
-    "settle",
     "start",
     "stop",
     "succeeded",
     "wait",
     "wait_all",
-    "wait_unsettled",
     "workers",
 ]
 

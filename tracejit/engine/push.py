@@ -83,9 +83,8 @@ def push(
         raise _located(ArgumentError(f"push: priority must be an integer of 64 bits, got {priority!r}"))
     if not (isinstance(reads, _LISTS) and isinstance(writes, _LISTS)):
         wrong = writes if isinstance(reads, _LISTS) else reads
-        raise ArgumentError(
-            f"push: reads and writes are lists, got {type(wrong).__name__}; write [x] for one"
-        )
+        kind = type(wrong).__name__
+        raise _located(ArgumentError(f"push: reads and writes are lists, got {kind}; write [x] for one"))
     kept = (*reads, *writes)
     variables = [x if isinstance(x, Variable) else _variable(x) for x in kept]
     frame = sys._getframe(1)
@@ -95,15 +94,16 @@ def push(
     program.launch(program.pack(*program.zeros, *[v.address for v in variables]), call)
 
 
-def _located(error: TracejitError) -> TracejitError:
-    """The error with the line that calls `push`."""
-    frame = sys._getframe(2)
+def _located(error: TracejitError, depth: int = 1) -> TracejitError:
+    """The error with the line that calls `push`, so many calls away."""
+    frame = sys._getframe(1 + depth)
     return locate(error, f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
 
 def _variable(x: Any) -> Variable:
     if not hasattr(type(x), "__variable__"):
-        raise ArgumentError(f"push: reads and writes are arrays or engine variables, got {type(x).__name__}")
+        kind = type(x).__name__
+        raise _located(ArgumentError(f"push: reads and writes are arrays or engine variables, got {kind}"), 2)
     variable: Variable = x.__variable__()
     return variable
 

@@ -39,6 +39,7 @@ from typing import Any
 import numpy as np
 
 from tracejit import engine
+from tracejit.engine.variable import settle, wait_unsettled
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import GONE, Attributes, fill, same_items, same_parts
@@ -161,7 +162,7 @@ CTYPES: dict[str, Any] = {
 HELPERS: dict[str, Any] = {
     "MISS": MISS, "MISFITS": MISFITS, "NDArray": NDArray, "Storage": Storage, "View": View,
     "ndarray": np.ndarray, "disjoint": disjoint, **many.HELPERS,
-    "wait": engine.wait, "wait_unsettled": engine.wait_unsettled, "settle": engine.settle,
+    "wait": engine.wait, "wait_unsettled": wait_unsettled, "settle": settle,
     "np": np, "nan": math.nan, "inf": math.inf, "GONE": GONE, "EMPTY": EMPTY,
     "Attributes": Attributes,
     "fill": fill, "same_items": same_items,
