@@ -15,6 +15,7 @@ The proxy subclasses no number, because C code would read a subclass's C value a
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import types
@@ -29,7 +30,9 @@ SHOWN = 60  # characters of an expression in messages
 FORMS: dict[str, Callable[..., Any]] = {"{}": lambda x: x, "bool({})": bool} | {
     "int({})": int, "float({})": float,
 }  # fmt: skip
-"""The functions behind the forms of `Computed` and `Looked`, but for those about types."""
+"""The functions behind the forms of `Computed` and `Looked`, but for those about types of NumPy's."""
+for _kind in (int, float, complex):
+    FORMS[f"(type({{}}) is {_kind.__name__})"] = functools.partial(lambda kind, x: type(x) is kind, _kind)
 
 
 class Computed:
@@ -135,9 +138,9 @@ class Numbers:
             source = self._computed[key] = Computed(form, operands, value, _read(form, operands))
             self.steps.append(source)
             known = [each for each in operands if isinstance(each, Computed | Source)]
-            for kind in (self.found, self.counted):
-                if not kind.isdisjoint(known):
-                    kind.add(source)
+            for noted in (self.found, self.counted):
+                if not noted.isdisjoint(known):
+                    noted.add(source)
         if "**" in form:  # whether powers are integers, floats or complex depends on their operands' values
             kind = type(value)
             text = f"np.{kind.__name__}" if isinstance(value, np.generic) else kind.__name__

@@ -16,6 +16,7 @@ they change is taken back.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
@@ -174,6 +175,8 @@ class Trace(Recording):
         self.device = thread.device  # at the call
         self.uses_device = False  # whether the body made arrays there without naming a device
         self.vouched = 0  # how many `tj.pure` functions are running
+        self.uncounted: list[weakref.ref[Any]] = []  # storages of what masks pick, and nobody has counted
+        self.places: weakref.WeakKeyDictionary[Storage, Any] = weakref.WeakKeyDictionary()  # by mask
 
     # -- random numbers --------------------------------------------------------------------------------------
 
@@ -328,6 +331,14 @@ class Trace(Recording):
         if self.interruption is not None:
             raise self.interruption
         self.interrupt(Restart(unrolled=(site, (reason, line))))
+
+    def count_rest(self) -> None:
+        """The body has run: what masks picked, and is still alive, gets its extent."""
+        for found in self.uncounted:
+            storage = found()
+            if storage is not None:
+                storage.settle()
+        self.places.clear()
 
     # -- looks at values -------------------------------------------------------------------------------------
 
