@@ -83,16 +83,25 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
                 prepare=issued.prepare if issued else None,
             )
         )
-    program = engine.Program(
-        tasks,
-        blocks.template,
-        blocks.patches,
-        blocks.arenas,
-        max((this.scratch for this in jobs), default=0),
-        _modes(memory) + [engine.WRITE] * len(blocks.tokens) + [engine.NUMBER] * bool(blocks.tags),
-        lambda index, status, block: failure(nodes[index], status, jobs[index], block),
-        keep=[*(kernel for kernel, _ in loaded), *(this.issued for this in jobs)],
-    )
+    modes = _modes(memory) + [engine.WRITE] * len(blocks.tokens) + [engine.NUMBER] * bool(blocks.tags)
+
+    def program_of(tasks: Sequence[engine.Task], modes: Sequence[int]) -> engine.Program:
+        return engine.Program(
+            tasks,
+            blocks.template,
+            blocks.patches,
+            blocks.arenas,
+            max((this.scratch for this in jobs), default=0),
+            modes,
+            lambda index, status, block: failure(nodes[index], status, jobs[index], block),
+            keep=[*(kernel for kernel, _ in loaded), *(this.issued for this in jobs)],
+        )
+
+    def with_commit() -> engine.Program:
+        noted = [t._replace(uses=(*t.uses, len(modes))) if t.can_fail else t for t in tasks]
+        return program_of(noted, [*modes, engine.FRESH])
+
+    program = program_of(tasks, modes)
     return Schedule(
         graph=graph,
         plan=memory,
@@ -101,6 +110,7 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
         kernels=_infos(jobs, lines, loaded),
         pack=Packer([v.type for v in (*graph.inputs, *graph.outputs)]),
         launch=_ordered_launch(program, blocks) if blocks.tokens or blocks.tags else program.launch,
+        commit=_commit(with_commit, blocks),
         naive_bytes=planned.naive_bytes,
         operations=planned.operations,
         lines=lines,
@@ -273,18 +283,58 @@ class Tags:
 TAGS = Tags()
 
 
-def _ordered_launch(program: engine.Program, blocks: "_Blocks") -> Callable[..., None]:
-    """`program.launch` with the variables of all tokens and the first tag as last arguments."""
+def _extended(blocks: "_Blocks") -> tuple[Callable[[], bytes], bytes, list[engine.Variable]]:
+    """What a launch takes besides the packed arguments: values, one of them the first tag, and the variables
+    of all tokens.
+    """
     orders, tags = [order_of(name) for name in blocks.tokens], blocks.tags
     values = bytes(8 * len(orders))
-    variables = struct.pack(f"{len(orders)}q", *[order.address for order in orders]) + bytes(8 * bool(tags))
+    addresses = struct.pack(f"{len(orders)}q", *[order.address for order in orders]) + bytes(8 * bool(tags))
+    more = (lambda: values + struct.pack("q", TAGS.take(tags))) if tags else lambda: values
+    return more, addresses, orders
+
+
+def _ordered_launch(program: engine.Program, blocks: "_Blocks") -> Callable[..., None]:
+    """`program.launch` with the variables of all tokens and the first tag as last arguments."""
+    more, addresses, orders = _extended(blocks)
 
     def launch(packed: bytes, keep: object, started: list[int] | None = None) -> None:
         half = len(packed) // 2
-        more = values + struct.pack("q", TAGS.take(tags)) if tags else values
-        program.launch(packed[:half] + more + packed[half:] + variables, (keep, orders), started)
+        program.launch(packed[:half] + more() + packed[half:] + addresses, (keep, orders), started)
 
     return launch
+
+
+def _commit(with_commit: Callable[[], engine.Program], blocks: "_Blocks") -> Callable[..., None]:
+    """A launch that returns when all its tasks that can fail have ended, and raises if one has failed.
+
+    They alone use a last argument, the commit point of the launch: all others may still run. Its variable
+    serves the next call, too, unless the launch has failed.
+    """
+    more, addresses, orders = _extended(blocks)
+    program: engine.Program | None = None
+    spare: list[tuple[engine.Variable, bytes]] = []
+
+    def commit(packed: bytes, keep: object, started: list[int] | None = None) -> None:
+        nonlocal program
+        if program is None:
+            program = with_commit()
+        try:
+            point, last = spare.pop()
+        except IndexError:
+            point = engine.Variable("commit point")
+            last = addresses + struct.pack("q", point.address)
+        half = len(packed) // 2
+        whole = packed[:half] + more() + _WORD + packed[half:] + last
+        program.launch(whole, (keep, orders, point), started)
+        if not point.ready:
+            engine.wait(point)
+        spare.append((point, last))
+
+    return commit
+
+
+_WORD = bytes(8)
 
 
 def _before_exchanges(tasks: Sequence[PlannedTask]) -> set[int]:

@@ -125,7 +125,8 @@ class Schedule(NamedTuple):
     """A compiled graph.
 
     `tasks` are the engine's, `lines` the user's lines each of them computes; `operations` is how many were
-    recorded; `times` are seconds spent in each stage of compiling.
+    recorded; `times` are seconds spent in each stage of compiling. `launch` returns at once, `commit` when
+    nothing of the launch can fail any more, or raises.
     """
 
     graph: Graph
@@ -135,6 +136,7 @@ class Schedule(NamedTuple):
     kernels: tuple[KernelInfo, ...]
     pack: Packer
     launch: Callable[..., None]
+    commit: Callable[..., None]
     naive_bytes: int
     operations: int
     lines: tuple[tuple[str, ...], ...]

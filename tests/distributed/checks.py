@@ -1,4 +1,4 @@
-"""What all ranks of a job check; `test_ranks.py` starts them: ``checks.py FOLDER`` writes results by rank."""
+"""What ranks check; `test_ranks.py` starts them: ``checks.py FOLDER [NAMES]`` writes results by rank."""
 
 import functools
 import hashlib
@@ -508,6 +508,11 @@ def a_checked_run_exchanges_in_lockstep():
 
 
 @check
+def ranks_of_a_machine_share_its_processors():
+    assert tj.engine.workers.count_of(0) == max(1, tj.engine.processors() // N - 1)
+
+
+@check
 def samplers_share_out_every_batch():
     mine = [positions.tolist() for positions in tj.distributed.sampler(23, 8, seed=3)]
     assert len(mine) == 2
@@ -538,6 +543,8 @@ if __name__ == "__main__":
     R, N = tj.distributed.rank(), tj.distributed.size()
     FOLDER, FACTS, results = pathlib.Path(sys.argv[1]), {}, {}
     for function in CHECKS:
+        if sys.argv[2:] and function.__name__ not in sys.argv[2:]:
+            continue
         try:
             function()
             results[function.__name__] = None

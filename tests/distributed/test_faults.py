@@ -25,6 +25,7 @@ def in_turn(name):
         ("raise", r"rank 0 of 2 failed:[\s\S]*rank 1 failed: ValueError: a bad batch at \S+faults.py:\d+"),
         ("fewer", r"rank 1 has ended its program; rank 0 waits for it in exchange\(float32\[4\]\) at \S+:21"),
         ("shape", r"ranks exchange different arrays: rank 0 exchange\(float32\[4\]\).*rank 1 .*float32\[5\]"),
+        ("graph", r"ranks exchange different arrays: rank \d exchange.*same calls in the same order"),
         ("sleep", r"nothing came from rank 1 for 4 s; rank 0 waits for it in exchange\(float32\[4\]\)"),
         ("kill", r"(?i)rank 1 .*(\n.*)?signal 9"),
     ],

@@ -54,6 +54,19 @@ def test_training_gives_the_same_bits_on_one_two_and_four_ranks(results, monkeyp
     assert results(2)[0][1]["data_parallel"] == checks.FACTS["data_parallel"]
 
 
+def test_the_naive_engine_serves_ranks(tmp_path):
+    names = [
+        "containers_travel_in_buckets",
+        "a_shared_store_as_in_mxnet",
+        "a_step_fails_on_all_ranks_or_on_none",
+    ]
+    status, output = jobs.run(2, CHECKS, tmp_path, *names, TRACEJIT_ENGINE="naive")
+    assert status == 0, output
+    for rank in range(2):
+        found, _ = json.loads((tmp_path / f"results-2-{rank}.json").read_text())
+        assert found == dict.fromkeys(names)
+
+
 def test_products_are_computed_while_gradients_travel(results):
     rows = results(2, timeline=True)
     assert {row["args"]["name"] for row in rows if row["name"] == "process_name"} == {"rank 0", "rank 1"}

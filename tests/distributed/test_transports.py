@@ -178,6 +178,32 @@ def test_a_failing_exchange_poisons_what_the_step_writes(mirror):
     w[:] = [tj.ones((8, 8)) for _ in w]  # as from a checkpoint
 
 
+def test_a_step_that_checks_and_counts_does_not_wait_for_its_exchanges(mirror):
+    """Nor does the next one: steps overlap, although each rebinds a number that a failure would not have
+    rebound.
+    """
+    state = {"t": 0, "w": tj.zeros(8)}
+
+    @tj.jit
+    def step(x, index):
+        state["w"] -= tj.distributed.all_reduce(x[index].sum(axis=0))
+        state["t"] += 1
+
+    x, index = tj.ones((4, 8)), tj.asarray([1, 3])
+    for _ in range(2):
+        step(x, index)
+    mirror.hold = lambda node: True
+    step(x, index)
+    step(x, index)
+    assert (state["t"], mirror.agreed) == (4, 4)
+    variable = state["w"].__variable__()
+    assert not variable.ready
+    while not variable.ready:
+        if mirror.held:
+            mirror.held.pop()()
+    assert state["w"].tolist() == [-16.0] * 8
+
+
 def test_an_exchange_whose_result_nobody_needs_takes_place(mirror):
     step = tj.jit(lambda x: (tj.distributed.all_reduce(x), x + 1)[1])
     for _ in range(3):

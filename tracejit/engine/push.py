@@ -16,6 +16,7 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
 from tracejit.engine.hosts import HostCall
@@ -23,7 +24,7 @@ from tracejit.engine.instance import Instance
 from tracejit.engine.program import Program
 from tracejit.engine.task import FRESH, READ, Task
 from tracejit.engine.variable import Variable
-from tracejit.errors import ArgumentError, DeviceError
+from tracejit.errors import ArgumentError, DeviceError, TracejitError, locate
 from tracejit.kernels.executor.layout import INSTANCE_BYTES, TASK_PRIORITY
 
 _PRIORITY = (INSTANCE_BYTES + TASK_PRIORITY) // 8
@@ -71,33 +72,42 @@ def push(
     >>> done
     [1, 2]
     """
+    frame = sys._getframe(1)
     if not callable(fn):
-        raise ArgumentError(f"push: expected a function, got {type(fn).__name__}")
+        raise _located(ArgumentError(f"push: expected a function, got {type(fn).__name__}"), frame)
     if device is not None and not _CPU(str(device)):
-        raise DeviceError(f"push: Python tasks run on CPU devices, got {device}")
+        raise _located(DeviceError(f"push: Python tasks run on CPU devices, got {device}"), frame)
     try:
         fits = -(1 << 63) <= operator.index(priority) < 1 << 63
     except TypeError:
         fits = False
     if not fits:
-        raise ArgumentError(f"push: priority must be an integer of 64 bits, got {priority!r}")
+        raise _located(
+            ArgumentError(f"push: priority must be an integer of 64 bits, got {priority!r}"), frame
+        )
     if not (isinstance(reads, _LISTS) and isinstance(writes, _LISTS)):
         wrong = writes if isinstance(reads, _LISTS) else reads
-        raise ArgumentError(
-            f"push: reads and writes are lists, got {type(wrong).__name__}; write [x] for one"
-        )
+        kind = type(wrong).__name__
+        what = f"push: reads and writes are lists, got {kind}; write [x] for one"
+        raise _located(ArgumentError(what), frame)
     kept = (*reads, *writes)
-    variables = [x if isinstance(x, Variable) else _variable(x) for x in kept]
-    frame = sys._getframe(1)
+    variables = [x if isinstance(x, Variable) else _variable(x, frame) for x in kept]
     code, line = frame.f_code, frame.f_lineno
     call = _PushedCall(fn, variables, kept, name, code.co_filename, line, asynchronous, priority)
     program = _program(len(reads), len(writes))
     program.launch(program.pack(*program.zeros, *[v.address for v in variables]), call)
 
 
-def _variable(x: Any) -> Variable:
+def _located(error: TracejitError, caller: FrameType) -> TracejitError:
+    """The error with the line that calls `push`."""
+    return locate(error, f"{caller.f_code.co_filename}:{caller.f_lineno}")
+
+
+def _variable(x: Any, caller: FrameType) -> Variable:
     if not hasattr(type(x), "__variable__"):
-        raise ArgumentError(f"push: reads and writes are arrays or engine variables, got {type(x).__name__}")
+        kind = type(x).__name__
+        what = f"push: reads and writes are arrays or engine variables, got {kind}"
+        raise _located(ArgumentError(what), caller)
     variable: Variable = x.__variable__()
     return variable
 

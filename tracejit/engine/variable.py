@@ -79,8 +79,9 @@ class Variable:
     Variable('total')
     """
 
-    __slots__ = ("__del__", "__weakref__", "_words", "address", "name")
+    __slots__ = ("__del__", "__weakref__", "_settled", "_words", "address", "name")
     __del__: Callable[[], None]
+    _settled: int  # how many writers cannot fail any more
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name
@@ -184,6 +185,25 @@ def wait(*variables: Variable, exclusive: bool = False) -> None:
         while sequence := native.calls().observe(ENGINE.address, variable.address):
             if words[VARIABLE_POISON >> 3] == sequence or not failures.told(sequence):
                 raise find_failure(sequence)
+
+
+def settle(*variables: Variable) -> None:
+    """Note that what writes the variables so far cannot fail any more, though it may still run."""
+    for variable in variables:
+        variable._settled = variable._words[VARIABLE_PUSHED >> 3]
+
+
+def wait_unsettled(*variables: Variable) -> None:
+    """Wait for the variables if of their writers one may still fail (see `settle`)."""
+    try:
+        for variable in variables:
+            if variable._settled != variable._words[VARIABLE_PUSHED >> 3]:
+                break
+        else:
+            return
+    except AttributeError:  # one that has never been settled
+        pass
+    wait(*variables)
 
 
 def succeeded(*variables: Variable, exclusive: bool = False) -> bool:

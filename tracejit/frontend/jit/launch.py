@@ -76,14 +76,15 @@ def launch_of(
 ) -> Launch:
     """Describe how a replay launches the `schedule` of the recorded `graph`, the last of the path."""
     draws = range(trace.cuts[-1].draws.stop if trace.cuts else 0, len(trace.draws))
+    is_awaited = bool(program.effects) and can_fail(graph)
     return Launch(
-        call=check.launcher(schedule, graph),
+        call=check.launcher(schedule, graph, commits=is_awaited),
         pack=schedule.pack.pack,
         storages=tuple(arguments.storages.values()),
         words=_words(trace.bound, arguments, computed),
         draws=tuple((index, *trace.draws[index]) for index in draws),
         written=tuple(arguments.arrays[window.storage][0] for window in trace.written()),
-        is_awaited=bool(program.effects) and can_fail(graph),
+        is_awaited=is_awaited,
     )
 
 

@@ -34,10 +34,10 @@ TOLERANCE = {FLOAT16: 4e-3, BFLOAT16: 3e-2, np.dtype("float32"): 2e-4, np.dtype(
 Launch = Callable[..., None]
 
 
-def launcher(schedule: Any, graph: Graph) -> Launch:
-    """The schedule's own `launch`, or the checked one: `graph` is what was recorded."""
+def launcher(schedule: Any, graph: Graph, *, commits: bool = False) -> Launch:
+    """The schedule's own `launch`, or its `commit`, or the checked one: `graph` is what was recorded."""
     if not config.check or any(node.op in (send, receive) for node in graph.nodes):
-        return schedule.launch
+        return schedule.commit if commits else schedule.launch
     for value in (*graph.inputs, *graph.outputs):
         if value.type.device.kind == "gpu":
             raise DeviceError(

@@ -308,7 +308,7 @@ class Launch:
     words:      what is packed, but for the outputs' addresses.
     draws:      random streams by their numbers in the call, and how many words it draws of each.
     written:    storages of the caller that it writes.
-    is_awaited: it may fail, and effects depend on its success.
+    is_awaited: it may fail, and effects depend on its success: the call waits until it cannot any more.
     """
 
     call: Any

@@ -39,6 +39,7 @@ from typing import Any
 import numpy as np
 
 from tracejit import engine
+from tracejit.engine.variable import settle, wait_unsettled
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import GONE, Attributes, fill, same_items, same_parts
@@ -174,7 +175,8 @@ CTYPES: dict[str, Any] = {
 HELPERS: dict[str, Any] = {
     "MISS": MISS, "MISFITS": MISFITS, "NDArray": NDArray, "Storage": Storage, "View": View,
     "ndarray": np.ndarray, "disjoint": disjoint, **many.HELPERS,
-    "wait": engine.wait, "np": np, "nan": math.nan, "inf": math.inf, "GONE": GONE, "EMPTY": EMPTY,
+    "wait": engine.wait, "wait_unsettled": wait_unsettled, "settle": settle,
+    "np": np, "nan": math.nan, "inf": math.inf, "GONE": GONE, "EMPTY": EMPTY,
     "Attributes": Attributes,
     "fill": fill, "same_items": same_items,
     "same_parts": same_parts, "same_array": same_array, "read_part": read_part,
@@ -428,16 +430,16 @@ class Writer:
         for var, value in program.values:
             made = self.make(value)
             actions.append(f"{self.write(var)} = {made}")
-        written = sorted({self.write(var) for var in launch.written})
-        if launch.is_awaited:
-            actions.append(f"wait({self._waited(written)})")  # older failures are not this call's
+        written = sorted({self.write(var) for var in launch.written}) if launch.is_awaited else []
+        if written:
+            actions.append(f"wait_unsettled({self._waited(written)})")  # older failures are not this call's
         for index, stream, total in launch.draws:
             held = self.constant(stream)
             actions.append(f"key{index} = {held}.key; counter{index} = {held}.advance({total})")
         outputs = [self.write(var) for var in program.outputs.values()]
         actions.append(self._call(launch, outputs, "launch", "pack", actions))
-        if launch.is_awaited:
-            actions.append(f"wait({self._waited([*outputs, *written])})")
+        if written:
+            actions.append(f"settle({self._waited(written)})")
         actions += [self.effect(effect) for effect in program.effects]
         if storages:
             actions.append(f"if shared: wait({self._waited(storages)}, exclusive=True)")
