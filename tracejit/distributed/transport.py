@@ -18,6 +18,7 @@ with the first reason.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import os
@@ -36,7 +37,7 @@ from tracejit.distributed.outbox import Handle, Outbox
 from tracejit.distributed.scratch import Scratch
 from tracejit.errors import PeerError, locate, text
 from tracejit.ir.graph import Node
-from tracejit.ops.communicate import Done, combined
+from tracejit.ops.communicate import Done, Groups, combined, members_of
 
 SMALL = 1 << 15  # bytes up to which an array is sent whole to all ranks
 CONTROL = 4096  # bytes of a message of control
@@ -99,6 +100,7 @@ class Transport:
         self._deadline, self._note = deadline, min(60.0, deadline / 2)
         self._data, self._control, self._alone, self._pairs = (world.Dup() for _ in range(4))
         self._peers = [r for r in range(self.size) if r != self.rank]
+        self._members = tuple(range(self.size))
         self._outbox, self._scratch = Outbox(link), Scratch()
         self._lock = threading.Lock()
         self._active: list[Operation] = []
@@ -233,7 +235,12 @@ class Transport:
         self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray], comm: Any, tag: int
     ) -> Steps:
         """The steps of an operator."""
-        channel = _Channel(self._outbox, comm, 2 * (tag % TAGS), node.attrs["priority"])
+        members = members_of(node, self._members[self.rank])
+        if members not in (None, self._members):
+            return self._within(members)._steps(node, operands, results, comm, tag)
+        if self.size == 1:
+            return _copied(operands, results)
+        channel = _Channel(self._outbox, comm, 2 * (tag % TAGS), node.attrs["priority"], self._members)
         outs = [array.reshape(-1) for array in results]
         if node.op is ops.exchange:
             return self._exchange(channel, outs, node.attrs["combine"])
@@ -244,10 +251,17 @@ class Transport:
             return self._gather(channel, given, outs[0])
         if node.op is ops.reduce_scatter:
             return self._scatter(channel, given, outs[0], node.attrs["combine"])
-        pair = _Channel(self._outbox, self._pairs, 0, node.attrs["priority"])
+        pair = _Channel(self._outbox, self._pairs, 0, node.attrs["priority"], self._members)
         if node.op is ops.send:
             return self._message(pair.send, node.attrs["rank"], given)
         return self._message(pair.receive, node.attrs["rank"], outs[0])
+
+    def _within(self, members: tuple[int, ...]) -> Transport:
+        """This transport for some of the ranks, which are counted from 0 on."""
+        inner = copy.copy(self)
+        inner.rank, inner.size, inner._members = members.index(self.rank), len(members), members
+        inner._peers = [r for r in range(inner.size) if r != inner.rank]
+        return inner
 
     def _exchange(self, channel: _Channel, outs: list[np.ndarray], combine: str) -> Steps:
         flat = outs[0]
@@ -331,12 +345,21 @@ class Transport:
 
     def _agree(self, node: Node, failure: BaseException | None) -> Steps:
         told = None if failure is None else text(failure)[:400]
-        mine = {"digest": node.attrs["digest"], "text": node.attrs["text"][:300], "failure": told}
+        divisions = [groups for groups, _ in node.attrs["within"]]
+        mine = {
+            "digest": node.attrs["digest"],
+            "within": [number for _, number in node.attrs["within"]],
+            "text": node.attrs["text"][:300],
+            "failure": told,
+        }
         self._say(mine)
         yield [_Word(self._heard[peer], peer) for peer in self._peers]
         heard = {peer: self._heard[peer].popleft() for peer in self._peers}
         for peer, theirs in heard.items():
-            if theirs["digest"] != mine["digest"]:
+            if theirs["digest"] != mine["digest"] or any(
+                a != b and _is_one_group(groups, self.rank, peer)
+                for groups, a, b in zip(divisions, mine["within"], theirs["within"], strict=True)
+            ):
                 what = (
                     f"ranks exchange different arrays: rank {self.rank} {mine['text']}, rank {peer} "
                     f"{theirs['text']}; all ranks must make the same calls in the same order"
@@ -371,21 +394,33 @@ class Transport:
 
 
 class _Channel:
-    """Messages of one operation: a communicator, a tag, and a priority."""
+    """Messages of one operation: a communicator, a tag, and a priority; `members`: who takes part."""
 
-    def __init__(self, outbox: Outbox, comm: Any, tag: int, priority: int) -> None:
+    def __init__(self, outbox: Outbox, comm: Any, tag: int, priority: int, members: tuple[int, ...]) -> None:
         self._outbox, self._comm, self._tag, self._priority = outbox, comm, tag, priority
+        self._members = members
 
     def next(self) -> _Channel:
         """The channel of the operation's second phase."""
-        return _Channel(self._outbox, self._comm, self._tag + 1, self._priority)
+        return _Channel(self._outbox, self._comm, self._tag + 1, self._priority, self._members)
 
     def send(self, peer: int, array: np.ndarray) -> Handle:
-        return self._outbox.add(self._comm, peer, array, self._tag, self._priority)
+        return self._outbox.add(self._comm, self._members[peer], array, self._tag, self._priority)
 
     def receive(self, peer: int, array: np.ndarray) -> Handle:
-        buffer = array.view(np.uint8)
-        return Handle(peer, buffer, self._comm.Irecv(buffer, peer, self._tag), receives=True)
+        buffer, source = array.view(np.uint8), self._members[peer]
+        return Handle(source, buffer, self._comm.Irecv(buffer, source, self._tag), receives=True)
+
+
+def _is_one_group(groups: Groups, rank: int, peer: int) -> bool:
+    return any(rank in members and peer in members for members in groups)
+
+
+def _copied(operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> Steps:
+    """The steps of an operator of one rank alone."""
+    for given, out in zip(operands, results, strict=True):
+        out.reshape(-1)[...] = given.reshape(-1)
+    yield []
 
 
 def _renewed(error: BaseException) -> PeerError:

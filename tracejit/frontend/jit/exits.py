@@ -40,6 +40,9 @@ from tracejit.passes.rolling.wiring import Unlike, check_plain
 ROUNDS = 4096
 """Most rounds of a launch."""
 
+LIKELY = 64
+"""How many rounds are expected, where costs are estimated."""
+
 EXACT = 1 << 52
 """Whole numbers up to here are as in Python, in float64 too, also after one more addition."""
 
@@ -146,7 +149,7 @@ class _Rounds:
             *self.operands,
             body=body,
             moves=((0, 0),) * len(self.operands),
-            rounds=2,
+            rounds=LIKELY,
             until=len(effects) - 1,
         )
         return self.outer.graph(finals[:-1])

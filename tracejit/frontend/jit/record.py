@@ -195,6 +195,9 @@ def record(
                     reached.add(id(restart.container))
                 if restart.numpy is not None:
                     numpy = restart.numpy
+                if restart.counted is not None and segments is not None:
+                    segments.counted = restart.counted
+                    continue
                 if restart.unrolled is not None and unrolled is not None:
                     site, why = restart.unrolled
                     unrolled[site] = why
@@ -243,7 +246,9 @@ class _TracedCall:
             surroundings.scan(self.arguments.objects)
             trace.changes = surroundings.changes
             trace.containers = lambda: [known.copy for known in self.arguments.containers.values()]
-            function = self.function if trace.segments is None else with_own_builtins(self.function)
+            function = self.function
+            if trace.segments is not None:
+                function = with_own_builtins(function, counts=bool(trace.counted))
             watcher = Watcher(trace, surroundings)
             busy = thread.busy
             try:
@@ -251,6 +256,7 @@ class _TracedCall:
                 thread.trace = trace
                 watcher.start()
                 result = function(*self.args, **self.kwargs)
+                trace.count_rest()
             finally:
                 thread.trace, thread.device = None, trace.device
                 thread.busy = busy

@@ -53,6 +53,7 @@ from tracejit.frontend.signature.program import (
     Bind,
     Check,
     Const,
+    CopyOf,
     Drawn,
     Expr,
     Form,
@@ -347,6 +348,8 @@ class Writer:
             start = f"{self.write(make.offset)} + {view.offset}"
             shape, strides = self.constant(view.shape), self.constant(view.strides)
             return f"NDArray({storage}, View({start}, {shape}, {strides}, {view.writable}))"
+        if isinstance(make, CopyOf):
+            return f"{self.constant(make.array)}.copy('K')"
         if isinstance(make, SliceOf):
             return f"slice({', '.join(map(self.make, make.parts))})"
         parts = [self.make(part) for part in make.parts]
