@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracejit import engine
 from tracejit.frontend.recording import eager
-from tracejit.frontend.recording.number import FORMS, Computed, Looked
+from tracejit.frontend.recording.number import FORMS, Computed, Looked, Source
 from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.op import Trait
@@ -81,21 +81,26 @@ class Rounds:
         return all(source in known or _is_settled(source) for source in numbers)
 
     def _since_equal(self) -> list[Any]:
-        """What was computed since the first of the equal looks: a loop has no other numbers to hand on."""
-        trace, begin = self.trace, self.before
-        for cut in reversed(trace.cuts):
-            if cut.state is None or cut.state.key != self.last.key:
+        """What was computed since the first of the rounds like this one: a loop hands on no other numbers."""
+        cuts, steps = [*self.trace.cuts, self.cut], self.trace.numbers.steps
+        places = [steps.index(cut) for cut in self.trace.cuts] + [len(steps)]
+        first = len(cuts) - 2
+        asked = _asked(self.steps)
+        while first > 0 and cuts[first].segment is self.cut.segment:
+            state = cuts[first - 1].state
+            between = steps[places[first - 1] + 1 : places[first]]
+            if state is None or state.key != self.last.key or _asked(between) != asked:
                 break
-            begin = cut
-        steps = trace.numbers.steps
-        return [step for step in steps[steps.index(begin) + 1 :] if isinstance(step, Computed)]
+            first -= 1
+        return [step for step in steps[places[first] + 1 :] if isinstance(step, Computed)]
 
     def run(self) -> Cut:
         """Run rounds until a question has another answer."""
+        found = {cut.source: cut.value for cut in (*self.trace.cuts, self.cut)}
         numbers: dict[Any, Any] = {
-            source: source.value for source in self.last.sources if source is not self.cut.source
+            source: found[source] if isinstance(source, Source) else source.value
+            for source in self.last.sources
         }
-        numbers[self.cut.source] = self.cut.value
         carriers, made = self.last.carriers, self.cut.made
         while True:
             values = dict(zip(self.first.sources, (numbers[s] for s in self.last.sources), strict=True))
@@ -155,6 +160,11 @@ class Rounds:
             proxy._value = numbers[proxy._source]
         state = self.last._replace(carriers=carriers)
         return self.cut._replace(value=numbers[self.cut.source], made=made, state=state)
+
+
+def _asked(steps: list[Any]) -> list[Any]:
+    """What a round computes and asks, with the answers."""
+    return [(step.form, repr(step.value) if isinstance(step, Looked) else None) for step in steps]
 
 
 def _is_plain(operand: Any) -> bool:
