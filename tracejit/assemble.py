@@ -44,7 +44,7 @@ from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
 from tracejit.rounds import loop_job, place_of
 from tracejit.tuning import tuning_of
-from tracejit.words import At, Distance, Job, Ref, Tag, Word
+from tracejit.words import At, Distance, Job, Ref, Tag, Word, kernel_name
 
 
 def job(task: PlannedTask) -> Job:
@@ -122,16 +122,6 @@ def words_of(node: Node, lowered: Lowered) -> tuple[Word, ...]:
         else:
             words.append(At(operands[slot.operand], slot.byte_offset))
     return tuple(words)
-
-
-def kernel_name(node: Node) -> str:
-    """What a kernel computes: its operators, e.g. ``multiply+add``."""
-    body: Graph | None = node.attrs.get("body")
-    if body is None:
-        return node.op.name
-    names = [n.op.name for n in body.nodes if Trait.VIEW not in n.op.traits and n.op is not ops.constant]
-    text = "+".join(dict.fromkeys(names)) or "view"
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 # -------------------------------------------------------------------------------------------- library kernels

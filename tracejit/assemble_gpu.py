@@ -4,29 +4,28 @@ The argument block begins with what the driver is given (`kernels.executor.layou
 
     exp(%0)  ->  Job(words=[event, ..., function, 264, 1, 256, 1, 0, ..., 40, At(%0), 1000, ...], units=1)
 
-Kernels are compiled when a process first needs them: Numba's front end, LLVM's NVPTX back end, the driver.
+A kernel's job is a draft first, as it is not known whether it is launched alone: `join` makes a launch of
+it, or a graph of several.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracejit import ops
-from tracejit.assemble import alone, kernel_name, words_of
+from tracejit.assemble import alone, words_of
 from tracejit.codegen.gpu.emit import emit_gpu
 from tracejit.codegen.gpu.launch import MORE, Launch
 from tracejit.codegen.gpu.launch import launch as launch_of
 from tracejit.codegen.gpu.product import product_launch, product_source, product_units, product_words
 from tracejit.codegen.lower import lower
-from tracejit.codegen.objects.loader import compiler
 from tracejit.codegen.spec import Product
+from tracejit.device_kernels import GpuKernel, kernel_of
 from tracejit.engine.cuda.device import Gpu, open_device
+from tracejit.engine.cuda.graphs import FINISH_SLOTS, SETTER_SLOTS, KernelGraph, KernelNode, failed_task
 from tracejit.errors import DeviceError, TracejitError, locate
-from tracejit.forking import make_rlock
 from tracejit.ir.graph import Node, Value
 from tracejit.ir.op import OPS, Trait
 from tracejit.ir.types import CPU, Device, name_of
@@ -40,10 +39,7 @@ from tracejit.kernels.images.winograd_plan import CALLS as WINOGRAD
 from tracejit.ops.communicate import BETWEEN_RANKS
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
-from tracejit.words import At, Issued, Job, Word
-
-KEPT = 512
-"""Kernels that stay on a device for the next program."""
+from tracejit.words import At, Issued, Job, Word, kernel_name
 
 HEADER = ISSUED_PARAMETERS // 8  # words before the parameters
 
@@ -58,43 +54,28 @@ MISSING = frozenset(
 """Operators for which CPUs have a library, a kernel of its own or Python, and GPUs nothing yet."""
 
 
-class GpuKernel:
-    """A kernel on a device, for as long as somebody refers to this; the facts are those of a
-    `codegen.objects.loader.Kernel`.
+class Draft(NamedTuple):
+    """A kernel that is to be launched, before it is known how.
+
+    key, source, slots: as in `kernel_of`.
+    words:   of its block, before those of all kernels (`MORE`).
+    scratch: bytes of the GPU's memory that it needs for itself.
     """
 
-    width = 1
-    origin = "compiled"
+    gpu: Gpu
+    name: str
+    key: Hashable
+    source: Callable[[], str]
+    slots: int
+    launch: Launch
+    words: tuple[Word, ...]
+    units: int
+    scratch: int
+    fails: bool
 
-    def __init__(self, gpu: Gpu, name: str, key: Hashable, source: str, slots: int) -> None:
-        start = time.perf_counter()
-        self.name, self.source, self.key = name, source, repr((key, gpu.processor))
-        image = compiler().image(source, slots + len(MORE), gpu.processor, gpu.driver)
-        self._gpu = gpu
-        self._module, self.function = gpu.load(image, "kernel")
-        self.seconds = time.perf_counter() - start
-
-    def __del__(self) -> None:
-        if "_module" in vars(self):
-            self._gpu.unload(self._module)
-
-
-_lock = make_rlock()
-_kernels: OrderedDict[tuple[int, Hashable], GpuKernel] = OrderedDict()
-
-
-def kernel_of(gpu: Gpu, name: str, key: Hashable, source: Callable[[], str], slots: int) -> GpuKernel:
-    """The kernel on a device that `key` names: `source` is its text, its block has so many slots before those
-    of all kernels.
-    """
-    with _lock:
-        found = _kernels.get((gpu.number, key))
-        if found is None:
-            found = _kernels[gpu.number, key] = GpuKernel(gpu, name, key, source(), slots)
-            if len(_kernels) > KEPT:
-                _kernels.popitem(last=False)
-        _kernels.move_to_end((gpu.number, key))
-        return found
+    def kernel(self, *, indirect: bool) -> GpuKernel:
+        """The kernel; `indirect`: for a graph."""
+        return kernel_of(self.gpu, self.name, self.key, self.source, self.slots, indirect=indirect)
 
 
 def device_of(node: Node) -> Device:
@@ -121,12 +102,10 @@ def job(task: PlannedTask) -> Job:
     lowered = lower(node, task.shared)
     if lowered.product is not None:
         return _product(node, lowered.product, gpu)
-    name, slots = kernel_name(node), len(lowered.spec.slot_names())
-    kernel = kernel_of(gpu, name, lowered.spec, partial(emit_gpu, lowered.spec), slots)
-    launch = launch_of(lowered, gpu.processors)
-    if lowered.scratch:
-        gpu.reserve(launch.grid[0] * lowered.scratch)
-    return _launched(node, kernel, launch, words_of(node, lowered), lowered.units, gpu)
+    launch, words = launch_of(lowered, gpu.processors), words_of(node, lowered)
+    scratch = launch.grid[0] * lowered.scratch
+    source = partial(emit_gpu, lowered.spec)
+    return _launched(node, lowered.spec, source, launch, words, lowered.units, gpu, scratch)
 
 
 def _product(node: Node, product: Product, gpu: Gpu) -> Job:
@@ -147,8 +126,8 @@ def _product(node: Node, product: Product, gpu: Gpu) -> Job:
         At(b, size * product.b_view.offset),
         At(operands[product.result]),
     )
-    kernel = kernel_of(gpu, "matmul", ("matmul", *way), partial(product_source, *way), len(words))
-    return _launched(node, kernel, product_launch(layout, dtype), words, product_units(layout), gpu)
+    source, launch = partial(product_source, *way), product_launch(layout, dtype)
+    return _launched(node, ("matmul", *way), source, launch, words, product_units(layout), gpu)
 
 
 def _whole(value: Value) -> View:
@@ -161,30 +140,98 @@ def _called(node: Node, device: Device, gpu: Gpu) -> Job:
     if node.inputs[0].type.dtype.kind == "c":
         raise _missing(node, device, " of complex numbers")
     call = gpu_call(name, [v.type.shape for v in operands], node.attrs, name_of(node.inputs[0].type.dtype))
-    source = (
-        f'from tracejit.kernels.gpu.table import make\n\nkernel = make("{call.kernel}", "{call.dtype}")\n'
-    )
+    source = partial(library_source, call.kernel, call.dtype)
     words = (*call.words, *map(At, operands))
-    kernel = kernel_of(gpu, name, ("library", call.kernel, call.dtype), lambda: source, len(words))
     launch = Launch((call.blocks, 1), (call.threads, 1), call.shared)
-    return _launched(node, kernel, launch, words, call.units, gpu)
+    return _launched(node, ("library", call.kernel, call.dtype), source, launch, words, call.units, gpu)
+
+
+def library_source(name: str, dtype: str) -> str:
+    """The source of a kernel that is written by hand."""
+    return f'from tracejit.kernels.gpu.table import make\n\nkernel = make("{name}", "{dtype}")\n'
 
 
 def _launched(
-    node: Node, kernel: GpuKernel, launch: Launch, words: tuple[Word, ...], units: int, gpu: Gpu
+    node: Node,
+    key: Hashable,
+    source: Callable[[], str],
+    launch: Launch,
+    words: tuple[Word, ...],
+    units: int,
+    gpu: Gpu,
+    scratch: int = 0,
 ) -> Job:
-    """The launch of a kernel with these words in its block, before those of all kernels (`MORE`)."""
-    parameters = (*words, units, 0, 0)
-    first = (kernel.function, *launch.grid, *launch.threads, launch.shared)
+    """The job of a kernel, which `join` completes."""
+    name, fails = kernel_name(node), can_fail(node)
+    draft = Draft(gpu, name, key, source, len(words), launch, words, units, scratch, fails)
+    made = _issued(name, (), gpu, "engine_issue_kernel", fails, ())
+    assert made.issued is not None
+    return made._replace(issued=made.issued._replace(joins=True, draft=draft))
+
+
+def join(jobs: Sequence[Job], after: Sequence[Sequence[int]]) -> Job:
+    """What is issued for a segment: its one kernel, or a graph."""
+    drafts = [job.issued.draft for job in jobs if job.issued is not None]
+    if len(drafts) > 1:
+        return _graph(drafts, after)
+    (draft,) = drafts
+    gpu, kernel, launch = draft.gpu, draft.kernel(indirect=False), draft.launch
+    gpu.reserve(draft.scratch)
+    parameters = (*draft.words, draft.units, 0, 0)
     block: tuple[Word, ...] = (
         *(0, 0, 0, gpu.record.address),
-        *first,
+        *(kernel.function, *launch.grid, *launch.threads, launch.shared),
         *[0] * 5,
         8 * len(parameters),
         *parameters,
     )
     assert len(block) == HEADER + len(parameters)
-    return _issued(kernel_name(node), block, gpu, "engine_issue_kernel", can_fail(node), (kernel,))
+    return _issued(draft.name, block, gpu, "engine_issue_kernel", draft.fails, (kernel,))
+
+
+def _graph(drafts: Sequence[Draft], after: Sequence[Sequence[int]]) -> Job:
+    """A graph of several kernels. Its values are the words that a launch fills in."""
+    gpu = drafts[0].gpu
+    kernels = [draft.kernel(indirect=True) for draft in drafts]
+    values = [word for draft in drafts for word in draft.words if not isinstance(word, int)]
+    nodes = [
+        KernelNode(
+            kernel.function,
+            draft.launch.grid,
+            draft.launch.threads,
+            draft.launch.shared,
+            [word if isinstance(word, int) else None for word in (*draft.words, draft.units, 0, 0)],
+            tuple(before),
+            draft.fails,
+        )
+        for draft, kernel, before in zip(drafts, kernels, after, strict=True)
+    ]
+    source = "from tracejit.kernels.gpu.graph import {} as kernel\n".format
+    setter = kernel_of(
+        gpu, "set blocks", "set blocks", lambda: source("set_blocks"), SETTER_SLOTS - len(MORE)
+    )
+    finish = kernel_of(gpu, "tell", "tell", lambda: source("tell"), FINISH_SLOTS, indirect=True)
+    graph = KernelGraph(gpu, nodes, setter.function, finish.function, [draft.scratch for draft in drafts])
+    rest = iter(values)
+    words = (0, 0, 0, gpu.record.address, 0, *(next(rest) if w is None else w for w in graph.record))
+    fails = bool(graph.fails)
+
+    def prepare(block: int) -> object:
+        return gpu.prepare(block, fails), graph.prepare(block)
+
+    def failed(status: int) -> tuple[int, int]:
+        rank, own = failed_task(status)
+        return graph.fails[rank], own
+
+    issued = Issued(
+        gpu.number,
+        gpu.addresses["engine_issue_graph"],
+        prepare,
+        (*kernels, setter, finish),
+        gpu.explain,
+        failed=failed,
+    )
+    return Job(f"graph of {len(drafts)} kernels", (), words, 1, 1, issued=issued)
 
 
 def _copy(node: Node, gpu: Gpu) -> Job:

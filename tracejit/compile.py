@@ -25,7 +25,7 @@ from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import PlannedTask, naive_bytes, plan
 from tracejit.rounds import Cut
 from tracejit.schedule import Planned, Schedule
-from tracejit.targets import job, target_of
+from tracejit.targets import job, join, target_of
 from tracejit.words import Job
 
 Aliases = Sequence[Sequence[int]]
@@ -66,7 +66,7 @@ def compile_graph(graph: Graph, aliases: Aliases = ()) -> Schedule:
         if not cuts:
             break
         graph.notes["cuts"] = cuts.union(graph.notes.get("cuts", ()))
-    return launch(planned, lambda task: jobs.get(task) or job(task))
+    return launch(planned, lambda task: jobs.get(task) or job(task), join)
 
 
 def _jobs_of_loops(

@@ -11,11 +11,12 @@ gate for when one must be compiled. The engine's own executor comes the same way
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracejit import engine
 from tracejit.assemble import failure, locations
 from tracejit.codegen.objects.loader import Kernel, Recipe, load
+from tracejit.config import config
 from tracejit.engine import native
 from tracejit.ir.graph import Node, Value
 from tracejit.ir.op import Trait
@@ -27,41 +28,75 @@ from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place, PlannedTask
 from tracejit.rounds import LINE, LOOP
 from tracejit.schedule import KernelInfo, Packer, Planned, Schedule
+from tracejit.segments import segments
 from tracejit.words import At, Distance, Job, Ref, Space, Tag, bits_of, known_numbers
+
+Join = Callable[[Sequence[Job], Sequence[Sequence[int]]], Job]
 
 # ------------------------------------------------------------------------------------------------ the program
 
 
-def launch(planned: Planned, job: Callable[[PlannedTask], Job]) -> Schedule:
+class Run(NamedTuple):
+    """What the engine runs as one task: one of the plan's, or a segment of them."""
+
+    job: Job
+    numbers: tuple[int, ...]
+
+
+def launch(planned: Planned, job: Callable[[PlannedTask], Job], join: Join) -> Schedule:
     """The schedule of a planned graph: its kernels are loaded, or compiled, and its program is ready. `job`:
-    what the target of a task's device makes of it.
+    what the target of a task's device makes of it; `join`: what it makes of a segment.
     """
     times = planned.times
     with timed(times, "lower"):
-        jobs = [job(task) for task in planned.memory.tasks]
+        drafts = [job(task) for task in planned.memory.tasks]
     with timed(times, "kernels"):
+        runs = _runs(planned.memory.tasks, drafts, join)
+        jobs = [run.job for run in runs]
         executor = [] if native.loaded() else EXECUTOR  # what has to be compiled is compiled together
         loaded = load([*executor, *(recipe for job in jobs for recipe in job.recipes)])
         if any(origin == "compiled" for _, origin in loaded[: len(executor)]):
             load([LOOP])  # which is stored with the executor
         loaded = loaded[len(executor) :]
     with timed(times, "assemble"):
-        return _schedule(planned, jobs, loaded)
+        return _schedule(planned, runs, loaded)
 
 
-def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kernel, str]]) -> Schedule:
+def _runs(tasks: Sequence[PlannedTask], drafts: Sequence[Job], join: Join) -> list[Run]:
+    """The jobs, those of one device in segments; the naive engine runs every task by itself."""
+    joined = [this.issued is not None and this.issued.joins for this in drafts]
+    lanes = [
+        this.issued.lane if joins and this.issued and config.engine != "naive" else None
+        for this, joins in zip(drafts, joined, strict=True)
+    ]
+    runs = []
+    for numbers in segments([task.after for task in tasks], lanes):
+        places = {number: place for place, number in enumerate(numbers)}
+        before = [[places[i] for i in tasks[n].after if i in places] for n in numbers]
+        made = join([drafts[n] for n in numbers], before) if joined[numbers[0]] else drafts[numbers[0]]
+        runs.append(Run(made, numbers))
+    return runs
+
+
+def _schedule(planned: Planned, runs: Sequence[Run], loaded: Sequence[tuple[Kernel, str]]) -> Schedule:
     memory = planned.memory
     graph = memory.graph
     blocks = _Blocks(memory)
     kernels = iter(loaded)
-    nodes = [task.node for task in memory.tasks]
-    lines = tuple(map(locations, nodes))
+    jobs = [run.job for run in runs]
+    number_of = {number: place for place, run in enumerate(runs) for number in run.numbers}
+    lines = tuple([_lines([memory.tasks[n].node for n in run.numbers]) for run in runs])
     tasks: list[engine.Task] = []
     urgent = _before_exchanges(memory.tasks)
-    for task, this, written in zip(memory.tasks, jobs, lines, strict=True):
+    for (this, numbers), written in zip(runs, lines, strict=True):
         addresses = [next(kernels)[0].addresses["kernel"] for _ in this.recipes]
-        node, issued, between = task.node, this.issued, task.node.op in BETWEEN_RANKS
-        priority = URGENT if len(tasks) in urgent and not between else node.attrs.get("priority", 0)
+        members = [memory.tasks[n] for n in numbers]
+        nodes, issued = [task.node for task in members], this.issued
+        node, between = nodes[0], nodes[0].op in BETWEEN_RANKS
+        priority = max(n.attrs.get("priority", 0) for n in nodes)
+        if not between and not urgent.isdisjoint(numbers):
+            priority = URGENT
+        after = {number_of[i] for task in members for i in task.after} - {len(tasks)}
         function = issued.function if issued else addresses[0] if addresses else 0
         tasks.append(
             engine.Task(
@@ -71,11 +106,11 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
                 block=blocks.add(this, addresses, device_of(node)),
                 units=this.units,
                 chunk=this.chunk,
-                after=task.after,
-                uses=blocks.uses(node),
-                can_fail=can_fail(node),
+                after=tuple(sorted(after)),
+                uses=blocks.uses(nodes),
+                can_fail=any(map(can_fail, nodes)),
                 callable=this.callable,
-                cost=task.cost,
+                cost=sum(task.cost for task in members),
                 priority=priority,
                 lane=_lane(node, this),
                 always=between,
@@ -93,7 +128,7 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
             blocks.arenas,
             max((this.scratch for this in jobs), default=0),
             modes,
-            lambda index, status, block: failure(nodes[index], status, jobs[index], block),
+            lambda index, status, block: _failure(memory.tasks, runs[index], status, block),
             keep=[*(kernel for kernel, _ in loaded), *(this.issued for this in jobs)],
         )
 
@@ -107,6 +142,7 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
         plan=memory,
         program=program,
         tasks=tuple(tasks),
+        segments=tuple([run.numbers for run in runs]),
         kernels=_infos(jobs, lines, loaded),
         pack=Packer([v.type for v in (*graph.inputs, *graph.outputs)]),
         launch=_ordered_launch(program, blocks) if blocks.tokens or blocks.tags else program.launch,
@@ -117,6 +153,21 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
         missed=planned.missed,
         times=planned.times,
     )
+
+
+def _lines(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """The user's lines that some nodes compute, in order."""
+    if len(nodes) == 1:
+        return locations(nodes[0])
+    return tuple(dict.fromkeys(line for node in nodes for line in locations(node)))
+
+
+def _failure(tasks: Sequence[PlannedTask], run: Run, status: int, block: int) -> BaseException:
+    """The exception for a task of the engine that reported `status`."""
+    place = 0
+    if run.job.issued is not None and status > 0:
+        place, status = run.job.issued.failed(status)
+    return failure(tasks[run.numbers[place]].node, status, run.job, block)
 
 
 def _lane(node: Node, this: Job) -> int | None:
@@ -201,16 +252,18 @@ class _Blocks:
             return engine.ARENA - place.number
         return place.number + (self._outputs_start if place.kind is BufferKind.OUTPUT else 0)
 
-    def uses(self, node: Node) -> tuple[int, ...]:
+    def uses(self, nodes: Sequence[Node]) -> tuple[int, ...]:
         """The arguments whose variables a task needs. `agree` needs all results: nobody may read one that was
         computed from what another rank sent when it had failed.
         """
-        places = (self._places[v] for v in (*node.inputs, *node.outputs) if v in self._places)
-        found = {self._argument(place) for place in places}
-        if node.op is agree:
-            found.update(range(self._outputs_start, self._last))
-        if Trait.ORDERED in node.op.traits and (name := token(node)) is not None:
-            found.add(self._last + self.tokens.index(name))
+        found: set[int] = set()
+        for node in nodes:
+            places = (self._places[v] for v in (*node.inputs, *node.outputs) if v in self._places)
+            found.update([self._argument(place) for place in places])
+            if node.op is agree:
+                found.update(range(self._outputs_start, self._last))
+            if Trait.ORDERED in node.op.traits and (name := token(node)) is not None:
+                found.add(self._last + self.tokens.index(name))
         return tuple(sorted(argument for argument in found if argument >= 0))
 
 

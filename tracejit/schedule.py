@@ -23,6 +23,7 @@ from tracejit.ir.printer import Names
 from tracejit.ir.types import BFLOAT16, ArrayType, is_floating, name_of
 from tracejit.passes.fusion.fuse import Missed
 from tracejit.passes.memory.plan import MemoryPlan
+from tracejit.words import kernel_name
 
 _CODES = {
     "bool": "?7x",
@@ -124,15 +125,16 @@ class KernelInfo(NamedTuple):
 class Schedule(NamedTuple):
     """A compiled graph.
 
-    `tasks` are the engine's, `lines` the user's lines each of them computes; `operations` is how many were
-    recorded; `times` are seconds spent in each stage of compiling. `launch` returns at once, `commit` when
-    nothing of the launch can fail any more, or raises.
+    `tasks` are the engine's, `segments` the tasks of the plan that each of them runs, `lines` the user's
+    lines; `operations` is how many were recorded; `times` are seconds spent in each stage of compiling. `launch`
+    returns at once, `commit` when nothing of the launch can fail any more, or raises.
     """
 
     graph: Graph
     plan: MemoryPlan
     program: Program
     tasks: tuple[Task, ...]
+    segments: tuple[tuple[int, ...], ...]
     kernels: tuple[KernelInfo, ...]
     pack: Packer
     launch: Callable[..., None]
@@ -179,12 +181,19 @@ class Schedule(NamedTuple):
 
         head = ", ".join(f"{name(v)}: {v.type}" for v in self.graph.inputs)
         lines = [f"schedule({head})"]
-        for number, (planned, task) in enumerate(zip(self.plan.tasks, self.tasks, strict=True)):
-            inputs = ", ".join(map(where, planned.node.inputs))
-            outputs = ", ".join(map(where, planned.node.outputs))
+        for number, (numbers, task) in enumerate(zip(self.segments, self.tasks, strict=True)):
             after = f" after {', '.join(map(str, task.after))}" if task.after else ""
             split = f" [{task.units}/{task.chunk}]" if task.callable is None else " [Python]"
-            lines.append(f"  {number}: {outputs}{' = ' * bool(outputs)}{task.name}({inputs}){split}{after}")
+            if len(numbers) > 1:
+                lines.append(f"  {number}: {task.name}{after}")
+            for planned in (self.plan.tasks[n] for n in numbers):
+                inputs = ", ".join(map(where, planned.node.inputs))
+                outputs = ", ".join(map(where, planned.node.outputs))
+                left = f"{outputs}{' = ' * bool(outputs)}"
+                if len(numbers) > 1:
+                    lines.append(f"       {left}{kernel_name(planned.node)}({inputs})")
+                else:
+                    lines.append(f"  {number}: {left}{task.name}({inputs}){split}{after}")
         lines.append(f"  return {', '.join(map(where, self.graph.outputs))}".rstrip())
         lines.append(f"memory: planned {self.planned_bytes} bytes, naive {self.naive_bytes}")
         return "\n".join(lines)

@@ -19,10 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tracejit import ops
 from tracejit.codegen.objects.loader import Recipe
 from tracejit.errors import TracejitError, VerificationError
 from tracejit.ir.evaluate import evaluate_node
 from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.op import Trait
 
 
 class At(NamedTuple):
@@ -61,6 +63,9 @@ class Issued(NamedTuple):
     lane, function, prepare: as in `engine.Task`.
     kernels: which are loaded on the device; the program refers to them.
     explain: the exception for a status that is an error of the device.
+    joins:   whether it may be a part of a segment: what the target of its device makes of several, or of one.
+    draft:   what it is made of then.
+    failed:  of a segment: which of its tasks, in order, a status tells of, and that task's own status.
     """
 
     lane: int
@@ -68,6 +73,9 @@ class Issued(NamedTuple):
     prepare: Callable[[int], object]
     kernels: tuple[Any, ...]
     explain: Callable[[int], TracejitError]
+    joins: bool = False
+    draft: Any = None
+    failed: Callable[[int], tuple[int, int]] = lambda status: (0, status)
 
 
 class Job(NamedTuple):
@@ -87,6 +95,16 @@ class Job(NamedTuple):
     issued: Issued | None = None
     inner: tuple[tuple[Node, "Job"], ...] = ()
     space: int = 0
+
+
+def kernel_name(node: Node) -> str:
+    """What a kernel computes: its operators, e.g. ``multiply+add``."""
+    body: Graph | None = node.attrs.get("body")
+    if body is None:
+        return node.op.name
+    names = [n.op.name for n in body.nodes if Trait.VIEW not in n.op.traits and n.op is not ops.constant]
+    text = "+".join(dict.fromkeys(names)) or "view"
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def known_numbers(graph: Graph) -> dict[Value, np.ndarray]:

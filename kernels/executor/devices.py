@@ -1,9 +1,9 @@
 """Tasks of devices with a clock of their own, GPUs: they are issued to a stream, and complete later.
 
-A task's function issues it (`issue_kernel`, `issue_copy`): one call of the driver, by the address that the
-device's record has, and an event behind it. When the function returns, the executor counts the task as issued
-(`queues.issue`), so what runs on the same stream may be issued, too. One thread for each device (`watch`)
-waits for the events, in order, and completes the tasks.
+A task's function issues it (`issue_kernel`, `issue_graph`, `issue_copy`): a call of the driver, by the
+address that the device's record has, and an event behind it. When the function returns, the executor counts
+the task as issued (`queues.issue`), so what runs on the same stream may be issued, too. One thread for each
+device (`watch`) waits for the events, in order, and completes the tasks.
 
 Records are laid out in `layout`: words of a device, and of the argument block of a task (`ISSUED_...`).
 """
@@ -19,12 +19,17 @@ from tracejit.kernels.executor.layout import (
     DEVICE_COPY_OUT,
     DEVICE_COPY_WITHIN,
     DEVICE_LAUNCH,
+    DEVICE_LAUNCH_GRAPH,
     DEVICE_RECORD,
     DEVICE_SCRATCH,
     DEVICE_SET_CURRENT,
+    DEVICE_SET_NODE,
     DEVICE_STREAM,
     DEVICE_SYNCHRONIZE,
     ENGINE_PAUSED,
+    GRAPH_EXECUTABLE,
+    GRAPH_FIRST,
+    GRAPH_SETTERS,
     HALTED,
     ISSUED_COPY_FROM,
     ISSUED_COPY_KIND,
@@ -47,7 +52,14 @@ from tracejit.kernels.executor.layout import (
     LANE_ISSUED,
     LANE_WATCHER,
     NEVER,
+    NODE_ARGUMENT,
+    NODE_ARGUMENTS,
+    NODE_BLOCK,
+    NODE_BYTES,
+    NODE_HANDLE,
+    NODE_PARAMETERS,
     OUT,
+    SETTER_VALUES,
     TASK_BLOCK,
     THREAD_STOP,
     WITHIN,
@@ -104,6 +116,26 @@ def issue_kernel(block, lo, hi, scratch):
     return finish_issue(block, device, code)
 
 
+def issue_graph(block, lo, hi, scratch):
+    """Give the first nodes of a graph their parameters of this launch, and launch it."""
+    device, executable, at = get(block, ISSUED_DEVICE), get(block, GRAPH_EXECUTABLE), block + GRAPH_FIRST
+    put(block, ISSUED_STATE, 0)
+    if get(block, ISSUED_FAILURE) != 0:
+        put(get(block, ISSUED_FAILURE), 0, NEVER)
+        put(at, NODE_BLOCK + 8 * SETTER_VALUES, get(block, ISSUED_FAILURE))
+    code = call_c(get(device, DEVICE_SET_CURRENT), (get(device, DEVICE_CONTEXT),))
+    for _ in range(get(block, GRAPH_SETTERS)):
+        put(at, NODE_ARGUMENTS, at + NODE_ARGUMENT)
+        put(at, NODE_ARGUMENT, at + NODE_BLOCK)
+        if code == 0:
+            node = get(at, NODE_HANDLE)
+            code = call_c(get(device, DEVICE_SET_NODE), (executable, node, at + NODE_PARAMETERS))
+        at += get(at, NODE_BYTES)
+    if code == 0:
+        code = call_c(get(device, DEVICE_LAUNCH_GRAPH), (executable, get(device, DEVICE_STREAM)))
+    return finish_issue(block, device, code)
+
+
 def issue_copy(block, lo, hi, scratch):
     """Copy memory to the device, from it, or within it."""
     device, kind, size = get(block, ISSUED_DEVICE), get(block, ISSUED_COPY_KIND), get(block, ISSUED_COPY_SIZE)
@@ -153,6 +185,7 @@ KERNEL = int64(int64, int64, int64, int64)
 
 ENTRIES = [
     ("engine_issue_kernel", issue_kernel, KERNEL),
+    ("engine_issue_graph", issue_graph, KERNEL),
     ("engine_issue_copy", issue_copy, KERNEL),
     ("engine_watch", watch, int64(int64, int64, int64)),
 ]

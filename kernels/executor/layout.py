@@ -269,7 +269,9 @@ DEVICE_SYNCHRONIZE = 48
 DEVICE_COPY_IN = 56
 DEVICE_COPY_OUT = 64
 DEVICE_COPY_WITHIN = 72
-DEVICE_BYTES = 80
+DEVICE_SET_NODE = 80
+DEVICE_LAUNCH_GRAPH = 88
+DEVICE_BYTES = 96
 
 # --- Argument block of a task of such a device --------------------------------------------------------------
 ISSUED_EVENT = 0  # of the instance
@@ -291,3 +293,29 @@ ISSUED_SIZE = 120  # static: bytes of the parameters
 ISSUED_PARAMETERS = 128
 
 IN, OUT, WITHIN = 0, 1, 2  # kinds of copies
+
+# --- Argument block of a task that is a graph of kernels: from ISSUED_DEVICE on -----------------------------
+GRAPH_EXECUTABLE = 32  # of the instance
+GRAPH_SETTERS = 40  # static: how many nodes get new parameters for each launch
+GRAPH_FIRST = 48  # the records of these, one after the other
+
+# Record of such a node.
+NODE_BYTES = 0  # static: of the record
+NODE_HANDLE = 8  # static
+NODE_PARAMETERS = 16  # static but for one word: what the driver calls CUDA_KERNEL_NODE_PARAMS
+NODE_ARGUMENTS = 56  # in there: where the addresses of the arguments are
+NODE_ARGUMENT = 88  # the address of the only argument
+NODE_BLOCK = 96  # the argument: words of the block of `gpu.graph.set_blocks`
+
+# Slots of that block.
+SETTER_WORDS = 0  # address of the words for failures
+SETTER_FAILING = 1  # how many there are
+SETTER_PLACES = 2  # address of the addresses to which the values go
+SETTER_COUNT = 3  # of values
+SETTER_VALUES = 4  # from here on; the first one of the first node is where the status goes
+
+# Slots of the block of `gpu.graph.tell`.
+FINISH_WORDS, FINISH_COUNT, FINISH_TARGET = 0, 1, 2
+
+RANK = 1 << 40
+"""The status of a graph: the number of the task that failed, of those that can, times this, plus its own."""

@@ -6,6 +6,7 @@ passes by value:
     library, = translate(kernel, "kernel")       # LLVM IR for LLVM's NVPTX back end, not optimised
 
 `entry_point` is the text of the function that a driver launches; it has the block as its parameter.
+`indirect_entry_point` is the one for graphs, where blocks lie in the device's memory.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from numba.core.target_extension import dispatcher_registry, target_registry
 
 from tracejit.kernels.compiler import target as host
 from tracejit.kernels.compiler.code import KernelCodegen, Library
+from tracejit.kernels.executor.layout import NEVER
 
 NAME = "tracejit gpu"
 """The name of this target in Numba's registry."""
@@ -132,6 +134,37 @@ def entry_point(symbol: str, slots: int) -> str:
 declare void @"{symbol}{BODY}"(ptr)
 define ptx_kernel void @"{symbol}"(ptr byval([{slots} x i64]) align 8 %block) {{
   call void @"{symbol}{BODY}"(ptr %block)
+  ret void
+}}
+"""
+
+
+def indirect_entry_point(symbol: str) -> str:
+    """LLVM IR of the function that a graph launches: it calls the kernel with the address of its block,
+    unless one of some words says that an earlier kernel has failed.
+    """
+    return f"""target triple = "{TRIPLE}"
+declare void @"{symbol}{BODY}"(ptr)
+define ptx_kernel void @"{symbol}"(i64 %block, i64 %words, i64 %count) {{
+  %first = inttoptr i64 %words to ptr addrspace(1)
+  %none = icmp eq i64 %count, 0
+  br i1 %none, label %run, label %check
+check:
+  %i = phi i64 [ 0, %0 ], [ %next, %on ]
+  %place = getelementptr i64, ptr addrspace(1) %first, i64 %i
+  %word = load volatile i64, ptr addrspace(1) %place
+  %failed = icmp ne i64 %word, {NEVER}
+  br i1 %failed, label %end, label %on
+on:
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %check, label %run
+run:
+  %global = inttoptr i64 %block to ptr addrspace(1)
+  %generic = addrspacecast ptr addrspace(1) %global to ptr
+  call void @"{symbol}{BODY}"(ptr %generic)
+  br label %end
+end:
   ret void
 }}
 """

@@ -92,8 +92,8 @@ def in_c_order(value: Any) -> Any:
 class Grower:
     """Grows the body of a step function. `values` holds what each expression is on arrays of ones."""
 
-    def __init__(self, draw: Any, exact: bool, values: dict[str, Any]):
-        self.draw, self.exact, self.values = draw, exact, values
+    def __init__(self, draw: Any, exact: bool, values: dict[str, Any], picks: bool):
+        self.draw, self.exact, self.values, self.picks = draw, exact, values, picks
         self.made = 0
 
     def pick(self, options: Any) -> Any:
@@ -162,7 +162,7 @@ class Grower:
             "where",
             "cast",
         ]
-        kinds += ["product", "gather", "scan", "picked"]
+        kinds += ["product", "gather", "scan"] + ["picked"] * self.picks
         for _ in range(4):
             text = getattr(self, "_" + self.pick(kinds))(depth)
             value = self.try_expression(text)
@@ -399,7 +399,8 @@ class Grower:
         target, other = self.pick(self.arrays()), self.pick(self.arrays())
         place, value = f"{target}[{self.mask(target)}]", self.pick(["0", "1", "n"])
         to, given = (np.asarray(self.try_expression(x)) for x in (target, other))
-        if (to.shape, to.dtype) == (given.shape, given.dtype) and to.dtype.kind in "if" and self.pick([0, 1]):
+        fits = self.picks and (to.shape, to.dtype) == (given.shape, given.dtype)
+        if fits and to.dtype.kind in "if" and self.pick([0, 1]):
             value = f"{other}{place[len(target) :]} {self.pick(['+', '-'])} {value}"
             return self._accept(f"{place} {self.pick(['=', '+=', '-='])} {value}")
         return self._accept(f"{place} = {value}")
@@ -429,8 +430,8 @@ PARTS = [*ARRAYS, "A[0][1:]", "A[3].reshape(-1)", "A[2][:, 1:3]", "A[1].T", "A[0
 
 
 @st.composite
-def programs(draw: Any) -> Program:
-    """A random program."""
+def programs(draw: Any, picks: bool = True) -> Program:
+    """A random program; `picks`: whether it uses what masks pick."""
     exact = draw(st.booleans())
     floats = draw(st.sampled_from(FLOATS if not exact else (*FLOATS, "int64")))
     others = [draw(st.sampled_from((*FLOATS, *INTEGERS) if exact else FLOATS)) for _ in range(2)]
@@ -460,7 +461,7 @@ def programs(draw: Any) -> Program:
         "r": 0.5,
         "i": 0,
     }
-    grower = Grower(draw, exact, values)
+    grower = Grower(draw, exact, values, picks)
     body = grower.block(draw(st.integers(3, 12)), plain=False)
     body.append(f"return {grower.result()}")
     kinds_of_calls = [(pick(ARRAYS[:5]), pick(ARRAYS[:5]), draw(st.integers(0, 4))) for _ in range(2)]

@@ -110,7 +110,7 @@ def test_batches_of_programs(traced: bool, mapped: Iterable[int]) -> None:
         suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate, Phase.shrink],
     )
-    @given(programs())
+    @given(programs(picks=False))
     def run(program: Program) -> None:
         check(program, traced, set(mapped))
 

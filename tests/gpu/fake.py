@@ -17,6 +17,8 @@ import ctypes
 import itertools
 import mmap
 import random
+import re
+import struct
 import threading
 import time
 from collections import deque
@@ -27,6 +29,8 @@ from tests.gpu.simulator import POISON, Simulated, object_code
 from tracejit.codegen.gpu.launch import Launch
 from tracejit.engine.cuda import driver as drivers
 from tracejit.engine.cuda.driver import NAMES, Driver
+from tracejit.engine.cuda.graphs import PARAMETERS
+from tracejit.kernels.executor.layout import NEVER
 
 INVALID, OUT_OF_MEMORY, ILLEGAL_ADDRESS = 1, 2, 700
 ERRORS = {
@@ -61,12 +65,15 @@ class Memory:
 class Fake:
     """The state of the driver; its methods named like the driver's functions are the table.
 
-    launches: how many kernels have been launched.
+    launches:       how many kernels and graphs have been launched.
+    graph_launches: how many of these were graphs.
     """
 
     def __init__(self, seed=0, limit=1 << 30):
         self.random = random.Random(seed)
-        self.limit, self.used, self.launches = limit, 0, 0
+        self.limit, self.used, self.launches, self.graph_launches = limit, 0, 0, 0
+        self.graphs, self.executables = {}, {}
+        self.resting = threading.Lock()  # nothing that runs in a stream has the memory of devices
         self.memory, self.pinned, self.images, self.modules, self.functions = {}, {}, {}, {}, {}
         self.streams, self.events = {}, {}
         self.broken = {}
@@ -149,7 +156,8 @@ class Fake:
     def image(self, draft):
         """In the place of PTX."""
         name = b"simulated %d" % next(self.handles)
-        self.images[name] = object_code(draft)
+        found = re.search(r"byval\(\[(\d+) x i64\]\)", draft.modules[-1])
+        self.images[name] = object_code(draft), 8 * int(found[1]) if found else 0
         return name
 
     # ---- streams
@@ -183,21 +191,45 @@ class Fake:
         if kind == "event":
             self.events[what[0]] = True
             return 0
+        with self.resting:
+            return self._do_with_memory(kind, *what)
+
+    def _do_with_memory(self, kind, *what):
         memories = list(self.memory.values())
         for memory in memories:
             memory.allow(True)
         try:
             if kind == "copy":
                 ctypes.memmove(*what)
+            elif kind == "graph":
+                self._run_graph(*what)
             else:
                 kernel, launch, parameters = what
-                kernel(
-                    ctypes.addressof(parameters), launch, np.random.default_rng(self.random.getrandbits(32))
-                )
+                self._run_kernel(kernel, ctypes.addressof(parameters), launch)
         finally:
             for memory in memories:
                 memory.allow(False)
         return 0
+
+    def _run_kernel(self, kernel, block, launch):
+        kernel(block, launch, np.random.default_rng(self.random.getrandbits(32)))
+
+    def _run_graph(self, nodes):
+        """Nodes one by one, each of them as soon or as late as its dependencies allow."""
+        left, done = dict(nodes), set()
+        while left:
+            handle = self.random.choice([h for h, node in left.items() if node[3] <= done])
+            function, launch, arguments, _ = left.pop(handle)
+            if self.random.random() < 0.1:
+                time.sleep(self.random.random() * SLOWEST)
+            kernel, size = self.functions[function]
+            if size:
+                self._run_kernel(kernel, ctypes.addressof(arguments), launch)
+            else:
+                block, words, count = struct.unpack("<3q", arguments.raw[:24])
+                if all(ctypes.c_int64.from_address(words + 8 * i).value == NEVER for i in range(count)):
+                    self._run_kernel(kernel, block, launch)
+            done.add(handle)
 
     def _enqueue(self, stream, *item):
         with self.changed:
@@ -303,7 +335,8 @@ class Fake:
 
     def cuModuleLoadData(self, place, data):
         handle = next(self.handles)
-        self.modules[handle] = Simulated(self.images[ctypes.string_at(data)])
+        code, size = self.images[ctypes.string_at(data)]
+        self.modules[handle] = Simulated(code), size
         return self._give(place, handle)
 
     def cuModuleGetFunction(self, place, module, name):
@@ -323,13 +356,75 @@ class Fake:
         with self.changed:
             self.launches += 1
         launch = Launch((gx, gy), (tx, ty), shared)
-        self._enqueue(stream, "kernel", self.functions[function], launch, copied)
+        self._enqueue(stream, "kernel", self.functions[function][0], launch, copied)
+
+    def cuMemcpyHtoD(self, target, source, nbytes):
+        self._check(target, nbytes)
+        (memory,) = self._memories(target, nbytes)
+        with self.resting:
+            memory.allow(True)
+            ctypes.memmove(target, source, nbytes)
+            memory.allow(False)
+
+    def cuGraphCreate(self, place, flags):
+        self.graphs[handle := next(self.handles)] = {}
+        return self._give(place, handle)
+
+    def _node(self, parameters, after):
+        """(function, launch, copied arguments, nodes that come before) of a kernel node."""
+        packed = ctypes.string_at(parameters, PARAMETERS.size)
+        function, gx, gy, gz, tx, ty, tz, shared, place, extra, kernel, context = PARAMETERS.unpack(packed)
+        if extra or kernel or context or gz != 1 or tz != 1:
+            return None
+        size = self.functions[function][1]
+        pointers = (ctypes.c_int64 * (1 if size else 3)).from_address(place)
+        data = b"".join(ctypes.string_at(pointer, size or 8) for pointer in pointers)
+        return (
+            function,
+            Launch((gx, gy), (tx, ty), shared),
+            ctypes.create_string_buffer(data, len(data)),
+            after,
+        )
+
+    def cuGraphAddKernelNode(self, place, graph, before, count, parameters):
+        after = set((ctypes.c_int64 * count).from_address(before)) if count else set()
+        node = self._node(parameters, after)
+        if node is None or not after <= self.graphs[graph].keys():
+            return INVALID
+        self.graphs[graph][handle := next(self.handles)] = node
+        return self._give(place, handle)
+
+    def cuGraphInstantiate(self, place, graph, flags):
+        self.executables[handle := next(self.handles)] = dict(self.graphs[graph])
+        return self._give(place, handle)
+
+    def cuGraphExecKernelNodeSetParams(self, executable, node, parameters):
+        before = self.executables[executable][node]
+        made = self._node(parameters, before[3])
+        if made is None or made[0] != before[0]:
+            return INVALID
+        self.executables[executable][node] = made
+
+    def cuGraphLaunch(self, executable, stream):
+        with self.changed:
+            self.launches += 1
+            self.graph_launches += 1
+        self._enqueue(stream, "graph", list(self.executables[executable].items()))
+
+    def cuGraphExecDestroy(self, executable):
+        del self.executables[executable]
+
+    def cuGraphDestroy(self, graph):
+        del self.graphs[graph]
 
     def _check(self, address, nbytes):
         """What is copied lies in one allocation."""
+        assert self._memories(address, nbytes)
+
+    def _memories(self, address, nbytes):
         with self.changed:
             memories = list(self.memory.values())
-        assert any(m.address <= address and address + nbytes <= m.address + m.nbytes for m in memories)
+        return [m for m in memories if m.address <= address and address + nbytes <= m.address + m.nbytes]
 
     @staticmethod
     def _give(place, value):

@@ -12,6 +12,9 @@ import tracejit.engine.cuda.driver as drivers
 from benchmarks import gpu as measured
 from tests.gpu.fake import ILLEGAL_ADDRESS, OUT_OF_MEMORY
 from tracejit.errors import ArgumentError, DeviceError, OutOfBoundsError
+from tracejit.frontend.recording.eager import runs_on_numpy
+from tracejit.ir.graph import Builder
+from tracejit.ir.types import ArrayType
 
 
 def test_an_array_moves_and_is_used_there(gpu):
@@ -164,6 +167,13 @@ def test_operators_that_are_missing_say_so_at_the_user_s_line(gpu):
     with pytest.raises(DeviceError, match="sort of complex numbers does not run on gpu:0 yet"):
         tj.sort(x * 1j).numpy()
     np.testing.assert_array_equal((x + 1).numpy(), 2)
+
+
+def test_a_graph_that_only_hands_on_memory_of_a_gpu_is_not_left_to_numpy():
+    for device, wanted in ((tj.Device("gpu", 0), False), (tj.cpu(0), True)):
+        builder = Builder()
+        x = builder.input(ArrayType((3,), np.dtype("float32"), device))
+        assert runs_on_numpy(builder.graph([x])) is wanted
 
 
 def test_launches_do_not_wait_for_one_another_to_complete(gpu, fake):

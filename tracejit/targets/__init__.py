@@ -16,6 +16,8 @@ emitter. Emitters do not know one another, and nothing but these modules knows t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tracejit.codegen.spec import KernelSpec
 from tracejit.ir.types import CPU, Device
 from tracejit.passes.memory.plan import PlannedTask
@@ -50,4 +52,10 @@ def job(task: PlannedTask) -> Job:
     return TARGETS[min(kinds, default=CPU.kind)].job(task)
 
 
-__all__ = ["TARGETS", "Target", "emit", "job", "target_of"]
+def join(jobs: Sequence[Job], after: Sequence[Sequence[int]]) -> Job:
+    """What is issued for a segment: `jobs`, each after those before it that `after` numbers."""
+    (made,) = [t.join for t in TARGETS.values() if t.join is not None]  # one kind of device issues
+    return made(jobs, after)
+
+
+__all__ = ["TARGETS", "Target", "emit", "job", "join", "target_of"]

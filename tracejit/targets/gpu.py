@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tracejit.codegen.objects.loader import Recipe, load
 from tracejit.codegen.spec import KernelSpec
@@ -34,6 +34,13 @@ def job(task: PlannedTask) -> Job:
     return assemble_gpu.job(task)
 
 
+def join(jobs: Sequence[Job], after: Sequence[Sequence[int]]) -> Job:
+    """What is issued for a segment."""
+    from tracejit import assemble_gpu
+
+    return assemble_gpu.join(jobs, after)
+
+
 def native_functions() -> Mapping[str, int]:
     """Addresses of the executor's functions for GPUs."""
     module = "tracejit.kernels.executor.devices"
@@ -50,4 +57,4 @@ def native_functions() -> Mapping[str, int]:
 
 _kept: list[object] = []  # the engine calls them until the process ends
 
-TARGET = Target(gpu.TUNING, emit, open_device, job)
+TARGET = Target(gpu.TUNING, emit, open_device, job, join)

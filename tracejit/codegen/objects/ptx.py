@@ -13,15 +13,16 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from tracejit.codegen.objects.build import Draft, linked, optimise
-from tracejit.kernels.gpu.target import entry_point, machine, nearest, translate
+from tracejit.kernels.gpu.target import entry_point, indirect_entry_point, machine, nearest, translate
 
 
 def draft(name: str, function: Callable[..., Any], slots: int) -> Draft:
-    """Numba's part: LLVM IR of a kernel whose block has so many slots."""
+    """Numba's part: LLVM IR of a kernel whose block has so many slots; 0: the block's address is given."""
     libraries = translate(function, name)
     defined = [name for library in libraries for name in library.defined]
     texts = [library.text for library in libraries]
-    return Draft((name,), (*texts, entry_point(name, slots)), tuple(defined))
+    entry = entry_point(name, slots) if slots else indirect_entry_point(name)
+    return Draft((name,), (*texts, entry), tuple(defined))
 
 
 def finish(draft: Draft, processor: str) -> str:

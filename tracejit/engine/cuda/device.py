@@ -43,6 +43,8 @@ FUNCTIONS = {
     layout.DEVICE_COPY_IN: "cuMemcpyHtoDAsync",
     layout.DEVICE_COPY_OUT: "cuMemcpyDtoHAsync",
     layout.DEVICE_COPY_WITHIN: "cuMemcpyDtoDAsync",
+    layout.DEVICE_SET_NODE: "cuGraphExecKernelNodeSetParams",
+    layout.DEVICE_LAUNCH_GRAPH: "cuGraphLaunch",
 }
 """What the executor calls, by the word of the device's record that has its address."""
 
@@ -114,9 +116,7 @@ class Gpu:
         return self.driver.get("cuMemAlloc", nbytes)
 
     def _free(self, address: int) -> None:
-        if _returns:
-            self.driver.code("cuCtxSetCurrent", self._context)
-            self.driver.code("cuMemFree", address)
+        self.give_back("cuMemFree", address)
 
     def _watch(self) -> None:
         """Have a thread that completes what the device has done."""
@@ -135,9 +135,13 @@ class Gpu:
 
     def unload(self, module: int) -> None:
         """Take a module out again; nothing of it runs any more."""
+        self.give_back("cuModuleUnload", module)
+
+    def give_back(self, function: str, handle: int) -> None:
+        """Let the driver have something back that nothing uses any more."""
         if _returns:
             self.driver.code("cuCtxSetCurrent", self._context)
-            self.driver.code("cuModuleUnload", module)
+            self.driver.code(function, handle)
 
     def reserve(self, nbytes: int) -> None:
         """Have at least so much scratch memory, which the kernels of the stream use one after the other."""

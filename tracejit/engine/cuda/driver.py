@@ -53,6 +53,14 @@ NAMES = {
     "cuModuleGetFunction": "cuModuleGetFunction",
     "cuModuleUnload": "cuModuleUnload",
     "cuLaunchKernel": "cuLaunchKernel",
+    "cuMemcpyHtoD": "cuMemcpyHtoD_v2",
+    "cuGraphCreate": "cuGraphCreate",
+    "cuGraphAddKernelNode": "cuGraphAddKernelNode_v2",
+    "cuGraphInstantiate": "cuGraphInstantiateWithFlags",
+    "cuGraphExecKernelNodeSetParams": "cuGraphExecKernelNodeSetParams_v2",
+    "cuGraphLaunch": "cuGraphLaunch",
+    "cuGraphExecDestroy": "cuGraphExecDestroy",
+    "cuGraphDestroy": "cuGraphDestroy",
 }
 """What is used of the driver, with the names of its versions in the library."""
 

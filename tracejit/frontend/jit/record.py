@@ -429,22 +429,17 @@ class _TracedCall:
         found: list[tuple[Place, list[Answer]]] = []
         meanings: dict[Expr, int] = {}  # of variables; two that are computed alike mean the same
 
-        def meaning(operand: Expr) -> int:
-            if isinstance(operand, Form):
-                return hash((operand.form, *map(meaning, operand.operands)))
-            return meanings.get(operand) or hash(operand.key)
-
         for step in self.program.steps:
             if isinstance(step, Run | Loop):
                 found.append((step.place, []))
                 made = (step.found,) if isinstance(step, Run) else step.state
                 meanings |= {var: hash((id(step.place), k)) for k, var in enumerate(made)}
             elif isinstance(step, Bind):
-                meanings[step.var] = meaning(step.value)
+                meanings[step.var] = _meaning(step.value, meanings)
             elif isinstance(step, Check) and found and step.says is not None:
                 asked, *rest = step.condition.operands
-                value = step.condition.form, *map(meaning, rest)
-                found[-1][1].append(Answer(" ".join(step.says), meaning(asked), value))
+                value = step.condition.form, *(_meaning(each, meanings) for each in rest)
+                found[-1][1].append(Answer(" ".join(step.says), _meaning(asked, meanings), value))
         return tuple((place, tuple(answers)) for place, answers in found)
 
     def _numbers(self, computed: dict[Computed | Source, Var]) -> None:
@@ -584,3 +579,10 @@ def _stored(slot: Slot) -> Expr:
     if is_stored_plainly(cls, slot.key):
         return slot.place
     return Form("Attributes({})[{}]", slot.place.root, Literal(slot.key))
+
+
+def _meaning(operand: Expr, known: dict[Expr, int]) -> int:
+    """Equal for operands that are computed alike, where variables mean what is `known`."""
+    if isinstance(operand, Form):
+        return hash((operand.form, *(_meaning(each, known) for each in operand.operands)))
+    return known.get(operand) or hash(operand.key)

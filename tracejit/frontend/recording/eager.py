@@ -396,15 +396,19 @@ engine.AROUND_TASKS.append(_in_task)
 
 def runs_on_numpy(graph: Graph) -> bool:
     """Whether a graph is so small, and its operators so exact, that NumPy gives a kernel's result sooner."""
-    return not graph.effects and all(
+    if graph.effects or not all(map(_is_here, (*graph.inputs, *graph.outputs))):
+        return False
+    return all(
         node.op.is_exact(v.type.dtype for v in node.inputs)
         and Trait.ORDERED not in node.op.traits
-        and all(
-            v.type.size <= SMALL and v.type.device.kind in ("cpu", "host")
-            for v in (*node.inputs, *node.outputs)
-        )
+        and all(v.type.size <= SMALL and _is_here(v) for v in (*node.inputs, *node.outputs))
         for node in graph.nodes
     )
+
+
+def _is_here(value: Value) -> bool:
+    """Whether NumPy can read a value's memory."""
+    return value.type.device.kind in ("cpu", "host")
 
 
 def run(

@@ -448,7 +448,7 @@ class Trace(Recording):
 
     def forget_functions(self) -> None:
         """The recording has ended: nothing that leads back to it is kept, so that it goes at once."""
-        self.numbers.refuse = self.numbers.follow = None
+        self.numbers.refuse = self.numbers.follow = self.numbers.recount = None
         self.open_ranges.clear()
         self.moving.clear()
         self.changes = self.containers = tuple

@@ -1,0 +1,66 @@
+"""Kernels that are loaded on GPUs: compiled when a process first needs them, by Numba's front end, LLVM's
+NVPTX back end and the driver.
+
+    kernel = kernel_of(gpu, "exp", spec, partial(emit_gpu, spec), slots=12)
+    kernel.function        # what the driver launches
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+from tracejit.codegen.gpu.launch import MORE
+from tracejit.codegen.objects.loader import compiler
+from tracejit.engine.cuda.device import Gpu
+from tracejit.forking import make_rlock
+
+KEPT = 512
+"""Kernels that stay on a device for the next program."""
+
+
+class GpuKernel:
+    """A kernel on a device, for as long as somebody refers to this; the facts are those of a
+    `codegen.objects.loader.Kernel`.
+    """
+
+    width = 1
+    origin = "compiled"
+
+    def __init__(self, gpu: Gpu, name: str, key: Hashable, source: str, slots: int) -> None:
+        start = time.perf_counter()
+        self.name, self.source, self.key = name, source, repr((key, gpu.processor))
+        image = compiler().image(source, slots, gpu.processor, gpu.driver)
+        self._gpu = gpu
+        self._module, self.function = gpu.load(image, "kernel")
+        self.seconds = time.perf_counter() - start
+
+    def __del__(self) -> None:
+        if "_module" in vars(self):
+            self._gpu.unload(self._module)
+
+
+_lock = make_rlock()
+_kernels: OrderedDict[tuple[int, Hashable, bool], GpuKernel] = OrderedDict()
+
+
+def kernel_of(
+    gpu: Gpu, name: str, key: Hashable, source: Callable[[], str], slots: int, *, indirect: bool = False
+) -> GpuKernel:
+    """The kernel on a device that `key` names.
+
+    source:   its text
+    slots:    of its block, before those of all kernels
+    indirect: it is launched with the address of its block, as kernels of graphs are, not with the block
+    """
+    place = gpu.number, key, indirect
+    with _lock:
+        found = _kernels.get(place)
+        if found is None:
+            total = 0 if indirect else slots + len(MORE)
+            found = _kernels[place] = GpuKernel(gpu, name, (key, indirect), source(), total)
+            if len(_kernels) > KEPT:
+                _kernels.popitem(last=False)
+        _kernels.move_to_end(place)
+        return found
