@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import time
 from typing import Any
 
@@ -29,10 +30,11 @@ STALLED = 5e-3
 class Handle:
     """A message on its way: one to send, or one that is expected from `peer`."""
 
-    __slots__ = ("buffer", "peer", "receives", "request")
+    __slots__ = ("begun", "buffer", "peer", "request")
 
-    def __init__(self, peer: int, buffer: Any, request: Any = None, *, receives: bool = False) -> None:
-        self.peer, self.buffer, self.request, self.receives = peer, buffer, request, receives
+    def __init__(self, peer: int, buffer: Any, request: Any = None) -> None:
+        self.peer, self.buffer, self.request = peer, buffer, request
+        self.begun = time.monotonic()
 
     def Test(self) -> bool:
         """Whether it has arrived, or its memory may be used again."""
@@ -58,23 +60,34 @@ class Outbox:
 
     def pump(self) -> None:
         """Give MPI what may go now."""
+        if not self._waiting and not self._travelling:
+            return
         now = time.monotonic()
+        if self._link is not None:
+            self._travel(now, *self._link)
+            return
         before = len(self._sent)
         self._sent = [handle for handle in self._sent if not handle.Test()]
         if len(self._sent) < before:
             self._moved = now
-        if self._link is not None:
-            self._travel(now, *self._link)
-            return
         while self._waiting and (len(self._sent) < WINDOW or now - self._moved > STALLED):
             _, _, handle, (comm, tag) = heapq.heappop(self._waiting)
             self._send(handle, comm, tag)
+            self._sent.append(handle)
             self._moved = now
+
+    def due(self) -> float:
+        """Seconds until there is something to do for an imitated link; infinite without one."""
+        if self._link is None:
+            return math.inf
+        moments = [self._free] if self._waiting else []
+        moments += [arrival for arrival, *_ in self._travelling[:1]]
+        return min(moments, default=math.inf) - time.monotonic()
 
     def _travel(self, now: float, latency: float, bandwidth: float) -> None:
         while self._waiting and self._free <= now:
             _, number, handle, route = heapq.heappop(self._waiting)
-            self._free = max(self._free, now - STALLED) + handle.buffer.nbytes / bandwidth
+            self._free = max(self._free, handle.begun) + handle.buffer.nbytes / bandwidth
             heapq.heappush(self._travelling, (self._free + latency, number, handle, route))
         while self._travelling and self._travelling[0][0] <= now:
             _, _, handle, (comm, tag) = heapq.heappop(self._travelling)
@@ -82,4 +95,3 @@ class Outbox:
 
     def _send(self, handle: Handle, comm: Any, tag: int) -> None:
         handle.request = comm.Isend(handle.buffer, handle.peer, tag)
-        self._sent.append(handle)

@@ -1,0 +1,130 @@
+"""Memory that the ranks of one machine share: each writes into a part of its own, all read all parts.
+
+    place = window.store({1: slice, 2: other})     # where ranks 1 and 2 find what this one gives them
+    window.notices.tell(1, key, place[1])
+    ...
+    part = window.look(0, place, like)             # on rank 1: an array on rank 0's memory
+    window.leave(0, place)                         # it has been read
+
+A rank's part begins with notices; the rest are *blocks*. One is lent for what is stored at once; its *head*
+has a byte for each rank of the machine, which that rank sets when it has read. When all bytes are set the
+block is free. All are lent in turn: to write where another processor has just read costs several times as
+much as where its caches have forgotten what it read. Where all blocks are lent or arrays are larger than one,
+`store` says that there is no place, and they travel as messages: no rank waits for memory, so ranks that
+exchange in different orders cannot wait for one another.
+
+MPI allocates the memory, and its `Sync` is the fence that orders what processors do to it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracejit.distributed.notices import Notices, words_of
+
+BLOCK = 2 << 20
+"""Bytes of arrays in a block."""
+
+LINE = 64
+
+
+class Window:
+    """The shared memory of `ranks`, which are numbers in the world; `rank`: this one.
+
+    mpi:    a window of mpi4py, for `Sync`.
+    memory: the part of each rank, of equal sizes; zero at first.
+    blocks: how many a rank has.
+    """
+
+    def __init__(self, mpi: Any, ranks: Sequence[int], rank: int, memory: Sequence[np.ndarray]) -> None:
+        self.peers = frozenset(ranks) - {rank}
+        self._fence = mpi.Sync
+        self._keep = mpi
+        self._memory = dict(zip(ranks, memory, strict=True))
+        self._mine = self._memory[rank]
+        self._seats = {number: seat for seat, number in enumerate(ranks)}  # of the bytes of a head
+        self._seat = self._seats[rank]
+        self._head, self._start = _whole_lines(len(ranks)), 8 * words_of(len(ranks))
+        words = {number: part[: self._start].view(np.int64) for number, part in self._memory.items()}
+        self.notices = Notices(rank, words, self._fence)
+        self._size = self._head + BLOCK
+        self._free = deque(range(self._start, len(self._mine) - self._size + 1, self._size))
+        self._lent: list[int] = []
+        self.blocks = len(self._free)
+
+    @classmethod
+    def allocate(cls, world: Any, nbytes: int) -> Window | None:
+        """The window of the ranks of `world` on this machine, with blocks in `nbytes` for each; None where
+        this one is alone, or no block has room. All ranks call it.
+        """
+        from mpi4py import MPI  # which has been started
+
+        local = world.Split_type(MPI.COMM_TYPE_SHARED)
+        blocks = nbytes // (BLOCK + _whole_lines(local.size))
+        if local.size == 1 or blocks == 0:
+            local.Free()
+            return None
+        size = 8 * words_of(local.size) + blocks * (BLOCK + _whole_lines(local.size))
+        mpi = MPI.Win.Allocate_shared(size, 1, MPI.INFO_NULL, local)
+        mpi.Lock_all(MPI.MODE_NOCHECK)
+        memory = [
+            np.frombuffer(memoryview(mpi.Shared_query(seat)[0]), np.uint8) for seat in range(local.size)
+        ]
+        memory[local.rank][: 8 * words_of(local.size)] = 0
+        mpi.Sync()
+        local.Barrier()
+        ranks = local.Get_group().Translate_ranks(range(local.size), world.Get_group())
+        return cls(mpi, list(ranks), world.rank, memory)
+
+    # -- of this rank's memory -------------------------------------------------------------------------------
+
+    def store(self, arrays: Mapping[int, np.ndarray]) -> dict[int, int]:
+        """Copy each array for the rank that shall read it; the places by rank, none without room. An array
+        for several ranks is copied once. The fence is that of a notice.
+        """
+        distinct = {id(array): array for array in arrays.values()}
+        if sum(_whole_lines(array.nbytes) for array in distinct.values()) > BLOCK:
+            return {}
+        block = self._take()
+        if block is None:
+            return {}
+        places, at = {}, block + self._head
+        for number, array in distinct.items():
+            self._mine[at : at + array.nbytes] = array.view(np.uint8)
+            places[number] = at
+            at += _whole_lines(array.nbytes)
+        head = self._mine[block : block + self._head]
+        head[:] = 1
+        for reader in arrays:
+            head[self._seats[reader]] = 0
+        self._lent.append(block)
+        return {reader: places[id(array)] for reader, array in arrays.items()}
+
+    def _take(self) -> int | None:
+        """A block that nobody reads any more."""
+        if not self._free:
+            read = [block for block in self._lent if self._mine[block : block + self._head].all()]
+            self._fence()
+            self._lent = [block for block in self._lent if block not in read]
+            self._free.extend(read)
+        return self._free.popleft() if self._free else None
+
+    # -- of the others' memory -------------------------------------------------------------------------------
+
+    def look(self, rank: int, place: int, like: np.ndarray) -> np.ndarray:
+        """What `rank` has stored there, of the size and dtype of `like`."""
+        return self._memory[rank][place : place + like.nbytes].view(like.dtype)
+
+    def leave(self, rank: int, place: int) -> None:
+        """Note that this rank has read what `rank` has stored there."""
+        self._fence()
+        block = place - (place - self._start) % self._size
+        self._memory[rank][block + self._seat] = 1
+
+
+def _whole_lines(nbytes: int) -> int:
+    return -(-nbytes // LINE) * LINE
