@@ -41,9 +41,9 @@ def exchange_all(transport, number):
     return len(order)
 
 
-for nbytes in (0, BLOCK + 64, 16 << 20):
+for nbytes, link in ((0, None), (BLOCK + 64, None), (16 << 20, None), (2 * BLOCK + 128, (1e-4, 1e10))):
     window = Window.allocate(WORLD, nbytes)
-    transport = Transport(WORLD, 60.0, window=window)
+    transport = Transport(WORLD, 60.0, link, window)
     count = sum(exchange_all(transport, 100 * number) for number in range(ROUNDS))
     assert transport.leave(None, 60.0)
     print(f"exchanged {count} with {window.blocks if window else 0} blocks", flush=True)

@@ -12,11 +12,12 @@ place there by a notice that says so: the array then comes as a message.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tracejit.distributed.outbox import Handle, Outbox
+from tracejit.distributed.outbox import Handle, Outbox, Told
 from tracejit.distributed.scratch import Scratch
 from tracejit.distributed.window import Window
 
@@ -66,16 +67,20 @@ class Channel:
         buffer = array.view(np.uint8)
         return Handle(peer, buffer, self._comm.Irecv(buffer, peer, self._tag))
 
-    def give(self, arrays: Mapping[int, np.ndarray]) -> list[Handle]:
+    def give(self, arrays: Mapping[int, np.ndarray]) -> list[Handle | Told]:
         """Give each rank its array, which stays as it is until all handles' tests are true."""
         window = self.window
         if window is None:
             return [self.send(peer, array) for peer, array in arrays.items()]
         near = {peer: array for peer, array in arrays.items() if peer in window.peers}
         places = window.store(near)
-        for peer in near:
-            window.notices.tell(peer, self.key, places.get(peer, NOWHERE))
-        return [self.send(peer, array) for peer, array in arrays.items() if peer not in places]
+        handles: list[Handle | Told] = []
+        for peer, array in near.items():
+            place = places.get(peer, NOWHERE)
+            tell = partial(window.notices.tell, peer, self.key, place)
+            nbytes = 0 if place == NOWHERE else array.nbytes
+            handles += self._outbox.tell(peer, nbytes, self._priority, tell)
+        return handles + [self.send(peer, array) for peer, array in arrays.items() if peer not in places]
 
     def take(self, peer: int, like: np.ndarray, into: np.ndarray | None = None) -> Arrival:
         """What `peer` gives: of the size and dtype of `like`; written `into` an array, or anywhere."""

@@ -46,7 +46,7 @@ SMALL = 1 << 15  # bytes up to which an array is sent whole to all ranks
 CONTROL = 4096  # bytes of a message of control
 NUMBERS = 1 << 28  # of operations before they begin anew
 GRACE = 1.0  # seconds in which the last messages of a rank that has ended arrive
-CHUNKS = (1 << 19, 4 << 20)  # bytes of an array that are exchanged at a time: the least, and the most
+CHUNKS = (1 << 20, 4 << 20)  # bytes of an array that are exchanged at a time: the least, and the most
 PIECES = 4  # into which an array falls, between these bounds
 SPIN = 3e-4  # seconds of polling before the thread sleeps between polls
 REST = 3e-4  # seconds of sleep after each poll while kernels run, whose processor a poll takes
@@ -113,7 +113,8 @@ class Transport:
         self._data, self._control, self._alone, self._pairs = (world.Dup() for _ in range(4))
         self._peers = [r for r in range(self.size) if r != self.rank]
         self._outbox, self._scratch, self._window = Outbox(link), Scratch(), window
-        self._chunks = (BLOCK, BLOCK) if window and len(window.peers) == len(self._peers) else CHUNKS
+        near = window is not None and link is None and len(window.peers) == len(self._peers)
+        self._chunks = (BLOCK, BLOCK) if near else CHUNKS
         self._crowded = crowded()
         self._lock = threading.Lock()
         self._active: list[Operation] = []
@@ -164,7 +165,7 @@ class Transport:
             if moved or ended:
                 moving, nap = time.monotonic(), NAPS[0]
             elif computing():
-                if wanted(REST):
+                if wanted(min(REST, max(self._outbox.due(), NAPS[0]))):
                     return
             elif time.monotonic() - moving < SPIN:
                 if self._crowded:
@@ -333,7 +334,7 @@ class Transport:
         ends = [array.size * r // self.size for r in range(self.size + 1)]
         return [array[a:b] for a, b in itertools.pairwise(ends)]
 
-    def _scatter(self, channel: Channel, slices: Sequence[np.ndarray]) -> tuple[list[Handle], list[Arrival]]:
+    def _scatter(self, channel: Channel, slices: Sequence[np.ndarray]) -> tuple[list[Any], list[Arrival]]:
         """Begin to give each rank its slice, and to take what they give this one."""
         given = channel.give({peer: slices[peer] for peer in self._peers})
         return given, [channel.take(peer, slices[self.rank]) for peer in self._peers]
