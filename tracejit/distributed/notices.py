@@ -50,8 +50,13 @@ class Notices:
 
     def tell(self, peer: int, key: int, word: int) -> None:
         """Have `peer` read a word."""
-        self._waiting[peer].append((key, word))
-        self._flush(peer)
+        ring, waiting = self._out[peer], self._waiting[peer]
+        if waiting or ring.count - ring.read[0] >= ROOM:
+            waiting.append((key, word))
+            return
+        ring.put(key, word)
+        self._fence()
+        ring.written[0] = ring.count
 
     def _flush(self, peer: int) -> None:
         ring, waiting = self._out[peer], self._waiting[peer]

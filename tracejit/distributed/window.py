@@ -52,6 +52,8 @@ class Window:
         words = {number: part[: self._start].view(np.int64) for number, part in self._memory.items()}
         self.notices = Notices(rank, words, self._fence)
         self._size = self._head + BLOCK
+        self._bytes = self._mine.data
+        self._all_read = bytes([1]) * self._head
         self._free = deque(range(self._start, len(self._mine) - self._size + 1, self._size))
         self._lent: list[int] = []
         self.blocks = len(self._free)
@@ -86,28 +88,34 @@ class Window:
         """Copy each array for the rank that shall read it; the places by rank, none without room. An array
         for several ranks is copied once. The fence is that of a notice.
         """
-        distinct = {id(array): array for array in arrays.values()}
-        if sum(_whole_lines(array.nbytes) for array in distinct.values()) > BLOCK:
+        sizes = {id(array): _whole_lines(array.nbytes) for array in arrays.values()}
+        if sum(sizes.values()) > BLOCK:
             return {}
         block = self._take()
         if block is None:
             return {}
-        places, at = {}, block + self._head
-        for number, array in distinct.items():
-            self._mine[at : at + array.nbytes] = array.view(np.uint8)
-            places[number] = at
-            at += _whole_lines(array.nbytes)
-        head = self._mine[block : block + self._head]
-        head[:] = 1
-        for reader in arrays:
-            head[self._seats[reader]] = 0
+        mine, seats = self._mine, self._seats
+        head, at = bytearray(self._all_read), block + self._head
+        stored: dict[int, int] = {}
+        places: dict[int, int] = {}
+        for reader, array in arrays.items():
+            head[seats[reader]] = 0
+            number = id(array)
+            if number not in stored:
+                mine[at : at + array.nbytes] = array.view(np.uint8)
+                stored[number] = at
+                at += sizes[number]
+            places[reader] = stored[number]
+        self._bytes[block : block + self._head] = head
         self._lent.append(block)
-        return {reader: places[id(array)] for reader, array in arrays.items()}
+        return places
 
     def _take(self) -> int | None:
         """A block that nobody reads any more."""
         if not self._free:
-            read = [block for block in self._lent if self._mine[block : block + self._head].all()]
+            read = [
+                block for block in self._lent if self._bytes[block : block + self._head] == self._all_read
+            ]
             self._fence()
             self._lent = [block for block in self._lent if block not in read]
             self._free.extend(read)
