@@ -115,7 +115,7 @@ class Config:
         self.store_limit = _number("TRACEJIT_CACHE_LIMIT", 1 << 30, 0)
         self.exchange_deadline = _number("TRACEJIT_EXCHANGE_DEADLINE", 1800, 1)
         self.link = _link("TRACEJIT_LINK")
-        self.window = _number("TRACEJIT_WINDOW", 16 << 20, 0)
+        self.window = _number("TRACEJIT_WINDOW", 32 << 20, 0)
         self.signatures = _number("TRACEJIT_SIGNATURES", 64, 1)
 
     def __repr__(self) -> str:

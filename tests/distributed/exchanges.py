@@ -41,7 +41,7 @@ def exchange_all(transport, number):
     return len(order)
 
 
-for nbytes, link in ((0, None), (BLOCK + 64, None), (16 << 20, None), (2 * BLOCK + 128, (1e-4, 1e10))):
+for nbytes, link in ((0, None), (BLOCK, None), (8 * BLOCK, None), (2 * BLOCK, (1e-4, 1e10))):
     window = Window.allocate(WORLD, nbytes)
     transport = Transport(WORLD, 60.0, link, window)
     count = sum(exchange_all(transport, 100 * number) for number in range(ROUNDS))

@@ -75,5 +75,5 @@ def test_exchanges_in_any_order_through_any_memory():
     """Three ranks: without shared memory, with too little, with enough, and on an imitated link."""
     status, output = jobs.run(3, PROGRAM)
     assert status == 0, output
-    for blocks in (0, 1, 7, 2):
+    for blocks in (0, 1, 8, 2):
         assert output.count(f"exchanged 36 with {blocks} blocks") == 3, output

@@ -46,15 +46,12 @@ class Channel:
 
     def next(self) -> Channel:
         """The channel of the operation's second phase."""
-        return Channel(
-            self._outbox,
-            self.scratch,
-            self.window,
-            self._comm,
-            self._tag + 1,
-            self.key + 1,
-            self._priority,
-        )
+        tag, key = self._tag + 1, self.key + 1
+        return Channel(self._outbox, self.scratch, self.window, self._comm, tag, key, self._priority)
+
+    def apart(self) -> Channel:
+        """The same without shared memory."""
+        return Channel(self._outbox, self.scratch, None, self._comm, self._tag, self.key, self._priority)
 
     def shares(self, peer: int) -> bool:
         """Whether `peer` reads this rank's memory."""

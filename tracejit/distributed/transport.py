@@ -114,7 +114,7 @@ class Transport:
         self._peers = [r for r in range(self.size) if r != self.rank]
         self._outbox, self._scratch, self._window = Outbox(link), Scratch(), window
         near = window is not None and link is None and len(window.peers) == len(self._peers)
-        self._chunks = (BLOCK, BLOCK) if near else CHUNKS
+        self._least = BLOCK if near else CHUNKS[0]
         self._crowded = crowded()
         self._lock = threading.Lock()
         self._active: list[Operation] = []
@@ -311,6 +311,8 @@ class Transport:
 
     def _by_slices(self, channel: Channel, flat: np.ndarray, combine: str) -> Steps:
         """Chunk by chunk: while one is combined, slices of the next and sums of the one before travel."""
+        if flat.nbytes > BLOCK:
+            channel = channel.apart()  # messages take fewer copies, and less of the caches
         back, step = channel.next(), max(1, self._chunk(flat.nbytes) // flat.itemsize)
         chunks = [self._slices(flat[start : start + step]) for start in range(0, flat.size, step)]
         scattering = self._scatter(channel, chunks[0])
@@ -327,8 +329,7 @@ class Transport:
 
     def _chunk(self, nbytes: int) -> int:
         """Bytes of an array that are exchanged at a time."""
-        least, most = self._chunks
-        return min(max(nbytes // PIECES, least), most)
+        return min(max(nbytes // PIECES, self._least), CHUNKS[1])
 
     def _slices(self, array: np.ndarray) -> list[np.ndarray]:
         ends = [array.size * r // self.size for r in range(self.size + 1)]

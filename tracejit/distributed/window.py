@@ -8,10 +8,10 @@
 
 A rank's part begins with notices; the rest are *blocks*. One is lent for what is stored at once; its *head*
 has a byte for each rank of the machine, which that rank sets when it has read. When all bytes are set the
-block is free. All are lent in turn: to write where another processor has just read costs several times as
-much as where its caches have forgotten what it read. Where all blocks are lent or arrays are larger than one,
-`store` says that there is no place, and they travel as messages: no rank waits for memory, so ranks that
-exchange in different orders cannot wait for one another.
+block is free. A few are lent in turn: to write where another processor has just read costs several times as
+much as where its cache has forgotten what it read, and many blocks would not stay in this one's. Where all
+are lent or arrays are larger than one, `store` says that there is no place, and they travel as messages: no
+rank waits for memory, so ranks that exchange in different orders cannot wait for one another.
 
 MPI allocates the memory, and its `Sync` is the fence that orders what processors do to it.
 """
@@ -26,8 +26,11 @@ import numpy as np
 
 from tracejit.distributed.notices import Notices, words_of
 
-BLOCK = 2 << 20
+BLOCK = 4 << 20
 """Bytes of arrays in a block."""
+
+TURN = 4
+"""Blocks that are lent in turn, as long as they are enough."""
 
 LINE = 64
 
@@ -54,9 +57,10 @@ class Window:
         self._size = self._head + BLOCK
         self._bytes = self._mine.data
         self._all_read = bytes([1]) * self._head
-        self._free = deque(range(self._start, len(self._mine) - self._size + 1, self._size))
+        blocks = list(range(self._start, len(self._mine) - self._size + 1, self._size))
+        self._free, self._spare = deque(blocks[:TURN]), blocks[TURN:]
         self._lent: list[int] = []
-        self.blocks = len(self._free)
+        self.blocks = len(blocks)
 
     @classmethod
     def allocate(cls, world: Any, nbytes: int) -> Window | None:
@@ -66,7 +70,7 @@ class Window:
         from mpi4py import MPI  # which has been started
 
         local = world.Split_type(MPI.COMM_TYPE_SHARED)
-        blocks = nbytes // (BLOCK + _whole_lines(local.size))
+        blocks = nbytes // BLOCK
         if local.size == 1 or blocks == 0:
             local.Free()
             return None
@@ -119,7 +123,9 @@ class Window:
             self._fence()
             self._lent = [block for block in self._lent if block not in read]
             self._free.extend(read)
-        return self._free.popleft() if self._free else None
+        if self._free:
+            return self._free.popleft()
+        return self._spare.pop() if self._spare else None
 
     # -- of the others' memory -------------------------------------------------------------------------------
 
