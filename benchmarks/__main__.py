@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import cold, devices, exchange, memory, report
+from benchmarks import cold, devices, exchange, memory, prediction, report
 from benchmarks.harness import ROOT, Run, SideFailed
 from benchmarks.peers import PEERS
 from benchmarks.workload import OURS
@@ -38,6 +38,7 @@ def sections(run: Run, peers: Iterable[str]) -> dict[str, Callable[[], dict[str,
         "bandwidth": lambda: run.module("bandwidth", run.threads, rounds),
         "devices": lambda: devices.measure(run),
         "exchange": lambda: exchange.measure(run),
+        "prediction": lambda: prediction.measure(run),
     }
 
 

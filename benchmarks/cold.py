@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.harness import Run
 from benchmarks.workload import OURS
-from benchmarks.workloads import WORKLOADS, loops, mlp
+from benchmarks.workloads import WORKLOADS, loops, mlp, rounds
 
 STEP = "mlp-momentum-128x784x512"
 BATCHES = (96, 100, 64, 160, 50)
@@ -34,7 +34,8 @@ def measure(run: Run) -> dict[str, Any]:
         f"import {module}": _imported(run, module, repeats, filled) for module in ("numpy", "tracejit")
     }
     found["empty"] = _first(run, STEP, [run.caches(executor=False) for _ in range(repeats)])
-    for name in (STEP, "lstm", "transformer", *(workload.name for workload in loops.WORKLOADS)):
+    many = [workload.name for workload in (*loops.WORKLOADS, *rounds.WORKLOADS)]
+    for name in (STEP, "lstm", "transformer", *many):
         found[f"executor {name}"] = _first(run, name, [run.caches() for _ in range(repeats)])
     _first(run, STEP, [filled])
     found["filled"] = _first(run, STEP, [filled] * repeats)

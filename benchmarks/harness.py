@@ -187,13 +187,18 @@ class Run:
             self.python("-c", program, caches=folder)
         return folder
 
-    def python(self, *arguments: str, caches: pathlib.Path, patience: float = PATIENCE) -> str:
-        """Run Python in the environment of our side; return its output. `SideFailed` if it fails."""
+    def python(
+        self, *arguments: str, caches: pathlib.Path, patience: float = PATIENCE, **settings: str
+    ) -> str:
+        """Run Python in the environment of our side, with these variables; return its output.
+
+        Raises SideFailed if it fails.
+        """
         try:
             done = subprocess.run(
                 [sys.executable, *arguments],
                 cwd=ROOT,
-                env=environment(caches, self.threads),
+                env=environment(caches, self.threads) | settings,
                 capture_output=True,
                 text=True,
                 timeout=patience,

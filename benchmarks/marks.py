@@ -16,9 +16,11 @@ from benchmarks.cold import STEP
 from benchmarks.exchange import RANKS as EXCHANGING
 from benchmarks.exchange import SIZES
 from benchmarks.memory import FORWARD, NETS, TRAINING, WHOLE, forward_of
+from benchmarks.prediction import LINKS
 from benchmarks.recording import BODIES
 from benchmarks.workload import OURS
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import WORKLOADS, rounds
+from benchmarks.workloads.convolutions import GRADIENTS, RESULTS
 from benchmarks.workloads.loops import PLAIN
 from benchmarks.workloads.undecorated import CHAINS, LOOPS
 
@@ -95,15 +97,18 @@ def _together(side: str, names: Sequence[str]) -> Callable[[Findings], Labelled]
     return values
 
 
-def _geometric_mean(found: Findings) -> Labelled:
-    """The geometric mean over all kernels; None unless all were measured."""
-    ratios = [against_best(found, name) for name in KERNELS]
-    measured = [ratio for ratio in ratios if ratio is not None]
-    complete = len(measured) == len(KERNELS)
-    yield (
-        f"geometric mean of {len(measured)} of {len(KERNELS)}",
-        math.prod(measured) ** (1 / len(KERNELS)) if complete else None,
-    )
+def _geometric_mean(names: Sequence[str]) -> Callable[[Findings], Labelled]:
+    """The geometric mean of ratios to the best peers; None unless all were measured."""
+
+    def values(found: Findings) -> Labelled:
+        measured = [ratio for name in names if (ratio := against_best(found, name)) is not None]
+        complete = len(measured) == len(names)
+        yield (
+            f"geometric mean of {len(measured)} of {len(names)}",
+            math.prod(measured) ** (1 / len(names)) if complete else None,
+        )
+
+    return values
 
 
 def _single_kernels(found: Findings) -> Labelled:
@@ -178,19 +183,33 @@ def _bandwidth_of(side: str) -> Callable[[Findings], Labelled]:
     return values
 
 
+def _errors(ranks: str) -> Callable[[Findings], Labelled]:
+    """How far the simulator's predictions are off, on either side."""
+
+    def values(found: Findings) -> Iterator[tuple[str, float | None]]:
+        for link in LINKS:
+            error = dig(found, "prediction", link, ranks, "error")
+            yield f"{link} link", None if error is None else abs(error)
+
+    return values
+
+
 MARKS = [
     Mark("MLP step (16,64,32), of JAX", 0.6, _against("mlp-momentum-16x64x32", "jax")),
     Mark("MLP step (16,64,32) with Adam, of JAX", 0.6, _against("mlp-adam-16x64x32", "jax")),
     Mark("MLP step (128,784,512)", 0.9, _best("mlp-momentum-128x784x512", "mlp-adam-128x784x512")),
     Mark("MLP step (1024,784,1024)", 1.0, _best("mlp-momentum-1024x784x1024", "mlp-adam-1024x784x1024")),
     Mark("every single-kernel workload", 1.0, _single_kernels),
-    Mark("single-kernel workloads together", 0.67, _geometric_mean),
+    Mark("single-kernel workloads together", 0.67, _geometric_mean(KERNELS)),
     Mark("Adam update 4M, of a Numba prange loop", 1.1, _against("adam-4M", "numba")),
     Mark("memory-bound kernels on 256 MB, of triad bandwidth", 0.85, _bandwidths, at_least=True),
     Mark("LSTM, transformer step", 0.9, _best("lstm", "transformer")),
     Mark("GPT step, 12 layers, 128 tokens", 0.75, _best("gpt-128")),
     Mark("GPT step, 12 layers, 1,024 tokens", 0.7, _best("gpt-1024")),
-    Mark("U-Net step", 0.9, _best("u-net")),
+    Mark("ResNet-18 (32 x 32) and ResNet-50 (224 x 224) step", 0.8, _best("resnet18", "resnet50")),
+    Mark("MobileNetV2 and U-Net step", 0.9, _best("mobilenetv2", "u-net")),
+    Mark("convolutions of 3 x 3, results", 0.75, _geometric_mean([*RESULTS])),
+    Mark("convolutions of 3 x 3, both gradients", 0.85, _geometric_mean([*GRADIENTS])),
     Mark("import tracejit", 0.15, _at("", "cold", "import tracejit"), "s"),
     Mark("first call, MLP, store with executor only", 1.0, _first(STEP), "s"),
     Mark("first call, MLP, empty store", 2.0, _at(STEP, "cold", "empty", "first"), "s"),
@@ -213,6 +232,9 @@ MARKS = [
     Mark("1,000 rounds on 200 x 200, of Numba prange", 0.7, _against("loop-stencil-200", "numba")),
     Mark("first call, programs of many rounds, store with executor only", 2.0, _firsts(PLAIN), "s"),
     Mark("first call, 64 steps of an LSTM in a loop", 0.6, _first("loop-lstm-64"), "s"),
+    Mark("10,000 rounds of six operations, of JAX's fori_loop", 1.0, _best(*rounds.RANGE, *rounds.PLAIN)),
+    Mark("first call, 10,000 rounds, tj.range", 0.3, _firsts(rounds.RANGE), "s"),
+    Mark("first call, 10,000 rounds, plain loop", 1.5, _firsts(rounds.PLAIN), "s"),
     Mark("internal memory, planned over naive, training", 0.5, _planned((*TRAINING, *NETS))),
     Mark(
         "internal memory, planned over naive, forward only",
@@ -226,6 +248,8 @@ MARKS = [
     Mark("KVStore in a replay, for each key", 1, _at("", "devices", "replay"), "us"),
     Mark("KVStore undecorated, push and pull", 10, _at("", "devices", "eager"), "us"),
     Mark("one rank, of a step without exchange", 1.03, _at("", "devices", "one rank")),
+    Mark("error of a predicted step, 2 ranks", 0.10, _errors("2")),
+    Mark("error of a predicted step, 4 ranks", 0.15, _errors("4")),
     Mark("two devices, of one thread", 1.7, _at("", "devices", "two devices"), "x", at_least=True),
     Mark("resident memory of a net's step, of torch's least", 0.8, _resident),
     Mark("allocations from the system, steps 4 to 23", 0, _allocations, "times"),

@@ -5,7 +5,8 @@ Findings are JSON data:
     {"date", "machine", "versions", "settings",
      "workloads": {name: {"kind", "best", "ratios": {side: ...}, "sides": {side: ...}}},
      "cold": {...}, "engine": {...}, "recording": {...}, "memory": {...}, "bandwidth": {...},
-     "devices": {...}, "exchange": {...}}
+     "devices": {...}, "exchange": {...},
+     "prediction": {...}}
 """
 
 from __future__ import annotations
@@ -130,6 +131,7 @@ SECTIONS = {
     "bandwidth": "Bandwidth on 256 MB, bytes per second",
     "devices": "Devices, KVStore and overlap (eager, replay us; computing, step s; others are ratios)",
     "exchange": "Sums over ranks, us by ranks and MiB",
+    "prediction": "The simulator against ranks, by link and ranks (predicted, measured: s; error: a part)",
 }
 
 

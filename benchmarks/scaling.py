@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
+import pathlib
 import statistics
 import time
 
@@ -99,6 +101,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("net", choices=NETS)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="for the times, in seconds")
     options = parser.parse_args()
     tj.distributed.init()
     tj.random.seed(0)
@@ -124,6 +127,8 @@ def main():
     if tj.distributed.size() > 1 and tj.distributed.rank() == 0:
         best, usual = 1e3 * min(times), 1e3 * statistics.median(times)
         print(f"{options.net} on {tj.distributed.size()} ranks: best {best:.1f} ms, median {usual:.1f} ms")
+        if options.json is not None:
+            options.json.write_text(json.dumps({"best": best / 1e3, "median": usual / 1e3}))
 
 
 if __name__ == "__main__":

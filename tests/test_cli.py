@@ -206,3 +206,19 @@ def test_a_folder_of_others_is_left_alone_without_a_traceback(filled, run):
         assert command == "list" or "not private" in shown
     config.store.chmod(0o700)
     assert len(filled.entries()) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["-m", "this_module", "a", "-n", "3"], "['a', '-n', '3']"),
+        (["-c", "import sys; print(sys.argv[1:])", "-m", "x"], "['-m', 'x']"),
+        (["this_module.py", "-x", "-c"], "['-x', '-c']"),
+    ],
+)
+def test_run_takes_what_python_takes(given, told, capfd, tmp_path, monkeypatch):
+    """A file, a module or a text, and all that follows belongs to the program."""
+    (tmp_path / "this_module.py").write_text("import sys; print(sys.argv[1:])")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["run", "-n", "1", *given]) == 0
+    assert told in capfd.readouterr().out

@@ -95,6 +95,7 @@ def test_text_and_facts():
         "winograd",
         "weight_sums",
         "remask",
+        "recompute",
         "fuse",
         "legalize",
         "plan",

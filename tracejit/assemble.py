@@ -40,7 +40,7 @@ from tracejit.ops.communicate import BETWEEN_RANKS, COLLECTIVE, agree, transport
 from tracejit.ops.structure import CALLBACKS
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import PlannedTask
-from tracejit.rounds import loop_job, round_of
+from tracejit.rounds import loop_job, place_of
 from tracejit.tuning import tuning_of
 from tracejit.words import At, Distance, Job, Ref, Tag, Word
 
@@ -330,8 +330,8 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     whose blocks have moved on.
     """
     if node.op is ops.loop:
-        failed, this = round_of(job, block)
-        return _unnamed(failed, status, f" in round {this} of the loop")
+        failed, rounds = place_of(job, block)
+        return _unnamed(failed, status, f" in round {', '.join(map(str, rounds))} of the loop")
     if job.issued is None:  # else its operands are not in this memory
         try:
             _check_again(node, job, block)

@@ -288,16 +288,33 @@ def _add_run(rooms: Any) -> None:
     parser.add_argument("--restarts", type=int, default=0, help="start a job that fails again, so many times")
     parser.add_argument("--timeout", type=float, help="end the job after so many seconds")
     parser.add_argument("--timeline", metavar="FILE", help="write what all ranks did, for Perfetto")
-    parser.add_argument(
-        "command", nargs=argparse.REMAINDER, metavar="PROGRAM", help="with its arguments, as after python"
-    )
+    _add_program(parser)
     parser.set_defaults(run=_run)
 
 
+def _add_program(parser: argparse.ArgumentParser) -> None:
+    """Have the parser take a program of Python and its arguments: a file, ``-m module`` or ``-c text``."""
+    parser.add_argument(
+        "program", nargs=argparse.REMAINDER, metavar="PROGRAM", help="with its arguments, as after python"
+    )
+    for flag, what in ("-m", "MODULE"), ("-c", "TEXT"):  # argparse takes no flag as a remainder's first word
+        parser.add_argument(
+            flag, dest="flagged", action=_Flagged, nargs=argparse.REMAINDER, metavar=what, help="as in python"
+        )
+
+
+class _Flagged(argparse.Action):
+    """Keeps the flag in front of what follows it."""
+
+    def __call__(self, parser: Any, options: Any, values: Any, flag: str | None = None) -> None:
+        options.flagged = [flag, *values]
+
+
 def _run(store: Store, console: Console, options: argparse.Namespace) -> int:
-    if not options.command or options.ranks < 1 or options.restarts < 0:
+    command = options.flagged or options.program
+    if not command or options.ranks < 1 or options.restarts < 0:
         raise ArgumentError("run: expected a program and at least one rank, as in tracejit run -n 4 train.py")
-    return run(options.command, options.ranks, options.restarts, options.timeout, options.timeline)
+    return run(command, options.ranks, options.restarts, options.timeout, options.timeline)
 
 
 def _add_simulate(rooms: Any) -> None:
@@ -319,9 +336,7 @@ def _add_simulate(rooms: Any) -> None:
         action="store_true",
         help="a link as by TRACEJIT_LINK, which delays no messages of control",
     )
-    parser.add_argument(
-        "command", nargs=argparse.REMAINDER, metavar="PROGRAM", help="with its arguments, as after python"
-    )
+    _add_program(parser)
     parser.set_defaults(run=_simulate)
 
 
@@ -331,14 +346,15 @@ def _simulate(store: Store, console: Console, options: argparse.Namespace) -> in
         latency, bandwidth = map(float, options.link.split(","))
     except ValueError:
         ranks = []
-    if not options.command or not ranks:
+    command = options.flagged or options.program
+    if not command or not ranks:
         raise ArgumentError(
             "simulate: expected numbers of ranks, a link and a program, as in "
             "tracejit simulate -n 8,64 --link 5e-5,1.25e9 train.py"
         )
     # It loads the frontend, which the commands for the store do not need.
     measuring = importlib.import_module("tracejit.distributed.measuring")
-    step = measuring.measure_program(options.command)
+    step = measuring.measure_program(command)
     console.print(
         f"step: {len(step.work)} tasks, {step.seconds * 1e3:.2f} ms of work, {_size(step.nbytes)} exchanged",
         highlight=False,

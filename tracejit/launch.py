@@ -20,13 +20,14 @@ from tracejit.engine import native
 from tracejit.ir.graph import Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.types import CPU, Device
+from tracejit.kernels.split import ceil_div
 from tracejit.ops.communicate import BETWEEN_RANKS, agree, token
 from tracejit.passes.driver import timed
 from tracejit.passes.memory.aliases import can_fail
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, Place, PlannedTask
-from tracejit.rounds import LOOP
+from tracejit.rounds import LINE, LOOP
 from tracejit.schedule import KernelInfo, Packer, Planned, Schedule
-from tracejit.words import At, Distance, Job, Ref, Tag, Word, bits_of, known_numbers
+from tracejit.words import At, Distance, Job, Ref, Space, Tag, bits_of, known_numbers
 
 # ------------------------------------------------------------------------------------------------ the program
 
@@ -67,7 +68,7 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
                 name=this.name,
                 location=written[-1] if written else None,
                 function=function,
-                block=blocks.add(this.words, addresses),
+                block=blocks.add(this, addresses, device_of(node)),
                 units=this.units,
                 chunk=this.chunk,
                 after=task.after,
@@ -86,7 +87,7 @@ def _schedule(planned: Planned, jobs: Sequence[Job], loaded: Sequence[tuple[Kern
         tasks,
         blocks.template,
         blocks.patches,
-        memory.arenas,
+        blocks.arenas,
         max((this.scratch for this in jobs), default=0),
         _modes(memory) + [engine.WRITE] * len(blocks.tokens) + [engine.NUMBER] * bool(blocks.tags),
         lambda index, status, block: failure(nodes[index], status, jobs[index], block),
@@ -136,22 +137,25 @@ class _Blocks:
         ordered = [task.node for task in memory.tasks if Trait.ORDERED in task.node.op.traits]
         self.tokens = sorted({name for node in ordered if (name := token(node)) is not None})
         self.tags = 0  # so far
+        self.arenas = dict(memory.arenas)  # and behind them the space of jobs
         self._places = memory.places
         self._input = {value: i for i, value in enumerate(graph.inputs)}
         self._outputs_start = len(graph.inputs)
         self._last = len(graph.inputs) + len(graph.outputs)
         self._numbers = known_numbers(graph)
 
-    def add(self, words: Sequence[Word], addresses: Sequence[int]) -> int:
+    def add(self, job: Job, addresses: Sequence[int], device: Device) -> int:
         """Append the block of a task; the index of its first slot."""
         start = len(self.template)
-        for word in words:
+        for word in job.words:
             if type(word) is int:  # most are
                 self.template.append(word)
             elif isinstance(word, At):
                 self._add_value(*word)
             elif isinstance(word, Ref):
                 self.template.append(addresses[word.kernel])
+            elif isinstance(word, Space):
+                self._add_space(job.space, device.number)
             elif isinstance(word, Tag):
                 self.patches.append((len(self.template), self._last + len(self.tokens), self.tags))
                 self.template.append(0)
@@ -161,6 +165,12 @@ class _Blocks:
             else:
                 self.template.append(word)
         return start
+
+    def _add_space(self, nbytes: int, device: int) -> None:
+        start = ceil_div(self.arenas.get(device, 0), LINE) * LINE
+        self.arenas[device] = start + nbytes
+        self.patches.append((len(self.template), engine.ARENA - device, start))
+        self.template.append(0)
 
     def _add_value(self, value: Value, offset: int) -> None:
         slot = len(self.template)

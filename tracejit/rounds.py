@@ -2,11 +2,11 @@
 
 The body is planned like a graph of its own, whose inputs are windows of the loop's operands. Its plan decides
 what is computed where the operand lies and what is copied there at the end of a round. The body's tasks
-become one kernel call (`kernels.library.table.loop`), which copies their blocks to scratch memory, runs the
+become one kernel call (`kernels.executor.loop`), which copies their blocks to memory of the launch, runs the
 tasks in the plan's order, and adds to the slots that move:
 
     At(window, offset)  ->  At(operand, offset + start), which grows by `step` elements a round
-    arena + offset      ->  scratch memory of the thread
+    arena + offset      ->  memory of the launch, behind the blocks
 
 Nothing here knows how a task's block is made: `job` is passed in.
 """
@@ -22,20 +22,35 @@ from tracejit.codegen.objects.loader import Recipe
 from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.moving import Differs, Moving, most, rounds_around, slope
 from tracejit.ir.types import ArrayType
-from tracejit.kernels.library.blocks import FLOAT32, FLOAT64, INTEGER, Growth, Loop, LoopTask
+from tracejit.kernels.executor.blocks import KINDS, Growth, Loop, LoopTask
+from tracejit.kernels.executor.layout import MEMBERS
 from tracejit.kernels.split import ceil_div
+from tracejit.ops.loops import targets
 from tracejit.passes.driver import check, clean, form_kernels
 from tracejit.passes.memory.legalize import legalize
 from tracejit.passes.memory.plan import BufferKind, MemoryPlan, PlannedTask, plan
+from tracejit.passes.memory.timing import work
 from tracejit.passes.rolling.roll import Run
-from tracejit.words import At, Distance, Job, Ref, Word, bits_of, known_numbers
+from tracejit.words import At, Distance, Job, Ref, Space, Word, bits_of, known_numbers
 
-LINE = 64  # bytes: the alignment of the parts of scratch memory
+LINE = 64  # bytes: the alignment of the parts of a loop's memory
+
+ALL = 1 << 40
+"""Units that are done at once where a round knows no other number: all of them."""
+
+TASK_COST = 200
+"""What calling a task in a round costs, in units of 0.1 ns as all costs."""
+
+TEAM_COST = 2_000_000
+"""The least cost of a loop that other threads help with."""
+
+PATIENCE = 1_000_000
+"""Cost of the rounds between two questions whether the thread has something else to do."""
 
 LOOP = Recipe(
     "loop",
-    ("library", "loop", "uint8"),
-    lambda: 'from tracejit.kernels.library.table import LIBRARY\n\nkernel = LIBRARY["loop", "uint8"]\n',
+    ("executor", "loop"),
+    lambda: "from tracejit.kernels.executor.loop import loop\n\nkernel = loop\n",
 )
 
 
@@ -90,38 +105,66 @@ def _loop_job(node: Node, job: Callable[[PlannedTask], Job]) -> Job:
     for this in jobs:
         start = 8 * len(blocks.words)
         blocks.add(this.words, len(recipes))
-        units = 8 * len(blocks.words)
-        blocks.add((this.units,), 0)
+        split = 8 * len(blocks.words)
+        blocks.add((this.units, this.chunk if isinstance(this.chunk, int) else ALL), 0)
         rows += _row(
             LoopTask,
-            {LoopTask.FUNCTION: Ref(len(recipes)), LoopTask.BLOCK: start, LoopTask.UNITS: units},
+            {LoopTask.FUNCTION: Ref(len(recipes)), LoopTask.BLOCK: start, LoopTask.UNITS: split},
         )
         recipes += this.recipes
     arena_at = _aligned(8 * len(blocks.words))
-    rest_at = arena_at + _aligned(memory.arena_bytes)
+    growths = [blocks.growths[kind] for kind in KINDS]
+    patience = PATIENCE // (1 + sum(TASK_COST + work(task.node) for task in memory.tasks))
     header: dict[int, Word] = {
         Loop.COUNT: At(node.inputs[0]),
         Loop.TASKS: len(jobs),
-        Loop.GROWTHS: len(blocks.growths) // len(Growth),
+        **dict(zip((Loop.INTEGERS, Loop.FLOATS, Loop.DOUBLES), map(len, growths), strict=True)),
         Loop.ARENA: len(blocks.arena) // 2,
         Loop.BLOCK_BYTES: 8 * len(blocks.words),
+        Loop.SPACE: Space(),
         Loop.ARENA_AT: arena_at,
-        Loop.REST_AT: rest_at,
-        Loop.FAILED_TASK: 0,
-        Loop.FAILED_ROUND: 0,
+        Loop.PATIENCE: 1 + patience,
+        Loop.MEMBERS: _members(node, list(zip(memory.tasks, jobs, strict=True))),
+        Loop.UNTIL: _until(node),
+        **dict.fromkeys((Loop.ROUND, Loop.TASK, Loop.UNIT), 0),
     }
-    words = (*_row(Loop, header), *rows, *blocks.growths, *blocks.arena, *blocks.words)
-    scratch = rest_at + max((most(this.scratch) for this in jobs), default=0)
-    nodes = tuple(task.node for task in memory.tasks)
-    return Job("loop", tuple(recipes), words, 1, 1, scratch, inner=nodes)
+    growing = [word for kind in growths for row in kind for word in row]
+    words = (*_row(Loop, header), *rows, *growing, *blocks.arena, *blocks.words)
+    scratch = max((most(this.scratch) for this in jobs), default=0)
+    space = arena_at + blocks.inner_at + max((this.space for this in jobs), default=0)
+    inner = tuple(zip([task.node for task in memory.tasks], jobs, strict=True))
+    return Job("loop", tuple(recipes), words, 1, 1, max(scratch, LINE), inner=inner, space=space)
 
 
-def round_of(job: Job, block: int) -> tuple[Node, int]:
-    """The node that failed in a loop whose argument block is at `block`, and in which round."""
-    task, this = (
-        ctypes.c_int64.from_address(block + 8 * s).value for s in (Loop.FAILED_TASK, Loop.FAILED_ROUND)
-    )
-    return job.inner[task], this
+def _until(node: Node) -> Word:
+    """The address of what ends the loop."""
+    until = node.attrs.get("until")
+    return 0 if until is None else At(node.inputs[1 + targets(node.attrs["body"])[until]])
+
+
+def _members(node: Node, jobs: Sequence[tuple[PlannedTask, Job]]) -> int:
+    """On how many threads a loop runs: on several if most of its work falls into chunks."""
+    several = [(task, this) for task, this in jobs if most(this.units) > this.chunk]
+    costs = [sum(work(task.node) + TASK_COST for task, _ in some) for some in (several, jobs)]
+    if 2 * costs[0] < costs[1] or most(node.attrs["rounds"]) * costs[1] < TEAM_COST:
+        return 1
+    return min(MEMBERS, max(most(this.units) // this.chunk for _, this in several) + 1)
+
+
+def place_of(job: Job, block: int) -> tuple[Node, list[int]]:
+    """The node that failed in a loop whose argument block is at `block`, and in which round; that of the
+    outermost loop comes first.
+    """
+    rounds = []
+    while True:
+        words = (ctypes.c_int64 * len(Loop)).from_address(block)
+        rounds.append(words[Loop.ROUND])
+        task = words[Loop.TASK]
+        node, this = job.inner[task]
+        if not this.inner:
+            return node, rounds
+        row = block + 8 * (len(Loop) + task * len(LoopTask) + LoopTask.BLOCK)
+        job, block = this, words[Loop.SPACE] + ctypes.c_int64.from_address(row).value
 
 
 def _row(names: type[Loop] | type[LoopTask] | type[Growth], slots: dict[int, Word]) -> list[Word]:
@@ -135,13 +178,15 @@ def _aligned(nbytes: int) -> int:
 class _Blocks:
     """The argument blocks of a body's tasks, as words of the loop's own block.
 
-    growths: rows of `Growth`; arena: pairs of a slot's offset and an offset in the arena.
+    growths: rows of `Growth` by dtype; arena: pairs of a slot's offset and an offset in the arena. From
+    `inner_at` on the arena has the memory of loops in the round, which run one after the other.
     """
 
     def __init__(self, node: Node, memory: MemoryPlan):
         self.words: list[Word] = []
-        self.growths: list[Word] = []
+        self.growths: dict[str, list[list[Word]]] = {kind: [] for kind in KINDS}
         self.arena: list[Word] = []
+        self.inner_at = _aligned(memory.arena_bytes)
         self._places = memory.places
         self._numbers = known_numbers(memory.graph)
         self._rounds = node.attrs["rounds"]
@@ -161,12 +206,14 @@ class _Blocks:
                 self.words.append(8 * word.slot)
             elif isinstance(word, Moving):
                 self._add_moving(word)
+            elif isinstance(word, Space):
+                self._add_in_arena(self.inner_at)
             else:
                 self.words.append(word)
 
     def _add_moving(self, number: Moving) -> None:
         first, step = slope(number, self._rounds)
-        self._grow(INTEGER, step)
+        self._grow(step)
         self.words.append(first)
 
     def _add_value(self, value: Value, offset: int) -> None:
@@ -175,30 +222,29 @@ class _Blocks:
         elif value.type.on_host:
             operand, (_, step) = self._operands[self._input[value]]
             if offset == 0:
-                self._grow(_kind(value.type), _step(value.type, step) if step else 0)
+                self._grow(_step(value.type, step) if step else 0, str(value.type.dtype))
             self.words.append(At(operand, offset))
         else:
             place = self._places[value]
             first, inside = slope(place.offset + offset, self._rounds)
             if place.kind is BufferKind.ARENA:
-                self._grow(INTEGER, inside)
-                self.arena += (8 * len(self.words), first)
-                self.words.append(0)
+                self._grow(inside)
+                self._add_in_arena(first)
                 return
             operand, (start, step) = self._operands[place.number]
             size = value.type.dtype.itemsize
-            self._grow(INTEGER, step * size + inside)
+            self._grow(step * size + inside)
             self.words.append(At(operand, start * size + first))
 
-    def _grow(self, kind: int, step: Any) -> None:
-        """Let the slot that is added next grow."""
+    def _add_in_arena(self, offset: Any) -> None:
+        self.arena += (8 * len(self.words), offset)
+        self.words.append(0)
+
+    def _grow(self, step: Any, dtype: str = "int64") -> None:
+        """Let the slot that is added next grow; integers of all dtypes grow alike."""
         if isinstance(step, Moving) or step:
-            row: dict[int, Any] = {Growth.SLOT: 8 * len(self.words), Growth.KIND: kind, Growth.STEP: step}
-            self.growths += _row(Growth, row)
-
-
-def _kind(type: ArrayType) -> int:
-    return {"float32": FLOAT32, "float64": FLOAT64}.get(str(type.dtype), INTEGER)
+            row: dict[int, Any] = {Growth.SLOT: 8 * len(self.words), Growth.STEP: step}
+            self.growths[dtype if dtype in KINDS else "int64"].append(_row(Growth, row))
 
 
 def _step(type: ArrayType, step: int) -> int:

@@ -7,6 +7,7 @@ A word is what an 8-byte slot of a block will hold:
   (arena);
 - `Ref`: the address of one of the job's kernels;
 - `Distance`: bytes from the job's first block to another slot;
+- `Space`: the address of the job's own memory, another one in each launch;
 - `Tag`: the number of an exchange between ranks, another one in each launch.
 """
 
@@ -43,11 +44,15 @@ class Distance(NamedTuple):
     slot: int
 
 
+class Space(NamedTuple):
+    """The address of the job's `space` bytes of memory."""
+
+
 class Tag(NamedTuple):
     """The number by which ranks find each other's messages; a launch has one for each such word."""
 
 
-Word = int | At | Ref | Distance | Tag
+Word = int | At | Ref | Distance | Space | Tag
 
 
 class Issued(NamedTuple):
@@ -68,7 +73,8 @@ class Issued(NamedTuple):
 class Job(NamedTuple):
     """A task before addresses are known. Kernel 0 is the one that the engine calls.
 
-    inner: the nodes of the tasks that a loop runs.
+    scratch: bytes of memory of the thread; space: of the launch, see `Space`.
+    inner: the nodes of the tasks that a loop runs, and their jobs.
     """
 
     name: str
@@ -79,7 +85,8 @@ class Job(NamedTuple):
     scratch: int = 0
     callable: Callable[..., object] | None = None
     issued: Issued | None = None
-    inner: tuple[Node, ...] = ()
+    inner: tuple[tuple[Node, "Job"], ...] = ()
+    space: int = 0
 
 
 def known_numbers(graph: Graph) -> dict[Value, np.ndarray]:

@@ -18,6 +18,7 @@ from benchmarks.workloads import (
     mlp,
     optimizer,
     rate,
+    rounds,
     softmax,
     stencil,
     transformer,
@@ -45,6 +46,7 @@ MODULES = (
     many_small,
     undecorated,
     loops,
+    rounds,
 )
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload for module in MODULES for workload in module.WORKLOADS

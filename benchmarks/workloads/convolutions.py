@@ -1,69 +1,149 @@
-"""Single convolutions of 3 x 3 as in VGG-16 and ResNet-50: the result and both gradients."""
+"""Single convolutions of 3 x 3, those of VGG-16 (one image of 224 x 224) and ResNet-50 (8 images).
+
+Of each shape, the result is a workload, and both gradients are one: of first layers, whose images have no
+gradient, that to the weights only.
+
+Simonyan and Zisserman, Very deep convolutional networks, 2014; He et al., Deep residual learning, 2015.
+"""
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from benchmarks.workload import Side, Workload, normal
 
-CONVOLUTIONS = {
-    "conv-8x64x56": (8, 64, 56),
-    "conv-8x128x28": (8, 128, 28),
-    "conv-8x256x14": (8, 256, 14),
-    "conv-8x512x7": (8, 512, 7),
-    "conv-1x64x224": (1, 64, 224),
-    "conv-1x256x56": (1, 256, 56),
-}
-"""Images, channels (and filters) and extent."""
+
+class Shape(NamedTuple):
+    """A convolution by windows of 3 x 3, with padding of 1, of square images."""
+
+    images: int
+    channels: int
+    extent: int
+    filters: int
+    stride: int = 1
+
+    @property
+    def name(self) -> str:
+        """As in names of workloads."""
+        strided = f"-stride-{self.stride}" if self.stride > 1 else ""
+        return f"{self.images}x{self.channels}x{self.extent}-{self.filters}{strided}"
+
+    @property
+    def is_first(self) -> bool:
+        """Whether its images are a net's."""
+        return self.channels == 3
 
 
-def convolution_data(images: int, channels: int, extent: int) -> dict[str, Any]:
-    shape = (images, channels, extent, extent)
+VGG16 = (
+    *(Shape(1, 3, 224, 64), Shape(1, 64, 224, 64), Shape(1, 64, 112, 128), Shape(1, 128, 112, 128)),
+    *(Shape(1, 128, 56, 256), Shape(1, 256, 56, 256), Shape(1, 256, 28, 512), Shape(1, 512, 28, 512)),
+    Shape(1, 512, 14, 512),
+)
+RESNET50 = (
+    *(Shape(8, 64, 56, 64), Shape(8, 128, 28, 128), Shape(8, 256, 14, 256), Shape(8, 512, 7, 512)),
+    *(Shape(8, 128, 56, 128, 2), Shape(8, 256, 28, 256, 2), Shape(8, 512, 14, 512, 2)),
+)
+SHAPES = VGG16 + RESNET50
+
+
+def convolution_data(shape: Shape) -> dict[str, Any]:
+    places = (shape.extent - 1) // shape.stride + 1
     return {
-        "x": normal(*shape),
-        "w": normal(channels, channels, 3, 3, scale=0.05),
-        "ct": normal(*shape, seed=1),
+        "x": normal(shape.images, shape.channels, shape.extent, shape.extent),
+        "w": normal(shape.filters, shape.channels, 3, 3, scale=0.05),
+        "ct": normal(shape.images, shape.filters, places, places, seed=1),
     }
 
 
-def convolution_in_tracejit(tj: Any, data: dict[str, Any]) -> Side:
+def forward_in_tracejit(shape: Shape, tj: Any, data: dict[str, Any]) -> Side:
     @tj.jit
-    def run(x, w, ct):
-        y, back = tj.vjp(lambda x, w: tj.nn.conv2d(x, w, padding=1), x, w)
-        return y, *back(ct)
+    def run(x, w):
+        return tj.nn.conv2d(x, w, padding=1, stride=shape.stride)
 
-    operands, found = [tj.asarray(data[name]) for name in ("x", "w", "ct")], None
+    return _in_tracejit(tj, data, run, "xw", "y")
+
+
+def gradients_in_tracejit(shape: Shape, tj: Any, data: dict[str, Any]) -> Side:
+    def convolved(x, w):
+        return tj.nn.conv2d(x, w, padding=1, stride=shape.stride)
+
+    @tj.jit
+    def both(x, w, ct):
+        return tj.vjp(convolved, x, w)[1](ct)
+
+    @tj.jit
+    def to_weights(x, w, ct):
+        return tj.vjp(functools.partial(convolved, x), w)[1](ct)
+
+    run, results = (to_weights, "w") if shape.is_first else (both, "xw")
+    return _in_tracejit(tj, data, run, ("x", "w", "ct"), results)
+
+
+def _in_tracejit(tj: Any, data: dict[str, Any], run: Callable[..., Any], operands: Any, results: str) -> Side:
+    """A side that calls `run` with some of the data, and finds results of these names."""
+    arrays, found = [tj.asarray(data[name]) for name in operands], None
 
     def step():
         nonlocal found
-        found = run(*operands)
+        found = run(*arrays)
 
-    return Side(step, lambda: dict(zip("yxw", (a.numpy() for a in found), strict=True)), run)
+    def read():
+        several = found if isinstance(found, tuple) else (found,)
+        return dict(zip(results, (a.numpy() for a in several), strict=True))
+
+    return Side(step, read, run)
 
 
-def convolution_in_torch(torch: Any, data: dict[str, Any], *, last: bool = False) -> Side:
-    layout = torch.channels_last if last else torch.contiguous_format
-    x, w, ct = (torch.from_numpy(data[n]).to(memory_format=layout) for n in ("x", "w", "ct"))
-    backward, one, found = torch.ops.aten.convolution_backward, [1, 1], None
+def forward_in_torch(shape: Shape, torch: Any, data: dict[str, Any], *, last: bool = False) -> Side:
+    x, w, _ = _laid_out(torch, data, last)
+    found = None
 
     @torch.no_grad()
     def step():
         nonlocal found
-        y = torch.nn.functional.conv2d(x, w, padding=1)
-        found = y, *backward(ct, x, w, None, one, one, one, False, [0, 0], 1, [True, True, False])[:2]
+        found = torch.nn.functional.conv2d(x, w, padding=1, stride=shape.stride)
 
-    return Side(step, lambda: dict(zip("yxw", (a.contiguous().numpy() for a in found), strict=True)))
+    return Side(step, lambda: {"y": found.contiguous().numpy()})
 
 
-def convolution(name: str, images: int, channels: int, extent: int) -> Workload:
-    """A convolution and its two gradients."""
+def gradients_in_torch(shape: Shape, torch: Any, data: dict[str, Any], *, last: bool = False) -> Side:
+    x, w, ct = _laid_out(torch, data, last)
+    backward, one, found = torch.ops.aten.convolution_backward, [1, 1], None
+    stride, wanted = [shape.stride] * 2, [not shape.is_first, True, False]
+
+    @torch.no_grad()
+    def step():
+        nonlocal found
+        found = backward(ct, x, w, None, stride, one, one, False, [0, 0], 1, wanted)
+
+    def read():
+        pairs = zip("xw", found[:2], strict=True)
+        return {name: a.contiguous().numpy() for name, a in pairs if a is not None}
+
+    return Side(step, read)
+
+
+def _laid_out(torch: Any, data: dict[str, Any], last: bool) -> list[Any]:
+    """The operands as tensors, with channels last or as they are."""
+    layout = torch.channels_last if last else torch.contiguous_format
+    return [torch.from_numpy(data[n]).to(memory_format=layout) for n in ("x", "w", "ct")]
+
+
+def workload(name: str, shape: Shape, ours: Callable[..., Side], theirs: Callable[..., Side]) -> Workload:
+    """One of the two workloads of a shape."""
     sides = {
-        "tracejit": convolution_in_tracejit,
-        "torch": convolution_in_torch,
-        "torch:last": functools.partial(convolution_in_torch, last=True),
+        "tracejit": functools.partial(ours, shape),
+        "torch": functools.partial(theirs, shape),
+        "torch:last": functools.partial(theirs, shape, last=True),
     }
-    return Workload(name, "graph", functools.partial(convolution_data, images, channels, extent), sides)
+    return Workload(name, "graph", functools.partial(convolution_data, shape), sides)
 
 
-WORKLOADS = [convolution(name, *sizes) for name, sizes in CONVOLUTIONS.items()]
+RESULTS = {f"conv-{shape.name}": shape for shape in SHAPES}
+GRADIENTS = {f"conv-gradients-{shape.name}": shape for shape in SHAPES}
+WORKLOADS = [
+    *(workload(name, shape, forward_in_tracejit, forward_in_torch) for name, shape in RESULTS.items()),
+    *(workload(name, shape, gradients_in_tracejit, gradients_in_torch) for name, shape in GRADIENTS.items()),
+]

@@ -184,6 +184,17 @@ def atomic_add(typingctx, address, amount):
 
 
 @intrinsic
+def exchanged(typingctx, address, expected, value):
+    """Write an int64 where `expected` is, in one step (acquire and release); whether it was."""
+
+    def codegen(context, builder, signature, args):
+        pair = builder.cmpxchg(_slot(builder, args[0]), args[1], args[2], "acq_rel", "acquire")
+        return builder.extract_value(pair, 1)
+
+    return types.boolean(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
 def pause(typingctx):
     """Tell the processor that this is a spin loop (x86 `pause`; nothing elsewhere)."""
 

@@ -10,7 +10,8 @@ tasks wait in lanes from which host threads take them (`take_host`) and end them
 of its own waits for them now and then (`await_host`).
 
 The one lock guards all other words than TASK_CLAIMED, from which threads take the chunks of a
-task, THREAD_IDLE, on which an idle thread spins, and ENGINE_PAUSED and THREAD_STOP, read between chunks.
+task, THREAD_IDLE, on which an idle thread spins, ENGINE_PAUSED and THREAD_STOP, read between chunks, and the
+team's (`team`).
 
     lock; task = pick(); unlock; status = run_chunks(task); lock; leave(task)  # every thread, again and again
 """
@@ -43,6 +44,7 @@ from tracejit.kernels.executor.layout import (
     NEVER,
     PAUSED,
     RUNNING,
+    SLICE,
     TASK_ACTIVE,
     TASK_ALWAYS,
     TASK_INSTANCE,
@@ -82,6 +84,7 @@ from tracejit.kernels.executor.run import (
     pick,
     take_all,
 )
+from tracejit.kernels.executor.team import dissolve, join
 from tracejit.kernels.executor.threads import (
     condition_init,
     get,
@@ -117,7 +120,12 @@ def work(engine, thread):
             unlock(engine)
             return 0
         if task == 0:
-            idle(engine, thread, get(thread, THREAD_LANE) + LANE_IDLE, NEVER)
+            helped = join(engine, thread)
+            if helped < 0:
+                unlock(engine)
+                return 0
+            if helped == 0:
+                idle(engine, thread, get(thread, THREAD_LANE) + LANE_IDLE, NEVER)
         else:
             execute(engine, thread, task)
             rouse(engine, get(thread, THREAD_LANE))
@@ -127,17 +135,24 @@ def work(engine, thread):
 
 
 def help_out(engine, thread):
-    """Run native tasks until none is ready. Returns 1, or 0 when the thread needs more scratch memory."""
+    """Run native tasks until none is ready, or for a SLICE at most.
+
+    Returns 1 if none is ready, 0 when the thread needs more scratch memory, 2 when time is up.
+    """
+    deadline = now(thread) + SLICE
     put(thread, THREAD_LIMIT, NEVER)
-    put(thread, THREAD_DEADLINE, NEVER)
+    put(thread, THREAD_DEADLINE, deadline)
     lock(engine)
     task = pick(engine, thread)
-    while task > 0:
+    late = 0
+    while task > 0 and late == 0:
         execute(engine, thread, task)
         rouse(engine, only_lane(engine))
-        task = pick(engine, thread)
+        late = int64(now(thread) >= deadline)
+        if late == 0:
+            task = pick(engine, thread)
     unlock(engine)
-    return int64(task == 0)
+    return 2 if late != 0 else int64(task == 0)
 
 
 # --- Failures -----------------------------------------------------------------------------------------------
@@ -343,6 +358,7 @@ def resume_child(engine):
     forget_idle(get(engine, ENGINE_LANES))
     forget_idle(get(engine, ENGINE_PYTHON_LANES))
     put(engine, ENGINE_ACTIVE, 0)
+    dissolve(engine)
     put(engine, ENGINE_PAUSED, RUNNING)
 
 

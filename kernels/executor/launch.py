@@ -28,6 +28,7 @@ from tracejit.kernels.executor.layout import (
     INSTANCE_TASK_COUNT,
     INSTANCE_TASKS,
     INSTANCE_UNISSUED,
+    LEFT,
     NEEDS_SCRATCH,
     QUEUED,
     REQUEST_BYTES,
@@ -49,6 +50,7 @@ from tracejit.kernels.executor.layout import (
     TASK_UNITS,
     TASK_UNMET,
     TASK_USE_COUNT,
+    THREAD_DEADLINE,
     THREAD_NEED,
     THREAD_SCRATCH,
     THREAD_SCRATCH_BYTES,
@@ -62,6 +64,7 @@ from tracejit.kernels.executor.queues import (
 )
 from tracejit.kernels.executor.run import (
     record_event,
+    take_all,
 )
 from tracejit.kernels.executor.threads import (
     get,
@@ -105,9 +108,13 @@ def begin(engine, instance, variables):
 
 @native
 def run_inline(engine, instance, thread):
-    """Run a small launch on this thread, in the order of its tasks, without the lock."""
+    """Run a small launch on this thread, in the order of its tasks, without the lock.
+
+    Returns the task that was left because it takes longer than expected, or 0.
+    """
     task, scratch = get(instance, INSTANCE_TASKS), get(thread, THREAD_SCRATCH)
     profiled = get(engine, ENGINE_EVENTS) != 0
+    put(thread, THREAD_DEADLINE, 0)
     for _ in range(get(instance, INSTANCE_TASK_COUNT)):
         function, block = get(task, TASK_FUNCTION), get(task, TASK_BLOCK)
         units, chunk = get(task, TASK_UNITS), get(task, TASK_CHUNK)
@@ -122,10 +129,25 @@ def run_inline(engine, instance, thread):
             lock(engine)
             record_event(engine, thread, task, start)
             unlock(engine)
+        if smallest == LEFT:
+            return task
         if smallest != 0:
             fail(instance, task, smallest)
-            return
+            return 0
         task += TASK_BYTES
+    return 0
+
+
+@native
+def queue_rest(engine, instance, left):
+    """Queue a small launch of which the tasks before `left` have run, and `left` in part."""
+    reset_tasks(instance)
+    task = get(instance, INSTANCE_TASKS)
+    while task != left:
+        take_all(task)
+        task += TASK_BYTES
+    put(left, TASK_STATUS, LEFT)
+    queue_tasks(engine, instance)
 
 
 @native
@@ -186,12 +208,17 @@ def launch(instance, packed, thread):
     lock(engine)
     free = begin(engine, instance, packed + 8 * get(instance, INSTANCE_ARGUMENT_COUNT))
     if small != 0 and free != 0:
+        left = 0
         unlock(engine)
         if get(instance, INSTANCE_ERROR) == 0:
-            run_inline(engine, instance, thread)
+            left = run_inline(engine, instance, thread)
         lock(engine)
-        end_inline(engine, instance)
-        code = FINISHED if get(instance, INSTANCE_ERROR) == 0 else FAILED
+        if left == 0:
+            end_inline(engine, instance)
+            code = FINISHED if get(instance, INSTANCE_ERROR) == 0 else FAILED
+        else:
+            queue_rest(engine, instance, left)
+            code = QUEUED
     else:
         if small != 0:
             reset_tasks(instance)

@@ -31,6 +31,10 @@ HOST = -1
 COMMUNICATION = -2
 FIRST_GPU = 1 << 16  # the number of gpu:0; those before it are CPU devices
 
+LEFT = -1 << 62
+"""The status of a kernel that was left between two rounds of a loop: it goes on when it is called with ``lo =
+1``, on any thread. So a task has TASK_STATUS then."""
+
 # What `launch` returns.
 FINISHED = 0
 QUEUED = 1
@@ -43,6 +47,8 @@ UNUSED = 1  # nothing enrolled on a variable
 LAUNCH = 2  # one launch
 ALL = 3  # all launches that were enrolled when the wait began
 AGAIN = -1  # what it has waited for already
+
+SLICE = 50_000_000  # nanoseconds after which a thread of Python's returns to handle signals
 
 # States of ENGINE_PAUSED.
 RUNNING = 0
@@ -101,7 +107,7 @@ TASK_REVERSED = 112  # whether its chunks are taken from the other end
 TASK_ALWAYS = 120  # static: it runs although its launch has failed; of a device: it can fail
 TASK_UNMET = 128  # tasks and grants still missing
 TASK_ACTIVE = 136  # threads inside it
-TASK_STATUS = 144  # smallest nonzero status of its chunks
+TASK_STATUS = 144  # smallest nonzero status of its chunks; LEFT if it is to go on
 TASK_LISTED = 152  # whether it stands in the list of started tasks
 TASK_CHILD = 160  # heap links
 TASK_SIBLING = 168
@@ -153,7 +159,7 @@ THREAD_NEXT = 136  # neighbours there
 THREAD_PREVIOUS = 144
 THREAD_STOP = 152  # atomic: the thread shall return to Python
 THREAD_LIMIT = 160  # it takes no task of a later launch than this
-THREAD_DEADLINE = 168  # when it leaves a long task (its own word)
+THREAD_DEADLINE = 168  # when it leaves a long task; 0: SLICE after it first asks (its own word)
 THREAD_KIND = 176  # what it waits for
 THREAD_OBJECT = 184
 THREAD_TARGET = 192
@@ -169,6 +175,11 @@ THREAD_SYSTEM = 328  # static: a worker's number in the system; 0 if its affinit
 THREAD_BARRED = 336  # 1 more than the processor excluded from its affinity until it runs again; or 0
 THREAD_LANE = 344  # static: the lane that it works for; 0 if it waits, and helps all lanes of kernels
 THREAD_BYTES = 384
+
+# --- Scratch memory: in front of it -------------------------------------------------------------------------
+SCRATCH_ENGINE = -16  # static
+SCRATCH_THREAD = -8  # static: the thread that it belongs to; 0 if it must never leave a kernel
+SCRATCH_HEAD = 64  # bytes
 
 # --- Event of the profiler ----------------------------------------------------------------------------------
 EVENT_LABEL = 0
@@ -211,9 +222,28 @@ ENGINE_EVENTS = 256  # ring of events, or 0
 ENGINE_EVENT_CAPACITY = 264
 ENGINE_EVENT_COUNT = 272  # events ever recorded
 ENGINE_PYTHON_COUNT = 280  # Python tasks that may run
+ENGINE_TEAM = 288  # static: address of the team's record
 ENGINE_PROCESSORS = 320  # a set of them, see `threads.keep_apart`
 PROCESSORS_BYTES = 128
 ENGINE_BYTES = 448
+
+# --- Team: see `team` ---------------------------------------------------------------------------------------
+TEAM_LEADER = 0  # atomic: the thread whose loop it helps with; or 0
+TEAM_WANTED = 8  # helpers that are invited and have not come
+TEAM_SCRATCH = 16  # bytes of scratch memory that they need
+TEAM_PRESENT = 64  # atomic: helpers that have come; a cache line of its own
+TEAM_TASK = 128  # atomic: number of the task
+TEAM_FUNCTION = 136  # written before the claims, by the leader
+TEAM_BLOCK = 144
+TEAM_UNITS = 152
+TEAM_CHUNK = 160
+TEAM_MEMBERS = 168  # the chunks fall into so many shares
+TEAM_DONE = 192  # atomic: chunks that have been run; a cache line of its own
+TEAM_STATUS = 200  # atomic: smallest nonzero status of the chunks
+TEAM_CLAIMS = 256  # atomic: MEMBERS claims, each in a cache line
+CLAIM_BYTES = 64
+MEMBERS = 8  # at most
+TEAM_BYTES = 768
 
 # --- Direct call: written by Python before its first use ----------------------------------------------------
 DIRECT_PATCHES = 0  # address of patches

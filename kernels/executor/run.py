@@ -6,6 +6,8 @@ thread that is inside counts as active; the last one to leave a task whose chunk
 
 from __future__ import annotations
 
+from numba.types import int64
+
 from tracejit.kernels.compiler.memory import (
     atomic_add,
     call_kernel,
@@ -38,6 +40,7 @@ from tracejit.kernels.executor.layout import (
     LANE_REVERSED,
     LANE_STARTED,
     LANE_WORKERS,
+    LEFT,
     NEVER,
     RUNNING,
     RUNS,
@@ -68,6 +71,7 @@ from tracejit.kernels.executor.layout import (
 )
 from tracejit.kernels.executor.queues import (
     before,
+    enqueue,
     fail,
     finish_task,
     heap_pop,
@@ -202,6 +206,7 @@ def run_chunks(engine, thread, task):
     units, chunk, chunks = get(task, TASK_UNITS), get(task, TASK_CHUNK), get(task, TASK_CHUNKS)
     scratch, deadline = get(thread, THREAD_SCRATCH), get(thread, THREAD_DEADLINE)
     origin, smallest = first_share(thread, task), 0
+    further = int64(chunks == 1 and get(task, TASK_STATUS) == LEFT)
     for turn in range(share_count(task)):
         share = origin ^ turn
         size = share_start(task, share + 1) - share_start(task, share)
@@ -211,7 +216,7 @@ def run_chunks(engine, thread, task):
         index = atomic_add(claimed, 1)  # pairs with itself: each index goes to one thread
         while index < size:
             low = chunk_at(task, share, index) * chunk
-            status = call_kernel(function, block, low, min(low + chunk, units), scratch)
+            status = call_kernel(function, block, low + further, min(low + chunk, units), scratch)
             if status != 0 and (smallest == 0 or status < smallest):
                 smallest = status
             if chunks > 1:
@@ -244,7 +249,15 @@ def leave(task, status):
     """Count a thread out of `task`; the last one to leave ends the task."""
     active = get(task, TASK_ACTIVE) - 1
     put(task, TASK_ACTIVE, active)
+    if status == LEFT:
+        put(task, TASK_STATUS, LEFT)
+        put(task, TASK_CLAIMED, 0)
+        enqueue(get(get(task, TASK_INSTANCE), INSTANCE_ENGINE), task)
+        return
     smallest = get(task, TASK_STATUS)
+    if smallest == LEFT:
+        smallest = 0
+        put(task, TASK_STATUS, 0)
     if status != 0 and (smallest == 0 or status < smallest):
         put(task, TASK_STATUS, status)
     if has_chunks(task):

@@ -32,6 +32,7 @@ from tracejit.kernels.executor.run import (
     pass_on,
     pick,
 )
+from tracejit.kernels.executor.team import join
 from tracejit.kernels.executor.threads import (
     get,
     idle,
@@ -43,6 +44,9 @@ from tracejit.kernels.executor.threads import (
     rouse,
     unlock,
 )
+
+STAY = 1_000_000
+"""Nanoseconds after which a thread that helps with a loop looks whether what it waits for has come."""
 
 
 @native
@@ -111,7 +115,12 @@ def wait(engine, thread, duration):
             rouse(engine, only_lane(engine))
         else:
             pass_on(engine)
-            idle(engine, thread, engine + ENGINE_WAITERS_IDLE, deadline)
+            put(thread, THREAD_DEADLINE, min(deadline, now(thread) + STAY))
+            helped = join(engine, thread)
+            put(thread, THREAD_DEADLINE, deadline)
+            if helped == 0:
+                idle(engine, thread, engine + ENGINE_WAITERS_IDLE, deadline)
+            result = min(helped, 0)
         if result == 0 and now(thread) >= deadline:
             result = int64(satisfied(engine, thread))
             break

@@ -15,6 +15,7 @@ from tracejit.kernels.gemm.calls import NOT_TRANSPOSED, ROW_MAJOR, TRANSPOSED, a
 from tracejit.kernels.gemm.packed import make_packed_product
 from tracejit.kernels.gemm.plan import Gemm
 from tracejit.kernels.gemm.tiles import are_worth_it
+from tracejit.kernels.scalar.accumulate import multiply_add_reassoc
 
 DEPTH, WIDTH = 64, 1024  # block of B that stays in the cache during an integer product
 
@@ -74,11 +75,25 @@ def clear(c, n, r0, r1, c0, c1, dtype):
             out[i * n + j] = dtype(0)
 
 
+@subroutine
+def dot(x, x_step, y, y_step, count, zero):
+    """The sum of the products of two vectors, at steps of so many elements."""
+    total = zero
+    if x_step == 1 and y_step == 1:
+        for p in range(count):
+            total = multiply_add_reassoc(x[p], y[p], total)
+    else:
+        for p in range(count):
+            total = multiply_add_reassoc(x[p * x_step], y[p * y_step], total)
+    return total
+
+
 def make_blas_product(dtype, itemsize):
     """Make the product of a panel by BLAS.
 
     A single row or column goes to ``gemv``, ten times faster than ``gemm`` there. It adds to zeros: versions
-    of OpenBLAS have differed on whether ``beta = 0`` reads the result.
+    of OpenBLAS have differed on whether ``beta = 0`` reads the result. A single element, as in many a loop
+    over rows and columns, is computed here: the call would take most of the time.
     """
 
     @subroutine
@@ -94,6 +109,11 @@ def make_blas_product(dtype, itemsize):
         a, b, c = a + itemsize * r0 * a_down, b + itemsize * c0 * b_across, c + itemsize * (r0 * n + c0)
         rows, columns = r1 - r0, c1 - c0
         add = slot(block, Gemm.ADD) != 0
+        if m == 1 and n == 1:
+            x, y, out = pointer(a, dtype), pointer(b, dtype), pointer(c, dtype)
+            total = dot(x, a_across, y, b_down, k, dtype(0))
+            out[0] = out[0] + total if add else total
+            return
         if (k == 0 or m == 1 or n == 1) and not add:
             clear(c, n, 0, rows, 0, columns, dtype)
         if k == 0:

@@ -77,8 +77,38 @@ class GpuLowering(host.Lowering):
         self.code = GpuCodegen()
 
 
+class GpuTyping(host.Typing):
+    """The typing context: a subroutine is compiled again, for GPUs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twins: dict[host.Subroutine, host.Subroutine] = {}
+
+    def resolve_value_type(self, val: Any) -> Any:
+        """The type of a value that a kernel refers to."""
+        if isinstance(val, host.Subroutine):
+            val = self.twin(val)
+        return super().resolve_value_type(val)
+
+    def twin(self, function: host.Subroutine) -> host.Subroutine:
+        """A subroutine whose compiled versions are those of GPUs."""
+        if function.targetdescr is TARGET:
+            return function
+        if function not in self.twins:
+            kind = type(function)
+            made = type(kind.__name__, (kind,), {"targetdescr": TARGET})
+            self.twins[function] = made(
+                function.py_func, targetoptions=host.FLAGS, pipeline_class=host.Compiler
+            )
+        return self.twins[function]
+
+
 class GpuTarget(host.Target):
     """The two contexts, made when first used."""
+
+    @functools.cached_property
+    def typing_context(self) -> GpuTyping:
+        return GpuTyping()
 
     @functools.cached_property
     def target_context(self) -> GpuLowering:

@@ -9,6 +9,8 @@ for unit in range(lo, hi):
     ...                           # A' ... A, and transposed back
 """
 
+from functools import cache
+
 from numba import int64
 
 from tracejit.kernels.compiler.memory import pointer, slot
@@ -22,14 +24,11 @@ from tracejit.kernels.images.patches import make_patches, make_runs
 from tracejit.kernels.images.places import clear
 from tracejit.kernels.images.transforms import transform, transposed
 from tracejit.kernels.images.winograd_plan import (
-    IMAGE,
     LANES,
-    PLACES,
-    POINTS,
-    SIDE,
-    TILE,
-    WINDOW,
+    SCHEMES,
+    SPREAD,
     WINDOW_SIDE,
+    kernel_name,
     sliver,
 )
 from tracejit.kernels.images.winograd_plan import Winograd as W
@@ -79,31 +78,35 @@ def make_point_product(dtype, itemsize):
     return by_tiles
 
 
-@subroutine
-def counts(block):
-    """(rows, columns) of tiles of an image."""
-    return (slot(block, W.OUT_HEIGHT) + TILE - 1) // TILE, (slot(block, W.OUT_WIDTH) + TILE - 1) // TILE
+@cache
+def make_counts(side):
+    """(counts, run_of), for tiles of `side` places along a side."""
+
+    @subroutine
+    def counts(block):
+        """(rows, columns) of tiles of an image."""
+        return (slot(block, W.OUT_HEIGHT) + side - 1) // side, (slot(block, W.OUT_WIDTH) + side - 1) // side
+
+    @subroutine
+    def run_of(block, row, last):
+        """The rows of tiles from `row` on that are in one image: (image, first row of it, how many)."""
+        height, _ = counts(block)
+        return row // height, row % height, min(last - row, height - row % height)
+
+    return counts, run_of
 
 
-@subroutine
-def run_of(block, row, last):
-    """The rows of tiles from `row` on that are in one image: (image, first row of it, how many)."""
-    height, _ = counts(block)
-    return row // height, row % height, min(last - row, height - row % height)
-
-
-def make_points(dtype, itemsize, name):
+def make_points(dtype, itemsize, scheme, of_image):
     """Make ``points(block, address, first, last, c0, channels, out, plane, line, room)``, which transforms
-    images (`name` is IMAGE) or places (PLACES).
+    images, or places.
 
     Rows `first` to `last` of tiles, the channels from `c0` on, at most LANES, of the images at `address` with
     `channels` in all: tile t goes to the elements ``out + p * plane + t * line`` of the points p. `room`:
     address of scratch memory.
     """
-    load_patch = make_patches(dtype, itemsize)
-    of_image = name == "IMAGE"
-    tile = transform(IMAGE if of_image else PLACES)
-    margin = SIDE - TILE if of_image else 0
+    load_patch, (counts, run_of) = make_patches(dtype, itemsize), make_counts(scheme.tile)
+    tile, side = transform(scheme.image if of_image else scheme.places), scheme.side
+    step, margin = (scheme.step, scheme.seen - scheme.step) if of_image else (scheme.tile, 0)
     height_slot, width_slot = (W.HEIGHT, W.WIDTH) if of_image else (W.OUT_HEIGHT, W.OUT_WIDTH)
 
     @subroutine
@@ -111,29 +114,29 @@ def make_points(dtype, itemsize, name):
         height, width = slot(block, height_slot), slot(block, width_slot)
         top, left = (slot(block, W.TOP), slot(block, W.LEFT)) if of_image else (0, 0)
         _, across = counts(block)
-        columns, row, number = TILE * across + margin, first, 0
+        columns, row, number = step * across + margin, first, 0
         patch, target = pointer(room, dtype), pointer(out, dtype)
         while row < last:
             image, start, count = run_of(block, row, last)
-            x, rows = address + (image * channels + c0) * height * width * itemsize, TILE * count + margin
+            x, rows = address + (image * channels + c0) * height * width * itemsize, step * count + margin
             after = room + rows * columns * LANES * itemsize
-            corner = (TILE * start - top, -left)
+            corner = (step * start - top, -left)
             load_patch(x, (height, width), channels - c0, corner, room, (rows, columns), after)
             for i in range(count):
                 for j in range(across):
-                    place, to = (i * columns + j) * TILE * LANES, (number + i * across + j) * line
-                    tile(patch, place, columns * LANES, LANES, target, to, SIDE * plane, plane)
+                    place, to = (i * columns + j) * step * LANES, (number + i * across + j) * line
+                    tile(patch, place, columns * LANES, LANES, target, to, side * plane, plane)
             row, number = row + count, number + count * across
 
     return points
 
 
-def make_places(dtype, itemsize):
+def make_places(dtype, itemsize, scheme):
     """Make ``store_places(block, address, first, last, k0, points, plane, line, room)``: the places of rows
     `first` to `last` of tiles for the filters from `k0` on, at most LANES; `points` is their address.
     """
-    _, store_run = make_runs(dtype, itemsize)
-    result_tile = transform(transposed(PLACES))
+    (_, store_run), (counts, run_of) = make_runs(dtype, itemsize), make_counts(scheme.tile)
+    result_tile, tile_side, side = transform(transposed(scheme.places)), scheme.tile, scheme.side
 
     @subroutine
     def store_places(block, address, first, last, k0, points, plane, line, room):
@@ -143,23 +146,23 @@ def make_places(dtype, itemsize):
         while row < last:
             image, start, count = run_of(block, row, last)
             for i in range(count):
-                # From right to left: the last tile may write a column too many, the start of the next row.
+                # From right to left: the last tile may write columns too many, the start of the next row.
                 for n in range(1, across + 1):
                     j = across - n
-                    place, target = (tile + i * across + j) * line, (i * width + j) * TILE * LANES
-                    result_tile(source, place, SIDE * plane, plane, patch, target, down, LANES)
-            rows = min(TILE * count, height - TILE * start)
-            y = address + ((image * filters + k0) * height + TILE * start) * width * itemsize
+                    place, target = (tile + i * across + j) * line, (i * width + j) * tile_side * LANES
+                    result_tile(source, place, side * plane, plane, patch, target, down, LANES)
+            rows = min(tile_side * count, height - tile_side * start)
+            y = address + ((image * filters + k0) * height + tile_side * start) * width * itemsize
             store_run(y, height * width, min(filters - k0, LANES), rows * width, room)
             row, tile = row + count, tile + count * across
 
     return store_places
 
 
-def make_weights(dtype, itemsize):
+def make_weights(dtype, itemsize, scheme):
     """The transformed weights, in slivers."""
     copy_sliver = make_sliver_copy(dtype, itemsize)
-    window_tile = transform(WINDOW)
+    window_tile, side, number = transform(scheme.window), scheme.side, scheme.points
     wide, window = sliver(itemsize), WINDOW_SIDE**2
 
     def winograd_weights(block, lo, hi, scratch):
@@ -175,7 +178,7 @@ def make_weights(dtype, itemsize):
         for unit in range(lo, hi):
             k0, c0 = unit // parts * wide, unit % parts * part
             count = min(wide, filters - k0)
-            out = pointer(slot(block, W.SECOND) + unit // parts * POINTS * channels * TILE_BYTES, dtype)
+            out = pointer(slot(block, W.THIRD) + unit // parts * number * channels * TILE_BYTES, dtype)
             if count < wide:
                 clear(lines, window * wide, dtype(0))
             for c in range(c0, min(c0 + part, channels)):
@@ -184,18 +187,18 @@ def make_weights(dtype, itemsize):
                 for q in range(0, wide, LANES):
                     target, plane = c * wide + q, channels * wide
                     window_tile(
-                        lines, first + q, WINDOW_SIDE * across, across, out, target, SIDE * plane, plane
+                        lines, first + q, WINDOW_SIDE * across, across, out, target, side * plane, plane
                     )
         return int64(0)
 
     return winograd_weights
 
 
-def make_convolution(dtype, itemsize):
+def make_convolution(dtype, itemsize, scheme):
     """The convolution of images by transformed weights."""
-    image_points = make_points(dtype, itemsize, "IMAGE")
-    store_places = make_places(dtype, itemsize)
-    product = make_point_product(dtype, itemsize)
+    image_points = make_points(dtype, itemsize, scheme, True)
+    store_places, (counts, _) = make_places(dtype, itemsize, scheme), make_counts(scheme.tile)
+    product, number = make_point_product(dtype, itemsize), scheme.points
     wide = sliver(itemsize)
 
     def winograd_conv2d(block, lo, hi, scratch):
@@ -205,8 +208,8 @@ def make_convolution(dtype, itemsize):
         line = (channels + LANES - 1) // LANES * LANES + PADDING // itemsize
         slivers = (filters + wide - 1) // wide
         plane, result = rows * across * line, rows * across * wide
-        points = scratch + POINTS * plane * itemsize
-        room = points + POINTS * result * itemsize
+        points = scratch + number * plane * itemsize
+        room = points + number * result * itemsize
         for unit in range(lo, hi):
             first = unit // parts * rows
             last = min(first + rows, slot(block, W.IMAGES) * height)
@@ -215,9 +218,9 @@ def make_convolution(dtype, itemsize):
                 image_points(block, slot(block, W.FIRST), first, last, c, channels, out, plane, line, room)
             for j in range(unit % parts * part, min((unit % parts + 1) * part, slivers)):
                 lanes = (min(wide, filters - j * wide) + LANES - 1) // LANES * LANES
-                for p in range(POINTS):
+                for p in range(number):
                     left = (scratch + p * plane * itemsize, line, False)
-                    weights = slot(block, W.SECOND) + (j * POINTS + p) * channels * TILE_BYTES
+                    weights = slot(block, W.SECOND) + (j * number + p) * channels * TILE_BYTES
                     extents = ((last - first) * across, channels, lanes)
                     product(entry, left, weights, points + p * result * itemsize, extents, False)
                 for k in range(0, lanes, LANES):
@@ -237,12 +240,12 @@ def make_convolution(dtype, itemsize):
     return winograd_conv2d
 
 
-def make_sums(dtype, itemsize):
+def make_sums(dtype, itemsize, scheme):
     """The sums of products of images and places over tiles, for the gradient to the weights."""
-    image_points = make_points(dtype, itemsize, "IMAGE")
-    places_points = make_points(dtype, itemsize, "PLACES")
-    product = make_point_product(dtype, itemsize)
-    wide = sliver(itemsize)
+    image_points = make_points(dtype, itemsize, scheme, True)
+    places_points = make_points(dtype, itemsize, scheme, False)
+    product, (counts, _) = make_point_product(dtype, itemsize), make_counts(scheme.tile)
+    wide, number = sliver(itemsize), scheme.points
 
     def winograd_weight_sums(block, lo, hi, scratch):
         channels, filters, rows = slot(block, W.CHANNELS), slot(block, W.FILTERS), slot(block, W.ROWS)
@@ -250,15 +253,15 @@ def make_sums(dtype, itemsize):
         height, across = counts(block)
         line, slivers = part + PADDING // itemsize, (filters + wide - 1) // wide
         plane, seen = rows * across * line, rows * across * wide
-        places = scratch + POINTS * plane * itemsize
-        room = places + POINTS * seen * itemsize
+        places = scratch + number * plane * itemsize
+        room = places + number * seen * itemsize
         whole = slot(block, W.IMAGES) * height
         for unit in range(lo, hi):
             c0 = unit % parts * part
             count = min(part, channels - c0)
             start = unit // parts * slot(block, W.BLOCKS) * rows
             stop = min(start + slot(block, W.BLOCKS) * rows, whole)
-            sums = slot(block, W.THIRD) + unit // parts * slivers * POINTS * channels * TILE_BYTES
+            sums = slot(block, W.THIRD) + unit // parts * slivers * number * channels * TILE_BYTES
             for first in range(start, stop, rows):
                 last = min(first + rows, stop)
                 for c in range(0, count, LANES):
@@ -282,9 +285,9 @@ def make_sums(dtype, itemsize):
                             wide,
                             room,
                         )
-                    for p in range(POINTS):
+                    for p in range(number):
                         left = (scratch + p * plane * itemsize, line, True)
-                        result = sums + ((j * POINTS + p) * channels + c0) * TILE_BYTES
+                        result = sums + ((j * number + p) * channels + c0) * TILE_BYTES
                         if lanes < wide and first == start:
                             clear(pointer(result, dtype), count * wide, dtype(0))
                         extents = (count, (last - first) * across, lanes)
@@ -294,22 +297,22 @@ def make_sums(dtype, itemsize):
     return winograd_weight_sums
 
 
-def make_weight_gradient(dtype, itemsize):
+def make_weight_gradient(dtype, itemsize, scheme):
     """The gradient to the weights, from the sums of all parts of the tiles."""
-    weight_tile = transform(transposed(WINDOW))
+    weight_tile, side, number = transform(transposed(scheme.window)), scheme.side, scheme.points
     wide, window = sliver(itemsize), WINDOW_SIDE**2
 
     def winograd_weight_gradient(block, lo, hi, scratch):
         sets, channels, filters = slot(block, W.IMAGES), slot(block, W.CHANNELS), slot(block, W.FILTERS)
         part, parts = slot(block, W.PART), slot(block, W.PARTS)
-        sums, windows = pointer(scratch, dtype), pointer(scratch + POINTS * TILE_BYTES, dtype)
+        sums, windows = pointer(scratch, dtype), pointer(scratch + number * TILE_BYTES, dtype)
         slivers, plane = (filters + wide - 1) // wide, channels * wide
         for unit in range(lo, hi):
             k0, c0 = unit // parts * wide, unit % parts * part
             for c in range(c0, min(c0 + part, channels)):
                 for s in range(sets):
-                    start = (s * slivers + unit // parts) * POINTS * plane + c * wide
-                    for p in range(POINTS):
+                    start = (s * slivers + unit // parts) * number * plane + c * wide
+                    for p in range(number):
                         x = pointer(slot(block, W.FIRST) + (start + p * plane) * itemsize, dtype)
                         out = pointer(scratch + p * TILE_BYTES, dtype)
                         if s == 0:
@@ -319,7 +322,7 @@ def make_weight_gradient(dtype, itemsize):
                             for q in independent(0, wide):
                                 out[q] = out[q] + x[q]
                 for q in range(0, wide, LANES):
-                    weight_tile(sums, q, SIDE * wide, wide, windows, q, WINDOW_SIDE * wide, wide)
+                    weight_tile(sums, q, side * wide, wide, windows, q, WINDOW_SIDE * wide, wide)
                 w = pointer(slot(block, W.SECOND) + (k0 * channels + c) * window * itemsize, dtype)
                 for k in range(min(wide, filters - k0)):
                     for n in range(window):
@@ -330,6 +333,10 @@ def make_weight_gradient(dtype, itemsize):
 
 
 def make(dtype, itemsize):
-    """The kernels by name."""
+    """The kernels by name; the gradient to images of a convolution with stride is a convolution, too."""
     makers = (make_weights, make_convolution, make_sums, make_weight_gradient)
-    return {kernel.__name__: kernel for kernel in (make(dtype, itemsize) for make in makers)}
+    kernels = {"winograd_input_gradient": make_convolution(dtype, itemsize, SPREAD)}
+    for stride, scheme in SCHEMES.items():
+        made = [make(dtype, itemsize, scheme) for make in makers]
+        kernels |= {kernel_name(kernel.__name__, stride): kernel for kernel in made}
+    return kernels

@@ -2,7 +2,7 @@
 
 Winograd's F(2 x 2, 3 x 3) computes tiles of 2 x 2 places, from 4 x 4 elements of an image, with 16
 multiplications instead of 36 (Lavin and Gray, Fast algorithms for convolutional neural networks, 2016). With
-the matrices `IMAGE` (B'), `WINDOW` (G) and `PLACES` (A), for one channel and one filter:
+the matrices of a `Scheme`, B' of images, G of windows and A of places, for one channel and one filter:
 
     y = A' ((G w G') * (B' x B)) A
 
@@ -11,11 +11,18 @@ channels) by (channels, filters). The gradients are of the same kind:
 
     winograd_weights           U = G w G'                        unit = (sliver, part of the channels)
     winograd_conv2d            y = A' (U * (B' x B)) A           unit = (block of tiles, part of the filters)
+    winograd_input_gradient    x = A' (U * (B' y B)) A           unit = (block of tiles, part of the channels)
     winograd_weight_sums       S = sums of (B' x B) * (A y A')   unit = (part of the tiles, of the channels)
     winograd_weight_gradient   w = G' S G                        unit = (sliver, part of the channels)
 
 The gradient to the images is a convolution of y by the windows turned by half a turn, with filters and
 channels exchanged (the weights are then ``transposed``).
+
+A stride of 2 parts the elements of an image: the outer two of a window see the even ones, the middle one sees
+the odd ones. Along a dimension, two places take three multiplications for the former, F(2, 2), and two for
+the latter, so that a tile takes 25 multiplications instead of 36 (`STRIDED`). In the gradient to the images,
+even and odd elements see the outer two and the middle one (`SPREAD`, tiles of 4 x 4 elements; an operator of
+its own, for one element of padding).
 
 Transformed weights and sums lie as the tiles of `tracejit.kernels.gemm.tiles` read them: in *slivers* of
 filters, (slivers, points, channels, filters of a sliver); those that fill up the last one are zeros.
@@ -30,7 +37,7 @@ Units write different elements and add in a fixed order.
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracejit.kernels.gemm.blas import entry_points
 from tracejit.kernels.gemm.plan import PADDING, TILE_BYTES
@@ -40,13 +47,57 @@ from tracejit.kernels.split import Call, ceil_div
 Shape = Sequence[int]
 Matrix = tuple[tuple[float, ...], ...]
 
-IMAGE: Matrix = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))
-WINDOW: Matrix = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))
-PLACES: Matrix = ((1, 0), (1, 1), (1, -1), (0, -1))
 
-TILE = 2  # places along a side of a tile
-SIDE = 4  # elements along a side of what a tile sees
-POINTS = SIDE * SIDE
+class Scheme(NamedTuple):
+    """The matrices B', G and A of a kind of convolution; tiles see elements that begin `step` apart."""
+
+    image: Matrix
+    window: Matrix
+    places: Matrix
+    step: int
+
+    @property
+    def side(self) -> int:
+        """The points along a side of a transformed tile."""
+        return len(self.image)
+
+    @property
+    def points(self) -> int:
+        """All points of a transformed tile."""
+        return self.side**2
+
+    @property
+    def seen(self) -> int:
+        """The elements along a side of what a tile sees."""
+        return len(self.image[0])
+
+    @property
+    def tile(self) -> int:
+        """The places along a side of a tile."""
+        return len(self.places[0])
+
+
+DENSE = Scheme(
+    image=((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
+    window=((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
+    places=((1, 0), (1, 1), (1, -1), (0, -1)),
+    step=2,
+)
+STRIDED = Scheme(
+    image=((1, 0, -1, 0, 0), (0, 0, 1, 0, 0), (0, 0, 1, 0, -1), (0, 1, 0, 0, 0), (0, 0, 0, 1, 0)),
+    window=((1, 0, 0), (1, 0, 1), (0, 0, 1), (0, 1, 0), (0, 1, 0)),
+    places=((1, 0), (1, 1), (0, -1), (1, 0), (0, 1)),
+    step=4,
+)
+SPREAD = Scheme(
+    image=((1, -1, 0), (0, 1, 0), (0, 1, -1), (1, 0, 0), (0, 1, 0)),
+    window=STRIDED.window,
+    places=((0, 1, 0, 0), (0, 1, 0, 1), (0, 0, 0, -1), (1, 0, 0, 0), (0, 0, 1, 0)),
+    step=2,
+)
+SCHEMES = {1: DENSE, 2: STRIDED}
+"""Of convolutions and gradients to weights, by their stride."""
+
 WINDOW_SIDE = 3
 BLOCK_TILES = 96  # of a block: a sliver is read once for it, and 64 channels of it are 400 KB
 SUM_TILES = 96  # the same of sums, whose blocks are the depth of the products
@@ -58,7 +109,9 @@ WEIGHTS = 1 << 12  # of a unit that transforms weights
 
 
 class Winograd(enum.IntEnum):
-    """Slots of all four kernels; FIRST, SECOND and, where there is one, THIRD are the operands."""
+    """Slots of all kernels; FIRST, SECOND and, where there is one, THIRD are the operands. The second of the
+    weights is not read.
+    """
 
     ENTRY = 0  # address of `?gemm`, for processors without tiles
     IMAGES = 1
@@ -90,44 +143,45 @@ def leading(channels: int, itemsize: int) -> int:
     return ceil_div(channels, LANES) * LANES + PADDING // itemsize
 
 
-def tile_rows(images: int, height: int) -> int:
+def tile_rows(scheme: Scheme, images: int, height: int) -> int:
     """Rows of tiles of all images."""
-    return images * ceil_div(height, TILE)
+    return images * ceil_div(height, scheme.tile)
 
 
-def weights_shape(channels: int, filters: int, itemsize: int) -> tuple[int, int, int, int]:
+def weights_shape(scheme: Scheme, channels: int, filters: int, itemsize: int) -> tuple[int, int, int, int]:
     """The shape of transformed weights.
 
-    >>> weights_shape(128, 100, 4)
+    >>> weights_shape(DENSE, 128, 100, 4)
     (2, 16, 128, 64)
     """
-    return ceil_div(filters, sliver(itemsize)), POINTS, channels, sliver(itemsize)
+    return ceil_div(filters, sliver(itemsize)), scheme.points, channels, sliver(itemsize)
 
 
-def sums_shape(x: Shape, y: Shape, itemsize: int) -> tuple[int, int, int, int, int]:
+def sums_shape(scheme: Scheme, x: Shape, y: Shape, itemsize: int) -> tuple[int, int, int, int, int]:
     """The shape of the sums of a gradient to weights: those of each part of the tiles.
 
-    >>> sums_shape((32, 64, 32, 32), (32, 64, 32, 32), 4)
+    >>> sums_shape(DENSE, (32, 64, 32, 32), (32, 64, 32, 32), 4)
     (15, 1, 16, 64, 64)
     """
-    _, _, parts = sums_split(x, y, itemsize)
-    return parts, *weights_shape(x[1], y[1], itemsize)
+    _, _, parts = sums_split(scheme, x, y, itemsize)
+    return parts, *weights_shape(scheme, x[1], y[1], itemsize)
 
 
-def sums_split(x: Shape, y: Shape, itemsize: int) -> tuple[int, int, int]:
+def sums_split(scheme: Scheme, x: Shape, y: Shape, itemsize: int) -> tuple[int, int, int]:
     """(rows of tiles in a block, blocks in a part, parts) of sums."""
-    rows = _rows(y, SUM_TILES)
-    blocks = ceil_div(tile_rows(y[0], y[2]), rows)
-    slivers, points, channels, filters = weights_shape(x[1], y[1], itemsize)
+    rows = _rows(scheme, y, SUM_TILES)
+    blocks = ceil_div(tile_rows(scheme, y[0], y[2]), rows)
+    slivers, points, channels, filters = weights_shape(scheme, x[1], y[1], itemsize)
     nbytes = slivers * points * channels * filters * itemsize
     parts = min(ceil_div(UNITS, ceil_div(channels, SUM_CHANNELS)), max(1, SUMS_BYTES // nbytes), blocks)
     each = ceil_div(blocks, parts)
     return rows, each, ceil_div(blocks, each)
 
 
-def _rows(y: Shape, tiles: int) -> int:
-    """Rows of tiles in a block of about so many tiles."""
-    return min(max(1, tiles // ceil_div(y[3], TILE)), tile_rows(y[0], y[2]))
+def _rows(scheme: Scheme, y: Shape, tiles: int) -> int:
+    """Rows of tiles in a block of at most about so many tiles; blocks are about as large as one another."""
+    rows, most = max(1, tile_rows(scheme, y[0], y[2])), max(1, tiles // ceil_div(y[3], scheme.tile))
+    return ceil_div(rows, ceil_div(rows, most))
 
 
 def _words(images: Shape, filters: int, low: Shape, y: Shape, split: Shape, dtype: str) -> tuple[int, ...]:
@@ -140,68 +194,99 @@ def _low(attrs: Mapping[str, Any]) -> list[int]:
     return [before for before, _ in attrs["padding"]]
 
 
+def kernel_name(name: str, stride: int) -> str:
+    """The kernel of an operator for a stride.
+
+    >>> kernel_name("winograd_conv2d", 2)
+    'strided_winograd_conv2d'
+    """
+    return f"strided_{name}" if SCHEMES[stride] is STRIDED else name
+
+
 def _weights_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
-    w, (slivers, _, channels, _) = shapes
+    w, _, u = shapes
     filters = w[1] if attrs["transposed"] else w[0]
-    return _over_weights("winograd_weights", (1, channels), filters, slivers, int(attrs["transposed"]), dtype)
+    name = kernel_name("winograd_weights", attrs["stride"])
+    return _over_weights(name, u, 1, filters, int(attrs["transposed"]), dtype)
 
 
 def _gradient_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
-    (parts, slivers, _, channels, _), w = shapes
-    return _over_weights("winograd_weight_gradient", (parts, channels), w[0], slivers, 0, dtype)
+    (parts, *u), w = shapes
+    name = kernel_name("winograd_weight_gradient", attrs["stride"])
+    return _over_weights(name, u, parts, w[0], 0, dtype)
 
 
-def _over_weights(
-    name: str, operands: tuple[int, int], filters: int, slivers: int, turned: int, dtype: str
-) -> Call:
-    """A call whose units are some channels of a sliver; `operands`: how many sets of weights, channels."""
-    itemsize = ENTRIES[dtype][1]
-    part = min(operands[1], ceil_div(WEIGHTS, sliver(itemsize)))
-    parts = ceil_div(operands[1], part)
-    words = _words((*operands, 0, 0), filters, (0, 0), (0, 0, 0, 0), (0, 0, part, parts, turned), dtype)
-    return Call(name, dtype, words, slivers * parts, 1, (POINTS + WINDOW_SIDE**2) * TILE_BYTES)
+def _over_weights(name: str, u: Shape, sets: int, filters: int, turned: int, dtype: str) -> Call:
+    """A call whose units are some channels of a sliver; `sets` of transformed weights of the shape `u`."""
+    slivers, points, channels, _ = u
+    part = min(channels, ceil_div(WEIGHTS, sliver(ENTRIES[dtype][1])))
+    parts = ceil_div(channels, part)
+    words = _words((sets, channels, 0, 0), filters, (0, 0), (0, 0, 0, 0), (0, 0, part, parts, turned), dtype)
+    return Call(name, dtype, words, slivers * parts, 1, (points + WINDOW_SIDE**2) * TILE_BYTES)
 
 
 def _convolution_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
-    x, (slivers, _, channels, _), y = shapes
+    name = kernel_name("winograd_conv2d", attrs["stride"])
+    return _over_blocks(name, SCHEMES[attrs["stride"]], shapes, _low(attrs), dtype)
+
+
+def _input_gradient_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
+    return _over_blocks("winograd_input_gradient", SPREAD, shapes, (0, 0), dtype)
+
+
+def _over_blocks(name: str, scheme: Scheme, shapes: Sequence[Shape], low: Shape, dtype: str) -> Call:
+    """A call whose units are blocks of tiles of a result; `shapes`: images, transformed weights, result."""
+    x, (slivers, points, channels, _), y = shapes
     itemsize = ENTRIES[dtype][1]
-    rows = _rows(y, BLOCK_TILES)
-    blocks = ceil_div(tile_rows(y[0], y[2]), rows)
+    rows = _rows(scheme, y, BLOCK_TILES)
+    blocks = ceil_div(tile_rows(scheme, y[0], y[2]), rows)
     parts = max(1, min(ceil_div(UNITS, blocks), slivers // LEAST_SLIVERS))
     part = ceil_div(slivers, parts)
     parts = ceil_div(slivers, part)
-    words = _words(x, y[1], _low(attrs), y, (rows, blocks, part, parts, 0), dtype)
-    tiles = rows * ceil_div(y[3], TILE)
-    room = POINTS * tiles * (leading(channels, itemsize) * itemsize + TILE_BYTES)
-    return Call("winograd_conv2d", dtype, words, blocks * parts, 1, room + _patch_bytes(y, rows, itemsize))
+    words = _words(x, y[1], low, y, (rows, blocks, part, parts, 0), dtype)
+    tiles = rows * ceil_div(y[3], scheme.tile)
+    room = points * tiles * (leading(channels, itemsize) * itemsize + TILE_BYTES)
+    return Call(name, dtype, words, blocks * parts, 1, room + _patch_bytes(scheme, y, rows, itemsize))
 
 
 def _sums_call(shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:
     x, y, _ = shapes
-    itemsize = ENTRIES[dtype][1]
-    rows, blocks, tile_parts = sums_split(x, y, itemsize)
+    itemsize, scheme = ENTRIES[dtype][1], SCHEMES[attrs["stride"]]
+    rows, blocks, tile_parts = sums_split(scheme, x, y, itemsize)
     part = min(ceil_div(x[1], LANES) * LANES, SUM_CHANNELS)
     parts = ceil_div(x[1], part)
     words = _words(x, y[1], _low(attrs), y, (rows, blocks, part, parts, 0), dtype)
-    tiles = rows * ceil_div(y[3], TILE)
-    room = POINTS * tiles * (leading(part, itemsize) * itemsize + TILE_BYTES)
-    scratch = room + _patch_bytes(y, rows, itemsize)
-    return Call("winograd_weight_sums", dtype, words, tile_parts * parts, 1, scratch)
+    tiles = rows * ceil_div(y[3], scheme.tile)
+    room = scheme.points * tiles * (leading(part, itemsize) * itemsize + TILE_BYTES)
+    scratch = room + _patch_bytes(scheme, y, rows, itemsize)
+    name = kernel_name("winograd_weight_sums", attrs["stride"])
+    return Call(name, dtype, words, tile_parts * parts, 1, scratch)
 
 
-def _patch_bytes(y: Shape, rows: int, itemsize: int) -> int:
-    """Bytes of scratch memory for two patches: what a block sees of one image, in LANES channels."""
-    height = min(rows, ceil_div(y[2], TILE)) * TILE + SIDE
-    width = ceil_div(y[3], TILE) * TILE + SIDE
+def _patch_bytes(scheme: Scheme, y: Shape, rows: int, itemsize: int) -> int:
+    """Bytes of scratch memory for two patches: what a block sees of one image, in LANES channels, or its
+    places.
+    """
+    apart = max(scheme.step, scheme.tile)
+    height = min(rows, ceil_div(y[2], scheme.tile)) * apart + apart
+    width = ceil_div(y[3], scheme.tile) * apart + apart
     return 2 * height * width * LANES * itemsize
 
 
 CALLS: dict[str, Callable[[Sequence[Shape], Mapping[str, Any], str], Call]] = {
     "winograd_weights": _weights_call,
     "winograd_conv2d": _convolution_call,
+    "winograd_input_gradient": _input_gradient_call,
     "winograd_weight_sums": _sums_call,
     "winograd_weight_gradient": _gradient_call,
 }
+
+KERNELS = frozenset(
+    name if name == "winograd_input_gradient" else kernel_name(name, stride)
+    for name in CALLS
+    for stride in SCHEMES
+)
+"""The names of all kernels: the calls of the gradient to the images have one."""
 
 
 def winograd_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> Call:

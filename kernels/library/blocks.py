@@ -1,7 +1,6 @@
 """The slots of the argument blocks of the library kernels other than ``gemm``: rows of 8 bytes each.
 
 The addresses of the operands come last, inputs first; `tracejit.kernels.library.plan` fills in the rest.
-Those of a loop are filled in by `tracejit.rounds`.
 """
 
 from __future__ import annotations
@@ -36,43 +35,3 @@ class ScatterAdd(enum.IntEnum):
     X = 7
     INDEX = 8
     OUT = 9
-
-
-class Loop(enum.IntEnum):
-    """Slots of ``loop``: a program of tasks that runs COUNT times on one thread.
-
-    Behind these come, with offsets in bytes: TASKS rows of `LoopTask`, GROWTHS rows of `Growth`, ARENA rows
-    of (offset of a slot, bytes from the start of the arena), and BLOCK_BYTES of argument blocks. Scratch
-    memory holds a copy of the blocks, from ARENA_AT on the arena, and from REST_AT on what the tasks need.
-    After a failure, FAILED_TASK and FAILED_ROUND say where it was.
-    """
-
-    COUNT = 0
-    TASKS = 1
-    GROWTHS = 2
-    ARENA = 3
-    BLOCK_BYTES = 4
-    ARENA_AT = 5
-    REST_AT = 6
-    FAILED_TASK = 7
-    FAILED_ROUND = 8
-
-
-class LoopTask(enum.IntEnum):
-    """A task of a loop: the address of its kernel, the offsets of its block and of the slot for its units."""
-
-    FUNCTION = 0
-    BLOCK = 1
-    UNITS = 2
-
-
-class Growth(enum.IntEnum):
-    """What is added to a slot after each round: `STEP`, an integer or the bits of a float, as `KIND` says."""
-
-    SLOT = 0
-    KIND = 1
-    STEP = 2
-
-
-INTEGER, FLOAT32, FLOAT64 = range(3)
-"""Kinds of growth."""

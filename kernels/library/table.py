@@ -18,18 +18,10 @@ from collections.abc import Callable
 import numpy as np
 from numba import boolean, float32, float64, from_dtype, int64, uint8
 
-from tracejit.kernels.compiler.memory import (
-    call_kernel,
-    copy_bytes,
-    load,
-    number_slot,
-    pointer,
-    slot,
-    store,
-)
+from tracejit.kernels.compiler.memory import copy_bytes, pointer, slot
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gemm.products import make_float_product, make_gemm, make_loop_product
-from tracejit.kernels.library.blocks import FLOAT32, FLOAT64, Copy, Growth, Loop, LoopTask, ScatterAdd
+from tracejit.kernels.library.blocks import Copy, ScatterAdd
 
 
 def make_scatter_add(dtype, itemsize, add):
@@ -74,41 +66,6 @@ def copy(block, lo, hi, scratch):
     return int64(0)
 
 
-HEAD, TASK, GROWTH = 8 * len(Loop), 8 * len(LoopTask), 8 * len(Growth)
-FAILED_TASK, FAILED_ROUND = 8 * int(Loop.FAILED_TASK), 8 * int(Loop.FAILED_ROUND)
-
-
-def loop(block, lo, hi, scratch):
-    """Run the tasks of a loop `Loop.COUNT` times; the status of the first that fails."""
-    tasks, growths, arenas = slot(block, Loop.TASKS), slot(block, Loop.GROWTHS), slot(block, Loop.ARENA)
-    first = block + HEAD
-    growing = first + TASK * tasks
-    placed = growing + GROWTH * growths
-    arena, rest = scratch + slot(block, Loop.ARENA_AT), scratch + slot(block, Loop.REST_AT)
-    copy_bytes(scratch, placed + 16 * arenas, slot(block, Loop.BLOCK_BYTES))
-    for i in range(arenas):
-        store(scratch + slot(placed, 2 * i), arena + slot(placed, 2 * i + 1))
-    for this in range(slot(block, Loop.COUNT)):
-        for i in range(tasks):
-            task = first + TASK * i
-            function, units = slot(task, LoopTask.FUNCTION), slot(scratch + slot(task, LoopTask.UNITS), 0)
-            status = call_kernel(function, scratch + slot(task, LoopTask.BLOCK), 0, units, rest)
-            if status != 0:
-                store(block + FAILED_TASK, i)
-                store(block + FAILED_ROUND, this)
-                return status
-        for i in range(growths):
-            growth = growing + GROWTH * i
-            place, kind = scratch + slot(growth, Growth.SLOT), slot(growth, Growth.KIND)
-            if kind == FLOAT32:
-                store(place, load(place, float32) + number_slot(growth, Growth.STEP, float32))
-            elif kind == FLOAT64:
-                store(place, load(place, float64) + number_slot(growth, Growth.STEP, float64))
-            else:
-                store(place, slot(place, 0) + slot(growth, Growth.STEP))
-    return int64(0)
-
-
 def arithmetic(dtype):
     """(add, multiply_add) of `dtype`: integers wrap; booleans (bytes 0 or 1) have `or` and `and`."""
     if dtype == boolean:
@@ -136,8 +93,8 @@ def arithmetic(dtype):
 
 def make(kernel: str, dtype: str) -> Callable[[int, int, int, int], int]:
     """The kernel named `kernel` for `dtype`, a NumPy name, as a Python function that Numba can compile."""
-    if kernel in ("copy", "loop"):
-        return {"copy": copy, "loop": loop}[kernel]
+    if kernel == "copy":
+        return copy
     scalar = from_dtype(np.dtype(dtype))
     itemsize = np.dtype(dtype).itemsize
     add, multiply_add = arithmetic(scalar)
@@ -154,7 +111,6 @@ NUMBERS = ["bool", *INTEGERS, "float32", "float64"]
 
 LIBRARY: dict[tuple[str, str], Callable[[int, int, int, int], int]] = {
     ("copy", "uint8"): make("copy", "uint8"),
-    ("loop", "uint8"): make("loop", "uint8"),
     **{(name, dtype): make(name, dtype) for name in ("gemm", "scatter_add") for dtype in NUMBERS},
 }
-"""All library kernels by name and dtype; ``copy`` moves bytes and has one entry, and so has ``loop``."""
+"""All library kernels by name and dtype; ``copy`` moves bytes and has one entry."""

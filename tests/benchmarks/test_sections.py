@@ -3,8 +3,9 @@
 import pytest
 
 import tracejit as tj
-from benchmarks import exchange, memory, recording
+from benchmarks import exchange, memory, prediction, recording
 from benchmarks.harness import Run, SideFailed
+from benchmarks.marks import judge
 from benchmarks.workload import OURS
 from tests.distributed import jobs
 
@@ -75,6 +76,18 @@ def test_exchange(run, monkeypatch):
     found = exchange.measure(run)["2"]["1"]
     assert {"exchange", "mpi", "step"} <= set(found)
     assert all(value > 0 for value in found.values())
+
+
+def test_prediction(run, monkeypatch):
+    jobs.need_mpi()
+    monkeypatch.setattr(prediction, "RANKS", (2,))
+    monkeypatch.setattr(prediction, "LINKS", {"fast": "1e-4,1e9"})
+    found = prediction.measure(run)["fast"]["2"]
+    assert found["predicted"] > 0
+    assert found["measured"] > 0
+    assert found["error"] == pytest.approx(found["predicted"] / found["measured"] - 1)
+    marks = {row.text: row for row in judge({"prediction": {"fast": {"2": {**found, "error": -0.12}}}})}
+    assert marks["error of a predicted step, 2 ranks"].met is False
 
 
 def test_devices(run):

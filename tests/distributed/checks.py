@@ -1,5 +1,6 @@
 """What all ranks of a job check; `test_ranks.py` starts them: ``checks.py FOLDER`` writes results by rank."""
 
+import functools
 import hashlib
 import itertools
 import json
@@ -10,7 +11,7 @@ import traceback
 import numpy as np
 
 import tracejit as tj
-from tracejit.errors import ArgumentError, OutOfBoundsError, PeerError, ShapeError
+from tracejit.errors import ArgumentError, DTypeError, OutOfBoundsError, PeerError, ShapeError
 
 CHECKS = []
 DEVICES = None  # those of this rank that share its part of a batch
@@ -97,6 +98,91 @@ def gathers_scatters_and_broadcasts():
     assert int(second) == N - 1
 
 
+COLORS = [lambda rank: rank % 2, lambda rank: rank // 2, lambda rank: -min(rank, 1), lambda rank: rank]
+
+
+def members_of(color):
+    return [rank for rank in range(N) if color(rank) == color(R)]
+
+
+@check
+def groups_exchange_among_themselves():
+    for color in COLORS:
+        group, members = tj.distributed.split(color(R)), members_of(color)
+        assert (group.rank, group.size, list(group.members)) == (members.index(R), len(members), members)
+        for shape in [(7,), (123, 457)]:
+            x = tj.asarray(value(R, shape))
+            sums = tree_of([value(r, shape) for r in members])
+
+            def combine(x):
+                total = tj.distributed.all_reduce(x, group=group)  # noqa: B023
+                mean = tj.distributed.all_reduce(x, op="mean", group=group)  # noqa: B023
+                return total, mean, tj.distributed.all_gather(x, group=group)  # noqa: B023
+
+            step = tj.jit(combine)
+            for call in (combine, step, step):
+                total, mean, gathered = call(x)
+                same(total, sums)
+                same(mean, sums * np.float32(1 / len(members)))
+                same(gathered, np.stack([value(r, shape) for r in members]))
+        part = tj.distributed.reduce_scatter(tj.asarray(value(R, (12, 3))), op="max", group=group)
+        each = 12 // len(members)
+        whole = tree_of([value(r, (12, 3)) for r in members], np.maximum)
+        same(part, whole[each * group.rank : each * (group.rank + 1)])
+        count = 4 + members[0]  # arrays differ between groups
+        got = tj.distributed.broadcast(tj.asarray(value(R, count)), root=group.size - 1, group=group)
+        same(got, value(members[-1], count))
+
+
+@check
+def groups_are_divided_and_mixed():
+    """Sums over columns of a grid of ranks, gathered over its rows."""
+    halves = tj.distributed.split(R // 2)
+    pairs = tj.distributed.split(R % 2)
+    single = tj.distributed.split(R % 2, group=halves)
+    assert (single.size, single.members) == (1, (R,))
+    total = tj.distributed.all_reduce(tj.full((1, 2), R), group=halves)
+    got = tj.distributed.all_gather(total, group=pairs)
+    sums = [sum(r for r in range(N) if r // 2 == half) for half in range((N + 1) // 2)]
+    assert got[:, 0, 0].tolist() == [sums[r // 2] for r in pairs.members]
+
+
+@check
+def gradients_and_messages_go_through_groups():
+    pairs = tj.distributed.split(R // 2)
+    x = tj.full(3, R + 1.0)
+    step = tj.jit(tj.grad(lambda x: (tj.distributed.all_reduce(x, group=pairs) ** 2).sum()))
+    expected = 2 * pairs.size * sum(r + 1.0 for r in pairs.members)
+    for _ in range(2):
+        assert step(x).tolist() == [expected] * 3
+    first = tj.grad(lambda x: tj.distributed.broadcast(x, root=1, group=pairs).sum())(x)
+    assert first.tolist() == [float(pairs.size) if pairs.rank == 1 else 0.0] * 3
+    turn, x = pairs.rank == 0, tj.ones(4)
+    for _ in range(6):
+        if turn:
+            tj.distributed.send(2 * x, to=1 - pairs.rank, group=pairs)
+        else:
+            x = tj.distributed.receive(x, source=1 - pairs.rank, group=pairs)
+        turn = not turn
+    assert x.tolist() == [64.0 if pairs.rank == 0 else 32.0] * 4
+
+
+@check
+def bad_groups():
+    own = tj.distributed.split(R)
+    for call, told in [
+        (lambda: tj.distributed.all_reduce(tj.ones(2), group=3), "made by tj.distributed.split, got int"),
+        (lambda: tj.distributed.broadcast(tj.ones(2), root=1, group=own), "root is a rank from 0 to 0"),
+        (lambda: tj.distributed.send(tj.ones(2), to=0, group=own), "to=0 is this rank itself"),
+        (lambda: tj.distributed.receive(tj.ones(2), source=1, group=own), "source is a rank from 0 to 0"),
+        (lambda: tj.distributed.split(1.5), "color is an integer of 64 bits"),
+        (lambda: tj.jit(lambda: tj.distributed.split(0))(), "inside a traced function"),
+    ]:
+        error = str(raised(call, ArgumentError))
+        assert told in error
+        assert "checks.py" in error
+
+
 @check
 def messages_of_a_ring_keep_their_order():
     for number in range(3):
@@ -111,6 +197,8 @@ def bad_arguments():
         (lambda: tj.distributed.all_reduce(3), ArgumentError),
         (lambda: tj.distributed.all_reduce(tj.ones(2), op="xor"), ArgumentError),
         (lambda: tj.distributed.all_reduce(tj.arange(2), op="mean"), ArgumentError),
+        (lambda: tj.distributed.all_reduce(tj.ones(2, dtype="complex64"), op="max"), DTypeError),
+        (lambda: tj.distributed.reduce_scatter(tj.ones(N, dtype="complex64"), op="min"), DTypeError),
         (lambda: tj.distributed.reduce_scatter(tj.ones(N + 1)), ShapeError),
         (lambda: tj.distributed.broadcast(tj.ones(2), root=N), ArgumentError),
         (lambda: tj.distributed.send(tj.ones(2), to=R), ArgumentError),
@@ -280,6 +368,50 @@ def a_sharded_optimizer_takes_any_shapes_and_dtypes():
     update(params, gradients, state, lr=1.0)
     for x in params[:3]:
         assert np.unique(x.numpy()).tolist() == [1 - N * (N - 1) / 2]
+
+
+@check
+def states_of_sharded_optimizers_are_gathered_and_divided_again():
+    """As for a checkpoint, which other numbers of ranks load: their padding differs."""
+    params = [tj.ones(7), tj.ones((2, 2)), tj.ones(13, dtype="float64")]
+    update, state = tj.distributed.shard_optimizer(tj.optim.adam, params)
+    update(params, [x * (R + 1) for x in params], state)
+    whole = tj.distributed.gather_state(state)
+    lengths = [x.size for x in tj.tree.leaves(whole["state"]) if isinstance(x, tj.NDArray)]
+    assert lengths == [-(-n // N) * N for n in (13, 11)] * 2
+    again = tj.distributed.scatter_state(whole, like=state)
+    same_trees(again, state)
+    for ranks in (1, 3, 16):
+        foreign = tj.tree.map(functools.partial(padded_for, ranks), whole["state"])
+        found = tj.distributed.scatter_state({"ranks": ranks, "state": foreign}, like=state)
+        same_trees(found, state)
+    _, other = tj.distributed.shard_optimizer(tj.optim.momentum, params)
+    _, wider = tj.distributed.shard_optimizer(tj.optim.adam, [tj.ones(70), tj.ones(1, dtype="float64")])
+    for given, like, told in [
+        (whole, other, "of another optimizer"),
+        (whole, wider, "is not of these parameters"),
+        (state, state, "expected what gather_state made, got dict"),
+    ]:
+        call = lambda: tj.distributed.scatter_state(given, like)  # noqa: B023, E731
+        assert told in str(raised(call, ArgumentError))
+    refused = raised(lambda: tj.jit(tj.distributed.gather_state)(state), ArgumentError)
+    assert "inside a traced function" in str(refused)
+
+
+def padded_for(ranks, x):
+    """A leaf of the state above, as so many ranks gather it."""
+    if not isinstance(x, tj.NDArray):
+        return x
+    count = 13 if x.dtype == tj.float64 else 11
+    return tj.concat([x[:count], tj.zeros(-count % ranks, dtype=x.dtype)])
+
+
+def same_trees(found, expected):
+    """Equal trees, with equal bits."""
+    pairs = zip(tj.tree.leaves(found), tj.tree.leaves(expected), strict=True)
+    for x, y in pairs:
+        assert type(x) is type(y)
+        assert x == y if not isinstance(x, tj.NDArray) else x.numpy().tobytes() == y.numpy().tobytes()
 
 
 @check

@@ -50,3 +50,12 @@ def test_a_job_that_loses_a_rank_goes_on_with_fewer(tmp_path):
     assert status == 0, output
     assert "from step 15 on 2 rank(s)" in output
     assert digests(output) == digests(alone("elastic.py", tmp_path / "whole"))
+
+
+def test_a_job_that_loses_a_rank_is_started_again_with_its_divided_state(tmp_path):
+    started = jobs.start(2, "--restarts", "1", FOLDER / "elastic.py", tmp_path / "lost", "--lose", "17")
+    status, output = jobs.finish(started)
+    assert status == 0, output
+    assert "starting it again (1 of 1)" in output
+    assert "from step 15 on 2 rank(s)" in output
+    assert digests(output) == digests(alone("elastic.py", tmp_path / "whole"))

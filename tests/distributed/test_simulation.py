@@ -161,10 +161,18 @@ print("ran", sys.argv[1])
 """
 
 
-def test_a_program_is_simulated(tmp_path, capsys):
-    program = tmp_path / "train.py"
-    program.write_text(PROGRAM)
-    assert main(["simulate", "-n", "2,64", "--link", "1e-4,1e9", "--cores", "2", str(program), "4"]) == 0
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """A folder with the program, in which the command line is given."""
+    file = tmp_path / "train_on_ranks.py"
+    file.write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    return file
+
+
+@pytest.mark.parametrize("given", [["train_on_ranks.py"], ["-m", "train_on_ranks"], ["-c", PROGRAM]])
+def test_a_program_is_simulated(given, program, capsys):
+    assert main(["simulate", "-n", "2,64", "--link", "1e-4,1e9", "--cores", "2", *given, "4"]) == 0
     out = capsys.readouterr().out
     assert "ran 4" in out
     assert "3.9 KiB exchanged" in out
@@ -172,10 +180,24 @@ def test_a_program_is_simulated(tmp_path, capsys):
     assert [row[0] for row in rows] == ["2", "64"]
     assert float(rows[0][1]) < float(rows[1][1])
     assert tj.distributed.size() == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["train_on_ranks.py"], "no recorded step of train_on_ranks.py exchanges anything"),
+        (["none.py"], "there is no program none.py"),
+        (["-m", "no_such_module"], "there is no module no_such_module"),
+        (["-m"], "expected a module after -m"),
+        (["-c"], "expected a text after -c"),
+        ([], "expected numbers of ranks"),
+        (["-n", "x", "train_on_ranks.py"], "expected numbers of ranks"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(command, told, program, capsys):
     program.write_text("import tracejit as tj\ntj.ones(3).wait()\n")
-    for command in ([str(program)], [str(tmp_path / "none.py")], [], ["-n", "x", str(program)]):
-        assert main(["simulate", *command]) == 1
-        assert "simulate: " in capsys.readouterr().err
+    assert main(["simulate", *command]) == 1
+    assert told in capsys.readouterr().err
 
 
 def test_ranks_that_are_not_alike_are_refused():
@@ -186,3 +208,13 @@ def test_ranks_that_are_not_alike_are_refused():
 
     with pytest.raises(ArgumentError, match="what single ranks send"):
         tj.distributed.measure(step, tj.ones(3))
+
+
+def test_groups_of_ranks_are_refused():
+    @tj.jit
+    def step(x, group):
+        return tj.distributed.all_reduce(x * 2, group=group)
+
+    group = tj.distributed.split(0)
+    with pytest.raises(ArgumentError, match="in groups of ranks are not simulated"):
+        tj.distributed.measure(step, tj.ones(3), group)

@@ -9,6 +9,8 @@ import tracejit as tj
 from tracejit import launch, ops
 from tracejit.distributed import world
 from tracejit.errors import PeerError
+from tracejit.ir.graph import Node, Value
+from tracejit.ir.types import ArrayType
 from tracejit.ops import communicate
 
 LAYERS = 4
@@ -218,3 +220,25 @@ def test_kernels_before_an_exchange_are_urgent(mirror):
 def test_a_kept_graph_refuses_exchanges(mirror):
     with pytest.raises(tj.TracejitError, match="kept graph"):
         tj.export(tj.distributed.all_reduce, tj.spec((3,)))
+
+
+def exchange_of(shape, **attrs):
+    value = Value(ArrayType(shape, np.dtype("float32")))
+    return Node(ops.exchange, (value,), (), {"combine": "sum", "priority": 0, "token": None, **attrs})
+
+
+def test_ranks_compare_what_they_exchange_and_groups_their_arrays():
+    """All ranks the operators and what all exchange, the ranks of a group what these exchange."""
+    pairs = ((0, 1), (2, 3))
+    whole, within = communicate.digests([exchange_of((3,)), exchange_of((4,), groups=pairs)])
+    assert [groups for groups, _ in within] == [pairs]
+    other, elsewhere = communicate.digests([exchange_of((3,)), exchange_of((5,), groups=pairs)])
+    assert whole == other
+    assert within != elsewhere
+    for nodes in (
+        [exchange_of((2,)), exchange_of((4,), groups=pairs)],
+        [exchange_of((3,)), exchange_of((4,), groups=((0, 2), (1, 3)))],
+        [exchange_of((3,)), exchange_of((4,), groups=pairs, combine="max")],
+        [exchange_of((3,))],
+    ):
+        assert communicate.digests(nodes)[0] != whole

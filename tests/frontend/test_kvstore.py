@@ -224,14 +224,47 @@ def test_facts():
     kv.barrier()
 
 
+@pytest.mark.parametrize(
+    ("name", "type", "place"),
+    [
+        ("local_allreduce_cpu", "local", "cpu:0"),
+        ("local_update_cpu", "local", "cpu:0"),
+        ("local_allreduce_device", "device", "cpu:1"),
+        ("Device", "device", "cpu:1"),
+        ("dist", "dist_sync", "cpu:0"),
+        ("dist_sync", "dist_sync", "cpu:0"),
+        ("dist_sync_device", "dist_device_sync", "cpu:1"),
+        ("dist_device_sync", "dist_device_sync", "cpu:1"),
+        ("dist_async_device", "dist_device_async", "cpu:1"),
+    ],
+)
+def test_names_of_stores(name, type, place):
+    kv, seen = tj.kvstore.create(name), []
+    kv.init("w", tj.zeros(2, device=tj.cpu(1)))
+    kv.set_updater(lambda key, received, stored: seen.append(str(stored.device)))
+    for _ in range(1 + kv.staleness):
+        kv.push("w", tj.ones(2))
+    assert (kv.type, kv.num_workers, seen) == (type, 1, [place])
+
+
 def two_bits(kv, **parameters):
     kv.set_gradient_compression({"type": "2bit", **parameters})
+
+
+class Sparse:
+    """As a matrix of SciPy's."""
+
+    nnz = 2
 
 
 @pytest.mark.parametrize(
     ("error", "message", "call"),
     [
-        (ArgumentError, "no store 'nccl'", lambda kv: tj.kvstore.create("nccl")),
+        (ArgumentError, "no store 'nccl'; 'device' does the same", lambda kv: tj.kvstore.create("nccl")),
+        (ArgumentError, "no store 'horovod'; 'dist_sync' does", lambda kv: tj.kvstore.create("horovod")),
+        (ArgumentError, "no store 'server'; expected one of", lambda kv: tj.kvstore.create("server")),
+        (ArgumentError, "no store 3; expected one of 'local'", lambda kv: tj.kvstore.create(3)),
+        (ArgumentError, "of 'dist_async'; got 1", lambda kv: tj.kvstore.create("dist_device_sync", 1)),
         (ArgumentError, "the key 3 is known already", lambda kv: kv.init(3, full(0))),
         (ArgumentError, "keys are integers or strings, got float", lambda kv: kv.init(1.5, full(0))),
         (ArgumentError, "the key 'x' is not known .* call init first", lambda kv: kv.push("x", full(0))),
@@ -239,6 +272,7 @@ def two_bits(kv, **parameters):
         (ArgumentError, "2 keys and 1 values", lambda kv: kv.push([3, 5], [full(0)])),
         (ArgumentError, "of the key 3 is float; expected arrays", lambda kv: kv.push(3, 1.0)),
         (ArgumentError, "of the key 3 is nothing", lambda kv: kv.push(3, [])),
+        (ArgumentError, r"is Sparse; expected dense arrays.*toarray\(\)", lambda kv: kv.push(3, Sparse())),
         (ArgumentError, "pull: needs out=", lambda kv: kv.pull(3)),
         (ShapeError, r"shape \(2,\) for the key 3, which has \(4, 4\)", lambda kv: kv.push(3, tj.zeros(2))),
         (ShapeError, r"pull: an array of shape \(2,\)", lambda kv: kv.pull(3, tj.zeros(2))),

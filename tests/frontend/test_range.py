@@ -174,6 +174,83 @@ def uses_outer_variables(rounds):
     return f
 
 
+def reads_rows(rounds):
+    def f(x, w, n):
+        a = tj.outer(tj.arange(800.0), w)
+        for i in rounds(n):
+            x = tj.tanh(x * 0.5 + a[i]) + a[i + 1, ::-1] * a[2 * i]
+        return x
+
+    return f
+
+
+def collects_rows(rounds):
+    def f(x, w, n):
+        found = tj.zeros((400, 3))
+        for i in rounds(n):
+            x = x * 0.5 + w * i
+            found[i] = x
+        return found, x
+
+    return f
+
+
+def writes_rows_that_it_reads(rounds):
+    def f(x, w, n):
+        a = tj.ones((400, 3))
+        for i in rounds(1, n + 1):
+            a[i] = a[i - 1] * 0.5 + w
+            a[i, 1:] *= a[i + 1, :1]
+        return a
+
+    return f
+
+
+def reads_backwards(rounds):
+    def f(x, w, n):
+        a = tj.outer(tj.arange(400.0), w)
+        for i in rounds(n):
+            x = x * 0.5 + a[399 - i] - a[:, 1][350 - i]
+        return x
+
+    return f
+
+
+def reads_slices(rounds):
+    def f(x, w, n):
+        a = tj.arange(2400.0).reshape((3, 800))
+        for i in rounds(n):
+            x = x * 0.5 + a[:, 2 * i : 2 * i + 2].sum(1) + a.T[i + 5 : i + 8, 0]
+        return x
+
+    return f
+
+
+def remembers_a_row(rounds):
+    def f(x, w, n):
+        a = tj.outer(tj.arange(400.0), w)
+        row = before = a[0]
+        for i in rounds(n):
+            x = x * 0.5 + row * before
+            before, row = row, a[i]
+        return x
+
+    return f
+
+
+def indexes_in_nested_loops(rounds):
+    def f(x, w, n):
+        a = tj.outer(tj.arange(400.0), w)
+        flat, found = a.reshape(1200), tj.zeros((400, 6))
+        for i in rounds(n):
+            for j in rounds(6):
+                x = x * 0.5 + a[i] - flat[3 * i + j]
+                found[i, 5 - j] = x[0]
+        return x, found
+
+    return f
+
+
 ROLLED = [
     rebinds,
     updates_in_place,
@@ -189,6 +266,13 @@ ROLLED = [
     is_called_twice,
     uses_the_last_variable,
     uses_outer_variables,
+    reads_rows,
+    collects_rows,
+    writes_rows_that_it_reads,
+    reads_backwards,
+    reads_slices,
+    remembers_a_row,
+    indexes_in_nested_loops,
 ]
 
 
@@ -201,7 +285,7 @@ def looks_at_the_variable(rounds):
     return f
 
 
-def indexes(rounds):
+def indexes_in_turn(rounds):
     def f(x, w, n):
         total = x[0]
         for i in rounds(n):
@@ -257,7 +341,7 @@ def looks_at_values(rounds):
     return f
 
 
-UNROLLED = [looks_at_the_variable, indexes, counts_itself, collects, stops_early, looks_at_values]
+UNROLLED = [looks_at_the_variable, indexes_in_turn, counts_itself, collects, stops_early, looks_at_values]
 
 
 def arguments():
@@ -405,7 +489,8 @@ def test_explain_says_what_asks_for_the_variable():
     @tj.jit
     def f(x):
         for i in tj.range(8):
-            x = x + x[i]
+            if i != 3:
+                x = x * 0.5 + i
         return x
 
     f(tj.zeros(9))
@@ -467,3 +552,87 @@ def test_outside_of_a_recording_it_is_range():
 def test_bad_bounds(bounds):
     with pytest.raises(tj.errors.ArgumentError, match=r"tj\.range"):
         tj.range(*bounds)
+
+
+# --------------------------------------------------------------------------------------------------- indices
+
+
+def test_a_row_that_is_left_over_is_that_of_the_last_round():
+    @tj.jit
+    def f(a, n):
+        for i in tj.range(n):
+            row = a[i, 1:]
+        return row, row * 2
+
+    a = tj.arange(60.0).reshape((20, 3))
+    for n in (7, 12, 7, 1):
+        row, twice = f(a, n)
+        np.testing.assert_array_equal(row, np.asarray(a)[n - 1, 1:])
+        np.testing.assert_array_equal(twice, 2 * np.asarray(row))
+    row += 1  # it is a view
+    np.testing.assert_array_equal(np.asarray(a)[0], [0, 2, 3])
+
+
+def test_an_index_out_of_range_names_line_and_round_and_changes_nothing():
+    @tj.jit
+    def f(a, out, n):
+        for i in tj.range(2, n):
+            out[i] = a[i - 2] * 2
+
+    a, out = tj.arange(8.0), tj.zeros(8)
+    f(a, out, 7)
+    f(a, out, 6)
+    assert f.cache_info().traces == 1
+    before = out.copy()
+    for n in (9, 2000):
+        with pytest.raises(
+            IndexError, match=r"index 8 is out of .* extent 8, in round 6 of the loop\s+at .*:"
+        ):
+            f(a + 1, out, n)
+        np.testing.assert_array_equal(out, before)
+    f(a + 1, out, 8)
+    np.testing.assert_array_equal(out, [0, 0, 2, 4, 6, 8, 10, 12])
+
+
+def test_an_index_error_that_the_body_catches():
+    @tj.jit
+    def f(a, n):
+        x = tj.zeros(())
+        for i in tj.range(n):
+            try:
+                x = x * 0.5 + a[i]
+            except IndexError:
+                x = x - 1
+        return x
+
+    def expected(a, n):
+        x = np.float32(0)
+        for i in range(n):
+            x = x * np.float32(0.5) + a[i] if i < len(a) else x - 1
+        return x
+
+    a = tj.arange(8.0)
+    for n in (6, 8, 10, 5):
+        np.testing.assert_allclose(f(a, n), expected(np.asarray(a), n))
+
+
+def test_indices_that_come_to_another_end():
+    @tj.jit
+    def f(a, n):
+        x, y = tj.zeros(()), tj.zeros(())
+        for i in tj.range(n):
+            x = x * 0.5 + a[4 - i]
+            y = y * 0.5 + a[i : i + 2].sum()
+        return x, y
+
+    def expected(a, n):
+        x = y = np.float32(0)
+        for i in range(n):
+            x = x * np.float32(0.5) + a[4 - i]
+            y = y * np.float32(0.5) + a[i : i + 2].sum()
+        return x, y
+
+    a = tj.arange(8.0)
+    for n in (5, 8, 4, 9):
+        np.testing.assert_allclose(f(a, n), expected(np.asarray(a), n))
+    assert "not rolled: an index counts from another end" in f.explain()

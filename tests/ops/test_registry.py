@@ -414,23 +414,50 @@ def winograd_samples(rng):
     padding = ((1, 1), (1, 0))
     plain = {"stride": (1, 1), "padding": padding, "dilation": (1, 1), "groups": 1}
     back = {"padding": ((1, 1), (1, 2))}
-    straight = OPS["winograd_weights"].evaluate(w, transposed=False)
-    turned = OPS["winograd_weights"].evaluate(w, transposed=True)
-    sums = OPS["winograd_weight_sums"].evaluate(x, y, padding=padding)
+    straight, turned, wide, narrow = (
+        OPS["winograd_weights"].evaluate(w, x, transposed=flag, stride=stride)
+        for stride in (1, 2)
+        for flag in (False, True)
+    )
     image = OPS["conv2d_input_gradient"].evaluate(y, w, extents=(5, 4), **plain)
+    of_two = plain | {"stride": (2, 2), "padding": ((1, 1), (1, 1))}
+    small = rng.integers(-4, 5, (2, 40, 3, 2)).astype(F64)
+    two = {"padding": of_two["padding"], "stride": 2}
+    smaller = OPS["conv2d_input_gradient"].evaluate(small, w, extents=(5, 4), **of_two)
+    gradients = [
+        (OPS["conv2d_weight_gradient"].evaluate(x, ct, window=(3, 3), **attrs), ct, more)
+        for ct, attrs, more in ((y, plain, {"padding": padding, "stride": 1}), (small, of_two, two))
+    ]
     return {
-        "winograd_weights": [([w], {"transposed": flag}, None) for flag in (False, True)],
-        "winograd_conv2d": [
-            ([x, straight], {"padding": padding, "filters": 40}, [OPS["conv2d"].evaluate(x, w, **plain)]),
-            ([y, turned], back | {"filters": 3}, [image]),
+        "winograd_weights": [
+            ([w, x], {"transposed": flag, "stride": stride}, None)
+            for flag in (False, True)
+            for stride in (1, 2)
         ],
-        "winograd_weight_sums": [([x, y], {"padding": padding}, None)],
+        "winograd_conv2d": [
+            (
+                [x, straight],
+                {"padding": padding, "filters": 40, "stride": 1},
+                [OPS["conv2d"].evaluate(x, w, **plain)],
+            ),
+            ([y, turned], back | {"filters": 3, "stride": 1}, [image]),
+            ([x, wide], two | {"filters": 40}, [OPS["conv2d"].evaluate(x, w, **of_two)]),
+        ],
+        "winograd_input_gradient": [
+            (
+                [small, narrow],
+                {"padding": of_two["padding"], "extents": (5, 4), "filters": 3},
+                [smaller],
+            )
+        ],
+        "winograd_weight_sums": [([x, ct], more, None) for _, ct, more in gradients],
         "winograd_weight_gradient": [
             (
-                [sums],
-                {"filters": 40},
-                [OPS["conv2d_weight_gradient"].evaluate(x, y, window=(3, 3), **plain)],
+                [OPS["winograd_weight_sums"].evaluate(x, ct, **more)],
+                {"filters": 40, "stride": more["stride"]},
+                [weight],
             )
+            for weight, ct, more in gradients
         ],
     }
 
@@ -761,27 +788,55 @@ REFUSED += [
     (WEIGHT_GRADIENT, [IMAGE, RESULT], PLAIN | {"window": (2, 3)}, r"of shape \(1, 3, 4, 3\)"),
     (WEIGHT_SUMS, [IMAGE, RESULT], PLAIN | {"window": (2, 3), "rows": 1}, r"of shape \(1, 3, 4, 3\)"),
     (WEIGHT_SUMS, [IMAGE, RESULT], PLAIN | {"window": (3, 3), "rows": 0}, "rows must be a positive"),
-    ("winograd_weights", ["float32[3,2,3,2]"], {"transposed": False}, "windows of 3 x 3"),
+    ("winograd_weights", ["float32[3,2,3,2]", IMAGE], {"transposed": False, "stride": 1}, "windows of 3 x 3"),
+    ("winograd_weights", [KERNEL, IMAGE], {"transposed": False, "stride": 3}, "stride must be 1 or 2, got 3"),
     ("attention", [ROWS, ROWS, "float32[2,4,2]"], SCALE, "values as many rows as keys"),
     ("attention", [ROWS, "float32[2,0,2]", "float32[2,0,2]"], SCALE, "three dimensions, none empty"),
     (GRADIENT, [ROWS] * 3 + ["float32[2,4]"] * 2 + [ROWS], SCALE | {"parts": 1}, "shapes of results for"),
     (GRADIENT, [ROWS] * 3 + ["float32[2,3]"] * 2 + [ROWS], SCALE | {"parts": 4}, "4 parts of 3 keys"),
-    ("winograd_weights", ["float16[3,2,3,3]"], {"transposed": False}, "not defined for float16"),
+    (
+        "winograd_weights",
+        ["float16[3,2,3,3]"] * 2,
+        {"transposed": False, "stride": 1},
+        "not defined for float16",
+    ),
     (
         "winograd_conv2d",
         [IMAGE, "float32[1,16,3,64]"],
-        {"padding": NONE, "filters": 3},
+        {"padding": NONE, "filters": 3, "stride": 1},
         "weights of 3 filters",
     ),
-    ("winograd_conv2d", [IMAGE, "float32[1,9,2,64]"], {"padding": NONE, "filters": 3}, "transformed weights"),
+    (
+        "winograd_conv2d",
+        [IMAGE, "float32[1,16,2,64]"],
+        {"padding": NONE, "filters": 3, "stride": 2},
+        "transformed weights",
+    ),
+    (
+        "winograd_input_gradient",
+        [RESULT, "float32[1,25,3,64]"],
+        {"padding": ((1, 1), (1, 1)), "extents": (7, 6), "filters": 2},
+        r"of shape \(1, 3, 4, 3\)",
+    ),
+    (
+        "winograd_input_gradient",
+        [RESULT, "float32[1,25,3,64]"],
+        {"padding": ((0, 2), (1, 1)), "extents": (6, 6), "filters": 2},
+        "padding before the images must be 1",
+    ),
     (
         "winograd_conv2d",
         ["float32[1,2,2,5]", "float32[1,16,2,64]"],
-        {"padding": NONE, "filters": 3},
+        {"padding": NONE, "filters": 3, "stride": 1},
         "window is larger than the padded input",
     ),
-    ("winograd_weight_sums", [IMAGE, IMAGE], {"padding": NONE}, r"of shape \(1, 2, 3, 3\)"),
-    ("winograd_weight_gradient", ["float32[1,1,16,2,64]"], {"filters": 65}, "sums of 65 filters"),
+    ("winograd_weight_sums", [IMAGE, IMAGE], {"padding": NONE, "stride": 1}, r"of shape \(1, 2, 3, 3\)"),
+    (
+        "winograd_weight_gradient",
+        ["float32[1,1,16,2,64]"],
+        {"filters": 65, "stride": 1},
+        "sums of 65 filters",
+    ),
     ("max_pool", ["float32[1,2,3,1]"], POOL, "max_pool .* window .* is larger than the padded array"),
     ("max_pool", [IMAGE], POOL | {"padding": ((2, 0), (0, 0))}, "padding .* must be smaller than the window"),
     ("max_pool", [IMAGE], POOL | {"window": (2, 0)}, "window .* must be two positive integers"),

@@ -24,15 +24,18 @@ from tracejit.distributed.collectives import (
     receive,
     reduce_scatter,
     send,
+    split,
 )
+from tracejit.distributed.groups import Group
 from tracejit.distributed.measuring import Step, measure
 from tracejit.distributed.parallel import data_parallel, sampler
-from tracejit.distributed.sharding import shard_optimizer
+from tracejit.distributed.sharding import gather_state, scatter_state, shard_optimizer
 from tracejit.distributed.simulation import Costs, Prediction, Work
 from tracejit.distributed.world import init, rank, size
 
 __all__ = [
     "Costs",
+    "Group",
     "Prediction",
     "Step",
     "Work",
@@ -41,6 +44,7 @@ __all__ = [
     "barrier",
     "broadcast",
     "data_parallel",
+    "gather_state",
     "init",
     "load_checkpoint",
     "measure",
@@ -49,7 +53,9 @@ __all__ = [
     "reduce_scatter",
     "sampler",
     "save_checkpoint",
+    "scatter_state",
     "send",
     "shard_optimizer",
     "size",
+    "split",
 ]

@@ -27,9 +27,12 @@ PHASES = 2
 
 
 class Channel:
-    """The messages of one phase of an operation: a communicator and a tag, the key of notices, a priority."""
+    """The messages of one phase of an operation: a communicator and a tag, the key of notices, a priority.
 
-    __slots__ = ("_comm", "_outbox", "_priority", "_tag", "key", "scratch", "window")
+    members: who takes part; a peer is a position among them.
+    """
+
+    __slots__ = ("_comm", "_members", "_outbox", "_priority", "_tag", "key", "scratch", "window")
 
     def __init__(
         self,
@@ -40,64 +43,70 @@ class Channel:
         tag: int,
         key: int,
         priority: int,
+        members: tuple[int, ...],
     ) -> None:
-        self.scratch, self.window, self.key = scratch, window, key
+        self.scratch, self.window, self.key, self._members = scratch, window, key, members
         self._outbox, self._comm, self._tag, self._priority = outbox, comm, tag, priority
 
     def next(self) -> Channel:
         """The channel of the operation's second phase."""
-        tag, key = self._tag + 1, self.key + 1
-        return Channel(self._outbox, self.scratch, self.window, self._comm, tag, key, self._priority)
+        return self._like(self.window, 1)
 
     def apart(self) -> Channel:
         """The same without shared memory."""
-        return Channel(self._outbox, self.scratch, None, self._comm, self._tag, self.key, self._priority)
+        return self._like(None, 0)
 
-    def shares(self, peer: int) -> bool:
-        """Whether `peer` reads this rank's memory."""
-        return self.window is not None and peer in self.window.peers
+    def _like(self, window: Window | None, later: int) -> Channel:
+        tag, key = self._tag + later, self.key + later
+        return Channel(
+            self._outbox, self.scratch, window, self._comm, tag, key, self._priority, self._members
+        )
 
     def send(self, peer: int, array: np.ndarray) -> Handle:
-        return self._outbox.add(self._comm, peer, array, self._tag, self._priority)
+        return self._outbox.add(self._comm, self._members[peer], array, self._tag, self._priority)
 
     def receive(self, peer: int, array: np.ndarray) -> Handle:
-        buffer = array.view(np.uint8)
-        return Handle(peer, buffer, self._comm.Irecv(buffer, peer, self._tag))
+        buffer, source = array.view(np.uint8), self._members[peer]
+        return Handle(source, buffer, self._comm.Irecv(buffer, source, self._tag))
 
     def give(self, arrays: Mapping[int, np.ndarray]) -> list[Handle | Told]:
-        """Give each rank its array, which stays as it is until all handles' tests are true."""
-        window = self.window
+        """Give each peer its array, which stays as it is until all handles' tests are true."""
+        window, members = self.window, self._members
         if window is None:
             return [self.send(peer, array) for peer, array in arrays.items()]
-        near = {peer: array for peer, array in arrays.items() if peer in window.peers}
+        near = {members[p]: array for p, array in arrays.items() if members[p] in window.peers}
         places = window.store(near)
         handles: list[Handle | Told] = []
-        for peer, array in near.items():
-            place = places.get(peer, NOWHERE)
-            tell = partial(window.notices.tell, peer, self.key, place)
+        for rank, array in near.items():
+            place = places.get(rank, NOWHERE)
+            tell = partial(window.notices.tell, rank, self.key, place)
             nbytes = 0 if place == NOWHERE else array.nbytes
-            handles += self._outbox.tell(peer, nbytes, self._priority, tell)
-        return handles + [self.send(peer, array) for peer, array in arrays.items() if peer not in places]
+            handles += self._outbox.tell(rank, nbytes, self._priority, tell)
+        return handles + [self.send(p, array) for p, array in arrays.items() if members[p] not in places]
 
     def take(self, peer: int, like: np.ndarray, into: np.ndarray | None = None) -> Arrival:
         """What `peer` gives: of the size and dtype of `like`; written `into` an array, or anywhere."""
-        return Arrival(self, peer, like, into)
+        return Arrival(self, peer, self._members[peer], like, into)
 
 
 class Arrival:
-    """An array that is expected from `peer`: in `array` once the test is true, until it is released."""
+    """An array that is expected from rank `peer`: in `array` once the test is true, until it is released."""
 
-    __slots__ = ("_channel", "_handle", "_into", "_like", "_place", "array", "peer")
+    __slots__ = ("_channel", "_from", "_handle", "_into", "_like", "_place", "array", "peer")
 
-    def __init__(self, channel: Channel, peer: int, like: np.ndarray, into: np.ndarray | None) -> None:
-        self.peer, self._channel, self._like, self._into = peer, channel, like, into
+    def __init__(
+        self, channel: Channel, source: int, rank: int, like: np.ndarray, into: np.ndarray | None
+    ) -> None:
+        """source: among the members of the channel, where it has the number `rank` in the world."""
+        self.peer, self._from, self._channel, self._like, self._into = rank, source, channel, like, into
         self.array = like
         self._place: int | None = None
-        self._handle = None if channel.shares(peer) else self._as_message()
+        near = channel.window is not None and rank in channel.window.peers
+        self._handle = None if near else self._as_message()
 
     def _as_message(self) -> Handle:
         self.array = self._channel.scratch.take(self._like) if self._into is None else self._into
-        return self._channel.receive(self.peer, self.array)
+        return self._channel.receive(self._from, self.array)
 
     def Test(self) -> bool:
         """Whether it has come. Where it lies in shared memory and shall be elsewhere, this copies it."""

@@ -12,10 +12,12 @@ from them is computed in `simulation`.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import math
 import os
 import runpy
 import sys
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +25,7 @@ import numpy as np
 
 from tracejit import engine, ops
 from tracejit.distributed import simulation, world
+from tracejit.distributed.scratch import Scratch
 from tracejit.distributed.simulation import Costs, Prediction, Work
 from tracejit.engine.instance import LABEL
 from tracejit.errors import ArgumentError, EngineError, locate
@@ -36,9 +39,15 @@ PRETENDED = 2  # ranks, while costs are measured
 
 
 class _Twins:
-    """A transport to ranks that have what this one has: every operation ends at once."""
+    """A transport to ranks that have what this one has: every operation ends at once.
+
+    An exchange moves as many bytes of memory as one between two ranks, so that it takes as long.
+    """
 
     rank, size, broken = 0, PRETENDED, None
+
+    def __init__(self) -> None:
+        self._scratch = Scratch()
 
     def post(
         self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray], tag: int, done: Done
@@ -48,13 +57,32 @@ class _Twins:
 
     def run(self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
         if node.op is ops.exchange:
-            for result in results:
-                COMBINE[node.attrs["combine"]](result, result, out=result)
+            self._exchange([result.reshape(-1) for result in results], node.attrs["combine"])
         elif node.op is ops.all_gather:
             results[0][...] = operands[0]
         elif node.op is ops.reduce_scatter:
             mine = operands[0][: len(results[0])]
             COMBINE[node.attrs["combine"]](mine, mine, out=results[0])
+
+    def _exchange(self, outs: list[np.ndarray], combine: str) -> None:
+        """Put a bucket together, send and receive it, combine, and take it apart."""
+        bucket = outs[0] if len(outs) == 1 else self._taken(outs)
+        if len(outs) > 1:
+            np.concatenate(outs, out=bucket)
+        other = self._taken([bucket])
+        other[...] = bucket
+        COMBINE[combine](bucket, other, out=bucket)
+        if len(outs) > 1:
+            start = 0
+            for out in outs:
+                out[...] = bucket[start : start + out.size]
+                start += out.size
+            self._scratch.give(bucket)
+        self._scratch.give(other)
+
+    def _taken(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """Kept memory for the elements of arrays."""
+        return self._scratch.take(np.broadcast_to(arrays[0][:1], sum(x.size for x in arrays)))
 
     def agree(self, node: Node, failure: BaseException | None, done: Done) -> None:
         done(None)
@@ -74,9 +102,9 @@ def pretending() -> Iterator[None]:
             "costs are measured in a process that was started alone; this is one of several ranks"
         )
     engine.wait_all()
-    outer, before = communicate._transports[:], world._started
-    world._transport, world._started = _Twins(), True  # type: ignore[assignment]
-    communicate.set_transport(_Twins())
+    outer, before, twins = communicate._transports[:], world._started, _Twins()
+    world._transport, world._started = twins, True  # type: ignore[assignment]
+    communicate.set_transport(twins)
     try:
         yield
     finally:
@@ -118,7 +146,7 @@ class Step:
         >>> Step("by hand", [Work("kernel", 0.002)]).seconds
         0.002
         """
-        return sum(what.seconds for what in self.work)
+        return sum(what.seconds for what in self.work if what.kind == "kernel")
 
     def predict(
         self,
@@ -197,23 +225,46 @@ def measure(step: Jitted[..., Any], *args: Any, repeats: int = 20, **kwargs: Any
 def measure_program(command: Sequence[str]) -> Step:
     """The costs of the step on which a program of Python spends most; it runs as one of several ranks.
 
-    command: the program and its arguments, as after ``python``.
-    Raises ArgumentError where there is no such file, or no recorded step exchanges anything.
+    command: a file, or ``-m`` and a module, or ``-c`` and a text, and arguments, as after ``python``.
+    Raises ArgumentError where there is no such program, or no recorded step exchanges anything.
     """
-    if not os.path.isfile(command[0]):
-        raise ArgumentError(f"simulate: there is no program {command[0]}")
     outer = sys.argv, sys.path[:]
-    sys.argv = list(command)
-    sys.path.insert(0, os.path.dirname(os.path.abspath(command[0])))
     try:
         with pretending(), engine.profile() as profile:
-            runpy.run_path(command[0], run_name="__main__")
+            name = _run_as_main(command)
     finally:
         sys.argv, sys.path[:] = outer
-    steps = steps_of(profile, command[0])
+    steps = steps_of(profile, name)
     if not steps:
-        raise ArgumentError(f"simulate: no recorded step of {command[0]} exchanges anything between ranks")
+        raise ArgumentError(f"simulate: no recorded step of {name} exchanges anything between ranks")
     return steps[0]
+
+
+def _run_as_main(command: Sequence[str]) -> str:
+    """Run a program as Python's command line would; returns its name."""
+    first, *rest = command
+    if first in ("-m", "-c") and not rest:
+        raise ArgumentError(f"simulate: expected a {'module' if first == '-m' else 'text'} after {first}")
+    if first == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        sys.path.insert(0, "")
+        main = types.ModuleType("__main__")
+        exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+        return "the text"
+    if first == "-m":
+        name = rest[0]
+        sys.argv = rest
+        sys.path.insert(0, os.getcwd())
+        if importlib.util.find_spec(name) is None:
+            raise ArgumentError(f"simulate: there is no module {name}")
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        return name
+    if not os.path.isfile(first):
+        raise ArgumentError(f"simulate: there is no program {first}")
+    sys.argv = list(command)
+    sys.path.insert(0, os.path.dirname(os.path.abspath(first)))
+    runpy.run_path(first, run_name="__main__")
+    return first
 
 
 def steps_of(profile: engine.Profile, name: str) -> list[Step]:
@@ -234,6 +285,8 @@ def steps_of(profile: engine.Profile, name: str) -> list[Step]:
             if between & {ops.send, ops.receive}:
                 what = f"{name}: what single ranks send is not simulated; expected the same work on all ranks"
                 raise ArgumentError(what)
+            if any("groups" in node.attrs for task in program.tasks if (node := _node(task)) is not None):
+                raise ArgumentError(f"{name}: exchanges in groups of ranks are not simulated")
             launches = list(spent[number].values())
             whole = sum(sum(launch.values()) for launch in launches)
             found.append((whole, Step(name, _work(program, launches))))
@@ -254,7 +307,7 @@ def _work(program: engine.Program, launches: Sequence[dict[int, float]]) -> list
         found.append(
             Work(
                 task.name,
-                seconds=0.0 if node is not None else min(times, default=0.0),
+                seconds=0.0 if node is not None and node.op is not ops.exchange else min(times, default=0.0),
                 width=max(1, task.chunks),
                 after=tuple(task.after),
                 uses=tuple(a for a in task.uses if program.arguments[a] in written),

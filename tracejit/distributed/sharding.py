@@ -22,6 +22,7 @@ from tracejit.frontend.arrays.functions.creation import zeros
 from tracejit.frontend.arrays.functions.movement import concat
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.recording.location import check_callable, user_location
+from tracejit.frontend.recording.recording import thread
 from tracejit.optim.adaptive import lamb
 from tracejit.optim.rows import aligned
 from tracejit.optim.states import state_of
@@ -44,7 +45,8 @@ def shard_optimizer(
                `data_parallel` and `all_reduce` are.
     state:     makes the state for a list of arrays; those of `tj.optim` are known.
     The update is called as ``update(params, gradients, state, **settings)`` and writes the parameters in
-    place: the same bits as ``optimizer`` on combined gradients. The state differs from rank to rank.
+    place: the same bits as ``optimizer`` on combined gradients. The state differs from rank to rank; a
+    checkpoint holds what `gather_state` makes of it.
     Raises ArgumentError for another `op` or an optimizer that needs whole parameters (lamb), and in the
     update for a parameter without a gradient, or of another shape than those given here.
 
@@ -71,6 +73,66 @@ def shard_optimizer(
         shards.write(leaves, mine)
 
     return update, None if make is None else make(shards.slices(shards.arrays(params)))
+
+
+def gather_state(state: Any) -> dict[str, Any]:
+    """The states of all ranks, for a checkpoint: a tree that is the same on all ranks.
+
+    state: of `shard_optimizer`, on each rank its own; its arrays lie along the parameters. All ranks call
+           this, and each needs memory for the state of all.
+    Raises ArgumentError inside a traced function.
+
+    >>> import tracejit as tj
+    >>> update, state = tj.distributed.shard_optimizer(tj.optim.momentum, [tj.ones(2), tj.ones(1)])
+    >>> tj.distributed.gather_state(state)["state"][0].shape
+    (3,)
+    """
+    if thread.trace is not None:
+        raise _refuse("gather_state: inside a traced function; call it outside")
+    whole = trees.map(lambda x: all_gather(x).reshape((-1,)) if _is_divided(x) else x, state)
+    return {"ranks": size(), "state": whole}
+
+
+def scatter_state(whole: Any, like: Any) -> Any:
+    """This rank's part of a state that `gather_state` made, on any number of ranks.
+
+    whole: from a checkpoint. like: the state of `shard_optimizer` on this rank for the same parameters.
+    Raises ArgumentError for a state of another optimizer or of other parameters.
+
+    >>> import tracejit as tj
+    >>> update, state = tj.distributed.shard_optimizer(tj.optim.momentum, [tj.ones(3)])
+    >>> whole = tj.distributed.gather_state(state)
+    >>> tj.distributed.scatter_state(whole, like=state)[0].shape == state[0].shape
+    True
+    """
+    if not isinstance(whole, dict) or whole.keys() != {"ranks", "state"}:
+        raise _refuse(f"scatter_state: expected what gather_state made, got {type(whole).__name__}")
+    (given, structure), (wanted, expected) = trees.flatten(whole["state"]), trees.flatten(like)
+    fits = structure == expected and all(
+        isinstance(x, NDArray) == isinstance(y, NDArray) for x, y in zip(given, wanted, strict=True)
+    )
+    if not fits:
+        raise _refuse(f"scatter_state: a state {structure} of another optimizer; expected {expected}")
+    parts = [
+        _part_of(x, y, whole["ranks"]) if _is_divided(y) else x for x, y in zip(given, wanted, strict=True)
+    ]
+    return trees.unflatten(expected, parts)
+
+
+def _is_divided(x: Any) -> bool:
+    return isinstance(x, NDArray) and x.ndim > 0
+
+
+def _part_of(whole: NDArray, like: NDArray, ranks: int) -> NDArray:
+    """This rank's row of an array that was padded for so many ranks."""
+    expected = like.size * size()
+    if whole.ndim != 1 or whole.dtype != like.dtype or not -size() < whole.size - expected < ranks:
+        what = f"{whole.dtype}{list(whole.shape)} on {ranks} ranks"
+        raise _refuse(f"scatter_state: {what} is not of these parameters: {like.dtype}[{expected}] here")
+    moved = whole.to(like.device)
+    if moved.size < expected:
+        moved = concat([moved, zeros(expected - moved.size, dtype=like.dtype, device=like.device)])
+    return moved[like.size * rank() : like.size * (rank() + 1)].copy()
 
 
 class _Shards:

@@ -41,7 +41,7 @@ NEVER = math.inf
 class Work(NamedTuple):
     """A task of a step.
 
-    seconds:  its work, of one thread.
+    seconds:  its work, of one thread; of an exchange, that of its bytes between two ranks (0: by `Costs`).
     width:    how many threads can share it.
     after:    positions of earlier work that it waits for.
     uses:     variables, by any number; work of the next launch waits for all of this one that uses them.
@@ -279,7 +279,7 @@ class _Rank:
             return
         rest = phases[1:]
         more = self._messages() - self._costs.operation if rest else 0.0
-        after = more + self._costs.byte * what.nbytes / len(self._phases(what))
+        after = more + self._handling(what) / len(self._phases(what))
         pieces = min(PIECES, self._ranks - 1)
         for number in range(pieces):
             last = (
@@ -289,6 +289,16 @@ class _Rank:
             )
             entry = (-what.priority, next(self._numbers), phases[0] / pieces, last)
             heapq.heappush(self._waiting, entry)
+
+    def _handling(self, what: Work) -> float:
+        """The time in which a rank's thread moves and combines the bytes of an operation.
+
+        Of what was measured between two ranks, half is to put arrays together and apart again; the rest is
+        of the bytes that a rank sends, which are at most twice as many between more.
+        """
+        if what.kind != "exchange" or not what.seconds:
+            return self._costs.byte * what.nbytes
+        return what.seconds * (0.5 + (self._ranks - 1) / self._ranks)
 
     def _send(self) -> None:
         """Give the link its next message."""

@@ -18,6 +18,7 @@ with the first reason.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import os
@@ -40,7 +41,7 @@ from tracejit.engine.machine import crowded
 from tracejit.engine.threads import computing
 from tracejit.errors import PeerError, locate, text
 from tracejit.ir.graph import Node
-from tracejit.ops.communicate import Done, Wanted, combined
+from tracejit.ops.communicate import Done, Groups, Wanted, combined, members_of
 
 SMALL = 1 << 15  # bytes up to which an array is sent whole to all ranks
 CONTROL = 4096  # bytes of a message of control
@@ -112,6 +113,7 @@ class Transport:
         self._deadline, self._note = deadline, min(60.0, deadline / 2)
         self._data, self._control, self._alone, self._pairs = (world.Dup() for _ in range(4))
         self._peers = [r for r in range(self.size) if r != self.rank]
+        self._members = tuple(range(self.size))
         self._outbox, self._scratch, self._window = Outbox(link), Scratch(), window
         near = window is not None and link is None and len(window.peers) == len(self._peers)
         self._least = BLOCK if near else CHUNKS[0]
@@ -272,6 +274,11 @@ class Transport:
         self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray], comm: Any, tag: int
     ) -> Steps:
         """The steps of an operator."""
+        members = members_of(node, self._members[self.rank])
+        if members not in (None, self._members):
+            return self._within(members)._steps(node, operands, results, comm, tag)
+        if self.size == 1:
+            return _copied(operands, results)
         channel = self._channel(comm, tag, node.attrs["priority"])
         outs = [array.reshape(-1) for array in results]
         if node.op is ops.exchange:
@@ -291,7 +298,14 @@ class Transport:
     def _channel(self, comm: Any, number: int, priority: int) -> Channel:
         tag = PHASES * (number % NUMBERS)
         key = tag + PHASES * NUMBERS * (comm is self._alone)
-        return Channel(self._outbox, self._scratch, self._window, comm, tag, key, priority)
+        return Channel(self._outbox, self._scratch, self._window, comm, tag, key, priority, self._members)
+
+    def _within(self, members: tuple[int, ...]) -> Transport:
+        """This transport for some of the ranks, which are counted from 0 on."""
+        inner = copy.copy(self)
+        inner.rank, inner.size, inner._members = members.index(self.rank), len(members), members
+        inner._peers = [r for r in range(inner.size) if r != inner.rank]
+        return inner
 
     def _exchange(self, channel: Channel, outs: list[np.ndarray], combine: str) -> Steps:
         flat = outs[0]
@@ -382,12 +396,21 @@ class Transport:
 
     def _agree(self, node: Node, failure: BaseException | None) -> Steps:
         told = None if failure is None else text(failure)[:400]
-        mine = {"digest": node.attrs["digest"], "text": node.attrs["text"][:300], "failure": told}
+        divisions = [groups for groups, _ in node.attrs["within"]]
+        mine = {
+            "digest": node.attrs["digest"],
+            "within": [number for _, number in node.attrs["within"]],
+            "text": node.attrs["text"][:300],
+            "failure": told,
+        }
         self._say(mine)
         yield [_Word(self._heard[peer], peer) for peer in self._peers]
         heard = {peer: self._heard[peer].popleft() for peer in self._peers}
         for peer, theirs in heard.items():
-            if theirs["digest"] != mine["digest"]:
+            if theirs["digest"] != mine["digest"] or any(
+                a != b and _is_one_group(groups, self.rank, peer)
+                for groups, a, b in zip(divisions, mine["within"], theirs["within"], strict=True)
+            ):
                 what = (
                     f"ranks exchange different arrays: rank {self.rank} {mine['text']}, rank {peer} "
                     f"{theirs['text']}; all ranks must make the same calls in the same order"
@@ -419,6 +442,17 @@ class Transport:
                 else:
                     self._heard[peer].append(message)
                 self._expected[peer] = self._listen(peer)
+
+
+def _is_one_group(groups: Groups, rank: int, peer: int) -> bool:
+    return any(rank in members and peer in members for members in groups)
+
+
+def _copied(operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> Steps:
+    """The steps of an operator of one rank alone."""
+    for given, out in zip(operands, results, strict=True):
+        out.reshape(-1)[...] = given.reshape(-1)
+    yield []
 
 
 def _renewed(error: BaseException) -> PeerError:

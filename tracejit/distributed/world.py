@@ -23,7 +23,7 @@ from tracejit.distributed.transport import Transport
 from tracejit.distributed.window import Window
 from tracejit.engine.lifecycle import drain
 from tracejit.engine.machine import share_processors
-from tracejit.errors import ArgumentError, EngineError, text
+from tracejit.errors import EngineError, text
 from tracejit.ops.communicate import set_transport
 
 LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS")
@@ -164,10 +164,3 @@ def size() -> int:
     1
     """
     return _transport.size if _transport else 1
-
-
-def check_rank(name: str, what: str, number: Any) -> int:
-    """`number` as a rank; raises ArgumentError if there is no such rank."""
-    if type(number) is not int or not 0 <= number < size():
-        raise ArgumentError(f"{name}: {what} is a rank from 0 to {size() - 1}, got {number!r}")
-    return number

@@ -31,6 +31,7 @@ from tracejit.kernels.executor.layout import (
     DIRECT_TASK_COUNT,
     DIRECT_TASKS,
     PATCH_BYTES,
+    SCRATCH_HEAD,
 )
 
 MOST_BYTES = 1 << 16
@@ -59,7 +60,7 @@ class Direct:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._blocks, self._arena = Record(8 * len(program.template)), Record(program.arena_bytes)
-        self._scratch = Record(program.scratch_bytes)
+        self._scratch = Record(SCRATCH_HEAD + program.scratch_bytes)
         self._blocks.words[:] = program.template.data
         rows = []
         for slot, argument, addend in program.patches:
@@ -78,7 +79,7 @@ class Direct:
             DIRECT_PATCH_COUNT: len(rows),
             DIRECT_TASKS: patches + PATCH_BYTES * len(rows),
             DIRECT_TASK_COUNT: len(tasks),
-            DIRECT_SCRATCH: self._scratch.address,
+            DIRECT_SCRATCH: self._scratch.address + SCRATCH_HEAD,
         }
         for offset, word in header.items():
             record.words[offset >> 3] = word

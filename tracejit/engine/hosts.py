@@ -244,15 +244,18 @@ def stop_threads(seconds: float) -> None:
         watcher.stop(seconds)
 
 
-def ensure_threads(expected: Collection[int] = ()) -> None:
-    """Start threads for tasks that may have become ready, also on the `expected` lanes of Python tasks."""
+def ensure_threads(expected: Collection[int] = (), *, helps: bool = True) -> None:
+    """Start threads for tasks that may have become ready, also on the `expected` lanes of Python tasks.
+
+    helps: whether this thread runs the ready kernels where there are no workers
+    """
     for watcher in WATCHERS:
         watcher.ensure()
     if config.engine == "naive":
         run_here()
     else:
         if not workers.complete:
-            workers.ensure()
+            workers.ensure(helps=helps)
         if expected or ENGINE.words[ENGINE_PYTHON_COUNT >> 3]:
             for pool in POOLS:
                 if pool.lane in expected or pool.is_wanted():

@@ -24,10 +24,12 @@ from tracejit.forking import make_rlock
 from tracejit.kernels.executor.layout import (
     COMMUNICATION,
     ENGINE_BYTES,
+    ENGINE_TEAM,
     HOST,
     LANE_BYTES,
     LANE_DEVICE,
     LANE_PYTHON,
+    TEAM_BYTES,
 )
 
 LINE = 64  # bytes of a cache line
@@ -72,6 +74,11 @@ class Calls(NamedTuple):
 
 ENGINE = Record(ENGINE_BYTES)
 """The engine's native record; there is one per process."""
+
+TEAM = Record(TEAM_BYTES)
+"""The native record of the threads that help with a loop."""
+
+ENGINE.words[ENGINE_TEAM >> 3] = TEAM.address
 
 LOCK = make_rlock()
 """Guards the engine's state in Python, off the fast paths. A fork acquires it: no child finds it locked."""

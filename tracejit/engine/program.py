@@ -173,18 +173,22 @@ class Program:
             else:
                 self._go_on(flight, started)
         except BaseException:
-            self._go_on(flight, started)
+            self._go_on(flight, started, helps=False)
             raise
 
     def _prepare(self, instance: Instance, packed: bytes, keep: object) -> None:
         """Store the arguments in the instance for the launch's Python tasks."""
         instance.packed = packed
 
-    def _go_on(self, flight: tuple[Program, Instance, object], started: list[int]) -> None:
-        """Handle a launch that was made or failed to start; repeated after an interrupt."""
+    def _go_on(
+        self, flight: tuple[Program, Instance, object], started: list[int], *, helps: bool = True
+    ) -> None:
+        """Handle a launch that was made or failed to start; repeated after an interrupt, which is not kept
+        waiting: then this thread no longer `helps`.
+        """
         instance = flight[1]
         if started and started[0] == QUEUED:
-            ensure_threads(self._python_lanes)
+            ensure_threads(self._python_lanes, helps=helps)
         elif IN_FLIGHT.get(instance.address) is flight:
             if started and started[0] == FAILED:
                 note_failure(self, instance)

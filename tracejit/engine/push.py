@@ -11,6 +11,7 @@ A task names what it reads and writes by variables, or by objects that have one:
 # No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
 
 import operator
+import re
 import struct
 import sys
 from collections.abc import Callable, Sequence
@@ -26,6 +27,8 @@ from tracejit.errors import ArgumentError, DeviceError
 from tracejit.kernels.executor.layout import INSTANCE_BYTES, TASK_PRIORITY
 
 _PRIORITY = (INSTANCE_BYTES + TASK_PRIORITY) // 8
+_LISTS = (list, tuple, set, frozenset)
+_CPU = re.compile(r"cpu(:\d+)?").fullmatch
 
 
 class Ordered(Protocol):
@@ -56,7 +59,8 @@ def push(
     those it writes, as usual (``batch[...] = loaded``); what it starts with them ends before the task does.
 
     `device`: None or a CPU device; all of them share the host threads.
-    Raises ArgumentError for what is no variable and has none, DeviceError for a device without host threads.
+    Raises ArgumentError for what is no function, no list, or no variable and has none, DeviceError for a
+    device without host threads.
 
     >>> import tracejit as tj
     >>> done = []
@@ -67,7 +71,9 @@ def push(
     >>> done
     [1, 2]
     """
-    if device is not None and not str(device).startswith("cpu"):
+    if not callable(fn):
+        raise ArgumentError(f"push: expected a function, got {type(fn).__name__}")
+    if device is not None and not _CPU(str(device)):
         raise DeviceError(f"push: Python tasks run on CPU devices, got {device}")
     try:
         fits = -(1 << 63) <= operator.index(priority) < 1 << 63
@@ -75,6 +81,11 @@ def push(
         fits = False
     if not fits:
         raise ArgumentError(f"push: priority must be an integer of 64 bits, got {priority!r}")
+    if not (isinstance(reads, _LISTS) and isinstance(writes, _LISTS)):
+        wrong = writes if isinstance(reads, _LISTS) else reads
+        raise ArgumentError(
+            f"push: reads and writes are lists, got {type(wrong).__name__}; write [x] for one"
+        )
     kept = (*reads, *writes)
     variables = [x if isinstance(x, Variable) else _variable(x) for x in kept]
     frame = sys._getframe(1)

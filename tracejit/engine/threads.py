@@ -30,7 +30,11 @@ from tracejit.kernels.executor.layout import (
     ENGINE_WORKERS,
     FIRST_GPU,
     LANE_WORKERS,
+    SCRATCH_ENGINE,
+    SCRATCH_HEAD,
+    SCRATCH_THREAD,
     SHARES,
+    SLICE,
     THREAD_BYTES,
     THREAD_HOME,
     THREAD_LANE,
@@ -40,8 +44,6 @@ from tracejit.kernels.executor.layout import (
     THREAD_SCRATCH_BYTES,
     THREAD_SYSTEM,
 )
-
-SLICE = 50_000_000  # nanoseconds between checks for pending signals
 
 HOMES = (0, 4, 2, 6, 1, 5, 3, 7)
 """The first shares of a task of the waiting thread and of the workers: well apart for any number of threads.
@@ -85,8 +87,10 @@ class Thread(Record):
     def grow(self) -> None:
         """Replace the scratch memory by one of the size that the last task needed."""
         need = self.words[THREAD_NEED >> 3]
-        self.scratch = Record(need + -need % native.LINE)
-        self.words[THREAD_SCRATCH >> 3] = self.scratch.address
+        self.scratch = scratch = Record(SCRATCH_HEAD + need + -need % native.LINE)
+        scratch.words[(SCRATCH_HEAD + SCRATCH_ENGINE) >> 3] = ENGINE.address
+        scratch.words[(SCRATCH_HEAD + SCRATCH_THREAD) >> 3] = self.address
+        self.words[THREAD_SCRATCH >> 3] = scratch.address + SCRATCH_HEAD
         self.words[THREAD_SCRATCH_BYTES >> 3] = need
 
 
@@ -174,8 +178,9 @@ def computing() -> bool:
 def help_out() -> None:
     """Run native tasks on the calling thread until none is ready."""
     thread = current()
-    while not native.calls().help(ENGINE.address, thread.address):
-        thread.grow()
+    while (code := native.calls().help(ENGINE.address, thread.address)) != 1:
+        if code == 0:
+            thread.grow()
 
 
 class Watcher:
@@ -228,6 +233,7 @@ class Workers:
         self._every: int | None = None  # the count that is set for all devices
         self._counts: dict[int, int] = {}  # those that are set for one
         self.complete = False  # all of them run
+        self._told: dict[int, int] = {}  # how many run, as the executor knows
 
     @property
     def count(self) -> int:
@@ -252,10 +258,10 @@ class Workers:
                     self._running.setdefault(device, [])
                     self.complete = False
 
-    def ensure(self) -> None:
+    def ensure(self, *, helps: bool = True) -> None:
         """Start the workers that do not run yet, and end those that are too many.
 
-        Where a device has none, run the ready tasks on this thread.
+        Where a device has none, run the ready tasks on this thread, if it `helps`.
         """
         if config.engine != "naive" and not self.complete:
             with LOCK:
@@ -265,13 +271,16 @@ class Workers:
                     while len(running) < count:
                         self._start(device, running)
                 self._tell()
-        if not all(map(self.count_of, self._running)):
+        if helps and not all(map(self.count_of, self._running)):
             help_out()
 
     def _tell(self) -> None:
         """Tell the executor how many workers run."""
         counts = {device: len(running) for device, running in self._running.items()}
         self.complete = all(0 < self.count_of(device) == count for device, count in counts.items())
+        if counts == self._told:
+            return  # each launch comes here where there are no workers
+        self._told = counts
         for device, count in counts.items():
             native.lane_of(device).words[LANE_WORKERS >> 3] = count
         ENGINE.words[ENGINE_WORKERS >> 3] = min(counts.values())

@@ -25,7 +25,7 @@ from tracejit.engine import failures, native, threads
 from tracejit.engine.launches import find_failure, note_running, reap
 from tracejit.engine.machine import ORDERED
 from tracejit.engine.native import ENGINE, LOCK, Record
-from tracejit.errors import EngineError, text
+from tracejit.errors import ArgumentError, EngineError, text
 from tracejit.kernels.executor.layout import (
     ALL,
     UNUSED,
@@ -158,7 +158,7 @@ def wait(*variables: Variable, exclusive: bool = False) -> None:
     the caller may write their memory. Ctrl-C works.
 
     Inside a Python task, what the task itself reads or writes is ready, and such a wait returns at once.
-    Raises EngineError with the task's exception as ``__cause__``.
+    Raises EngineError with the task's exception as ``__cause__``, ArgumentError for what is no variable.
 
     >>> import tracejit as tj
     >>> v = tj.engine.Variable()
@@ -169,8 +169,16 @@ def wait(*variables: Variable, exclusive: bool = False) -> None:
     ...     print(type(error.__cause__).__name__)
     ZeroDivisionError
     """
-    if succeeded(*variables, exclusive=exclusive):
-        return
+    try:
+        if succeeded(*variables, exclusive=exclusive):
+            return
+    except AttributeError:  # looked for here, as waits are frequent
+        for variable in variables:
+            if not isinstance(variable, Variable):
+                kind = type(variable).__name__
+                what = f"wait: expected engine variables, got {kind}; arrays have x.wait()"
+                raise ArgumentError(what) from None
+        raise
     for variable in variables:
         words: Any = variable._words
         while sequence := native.calls().observe(ENGINE.address, variable.address):

@@ -81,6 +81,10 @@ class View:
     def size(self) -> int:
         return self._find()[0]
 
+    def known(self) -> View:
+        """The view, after which nothing about it is left to be found (see `LateView`)."""
+        return self
+
     def read_only(self) -> View:
         """The same elements, which cannot be written through the view."""
         return View(self.offset, self.shape, self.strides, False)
@@ -229,12 +233,8 @@ class View:
         return f"{self.offset}+{list(self.shape)}:{list(self.strides)}".replace(" ", "")
 
 
-class NumPyView(View):
-    """What a NumPy view of a C-contiguous NumPy array means: `_facts` holds both.
-
-    It becomes a `View` when somebody asks what it is: most views of small arrays are read or written through
-    NumPy only.
-    """
+class LateView(View):
+    """A view that becomes known when somebody asks what it is: `_settle` makes a plain `View` of it."""
 
     __slots__ = ()
 
@@ -245,6 +245,10 @@ class NumPyView(View):
     def _find(self) -> tuple[int, bool, tuple[int, int]]:
         self._settle()
         return View._find(self)
+
+    def known(self) -> View:
+        self._settle()
+        return self
 
     def __eq__(self, other: object) -> bool:
         self._settle()
@@ -257,6 +261,18 @@ class NumPyView(View):
     def __repr__(self) -> str:
         self._settle()
         return repr(self)
+
+    def _settle(self) -> None:
+        raise NotImplementedError
+
+
+class NumPyView(LateView):
+    """What a NumPy view of a C-contiguous NumPy array means: `_facts` holds both.
+
+    Most views of small arrays are read or written through NumPy only.
+    """
+
+    __slots__ = ()
 
     def _settle(self) -> None:
         with _lock:
@@ -324,3 +340,16 @@ def _composed(view: View, outer: View) -> View | None:
     if any(lo < 0 or hi >= d[0] for lo, hi, d in zip(lowest, highest, dims, strict=True)):
         return None if outer.size else View(view.offset, outer.shape, (0,) * len(strides))
     return View(offset, outer.shape, tuple(strides))
+
+
+class UncountedView(LateView):
+    """All of an array whose extent nobody has asked for: `_facts` is a function that gives its shape."""
+
+    __slots__ = ()
+
+    def _settle(self) -> None:
+        count: Any = self._facts
+        shape = count()
+        del self._facts
+        self.offset, self.shape, self.strides, self.writable = 0, shape, contiguous_strides(shape), True
+        self.__class__ = View  # type: ignore[assignment]

@@ -31,27 +31,46 @@ from tracejit.optim.states import state_of
 
 Updater = Callable[[Any, NDArray, NDArray], object]
 
-TYPES = ("local", "device", "dist_sync", "dist_async")
+TYPES = ("local", "device", "dist_sync", "dist_device_sync", "dist_async", "dist_device_async")
+
+ALIASES = {
+    "local_allreduce_cpu": "local",
+    "local_update_cpu": "local",
+    "local_allreduce_device": "device",
+    "dist": "dist_sync",
+    "dist_sync_device": "dist_device_sync",
+    "dist_async_device": "dist_device_async",
+}
+"""Other names of MXNet's for the same stores."""
+
+COUNTERPARTS = {"nccl": "device", "horovod": "dist_sync", "byteps": "dist_sync", "p3": "dist_sync"}
+"""Stores of MXNet's that use libraries which are not used here, and what does the same."""
 
 
 def create(name: str = "local", staleness: int | None = None) -> KVStore:
     """A store: ``"local"`` keeps all values on ``cpu:0``, ``"device"`` each where it was.
 
     ``"dist_sync"`` sums what all ranks of `tj.distributed` push; ``"dist_async"`` applies these sums
-    `staleness` pushes later (default 1), so that steps do not wait for one another.
+    `staleness` pushes later (default 1), so that steps do not wait for one another. ``"dist_device_sync"``
+    and ``"dist_device_async"`` keep values as ``"device"`` does. MXNet's other names for these, such as
+    ``"local_allreduce_cpu"``, and capital letters are understood.
     Raises ArgumentError for another name, or a staleness that is negative or of another store.
 
     >>> import tracejit as tj
     >>> tj.kvstore.create("device").type
     'device'
     """
-    if name not in TYPES:
-        what = f"kvstore.create: there is no store {name!r}; expected one of {', '.join(map(repr, TYPES))}"
-        raise locate(ArgumentError(what), user_location())
-    if staleness is not None and (name != "dist_async" or type(staleness) is not int or staleness < 0):
+    kind = name.lower() if isinstance(name, str) else name
+    kind = ALIASES.get(kind, kind)
+    if kind not in TYPES:
+        near = f"; {COUNTERPARTS[kind]!r} does the same" if kind in COUNTERPARTS else ""
+        expected = ", ".join(map(repr, TYPES))
+        raise _refuse(f"kvstore.create: there is no store {name!r}{near}; expected one of {expected}")
+    is_late = kind.endswith("async")
+    if staleness is not None and (not is_late or type(staleness) is not int or staleness < 0):
         raise _refuse(f"kvstore.create: staleness is a number from 0 on, of 'dist_async'; got {staleness!r}")
     late = 1 if staleness is None else staleness
-    return KVStore(name, late if name == "dist_async" else 0)
+    return KVStore(kind, late if is_late else 0)
 
 
 class KVStore:
@@ -74,6 +93,7 @@ class KVStore:
         self.type = type
         self.staleness = staleness
         self._is_shared = type.startswith("dist")
+        self._keeps_devices = "device" in type
         self._late: dict[Any, list[NDArray]] = {}  # sums that are to be applied, oldest first
         self._stored: dict[Any, NDArray] = {}
         self._updater: Updater | None = None
@@ -145,7 +165,7 @@ class KVStore:
                 self._states[k] = self._state_of(self._stored[k])
 
     def _place_of(self, value: NDArray) -> Device:
-        return value.device if self.type == "device" else CPU
+        return value.device if self._keeps_devices else CPU
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Update what is stored by the sum of `value` over devices, or replace it if there is no updater.
@@ -387,7 +407,9 @@ def _pairs(name: str, key: Any, value: Any) -> list[tuple[Any, list[NDArray]]]:
         arrays = list(v) if isinstance(v, (list, tuple)) else [v]
         if not arrays or not all(isinstance(each, NDArray) for each in arrays):
             kinds = ", ".join(type(each).__name__ for each in arrays) or "nothing"
-            raise _refuse(f"{name}: the value of the key {k!r} is {kinds}; expected arrays (tj.asarray)")
+            is_sparse = any(hasattr(each, "nnz") or hasattr(each, "stype") for each in arrays)
+            remedy = "dense arrays, as of x.toarray()" if is_sparse else "arrays (tj.asarray)"
+            raise _refuse(f"{name}: the value of the key {k!r} is {kinds}; expected {remedy}")
         found.append((k, arrays))
     return found
 

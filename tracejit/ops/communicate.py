@@ -6,7 +6,9 @@ reduce_scatter(x; combine, size, priority) the part of the combined operand that
 broadcast(*xs; root, priority)     the operands of rank `root`, written where they lie
 send(x; rank, priority)            gives the operand to another rank
 receive(x; rank, priority)         what another rank sent, written where x lies
-agree(; digest, text)              fails if any rank has failed, or runs other operators than these
+agree(; digest, within, text)      fails if any rank has failed, or runs other operators than these
+
+The attribute `groups` of the first four, a division of all ranks, has each part do this by itself.
 
 They are ORDERED, that is, never removed, merged or recomputed, and each has a *token*: nodes of one token
 keep their order, also between launches. Exchanges have none: ranks find each other's messages by number, so
@@ -24,13 +26,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tracejit.errors import ArgumentError, EngineError, ShapeError
+from tracejit.errors import ArgumentError, DTypeError, EngineError, ShapeError
 from tracejit.ir.graph import Node
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
 from tracejit.ops.batching import refusing
 from tracejit.ops.rules import check_array, check_count
 from tracejit.ops.symbolic import Operator, Sym, SymNode, full_like
+
+Groups = tuple[tuple[int, ...], ...]
 
 COMBINE: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 """How two elements are combined, by name."""
@@ -133,11 +137,25 @@ def _meaning(name: str) -> Callable[..., Any]:
     return evaluate
 
 
-def digest(nodes: Iterable[Node]) -> int:
-    """A number of 32 bits that tells apart what is exchanged: operators, shapes, dtypes, attributes."""
-    texts = [
-        f"{n.op.name}({', '.join(str(v.type) for v in n.inputs)}){sorted(n.attrs.items())}" for n in nodes
-    ]
+def digests(nodes: Iterable[Node]) -> tuple[int, tuple[tuple[Groups, int], ...]]:
+    """Numbers of 32 bits that tell apart what is exchanged: operators, attributes, shapes, dtypes.
+
+    The first is compared by all ranks; the others, by division, by the ranks of each group, as arrays and
+    extents may differ between groups.
+    """
+    texts: list[str] = []
+    within: dict[Groups, list[str]] = {}
+    for node in nodes:
+        attrs = sorted((name, value) for name, value in node.attrs.items() if name not in ("size", "root"))
+        operands = f"{', '.join(str(v.type) for v in node.inputs)}, root {node.attrs.get('root')}"
+        groups: Groups | None = node.attrs.get("groups")
+        texts.append(f"{node.op.name}{attrs}{operands if groups is None else ''}")
+        if groups is not None:
+            within.setdefault(groups, []).append(operands)
+    return _digest(texts), tuple((groups, _digest(within[groups])) for groups in sorted(within))
+
+
+def _digest(texts: list[str]) -> int:
     return zlib.crc32("\n".join(texts).encode())
 
 
@@ -151,34 +169,49 @@ def _check_operands(name: str, types: Sequence[ArrayType]) -> None:
         check_array(name, x)
 
 
+def _check_combine(name: str, types: Sequence[ArrayType], combine: str) -> None:
+    if combine not in COMBINE:
+        raise ArgumentError(f"{name}: combine is one of {', '.join(COMBINE)}, got {combine!r}")
+    for x in types:
+        if combine in ("max", "min") and x.dtype.kind == "c":
+            raise DTypeError(f"{name}: {x.dtype} has no order, so no {combine!r}; combine the parts apart")
+
+
 def _infer_exchange(
-    *types: ArrayType, combine: str, priority: int, token: None = None
+    *types: ArrayType, combine: str, priority: int, token: None = None, groups: Groups | None = None
 ) -> tuple[ArrayType, ...]:
     _check_operands("exchange", types)
-    if combine not in COMBINE:
-        raise ArgumentError(f"exchange: combine is one of {', '.join(COMBINE)}, got {combine!r}")
+    _check_combine("exchange", types, combine)
     return types
 
 
 def _infer_broadcast(
-    *types: ArrayType, root: int, priority: int, token: None = None
+    *types: ArrayType, root: int, priority: int, token: None = None, groups: Groups | None = None
 ) -> tuple[ArrayType, ...]:
     _check_operands("broadcast", types)
     return types
 
 
-def _infer_gather(*types: ArrayType, size: int, priority: int, token: None = None) -> ArrayType:
+def _infer_gather(
+    *types: ArrayType, size: int, priority: int, token: None = None, groups: Groups | None = None
+) -> ArrayType:
     check_count("all_gather", types, 1)
     check_array("all_gather", types[0])
     return ArrayType((size, *types[0].shape), types[0].dtype, types[0].device)
 
 
 def _infer_scatter(
-    *types: ArrayType, combine: str, size: int, priority: int, token: None = None
+    *types: ArrayType,
+    combine: str,
+    size: int,
+    priority: int,
+    token: None = None,
+    groups: Groups | None = None,
 ) -> ArrayType:
     check_count("reduce_scatter", types, 1)
     (x,) = types
     check_array("reduce_scatter", x)
+    _check_combine("reduce_scatter", types, combine)
     if x.ndim < 1 or x.shape[0] % size:
         raise ShapeError(f"reduce_scatter of {x}: the first extent must be a multiple of the {size} ranks")
     return ArrayType((x.shape[0] // size, *x.shape[1:]), x.dtype, x.device)
@@ -196,7 +229,9 @@ def _infer_receive(*types: ArrayType, rank: int, priority: int, token: str) -> t
     return types
 
 
-def _infer_agree(*types: ArrayType, digest: int, text: str, token: str) -> tuple[ArrayType, ...]:
+def _infer_agree(
+    *types: ArrayType, digest: int, within: tuple[tuple[Groups, int], ...], text: str, token: str
+) -> tuple[ArrayType, ...]:
     check_count("agree", types, 0)
     return ()
 
@@ -226,7 +261,9 @@ def _broadcast_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list
     """All results are the root's operands: the sum of the cotangents there, and zero elsewhere."""
     attrs = {name: value for name, value in node.attrs.items() if name != "root"}
     sums = exchange(*_dense(node.outputs, cotangents), combine="sum", **attrs)
-    is_root = transport().rank == node.attrs["root"]
+    members = members_of(node, transport().rank)
+    root = node.attrs["root"] if members is None else members[node.attrs["root"]]
+    is_root = transport().rank == root
     return list(sums) if is_root else [full_like(x, 0.0) for x in node.inputs]
 
 
@@ -310,6 +347,12 @@ IN_PLACE = frozenset({exchange, broadcast, receive})
 
 BETWEEN_RANKS = frozenset({*_OPERATORS.values(), agree})
 """All of them."""
+
+
+def members_of(node: Node | SymNode, rank: int) -> tuple[int, ...] | None:
+    """The ranks that take part in an operator together with `rank`; None: all."""
+    groups: Groups | None = node.attrs.get("groups")
+    return None if groups is None else next(members for members in groups if rank in members)
 
 
 def token(node: Node) -> str | None:

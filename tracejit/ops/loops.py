@@ -1,6 +1,6 @@
 """The structural operator `loop`: a nested graph that runs once for each of a number of rounds.
 
-    finals = loop(count, operand, ...)  [body, moves, rounds]
+    finals = loop(count, operand, ...)  [body, moves, rounds, until]
 
 The operands are the inputs of the body, which sees of each operand a *window*: `size` elements (those of its
 input's type) from ``start + r * step`` on in round r, where ``moves`` has (start, step) for each operand.
@@ -18,6 +18,8 @@ The outputs are what the written operands hold after the last round, in the orde
 is a value: two operands that are the same value do not see one another's writes.
 
 `rounds` is the count when the loop was made: what its cost is estimated from, and for what it is checked.
+`until`, if there is one, is the number of an output that is one truth value: the loop ends after the round
+that makes it false, at the latest after `count` rounds.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ COUNT = ArrayType((), np.dtype("int64"), HOST)
 Moves = Sequence[tuple[int, int]]
 
 
-def _infer_loop(*types: ArrayType, body: Graph, moves: Moves, rounds: int) -> tuple[ArrayType, ...]:
+def _infer_loop(
+    *types: ArrayType, body: Graph, moves: Moves, rounds: int, until: int | None = None
+) -> tuple[ArrayType, ...]:
     if not types or types[0] != COUNT:
         raise VerificationError(f"loop: the count must be an int64 number, got {types[:1]}")
     if not len(types) - 1 == len(body.inputs) == len(moves):
@@ -58,7 +62,12 @@ def _infer_loop(*types: ArrayType, body: Graph, moves: Moves, rounds: int) -> tu
         last = start + max(rounds - 1, 0) * step
         if not (min(start, last) >= 0 and max(start, last) + inner.size <= type.size):
             raise VerificationError(f"loop: windows of {inner} from {start} by {step} leave {type}")
-    return tuple(types[1 + i] for i in targets(body))
+    finals = tuple(types[1 + i] for i in targets(body))
+    if until is not None and (finals[until].dtype, finals[until].size) != (np.dtype("bool"), 1):
+        raise VerificationError(
+            f"loop: it goes on as long as {finals[until]} says so, which is no truth value"
+        )
+    return finals
 
 
 def targets(body: Graph) -> list[int]:
@@ -68,7 +77,12 @@ def targets(body: Graph) -> list[int]:
 
 
 def _evaluate_loop(
-    count: np.ndarray, *operands: np.ndarray, body: Graph, moves: Moves, rounds: int
+    count: np.ndarray,
+    *operands: np.ndarray,
+    body: Graph,
+    moves: Moves,
+    rounds: int,
+    until: int | None = None,
 ) -> tuple[np.ndarray, ...]:
     written = targets(body)
     memory = [np.array(x, order="C") if i in written else x for i, x in enumerate(operands)]
@@ -86,6 +100,8 @@ def _evaluate_loop(
         for i, (value, (_, step)) in enumerate(zip(body.inputs, moves, strict=True)):
             if value.type.on_host and step:
                 memory[i] = np.asarray(memory[i] + value.type.dtype.type(step), value.type.dtype)
+        if until is not None and not memory[written[until]].all():
+            break
     return tuple(memory[i] for i in written)
 
 

@@ -23,6 +23,7 @@ from tracejit.ir.verify import verify
 from tracejit.passes.cse import cse
 from tracejit.passes.dce import dce
 from tracejit.passes.fusion.fuse import Missed, fuse
+from tracejit.passes.recompute import recompute
 from tracejit.passes.remask import remask
 from tracejit.passes.rolling.roll import roll
 from tracejit.passes.simplify import simplify
@@ -69,6 +70,7 @@ def form_kernels(
         "winograd": winograd,
         "weight_sums": weight_sums,
         "remask": remask,
+        "recompute": recompute,
     }
     return _run({**forming, "fuse": last}, graph, times)
 

@@ -32,4 +32,5 @@ TUNING = Tuning(
         starting=5000,
     ),
     sweeps=True,
+    panels=True,
 )

@@ -4,4 +4,4 @@ threads. Numbers of their own come with an engine, when they can be measured.
 
 from tracejit.tuning import cpu
 
-TUNING = cpu.TUNING._replace(kind="gpu", sweeps=False)
+TUNING = cpu.TUNING._replace(kind="gpu", sweeps=False, panels=False)

@@ -91,6 +91,7 @@ class Tuning(NamedTuple):
 
     kind:   as in `Device.kind`.
     sweeps: whether kernels can go through rows in order (`tracejit.loopnest.sweep`).
+    panels: whether a product's rows stay in a cache for the kernel that follows, as its epilogue.
     """
 
     kind: str
@@ -98,3 +99,4 @@ class Tuning(NamedTuple):
     units: Units
     costs: Costs
     sweeps: bool
+    panels: bool

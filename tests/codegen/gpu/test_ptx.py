@@ -13,6 +13,7 @@ import pytest
 from tests.codegen.cases import CASES
 from tests.golden import check_golden
 from tracejit.codegen.gpu.launch import MORE, THREADS, launch
+from tracejit.codegen.gpu.product import product_source
 from tracejit.codegen.lower import lower
 from tracejit.codegen.objects.ptx import draft, finish
 from tracejit.codegen.text import load_source
@@ -65,6 +66,28 @@ def test_threads_combine_in_shared_memory_behind_barriers():
     assert "st.shared" in text
     assert "ld.shared" in text
     assert "bar.sync" in text
+
+
+LIBRARY = ["scatter_add", "argsort", "search_sorted", "conv2d_weight_gradient", "max_pool_gradient"]
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_kernels_written_by_hand_are_ptx(name):
+    kernel = load_source(
+        f'from tracejit.kernels.gpu.table import make\n\nkernel = make("{name}", "float32")\n'
+    )
+    text = finish(draft("kernel", kernel, 24), "sm_90")
+    assert not re.search(r"\b(ld|st)\.(local|b32|b64|f32|generic)\b", text)
+    assert ("bar.sync" in text or "barrier.sync" in text) == (name in ("argsort", "conv2d_weight_gradient"))
+
+
+def test_products_keep_their_sums_in_registers():
+    """Sixteen sums of a thread, multiplied and added at once, from shared memory."""
+    text = finish(draft("kernel", load_source(product_source("float32", False, True)), 24), "sm_90")
+    assert not re.search(r"\b(ld|st)\.(local|b32|b64|f32|generic)\b", text)
+    assert len(re.findall(r"\bfma\.rn\.f32\b", text)) >= 16
+    assert text.count("bar.sync") + text.count("barrier.sync") >= 2
+    assert "ld.shared" in text
 
 
 def test_failures_are_lowered_atomically():

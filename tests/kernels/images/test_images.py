@@ -13,7 +13,7 @@ from tracejit.kernels.images import windows
 from tracejit.kernels.images.table import IMAGES
 from tracejit.kernels.images.window_blocks import Convolution, Pooling
 from tracejit.kernels.images.windows import WINDOWS, window_call
-from tracejit.kernels.images.winograd_plan import CALLS
+from tracejit.kernels.images.winograd_plan import KERNELS
 
 FLOATS = ["float32", "float64"]
 CONVOLUTIONS = [name for name in WINDOWS if name.startswith("conv2d")]
@@ -93,7 +93,7 @@ def run(kernels, name, arrays, attrs, result, ranges=None, threads=1):
 def test_there_is_a_kernel_for_every_role():
     alone = [f"{kind}_{name}" for kind in ("depthwise", "channelwise") for name in ALONE]
     names = [*(name for name in WINDOWS if name != "conv2d_weight_sums"), *alone]
-    assert set(IMAGES) == {(name, dtype) for name in (*names, *CALLS) for dtype in FLOATS}
+    assert set(IMAGES) == {(name, dtype) for name in (*names, *KERNELS) for dtype in FLOATS}
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

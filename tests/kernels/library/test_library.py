@@ -328,4 +328,4 @@ def test_copy(nbytes):
 
 def test_the_table_is_complete():
     typed = {(n, d) for n in ("gemm", "scatter_add") for d in NUMBERS}
-    assert set(LIBRARY) == {("copy", "uint8"), ("loop", "uint8"), *typed}
+    assert set(LIBRARY) == {("copy", "uint8"), *typed}

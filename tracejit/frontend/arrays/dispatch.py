@@ -22,8 +22,9 @@ from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_of, settled
 from tracejit.frontend.recording.recording import Recording, RuntimeNumber, lock, quiet, thread
+from tracejit.frontend.recording.storage import Uncounted
 from tracejit.ir.graph import Value
-from tracejit.ir.op import Op
+from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import CPU, Device, is_floating, is_inexact
 from tracejit.ir.view import View
 from tracejit.ops import astype, copy_to, less, where
@@ -59,8 +60,8 @@ def record(op: Op, *operands: Operand, **attrs: Any) -> Any:
 
 
 def brought(name: str, operands: Sequence[Operand]) -> Sequence[Operand]:
-    """Operands as NDArrays, numbers and proxies; a scalar of NumPy's becomes an array on the device of the
-    others.
+    """Operands as NDArrays, numbers and proxies; arrays and scalars of NumPy's become arrays on the device of
+    the others.
     """
     for x in operands:
         if type(x) is not ArrayCore.concrete and type(x) not in NATIVE:
@@ -69,11 +70,7 @@ def brought(name: str, operands: Sequence[Operand]) -> Sequence[Operand]:
         return operands
     given = []
     for x in operands:
-        scalar, known = isinstance(x, np.generic), as_operand(name, x)
-        is_array = scalar and isinstance(known, ArrayCore)
-        if is_array and (place := device_of(operands)) is not known.device:
-            known = emit(copy_to, known, device=place, priority=0)
-        given.append(known)
+        given.append(beside(name, x, device_of(operands)))
     return given
 
 
@@ -86,8 +83,12 @@ def _record(op: Op, given: Sequence[Operand], attrs: dict[str, Any]) -> Any:
     kinds: list[Any] = []
     for x in given:
         if isinstance(x, ArrayCore):
+            storage = x._storage
+            if type(storage) is Uncounted:
+                made = storage.buffer.applied(lambda *parts: record(op, *parts, **attrs), given)
+                return _record(op, given, attrs) if made is None else made
             arrays.append(x)
-            kinds.append(x._storage.type.dtype)
+            kinds.append(storage.type.dtype)
         else:
             kinds.append(promotion.kind_of(x))
     if len(arrays) == 2 == op.arity and promotion.mixed_signs(*kinds) and promotion.is_comparison(op):
@@ -137,6 +138,11 @@ def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
     computed = immediate.evaluate(op, operands, attrs)
     if computed is not None:
         return computed
+    for x in operands:
+        if isinstance(x, ArrayCore) and type(x._storage) is Uncounted:
+            made = _emitted(op, x._storage.buffer, operands, attrs)
+            if made is not None:
+                return made
     with lock, quiet:
         recording = eager.current()
         values = read_all(
@@ -148,6 +154,14 @@ def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
         result = wrap(recording, recording.emit(op, *values, **attrs))
     recording.end_operation()
     return result
+
+
+def _emitted(op: Op, selection: Any, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """An operator on what a mask picks, if it needs no extent; None if it does, which is known then."""
+    if Trait.ELEMENTWISE in op.traits and Trait.CAN_FAIL not in op.traits:
+        return selection.applied(lambda *parts: emit(op, *parts, **attrs), operands)
+    selection.settle()
+    return None
 
 
 def full(value: Operand, shape: tuple[int, ...], dtype: np.dtype, device: Device, name: str = "full") -> Any:
@@ -205,7 +219,7 @@ def write(target: ArrayCore, value: Operand, name: str = "assignment", *, casts:
     As in NumPy, an assignment `casts` to any dtype, while in-place operators cast as ``same_kind`` allows.
     """
     if not in_memory.write(target, value):
-        _record_write(target, as_operand(name, value), name, casts=casts)
+        _record_write(target, beside(name, value, target.device), name, casts=casts)
 
 
 def _record_write(target: ArrayCore, value: Operand, name: str, *, casts: bool) -> None:
@@ -276,6 +290,12 @@ def _check_stored(target: ArrayCore, value: Operand, name: str, casts: bool) -> 
 def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
     """Store ``function(target, other)`` into the elements of `target`; no other thread comes in between."""
     other = as_operand(name, other)
+    for x in (target, other):
+        if isinstance(x, ArrayCore) and type(x._storage) is Uncounted:
+            parts = x._storage.buffer.parts((target, other)) if x is target else None
+            if parts is not None:
+                return in_place(name, function, *parts)
+            x._storage.settle()
     trace = thread.trace
     if trace is not None and trace.recorded_numpy and not target.ndim and target._storage.pending is not None:
         trace.refuse_number(f"in-place {name} changes an array without dimensions")
@@ -363,7 +383,9 @@ def _plain_number(x: Any) -> int | float | complex:
 
 
 def as_operand(name: str, x: Any) -> Operand:
-    """`x` as an operand: NDArrays, numbers and proxies stay, NumPy arrays and scalars are brought in."""
+    """`x` as an operand: NDArrays, numbers and proxies stay, NumPy arrays and scalars are brought to the
+    default device.
+    """
     if type(x) in NATIVE or isinstance(x, ArrayCore):
         return x
     if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):  # a class of the user's
@@ -371,7 +393,8 @@ def as_operand(name: str, x: Any) -> Operand:
     if isinstance(x, np.float64):
         return x
     if isinstance(x, (np.ndarray, np.generic)):
-        return ArrayCore.from_numpy(x if isinstance(x, np.ndarray) else np.asarray(x))
+        array = x if isinstance(x, np.ndarray) else np.asarray(x)
+        return placed(ArrayCore.from_numpy(array), default_device())
     if hasattr(x, "__dlpack__"):
         return ArrayCore.from_numpy(dlpack.read(x))
     raise locate(
@@ -380,6 +403,19 @@ def as_operand(name: str, x: Any) -> Operand:
         ),
         user_location(),
     )
+
+
+def beside(name: str, x: Any, device: Device) -> Operand:
+    """`x` as an operand; arrays and scalars of NumPy's on `device`, where the other operands are."""
+    known = as_operand(name, x)
+    if isinstance(x, np.generic | np.ndarray) and isinstance(known, ArrayCore):
+        return placed(known, device)
+    return known
+
+
+def placed(x: Any, device: Device) -> Any:
+    """`x` on a device."""
+    return x if x.device is device else emit(copy_to, x, device=device, priority=0)
 
 
 def device_of(operands: Sequence[Operand]) -> Any:

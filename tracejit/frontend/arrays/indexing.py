@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import ArgumentError, OutOfBoundsError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch, in_memory
+from tracejit.frontend.arrays import dispatch, in_memory, selection
 from tracejit.frontend.arrays.core import ArrayCore
+from tracejit.frontend.recording import places
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.ir.view import View
@@ -47,7 +48,7 @@ def expanded(x: ArrayCore, index: Any) -> list[Any]:
         return parts + [_ALL] * (x.ndim - len(parts))
     parts = [np.asarray(p) if isinstance(p, list) else p for p in parts]
     used = sum(
-        (p.ndim if is_mask(p) and _is_array(p) else 1) for p in parts if p is not None and p is not Ellipsis
+        (p.ndim if _is_array(p) and is_mask(p) else 1) for p in parts if p is not None and p is not Ellipsis
     )
     if used > x.ndim:
         raise locate(
@@ -93,13 +94,17 @@ def view_of(x: ArrayCore, parts: list[Any]) -> View:
             continue
         extent, stride = view.shape[dimension], view.strides[dimension]
         if isinstance(part, slice):
-            start, stop, step = _slice(part, extent)
-            count = len(range(start, stop, step))
+            if NumberProxy in (type(part.start), type(part.stop), type(part.step)) and places.any_moves(part):
+                start, count, step = places.bounds(part, extent)
+            else:
+                start, stop, step = _slice(part, extent)
+                count = len(range(start, stop, step))
             offset += start * stride if count else 0
             shape.append(count)
             strides.append(stride * step)
         else:
-            position = _integer(part)
+            moves = places.does_move(part)
+            position = part._value if moves else _integer(part)
             if not -extent <= position < extent:
                 raise locate(
                     OutOfBoundsError(
@@ -107,7 +112,8 @@ def view_of(x: ArrayCore, parts: list[Any]) -> View:
                     ),
                     user_location(),
                 )
-            offset += position % extent * stride
+            place = places.position(part, dimension, extent) if moves else position % extent
+            offset += place * stride
         dimension += 1
     return View(offset, tuple(shape), tuple(strides), view.writable)
 
@@ -128,6 +134,15 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     if computed is not None:
         return computed
     x, parts = with_places_for_masks(x, parts)
+    if (
+        isinstance(parts[0], ArrayCore)
+        and is_mask(parts[0])
+        and all(isinstance(p, slice) and p == _ALL for p in parts[1:])
+    ):
+        check_mask(x, parts[0], 0)
+        picked_later = selection.select(x, parts[0])
+        if picked_later is not None:
+            return picked_later
     return _gather(x, masks_to_integers(x, parts), is_split(index))
 
 
@@ -166,8 +181,7 @@ def masks_to_integers(x: ArrayCore, parts: list[Any]) -> list[Any]:
             continue
         if is_advanced(part) and is_mask(part):
             check_mask(x, part, axis)
-            positions = np.nonzero(part.numpy() if isinstance(part, ArrayCore) else part)
-            out.extend(positions)
+            out.extend(selection.positions(part))
             axis += part.ndim
         else:
             out.append(part)

@@ -61,7 +61,7 @@ SHOWN = 4
 
 def _describe(number: int, entry: Any) -> list[str]:
     paths = getattr(entry, "paths", ())
-    asked = {answer for path in paths for _segment, answers in path.segments for answer in answers}
+    asked = {answer.text for path in paths for _segment, answers in path.segments for answer in answers}
     required = [f"{p}: {f}" for p, f in entry.requirements.items() if f"{p} {f}" not in asked]
     arguments = ", ".join(required[:12])
     lines = [f"signature {number} ({entry.replays} replays): {arguments}"]
@@ -99,7 +99,7 @@ def _describe(number: int, entry: Any) -> list[str]:
 
 def _path(path: Any) -> str:
     """A path: how often it served, and what it asks of the values it looks at."""
-    asked = [f"{answer}" for _segment, answers in path.segments for answer in answers]
+    asked = [answer.text for _segment, answers in path.segments for answer in answers]
     shown = asked[:6] + [f"and {len(asked) - 6} more"] * (len(asked) > 6)
     return f"{path.replays} replays, {len(path.segments)} looks: {'; '.join(shown) or 'nothing is asked'}"
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tracejit import engine
+from tracejit.frontend.jit.exits import ExitLoop
 from tracejit.frontend.recording import check, eager
 from tracejit.frontend.recording.number import Computed, Source, source_of
 from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
@@ -19,6 +20,7 @@ from tracejit.frontend.signature.program import (
     Expr,
     Form,
     Launch,
+    Literal,
     ReplayProgram,
     Run,
     StorageAddress,
@@ -97,6 +99,31 @@ def run_of(
     )
     made = tuple(arguments.arrays[storage][0] for storage in cut.made)
     return Run(place, launch, made, computed[cut.source])
+
+
+def launch_of_rounds(
+    native: ExitLoop, trace: Trace, arguments: Arguments, computed: dict[Computed | Source, Var]
+) -> Launch:
+    """Describe how a replay launches rounds with an exit. All that they make is awaited."""
+
+    def word(given: Any) -> StorageAddress | Drawn | Expr:
+        if isinstance(given, Storage):
+            return StorageAddress(*arguments.arrays[given])
+        if isinstance(given, Computed | Source):
+            return computed[given]
+        if isinstance(given, Extent | RuntimeNumber):
+            return _words((given,), arguments, computed)[0]
+        return given if isinstance(given, Expr) else Literal(given)
+
+    return Launch(
+        call=check.launcher(native.segment.schedule, native.segment.graph),
+        pack=native.segment.schedule.pack.pack,
+        storages=(),
+        words=tuple(map(word, native.words)),
+        draws=(),
+        written=(),
+        is_awaited=True,
+    )
 
 
 def _words(

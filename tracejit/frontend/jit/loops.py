@@ -16,13 +16,15 @@ from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 from tracejit.frontend.jit import launch as launches
+from tracejit.frontend.jit.exits import EXACT, ExitLoop, exit_loop
 from tracejit.frontend.recording.number import Computed, Looked, Source, source_of
 from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.segments import Cut, Place
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
 from tracejit.frontend.signature.arguments import Arguments
-from tracejit.frontend.signature.program import Bind, Check, Expr, Form, Loop, ReplayProgram, Run, Var
+from tracejit.frontend.signature.program import Const, Expr, Form, Loop, ReplayProgram, Run, Step, Var
+from tracejit.frontend.signature.text import element_of
 
 
 class Rounds(NamedTuple):
@@ -49,16 +51,19 @@ class Loops:
             for storage in cut.made:
                 arguments.arrays[storage] = Var("t", storage), None
         self.begins = {r.first: r for r in _all_rounds(trace)}
-        self.earlier: dict[int, tuple[dict[Storage, Any], dict[Any, Var]]] = {}
+        self.earlier: dict[int, tuple[dict[Storage, Any], dict[Any, Var]]] = {}  # what each has replaced
         self.states: dict[int, tuple[Var, ...]] = {}
         for rounds in self.begins.values():
             self._enter(rounds)
 
     def _enter(self, rounds: Rounds) -> None:
         """From the last of the rounds on, what they leave is found in the variables of the loop."""
-        self.earlier[rounds.first] = dict(self.arguments.arrays), dict(self.computed)
         state = self.trace.cuts[rounds.last].state
         assert state is not None
+        self.earlier[rounds.first] = (
+            {state.carriers[k]: self.arguments.arrays[state.carriers[k]] for k in rounds.arrays},
+            {state.sources[k]: self.computed[state.sources[k]] for k in rounds.numbers},
+        )
         arrays = [Var("c", state.carriers[k]) for k in rounds.arrays]
         numbers = [
             Var("c", self.computed[s].value, s.path) for s in (state.sources[k] for k in rounds.numbers)
@@ -102,7 +107,11 @@ class Loops:
         assert first is not None
         assert second is not None
         state, kept = self.states[index], self.arguments.arrays
-        arrays, computed = (dict(known) for known in self.earlier[index])
+        arrays, computed = dict(kept), dict(self.computed)
+        for begin, (places, variables) in reversed(self.earlier.items()):
+            if begin >= index:
+                arrays |= places
+                computed |= variables
         before = self._held(first, rounds, arrays, computed)
         for k, var in zip(rounds.arrays, state, strict=False):
             arrays[first.carriers[k]] = var, None
@@ -112,12 +121,19 @@ class Loops:
             arrays[storage] = Var("t", storage), None
         try:
             self.arguments.arrays = arrays
-            steps = self._round(index, computed)
+            steps = self._asked(index, computed)
+            native = exit_loop(trace, index, rounds.arrays, rounds.numbers)
+            if native is not None:
+                launched, after = self._launch(native, rounds, computed)
+            else:
+                cut = cuts[index + 1]
+                computed[cut.source] = Var("l", cut.value, cut.source.path)
+                launched = (self._run(cut, None, computed),)
+                after = self._held(second, rounds, arrays, computed)
         finally:
             self.arguments.arrays = kept
-        after = self._held(second, rounds, arrays, computed)
         self.place = trace.segments.place(self.place, cuts[index + 1].segment, rounds.key)
-        program.steps.append(Loop(self.place, state, before, after, steps))
+        program.steps.append(Loop(self.place, state, before, after, (*steps, *launched)))
         self.until = cuts[rounds.last]
 
     def _held(self, state: Any, rounds: Rounds, arrays: Any, computed: Any) -> tuple[Var, ...]:
@@ -125,8 +141,8 @@ class Loops:
         found = [arrays[state.carriers[k]][0] for k in rounds.arrays]
         return (*found, *(computed[state.sources[k]] for k in rounds.numbers))
 
-    def _round(self, index: int, computed: dict[Any, Var]) -> tuple[Bind | Check | Run, ...]:
-        """The steps of the round that begins at a look."""
+    def _asked(self, index: int, computed: dict[Any, Var]) -> tuple[Step, ...]:
+        """What the round that begins at a look computes of its numbers, and asks."""
 
         def operand(given: Any) -> Expr:
             if isinstance(given, Computed | Source):
@@ -141,9 +157,26 @@ class Loops:
                 program.define(computed[step], expression)
             else:
                 program.same(expression, step.value, (step.path, repr(step.value)))
-        cut = self.trace.cuts[index + 1]
-        computed[cut.source] = Var("l", cut.value, cut.source.path)
-        return (*program.steps, self._run(cut, None, computed))  # type: ignore[arg-type]
+        return tuple(program.steps)
+
+    def _launch(
+        self, native: ExitLoop, rounds: Rounds, computed: dict[Any, Var]
+    ) -> tuple[tuple[Step, ...], tuple[Var, ...]]:
+        """The steps of many rounds, and the variables of what they change."""
+        program = ReplayProgram()
+        for source in native.whole:
+            program.require(
+                f"-{EXACT} < {{}} < {EXACT}", source if isinstance(source, Var) else computed[source]
+            )
+        launch = launches.launch_of_rounds(native, self.trace, self.arguments, computed)
+        made = [Var("t", Storage(value.type)) for value in native.segment.graph.outputs]
+        found = [Var("l") for _ in rounds.numbers]
+        for var in (*made, found[0]):
+            var.bound = True
+        program.steps.append(Run(None, launch, tuple(made), found[0]))
+        for var, storage in zip(found[1:], made[1:], strict=False):
+            program.define(var, Form("{}({})", Const(element_of(storage.value.type.dtype)), storage))
+        return tuple(program.steps), (*made[len(found) :], *found)
 
 
 def _between(trace: Trace, index: int) -> list[Any]:
@@ -226,16 +259,19 @@ def _origin(bound: Bound, cut: Cut, trace: Trace, name: Callable[[Any], Hashable
 
 
 def _is_complete(trace: Trace, rounds: Rounds) -> bool:
-    """Whether all that comes after the rounds finds what it needs in their state."""
+    """Whether the rounds make all that they leave, and what comes after them finds in it what it needs."""
     cuts, state = trace.cuts, trace.cuts[rounds.last].state
     assert state is not None
     inside = range(rounds.first + 1, rounds.last + 1)
-    gone: set[Any] = {storage for k in inside for storage in cuts[k].made} - set(state.carriers)
     steps = trace.numbers.steps
     begin, end = steps.index(cuts[rounds.first]), steps.index(cuts[rounds.last])
+    gone: set[Any] = {storage for k in inside for storage in cuts[k].made}
     gone |= {s for s in steps[begin + 1 : end] if isinstance(s, Computed)}
     gone |= {cuts[k].source for k in inside}
-    gone -= set(state.sources)
+    changed = {state.carriers[k] for k in rounds.arrays} | {state.sources[k] for k in rounds.numbers}
+    if not changed <= gone:  # too few rounds: one leaves what was there before the first, under another name
+        return False
+    gone -= {*state.carriers, *state.sources}
     draws = range(cuts[rounds.first].draws.stop, cuts[rounds.last].draws.stop)
     later: list[Bound] = [*trace.bound, *(b for c in cuts[rounds.last + 1 :] for b in c.bound)]
     for bound in later:

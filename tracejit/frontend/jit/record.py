@@ -15,7 +15,7 @@ import gc
 import inspect
 import time
 import types
-from collections.abc import Callable, Set
+from collections.abc import Callable, Hashable, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ from tracejit.frontend.signature.describe import Description, Unreplayable
 from tracejit.frontend.signature.many import release
 from tracejit.frontend.signature.perform import make, write_back
 from tracejit.frontend.signature.program import (
+    Bind,
     Check,
     Const,
     Expr,
@@ -75,6 +76,19 @@ class Timing(NamedTuple):
         return self.record + self.compile + self.run
 
 
+class Answer(NamedTuple):
+    """What a path asks of the numbers that it has found, and the answer that it has.
+
+    text:     for people.
+    question: equal for equal questions about the same numbers.
+    value:    the answer.
+    """
+
+    text: str
+    question: Hashable
+    value: Any
+
+
 @dataclass(eq=False, repr=False)
 class Signature:
     """One signature of a traced function, or a path of one. `timing` is that of its first call.
@@ -95,7 +109,7 @@ class Signature:
     interval: int = 1  # how many may, before one is recorded again: the reason may be gone
     timing: Timing | None = None
     names: tuple[str, ...] = ()  # of the graph's inputs
-    segments: tuple[tuple[Place, tuple[str, ...]], ...] = ()
+    segments: tuple[tuple[Place, tuple[Answer, ...]], ...] = ()
 
     @property
     def schedules(self) -> list[Any]:
@@ -181,6 +195,9 @@ def record(
                     reached.add(id(restart.container))
                 if restart.numpy is not None:
                     numpy = restart.numpy
+                if restart.counted is not None and segments is not None:
+                    segments.counted = restart.counted
+                    continue
                 if restart.unrolled is not None and unrolled is not None:
                     site, why = restart.unrolled
                     unrolled[site] = why
@@ -229,7 +246,9 @@ class _TracedCall:
             surroundings.scan(self.arguments.objects)
             trace.changes = surroundings.changes
             trace.containers = lambda: [known.copy for known in self.arguments.containers.values()]
-            function = self.function if trace.segments is None else with_own_builtins(self.function)
+            function = self.function
+            if trace.segments is not None:
+                function = with_own_builtins(function, counts=bool(trace.counted))
             watcher = Watcher(trace, surroundings)
             busy = thread.busy
             try:
@@ -237,6 +256,7 @@ class _TracedCall:
                 thread.trace = trace
                 watcher.start()
                 result = function(*self.args, **self.kwargs)
+                trace.count_rest()
             finally:
                 thread.trace, thread.device = None, trace.device
                 thread.busy = busy
@@ -404,14 +424,27 @@ class _TracedCall:
                 computed[step.source] = Var("l", step.value, step.source.path)
         return computed
 
-    def _segments(self) -> tuple[tuple[Place, tuple[str, ...]], ...]:
+    def _segments(self) -> tuple[tuple[Place, tuple[Answer, ...]], ...]:
         """The segments of the path, and what is checked after each."""
-        found: list[tuple[Place, list[str]]] = []
+        found: list[tuple[Place, list[Answer]]] = []
+        meanings: dict[Expr, int] = {}  # of variables; two that are computed alike mean the same
+
+        def meaning(operand: Expr) -> int:
+            if isinstance(operand, Form):
+                return hash((operand.form, *map(meaning, operand.operands)))
+            return meanings.get(operand) or hash(operand.key)
+
         for step in self.program.steps:
             if isinstance(step, Run | Loop):
                 found.append((step.place, []))
+                made = (step.found,) if isinstance(step, Run) else step.state
+                meanings |= {var: hash((id(step.place), k)) for k, var in enumerate(made)}
+            elif isinstance(step, Bind):
+                meanings[step.var] = meaning(step.value)
             elif isinstance(step, Check) and found and step.says is not None:
-                found[-1][1].append(" ".join(step.says))
+                asked, *rest = step.condition.operands
+                value = step.condition.form, *map(meaning, rest)
+                found[-1][1].append(Answer(" ".join(step.says), meaning(asked), value))
         return tuple((place, tuple(answers)) for place, answers in found)
 
     def _numbers(self, computed: dict[Computed | Source, Var]) -> None:

@@ -62,11 +62,12 @@ class Tree(Signature):
 
     def _replay(self, args: Any, kwargs: Any) -> Any:
         memo, latest = Memo(), self.latest
-        failed: Any = None
+        failed: tuple[Signature, int] | None = None
         try:
             for path in (latest, *self.paths):
                 if failed is not None and (path is latest or not _may_fit(path, *failed)):
                     continue
+                memo.keep(place for place, _answers in path.segments)
                 result = path.replay(args, kwargs, memo)
                 if result is not MISS:
                     self.latest = path
@@ -81,16 +82,28 @@ class Tree(Signature):
         return MISS
 
 
-def _may_fit(path: Signature, depth: int, place: Place, answers: tuple[str, ...]) -> bool:
-    """Whether a path has the segment at this depth, and other answers after it."""
-    known = path.segments
-    return len(known) > depth and known[depth][0] is place and known[depth][1] != answers
+def _may_fit(path: Signature, other: Signature, depth: int) -> bool:
+    """Whether a path may fit a call for which `other` had a wrong answer after its segment at this depth."""
+    known, tried = path.segments, other.segments
+    alike = 0
+    while alike <= depth and alike < len(known) and known[alike][0] is tried[alike][0]:
+        alike += 1
+    if alike == 0:
+        return True
+    answers, wrong = known[alike - 1][1], tried[alike - 1][1]
+    if alike > depth:
+        return answers != wrong
+    for mine, right in zip(answers, wrong, strict=False):  # the call has these answers
+        if mine.question != right.question:
+            break
+        if mine.value != right.value:
+            return False
+    return True
 
 
-def _failed(path: Signature, memo: Memo) -> tuple[int, Place, tuple[str, ...]] | None:
-    """Where a path had another answer than the call: its depth, the segment, and the path's answers."""
+def _failed(path: Signature, memo: Memo) -> tuple[Signature, int] | None:
+    """The path, and at which depth it had another answer than the call."""
     for depth in range(len(path.segments) - 1, -1, -1):
-        place, answers = path.segments[depth]
-        if place is memo.last:
-            return depth, place, answers
+        if path.segments[depth][0] is memo.last:
+            return path, depth
     return None

@@ -18,6 +18,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracejit.frontend.recording.number import Moving, NumberProxy
+from tracejit.frontend.recording.places import at_start
 from tracejit.frontend.recording.recording import Window, thread
 from tracejit.frontend.recording.rounds import Hidden, Walk
 from tracejit.frontend.recording.storage import Storage
@@ -36,16 +37,28 @@ class Head:
     parts:   what must be equal, with names for people; None if something cannot be compared.
     values:  those of the graph that are held, in an order that parts decide.
     holders: what holds them, until the next round begins.
+    moving:  arrays that variables hold, whose views move with the rounds.
     nodes, structure, inputs, scalars: how far the recording was.
     difference: what was not equal.
     """
 
-    __slots__ = ("difference", "holders", "inputs", "nodes", "parts", "scalars", "structure", "values")
+    __slots__ = (
+        "difference",
+        "holders",
+        "inputs",
+        "moving",
+        "nodes",
+        "parts",
+        "scalars",
+        "structure",
+        "values",
+    )
 
     def __init__(self, trace: Trace) -> None:
         self.parts: Parts | None = None
         self.holders: list[Storage | Window] = []
         self.values: list[Value] = []
+        self.moving: list[Any] = []
         self.nodes, self.structure, self.inputs = len(trace.nodes), len(trace.structure), len(trace.inputs)
         self.scalars = dict(trace.scalars)
         self.difference = ""
@@ -82,7 +95,7 @@ def head_at(rounds: Rounds, frame: types.FrameType) -> Head:
         parts += [("something that is changed elsewhere", (id(s), walk.key(v))) for s, v in trace.changes()]
     except Hidden:
         return head
-    head.difference = ""
+    head.difference, head.moving = "", walk.moving
     outside = [s for s in trace.live() if s not in walk.storages]
     windows = [w for windows in trace.windows.values() for w in windows]
     parts.append(("an array that no variable holds", tuple((id(s), id(s.pending)) for s in outside)))
@@ -104,9 +117,16 @@ class _HeadWalk(Walk):
     def __init__(self, rounds: Rounds) -> None:
         super().__init__(rounds.trace)
         self.rounds = rounds
+        self.moving: list[Any] = []
 
     def carried(self, value: Any) -> Hashable:
         return value.type.shape, value.type.dtype, value.type.device
+
+    def view(self, array: Any) -> Hashable:
+        seen: Hashable = at_start(array._view, self.rounds)
+        if seen is not array._view:
+            self.moving.append(array)
+        return seen
 
     def key(self, value: Any) -> Hashable:
         kind = type(value)

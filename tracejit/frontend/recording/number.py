@@ -15,6 +15,7 @@ The proxy subclasses no number, because C code would read a subclass's C value a
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import types
@@ -29,7 +30,9 @@ SHOWN = 60  # characters of an expression in messages
 FORMS: dict[str, Callable[..., Any]] = {"{}": lambda x: x, "bool({})": bool} | {
     "int({})": int, "float({})": float,
 }  # fmt: skip
-"""The functions behind the forms of `Computed` and `Looked`, but for those about types."""
+"""The functions behind the forms of `Computed` and `Looked`, but for those about types of NumPy's."""
+for _kind in (int, float, complex):
+    FORMS[f"(type({{}}) is {_kind.__name__})"] = functools.partial(lambda kind, x: type(x) is kind, _kind)
 
 
 class Computed:
@@ -85,11 +88,14 @@ class Numbers:
     raised: whether arithmetic on such a number raised an error: if the body caught it, there is no replay.
     refuse: called when the body asks for the very value of a float that it found in an array.
     follow: what arithmetic on a number that moves gives (see `ranges`).
+    counted: sources of the numbers that count rounds (see `counters`), or are computed of such.
+    recount: called when the body asks for the very value of one of them.
     """
 
     def __init__(self, *, plain: bool = False, refuse: Callable[[str], Any] | None = None) -> None:
         self.plain, self.refuse = plain, refuse
         self.follow: Callable[..., Any] | None = None
+        self.recount: Callable[[], Any] | None = None
         self.steps: list[Any] = []
         self.given = False
         self.closed = False
@@ -97,6 +103,7 @@ class Numbers:
         self._computed: dict[Any, Computed] = {}
         self._looked: set[Any] = set()
         self.found: set[Any] = set()
+        self.counted: set[Any] = set()
 
     def argument(self, value: Any, source: Any) -> NumberProxy:
         """The number that replays find at `source`, which has a `path` for people."""
@@ -114,6 +121,8 @@ class Numbers:
     def check(self, proxy: NumberProxy) -> None:
         """Refuse a guard that would hold once: on all digits of a number that was computed."""
         is_open = self.refuse is not None and not self.closed
+        if is_open and proxy._source in self.counted:
+            self.recount()  # type: ignore[misc]
         if is_open and isinstance(proxy._value, float) and proxy._source in self.found:
             self.refuse(_read("{}", (proxy._source,)))  # type: ignore[misc]
 
@@ -128,8 +137,10 @@ class Numbers:
         if source is None:
             source = self._computed[key] = Computed(form, operands, value, _read(form, operands))
             self.steps.append(source)
-            if any(isinstance(each, Computed | Source) and each in self.found for each in operands):
-                self.found.add(source)
+            known = [each for each in operands if isinstance(each, Computed | Source)]
+            for noted in (self.found, self.counted):
+                if not noted.isdisjoint(known):
+                    noted.add(source)
         if "**" in form:  # whether powers are integers, floats or complex depends on their operands' values
             kind = type(value)
             text = f"np.{kind.__name__}" if isinstance(value, np.generic) else kind.__name__
@@ -187,7 +198,7 @@ class NumberProxy:
     def converted(self, kind: type) -> Any:
         """``float`` or ``int`` of it; of a number found in an array this looks at nothing."""
         numbers = self._numbers
-        if numbers.closed or self._source not in numbers.found:
+        if numbers.closed or self._source not in numbers.found | numbers.counted:
             return kind(self._look())
         if type(self._value) is kind:
             return self

@@ -10,9 +10,10 @@ hold the loop's results, and ``for`` ends. The count is a run-time number, check
 smaller counts are recorded like those of Python's `range`.
 
 The loop variable is a number that *moves*: it has a slope, and what it is in the round being recorded
-(`Moving`). Sums and differences with whole numbers move, too. Whoever asks for its value (a comparison, an
-index, a shape) would get another answer in each round: then, and where heads stay different, the call is
-recorded again with Python's `range` in this place (`unroll`). ``explain()`` tells why.
+(`Moving`). Sums and differences with whole numbers move, too, and so do views at such places (`places`).
+Whoever asks for its value (a comparison, a shape) would get another answer in each round: then, and where
+heads stay different, the call is recorded again with Python's `range` in this place (`unroll`). ``explain()``
+tells why.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from tracejit.errors import ArgumentError, locate
+from tracejit.errors import ArgumentError, OutOfBoundsError, locate
 from tracejit.frontend.python.bytecode import instructions
 from tracejit.frontend.recording.heads import Head, head_at
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.looped import Unequal, loop_of
 from tracejit.frontend.recording.number import FORMS, Computed, Moving, NumberProxy, Numbers, settled
+from tracejit.frontend.recording.places import Outside, corners, fixed, left, slope_of
 from tracejit.frontend.recording.recording import thread
+from tracejit.ir.graph import Node
+from tracejit.ir.view import View
 from tracejit.passes.rolling.wiring import EXACT
 
 if TYPE_CHECKING:
@@ -97,12 +101,14 @@ def range(*bounds: Any) -> Range:
 
     In a traced function the first rounds are recorded, and stand for all of them: recording, compiling and
     kernels do not depend on the count, which is a run-time number: other counts of at least 4 replay. The
-    rounds must do the same with other values: arrays are rebound (``x = f(x)``) or updated in place, and
-    the loop variable is used in arithmetic. Where they differ, where the loop variable is an index or is
-    compared, and while a gradient is taken, all rounds are recorded, as with Python's `range`; results are
-    the same, and ``explain()`` says why. Elsewhere it is Python's `range`.
+    rounds must do the same with other values: arrays are rebound (``x = f(x)``), updated in place, read and
+    stored at places that move with the loop variable (``out[i] = x[i + 1]``), and the loop variable is used
+    in arithmetic. Where they differ, where the loop variable is compared, and while a gradient is taken, all
+    rounds are recorded, as with Python's `range`; results are the same, and ``explain()`` says why.
+    Elsewhere it is Python's `range`.
 
-    Raises an `ArgumentError`, which is a `TypeError`, for bounds that are not integers and a step of 0.
+    Raises an `ArgumentError`, which is a `TypeError`, for bounds that are not integers and a step of 0. An
+    index out of range is an `OutOfBoundsError`, an `IndexError`, that names the line and the round.
 
     >>> import tracejit as tj
     >>> @tj.jit
@@ -155,6 +161,8 @@ class Rounds:
         self.round = -1  # the one being recorded
         self.head: Head | None = None
         self.numbers: list[weakref.ref[NumberProxy]] = []  # that move
+        self.begin = 0  # the node at which round 1 begins, of those that stay in front of the loop
+        self.outside: Outside | None = None  # an index of this round, in a later one
         trace.open_ranges.append(self)
 
     def __iter__(self) -> Rounds:
@@ -169,11 +177,14 @@ class Rounds:
         frame = sys._getframe(1)  # that of the ``for``; not kept, as it keeps arrays
         if self.round > 1 and self._ends(frame):
             raise StopIteration
-        if self.round == HEADS:
+        if self.round >= min(HEADS, settled(self.count)):
             self.unroll("the rounds of tj.range differ", detail=True)
+        self.outside = None
         self.head = self.head if self.round > 1 else head_at(self, frame)
+        if self.round == 1:
+            self.begin = len(trace.nodes)
         assert self.head is not None
-        self.head.holders = []  # so that this round frees what it rebinds
+        self.head.holders, self.head.moving = [], []  # so that this round frees what it rebinds
         return self.moving(self.step, self.start + self.step * self.round)
 
     def moving(self, slope: int, base: Any) -> NumberProxy:
@@ -183,6 +194,10 @@ class Rounds:
         proxy = NumberProxy(settled(base), source, self.trace.numbers)
         self.numbers.append(weakref.ref(proxy))
         return proxy
+
+    def depth(self) -> int:
+        """How many loops are around this one; -1 if it has ended."""
+        return self.trace.open_ranges.index(self) if self in self.trace.open_ranges else -1
 
     def number(self, source: Moving | Computed) -> NumberProxy:
         """What a source stands for, in this round."""
@@ -204,6 +219,8 @@ class Rounds:
             after.difference = before.difference
             self.head = after
             return False
+        if self.outside is not None:
+            raise locate(OutOfBoundsError(self.outside.message), self.outside.location)
         count = self.count - (self.round - 1)
         try:
             loop_of(trace, self, before, after, count, self.location)
@@ -211,13 +228,23 @@ class Rounds:
             after.difference = str(error)
             self.head = after
             return False
-        self._settle()
+        self._settle(after)
         trace.open_ranges.remove(self)
         return True
 
-    def _settle(self) -> None:
-        """Numbers that move are what they are in the last round."""
-        rest = self.count - self.round
+    def _settle(self, head: Head) -> None:
+        """Numbers and views that move are what they are in the last round, those in recorded nodes what they
+        are there.
+        """
+        rest, depth = self.count - self.round, self.depth()
+        for array in head.moving:
+            array._view = left(array._view, depth, rest)
+        nodes = self.trace.nodes
+        for i, node in enumerate(nodes[self.begin :], self.begin):
+            seen = node.attrs.get("view")
+            if isinstance(seen, View) and slope_of(seen.offset, depth):
+                attrs = {**node.attrs, "view": seen.moved(fixed(seen.offset, depth) - seen.offset)}
+                nodes[i] = Node(node.op, node.inputs, node.outputs, attrs, node.location)
         for known in self.numbers:
             proxy = known()
             source = proxy._source if proxy is not None else None
@@ -234,7 +261,7 @@ class Rounds:
 
 def follow(form: str, value: Any, operands: tuple[Any, ...]) -> Any:
     """The result of arithmetic on numbers that move: it moves, too, or the loop is unrolled."""
-    inner = max((o.rounds for o in operands if type(o) is Moving), key=_depth)
+    inner = max((o.rounds for o in operands if type(o) is Moving), key=Rounds.depth)
     bases, slopes = [], []
     for operand in operands:
         if type(operand) is Moving and operand.rounds is inner:
@@ -254,10 +281,6 @@ def follow(form: str, value: Any, operands: tuple[Any, ...]) -> Any:
     if slope is None or type(value) is not int:
         inner.unroll(f"{form.format(*['i'] * len(operands))} does not grow evenly with the loop variable i")
     return inner.moving(slope, FORMS[form](*bases))
-
-
-def _depth(rounds: Rounds) -> int:
-    return rounds.trace.open_ranges.index(rounds) if rounds in rounds.trace.open_ranges else -1
 
 
 def _slope(form: str, bases: list[Any], slopes: list[int]) -> int | None:
@@ -281,9 +304,10 @@ def _slope(form: str, bases: list[Any], slopes: list[int]) -> int | None:
 def check_exact(source: Moving, dtype: np.dtype) -> None:
     """Numbers of a loop grow by adding: they must stay whole numbers that their dtype counts exactly."""
     rounds = source.rounds
+    number = NumberProxy(settled(source.base), source, rounds.trace.numbers)
     most = int(np.iinfo(dtype).max) if dtype.kind in "iu" else EXACT.get(str(dtype), 0)
     least = 0 if dtype.kind == "u" else -most
-    if not all(least <= end and end <= most for end in _extremes(source)):
+    if not all(least <= end and end <= most for end in corners(number)):
         rounds.unroll(f"{dtype} does not count the rounds exactly")
 
 
@@ -292,13 +316,3 @@ def origin_of(source: Moving) -> Any:
     base = source.base
     outer = base._source if type(base) is NumberProxy else None
     return origin_of(outer) if type(outer) is Moving else base
-
-
-def _extremes(number: Any) -> list[Any]:
-    """What a number is in the first and the last round of each loop that it moves with."""
-    source = number._source if type(number) is NumberProxy else number
-    if type(source) is not Moving:
-        return [number]
-    rest = source.rounds.count - source.rounds.round
-    further = rest if source.slope == 1 else source.slope * rest
-    return [*_extremes(source.base), *_extremes(source.base + further)]

@@ -7,15 +7,9 @@ makes a loop of Python's of such rounds (`signature.program.Loop`), whose exit i
 
 `state_at` tells what a look's continuation depends on: the traced function's place and variables, what it
 wrote into existing arrays, what it changed in its surroundings. It gives None where something may be
-hidden: the look is made by a function that the body calls, inside a ``for`` (whose iterator nobody sees),
-while a gradient is taken, where a variable holds an object of the user's, or an array is alive that is in
-no variable.
-
->>> def f(x):
-...     while x > 1: x = x / 2
-...     for i in range(3): x = x + i
->>> [iterates(f.__code__, i.offset) for i in instructions(f.__code__) if i.opname == "BINARY_OP"]
-[False, True]
+hidden: the look is made by a function that the body calls, inside a ``for`` (whose iterator nobody sees,
+unless it is one of `counters`), while a gradient is taken, where a variable holds an object of the user's, or
+an array is alive that is in no variable.
 """
 
 from __future__ import annotations
@@ -27,10 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracejit.frontend.python.bytecode import instructions
+from tracejit.frontend.recording.counters import enclosing
 from tracejit.frontend.recording.number import Computed, NumberProxy, Source
 from tracejit.frontend.recording.recording import Extent
-from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.storage import Storage, Uncounted
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
@@ -43,11 +37,15 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, range)
 
 
 class State(NamedTuple):
-    """The state of a body: `key`, and in its order the arrays and numbers that its rest may find."""
+    """The state of a body: `key`, and in its order the arrays and numbers that its rest may find.
+
+    proxies: what the body holds of the numbers.
+    """
 
     key: Hashable
     carriers: tuple[Storage, ...]
     sources: tuple[Any, ...]
+    proxies: tuple[NumberProxy, ...] = ()
 
 
 class Hidden(Exception):
@@ -56,14 +54,15 @@ class Hidden(Exception):
 
 def state_at(trace: Trace, source: Source, looked: Storage) -> State | None:
     """The state of a trace that was just cut by a look at the only element of `looked`, now `source`."""
-    frames = _frames_of_body()
+    frames = frames_of_body()
     if not frames or trace.tapes or sys.exc_info()[0] is not None:
-        return None
-    if any(iterates(frame.f_code, frame.f_lasti) for frame in frames):
         return None
     walk = Walk(trace)
     walk.sources[source] = 0
     try:
+        loops = [
+            walk.loop(frame, place) for frame in frames for place in enclosing(frame.f_code, frame.f_lasti)
+        ]
         variables = [(name, walk.key(value)) for frame in frames for name, value in frame.f_locals.items()]
         written = [(id(w.storage), walk.carried(w.value)) for w in trace.written()]
         arguments = [walk.key(copy) for copy in trace.containers()]
@@ -72,11 +71,12 @@ def state_at(trace: Trace, source: Source, looked: Storage) -> State | None:
         return None
     if any(storage not in walk.storages and storage is not looked for storage in trace.live()):
         return None  # a temporary of an expression, or held by an object
-    key = (*(frame.f_lasti for frame in frames), *variables, None, *written, None, *arguments, None, *changed)
-    return State(key, tuple(walk.carriers), tuple(walk.sources))
+    places = (frame.f_lasti for frame in frames)
+    key = (*places, *loops, None, *variables, None, *written, None, *arguments, None, *changed)
+    return State(key, tuple(walk.carriers), tuple(walk.sources), tuple(walk.proxies))
 
 
-def _frames_of_body() -> list[types.FrameType]:
+def frames_of_body() -> list[types.FrameType]:
     """The frame of the traced function, if it is the only one that is not this package's, with the loops of
     the package that it calls; else nothing.
     """
@@ -92,12 +92,6 @@ def _frames_of_body() -> list[types.FrameType]:
     return [*found, frame] if is_body else []
 
 
-def iterates(code: types.CodeType, offset: int) -> bool:
-    """Whether an instruction is inside a ``for``."""
-    ends = ((i.offset, i.argval) for i in instructions(code) if i.opname == "FOR_ITER")
-    return any(begin <= offset < end for begin, end in ends)
-
-
 class Walk:
     """Numbers arrays and run-time numbers in the order in which they are found."""
 
@@ -106,7 +100,15 @@ class Walk:
         self.carriers: dict[Storage, int] = {}
         self.sources: dict[Any, int] = {}
         self.storages: dict[Storage, int] = {}
+        self.proxies: list[NumberProxy] = []
         self._open: dict[int, int] = {}
+
+    def loop(self, frame: types.FrameType, place: int) -> Hashable:
+        """A ``for`` around the look: the numbers of its range."""
+        known = self.trace.counting.get((id(frame), place))
+        if known is None:
+            raise Hidden
+        return self.key(known.next), self.key(known.stop), known.step
 
     def carried(self, value: Any) -> Hashable:
         """A value of the graph: where an earlier segment has put it."""
@@ -117,6 +119,11 @@ class Walk:
             return "window", id(bound.storage)
         return "carried", self.carriers.setdefault(bound.storage, len(self.carriers))
 
+    def view(self, array: Any) -> Hashable:
+        """Equal for views of an array that mean the same."""
+        seen: Hashable = array._view
+        return seen
+
     def key(self, value: Any) -> Hashable:
         """Equal for what the body cannot tell apart, but for what arrays hold and numbers are."""
         kind = type(value)
@@ -124,13 +131,16 @@ class Walk:
             source = value._source
             if not isinstance(source, Computed | Source):
                 return "number", id(source)
+            self.proxies.append(value)
             return "number", type(value._value), self.sources.setdefault(source, len(self.sources))
         storage = getattr(value, "_storage", None)
+        if type(storage) is Uncounted:
+            return "picked", self.key(storage.buffer.content), self.key(storage.buffer.mask)
         if isinstance(storage, Storage):
             if storage.pending is None:
-                return "array", id(storage), value._view
+                return "array", id(storage), self.view(value)
             number = self.storages.setdefault(storage, len(self.storages))
-            return "new", number, self.carried(storage.pending), value._view
+            return "new", number, self.carried(storage.pending), self.view(value)
         if isinstance(value, SAME):
             return "same", id(value)
         if isinstance(value, PLAIN):

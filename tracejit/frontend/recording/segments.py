@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracejit import compile, engine
 from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.ahead import run_ahead
 from tracejit.frontend.recording.number import Source
 from tracejit.frontend.recording.recording import Bound, Extent, Literal
 from tracejit.frontend.recording.rounds import State, state_at
@@ -58,10 +59,12 @@ class Segments:
 
     ended: how many paths there were when it was found that new ones keep coming, so that looks give up;
            else 0.
+    counted: whether what counts rounds is a run-time number (see `counters`); None: this is not known yet.
     """
 
     def __init__(self) -> None:
         self.ended = 0
+        self.counted: bool | None = None
         self._known: weakref.WeakValueDictionary[Any, Segment] = weakref.WeakValueDictionary()
         self._places: weakref.WeakValueDictionary[Any, Place] = weakref.WeakValueDictionary()
 
@@ -122,7 +125,7 @@ def cut(trace: Trace, value: Value, source: Source, looked: Storage) -> Cut:
     found = places[0].memory().reshape(-1)[0].item()
     made = Cut(segment, source, found, tuple(trace.bound), tuple(places), draws)
     _carry(trace, outputs, places)
-    return made._replace(state=state_at(trace, source, looked))
+    return run_ahead(trace, made._replace(state=state_at(trace, source, looked)))
 
 
 def _carry(trace: Trace, outputs: list[Value], places: list[Storage]) -> None:

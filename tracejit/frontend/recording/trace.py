@@ -16,12 +16,14 @@ they change is taken back.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from tracejit.errors import ReadOnlyError, ReplayError, locate
+from tracejit.frontend.recording.counters import CountedRange, count_in, may_count
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import Moving, Numbers, Source, is_of
 from tracejit.frontend.recording.numpy_views import Captured
@@ -37,10 +39,12 @@ from tracejit.frontend.recording.recording import (
     number_type,
     thread,
 )
+from tracejit.frontend.recording.rounds import State, frames_of_body
 from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph, Value, constant_of
-from tracejit.ir.op import Trait
+from tracejit.ir.moving import Differs
+from tracejit.ir.op import Op, Trait
 from tracejit.ir.view import View
 from tracejit.ops import constant
 
@@ -87,6 +91,7 @@ class Restart(BaseException):
     unrolled:  a place of `tj.range` where all rounds have to be recorded, and (why, the line).
     numpy:     whether the body is to find NumPy's functions (False), or ours in place of those that make
                arrays (True).
+    counted:   whether what counts rounds is to be a run-time number.
 
     None of them: code compares types, or keeps numbers or NumPy arrays in a class: stand-ins for them will
     not do.
@@ -98,12 +103,14 @@ class Restart(BaseException):
         aliased: set[Storage] | None = None,
         numpy: bool | None = None,
         unrolled: tuple[Any, tuple[str, str]] | None = None,
+        counted: bool | None = None,
     ):
         super().__init__("recording starts again")
         self.container = container
         self.aliased = aliased or set()
         self.numpy = numpy
         self.unrolled = unrolled
+        self.counted = counted
 
 
 class GivenUp(BaseException):
@@ -148,6 +155,11 @@ class Trace(Recording):
         self.dry = dry  # nothing may be computed: `warm`, `graph`, ...
         self.numbers: Numbers = Numbers(plain=plain, refuse=self._refuse_digits)
         self.numbers.follow = follow
+        self.numbers.recount = lambda: self.interrupt(Restart(counted=False))
+        self.counted: bool | None = segments.counted if segments is not None else False
+        self.counting: dict[tuple[int, int], CountedRange] = {}  # by frame and place: the loops over ranges
+        self.looked_at: dict[Value, Any] = {}  # values of one element: the numbers that they are
+        self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
         self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it), for each segment anew
         self.counters: list[Draw] = []
         self.taken: list[tuple[Any, int, int]] = []  # (stream, start, total) of segments that were launched
@@ -163,6 +175,8 @@ class Trace(Recording):
         self.device = thread.device  # at the call
         self.uses_device = False  # whether the body made arrays there without naming a device
         self.vouched = 0  # how many `tj.pure` functions are running
+        self.uncounted: list[weakref.ref[Any]] = []  # storages of what masks pick, and nobody has counted
+        self.places: weakref.WeakKeyDictionary[Storage, Any] = weakref.WeakKeyDictionary()  # by mask
 
     # -- random numbers --------------------------------------------------------------------------------------
 
@@ -284,6 +298,13 @@ class Trace(Recording):
 
     # -- numbers that move -----------------------------------------------------------------------------------
 
+    def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
+        """Append a node; where a place that moves asks for different ones, all rounds are recorded."""
+        try:
+            return super().emit(op, *inputs, location=location, **attrs)
+        except Differs:
+            self.open_ranges[-1].unroll(f"the place of {op.name} moves to where another one is needed")
+
     def number(self, number: RuntimeNumber, dtype: np.dtype) -> Value:
         """A run-time number: an input on the host. One that moves is what it is in this round until its loop
         is made, as a value of its own.
@@ -311,6 +332,14 @@ class Trace(Recording):
             raise self.interruption
         self.interrupt(Restart(unrolled=(site, (reason, line))))
 
+    def count_rest(self) -> None:
+        """The body has run: what masks picked, and is still alive, gets its extent."""
+        for found in self.uncounted:
+            storage = found()
+            if storage is not None:
+                storage.settle()
+        self.places.clear()
+
     # -- looks at values -------------------------------------------------------------------------------------
 
     def element(self, array: Any, what: str) -> Any:
@@ -318,7 +347,13 @@ class Trace(Recording):
         reason = self._no_cut(array, what)
         if reason is not None:
             self.look(array, what, reason)
+        content = self._content(array)
+        if content in self.looked_at:
+            return self.looked_at[content]
         location = user_location()
+        if self.counted:
+            for frame in frames_of_body():
+                count_in(frame, self.numbers)
         watcher, thread.watcher = thread.watcher, None
         if thread.hook is not None:
             sys.setprofile(None)
@@ -333,7 +368,29 @@ class Trace(Recording):
                 sys.setprofile(thread.hook)
         self.cuts.append(made)
         self.segments_found.add(made.segment)
-        return self.numbers.looked(made.value, source, made)
+        if self.counted is None:
+            self._consider_counting(made.state)
+        found = self.numbers.looked(made.value, source, made)
+        if content is not None:
+            self.looked_at[content] = found
+        return found
+
+    def _content(self, array: Any) -> Value | None:
+        """The value of an array that this recording has made, if the array is all of it."""
+        storage, view = array._storage, array._view
+        made = storage.pending if storage.recording is self else None
+        return made if made is not None and view.is_whole(made.type.shape) else None
+
+    def _consider_counting(self, state: State | None) -> None:
+        """Begin again with counters if the body looks here again, in another state."""
+        frames = frames_of_body()
+        place = tuple(frame.f_lasti for frame in frames)
+        key = state.key if state is not None else None
+        is_other = place in self.visited and (key is None or key != self.visited[place])
+        if is_other and any(may_count(frame.f_code) for frame in frames):
+            self.interrupt(Restart(counted=True))
+        if frames:
+            self.visited[place] = key
 
     def _no_cut(self, array: Any, what: str) -> str | None:
         """Why a look cannot end a segment; None if it can."""

@@ -187,14 +187,15 @@ class Loop:
     place:   as that of a `Run`.
     state:   variables that each round changes; they hold `before` at first, and `after` when a round has
     ended.
-    steps:   of a round; the last is the `Run` whose number the next round's checks ask for.
+    steps:   of a round, or of many: computations and checks, the `Run` whose number the next round's checks
+             ask for, and what else it makes.
     """
 
     place: Any
     state: tuple[Var, ...]
     before: tuple[Var, ...]
     after: tuple[Var, ...]
-    steps: tuple[Bind | Check | Run, ...]
+    steps: tuple[Step, ...]
 
 
 Step = Bind | Check | ArrayCheck | Separate | Run | Loop
@@ -236,7 +237,14 @@ class SliceOf:
     parts: tuple[Make, Make, Make]
 
 
-Make = Known | ArrayOn | Container | SliceOf
+@dataclass(frozen=True, eq=False)
+class CopyOf:
+    """A copy of a NumPy array that no one else has, laid out as it is."""
+
+    array: np.ndarray
+
+
+Make = Known | ArrayOn | Container | SliceOf | CopyOf
 """How a value of the result is made."""
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.python.bytecode import facts
+from tracejit.frontend.recording.counters import counted_range
 from tracejit.frontend.recording.number import NumberProxy
 from tracejit.frontend.recording.recording import thread
 
@@ -47,12 +48,16 @@ def _int(value: Any = 0, /, *rest: Any, **options: Any) -> Any:
 
 
 OURS = {"float": _float, "int": _int}
+COUNTING = {**OURS, "range": counted_range}
 
 
-def with_own_builtins(function: Any) -> Any:
-    """The function with builtins of its own, if it calls one of these names; else the function itself."""
+def with_own_builtins(function: Any, *, counts: bool = False) -> Any:
+    """The function with builtins of its own, if it calls one of these names; else the function itself.
+
+    counts: whether its `range` gives run-time numbers.
+    """
     if type(function) is types.MethodType:
-        own = with_own_builtins(function.__func__)
+        own = with_own_builtins(function.__func__, counts=counts)
         return function if own is function.__func__ else types.MethodType(own, function.__self__)
     if type(function) is not types.FunctionType:
         return function
@@ -62,7 +67,7 @@ def with_own_builtins(function: Any) -> Any:
     found = facts(function.__code__)
     asked = {name for name, attribute in found.uses if attribute}
     called = found.globals - found.handed - asked - function.__globals__.keys()
-    ours = {name: ours for name, ours in OURS.items() if name in called}
+    ours = {name: ours for name, ours in (COUNTING if counts else OURS).items() if name in called}
     return _copy(function, held, vars(builtins) | ours) if ours else function
 
 

@@ -40,6 +40,7 @@ from tracejit.passes.fusion.free import FreeNodes, in_kernel
 from tracejit.passes.fusion.groups import Group, Partition
 from tracejit.passes.fusion.prepare import prepare
 from tracejit.passes.fusion.stored import ReadBack, check_stores
+from tracejit.tuning import tuning_of
 
 NODES = 64
 """Most operators in a kernel: more take long to compile and spill registers."""
@@ -303,8 +304,8 @@ class _Fuser:
         return any(self.producer_group(v) in groups for v in self.free.origins(views))
 
     def is_safe(self, groups: Sequence[Group], node: Node) -> bool:
-        """Whether all is on one device, no operand of a product is computed inside, and a kernel that can
-        fail writes no storage that existed before the call.
+        """Whether all is on one device, no operand of a product is computed inside, its device computes
+        epilogues, and a kernel that can fail writes no storage that existed before the call.
         """
         device = node.outputs[0].type.device
         for group in groups:
@@ -312,7 +313,7 @@ class _Fuser:
             if other is not device and other != device:
                 return False
         products = [product for group in groups for product in group.products]
-        if len(products) > 1:
+        if len(products) > 1 or (products and not tuning_of(device).panels):
             return False
         if products and any(self.producer_group(v) in groups for v in self.free.origins(products[0].inputs)):
             return False

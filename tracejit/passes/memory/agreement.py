@@ -13,7 +13,7 @@ Checks lie in the forward pass, so the agreement travels during the backward pas
 from __future__ import annotations
 
 from tracejit.ir.graph import Graph, Node
-from tracejit.ops.communicate import COLLECTIVE, agree, digest
+from tracejit.ops.communicate import COLLECTIVE, agree, digests
 from tracejit.passes.memory.aliases import can_fail
 
 TEXT = 300
@@ -30,7 +30,9 @@ def with_agreement(graph: Graph) -> Graph:
     place = f" at {first.location}" if first.location else ""
     more = f", and {len(shared) - 1} more" if len(shared) > 1 else ""
     text = f"{first.op.name}({operands[:TEXT]}){place}{more}"
-    node = Node(agree, (), (), {"digest": digest(shared), "text": text, "token": "agreement"}, first.location)
+    digest, within = digests(shared)
+    attrs = {"digest": digest, "within": within, "text": text, "token": "agreement"}
+    node = Node(agree, (), (), attrs, first.location)
     after = max((p for p, n in enumerate(graph.nodes) if can_fail(n)), default=-1) + 1
     nodes = (*graph.nodes[:after], node, *graph.nodes[after:])
     return Graph(graph.inputs, nodes, graph.outputs, graph.effects)

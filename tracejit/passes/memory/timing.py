@@ -31,9 +31,7 @@ NEVER = 1 << 60
 def cost(node: Node) -> int:
     """Estimated cost of a task: bytes of memory traffic, or as much time (0.1 ns each)."""
     if node.op is ops.loop:
-        return most(node.attrs["rounds"]) * sum(
-            cost(inner) for inner in node.attrs["body"].nodes if is_task(inner)
-        )
+        return most(node.attrs["rounds"]) * work(node)
     arrays = [v for v in (*node.inputs, *node.outputs) if not v.type.on_host]
     costs = tuning_of_values(arrays).costs
     total = sum(most(v.type.nbytes) for v in arrays)
@@ -44,6 +42,16 @@ def cost(node: Node) -> int:
         elif Trait.EXPENSIVE in inner.op.traits:
             total += most(inner.output.type.size) * costs.transcendental
     return total
+
+
+def work(node: Node) -> int:
+    """The cost of what a node with a nested graph computes; its operands are seen in part. Of a loop: of one
+    round.
+    """
+    if "body" not in node.attrs:
+        return cost(node)
+    inner = [n for n in node.attrs["body"].nodes if Trait.VIEW not in n.op.traits and is_task(n)]
+    return sum(cost(n) for n in inner if n.op is not ops.update)
 
 
 def earliest(

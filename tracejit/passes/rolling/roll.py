@@ -250,13 +250,17 @@ class _Level:
 
 def _check_work(body: list[Node], operators: int) -> None:
     """Refuse rounds that are worth several workers, and those that are better in registers."""
-    made = [n for n in body if n.op not in (ops.view, ops.update, ops.loop)]
-    products = (n.op.work([v.type.shape for v in n.inputs + n.outputs], n.attrs) for n in made if n.op.work)
-    scale = LONG_SCALE if operators > LONG else 1
-    if sum(v.type.nbytes for n in made for v in n.outputs) > scale * WORK or sum(products) > scale * PRODUCTS:
-        raise Unlike("a round is long enough for several workers", body[0].location)
+    check_size(body, LONG_SCALE if operators > LONG else 1)
     if len(body) <= SHORT and operators <= CHAIN and all(n.op.traits & REGISTERS for n in body):
         raise Unlike("some kernels compute several rounds each", body[0].location)
+
+
+def check_size(body: Sequence[Node], scale: int = 1) -> None:
+    """Refuse rounds that are worth several workers."""
+    made = [n for n in body if n.op not in (ops.view, ops.update, ops.loop)]
+    products = (n.op.work([v.type.shape for v in n.inputs + n.outputs], n.attrs) for n in made if n.op.work)
+    if sum(v.type.nbytes for n in made for v in n.outputs) > scale * WORK or sum(products) > scale * PRODUCTS:
+        raise Unlike("a round is long enough for several workers", body[0].location)
 
 
 def _renamed(node: Node, renamed: dict[Value, Value]) -> Node:

@@ -1,0 +1,81 @@
+"""What the simulator predicts of a step on several ranks, and what the step takes there.
+
+    python -m benchmarks.prediction NET     one process that measures the costs of the step of
+                                            `benchmarks.scaling`, prints one line of JSON
+
+The ranks share this machine, so each has a part of its processors, and the link between them is imitated. On
+the *slow* link it is the limit, on the *fast* one the ranks compute most of the time. By link and ranks:
+
+predicted, measured    seconds from step to step; measured: the best of some runs, as what else a machine does
+                       only ever adds
+error                  of the prediction, as a part of what was measured
+
+The machine has to be free: a prediction knows nothing of other programs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import sys
+import tempfile
+from typing import Any
+
+from benchmarks.harness import Run, SideFailed
+
+NET = "mlp"
+RANKS = (2, 4)
+LINKS = {"slow": "1e-3,4e7", "fast": "1e-4,1e9"}
+RUNS = 8
+PROGRAM = str(pathlib.Path(__file__).with_name("scaling.py"))
+
+
+def measure(run: Run) -> dict[str, Any]:
+    """Findings by link and number of ranks."""
+    caches = run.caches()
+    predicted = run.module("prediction", NET, caches=caches)
+    found: dict[str, Any] = {}
+    for link, text in LINKS.items():
+        found[link] = {}
+        for ranks in RANKS:
+            measured = _measured(run, caches, ranks, text)
+            expected = predicted[link][str(ranks)]
+            error = expected / measured - 1
+            found[link][str(ranks)] = {"predicted": expected, "measured": measured, "error": error}
+    return found
+
+
+def _measured(run: Run, caches: pathlib.Path, ranks: int, link: str) -> float:
+    """The best time from step to step on so many ranks."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = pathlib.Path(folder) / "found.json"
+        runs = "1" if run.quick else str(RUNS)
+        given = ["run", "-n", str(ranks), PROGRAM, NET, "--runs", runs, "--json", str(result)]
+        launch = f"import sys; from tracejit.cli import main; sys.exit(main({given!r}))"
+        run.python("-c", launch, caches=caches, TRACEJIT_LINK=link)
+        if not result.exists():
+            raise SideFailed(f"{ranks} ranks have found nothing")
+        return float(json.loads(result.read_text())["best"])
+
+
+def predict(net: str) -> dict[str, dict[str, float]]:
+    """Seconds from step to step, by link and number of ranks, from the costs on this process."""
+    from tracejit import engine  # the process that starts all this needs none
+    from tracejit.distributed.measuring import measure_program
+
+    with contextlib.redirect_stdout(sys.stderr):
+        step = measure_program([PROGRAM, net])
+    found: dict[str, dict[str, float]] = {}
+    for link, text in LINKS.items():
+        latency, bandwidth = map(float, text.split(","))
+        found[link] = {}
+        for ranks in RANKS:
+            cores = engine.processors() / ranks
+            told = step.predict(ranks, latency, bandwidth, cores=cores, control=0.0)
+            found[link][str(ranks)] = told.seconds
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(predict(sys.argv[1])))

@@ -1,0 +1,211 @@
+"""The calls of kernels for GPUs that no fused group makes: their blocks and launches. Needs no Numba.
+
+A call is made of shapes alone. Its words come first in the kernel's block, then the addresses of the
+operands, inputs first, then the number of units. `tracejit.kernels.gpu.table` has the kernels.
+
+    max_pool, search_sorted, ...    a thread has one element of the result after the other
+    scatter_add                     a thread has some rows of a column, and reads the whole index
+    sort, argsort                   a block of threads has a line
+    conv2d_weight_gradient          a block of threads has an element of the result
+
+How work is shared out depends on shapes only, and every element of a result is computed by one thread, or
+added up in a fixed tree: the same bits in every run.
+
+>>> shapes, attrs = [(2, 5, 3), (2, 5, 3)], {"axis": 1}
+>>> gpu_call("sort", shapes, attrs, "float32")
+GpuCall(kernel='sort', dtype='float32', words=(2, 5, 3), units=6, blocks=6, threads=32, shared=0)
+"""
+
+# No `from __future__ import annotations`: a named tuple compiles every annotation that is a string.
+
+import enum
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tracejit.kernels.images.windows import WINDOWS, pool_call
+from tracejit.kernels.library.plan import SIZES
+from tracejit.kernels.split import ceil_div
+
+THREADS = 256
+"""Threads in a block of a kernel whose threads do not work together."""
+
+WARP = 32
+
+WANTED = 1 << 16
+"""Threads that keep any GPU busy."""
+
+BLOCKS = 1 << 14
+"""Most blocks of a launch: each then takes several units."""
+
+Shape = Sequence[int]
+
+
+class GpuCall(NamedTuple):
+    """A kernel of the table, the words of its block before the operands' addresses, the units that
+    threads or blocks share, and its launch: blocks and threads along x, bytes of shared memory of a block.
+    """
+
+    kernel: str
+    dtype: str
+    words: tuple[int, ...]
+    units: int
+    blocks: int
+    threads: int
+    shared: int = 0
+
+
+class Windows(enum.IntEnum):
+    """Slots of the three convolutions. FIRST, SECOND, THIRD are x, w, y of ``conv2d``; y, w, x of
+    ``conv2d_input_gradient``; x, y, w of ``conv2d_weight_gradient``. Channels and filters: of one group.
+    """
+
+    IMAGES = 0
+    GROUPS = 1
+    CHANNELS = 2
+    FILTERS = 3
+    HEIGHT = 4
+    WIDTH = 5
+    WINDOW_HEIGHT = 6
+    WINDOW_WIDTH = 7
+    STRIDE_DOWN = 8
+    STRIDE_ACROSS = 9
+    TOP = 10  # padding
+    LEFT = 11
+    DILATION_DOWN = 12
+    DILATION_ACROSS = 13
+    OUT_HEIGHT = 14
+    OUT_WIDTH = 15
+    FIRST = 16
+    SECOND = 17
+    THIRD = 18
+
+
+class Lines(enum.IntEnum):
+    """Slots of ``sort`` and ``argsort`` of X (OUTER, COUNT, INNER) along the second dimension."""
+
+    OUTER = 0
+    COUNT = 1
+    INNER = 2
+    X = 3
+    OUT = 4
+
+
+class Search(enum.IntEnum):
+    """Slots of ``search_sorted``: BATCH rows X (BATCH, COUNT), VALUES (BATCH, EACH); RIGHT: of equal ones."""
+
+    BATCH = 0
+    COUNT = 1
+    EACH = 2
+    RIGHT = 3
+    X = 4
+    VALUES = 5
+    OUT = 6
+
+
+class Pairs(enum.IntEnum):
+    """Slots of functions of two elements, of which there are COUNT."""
+
+    COUNT = 0
+    FIRST = 1
+    SECOND = 2
+    OUT = 3
+
+
+def each(kernel: str, dtype: str, words: tuple[int, ...], count: int) -> GpuCall:
+    """A call in which a thread has one of `count` elements after the other."""
+    return GpuCall(kernel, dtype, words, count, max(1, min(BLOCKS, ceil_div(count, THREADS))), THREADS)
+
+
+def together(kernel: str, dtype: str, words: tuple[int, ...], count: int, busy: int) -> GpuCall:
+    """A call in which a block of threads, of which about `busy` have something to do, has one of `count`
+    units after the other.
+    """
+    threads = WARP
+    while threads < min(THREADS, busy):
+        threads *= 2
+    return GpuCall(kernel, dtype, words, count, max(1, min(BLOCKS, count)), threads)
+
+
+def scatter_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
+    """The call of ``scatter_add``, whose block is `tracejit.kernels.library.blocks.ScatterAdd`: a thread has
+    some rows of one column.
+    """
+    x, index, _ = shapes
+    axis, extent, count = attrs["axis"], attrs["extent"], math.prod(index)
+    outer, inner = math.prod(x[:axis]), math.prod(x[axis + len(index) :])
+    parts = max(1, min(extent, WANTED // max(1, outer * inner)))
+    rows = max(1, ceil_div(extent, parts))
+    parts = ceil_div(extent, rows)
+    words = (count, inner, extent, rows, max(parts, 1), 1, max(inner, 1))
+    return each(name, dtype, words, outer * parts * inner)
+
+
+def sort_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
+    """The call of ``sort`` or ``argsort``; `dtype`: of what is sorted."""
+    shape, axis = shapes[0], attrs["axis"]
+    outer, count, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    return together(name, dtype, (outer, count, inner), outer * inner, ceil_div(count, 4))
+
+
+def search_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
+    """The call of ``search_sorted``."""
+    x, values, _ = shapes
+    batch, total = math.prod(x[:-1]), math.prod(values)
+    words = (batch, x[-1], total // max(batch, 1), int(attrs["side"] == "right"))
+    return each(name, dtype, words, total)
+
+
+def pairs_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
+    """The call of a function of two elements."""
+    count = math.prod(shapes[0])
+    return each(name, dtype, (count,), count)
+
+
+def pooling_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
+    """The call of pooling, whose block is `tracejit.kernels.images.window_blocks.Pooling`."""
+    of = dict(zip(WINDOWS[name].roles, shapes, strict=True))
+    low = [before for before, _ in attrs["padding"]]
+    words = pool_call(name, of["x"], of["y"], attrs["window"], attrs["stride"], low, dtype).words
+    return each(name, dtype, words, math.prod(shapes[-1]))
+
+
+def convolution_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
+    """The call of a convolution, or of a gradient of one."""
+    of = dict(zip(WINDOWS[name].roles, shapes, strict=True))
+    x, w, y = of["x"], of["w"], of["y"]
+    groups = attrs["groups"]
+    low = [before for before, _ in attrs["padding"]]
+    words = (
+        *(x[0], groups, w[1], w[0] // groups, *x[2:], *w[2:]),
+        *(*attrs["stride"], *low, *attrs["dilation"], *y[2:]),
+    )
+    if name != "conv2d_weight_gradient":
+        return each(name, dtype, words, math.prod(shapes[-1]))
+    made = together(name, dtype, words, math.prod(w), ceil_div(y[0] * y[2] * y[3], 4))
+    return made._replace(shared=made.threads * SIZES[dtype])
+
+
+CALLS: dict[str, Callable[[str, Sequence[Shape], Mapping[str, Any], str], GpuCall]] = {
+    "scatter_add": scatter_call,
+    "sort": sort_call,
+    "argsort": sort_call,
+    "search_sorted": search_call,
+    "gcd": pairs_call,
+    "conv2d": convolution_call,
+    "conv2d_input_gradient": convolution_call,
+    "conv2d_weight_gradient": convolution_call,
+    "max_pool": pooling_call,
+    "max_pool_gradient": pooling_call,
+    "max_pool_select": pooling_call,
+    "average_pool": pooling_call,
+    "average_pool_gradient": pooling_call,
+}
+"""By operator: ``call(name, shapes, attrs, dtype)``; shapes of operands, then the result; dtype of the first
+operand.
+"""
+
+
+def gpu_call(name: str, shapes: Sequence[Shape], attrs: Mapping[str, Any], dtype: str) -> GpuCall:
+    """The call of the operator `name` with these attributes."""
+    return CALLS[name](name, shapes, attrs, dtype)

@@ -1,0 +1,356 @@
+"""Rounds between looks as a native loop, where the graph can compute whether to go on.
+
+A replay repeats equal rounds in a loop of Python's (`jit.loops`): it asks the body's questions, launches a
+segment, waits for the number that is looked at. Where the questions are comparisons, and numbers only added,
+multiplied or divided, the graph can ask them itself. Then the launch runs many rounds, up to the one after
+which an answer is another one:
+
+    while True:
+        if not (err > tol): break            asked in Python once, before the launch
+        x, err = launch(x, err, tol)         loop until not (err > tol), at most `ROUNDS` rounds
+
+Python's loop stays around it and asks again, so the graph may end a loop too early: where a number leaves
+what int64 and float64 compute as Python does, or a denominator is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracejit import ops
+from tracejit.frontend.recording.number import Computed, Looked, Source
+from tracejit.frontend.recording.recording import Bound, Extent
+from tracejit.frontend.recording.rounds import State
+from tracejit.frontend.recording.segments import Cut, Segment, can_fail
+from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
+from tracejit.frontend.signature.program import Var
+from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
+from tracejit.ir.op import Trait
+from tracejit.ir.structure import structure
+from tracejit.ir.types import HOST, ArrayType, Device
+from tracejit.ir.view import View
+from tracejit.ops.loops import COUNT, loop
+from tracejit.passes.rolling.roll import check_size
+from tracejit.passes.rolling.wiring import Unlike, check_plain
+
+ROUNDS = 4096
+"""Most rounds of a launch."""
+
+LIKELY = 64
+"""How many rounds are expected, where costs are estimated."""
+
+EXACT = 1 << 52
+"""Whole numbers up to here are as in Python, in float64 too, also after one more addition."""
+
+FLOAT, INTEGER, TRUTH = np.dtype("float64"), np.dtype("int64"), np.dtype("bool")
+DTYPES = {float: FLOAT, int: INTEGER, bool: TRUTH}
+LARGEST = float(np.finfo(np.float32).max)
+
+COMPARISONS = {
+    "({} < {})": ops.less,
+    "({} <= {})": ops.less_equal,
+    "({} > {})": ops.greater,
+    "({} >= {})": ops.greater_equal,
+    "({} == {})": ops.equal,
+    "({} != {})": ops.not_equal,
+}
+ARITHMETIC = {"({} + {})": ops.add, "({} - {})": ops.subtract, "({} * {})": ops.multiply}
+DIVISION = "({} / {})"
+UNARY: dict[str, Any] = {"(-{})": ops.negative, "abs({})": ops.abs, "(+{})": None}
+
+
+class Unfit(Exception):
+    """The graph cannot ask what the body asks."""
+
+
+class ExitLoop(NamedTuple):
+    """Rounds as one launch.
+
+    segment: the graph and its schedule. Outputs are the numbers of the state that each round changes, and
+             then the arrays.
+    words:   what stands for its inputs: a count, storages of the state, sources of numbers, what is bound.
+    whole:   sources of whole numbers: they have to be exact.
+    """
+
+    segment: Segment
+    words: tuple[Any, ...]
+    whole: tuple[Any, ...]
+
+
+def exit_loop(trace: Trace, index: int, arrays: Sequence[int], numbers: Sequence[int]) -> ExitLoop | None:
+    """The native loop of the rounds from look `index` on, which change these arrays and numbers of the state;
+    None where there is none.
+    """
+    cut, now = trace.cuts[index + 1], trace.cuts[index].state
+    steps = trace.numbers.steps
+    between = steps[steps.index(trace.cuts[index]) + 1 : steps.index(cut)]
+    assert now is not None
+    try:
+        rounds = _Rounds(trace, cut, now, between)
+        graph = rounds.graph(arrays, numbers)
+    except (Unfit, Unlike):
+        return None
+    segment = trace.segments.find(("rounds", structure(graph)), graph)
+    return ExitLoop(segment, tuple(rounds.words), tuple(rounds.whole))
+
+
+class _Rounds:
+    """A loop under construction: the graph around it, and its body."""
+
+    def __init__(self, trace: Trace, cut: Cut, now: State, steps: list[Any]) -> None:
+        self.trace, self.cut, self.now, self.steps = trace, cut, now, steps
+        if cut.draws or can_fail(cut.segment.graph) or cut.segment.graph.effects:
+            raise Unfit
+        nodes = [node for node in cut.segment.graph.nodes if node.op is not ops.constant]
+        check_plain(nodes)
+        check_size(nodes)
+        self.device: Device = cut.made[0].type.device
+        self.outer, self.body = Builder(), Builder()
+        self.count = self.outer.input(COUNT)
+        self.words: list[Any] = [ROUNDS]
+        self.whole: list[Any] = []
+        self.operands: list[Value] = []
+        self.known: dict[Any, Value] = {}  # numbers that stay, in the body
+
+    def graph(self, arrays: Sequence[int], numbers: Sequence[int]) -> Graph:
+        """The graph around the loop."""
+        then = self.cut.state
+        assert then is not None
+        places = {self.now.carriers[k]: self._array(self.now.carriers[k]) for k in arrays}
+        sources = {self.now.sources[k]: self._number(self.now.sources[k]) for k in numbers}
+        round = dict(sources)
+        self._ask(round, [])
+        made = dict(zip(self.cut.made, self._segment(places, round), strict=True))
+        round[self.cut.source] = self._found(made[self.cut.made[0]])
+        ends: list[tuple[Value, Value | None]] = [
+            (sources[self.now.sources[k]], round.get(then.sources[k])) for k in numbers
+        ]
+        next_round = {self.now.sources[k]: value for k, (_, value) in zip(numbers, ends, strict=True)}
+        left = places | made
+        ends += [(places[self.now.carriers[k]], left.get(then.carriers[k])) for k in arrays]
+        flag = self._operand(self._filled(self._literal(self.outer, True)))
+        ends.append((flag, self._goes_on(next_round)))
+        effects, used = [], set(self.body.inputs)
+        for target, value in ends:
+            if value is None or value.type != target.type:
+                raise Unfit
+            if value in used:
+                value = self.body.emit(ops.copy, value)
+            used.add(value)
+            effects.append(Effect(target, value))
+        body = self.body.graph([], effects)
+        finals = self.outer.emit(
+            loop,
+            self.count,
+            *self.operands,
+            body=body,
+            moves=((0, 0),) * len(self.operands),
+            rounds=LIKELY,
+            until=len(effects) - 1,
+        )
+        return self.outer.graph(finals[:-1])
+
+    # -- operands --------------------------------------------------------------------------------------------
+
+    def _input(self, type: ArrayType, word: Any) -> Value:
+        self.words.append(word)
+        return self.outer.input(type)
+
+    def _operand(self, value: Value) -> Value:
+        """What stands for a value in the body."""
+        self.operands.append(value)
+        return self.body.input(value.type)
+
+    def _filled(self, number: Value) -> Value:
+        return self.outer.emit(ops.full, number, shape=(), device=self.device)
+
+    def _literal(self, builder: Builder, value: Any) -> Value:
+        return builder.emit(ops.constant, **constant_of(value, DTYPES[type(value)]))
+
+    def _array(self, storage: Storage) -> Value:
+        """An array of the state that rounds change."""
+        kind = storage.type
+        for value, bound in zip(self.cut.segment.graph.inputs, self.cut.bound, strict=True):
+            if isinstance(bound, Extent) and bound.storage is storage:
+                if (bound.lo, bound.hi) != (0, storage.type.size):
+                    raise Unfit
+                kind = value.type
+        return self._operand(self._input(kind, storage))
+
+    def _number(self, source: Any) -> Value:
+        """A number, as an array without dimensions."""
+        kind = type(source.value if isinstance(source, Computed | Var) else self._look_of(source).value)
+        if kind not in DTYPES:
+            raise Unfit
+        if kind is int:
+            self.whole.append(source)
+        return self._operand(self._filled(self._input(ArrayType((), DTYPES[kind], HOST), source)))
+
+    def _look_of(self, source: Any) -> Cut:
+        for cut in self.trace.cuts:
+            if cut.source is source:
+                return cut
+        raise Unfit
+
+    # -- numbers ---------------------------------------------------------------------------------------------
+
+    def _ask(self, numbers: dict[Any, Value], conditions: list[Value]) -> None:
+        """Compute what a round computes of its numbers, and ask what it asks."""
+        for step in self.steps:
+            operands = [self._operand_of(operand, numbers) for operand in step.operands]
+            if isinstance(step, Computed):
+                numbers[step] = self._compute(step.form, operands, conditions)
+            elif isinstance(step, Looked) and type(step.value) is bool:
+                truth = self._truth(step.form, operands, conditions)
+                conditions.append(truth if step.value else self.body.emit(ops.logical_not, truth))
+            else:
+                raise Unfit
+
+    def _goes_on(self, numbers: dict[Any, Any]) -> Value:
+        """Whether the round that finds these numbers asks its questions with the answers of this one."""
+        conditions: list[Value] = []
+        self._ask(numbers, conditions)
+        if not conditions:
+            raise Unfit
+        found = conditions[0]
+        for condition in conditions[1:]:
+            found = self.body.emit(ops.logical_and, found, condition)
+        return found
+
+    def _operand_of(self, operand: Any, numbers: dict[Any, Value]) -> Value:
+        if isinstance(operand, Computed | Source | Var):
+            if operand in numbers:
+                return numbers[operand]
+            if operand not in self.known:
+                self.known[operand] = self._number(operand)
+            return self.known[operand]
+        if type(operand) not in DTYPES or (type(operand) is int and abs(operand) > EXACT):
+            raise Unfit
+        return self._literal(self.body, operand)
+
+    def _compute(self, form: str, operands: list[Value], conditions: list[Value]) -> Value:
+        emit = self.body.emit
+        if any(value.type.dtype == TRUTH for value in operands):
+            raise Unfit
+        if form == "float({})":
+            return self._as_float(operands[0], conditions)
+        if form in UNARY:
+            return emit(UNARY[form], *operands) if UNARY[form] else operands[0]
+        if form == DIVISION:
+            x, y = [self._as_float(value, conditions) for value in operands]
+            conditions.append(emit(ops.not_equal, y, self._literal(self.body, 0.0)))
+            return emit(ops.divide, x, y)
+        if form not in ARITHMETIC:
+            raise Unfit
+        operands = self._together(operands, conditions)
+        made = emit(ARITHMETIC[form], *operands)
+        if made.type.dtype == INTEGER:
+            if ARITHMETIC[form] is ops.multiply:
+                raise Unfit
+            self._bounded(made, EXACT, conditions)
+        return made
+
+    def _truth(self, form: str, operands: list[Value], conditions: list[Value]) -> Value:
+        if form in COMPARISONS:
+            return self.body.emit(COMPARISONS[form], *self._together(operands, conditions))
+        if form != "bool({})":
+            raise Unfit
+        (x,) = operands
+        if x.type.dtype == TRUTH:
+            return x
+        zero = self._literal(self.body, 0.0 if x.type.dtype == FLOAT else 0)
+        return self.body.emit(ops.not_equal, x, zero)
+
+    def _together(self, operands: list[Value], conditions: list[Value]) -> list[Value]:
+        """Operands of one dtype, as Python compares and adds them."""
+        dtypes = {value.type.dtype for value in operands}
+        if len(dtypes) == 1:
+            return operands
+        if TRUTH in dtypes:
+            raise Unfit
+        return [self._as_float(value, conditions) for value in operands]
+
+    def _as_float(self, value: Value, conditions: list[Value]) -> Value:
+        if value.type.dtype == FLOAT:
+            return value
+        if value.type.dtype != INTEGER:
+            raise Unfit
+        self._bounded(value, EXACT, conditions)
+        return self.body.emit(ops.astype, value, dtype=FLOAT)
+
+    def _bounded(self, value: Value, limit: Any, conditions: list[Value]) -> None:
+        """The loop ends where a number is larger than this; nan is not."""
+        size = self.body.emit(ops.abs, value)
+        large = self.body.emit(ops.greater, size, self._literal(self.body, limit))
+        conditions.append(self.body.emit(ops.logical_not, large))
+
+    # -- arrays ----------------------------------------------------------------------------------------------
+
+    def _found(self, looked: Value) -> Value:
+        """The number that is looked at."""
+        dtype = looked.type.dtype
+        if dtype == TRUTH:
+            wanted: np.dtype = TRUTH
+        elif dtype.kind == "f":
+            wanted = FLOAT
+        elif dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8):
+            wanted = INTEGER
+        else:
+            raise Unfit
+        value = looked if looked.type.shape == () else self._viewed(looked, View.of_shape(()))
+        return value if dtype == wanted else self.body.emit(ops.astype, value, dtype=wanted)
+
+    def _viewed(self, value: Value, view: View) -> Value:
+        return self.body.emit(ops.view, value, view=view)
+
+    def _segment(self, places: dict[Storage, Value], numbers: dict[Any, Value]) -> list[Value]:
+        """The outputs of the round's segment in the body."""
+        values: dict[Value, Value] = {}
+        for value, bound in zip(self.cut.segment.graph.inputs, self.cut.bound, strict=True):
+            values[value] = self._bound(value, bound, places, numbers)
+        for node in self.cut.segment.graph.nodes:
+            inputs = [values[value] for value in node.inputs]
+            outputs = self._node(node, inputs)
+            values.update(zip(node.outputs, outputs, strict=True))
+        return [values[value] for value in self.cut.segment.graph.outputs]
+
+    def _bound(self, value: Value, bound: Bound, places: Any, numbers: Any) -> Value:
+        """What the body finds for an input of the segment."""
+        if isinstance(bound, Extent):
+            if bound.storage in places:
+                return places[bound.storage]
+            return self._operand(self._input(value.type, bound))
+        if isinstance(bound.source, DrawKey | DrawCounter):
+            raise Unfit
+        if bound.source not in numbers:
+            return self._operand(self._input(value.type, bound))
+        number, dtype = numbers[bound.source], value.type.dtype
+        if dtype == number.type.dtype:
+            return number
+        if dtype.kind != "f" or number.type.dtype == TRUTH:
+            raise Unfit
+        return self.body.emit(ops.astype, number, dtype=dtype)
+
+    def _node(self, node: Node, inputs: list[Value]) -> Sequence[Value]:
+        """A node of the segment; numbers that rounds change are arrays without dimensions here."""
+        pairs = list(zip(node.inputs, inputs, strict=True))
+        if not any(given.type.on_host and not value.type.on_host for given, value in pairs):
+            return self.body.copy(node, inputs)
+        shape = next((given.type.shape for given in node.inputs if not given.type.on_host), ())
+        if node.op is ops.full:
+            return [self._spread(inputs[0], node.output.type.shape)]
+        if Trait.ELEMENTWISE not in node.op.traits:
+            raise Unfit
+        spread = [
+            self._spread(value, shape) if given.type.on_host and not value.type.on_host else value
+            for given, value in pairs
+        ]
+        return self.body.copy(node, spread)
+
+    def _spread(self, number: Value, shape: tuple[int, ...]) -> Value:
+        """A number at all places of a shape."""
+        return self._viewed(number, View.of_shape(()).broadcast(shape)) if shape else number

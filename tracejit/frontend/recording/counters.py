@@ -1,0 +1,141 @@
+"""Numbers that count the rounds of loops with looks, as run-time numbers.
+
+    n = 0
+    while n < 300:                       n is a number of Python's, another one in each round
+        x = f(x); n += 1
+        if x.max() < 1e-5: break
+
+Rounds are equal (`rounds`) if numbers that differ are run-time numbers. What a body begins with a literal is
+none, so each count of rounds would be a path of its own. When a body looks at the same place again, and the
+state is another one, the call is recorded anew with counters: at each look, variables that the code adds to
+become run-time numbers, and so does the variable of a ``for`` over Python's `range`. A body that asks for the
+very value of such a number (`x[i]`, `losses[n]`) would have another answer in each round: then the function
+has no counters.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import functools
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from tracejit.frontend.python.bytecode import instructions
+from tracejit.frontend.recording.number import NumberProxy, Numbers, is_of
+from tracejit.frontend.recording.recording import thread
+
+if TYPE_CHECKING:
+    from tracejit.frontend.recording.trace import Trace
+
+STATEMENT = 16  # instructions before the end of a statement ``n = n + 1``
+
+
+@functools.lru_cache(maxsize=256)
+def counters(code: types.CodeType) -> frozenset[str]:
+    """Local variables that a statement adds to, or multiplies: ``n += 1``, ``t = t * 0.5``."""
+    found: set[str] = set()
+    known = _plain(code)
+    for position, instruction in enumerate(known):
+        if position == 0 or known[position - 1].opname != "BINARY_OP":
+            continue
+        stored = _names(instruction)[:1] if instruction.opname.startswith("STORE_FAST") else ()
+        before = known[max(0, position - STATEMENT) : position]
+        line = instruction.positions.lineno if instruction.positions else None
+        loads = [i for i in before if i.opname.startswith("LOAD_FAST")]
+        loads = [i for i in loads if i.positions is not None and i.positions.lineno == line]
+        found |= {name for name in stored if any(name in _names(i) for i in loads)}
+    return frozenset(found - set(code.co_cellvars))
+
+
+def may_count(code: types.CodeType) -> bool:
+    """Whether a loop of the code may have a counter."""
+    iterates = "range" in code.co_names and any(i.opname == "FOR_ITER" for i in instructions(code))
+    return iterates or bool(counters(code))
+
+
+def count_in(frame: types.FrameType, numbers: Numbers) -> None:
+    """Make the counters of a frame run-time numbers, where they are plain ones."""
+    names = [n for n in counters(frame.f_code) if type(frame.f_locals.get(n)) in (int, float)]
+    if not names:
+        return
+    held = frame.f_locals
+    for name in names:
+        held[name] = counter(held[name], numbers)
+    if sys.version_info < (3, 13):  # there, `f_locals` is a copy
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+
+
+def counter(value: Any, numbers: Numbers) -> Any:
+    """A run-time number that is a literal at first."""
+    proxy = numbers.compute("{}", value, value)
+    numbers.counted.add(proxy._source)
+    return proxy
+
+
+def counted_range(*bounds: Any) -> Any:
+    """Python's `range` as a body with counters finds it."""
+    trace, frame = thread.trace, sys._getframe(1)
+    if trace is None or not trace.counted or not all(_is_whole(bound, trace) for bound in bounds):
+        return builtins.range(*bounds)
+    start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
+    step = bounds[2] if len(bounds) == 3 else 1
+    place = _for_after(frame.f_code, frame.f_lasti)
+    if place is None or type(step) is not int or step == 0:
+        return builtins.range(*bounds)
+    numbers = trace.numbers
+    first = start if type(start) is NumberProxy else counter(start, numbers)
+    made = CountedRange(first, stop, step)
+    trace.counting[id(frame), place] = made
+    return made
+
+
+def _is_whole(bound: Any, trace: Trace) -> bool:
+    return type(bound) is int or (is_of(bound, trace.numbers) and type(bound._value) is int)
+
+
+class CountedRange:
+    """The iterator of a ``for`` over a range, whose state is numbers of the call."""
+
+    __slots__ = ("next", "step", "stop")
+
+    def __init__(self, first: Any, stop: Any, step: int) -> None:
+        self.next, self.stop, self.step = first, stop, step
+
+    def __iter__(self) -> CountedRange:
+        return self
+
+    def __next__(self) -> Any:
+        here = self.next
+        if not (here < self.stop if self.step > 0 else here > self.stop):
+            raise StopIteration
+        self.next = here + self.step
+        return here
+
+
+def enclosing(code: types.CodeType, offset: int) -> list[int]:
+    """The places of the ``for`` statements around an instruction."""
+    ends = ((i.offset, i.argval) for i in instructions(code) if i.opname == "FOR_ITER")
+    return [begin for begin, end in ends if begin <= offset < end]
+
+
+@functools.lru_cache(maxsize=256)
+def _for_after(code: types.CodeType, offset: int) -> int | None:
+    """The place of the ``for`` that iterates over what is called at an instruction, and over nothing else."""
+    known = _plain(code)
+    following = [i for i in known if i.offset > offset][:2]  # the offset of a call may be in its caches
+    if [i.opname for i in following] != ["GET_ITER", "FOR_ITER"] or following[0].is_jump_target:
+        return None
+    return following[1].offset
+
+
+@functools.lru_cache(maxsize=256)
+def _plain(code: types.CodeType) -> list[Any]:
+    return [i for i in instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
+
+
+def _names(instruction: Any) -> tuple[str, ...]:
+    """The variables of an instruction that loads or stores one, or two at once."""
+    named = instruction.argval
+    return named if isinstance(named, tuple) else (named,)

@@ -1,0 +1,190 @@
+"""Places that move with the rounds of a loop over `tj.range`: ``x[i + 1]``, ``x[:, 2 * i : 2 * i + 2]``.
+
+A position is a number that moves (`ranges`), so an offset of a view is one: an `ir.moving.Moving` of samples
+instead of all rounds, whose count is not known: what it is now, and what it would be a round further of each
+loop that is being recorded (`DEPTH` of them).
+
+    for i in tj.range(n):      i = 2 in this round, rows of 10 elements
+        x[i + 1]               offset (30, 40, 30, 30): it grows by 10 a round of the outermost loop
+
+Positions are checked for this round and the last one, which is a guard where the count is a run-time number.
+So between them they are in range, and count from the same end. A position that leaves the array in a
+later round is an `OutOfBoundsError` when the loop is made; where the body may catch that, or other places
+come to other ends (a slice that is cut at the end of an array), all rounds are recorded.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+import types
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import Moving, NumberProxy
+from tracejit.ir import moving
+from tracejit.ir.view import LateView, View
+
+if TYPE_CHECKING:
+    from tracejit.frontend.recording.ranges import Rounds
+
+DEPTH = 3
+"""So many loops in one another may move a place."""
+
+
+class Outside(NamedTuple):
+    """An index that leaves its array in a later round of a loop."""
+
+    round: int
+    message: str
+    location: str | None
+
+
+def does_move(part: Any) -> bool:
+    """Whether an index is a number that moves."""
+    return type(part) is NumberProxy and type(part._source) is Moving and not part._numbers.closed
+
+
+def any_moves(part: slice) -> bool:
+    """Whether a bound of a slice moves."""
+    return does_move(part.start) or does_move(part.stop) or does_move(part.step)
+
+
+def position(part: NumberProxy, axis: int, extent: int) -> Any:
+    """The place along an axis that an index means, not negative. It is in range in this round."""
+    found, source = _sampled(part), part._source
+    from_end = part._value < 0
+    for corner in corners(part):
+        if not (-extent <= corner if from_end else corner < extent):
+            _leaves(part, axis, extent)
+        elif not (corner < 0 if from_end else corner >= 0):
+            source.rounds.unroll("an index counts from another end of the array in later rounds")
+    return found + extent if from_end else found
+
+
+def bounds(part: slice, extent: int) -> tuple[Any, int, int]:
+    """Start, count and step of a slice with bounds that move."""
+    rounds: Rounds = next(b._source.rounds for b in (part.start, part.stop, part.step) if does_move(b))
+    step = 1 if part.step is None else part.step
+    if does_move(step) or step < 0 or part.start is None or part.stop is None:
+        rounds.unroll("a slice has another size in each round")
+    start, stop = (_bound(b, extent, rounds) for b in (part.start, part.stop))
+    size = stop - start
+    if type(size) is moving.Moving:
+        rounds.unroll("a slice has another size in each round")
+    return start, len(range(0, size, operator.index(step))), operator.index(step)
+
+
+def _bound(part: Any, extent: int, rounds: Rounds) -> Any:
+    """A bound of a slice, which has to stay within the axis."""
+    if not all(corner >= 0 and corner <= extent for corner in corners(part)):
+        rounds.unroll("a slice is cut at the end of an array")
+    return _sampled(part) if does_move(part) else operator.index(part)
+
+
+def _sampled(part: NumberProxy) -> Any:
+    """What a number is now, and a round further of each loop."""
+    slopes, number = [0] * DEPTH, part
+    while does_move(number):
+        source = number._source
+        depth = source.rounds.depth()
+        if not 0 <= depth < DEPTH:
+            source.rounds.unroll(f"an index moves with more than {DEPTH} loops")
+        slopes[depth] += source.slope
+        number = source.base
+    operator.index(number)  # a look: what it begins with must be the same in all calls
+    return moving.whole([part._value + slope for slope in (0, *slopes)])
+
+
+def corners(number: Any) -> list[Any]:
+    """What a number is in this round and in the last one of each loop that it moves with."""
+    if not does_move(number):
+        return [number]
+    source: Moving = number._source
+    rest = source.rounds.count - (source.rounds.round + 1)
+    further = rest if source.slope == 1 else source.slope * rest
+    return [end for base in corners(source.base) for end in (base, base + further)]
+
+
+def _leaves(part: NumberProxy, axis: int, extent: int) -> None:
+    """Note that an index is out of range in a later round."""
+    rounds, slope, now = part._source.rounds, part._source.slope, part._value
+    if does_move(part._source.base) or _may_catch():
+        rounds.unroll("an index is out of range in a later round")
+    further = (extent - now + slope - 1) // slope if slope > 0 else (now + extent) // -slope + 1
+    message = (
+        f"index {now + further * slope} is out of range for axis {axis} with extent {extent}, in round "
+        f"{rounds.round + further} of the loop"
+    )
+    if rounds.outside is None or rounds.round + further < rounds.outside.round:
+        rounds.outside = Outside(rounds.round + further, message, user_location())
+
+
+def _may_catch() -> bool:
+    """Whether an error might be caught between here and the call of the traced function."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "run_body":
+        inside = str(frame.f_globals.get("__name__")).partition(".")[0] == "tracejit"
+        if not inside and frame.f_code.co_exceptiontable:
+            return True
+        frame = frame.f_back
+    return False
+
+
+# ------------------------------------------------------------------------------------------- views that move
+
+
+def moves(view: View) -> bool:
+    """Whether a view moves with a loop that is being recorded."""
+    return isinstance(view.offset, moving.Moving)
+
+
+def _samples(number: Any) -> Any:
+    return tuple(number.each) if type(number) is moving.Moving else number
+
+
+def slope_of(number: Any, depth: int) -> int:
+    """By how much a sampled number grows with each round of a loop."""
+    return int(number.each[1 + depth] - number.each[0]) if type(number) is moving.Moving else 0
+
+
+def fixed(number: Any, depth: int) -> Any:
+    """A sampled number as it is now for a loop; for those around it moves as before."""
+    if type(number) is not moving.Moving:
+        return number
+    each = number.each.copy()
+    each[1 + depth] = each[0]
+    return moving.whole(each)
+
+
+def at_start(view: View, rounds: Rounds) -> Any:
+    """Equal for views that are the same, but for the rounds that have passed between them."""
+    if type(view) is not View or not moves(view):
+        return view
+    first = view.offset - slope_of(view.offset, rounds.depth()) * rounds.round
+    return _samples(first), view.shape, view.strides
+
+
+class Left(LateView):
+    """A view that moved, after its loop. The count is looked at if somebody asks what it is."""
+
+    __slots__ = ()
+
+    def __init__(self, view: View, offset: Any, further: NumberProxy) -> None:
+        self._facts = view, offset, further  # type: ignore[assignment]
+
+    def _settle(self) -> None:
+        held: Any = self._facts
+        view, offset, further = held
+        self.offset, self.shape, self.strides = offset + operator.index(further), view.shape, view.strides
+        self.writable = view.writable
+        del self._facts
+        self.__class__ = View  # type: ignore[assignment]
+
+
+def left(view: View, depth: int, rest: Any) -> View:
+    """A view as it is after `rest` further rounds."""
+    further, offset = slope_of(view.offset, depth) * rest, fixed(view.offset, depth)
+    if type(further) is NumberProxy:
+        return Left(view, offset, further)
+    return View(offset + further, view.shape, view.strides, view.writable)
