@@ -12,7 +12,7 @@ overlap        a training step of two ranks whose link takes as long as the comp
                without those of the first layer's exchange, over the longer of computation and exchange
                (`python -m benchmarks.devices overlap FILE`, started by `measure`). Ranks wait for the end of
                each step, so its forward pass, during which there is no gradient yet, is not hidden: it is at
-               least 1.27 here (`HIDDEN`)
+               least 1.27 here
 in a row       the same for a step of many in a row, each of which begins while gradients of the one before
                travel
 """
