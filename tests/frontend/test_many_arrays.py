@@ -99,3 +99,52 @@ def test_windows_lie_between_whole_arrays():
         expected = sum(range(COUNT)) - many.MANY + np.arange(start, start + 3)
         np.testing.assert_array_equal(total(given), expected)
     assert total.cache_info().traces == 1
+
+
+def test_arrays_of_lists_tuples_and_dicts_are_given_back_and_moved():
+    @tj.jit(strict=True)
+    def turn(first, second, third):
+        for x, y, z in zip(first, second, third.values(), strict=True):
+            x += y * z
+        kept = first[3]
+        first[:] = first[1:]
+        third["k0"], third["k1"] = third["k1"], third["k0"]
+        return kept, third["k5"], second[COUNT - 1]
+
+    def given():
+        return arrays(), tuple(arrays()), {f"k{k}": x for k, x in enumerate(arrays())}
+
+    for _ in range(3):
+        first, second, third = given()
+        before, swapped = list(first), list(third.values())[:2]
+        kept, fifth, last = turn(first, second, third)
+        assert kept is before[3]
+        assert fifth is third["k5"]
+        assert last is second[-1]
+        assert all(x is y for x, y in zip(first, before[1:], strict=True))
+        assert third["k0"] is swapped[1]
+        assert third["k1"] is swapped[0]
+        np.testing.assert_array_equal(np.stack(before)[:, 0], [k + k * k for k in range(COUNT)])
+    assert turn.cache_info().traces == 1
+
+
+def test_arrays_have_names_and_reasons(doubled):
+    names = doubled.entry_for(arrays()).names
+    assert names[5] == "xs[5]"
+    doubled(changed(3, lambda x: tj.asarray(np.ones(3))))
+    assert "xs[3]: float32[3] -> float64[3]" in doubled.explain()
+
+
+def test_the_replay_function_does_not_grow_with_the_number_of_arrays():
+    @tj.jit
+    def update(params, grads):
+        tj.optim.sgd(params, grads, 0.1)
+
+    texts = []
+    for count in (COUNT, 4 * COUNT):
+        given = arrays(count=count), arrays(count=count)
+        update(*given)
+        update(*given)
+        texts.append(update.entry_for(*given).text)
+    assert update.cache_info().replays == 2
+    assert len(texts[1]) < len(texts[0]) + 20

@@ -150,3 +150,18 @@ def test_a_parameter_that_cannot_be_written():
     params = [tj.ones(2) for _ in range(4)] + [np.ones(2, np.float32)]
     with pytest.raises(ReadOnlyError, match=r"params\[4\] is a NumPy array"):
         tj.jit(step)(params, [tj.ones(2) for _ in range(5)])
+
+
+def test_gradients_computed_in_the_call_are_of_few_kinds():
+    """Their types are equal, not the same."""
+
+    def step(params, x):
+        grads = tj.grad(lambda ps: sum(((p * x) ** 2).sum() for p in ps))(params)
+        rows = 0
+        for p, g in alike.each(list(zip(params, grads, strict=True))):
+            p -= g
+            rows += 1
+        return rows
+
+    with running.simulated():
+        assert tj.jit(step, strict=True)([tj.ones(2) for _ in range(9)], tj.ones(2)) == 2

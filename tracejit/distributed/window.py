@@ -77,9 +77,8 @@ class Window:
         size = 8 * words_of(local.size) + blocks * (BLOCK + _whole_lines(local.size))
         mpi = MPI.Win.Allocate_shared(size, 1, MPI.INFO_NULL, local)
         mpi.Lock_all(MPI.MODE_NOCHECK)
-        memory = [
-            np.frombuffer(memoryview(mpi.Shared_query(seat)[0]), np.uint8) for seat in range(local.size)
-        ]
+        parts: list[Any] = [mpi.Shared_query(seat)[0] for seat in range(local.size)]
+        memory = [np.frombuffer(memoryview(part), np.uint8) for part in parts]
         memory[local.rank][: 8 * words_of(local.size)] = 0
         mpi.Sync()
         local.Barrier()

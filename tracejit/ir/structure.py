@@ -27,12 +27,11 @@ def structure(graph: Graph, *, locations: bool = False) -> Hashable:
     number = {value: i for i, value in enumerate(graph.inputs)}
     parts: list[Hashable] = [len(number)]
     for value in graph.inputs:
-        parts += (value.type.shape, value.type.dtype, value.type.device.kind, value.type.device.index)
+        parts += type_facts(value)
     for node in graph.nodes:
         parts.append(node.op)
         parts += map(number.__getitem__, node.inputs)
-        for name, attribute in node.attrs.items():
-            parts += (name, repr(attribute) if attribute.__class__ is float else attribute)
+        parts += facts(node)
         for value in node.outputs:
             number[value] = len(number)
         if locations:
@@ -42,6 +41,20 @@ def structure(graph: Graph, *, locations: bool = False) -> Hashable:
     for effect in graph.effects:
         parts += (number[effect.target], number[effect.value])
     return tuple(parts)
+
+
+def facts(node: Node) -> tuple[Hashable, ...]:
+    """The attributes of a node for a structure."""
+    found: list[Hashable] = []
+    for name, attribute in node.attrs.items():
+        found += (name, repr(attribute) if attribute.__class__ is float else attribute)
+    return tuple(found)
+
+
+def type_facts(value: Value) -> tuple[Hashable, ...]:
+    """The type of an input for a structure."""
+    kind = value.type
+    return kind.shape, kind.dtype, kind.device.kind, kind.device.index
 
 
 def copied(graph: Graph) -> Graph:

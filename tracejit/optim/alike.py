@@ -19,6 +19,7 @@ from typing import Any
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.recording import lock, quiet
+from tracejit.frontend.recording.storage import interned
 from tracejit.frontend.recording.trace import Trace
 from tracejit.ir.graph import Node, Value
 from tracejit.ops import constant
@@ -78,7 +79,7 @@ def _key(row: Row, before: list[Value]) -> Hashable:
     storages = [x._storage for x in arrays]
     same = [storages.index(s) for s in storages] + [before.index(v) for v in before]
     gaps = [x is None for x in row]
-    types = [id(s.type) for s in storages]  # equal ones are one object, mostly, and their hash takes long
+    types = [id(interned(s.type)) for s in storages]  # their own hash takes long
     return *types, *same, *[x._view.writable for x in arrays], *gaps
 
 

@@ -21,6 +21,7 @@ from tracejit.frontend.signature.program import (
     Form,
     Launch,
     Literal,
+    ManyArrays,
     ReplayProgram,
     Run,
     StorageAddress,
@@ -51,6 +52,9 @@ def names_of(program: ReplayProgram) -> tuple[str, ...]:
         if isinstance(step, Bind) and isinstance(step.value, Form) and step.value.form == "{}._storage"
         if isinstance(step.value.operands[0], Var)
     }
+    for step in program.steps:
+        if isinstance(step, ManyArrays):
+            paths.update(zip(step.storages, [array.path for array in step.arrays], strict=True))
     names = []
     for word in program.launch.words:
         if isinstance(word, StorageAddress):

@@ -76,6 +76,17 @@ class Moving:
         self.path = "the loop variable"
 
 
+class Varying:
+    """Identifies a float that a loop computes in each round: `form` of numbers that move, vary, or stay."""
+
+    __slots__ = ("form", "operands", "path", "round", "rounds", "value")
+
+    def __init__(self, rounds: Any, form: str, operands: tuple[Any, ...], value: float) -> None:
+        self.rounds, self.form, self.operands, self.value = rounds, form, operands, value
+        self.round = rounds.round
+        self.path = _read(form, operands)
+
+
 class Numbers:
     """The numbers of a trace.
 
@@ -130,7 +141,7 @@ class Numbers:
         """The result `value` of Python's ``form.format(*operands)``."""
         if self.closed:
             return value
-        if self.follow is not None and any(type(each) is Moving for each in operands):
+        if self.follow is not None and any(type(each) in (Moving, Varying) for each in operands):
             return self.follow(form, value, operands)
         key = form, *map(_identity, operands)
         source = self._computed.get(key)
@@ -151,7 +162,7 @@ class Numbers:
         """The body looked at ``form.format(*operands)``: the trace holds only where it is `value` again."""
         if not self.closed:
             for operand in operands:
-                if type(operand) is Moving:
+                if type(operand) in (Moving, Varying):
                     operand.rounds.unroll(
                         f"the value of the loop variable is asked for: {_read(form, operands)}"
                     )

@@ -25,9 +25,9 @@ import numpy as np
 from tracejit.errors import ReadOnlyError, ReplayError, locate
 from tracejit.frontend.recording.counters import CountedRange, count_in, may_count
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import Moving, Numbers, Source, is_of
+from tracejit.frontend.recording.number import Moving, Numbers, Source, Varying, is_of
 from tracejit.frontend.recording.numpy_views import Captured
-from tracejit.frontend.recording.ranges import check_exact, follow, origin_of
+from tracejit.frontend.recording.ranges import check_exact, follow, in_front
 from tracejit.frontend.recording.recording import (
     Bound,
     Extent,
@@ -142,7 +142,7 @@ class Trace(Recording):
         super().__init__()
         self.unrolled = unrolled  # places of `tj.range` that are Python's, and why; None: all are
         self.open_ranges: list[Any] = []  # loops whose rounds are being recorded
-        self.moving: dict[Value, Moving] = {}
+        self.moving: dict[Value, Moving | Varying] = {}
         self.segments: Any = segments  # of all paths of the function; None: a look gives up
         self.changes: Callable[[], Iterable[tuple[Any, Any]]] = tuple  # what the body has rebound so far
         self.containers: Callable[[], Iterable[Any]] = (
@@ -310,13 +310,16 @@ class Trace(Recording):
         is made, as a value of its own.
         """
         source = number.source
-        if type(source) is not Moving:
+        if type(source) not in (Moving, Varying):
             return super().number(number, dtype)
         key = "moving", source, dtype
         value = self.scalars.get(key)
         if value is None:
-            check_exact(source, dtype)
-            first = origin_of(source)
+            if type(source) is Moving:
+                check_exact(source, dtype)
+            elif source.round != source.rounds.round:
+                source.rounds.unroll(f"{source.path} of the round before is used")
+            first = in_front(source, self.numbers)
             if is_of(first, self.numbers):
                 value = Value(number_type(dtype))
                 self._add_input(value, RuntimeNumber(first._value, first._source))

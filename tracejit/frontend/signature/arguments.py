@@ -35,8 +35,17 @@ from tracejit.frontend.python.kinds import FIXED, NUMBERS, has_attributes, is_tr
 from tracejit.frontend.recording.number import settled
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Restart, Trace
-from tracejit.frontend.signature.many import release
-from tracejit.frontend.signature.program import Const, Expr, Form, Literal, ReplayProgram, Var, attribute
+from tracejit.frontend.signature.many import are_alike, release
+from tracejit.frontend.signature.program import (
+    Const,
+    Expr,
+    Form,
+    Literal,
+    ManyArrays,
+    ReplayProgram,
+    Var,
+    attribute,
+)
 from tracejit.ir.types import ArrayType, name_of
 
 PLAIN = (
@@ -191,10 +200,14 @@ class Arguments:
             program.require("len({}) == {}", var, Literal(len(keys)))
         elif is_record(kind) and hasattr(value, "__dict__"):
             program.require("tuple({}.__dict__) == {}", var, Const(keys))
-        brought = [
-            self.wrap(child, part_of(var, kind, key), path + trees.step(kind, key))
-            for key, child in zip(keys, children, strict=True)
-        ]
+        paths = [path + trees.step(kind, key) for key in keys]
+        if kind in (dict, list, tuple) and are_alike(children, self._views):
+            brought = self._arrays(children, var, paths)
+        else:
+            brought = [
+                self.wrap(child, part_of(var, kind, key), name)
+                for key, child, name in zip(keys, children, paths, strict=True)
+            ]
         again = trees.rebuilt(value, kind, keys, brought)
         if not is_record(kind) and hasattr(value, "__dict__"):
             program.require("not {}.__dict__", var)
@@ -222,6 +235,24 @@ class Arguments:
         self.arrays.setdefault(storage, (found, None))
         self.handles.setdefault(id(array), (array, var))
         return array
+
+    def _arrays(self, arrays: list[NDArray], container: Var, paths: list[str]) -> list[NDArray]:
+        """Bring arrays that are alike (see `many`)."""
+        vars, places = [], []
+        for array, path in zip(arrays, paths, strict=True):
+            storage = array._storage
+            var, place = Var("v", array, path), Var("s", storage)
+            var.bound = place.bound = True
+            vars.append(var)
+            places.append(place)
+            self.storages[storage] = place
+            self.arrays[storage] = place, None
+            self.handles[id(array)] = array, var
+            self._views[storage] = [(array, var)]
+        first = arrays[0]
+        kind, view, shown = first._storage.type, first._view, described(first)
+        self.program.steps.append(ManyArrays(container, tuple(vars), tuple(places), kind, view, shown))
+        return arrays
 
     def tell_apart(self, array: NDArray, var: Var) -> None:
         """Require that arrays on one storage are the same object, or different ones, as they were."""

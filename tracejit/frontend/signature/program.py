@@ -159,6 +159,18 @@ class ArrayCheck:
 
 
 @dataclass(frozen=True, eq=False)
+class ManyArrays:
+    """A list, tuple or dict holds NDArrays that lie as wholes on storages of this type and have this view."""
+
+    container: Var
+    arrays: tuple[Var, ...]
+    storages: tuple[Var, ...]
+    type: ArrayType
+    view: View
+    shown: str
+
+
+@dataclass(frozen=True, eq=False)
 class Separate:
     """Storages that were apart are apart; binds whether Python can see the memory of one."""
 
@@ -198,7 +210,7 @@ class Loop:
     steps: tuple[Step, ...]
 
 
-Step = Bind | Check | ArrayCheck | Separate | Run | Loop
+Step = Bind | Check | ArrayCheck | ManyArrays | Separate | Run | Loop
 
 
 # -- results -------------------------------------------------------------------------------------------------
@@ -385,7 +397,13 @@ class ReplayProgram:
 
     def requirements(self) -> dict[str, str]:
         """Requirements by path, for people."""
-        return dict(s.says for s in self.steps if isinstance(s, Check | ArrayCheck) and s.says is not None)
+        found: dict[str, str] = {}
+        for step in self.steps:
+            if isinstance(step, ManyArrays):
+                found.update(dict.fromkeys([array.path for array in step.arrays], step.shown))
+            elif isinstance(step, Check | ArrayCheck) and step.says is not None:
+                found.update([step.says])
+        return found
 
 
 def _equal(operand: Expr, value: Any) -> tuple[Any, ...]:

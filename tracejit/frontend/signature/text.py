@@ -62,6 +62,7 @@ from tracejit.frontend.signature.program import (
     Literal,
     Loop,
     Make,
+    ManyArrays,
     Rebind,
     Refill,
     ReplayProgram,
@@ -195,6 +196,7 @@ class Writer:
         self._constants: dict[int, str] = {}
         self._variables: dict[Var, str] = {}
         self._tuples: dict[tuple[str, ...], str] = {}
+        self._lists = many.Lists()
         self._serial = 0
 
     def _name(self, prefix: str) -> str:
@@ -251,14 +253,30 @@ class Writer:
         found = ", ".join([self.write(check.storage) for check in arrays])
         self.checks.append(f"{found} = storages({kind}, {view}, {given})")
 
+    def _many(self, step: ManyArrays) -> None:
+        """The arrays of a container and their storages, as two lists."""
+        held, arrays, storages = self.write(step.container), self._name("a"), self._name("a")
+        kind, view = self.constant(interned(step.type)), self.constant(step.view)
+        held += ".values()" * isinstance(step.container.value, dict)
+        self.checks += [f"{arrays} = [*{held}]", f"{storages} = storages({kind}, {view}, *{arrays})"]
+        self._variables.update(
+            zip(step.arrays, [f"{arrays}[{i}]" for i in range(len(step.arrays))], strict=True)
+        )
+        self._variables.update(zip(step.storages, self._lists.add(storages, len(step.storages)), strict=True))
+
     def _tuple(self, names: Sequence[str], lines: list[str]) -> str:
         """The name of a tuple of many variables, which is made in one of `lines` when it is first needed."""
         key = tuple(names)
         found = self._tuples.get(key)
         if found is None:
             found = self._tuples[key] = self._name("a")
-            lines.append(f"{found} = ({', '.join(names)})")
+            lines.append(f"{found} = {self._display(names)}")
         return found
+
+    def _display(self, names: Sequence[str]) -> str:
+        """A tuple of many variables."""
+        whole, picked = self._lists.display(names)
+        return whole if picked is None else f"{self.constant(picked)}({whole})"
 
     def step(self, step: Step) -> None:
         """One variable or check."""
@@ -271,6 +289,8 @@ class Writer:
             self._run(step)
         elif isinstance(step, Loop):
             self._loop(step)
+        elif isinstance(step, ManyArrays):
+            self._many(step)
         elif isinstance(step, ArrayCheck):
             array, storage = self.write(step.array), self.write(step.storage)
             kind, view = self.constant(interned(step.type)), self.constant(step.view)
@@ -320,7 +340,7 @@ class Writer:
             lines.append(f"key{index} = {held}.key; counter{index} = memo.draw({held}, {total})")
         lines += [self._new(var.value, var) for var in run.made]
         lines.append(self._call(launch, made, self.constant(launch.call), self.constant(launch.pack)))
-        lines.append(f"wait({_variables(made if launch.is_awaited else made[:1])})")
+        lines.append(f"wait({self._waited(made if launch.is_awaited else made[:1])})")
         element = self.constant(element_of(run.made[0].value.type.dtype))
         return [*lines, f"{self.write(run.found)} = {element}({made[0]})"]
 
@@ -410,17 +430,23 @@ class Writer:
             actions.append(f"{self.write(var)} = {made}")
         written = sorted({self.write(var) for var in launch.written})
         if launch.is_awaited:
-            actions.append(f"wait({_variables(written)})")  # older failures are not this call's
+            actions.append(f"wait({self._waited(written)})")  # older failures are not this call's
         for index, stream, total in launch.draws:
             held = self.constant(stream)
             actions.append(f"key{index} = {held}.key; counter{index} = {held}.advance({total})")
         outputs = [self.write(var) for var in program.outputs.values()]
         actions.append(self._call(launch, outputs, "launch", "pack", actions))
         if launch.is_awaited:
-            actions.append(f"wait({_variables([*outputs, *written])})")
+            actions.append(f"wait({self._waited([*outputs, *written])})")
         actions += [self.effect(effect) for effect in program.effects]
         if storages:
-            actions.append(f"if shared: wait({_variables(storages)}, exclusive=True)")
+            actions.append(f"if shared: wait({self._waited(storages)}, exclusive=True)")
+
+    def _waited(self, names: Sequence[str]) -> str:
+        """The variables of storages."""
+        if len(names) >= many.MANY:
+            return f"*variables({self._display(names)})"
+        return ", ".join(f"{name}.variable" for name in names)
 
     def _call(
         self, launch: Launch, outputs: list[str], call: str, pack: str, lines: list[str] | None = None
@@ -435,7 +461,7 @@ class Writer:
         def add(names: Sequence[str]) -> None:
             """Pass storages."""
             if len(names) >= many.MANY:
-                every = f"({', '.join(names)})" if lines is None else self._tuple(names, lines)
+                every = self._display(names) if lines is None else self._tuple(names, lines)
                 values.append(f"*addresses({every})")
                 variables.append(f"*variable_addresses({every})")
                 keep.append(f"*{every}")
@@ -466,12 +492,6 @@ class Writer:
 def _is_plain(word: StorageAddress | Drawn | Expr) -> bool:
     """Whether a word of a launch is a storage from its start on."""
     return isinstance(word, StorageAddress) and word.offset is None
-
-
-def _variables(names: Sequence[str]) -> str:
-    if len(names) >= many.MANY:
-        return f"*variables(({', '.join(names)}))"
-    return ", ".join(f"{name}.variable" for name in names)
 
 
 def _drawn(word: Drawn) -> str:

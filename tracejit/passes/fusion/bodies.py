@@ -6,11 +6,13 @@ attributes(analyse(body), ...)    # kind, inplace, result: the attributes of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import itertools
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
 from tracejit import ops
 from tracejit.ir.graph import Graph, Node, Value
+from tracejit.ir.structure import facts, type_facts
 from tracejit.loopnest.analysis import Analysis
 from tracejit.loopnest.schedule import in_place
 from tracejit.loopnest.sweep import with_edges
@@ -24,14 +26,15 @@ def gather(nodes: Sequence[Node], free: FreeNodes, is_output: Callable[[Value], 
     inputs: dict[Value, None] = {}
     made: set[Value] = set()
     inner: list[Node] = []
+    producers, recomputed = free.producers, free.nodes
     pending = list(reversed(nodes))
     while pending:
         node = pending[-1]
         for value in node.inputs:
             if value in made or value in inputs:
                 continue
-            source = free.producers.get(value)
-            if source is not None and source in free and source.op is not ops.constant:
+            source = producers.get(value)
+            if source in recomputed and source.op is not ops.constant:
                 pending.append(source)  # first its own operands, then this one
                 break
             inputs[value] = None
@@ -40,6 +43,52 @@ def gather(nodes: Sequence[Node], free: FreeNodes, is_output: Callable[[Value], 
             made.update(node.outputs)
     outputs = tuple([v for node in nodes for v in node.outputs if is_output(v)])
     return Graph(tuple(inputs), tuple(inner), outputs)
+
+
+_numbers = itertools.count(1)  # none is given twice, also where what has one was forgotten
+
+
+class Keys:
+    """Keys of the bodies that are made of one graph's nodes; equal for all of one structure, with locations.
+
+    Fusion asks for the bodies of a growing group again and again. So what a node is but for its operands is
+    compared once in a graph, and is a small number then.
+    """
+
+    def __init__(self, known: dict[Hashable, int]):
+        """`known`: the numbers of all graphs whose keys are compared."""
+        self._known = known
+        self._nodes: dict[Node, int] = {}
+        self._types: dict[int, int] = {}  # by identity: most equal ones are one object
+
+    def of(self, body: Graph) -> Hashable:
+        """The key of `body`."""
+        number: dict[Value, int] = {}
+        parts = [len(body.inputs)]
+        for value in body.inputs:
+            number[value] = len(number)
+            parts.append(self._types.get(id(value.type)) or self._of_type(value))
+        for node in body.nodes:
+            parts.append(self._nodes.get(node) or self._of_node(node))
+            for value in node.inputs:
+                parts.append(number[value])
+            for value in node.outputs:
+                number[value] = len(number)
+        parts.append(len(body.outputs))
+        for value in body.outputs:
+            parts.append(number[value])
+        return tuple(parts)
+
+    def _of_node(self, node: Node) -> int:
+        found = self._nodes[node] = self._numbered((node.op, *facts(node), node.location))
+        return found
+
+    def _of_type(self, value: Value) -> int:
+        found = self._types[id(value.type)] = self._numbered(type_facts(value))
+        return found
+
+    def _numbered(self, what: Hashable) -> int:
+        return self._known.setdefault(what, next(_numbers))
 
 
 def attributes(

@@ -47,7 +47,7 @@ def _is_number(node: Node) -> bool:
 
 
 class FreeNodes:
-    """The free nodes of a graph; light ones are added while the groups grow."""
+    """The free nodes of a graph, `nodes`; light ones are added while the groups grow."""
 
     def __init__(self, graph: Graph):
         self.producers = {value: node for node in graph.nodes for value in node.outputs}
@@ -62,7 +62,7 @@ class FreeNodes:
         self.light: dict[Node, int] = {}  # with depth
         self.viewed: set[Node] = set()  # light nodes that read through a view
         self.solid: set[Value] = set()
-        self._free = {node for node in graph.nodes if node.op in FREE or _is_number(node)}
+        self.nodes = {node for node in graph.nodes if node.op in FREE or _is_number(node)}
         self._solidify(self.results)
         for node in graph.nodes:
             self._solidify(self.needs_memory(node))
@@ -73,23 +73,23 @@ class FreeNodes:
             self.solid.add(value)
             node = self.producers.get(value)
             if node is not None and node.op in FREE:
-                self._free.discard(node)
+                self.nodes.discard(node)
 
     def __contains__(self, node: Node) -> bool:
-        return node in self._free
+        return node in self.nodes
 
     def add(self, node: Node) -> None:
         """Add a free node to the graph."""
-        self._free.add(node)
+        self.nodes.add(node)
         self._define(node)
 
     def replace(self, old: Node, new: Node) -> None:
         """Have `new` stand for `old`, which has the same outputs."""
         for value in {*old.inputs}:
             del self.users[value][old]
-        if old in self._free:
-            self._free.remove(old)
-            self._free.add(new)
+        if old in self.nodes:
+            self.nodes.remove(old)
+            self.nodes.add(new)
         self._define(new)
 
     def _define(self, node: Node) -> None:
@@ -100,7 +100,7 @@ class FreeNodes:
 
     def produces(self, value: Value) -> bool:
         """Whether `value` comes from a free node."""
-        return self.producers.get(value) in self._free
+        return self.producers.get(value) in self.nodes
 
     def through_view(self, value: Value) -> bool:
         """Whether a view, or another node that moves elements, is among the free nodes behind an array."""
@@ -155,7 +155,7 @@ class FreeNodes:
         pending = list(values)
         for value in pending:
             node = self.producers.get(value)
-            if node in self._free and node is not None:
+            if node in self.nodes and node is not None:
                 pending.extend(node.inputs)
             else:
                 found[value] = None
@@ -168,7 +168,7 @@ class FreeNodes:
         for reader in pending:
             for value in reader.inputs:
                 made = self.producers.get(value)
-                if made in self._free and made is not None and made not in found:
+                if made in self.nodes and made is not None and made not in found:
                     found[made] = None
                     pending.append(made)
         return list(found)
@@ -180,7 +180,7 @@ class FreeNodes:
             return True
         for user in users:
             if user not in members:
-                if user not in self._free:
+                if user not in self.nodes:
                     return True
                 for output in user.outputs:
                     if self.leaves(output, members):
@@ -211,7 +211,7 @@ class FreeNodes:
         if source in self.producers and not self.leaves(source, {node}.union(*groups)):
             return False
         self.light[node] = depth
-        self._free.add(node)
+        self.nodes.add(node)
         self.viewed.update([node] * viewed)
         return True
 

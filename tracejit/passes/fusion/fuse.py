@@ -23,19 +23,18 @@ of its own (kind `panel`), which the consumers of its rows then join as an epilo
 
 from collections import OrderedDict
 from collections.abc import Container, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tracejit import ops
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL, ELEMENTWISE, REDUCTION
-from tracejit.ir.structure import structure
 from tracejit.ir.view import View
 from tracejit.loopnest.analysis import Analysis, analyse, computed, is_ordered
 from tracejit.loopnest.layout import Rows, is_fold, keeps_order, rows_of
 from tracejit.loopnest.program import APPLY, Domain, LoopProgram, Unfusable
 from tracejit.loopnest.sweep import put_edges
 from tracejit.passes.dce import dce
-from tracejit.passes.fusion.bodies import attributes, gather
+from tracejit.passes.fusion.bodies import Keys, attributes, gather
 from tracejit.passes.fusion.free import FreeNodes, in_kernel
 from tracejit.passes.fusion.groups import Group, Partition
 from tracejit.passes.fusion.prepare import prepare
@@ -60,6 +59,9 @@ _PROGRAMS: OrderedDict[Hashable, tuple[Graph, LoopProgram] | str] = OrderedDict(
 _ANALYSES: OrderedDict[Hashable, Analysis] = OrderedDict()
 """By the structure of a body, on which both depend only."""
 
+_NUMBERS: dict[Hashable, int] = {}
+"""What keys of bodies consist of (see `Keys`)."""
+
 
 class Fit(NamedTuple):
     """The extent of a group: elementwise values of one `shape`; or results over a known `domain` (of `rows`,
@@ -83,15 +85,18 @@ class Missed(NamedTuple):
 def fuse(graph: Graph, missed: list[Missed] | None = None) -> Graph:
     """`graph` with kernels as `fused` nodes; appends missed fusions to `missed`."""
     fused = _Fuser(dce(prepare(graph)), [] if missed is None else missed).run()
-    _evict(_PROGRAMS)
-    _evict(_ANALYSES)
+    _evict()
     return fused
 
 
-def _evict(known: OrderedDict[Hashable, Any]) -> None:
+def _evict() -> None:
     """Evict the oldest entries. Called between graphs: the steps of a loop share entries."""
-    while len(known) > KEPT:
-        known.popitem(last=False)
+    if len(_NUMBERS) > NODES * KEPT:
+        for known in (_PROGRAMS, _ANALYSES, _NUMBERS):
+            known.clear()
+    for entries in (_PROGRAMS, _ANALYSES):
+        while len(entries) > KEPT:
+            entries.popitem(last=False)
 
 
 class _Fuser:
@@ -100,6 +105,7 @@ class _Fuser:
     def __init__(self, graph: Graph, missed: list[Missed]):
         self.graph, self.missed = graph, missed
         self.free = FreeNodes(graph)
+        self.keys = Keys(_NUMBERS)
         self.partition = Partition()
         self.group_of: dict[Node, Group] = {}
         self.targets = {effect.value: effect.target for effect in graph.effects}
@@ -267,7 +273,7 @@ class _Fuser:
         """The program of a kernel of `body`. The steps of a loop have bodies of one structure, which is
         traced once, and so have updates of weights for any batch size.
         """
-        key = structure(body, locations=True)
+        key = self.keys.of(body)
         found = _PROGRAMS.get(key)
         if found is None:
             try:
@@ -281,7 +287,7 @@ class _Fuser:
 
     def analysis(self, body: Graph) -> Analysis:
         """The analysis of `body` as one kernel; bodies of one structure share one nested graph."""
-        key = structure(body, locations=True)
+        key = self.keys.of(body)
         found = _ANALYSES.get(key)
         if found is None:
             known = _PROGRAMS.get(key)
