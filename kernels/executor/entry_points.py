@@ -6,7 +6,8 @@ lock. If every variable is free and the launch is small, it runs right there. Ot
 are granted and whose predecessors are done stand in a heap of ready tasks; threads (`work`, `wait`) pick one
 under the lock, run chunks of it without the lock, and under the lock again mark it done, which makes others
 ready. Each lane has such a heap, and workers of its own; threads that wait help all lanes of kernels. Python
-tasks wait in lanes from which host threads take them (`take_host`) and end them (`complete`).
+tasks wait in lanes from which host threads take them (`take_host`) and end them (`complete`); one with work
+of its own waits for them now and then (`await_host`).
 
 The one lock guards all other words than TASK_CLAIMED, from which threads take the chunks of a
 task, THREAD_IDLE, on which an idle thread spins, ENGINE_PAUSED and THREAD_STOP, read between chunks, and the
@@ -253,6 +254,18 @@ def take_host(engine, lane, thread, duration):
     return task
 
 
+def await_host(engine, lane, thread, duration):
+    """Whether a Python task of `lane` is ready; waits for one at most `duration` nanoseconds."""
+    deadline = now(thread) + duration
+    lock(engine)
+    if get(lane, LANE_READY) == 0 and get(thread, THREAD_STOP) == 0:
+        rouse(engine, 0)
+        idle(engine, thread, lane + LANE_IDLE, deadline)
+    ready = int64(get(lane, LANE_READY) != 0)
+    unlock(engine)
+    return ready
+
+
 def complete(engine, task, status):
     """End a Python task; a nonzero `status` fails its launch."""
     lock(engine)
@@ -367,6 +380,7 @@ QUEUES = [
     ("engine_launch", launch_builtin, BUILTIN),
     ("engine_direct", direct_builtin, BUILTIN),
     ("engine_take_host", take_host, _signature(int64, 4)),
+    ("engine_await_host", await_host, _signature(int64, 4)),
     ("engine_complete", complete, _signature(void, 3)),
     ("engine_observe", observe, _signature(int64, 2)),
 ]

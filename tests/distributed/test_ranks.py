@@ -23,7 +23,7 @@ def results(tmp_path_factory):
             of(ranks)
             return found["timeline", ranks]
         if ranks not in found:
-            settings = {"TRACEJIT_LINK": "1e-3,1e9"} if ranks == 2 else {}
+            settings = {"TRACEJIT_LINK": "1e-3,1e9", "TRACEJIT_WINDOW": "0"} if ranks == 2 else {}
             timeline = ["--timeline", folder / f"timeline-{ranks}.json"]
             status, output = jobs.run(ranks, *timeline, CHECKS, folder, **settings)
             assert status == 0, output

@@ -27,7 +27,7 @@ from tracejit.frontend.recording.recording import thread
 from tracejit.ir.op import Op
 from tracejit.ops.communicate import COMBINE
 
-BUCKET = 4 << 20
+BUCKET = 1 << 20
 """Bytes of arrays that travel together."""
 
 

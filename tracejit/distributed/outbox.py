@@ -10,14 +10,16 @@ not moved for `STALLED` seconds lets one more through.
 
 `TRACEJIT_LINK=latency,bandwidth` (seconds, bytes per second) imitates a slow network without using a
 processor: a message takes its bytes' time on this rank's link, one after the other, and then the latency,
-before MPI gets it.
+before MPI gets it, or others are told that it lies in shared memory.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,17 +28,38 @@ WINDOW = 16
 STALLED = 5e-3
 
 
+_Entry = tuple[float, int, int, float, Callable[[], None]]
+"""What counts first; a number; bytes; when it began to wait; what sends it."""
+
+
 class Handle:
     """A message on its way: one to send, or one that is expected from `peer`."""
 
-    __slots__ = ("buffer", "peer", "receives", "request")
+    __slots__ = ("buffer", "peer", "request")
 
-    def __init__(self, peer: int, buffer: Any, request: Any = None, *, receives: bool = False) -> None:
-        self.peer, self.buffer, self.request, self.receives = peer, buffer, request, receives
+    def __init__(self, peer: int, buffer: Any, request: Any = None) -> None:
+        self.peer, self.buffer, self.request = peer, buffer, request
 
     def Test(self) -> bool:
         """Whether it has arrived, or its memory may be used again."""
         return self.request is not None and bool(self.request.Test())
+
+
+class Told:
+    """An announcement to `peer` on its way over an imitated link."""
+
+    __slots__ = ("_is_sent", "_send", "peer")
+
+    def __init__(self, peer: int, send: Callable[[], None]) -> None:
+        self.peer, self._send, self._is_sent = peer, send, False
+
+    def send(self) -> None:
+        self._send()
+        self._is_sent = True
+
+    def Test(self) -> bool:
+        """Whether it has arrived."""
+        return self._is_sent
 
 
 class Outbox:
@@ -44,8 +67,8 @@ class Outbox:
 
     def __init__(self, link: tuple[float, float] | None = None) -> None:
         self._link = link
-        self._waiting: list[tuple[int, int, Handle, Any]] = []
-        self._travelling: list[tuple[float, int, Handle, Any]] = []  # on the imitated link, by arrival
+        self._waiting: list[_Entry] = []
+        self._travelling: list[_Entry] = []  # on the imitated link, by arrival
         self._sent: list[Handle] = []
         self._numbers = itertools.count()
         self._moved = self._free = time.monotonic()
@@ -53,33 +76,58 @@ class Outbox:
     def add(self, comm: Any, peer: int, array: np.ndarray, tag: int, priority: int) -> Handle:
         """Have the contiguous `array` sent; its memory stays as it is until the handle's test is true."""
         handle = Handle(peer, array.view(np.uint8))
-        heapq.heappush(self._waiting, (-priority, next(self._numbers), handle, (comm, tag)))
+
+        def send() -> None:
+            handle.request = comm.Isend(handle.buffer, peer, tag)
+            self._sent.append(handle)
+
+        self._wait(array.nbytes, priority, send)
         return handle
+
+    def tell(self, peer: int, nbytes: int, priority: int, send: Callable[[], None]) -> list[Told]:
+        """Have `send` called, which announces so many bytes to `peer`: at once where there is no link to
+        imitate. Returns what there is to wait for.
+        """
+        if self._link is None:
+            send()
+            return []
+        told = Told(peer, send)
+        self._wait(nbytes, priority, told.send)
+        return [told]
+
+    def _wait(self, nbytes: int, priority: int, send: Callable[[], None]) -> None:
+        entry = -priority, next(self._numbers), nbytes, time.monotonic(), send
+        heapq.heappush(self._waiting, entry)
 
     def pump(self) -> None:
         """Give MPI what may go now."""
+        if not self._waiting and not self._travelling:
+            return
         now = time.monotonic()
+        if self._link is not None:
+            self._travel(now, *self._link)
+            return
         before = len(self._sent)
         self._sent = [handle for handle in self._sent if not handle.Test()]
         if len(self._sent) < before:
             self._moved = now
-        if self._link is not None:
-            self._travel(now, *self._link)
-            return
         while self._waiting and (len(self._sent) < WINDOW or now - self._moved > STALLED):
-            _, _, handle, (comm, tag) = heapq.heappop(self._waiting)
-            self._send(handle, comm, tag)
+            heapq.heappop(self._waiting)[-1]()
             self._moved = now
+
+    def due(self) -> float:
+        """Seconds until there is something to do for an imitated link; infinite without one."""
+        if self._link is None:
+            return math.inf
+        moments = [self._free] if self._waiting else []
+        moments += [arrival for arrival, *_ in self._travelling[:1]]
+        return min(moments, default=math.inf) - time.monotonic()
 
     def _travel(self, now: float, latency: float, bandwidth: float) -> None:
         while self._waiting and self._free <= now:
-            _, number, handle, route = heapq.heappop(self._waiting)
-            self._free = max(self._free, now - STALLED) + handle.buffer.nbytes / bandwidth
-            heapq.heappush(self._travelling, (self._free + latency, number, handle, route))
+            _, number, nbytes, begun, send = heapq.heappop(self._waiting)
+            self._free = max(self._free, begun) + nbytes / bandwidth
+            heapq.heappush(self._travelling, (self._free + latency, number, nbytes, begun, send))
         while self._travelling and self._travelling[0][0] <= now:
-            _, _, handle, (comm, tag) = heapq.heappop(self._travelling)
-            self._send(handle, comm, tag)
-
-    def _send(self, handle: Handle, comm: Any, tag: int) -> None:
-        handle.request = comm.Isend(handle.buffer, handle.peer, tag)
-        self._sent.append(handle)
+            heapq.heappop(self._travelling)[-1]()
+        self._sent.clear()  # how many are with MPI is up to the link

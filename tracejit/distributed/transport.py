@@ -33,18 +33,24 @@ from typing import Any
 import numpy as np
 
 from tracejit import ops
+from tracejit.distributed.channel import PHASES, Arrival, Channel
 from tracejit.distributed.outbox import Handle, Outbox
 from tracejit.distributed.scratch import Scratch
+from tracejit.distributed.window import BLOCK, Window
+from tracejit.engine.machine import crowded
+from tracejit.engine.threads import computing
 from tracejit.errors import PeerError, locate, text
 from tracejit.ir.graph import Node
-from tracejit.ops.communicate import Done, Groups, combined, members_of
+from tracejit.ops.communicate import Done, Groups, Wanted, combined, members_of
 
 SMALL = 1 << 15  # bytes up to which an array is sent whole to all ranks
 CONTROL = 4096  # bytes of a message of control
-TAGS = 1 << 28  # numbers of operations before they begin anew
+NUMBERS = 1 << 28  # of operations before they begin anew
 GRACE = 1.0  # seconds in which the last messages of a rank that has ended arrive
-CHUNK = 4 << 20  # bytes of an array that are exchanged at a time
-SPIN = 3e-4  # seconds of polling, giving way to other threads, before the thread sleeps between polls
+CHUNKS = (1 << 20, 4 << 20)  # bytes of an array that are exchanged at a time: the least, and the most
+PIECES = 4  # into which an array falls, between these bounds
+SPIN = 3e-4  # seconds of polling before the thread sleeps between polls
+REST = 3e-4  # seconds of sleep after each poll while kernels run, whose processor a poll takes
 NAPS = (20e-6, 1e-3)  # seconds: the first, and the longest
 
 Steps = Iterator[list[Any]]
@@ -66,6 +72,7 @@ class Operation:
 
     def missing(self) -> list[int]:
         """The ranks from which a message has not come, or to which one has not gone."""
+        self.waiting = [handle for handle in self.waiting if not handle.Test()]
         return sorted({handle.peer for handle in self.waiting})
 
     def describe(self) -> str:
@@ -93,7 +100,13 @@ class Transport:
     deadline: seconds after which an operation fails; after a while it says on whom it waits.
     """
 
-    def __init__(self, world: Any, deadline: float, link: tuple[float, float] | None = None) -> None:
+    def __init__(
+        self,
+        world: Any,
+        deadline: float,
+        link: tuple[float, float] | None = None,
+        window: Window | None = None,
+    ) -> None:
         self.rank, self.size = world.rank, world.size
         self.broken: BaseException | None = None
         self.left: dict[int, tuple[float, str | None]] = {}  # ranks that have ended: when, and why
@@ -101,7 +114,10 @@ class Transport:
         self._data, self._control, self._alone, self._pairs = (world.Dup() for _ in range(4))
         self._peers = [r for r in range(self.size) if r != self.rank]
         self._members = tuple(range(self.size))
-        self._outbox, self._scratch = Outbox(link), Scratch()
+        self._outbox, self._scratch, self._window = Outbox(link), Scratch(), window
+        near = window is not None and link is None and len(window.peers) == len(self._peers)
+        self._least = BLOCK if near else CHUNKS[0]
+        self._crowded = crowded()
         self._lock = threading.Lock()
         self._active: list[Operation] = []
         self._heard: dict[int, deque[Any]] = {peer: deque() for peer in self._peers}
@@ -128,11 +144,17 @@ class Transport:
         self._lockstep += 1
         failures: list[BaseException | None] = []
         self._begin(node, self._steps(node, operands, results, self._alone, self._lockstep), failures.append)
-        self.progress(lambda: bool(failures))
+
+        def ended(seconds: float = 0.0) -> bool:
+            if seconds > 0:
+                time.sleep(seconds)
+            return bool(failures)
+
+        self.progress(ended)
         if failures[0] is not None:
             raise failures[0]
 
-    def progress(self, wanted: Callable[[], bool]) -> None:
+    def progress(self, wanted: Wanted) -> None:
         """Move bytes until all operations have ended, or there is other work."""
         moving, nap = time.monotonic(), NAPS[0]
         while True:
@@ -144,10 +166,15 @@ class Transport:
                 return
             if moved or ended:
                 moving, nap = time.monotonic(), NAPS[0]
+            elif computing():
+                if wanted(min(REST, max(self._outbox.due(), NAPS[0]))):
+                    return
             elif time.monotonic() - moving < SPIN:
-                give_way()
+                if self._crowded:
+                    give_way()
+            elif wanted(min(nap, self._outbox.due())):
+                return
             else:
-                time.sleep(nap)
                 nap = min(2 * nap, NAPS[1])
 
     def leave(self, why: str | None, patience: float) -> bool:
@@ -183,22 +210,19 @@ class Transport:
         try:
             self._listen_to_all()
             self._outbox.pump()
+            if self._window is not None:
+                self._window.notices.poll()
         except Exception as error:
             self.broken = self.broken or error
+        now = time.monotonic()
         for operation in self._active:
             try:
                 if self.broken is not None:
                     raise _renewed(self.broken)
-                while True:
-                    left = [handle for handle in operation.waiting if not handle.Test()]
-                    if len(left) < len(operation.waiting):
-                        operation.moved, moved = time.monotonic(), True
-                    operation.waiting = left
-                    if left:
-                        self._check_time(operation)
-                        break
-                    operation.waiting = next(operation.steps)
-                    self._outbox.pump()
+                if self._step(operation):
+                    operation.moved, moved = now, True
+                elif self.left or now - operation.moved > self._note:
+                    self._check_time(operation, now)
             except StopIteration:
                 ended.append((operation, None))
             except Exception as error:
@@ -207,12 +231,27 @@ class Transport:
                 if error.out_of_step and self.broken is None:
                     self.broken = error
                 ended.append((operation, error))
-        self._active = [o for o in self._active if all(o is not e for e, _ in ended)]
+        if ended:
+            self._active = [o for o in self._active if all(o is not e for e, _ in ended)]
         return ended, moved
 
-    def _check_time(self, operation: Operation) -> None:
+    def _step(self, operation: Operation) -> bool:
+        """Resume an operation as long as its messages are there; return whether there was one."""
+        moved = False
+        while True:
+            left = [handle for handle in operation.waiting if not handle.Test()]
+            moved = moved or len(left) < len(operation.waiting)
+            operation.waiting = left
+            if left:
+                return moved
+            operation.waiting = next(operation.steps)
+            self._outbox.pump()
+
+    def _check_time(self, operation: Operation, now: float) -> None:
         """Fail an operation that waits for a rank that has ended, or for too long."""
-        now, missing = time.monotonic(), operation.missing()
+        missing = operation.missing()
+        if not missing:
+            return
         for peer in missing:
             if peer in self.left:
                 when, why = self.left[peer]
@@ -240,7 +279,7 @@ class Transport:
             return self._within(members)._steps(node, operands, results, comm, tag)
         if self.size == 1:
             return _copied(operands, results)
-        channel = _Channel(self._outbox, comm, 2 * (tag % TAGS), node.attrs["priority"], self._members)
+        channel = self._channel(comm, tag, node.attrs["priority"])
         outs = [array.reshape(-1) for array in results]
         if node.op is ops.exchange:
             return self._exchange(channel, outs, node.attrs["combine"])
@@ -250,11 +289,16 @@ class Transport:
         if node.op is ops.all_gather:
             return self._gather(channel, given, outs[0])
         if node.op is ops.reduce_scatter:
-            return self._scatter(channel, given, outs[0], node.attrs["combine"])
-        pair = _Channel(self._outbox, self._pairs, 0, node.attrs["priority"], self._members)
+            return self._all_combine(channel, np.split(given, self.size), outs[0], node.attrs["combine"])
+        pair = self._channel(self._pairs, 0, node.attrs["priority"])
         if node.op is ops.send:
             return self._message(pair.send, node.attrs["rank"], given)
         return self._message(pair.receive, node.attrs["rank"], outs[0])
+
+    def _channel(self, comm: Any, number: int, priority: int) -> Channel:
+        tag = PHASES * (number % NUMBERS)
+        key = tag + PHASES * NUMBERS * (comm is self._alone)
+        return Channel(self._outbox, self._scratch, self._window, comm, tag, key, priority, self._members)
 
     def _within(self, members: tuple[int, ...]) -> Transport:
         """This transport for some of the ranks, which are counted from 0 on."""
@@ -263,13 +307,13 @@ class Transport:
         inner._peers = [r for r in range(inner.size) if r != inner.rank]
         return inner
 
-    def _exchange(self, channel: _Channel, outs: list[np.ndarray], combine: str) -> Steps:
+    def _exchange(self, channel: Channel, outs: list[np.ndarray], combine: str) -> Steps:
         flat = outs[0]
         if len(outs) > 1:
             flat = self._scratch.take(np.broadcast_to(flat[:1], sum(out.size for out in outs)))
             np.concatenate(outs, out=flat)
         if flat.nbytes <= SMALL:
-            yield from self._combine(channel, [flat] * self.size, flat, combine)
+            yield from self._all_combine(channel, [flat] * self.size, flat, combine)
         else:
             yield from self._by_slices(channel, flat, combine)
         if len(outs) > 1:
@@ -279,67 +323,74 @@ class Transport:
                 start += out.size
             self._scratch.give(flat)
 
-    def _by_slices(self, channel: _Channel, flat: np.ndarray, combine: str) -> Steps:
-        """Chunk by chunk: while the sums of one travel, so do the slices of the next."""
-        back, step = channel.next(), max(1, CHUNK // flat.itemsize)
+    def _by_slices(self, channel: Channel, flat: np.ndarray, combine: str) -> Steps:
+        """Chunk by chunk: while one is combined, slices of the next and sums of the one before travel."""
+        if flat.nbytes > BLOCK:
+            channel = channel.apart()  # messages take fewer copies, and less of the caches
+        back, step = channel.next(), max(1, self._chunk(flat.nbytes) // flat.itemsize)
+        chunks = [self._slices(flat[start : start + step]) for start in range(0, flat.size, step)]
+        scattering = self._scatter(channel, chunks[0])
         spreading: list[Any] = []
-        for start in range(0, flat.size, step):
-            chunk = flat[start : start + step]
-            ends = [chunk.size * r // self.size for r in range(self.size + 1)]
-            slices = [chunk[a:b] for a, b in itertools.pairwise(ends)]
-            yield from self._combine(channel, slices, slices[self.rank], combine, spreading)
-            spreading = self._spread(back, slices)
+        for number, slices in enumerate(chunks):
+            given, arrivals = scattering
+            if number + 1 < len(chunks):
+                scattering = self._scatter(channel, chunks[number + 1])
+            yield [*arrivals, *given, *spreading]
+            mine = slices[self.rank]
+            self._combine(mine, arrivals, combine, mine)
+            spreading = self._spread(back, mine, slices)
         yield spreading
 
-    def _combine(
-        self,
-        channel: _Channel,
-        slices: Sequence[np.ndarray],
-        out: np.ndarray,
-        combine: str,
-        besides: Sequence[Any] = (),
-    ) -> Steps:
-        """Send each rank its slice, and combine what comes with this rank's own into `out`, which may be it.
+    def _chunk(self, nbytes: int) -> int:
+        """Bytes of an array that are exchanged at a time."""
+        return min(max(nbytes // PIECES, self._least), CHUNKS[1])
 
-        besides: messages under way, for which this waits, too.
-        """
-        mine = slices[self.rank]
-        taken = [self._scratch.take(mine) for _ in range(self.size if out is not mine else self.size - 1)]
-        spare = iter(taken)
-        parts = [mine if r == self.rank and out is mine else next(spare) for r in range(self.size)]
-        if out is not mine:
-            parts[self.rank][...] = mine
-        yield [
-            *(channel.receive(peer, parts[peer]) for peer in self._peers),
-            *(channel.send(peer, slices[peer]) for peer in self._peers),
-            *besides,
-        ]
+    def _slices(self, array: np.ndarray) -> list[np.ndarray]:
+        ends = [array.size * r // self.size for r in range(self.size + 1)]
+        return [array[a:b] for a, b in itertools.pairwise(ends)]
+
+    def _scatter(self, channel: Channel, slices: Sequence[np.ndarray]) -> tuple[list[Any], list[Arrival]]:
+        """Begin to give each rank its slice, and to take what they give this one."""
+        given = channel.give({peer: slices[peer] for peer in self._peers})
+        return given, [channel.take(peer, slices[self.rank]) for peer in self._peers]
+
+    def _combine(self, mine: np.ndarray, arrivals: Sequence[Arrival], combine: str, out: np.ndarray) -> None:
+        """Combine what has come with this rank's own into `out`."""
+        parts = [arrival.array for arrival in arrivals]
+        parts.insert(self.rank, mine)
         combined(parts, combine, out)
-        self._scratch.give(*taken)
+        for arrival in arrivals:
+            arrival.release()
 
-    def _spread(self, channel: _Channel, slices: Sequence[np.ndarray]) -> list[Any]:
-        """Begin to send this rank's slice to all, and to receive theirs."""
+    def _spread(self, channel: Channel, mine: np.ndarray, slices: Sequence[np.ndarray]) -> list[Any]:
+        """Begin to give this rank's slice to all, and to take theirs."""
         return [
-            *(channel.receive(peer, slices[peer]) for peer in self._peers),
-            *(channel.send(peer, slices[self.rank]) for peer in self._peers),
+            *channel.give(dict.fromkeys(self._peers, mine)),
+            *(channel.take(peer, slices[peer], into=slices[peer]) for peer in self._peers),
         ]
 
-    def _gather(self, channel: _Channel, given: np.ndarray, out: np.ndarray) -> Steps:
+    def _gather(self, channel: Channel, given: np.ndarray, out: np.ndarray) -> Steps:
         slices = np.split(out, self.size)
         slices[self.rank][...] = given
-        yield self._spread(channel, slices)
+        yield self._spread(channel, given, slices)
 
-    def _scatter(self, channel: _Channel, given: np.ndarray, out: np.ndarray, combine: str) -> Steps:
-        return self._combine(channel, np.split(given, self.size), out, combine)
+    def _all_combine(
+        self, channel: Channel, slices: Sequence[np.ndarray], out: np.ndarray, combine: str
+    ) -> Steps:
+        """Each rank's slice of all arrays, combined into its `out`."""
+        given, arrivals = self._scatter(channel, slices)
+        yield [*arrivals, *given]
+        self._combine(slices[self.rank], arrivals, combine, out)
 
     def _message(self, move: Callable[[int, np.ndarray], Handle], peer: int, array: np.ndarray) -> Steps:
         yield [move(peer, array)]
 
-    def _broadcast(self, channel: _Channel, outs: list[np.ndarray], root: int) -> Steps:
+    def _broadcast(self, channel: Channel, outs: list[np.ndarray], root: int) -> Steps:
         if self.rank == root:
-            yield [channel.send(peer, out) for out in outs for peer in self._peers]
+            yield [handle for out in outs for handle in channel.give(dict.fromkeys(self._peers, out))]
         else:
-            yield [channel.receive(root, out) for out in outs]
+            for out in outs:
+                yield [channel.take(root, out, into=out)]
 
     # -- control ---------------------------------------------------------------------------------------------
 
@@ -391,25 +442,6 @@ class Transport:
                 else:
                     self._heard[peer].append(message)
                 self._expected[peer] = self._listen(peer)
-
-
-class _Channel:
-    """Messages of one operation: a communicator, a tag, and a priority; `members`: who takes part."""
-
-    def __init__(self, outbox: Outbox, comm: Any, tag: int, priority: int, members: tuple[int, ...]) -> None:
-        self._outbox, self._comm, self._tag, self._priority = outbox, comm, tag, priority
-        self._members = members
-
-    def next(self) -> _Channel:
-        """The channel of the operation's second phase."""
-        return _Channel(self._outbox, self._comm, self._tag + 1, self._priority, self._members)
-
-    def send(self, peer: int, array: np.ndarray) -> Handle:
-        return self._outbox.add(self._comm, self._members[peer], array, self._tag, self._priority)
-
-    def receive(self, peer: int, array: np.ndarray) -> Handle:
-        buffer, source = array.view(np.uint8), self._members[peer]
-        return Handle(source, buffer, self._comm.Irecv(buffer, source, self._tag), receives=True)
 
 
 def _is_one_group(groups: Groups, rank: int, peer: int) -> bool:

@@ -20,6 +20,7 @@ from typing import Any
 from tracejit import engine
 from tracejit.config import config
 from tracejit.distributed.transport import Transport
+from tracejit.distributed.window import Window
 from tracejit.engine.lifecycle import drain
 from tracejit.engine.machine import share_processors
 from tracejit.errors import EngineError, text
@@ -52,9 +53,10 @@ def init() -> None:
     if any(name in os.environ for name in LAUNCHED):
         world, owned = _connect()
         if world.size > 1:
-            _transport = Transport(world, float(config.exchange_deadline), config.link)
-            set_transport(_transport)
             _share_processors(world)
+            window = Window.allocate(world, config.window)
+            _transport = Transport(world, float(config.exchange_deadline), config.link, window)
+            set_transport(_transport)
             _end_together(world, owned)
     _started = True
 
@@ -66,6 +68,7 @@ def _connect() -> tuple[Any, bool]:
     except ImportError as error:
         what = "tj.distributed.init: mpi4py is missing; install the extra: pip install 'tracejit[dist]'"
         raise EngineError(what) from error
+    os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # which complains where there is no such network
     owned = "mpi4py.MPI" not in sys.modules
     if owned:
         mpi4py.rc.finalize = False

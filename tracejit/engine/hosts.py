@@ -370,6 +370,9 @@ POOLS = (hosts, communication)
 """The pools of all lanes of Python tasks."""
 
 
-def communication_is_wanted() -> bool:
-    """Whether a task of communication is ready and waits for the thread."""
-    return communication.is_wanted()
+def communication_is_wanted(seconds: float = 0.0) -> bool:
+    """Whether a task of communication is ready and waits for the thread; waits for one at most so long."""
+    if seconds <= 0 or communication.is_wanted():
+        return communication.is_wanted()
+    lane, thread = native.LANES[COMMUNICATION].address, threads.current().address
+    return bool(native.calls().await_host(ENGINE.address, lane, thread, int(seconds * 1e9)))

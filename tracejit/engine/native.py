@@ -60,6 +60,7 @@ class Calls(NamedTuple):
     help: Callable[[int, int], int]
     poll_host: Callable[[int, int, int, int], int]
     take_host: Callable[[int, int, int, int], int]
+    await_host: Callable[[int, int, int, int], int]
     complete: Callable[[int, int, int], None]
     take_finished: Callable[[int, list[int]], int]
     initialize_thread: Callable[[int], None]
@@ -202,6 +203,7 @@ def _bind(addresses: Mapping[str, int]) -> Calls:
         help=long("help", 2),
         poll_host=quick("take_host", 4),
         take_host=long("take_host", 4),
+        await_host=long("await_host", 4),
         complete=quick("complete", 3, None),
         take_finished=builtin(addresses, "take_finished"),
         initialize_thread=quick("initialize_thread", 1, None),

@@ -24,6 +24,7 @@ from tracejit.errors import ArgumentError
 from tracejit.kernels.executor.layout import (
     AGAIN,
     ALL,
+    ENGINE_ACTIVE,
     ENGINE_OLDEST,
     ENGINE_SPIN,
     ENGINE_WORKERS,
@@ -167,6 +168,11 @@ def _wait_on(thread: Thread, code: int) -> None:
             said = True
             while_long(seconds)
         code = native.calls().wait(ENGINE.address, thread.address, AGAIN, 0, SLICE)
+
+
+def computing() -> bool:
+    """Whether a kernel runs at the moment, on any thread."""
+    return ENGINE.words[ENGINE_ACTIVE >> 3] != 0
 
 
 def help_out() -> None:

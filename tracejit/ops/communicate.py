@@ -39,7 +39,17 @@ Groups = tuple[tuple[int, ...], ...]
 COMBINE: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 """How two elements are combined, by name."""
 
+STRIP = 1 << 16
+"""Elements that are combined at a time, so that what is between two levels of the tree stays in a cache."""
+
 Done = Callable[[BaseException | None], object]
+
+
+class Wanted(Protocol):
+    """Says whether a thread that moves bytes has other work."""
+
+    def __call__(self, seconds: float = 0.0) -> bool:
+        """Whether there is some; waits for it at most so long."""
 
 
 class Transport(Protocol):
@@ -59,7 +69,7 @@ class Transport(Protocol):
     def agree(self, node: Node, failure: BaseException | None, done: Done) -> None:
         """Begin the operation `agree`; `failure`: why this rank's launch has failed."""
 
-    def progress(self, wanted: Callable[[], bool]) -> None:
+    def progress(self, wanted: Wanted) -> None:
         """Move bytes until all operations have ended, or `wanted` says that there is other work."""
 
     def run(self, node: Node, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
@@ -85,19 +95,28 @@ def transport() -> Transport:
 
 
 def combined(parts: Sequence[np.ndarray], combine: str, out: np.ndarray) -> None:
-    """The parts combined elementwise in a balanced tree, written to `out`, which may be one of them;
-    overwrites them.
+    """The parts, at least two of one dimension, combined elementwise in a balanced tree, written to `out`,
+    which may be one of them.
 
     >>> out = np.empty(2)
     >>> combined([np.ones(2), np.ones(2), np.ones(2)], "sum", out)
     >>> out
     array([3., 3.])
     """
-    function, rest = COMBINE[combine], list(parts)
-    while len(rest) > 2:
-        pairs = [function(a, b, out=a) for a, b in zip(rest[::2], rest[1::2], strict=False)]
-        rest = [*pairs, rest[-1]] if len(rest) % 2 else pairs
-    function(*rest, out=out)
+    function = COMBINE[combine]
+    if len(parts) == 2:
+        function(*parts, out=out)
+        return
+    between = np.empty((len(parts) // 2, min(out.size, STRIP)), out.dtype)
+    for start in range(0, out.size, STRIP):
+        strips = [part[start : start + STRIP] for part in parts]
+        rows = [row[: strips[0].size] for row in between]
+        while len(strips) > 2:
+            pairs = [
+                function(a, b, out=row) for a, b, row in zip(strips[::2], strips[1::2], rows, strict=False)
+            ]
+            strips = [*pairs, strips[-1]] if len(strips) % 2 else pairs
+        function(*strips, out=out[start : start + STRIP])
 
 
 def _meaning(name: str) -> Callable[..., Any]:

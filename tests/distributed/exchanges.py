@@ -1,0 +1,49 @@
+"""Many exchanges at once, in another order on each rank, through shared memory of any size and as messages;
+``exchanges.py`` says how many; `test_window.py` starts it.
+"""
+
+import random
+
+import numpy as np
+from mpi4py import MPI
+
+from tests.distributed.checks import tree_of
+from tracejit.distributed.transport import Transport
+from tracejit.distributed.window import BLOCK, Window
+from tracejit.ir.graph import Node
+from tracejit.ops.communicate import exchange
+
+WORLD = MPI.COMM_WORLD
+NODE = Node(exchange, (), (), {"combine": "sum", "priority": 0, "token": None})
+SIZES = [10, 9_000, 70_000, 300_001, 524_288, 1_000_003]
+ROUNDS = 3
+
+
+def value(rank, number, size):
+    rng = np.random.default_rng([rank, number])
+    return (rng.standard_normal(size) * 10.0 ** rng.integers(-3, 4, size)).astype(np.float32)
+
+
+def exchange_all(transport, number):
+    """Each size twice, begun in an order of this rank's own."""
+    sizes = dict(enumerate(SIZES * 2, start=number))
+    arrays = {n: value(WORLD.rank, n, size) for n, size in sizes.items()}
+    order, ended = list(arrays), []
+    random.Random(WORLD.rank + number).shuffle(order)
+    for n in order:
+        transport.post(NODE, [arrays[n]], [arrays[n]], n, ended.append)
+        transport.progress(lambda seconds=0.0: True)
+    transport.progress(lambda seconds=0.0: False)
+    assert ended == [None] * len(order), ended
+    for n, size in sizes.items():
+        expected = tree_of([value(rank, n, size) for rank in range(WORLD.size)])
+        assert arrays[n].tobytes() == expected.tobytes(), (n, size)
+    return len(order)
+
+
+for nbytes, link in ((0, None), (BLOCK, None), (8 * BLOCK, None), (2 * BLOCK, (1e-4, 1e10))):
+    window = Window.allocate(WORLD, nbytes)
+    transport = Transport(WORLD, 60.0, link, window)
+    count = sum(exchange_all(transport, 100 * number) for number in range(ROUNDS))
+    assert transport.leave(None, 60.0)
+    print(f"exchanged {count} with {window.blocks if window else 0} blocks", flush=True)

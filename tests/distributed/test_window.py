@@ -1,0 +1,79 @@
+"""Shared memory of ranks: what is stored is read where it lies, and overwritten when all have read it."""
+
+import pathlib
+
+import numpy as np
+
+from tests.distributed import jobs
+from tracejit.distributed.notices import ROOM, words_of
+from tracejit.distributed.window import BLOCK, Window
+
+PROGRAM = pathlib.Path(__file__).with_name("exchanges.py")
+
+
+class Fence:
+    def Sync(self):
+        pass
+
+
+def windows(ranks, blocks):
+    """The windows of ranks on one memory."""
+    memory = [np.zeros(8 * words_of(len(ranks)) + blocks * (BLOCK + 64), np.uint8) for _ in ranks]
+    return [Window(Fence(), ranks, rank, memory) for rank in ranks]
+
+
+def test_what_is_stored_is_read_where_it_lies():
+    one, two, three = windows([1, 2, 5], blocks=2)  # numbers in a world with others
+    a, b = np.arange(100, dtype=np.float32), np.arange(7, dtype=np.int64)
+    places = one.store({2: a, 5: b})
+    assert two.look(1, places[2], a).tolist() == a.tolist()
+    assert three.look(1, places[5], b).tolist() == b.tolist()
+    assert np.shares_memory(three.look(1, places[2], a), two.look(1, places[2], a))
+    assert one.peers == {2, 5}
+
+
+def test_a_block_is_lent_again_when_all_have_read():
+    one, two, three = windows([0, 1, 2], blocks=1)
+    a = np.ones(10)
+    places = one.store({1: a, 2: a})
+    assert places[1] == places[2]  # stored once
+    two.leave(0, places[1])
+    assert one.store({1: a}) == {}  # rank 2 has not read
+    assert two.store({0: a}) != {}  # each rank has blocks of its own
+    three.leave(0, places[2])
+    assert one.store({1: a}) == {1: places[1]}
+    assert one.store({2: a}) == {}  # rank 1 has not read
+
+
+def test_what_is_larger_than_a_block_has_no_place():
+    one, _ = windows([0, 1], blocks=2)
+    assert one.store({1: np.zeros(BLOCK + 1, np.uint8)}) == {}
+    assert one.store({1: np.zeros(BLOCK, np.uint8)}) != {}
+
+
+def test_notices_arrive_in_order_by_key_also_where_there_is_no_room_for_them():
+    one, two, three = (window.notices for window in windows([4, 6, 7], blocks=0))
+    for number in range(2 * ROOM + 5):
+        one.tell(6, number % 3, number)
+    one.tell(7, 1, -1)
+    three.poll()
+    assert (three.next_of(4, 0), three.next_of(4, 1), three.next_of(4, 1)) == (None, -1, None)
+    heard = {0: [], 1: [], 2: []}
+    for _ in range(4):
+        two.poll()
+        for key, words in heard.items():
+            while (word := two.next_of(4, key)) is not None:
+                words.append(word)
+        one.poll()
+    assert heard == {key: list(range(key, 2 * ROOM + 5, 3)) for key in heard}
+    two.tell(4, 9, 1 << 40)  # the other way
+    one.poll()
+    assert one.next_of(6, 9) == 1 << 40
+
+
+def test_exchanges_in_any_order_through_any_memory():
+    """Three ranks: without shared memory, with too little, with enough, and on an imitated link."""
+    status, output = jobs.run(3, PROGRAM)
+    assert status == 0, output
+    for blocks in (0, 1, 8, 2):
+        assert output.count(f"exchanged 36 with {blocks} blocks") == 3, output

@@ -1,0 +1,137 @@
+"""The messages of one operation: between ranks of one machine through memory that they share.
+
+    channel.send(peer, array), channel.receive(peer, array)     # as messages
+    handles = channel.give({1: slice, 2: other})                # through shared memory where there is some
+    arrival = channel.take(peer, like)                          # `arrival.array` once its test is true
+    arrival.release()                                           # when it has been read
+
+What lies in shared memory is announced by a notice with its place (see `window`), and one that has found no
+place there by a notice that says so: the array then comes as a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tracejit.distributed.outbox import Handle, Outbox, Told
+from tracejit.distributed.scratch import Scratch
+from tracejit.distributed.window import Window
+
+NOWHERE = -1
+PHASES = 2
+"""Tags that one operation takes."""
+
+
+class Channel:
+    """The messages of one phase of an operation: a communicator and a tag, the key of notices, a priority.
+
+    members: who takes part; a peer is a position among them.
+    """
+
+    __slots__ = ("_comm", "_members", "_outbox", "_priority", "_tag", "key", "scratch", "window")
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        scratch: Scratch,
+        window: Window | None,
+        comm: Any,
+        tag: int,
+        key: int,
+        priority: int,
+        members: tuple[int, ...],
+    ) -> None:
+        self.scratch, self.window, self.key, self._members = scratch, window, key, members
+        self._outbox, self._comm, self._tag, self._priority = outbox, comm, tag, priority
+
+    def next(self) -> Channel:
+        """The channel of the operation's second phase."""
+        return self._like(self.window, 1)
+
+    def apart(self) -> Channel:
+        """The same without shared memory."""
+        return self._like(None, 0)
+
+    def _like(self, window: Window | None, later: int) -> Channel:
+        tag, key = self._tag + later, self.key + later
+        return Channel(
+            self._outbox, self.scratch, window, self._comm, tag, key, self._priority, self._members
+        )
+
+    def send(self, peer: int, array: np.ndarray) -> Handle:
+        return self._outbox.add(self._comm, self._members[peer], array, self._tag, self._priority)
+
+    def receive(self, peer: int, array: np.ndarray) -> Handle:
+        buffer, source = array.view(np.uint8), self._members[peer]
+        return Handle(source, buffer, self._comm.Irecv(buffer, source, self._tag))
+
+    def give(self, arrays: Mapping[int, np.ndarray]) -> list[Handle | Told]:
+        """Give each peer its array, which stays as it is until all handles' tests are true."""
+        window, members = self.window, self._members
+        if window is None:
+            return [self.send(peer, array) for peer, array in arrays.items()]
+        near = {members[p]: array for p, array in arrays.items() if members[p] in window.peers}
+        places = window.store(near)
+        handles: list[Handle | Told] = []
+        for rank, array in near.items():
+            place = places.get(rank, NOWHERE)
+            tell = partial(window.notices.tell, rank, self.key, place)
+            nbytes = 0 if place == NOWHERE else array.nbytes
+            handles += self._outbox.tell(rank, nbytes, self._priority, tell)
+        return handles + [self.send(p, array) for p, array in arrays.items() if members[p] not in places]
+
+    def take(self, peer: int, like: np.ndarray, into: np.ndarray | None = None) -> Arrival:
+        """What `peer` gives: of the size and dtype of `like`; written `into` an array, or anywhere."""
+        return Arrival(self, peer, self._members[peer], like, into)
+
+
+class Arrival:
+    """An array that is expected from rank `peer`: in `array` once the test is true, until it is released."""
+
+    __slots__ = ("_channel", "_from", "_handle", "_into", "_like", "_place", "array", "peer")
+
+    def __init__(
+        self, channel: Channel, source: int, rank: int, like: np.ndarray, into: np.ndarray | None
+    ) -> None:
+        """source: among the members of the channel, where it has the number `rank` in the world."""
+        self.peer, self._from, self._channel, self._like, self._into = rank, source, channel, like, into
+        self.array = like
+        self._place: int | None = None
+        near = channel.window is not None and rank in channel.window.peers
+        self._handle = None if near else self._as_message()
+
+    def _as_message(self) -> Handle:
+        self.array = self._channel.scratch.take(self._like) if self._into is None else self._into
+        return self._channel.receive(self._from, self.array)
+
+    def Test(self) -> bool:
+        """Whether it has come. Where it lies in shared memory and shall be elsewhere, this copies it."""
+        if self._handle is not None:
+            return self._handle.Test()
+        if self._place is None:
+            window = self._channel.window
+            assert window is not None
+            self._place = window.notices.next_of(self.peer, self._channel.key)
+            if self._place is None:
+                return False
+            if self._place == NOWHERE:
+                self._handle = self._as_message()
+                return self._handle.Test()
+            self.array = window.look(self.peer, self._place, self._like)
+            if self._into is not None:
+                self._into[...] = self.array
+                window.leave(self.peer, self._place)
+        return True
+
+    def release(self) -> None:
+        """Note that the array has been read; not for one that was written into another."""
+        if self._handle is not None:
+            self._channel.scratch.give(self.array)
+        else:
+            assert self._channel.window is not None
+            assert self._place is not None
+            self._channel.window.leave(self.peer, self._place)
