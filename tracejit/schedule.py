@@ -126,8 +126,8 @@ class Schedule(NamedTuple):
     """A compiled graph.
 
     `tasks` are the engine's, `segments` the tasks of the plan that each of them runs, `lines` the user's
-    lines; `operations` is how many were recorded; `times` are seconds spent in each stage of compiling. `launch`
-    returns at once, `commit` when nothing of the launch can fail any more, or raises.
+    lines; `operations` is how many were recorded; `times` are seconds spent in each stage of compiling.
+    `launch` returns at once, `commit` when nothing of the launch can fail any more, or raises.
     """
 
     graph: Graph

@@ -60,9 +60,7 @@ def record(op: Op, *operands: Operand, **attrs: Any) -> Any:
 
 
 def brought(name: str, operands: Sequence[Operand]) -> Sequence[Operand]:
-    """Operands as NDArrays, numbers and proxies; arrays and scalars of NumPy's become arrays on the device of
-    the others.
-    """
+    """Operands as NDArrays, numbers and proxies, with NumPy's `beside` the others."""
     for x in operands:
         if type(x) is not ArrayCore.concrete and type(x) not in NATIVE:
             break
@@ -406,11 +404,12 @@ def as_operand(name: str, x: Any) -> Operand:
 
 
 def beside(name: str, x: Any, device: Device) -> Operand:
-    """`x` as an operand; arrays and scalars of NumPy's on `device`, where the other operands are."""
+    """`x` as an operand; scalars of NumPy's go to `device`, where the other operands are, and arrays do if that
+    is no CPU: among CPUs they lie on the first one.
+    """
     known = as_operand(name, x)
-    if isinstance(x, np.generic | np.ndarray) and isinstance(known, ArrayCore):
-        return placed(known, device)
-    return known
+    goes = isinstance(x, np.generic) or (isinstance(x, np.ndarray) and device.kind != "cpu")
+    return placed(known, device) if goes and isinstance(known, ArrayCore) else known
 
 
 def placed(x: Any, device: Device) -> Any:
