@@ -331,6 +331,7 @@ def failure(node: Node, status: int, job: Job, block: int) -> BaseException:
     """
     if node.op is ops.loop:
         failed, rounds = place_of(job, block)
+        rounds = [rounds[0] + node.attrs.get("first", 0), *rounds[1:]]
         return _unnamed(failed, status, f" in round {', '.join(map(str, rounds))} of the loop")
     if job.issued is None:  # else its operands are not in this memory
         try:

@@ -21,7 +21,9 @@ cotangent * result:
         keys' += slopes.T @ queries
         queries' += slopes @ keys
 
-If attention is causal, blocks that no row sees are not computed at all.
+If attention is causal, blocks that no row sees are not computed at all. A mask is added to the scores. A row
+that sees no key, as all of its scores are minus infinity, has no weights: its result is 0, its log_sum
+infinite.
 """
 
 from math import inf
@@ -56,8 +58,17 @@ def seen_by(row, keys, causal):
     return min(row + 1, keys) if causal else keys
 
 
+@subroutine
+def mask_of(block, number, matrix, row, key, itemsize):
+    """The address of the mask's elements for a query from a key on: the mask is operand `number`."""
+    rows = slot(block, A.MASK_ROWS)
+    mask = matrix // slot(block, A.SPREAD) % slot(block, A.MASKS)
+    line = mask * rows + (row if rows > 1 else 0)
+    return slot(block, A.FIRST + number) + itemsize * (line * slot(block, A.KEYS) + key)
+
+
 def make_rows(dtype, itemsize):
-    """(highest_of, weigh, multiply_row): what is done to a row of a block."""
+    """(highest_of, weigh, multiply_row, add_mask): what is done to a row of a block."""
     single = itemsize == 4
     rank, float_of_rank = (
         (rank_float32, float_of_rank_float32) if single else (rank_float64, float_of_rank_float64)
@@ -87,35 +98,46 @@ def make_rows(dtype, itemsize):
         for c in independent(start, start + count):
             x[c] = x[c] * factor
 
-    return highest_of, weigh, multiply_row
+    @subroutine
+    def add_mask(scores, start, count, scale, address):
+        """Scale the scores, and add a mask."""
+        mask = pointer(address, dtype)
+        for c in independent(0, count):
+            scores[start + c] = scores[start + c] * scale + mask[c]
+
+    return highest_of, weigh, multiply_row, add_mask
 
 
 def make_attention(dtype, itemsize):
     """The averages of values, and the logarithms of the sums of weights."""
     multiply = make_product(dtype, itemsize)
-    highest_of, weigh, multiply_row = make_rows(dtype, itemsize)
+    highest_of, weigh, multiply_row, add_mask = make_rows(dtype, itemsize)
     exp, log = FUNCTIONS["exp"], FUNCTIONS["log"]
 
     @subroutine
-    def weights_of_block(block, scores, facts, out, first, rows, j, width):
+    def weights_of_block(block, scores, facts, out, matrix, first, rows, j, width):
         """Make weights of the scores of a block; correct the results of the blocks before."""
         rows_of_block, keys, values = slot(block, A.BLOCK_ROWS), slot(block, A.KEYS), slot(block, A.VALUES)
         causal, scale = slot(block, A.CAUSAL) != 0, number_slot(block, A.SCALE, dtype)
-        line = line_of(slot(block, A.BLOCK_KEYS), itemsize)
+        line, masked = line_of(slot(block, A.BLOCK_KEYS), itemsize), slot(block, A.MASKS) != 0
         for r in range(rows):
             start, seen = r * line, min(max(seen_by(first + r, keys, causal) - j, 0), width)
             for c in range(start + seen, start + width):
                 scores[c] = dtype(0)
             if seen == 0:
                 continue
-            before = facts[r]
-            highest = highest_of(scores, start, seen, scale, before)
-            total = weigh(scores, start, seen, scale, highest)
+            before, factor = facts[r], scale
+            if masked:
+                add_mask(scores, start, seen, scale, mask_of(block, 3, matrix, first + r, j, itemsize))
+                factor = dtype(1)
+            highest = highest_of(scores, start, seen, factor, before)
+            less = dtype(0) if masked & (highest == dtype(-inf)) else highest
+            total = weigh(scores, start, seen, factor, less)
             facts[r] = highest
             if j == 0:
                 facts[rows_of_block + r] = total
             else:
-                again = exp(before - highest)
+                again = exp(before - less)
                 facts[rows_of_block + r] = facts[rows_of_block + r] * again + total
                 if again != dtype(1):
                     multiply_row(out, r * values, values, again)
@@ -129,7 +151,7 @@ def make_attention(dtype, itemsize):
             scratch + slot(block, A.PACKED),
             slot(block, A.CAUSAL) != 0,
         )
-        line = line_of(wide, itemsize)
+        line, masked = line_of(wide, itemsize), int64(slot(block, A.MASKS) != 0)
         scores, facts = pointer(scratch, dtype), pointer(scratch + size * line * itemsize, dtype)
         for unit in range(lo, hi):
             matrix, first = unit // parts, (parts - 1 - unit % parts) * size  # the most work first
@@ -137,7 +159,7 @@ def make_attention(dtype, itemsize):
             q = slot(block, A.FIRST) + itemsize * (matrix * queries + first) * features
             k = slot(block, A.FIRST + 1) + itemsize * shared * keys * features
             v = slot(block, A.FIRST + 2) + itemsize * shared * keys * values
-            o = slot(block, A.FIRST + 3) + itemsize * (matrix * queries + first) * values
+            o = slot(block, A.FIRST + 3 + masked) + itemsize * (matrix * queries + first) * values
             out = pointer(o, dtype)
             for r in range(rows):
                 facts[r] = dtype(-inf)
@@ -148,14 +170,15 @@ def make_attention(dtype, itemsize):
                 multiply(
                     entry, (q, features, False), right, (scratch, line), (rows, width, features), False, room
                 )
-                weights_of_block(block, scores, facts, out, first, rows, j, width)
+                weights_of_block(block, scores, facts, out, matrix, first, rows, j, width)
                 right, extents = (v + itemsize * j * values, values, False), (rows, values, width)
                 multiply(entry, (scratch, line, False), right, (o, values), extents, j > 0, room)
-            sums = pointer(slot(block, A.FIRST + 4) + itemsize * (matrix * queries + first), dtype)
+            sums = pointer(slot(block, A.FIRST + 4 + masked) + itemsize * (matrix * queries + first), dtype)
             for r in range(rows):
                 total = facts[size + r]
-                multiply_row(out, r * values, values, dtype(1) / total)
-                sums[r] = facts[r] + log(total)
+                sees = (masked == 0) | (facts[r] != dtype(-inf))
+                multiply_row(out, r * values, values, dtype(1) / total if sees else dtype(0))
+                sums[r] = facts[r] + log(total) if sees else dtype(inf)
         return int64(0)
 
     return attention
@@ -164,13 +187,14 @@ def make_attention(dtype, itemsize):
 def make_attention_gradient(dtype, itemsize):
     """The gradients of queries (what each part of the keys adds to them), keys and values."""
     multiply = make_product(dtype, itemsize)
+    _, _, _, add_mask = make_rows(dtype, itemsize)
     exp = FUNCTIONS["exp"]
 
     @subroutine
-    def slopes_of_row(weights, slopes, start, seen, width, scale, log_sum, along):
-        """Make weights of scores, and slopes of scores of products of cotangents and values."""
+    def slopes_of_row(weights, slopes, start, seen, width, factor, scale, log_sum, along):
+        """Make weights of scores times `factor`, and slopes of products of cotangents and values."""
         for c in independent(start, start + seen):
-            weight = exp(weights[c] * scale - log_sum)
+            weight = exp(weights[c] * factor - log_sum)
             weights[c] = weight
             slopes[c] = weight * (slopes[c] - along) * scale
         for c in independent(start + seen, start + width):
@@ -204,11 +228,11 @@ def make_attention_gradient(dtype, itemsize):
         log_sums = pointer(slot(block, A.FIRST + 3) + itemsize * row, dtype)
         along = pointer(slot(block, A.FIRST + 4) + itemsize * row, dtype)
         ct = slot(block, A.FIRST + 5) + itemsize * row * values
-        part = j // slot(block, A.BLOCK_KEYS) // slot(block, A.PART)
-        to_row = part * slot(block, A.MATRICES) * queries + row
-        to_q = slot(block, A.FIRST + 6) + itemsize * to_row * features
-        to_k = slot(block, A.FIRST + 7) + itemsize * key * features
-        to_v = slot(block, A.FIRST + 8) + itemsize * key * values
+        part, masked = j // slot(block, A.BLOCK_KEYS) // slot(block, A.PART), slot(block, A.MASKS) != 0
+        to_row, to = part * slot(block, A.MATRICES) * queries + row, A.FIRST + 6 + int64(masked)
+        to_q = slot(block, to) + itemsize * to_row * features
+        to_k = slot(block, to + 1) + itemsize * key * features
+        to_v = slot(block, to + 2) + itemsize * key * values
         other = scratch + size * line * itemsize
         weights, slopes = pointer(scratch, dtype), pointer(other, dtype)
         wide, deep, over = (rows, width, features), (width, features, rows), (width, values, rows)
@@ -217,8 +241,11 @@ def make_attention_gradient(dtype, itemsize):
             entry, (ct, values, False), (v, values, True), (other, line), (rows, width, values), False, room
         )
         for r in range(rows):
-            seen = min(max(seen_by(first + r, keys, causal) - j, 0), width)
-            slopes_of_row(weights, slopes, r * line, seen, width, scale, log_sums[r], along[r])
+            seen, factor = min(max(seen_by(first + r, keys, causal) - j, 0), width), scale
+            if masked:
+                add_mask(weights, r * line, seen, scale, mask_of(block, 6, matrix, first + r, j, itemsize))
+                factor = dtype(1)
+            slopes_of_row(weights, slopes, r * line, seen, width, factor, scale, log_sums[r], along[r])
         multiply(entry, (scratch, line, True), (ct, values, False), (to_v, values), over, True, room)
         multiply(entry, (other, line, True), (q, features, False), (to_k, features), deep, True, room)
         extents = (rows, features, width)
@@ -229,15 +256,16 @@ def make_attention_gradient(dtype, itemsize):
         features, values = slot(block, A.FEATURES), slot(block, A.VALUES)
         size, wide = slot(block, A.BLOCK_ROWS), slot(block, A.BLOCK_KEYS)
         part, parts, causal = slot(block, A.PART), slot(block, A.PARTS), slot(block, A.CAUSAL) != 0
+        to = A.FIRST + 6 + int64(slot(block, A.MASKS) != 0)
         for unit in range(lo, hi):
             shared = unit // parts
             start = unit % parts * slot(block, A.MATRICES) + shared * heads
             area = queries * features
-            clear(slot(block, A.FIRST + 6) + itemsize * start * area, heads * area)
+            clear(slot(block, to) + itemsize * start * area, heads * area)
             for j in range(unit % parts * part * wide, min((unit % parts + 1) * part * wide, keys), wide):
                 width, key = min(wide, keys - j), shared * keys + j
-                clear(slot(block, A.FIRST + 7) + itemsize * key * features, width * features)
-                clear(slot(block, A.FIRST + 8) + itemsize * key * values, width * values)
+                clear(slot(block, to + 1) + itemsize * key * features, width * features)
+                clear(slot(block, to + 2) + itemsize * key * values, width * values)
                 for h in range(heads):
                     for i in range(j // size * size if causal else 0, queries, size):
                         add_block(block, scratch, shared * heads + h, i, j, width)

@@ -1,7 +1,9 @@
 """The calls of the kernels of attention, their argument blocks and splits into units. Needs no Numba.
 
 Operands are (batch, rows, elements), C-contiguous. Several matrices of queries, one after the other in their
-batch, may share one of keys and values: ``batch of queries = HEADS * batch of keys``.
+batch, may share one of keys and values: ``batch of queries = HEADS * batch of keys``. A mask, if there is
+one, is the last operand: (MASKS, MASK_ROWS, keys), with a row for each query or one for all. Matrix m of the
+queries has the mask ``m // SPREAD % MASKS``.
 
     attention             unit = (matrix of queries, block of its rows)
     attention_gradient    unit = (matrix of keys, part of its rows): the gradients of its keys and values,
@@ -34,12 +36,16 @@ UNITS = 8  # the target of units of the backward pass, where there are fewer mat
 LINE = 64
 
 
+MASKS = {"attention": (3, 6), "attention_gradient": (6, 10)}
+"""By operator, the number of the mask among its operands, and how many operands and results it then has."""
+
+
 class Attention(enum.IntEnum):
     """Slots of both blocks up to the addresses of the operands, which follow in the operator's order.
 
     scores = SCALE * query @ key.T; CAUSAL = 1: query i sees the keys up to i. BLOCK_ROWS, BLOCK_KEYS: of a
     block of scores, which lies in scratch memory. PARTS: units for each matrix, of PART blocks. PACKED:
-    offset in the scratch memory of what products copy.
+    offset in the scratch memory of what products copy. MASKS = 0: there is no mask.
     """
 
     ENTRY = 0  # address of `?gemm`
@@ -56,7 +62,10 @@ class Attention(enum.IntEnum):
     PART = 11
     PARTS = 12
     PACKED = 13
-    FIRST = 14
+    MASKS = 14
+    MASK_ROWS = 15
+    SPREAD = 16
+    FIRST = 17
 
 
 def block_of(extent: int, most: int, step: int) -> int:
@@ -86,6 +95,8 @@ def attention_call(name: str, shapes: Sequence[Sequence[int]], attrs: Mapping[st
     entry, itemsize = ENTRIES[dtype]
     rows, width = block_of(queries, ROWS, STEP), block_of(keys, KEYS, 1)
     backward = name == "attention_gradient"
+    number, count = MASKS[name]
+    masks, mask_rows = shapes[number][:2] if len(shapes) == count else (0, 0)
     if backward:
         parts = attrs["parts"]
         part = ceil_div(max(1, ceil_div(keys, width)), parts)
@@ -100,6 +111,7 @@ def attention_call(name: str, shapes: Sequence[Sequence[int]], attrs: Mapping[st
     words = (
         *(entry_points()[entry], matrices, matrices // max(shared, 1), queries, keys, features, values),
         *(int(attrs["causal"]), scale, rows, width, part, parts, start),
+        *(masks, mask_rows, attrs.get("spread", 1)),
     )
     return Call(name, dtype, words, units, 1, start + PACKING)
 

@@ -41,6 +41,8 @@ CASES = {
 def blocks(request, monkeypatch):
     monkeypatch.setattr(module, "BLOCK", request.param)
     monkeypatch.setattr(module, "MOST_BLOCKS", 3)
+    if request.param == 1:
+        monkeypatch.setattr(module, "_has_kernel", lambda *operands: False)
 
 
 def attend(case, q, k, v):
@@ -66,33 +68,57 @@ def test_gradients(case, evaluator, monkeypatch):
     monkeypatch.setattr(module, "MOST_BLOCKS", 2)
     options = dict(CASES[case])
     mask = options.pop("mask", None)
-    if mask is not None and mask.ndim == 4:
-        mask = mask[:1]
+    if mask is not None:
+        monkeypatch.setattr(module, "_has_kernel", lambda *operands: False)
+        mask = mask[:1] if mask.ndim == 4 else mask
     arrays = [a[:1, :, :, :2] for a in (QUERY, KEY, VALUE)]
     check(lambda *a: tj.nn.attention(*a, mask, **options), arrays, np.random.default_rng(2), rtol=1e-5)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_kernel_equals_blocks_of_rows(causal):
-    """A mask of zeros takes the other way. The rows end in the midst of a block; two heads share keys."""
+@pytest.mark.parametrize("shape", [None, (150, 170), (2, 1, 1, 170), (4, 1, 170), (2, 4, 150, 1)])
+def test_the_kernel_equals_blocks_of_rows(causal, shape, monkeypatch):
+    """Rows end in the midst of a block; two heads share keys. The mask has a gradient, too."""
     rng = np.random.default_rng(3)
-    q, k, v = (
+    arrays = [
         rng.normal(size=s).astype(np.float32) for s in [(2, 4, 150, 16), (2, 2, 170, 16), (2, 2, 170, 8)]
-    )
+    ]
+    arrays += [] if shape is None else [rng.normal(size=shape).astype(np.float32)]
 
-    def results(q, k, v):
-        found = []
-        for mask in (None, tj.zeros((1, 1))):
+    def results(*arrays):
+        def attend(*arrays):
+            return tj.nn.attention(*arrays, causal=causal)
 
-            def loss(q, k, v, mask=mask):
-                return (tj.nn.attention(q, k, v, mask, causal=causal) ** 2).sum()
+        axes = tuple([0 if a.ndim == 4 else None for a in arrays])
+        gradients = tj.grad(lambda *a: (attend(*a) ** 2).sum(), argnums=tuple(range(len(arrays))))
+        return tj.vmap(attend, in_axes=axes)(*arrays), *gradients(*arrays)
 
-            mapped = tj.vmap(lambda q, k, v, m=mask: tj.nn.attention(q, k, v, m, causal=causal))(q, k, v)
-            found.append((mapped, *tj.grad(loss, argnums=(0, 1, 2))(q, k, v)))
-        return found
+    found = tj.jit(results)
+    first = found(*map(tj.asarray, arrays))
+    assert "attention" in {node.op.name for node in found.graph(*map(tj.asarray, arrays)).nodes}
+    monkeypatch.setattr(module, "_has_kernel", lambda *operands: False)
+    expected = tj.jit(results)(*map(tj.asarray, arrays))
+    for a, b in zip(first, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5 * max(1, float(abs(b).max())))
 
-    for found, expected in zip(*tj.jit(results)(*map(tj.asarray, (q, k, v))), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
+
+@pytest.mark.parametrize("case", ["rows", "keys"])
+def test_masks_of_bools_hide_keys_in_the_kernel(case):
+    """Some rows see nothing: they give zeros and pass on none of their cotangents."""
+    rng = np.random.default_rng(4)
+    q, k, v = (rng.normal(size=(2, 3, n, 8)) for n in (130, 140, 140))
+    mask = rng.random((130, 140) if case == "rows" else (2, 1, 1, 140)) < 0.5
+    mask[..., :1, :] &= case == "keys"
+    step = tj.jit(tj.value_and_grad(lambda *a: (tj.nn.attention(*a, tj.asarray(mask)) ** 2).sum(), (0, 1, 2)))
+    expected = by_definition(q, k, v, mask)
+    for _ in range(2):
+        loss, gradients = step(*map(tj.asarray, (q, k, v)))
+        np.testing.assert_allclose(loss, (expected**2).sum(), rtol=1e-12)
+        assert all(np.isfinite(g.numpy()).all() for g in gradients)
+    if case == "rows":
+        assert not gradients[0].numpy()[:, :, 0].any()
+    found = tj.nn.attention(*map(tj.asarray, (q, k, v, mask))).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-13)
 
 
 def test_half_operands_are_computed_in_single():

@@ -251,6 +251,30 @@ def indexes_in_nested_loops(rounds):
     return f
 
 
+def computes_rates(rounds):
+    def f(x, w, n):
+        for i in rounds(n):
+            rate = 0.5 / (i + 1)
+            x = x - rate * (x * w) + -(0.25 * i - n * 0.125) * 1e-3
+            last = 2 * rate
+        return x, rate, last
+
+    return f
+
+
+def fills_with_numbers(rounds):
+    def f(x, w, n):
+        found = tj.zeros(400)
+        for i in rounds(n):
+            found[i] = i * 0.25 - 1.5
+            for j in rounds(4):
+                x = x * 0.5 + tj.full(3, j * 0.125)
+            x[1:] = 1 / (i + 2)
+        return x, found
+
+    return f
+
+
 ROLLED = [
     rebinds,
     updates_in_place,
@@ -273,6 +297,8 @@ ROLLED = [
     reads_slices,
     remembers_a_row,
     indexes_in_nested_loops,
+    computes_rates,
+    fills_with_numbers,
 ]
 
 
@@ -592,6 +618,39 @@ def test_an_index_out_of_range_names_line_and_round_and_changes_nothing():
         np.testing.assert_array_equal(out, before)
     f(a + 1, out, 8)
     np.testing.assert_array_equal(out, [0, 0, 2, 4, 6, 8, 10, 12])
+
+
+def test_an_index_in_an_array_names_the_round():
+    @tj.jit
+    def f(a, index, out, n):
+        for i in tj.range(n):
+            out[i] = a[index[i]]
+        return out.sum()
+
+    a, index, out = tj.arange(4.0), np.zeros(40, np.int64), tj.zeros(40)
+    f(a, index, out, 20)
+    tj.wait_all()
+    index[17] = 9
+    for n in (20, 30):
+        with pytest.raises(IndexError, match=r"in round 17 of the loop\s+at .*:"):
+            np.asarray(f(a + 1, index, out, n))
+        np.testing.assert_array_equal(out, np.zeros(40))
+    f(a + 1, index, out, 12)
+    np.testing.assert_array_equal(out, np.repeat([1, 0], [12, 28]))
+
+
+def test_a_division_by_zero_raises_as_in_python():
+    @tj.jit
+    def f(x, n):
+        for i in tj.range(n):
+            x = x + 1 / (7 - i)
+        return x
+
+    np.testing.assert_allclose(f(tj.zeros(2), 6), sum(1 / (7 - i) for i in range(6)), rtol=1e-6)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            f(tj.zeros(2), 9)
+    np.testing.assert_allclose(f(tj.zeros(2), 5), sum(1 / (7 - i) for i in range(5)), rtol=1e-6)
 
 
 def test_an_index_error_that_the_body_catches():

@@ -162,7 +162,7 @@ class Grower:
             "where",
             "cast",
         ]
-        kinds += ["product", "gather", "scan"]
+        kinds += ["product", "gather", "scan", "picked"]
         for _ in range(4):
             text = getattr(self, "_" + self.pick(kinds))(depth)
             value = self.try_expression(text)
@@ -273,6 +273,26 @@ class Grower:
         x = self.expression(depth - 1)
         return x + self.pick(["[[0, 2, 2]]", "[:, [1, 0, 3]]", "[[-1, 0]]", "[[0, 1], [1, 2]]"])
 
+    def _picked(self, depth: int) -> str:
+        """A sum of what a mask picks; the mask tells no floats apart that differ by rounding."""
+        x, y = self.expression(depth - 1), self.pick(self.arrays())
+        mask = f"[{self.mask(x)}]"
+        if np.shape(self.try_expression(x)) == np.shape(self.try_expression(y)):
+            x = f"({x}{mask} {self.pick(['+', '-', '*'])} {y}{mask})"
+        else:
+            x = f"({x}{mask})"
+        if self.exact and self._is_float(x):
+            return f"xp.sum(({x} > {self.pick(['0', 'n'])}))"
+        return (
+            f"xp.{self.pick(['sum', 'any', 'count_nonzero'])}({x})" if self.exact else f"xp.sum({x}) * 0.125"
+        )
+
+    def mask(self, x: str) -> str:
+        """A mask of the shape of `x`."""
+        if self.exact or not self._is_float(x):
+            return f"{x} > {self.pick(['0', 'n', '2'])}"
+        return f"xp.arange(xp.size({x})).reshape(xp.shape({x})) % 3 > {self.pick(['0', 'n', '1'])}"
+
     # -- statements ------------------------------------------------------------------------------------------
 
     def target(self) -> str:
@@ -376,12 +396,13 @@ class Grower:
         return ["S['l'][0], S['l'][1] = S['l'][1], S['l'][0]"]
 
     def _mask_statement(self) -> list[str]:
-        target = self.pick(self.arrays())
-        if not self.exact and self._is_float(target):
-            return []
-        return self._accept(
-            f"{target}[{target} > {self.pick(['0', 'n', '2'])}] = {self.pick(['0', '1', 'n'])}"
-        )
+        target, other = self.pick(self.arrays()), self.pick(self.arrays())
+        place, value = f"{target}[{self.mask(target)}]", self.pick(["0", "1", "n"])
+        to, given = (np.asarray(self.try_expression(x)) for x in (target, other))
+        if (to.shape, to.dtype) == (given.shape, given.dtype) and to.dtype.kind in "if" and self.pick([0, 1]):
+            value = f"{other}{place[len(target) :]} {self.pick(['+', '-'])} {value}"
+            return self._accept(f"{place} {self.pick(['=', '+=', '-='])} {value}")
+        return self._accept(f"{place} = {value}")
 
     def _count_statement(self) -> list[str]:
         name = f"m{self.made}"

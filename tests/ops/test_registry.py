@@ -620,10 +620,21 @@ def attention_samples(rng):
     options = [{"scale": 0.7, "causal": causal} for causal in (False, True)]
     weights = scipy.special.softmax(0.7 * q @ k[0].T, -1)
     expected = [weights @ v[0], scipy.special.logsumexp(0.7 * q @ k[0].T, -1)]
+    each, shared = rng.normal(size=(2, 3, 3)), rng.normal(size=(1, 1, 3))
+    scores = 0.7 * q @ k[0].T + each
+    masked = [scipy.special.softmax(scores, -1) @ v[0], scipy.special.logsumexp(scores, -1)]
+    operands = [q, k, v, log_sums, along, ct]
     return {
-        "attention": [([q, k, v], options[0], expected), ([q[:1], k, v], options[1], None)],
+        "attention": [
+            ([q, k, v], options[0], expected),
+            ([q[:1], k, v], options[1], None),
+            ([q, k, v, each], options[0], masked),
+            ([q, k, v, shared], options[1] | {"spread": 2}, None),
+        ],
         "attention_gradient": [
-            ([q, k, v, log_sums, along, ct], {**each, "parts": 1}, None) for each in options
+            *((operands, {**some, "parts": 1}, None) for some in options),
+            ([*operands, each], options[1] | {"parts": 1}, None),
+            ([*operands, shared], options[0] | {"parts": 1, "spread": 2}, None),
         ],
     }
 
@@ -792,6 +803,8 @@ REFUSED += [
     ("winograd_weights", [KERNEL, IMAGE], {"transposed": False, "stride": 3}, "stride must be 1 or 2, got 3"),
     ("attention", [ROWS, ROWS, "float32[2,4,2]"], SCALE, "values as many rows as keys"),
     ("attention", [ROWS, "float32[2,0,2]", "float32[2,0,2]"], SCALE, "three dimensions, none empty"),
+    ("attention", [ROWS] * 3 + ["float32[2,1,2]"], SCALE, "got the mask float32"),
+    ("attention", [ROWS] * 3 + ["float32[2,1,3]"], SCALE | {"spread": 2}, "each for 2 in turn"),
     (GRADIENT, [ROWS] * 3 + ["float32[2,4]"] * 2 + [ROWS], SCALE | {"parts": 1}, "shapes of results for"),
     (GRADIENT, [ROWS] * 3 + ["float32[2,3]"] * 2 + [ROWS], SCALE | {"parts": 4}, "4 parts of 3 keys"),
     (

@@ -240,3 +240,42 @@ def test_a_result_is_known_by_identity_when_it_comes_back_as_argument():
     assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert double.cache_info().traces == halve.cache_info().traces == 1
     assert double.cache_info().replays == replays + 3
+
+
+def test_numpy_arrays_that_the_body_worked_out_are_copied():
+    def table(n, scale):
+        squares = np.zeros((n, 3))
+        for i in range(n):
+            squares[i] = i * scale
+        return squares.T, {"again": squares.T.copy(), "n": n}
+
+    function = tj.jit(table, strict=True)
+    for n, scale in ((4, 2.0), (4, 2.0), (3, 2.0), (4, 1.5), (4, 2.0)):
+        found, parts = function(n, scale)
+        expected = table(n, scale)[0]
+        assert type(found) is np.ndarray
+        assert found.strides == expected.strides
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(parts["again"], expected)
+        found[...] = 7  # the caller's own
+    assert function.cache_info().traces == 3
+
+
+def test_numpy_arrays_that_share_memory_are_not_copied():
+    table = np.arange(4.0)
+
+    def window(n):
+        return table[:n]
+
+    def twice(n):
+        made = np.arange(float(n))
+        return made, made[1:]
+
+    for body in (window, twice):
+        function = tj.jit(body)
+        for _ in range(3):
+            found = function(3)
+            expected = body(3)
+            np.testing.assert_array_equal(found[0], expected[0])
+        assert "cannot make again" in function.explain()
+    assert np.shares_memory(tj.jit(window)(3), table)

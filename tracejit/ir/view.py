@@ -340,3 +340,16 @@ def _composed(view: View, outer: View) -> View | None:
     if any(lo < 0 or hi >= d[0] for lo, hi, d in zip(lowest, highest, dims, strict=True)):
         return None if outer.size else View(view.offset, outer.shape, (0,) * len(strides))
     return View(offset, outer.shape, tuple(strides))
+
+
+class UncountedView(LateView):
+    """All of an array whose extent nobody has asked for: `_facts` is a function that gives its shape."""
+
+    __slots__ = ()
+
+    def _settle(self) -> None:
+        count: Any = self._facts
+        shape = count()
+        del self._facts
+        self.offset, self.shape, self.strides, self.writable = 0, shape, contiguous_strides(shape), True
+        self.__class__ = View  # type: ignore[assignment]

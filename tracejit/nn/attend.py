@@ -1,7 +1,7 @@
 """Attention: averages of values, weighted by how well their keys agree with a query.
 
-Vaswani et al., Attention is all you need, 2017. On a CPU, without a mask, dropout or broadcast operands,
-attention is one operator with a kernel of its own (`tracejit.ops.attend`).
+Vaswani et al., Attention is all you need, 2017. On a CPU, without dropout or broadcast operands, attention
+is one operator with a kernel of its own (`tracejit.ops.attend`).
 
 Else queries are taken in blocks of rows, one after the other, so that the scores of a long sequence never
 stand in memory as a whole: a block's scores are used up before those of the next need the same memory. With
@@ -27,7 +27,12 @@ from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.functions import reductions
 from tracejit.frontend.arrays.functions.creation import zeros_like
 from tracejit.frontend.arrays.functions.linear import matmul
-from tracejit.frontend.arrays.functions.manipulation import matrix_transpose, moveaxis, reshape
+from tracejit.frontend.arrays.functions.manipulation import (
+    broadcast_to,
+    matrix_transpose,
+    moveaxis,
+    reshape,
+)
 from tracejit.frontend.arrays.functions.movement import concat
 from tracejit.frontend.arrays.functions.ranges import arange
 from tracejit.frontend.arrays.ndarray import NDArray
@@ -80,17 +85,22 @@ def attention(
     seen = None if mask is None else _mask(name, mask, q, k)
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale
     groups = _groups(q, k, v)
-    if seen is None and _is_zero(dropout_rate) and _has_kernel(q, k, v, groups):
-        return _by_kernel(q, k, v, factor, causal)
+    if _is_zero(dropout_rate) and _has_kernel(q, k, v, seen, groups):
+        return _by_kernel(q, k, v, seen, factor, causal)
     if groups:
         found = _attention(*_grouped(groups, q, k, v, seen), factor, dropout_rate, causal)
         return reshape(found, (*found.shape[:-4], q.shape[-3], *found.shape[-2:]))
     return _attention(q, k, v, seen, factor, dropout_rate, causal)
 
 
-def _has_kernel(q: Any, k: Any, v: Any, groups: int) -> bool:
-    """Whether the kernel takes these operands: on a CPU, none of them empty, without broadcasting."""
+def _has_kernel(q: Any, k: Any, v: Any, mask: Any, groups: int) -> bool:
+    """Whether the kernel takes these operands: on a CPU, none of them empty, only the mask broadcast."""
     batch = -3 if groups else -2
+    if mask is not None:
+        leading = mask.shape[:-2]
+        some = q.shape[len(q.shape) - 2 - len(leading) : -2]
+        if len(leading) > q.ndim - 2 or any(n not in (1, m) for n, m in zip(leading, some, strict=True)):
+            return False
     return (
         q.device.kind == CPU.kind
         and 0 not in (*q.shape, *k.shape, *v.shape)
@@ -98,13 +108,32 @@ def _has_kernel(q: Any, k: Any, v: Any, groups: int) -> bool:
     )
 
 
-def _by_kernel(q: Any, k: Any, v: Any, factor: Any, causal: bool) -> Any:
+def _by_kernel(q: Any, k: Any, v: Any, mask: Any, factor: Any, causal: bool) -> Any:
     """In one kernel over blocks of rows, see `tracejit.kernels.attention.blocks`."""
     if type(factor) not in (int, float):
         q, factor = q * factor, 1
     matrices = [reshape(x, (math.prod(x.shape[:-2]), *x.shape[-2:])) for x in (q, k, v)]
-    result, _ = dispatch.emit(ops.attention, *matrices, scale=float(factor), causal=bool(causal))
+    options = {"scale": float(factor), "causal": bool(causal)}
+    if mask is not None:
+        masks, options["spread"] = _masks(mask, q, k)
+        matrices.append(masks)
+    result, _ = dispatch.emit(ops.attention, *matrices, **options)
     return reshape(result, (*q.shape[:-1], v.shape[-1]))
+
+
+def _masks(mask: Any, q: Any, k: Any) -> tuple[Any, int]:
+    """A mask as numbers (masks, rows, keys), and how many successive matrices of queries share one."""
+    if mask.dtype == bool:
+        mask = where(mask, 0.0, -np.inf)
+    mask = broadcast_to(mask, (*mask.shape[:-1], k.shape[-2]))
+    leading = (1,) * (q.ndim - mask.ndim) + mask.shape[:-2]
+    differ = [axis for axis, n in enumerate(leading) if n > 1]
+    first, last = (differ[0], differ[-1] + 1) if differ else (0, 0)
+    if leading[first:last] != q.shape[first:last]:  # an extent of 1 between others
+        leading = (*leading[:first], *q.shape[first:last], *leading[last:])
+        mask = broadcast_to(mask, (*leading, *mask.shape[-2:]))
+    masks = reshape(mask, (math.prod(leading), *mask.shape[-2:]))
+    return dispatch.cast(masks, q.dtype), math.prod(q.shape[last:-2]) if differ else 1
 
 
 def _groups(q: Any, k: Any, v: Any) -> int:

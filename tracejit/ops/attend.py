@@ -1,7 +1,7 @@
 """Attention without its matrix of scores: averages of values, weighted by how well keys agree with queries.
 
-    result, log_sums = attention(q, k, v)            # softmax(scale * q @ k.T) @ v
-    attention_gradient(q, k, v, log_sums, along, ct)
+    result, log_sums = attention(q, k, v, mask)      # softmax(scale * q @ k.T + mask) @ v
+    attention_gradient(q, k, v, log_sums, along, ct, mask)
 
 q is (batch, queries, features), k (batch / heads, keys, features), v (batch / heads, keys, values): as many
 matrices of queries, one after the other, share one of keys and values. With ``causal`` query i sees the keys
@@ -9,6 +9,11 @@ up to i. ``log_sums`` are the logarithms of the sums of exponentials of scores, 
 ``exp(score - log_sum)``: the gradient computes weights again, block by block, and needs no more than these
 (Dao et al., FlashAttention, 2022). `along`, the sums of ``ct * result`` over values, stands for what a change
 of weights does to their sums.
+
+The mask may be left out. It is (masks, queries or 1, keys), and matrix m of the queries has the mask ``m //
+spread % masks``: one for all, one for each, or repeated in either order. A query all of whose scores are
+minus infinity sees nothing: its result is 0, its log_sum infinite. The gradient of a mask is written by the
+matrix of scores.
 
 The gradient has three results, of which the first adds up to that of the queries: it has a leading
 dimension, ``parts``, for parts of the keys that are computed side by side. Only their sum is specified.
@@ -28,7 +33,7 @@ import numpy as np
 from tracejit.errors import ShapeError
 from tracejit.ir.op import Trait, register
 from tracejit.ir.types import ArrayType
-from tracejit.kernels.attention.plan import gradient_parts
+from tracejit.kernels.attention.plan import MASKS, gradient_parts
 from tracejit.ops.batching import BatchNode, first_axis
 from tracejit.ops.creation import iota
 from tracejit.ops.rules import (
@@ -45,8 +50,11 @@ from tracejit.ops.symbolic import Operator, Sym, SymNode, full_like
 from tracejit.ops.transcendental import exp
 
 
-def _check(name: str, types: Sequence[ArrayType], count: int) -> None:
-    check_count(name, types, count)
+def _check(name: str, types: Sequence[ArrayType], spread: int) -> None:
+    """Check the operands, of which a mask may be the last."""
+    number = MASKS[name][0]
+    if len(types) != number + 1:
+        check_count(name, types, number)
     for x in types:
         check_array(name, x)
         check_dtype(name, x.dtype, FLOATING)
@@ -62,19 +70,31 @@ def _check(name: str, types: Sequence[ArrayType], count: int) -> None:
             f"{name} got {text(types)}: queries need a multiple of the matrices of keys, as many features, "
             "and values as many rows as keys"
         )
+    if len(types) > number:
+        mask, several = types[number], q.shape[0] // max(spread, 1)
+        if (
+            mask.ndim != 3
+            or mask.shape[1:] not in ((q.shape[1], k.shape[1]), (1, k.shape[1]))
+            or not mask.shape[0]
+            or several * spread != q.shape[0]
+            or several % mask.shape[0]
+        ):
+            raise ShapeError(f"{name} got the mask {mask}, each for {spread} in turn, for {text(types[:3])}")
 
 
-def _infer(*types: ArrayType, scale: float, causal: bool) -> tuple[ArrayType, ArrayType]:
-    _check("attention", types, 3)
-    q, _, v = types
+def _infer(*types: ArrayType, scale: float, causal: bool, spread: int = 1) -> tuple[ArrayType, ArrayType]:
+    _check("attention", types, spread)
+    q, _, v = types[:3]
     rows = q.shape[:2]
     return ArrayType((*rows, v.shape[2]), q.dtype, q.device), ArrayType(rows, q.dtype, q.device)
 
 
-def _infer_gradient(*types: ArrayType, scale: float, causal: bool, parts: int) -> tuple[ArrayType, ...]:
+def _infer_gradient(
+    *types: ArrayType, scale: float, causal: bool, parts: int, spread: int = 1
+) -> tuple[ArrayType, ...]:
     name = "attention_gradient"
-    _check(name, types, 6)
-    q, k, v, log_sums, along, ct = types
+    _check(name, types, spread)
+    q, k, v, log_sums, along, ct = types[:6]
     rows = q.shape[:2]
     if (log_sums.shape, along.shape, ct.shape) != (rows, rows, (*rows, v.shape[2])):
         raise ShapeError(
@@ -88,9 +108,13 @@ def _infer_gradient(*types: ArrayType, scale: float, causal: bool, parts: int) -
 # ---- NumPy's meaning
 
 
-def _scores(q: np.ndarray, k: np.ndarray, scale: float, causal: bool) -> np.ndarray:
+def _scores(
+    q: np.ndarray, k: np.ndarray, masks: Sequence[np.ndarray], scale: float, causal: bool, spread: int
+) -> np.ndarray:
     """(matrices of keys, heads, queries, keys); minus infinity where a query does not see a key."""
     scores = _heads(q, k) @ k[:, None].swapaxes(-1, -2) * q.dtype.type(scale)
+    for mask in masks:
+        scores = scores + _heads(mask[np.arange(len(q)) // spread % len(mask)], k)
     return (
         np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, q.dtype.type(-np.inf))
         if causal
@@ -104,23 +128,31 @@ def _heads(x: np.ndarray, k: np.ndarray) -> np.ndarray:
 
 
 def _evaluate(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float, causal: bool
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    *masks: np.ndarray,
+    scale: float,
+    causal: bool,
+    spread: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    scores = _scores(q, k, scale, causal)
+    scores = _scores(q, k, masks, scale, causal, spread)
     highest = scores.max(-1, keepdims=True)
-    powers = np.exp(scores - highest)
-    total = powers.sum(-1, keepdims=True)
+    nothing = (highest == -np.inf) & bool(masks)
+    powers = np.exp(scores - np.where(nothing, 0, highest))
+    total = np.where(nothing, 1, powers.sum(-1, keepdims=True))
     result = powers @ v[:, None] / total
-    return result.reshape(*q.shape[:2], v.shape[2]), (highest + np.log(total)).reshape(q.shape[:2])
+    log_sums = np.where(nothing, np.inf, highest + np.log(total)).astype(q.dtype)
+    return result.reshape(*q.shape[:2], v.shape[2]), log_sums.reshape(q.shape[:2])
 
 
 def _evaluate_gradient(
-    *operands: np.ndarray, scale: float, causal: bool, parts: int
+    *operands: np.ndarray, scale: float, causal: bool, parts: int, spread: int = 1
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    q, k, v, log_sums, along, ct = operands
+    q, k, v, log_sums, along, ct = operands[:6]
     of_rows = [_heads(x, k) for x in (q, log_sums[..., None], along[..., None], ct)]
     queries, log_sums, along, ct = of_rows
-    weights = np.exp(_scores(q, k, scale, causal) - log_sums)
+    weights = np.exp(_scores(q, k, operands[6:], scale, causal, spread) - log_sums)
     slopes = weights * (ct @ v[:, None].swapaxes(-1, -2) - along) * q.dtype.type(scale)
     to_q = np.zeros((parts, *q.shape), q.dtype)
     to_q[0] = (slopes @ k[:, None]).reshape(q.shape)
@@ -132,19 +164,51 @@ def _evaluate_gradient(
 
 
 def _options(node: SymNode) -> dict[str, Any]:
-    return {name: node.attrs[name] for name in ("scale", "causal")}
+    return {name: node.attrs[name] for name in ("scale", "causal", "spread") if name in node.attrs}
 
 
 def _gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
-    (q, k, v), (result, log_sums), (ct, of_sums) = node.inputs, node.outputs, cotangents
+    (q, k, v, *masks), (result, log_sums), (ct, of_sums) = node.inputs, node.outputs, cotangents
     if ct is None:
         ct = full_like(result, 0)
     along = (ct * result).sum((2,))
     if of_sums is not None:
         along = along - of_sums
-    parts = gradient_parts(k.shape)
-    to_q, to_k, to_v = attention_gradient(q, k, v, log_sums, along, ct, parts=parts, **_options(node))
-    return [to_q.reshape(q.shape) if parts == 1 else to_q.sum((0,)), to_k, to_v]
+    parts, operands = gradient_parts(k.shape), (q, k, v, log_sums, along, ct, *masks)
+    to_q, to_k, to_v = attention_gradient(*operands, parts=parts, **_options(node))
+    found: list[Sym | None] = [to_q.reshape(q.shape) if parts == 1 else to_q.sum((0,)), to_k, to_v]
+    if masks:
+        weights, errors = _matrices(operands, node)
+        found.append(_of_mask(weights * errors, masks[0], node))
+    return found
+
+
+def _matrices(operands: Sequence[Sym], node: SymNode) -> tuple[Sym, Sym]:
+    """The weights P and ``ct @ v.T - along`` of all queries and keys, from the operands of the gradient."""
+    q, k, v, log_sums, along, ct, *masks = operands
+    shape, spread = (*q.shape[:2], k.shape[1]), node.attrs.get("spread", 1)
+    scores = node.attrs["scale"] * (q @ _for_heads(k, q.shape[0]).mT)
+    for mask in masks:
+        scores = scores + _for_matrices(mask, shape, spread)
+    weights = _weights(scores - log_sums.spread((2,), shape), node.attrs["causal"])
+    return weights, ct @ _for_heads(v, q.shape[0]).mT - along.spread((2,), shape)
+
+
+def _for_matrices(mask: Sym, shape: tuple[int, ...], spread: int) -> Sym:
+    """A mask for each matrix of queries; `shape`: of all scores."""
+    masks, rows, keys = mask.shape
+    several = (shape[0] // spread // masks, masks, spread, *shape[1:])
+    if rows == 1:
+        return mask.reshape((masks, keys)).spread((0, 2, 3), several).reshape(shape)
+    return mask.spread((0, 2), several).reshape(shape)
+
+
+def _of_mask(x: Sym, mask: Sym, node: SymNode) -> Sym:
+    """The reverse: the sums over all that share an element of the mask."""
+    masks, rows, _ = mask.shape
+    spread = node.attrs.get("spread", 1)
+    x = x.reshape((x.shape[0] // spread // masks, masks, spread, *x.shape[1:]))
+    return x.sum((0, 2, 3) if rows == 1 else (0, 2)).reshape(mask.shape)
 
 
 def _gradient_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[Sym | None]:
@@ -152,17 +216,11 @@ def _gradient_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[
     ``scale * S @ k``, ``scale * S.T @ q`` and ``P.T @ ct``; as the parts of the first only count together,
     they have one cotangent.
     """
-    (q, k, v, log_sums, along, ct), scale = node.inputs, node.attrs["scale"]
+    (q, k, v, _, _, ct, *masks), scale = node.inputs, node.attrs["scale"]
     x, y, z = (full_like(out, 0) if g is None else g for out, g in zip(node.outputs, cotangents, strict=True))
     x = x.view(x.whole().slice_axis(0, 0, 1)).reshape(q.shape)
-    shape = (*q.shape[:2], k.shape[1])
+    weights, errors = _matrices(node.inputs, node)
     k, v, y, z = (_for_heads(each, q.shape[0]) for each in (k, v, y, z))
-
-    def across(each: Sym) -> Sym:
-        return each.spread((2,), shape)
-
-    weights = _weights(scale * (q @ k.mT) - across(log_sums), node.attrs["causal"])
-    errors = ct @ v.mT - across(along)
     slopes, turned = weights * errors, scale * (x @ k.mT + q @ y.mT)
     of_errors = weights * turned
     of_scores = weights * (turned * errors + ct @ z.mT)
@@ -173,6 +231,7 @@ def _gradient_gradient(node: SymNode, cotangents: Sequence[Sym | None]) -> list[
         -of_scores.sum((2,)),
         -of_errors.sum((2,)),
         of_errors @ v + weights @ z,
+        *(_of_mask(of_scores, mask, node) for mask in masks),
     ]
 
 
@@ -209,14 +268,24 @@ def _merged(x: Sym) -> Sym:
 
 
 def _batch(node: BatchNode) -> tuple[Sym, ...]:
-    results = node.apply(*map(_merged, node.spread()))
+    results = node.apply(*_all_examples(node))
     return tuple([_apart(x, node.size) for x in results])
 
 
 def _gradient_batch(node: BatchNode) -> tuple[Sym, ...]:
-    to_q, to_k, to_v = node.apply(*map(_merged, node.spread()))
+    to_q, to_k, to_v = node.apply(*_all_examples(node))
     parts = to_q.reshape((to_q.shape[0], node.size, to_q.shape[1] // node.size, *to_q.shape[2:]))
     return first_axis(parts, 1), _apart(to_k, node.size), _apart(to_v, node.size)
+
+
+def _all_examples(node: BatchNode) -> list[Sym]:
+    """The operands of all examples, one after the other; masks as often as an example uses them."""
+    operands, number = node.spread(), MASKS[node.op.name][0]
+    found = [_merged(x) for x in operands[:number]]
+    for mask in operands[number:]:
+        times = operands[0].shape[1] // node.attrs.get("spread", 1) // mask.shape[1]
+        found.append(_merged(_merged(mask.spread((1,), (node.size, times, *mask.shape[1:])))))
+    return found
 
 
 def _apart(x: Sym, size: int) -> Sym:

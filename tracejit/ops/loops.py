@@ -18,6 +18,7 @@ The outputs are what the written operands hold after the last round, in the orde
 is a value: two operands that are the same value do not see one another's writes.
 
 `rounds` is the count when the loop was made: what its cost is estimated from, and for what it is checked.
+`first` is the number of the first of its rounds for people: so many of the user's loop come before it.
 `until`, if there is one, is the number of an output that is one truth value: the loop ends after the round
 that makes it false, at the latest after `count` rounds.
 """
@@ -43,7 +44,7 @@ Moves = Sequence[tuple[int, int]]
 
 
 def _infer_loop(
-    *types: ArrayType, body: Graph, moves: Moves, rounds: int, until: int | None = None
+    *types: ArrayType, body: Graph, moves: Moves, rounds: int, until: int | None = None, first: int = 0
 ) -> tuple[ArrayType, ...]:
     if not types or types[0] != COUNT:
         raise VerificationError(f"loop: the count must be an int64 number, got {types[:1]}")
@@ -83,6 +84,7 @@ def _evaluate_loop(
     moves: Moves,
     rounds: int,
     until: int | None = None,
+    first: int = 0,
 ) -> tuple[np.ndarray, ...]:
     written = targets(body)
     memory = [np.array(x, order="C") if i in written else x for i, x in enumerate(operands)]

@@ -36,11 +36,37 @@ def dce(graph: Graph) -> Graph:
             needed.add(node.inputs[0])
             dead.append(node)
         else:
+            if node.op is ops.loop and node.attrs.get("until") is None:
+                node = _without_dead_results(node, needed)
             seen.note(node)
             needed.update(node.inputs)
             kept.append(node)
     kept.reverse()
     return Graph(graph.inputs, _rewired(kept, dead), graph.outputs, graph.effects)
+
+
+def _without_dead_results(node: Node, needed: set[Value]) -> Node:
+    """A loop without results that neither its rounds nor later nodes read: values that it keeps for a
+    gradient that is not taken.
+    """
+    body: Graph = node.attrs["body"]
+    read = {value for inner in body.nodes for value in inner.inputs}
+    read.update(effect.value for effect in body.effects)
+    dead = {
+        effect.target
+        for effect, output in zip(body.effects, node.outputs, strict=True)
+        if output not in needed and effect.target not in read
+    }
+    if not dead:
+        return node
+    held = zip(body.inputs, node.inputs[1:], node.attrs["moves"], strict=True)
+    inputs, operands, moves = zip(*[row for row in held if row[0] not in dead], strict=True)
+    effects = tuple([effect for effect in body.effects if effect.target not in dead])
+    outputs = [v for e, v in zip(body.effects, node.outputs, strict=True) if e.target not in dead]
+    fewer = Graph(inputs, body.nodes, (), effects)
+    fewer.notes |= body.notes
+    attrs = {**node.attrs, "body": fewer, "moves": moves}
+    return Node(node.op, (node.inputs[0], *operands), tuple(outputs), attrs, node.location)
 
 
 def _has_side_effect(node: Node) -> bool:

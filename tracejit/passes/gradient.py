@@ -45,6 +45,22 @@ class Step:
     def pulled_back(self, builder: Builder, totals: Sequence[Value | None]) -> None:
         """Called when its cotangents were added to those that its inputs had: these are the sums so far."""
 
+    def pull_back_onto(
+        self,
+        builder: Builder,
+        cotangents: Sequence[Value | None],
+        active: Set[Value],
+        totals: Sequence[Value | None],
+    ) -> Sequence[Value | None] | None:
+        """The cotangents of the inputs so far, `totals`, with its own added to them; None if it does not add.
+
+        A step that stands for many nodes adds in their order so.
+        """
+        return None
+
+
+Items = Sequence[Node | Step]
+
 
 def gradient(
     builder: Builder,
@@ -69,13 +85,17 @@ def gradient(
                     f"gradient: a cotangent {seed.type} was passed for a value {output.type}"
                 )
             _accumulate(builder, total, output, seed, location)
-    nodes, active = _nodes_between(nodes, wrt)
+    nodes, active = nodes_between(nodes, wrt)
     for node in reversed(nodes):
         known = [total.get(v) for v in node.outputs]
         if all(ct is None for ct in known):
             continue
         found: Sequence[Value | None] = ()
         if isinstance(node, Step):
+            sums = node.pull_back_onto(builder, known, active, [total.get(v) for v in node.inputs])
+            if sums is not None:
+                total |= {v: ct for v, ct in zip(node.inputs, sums, strict=True) if ct is not None}
+                continue
             found = node.pull_back(builder, known, active)
         with guard():
             if isinstance(node, Node):
@@ -88,9 +108,7 @@ def gradient(
     return [total.get(v) for v in wrt]
 
 
-def _nodes_between(
-    nodes: Iterable[Node | Step], wrt: Sequence[Value]
-) -> tuple[list[Node | Step], set[Value]]:
+def nodes_between(nodes: Iterable[Node | Step], wrt: Sequence[Value]) -> tuple[list[Node | Step], set[Value]]:
     """The nodes through which cotangents can reach `wrt`, and every value that depends on `wrt`."""
     active = set(wrt)
     kept = []

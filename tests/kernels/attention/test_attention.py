@@ -36,24 +36,24 @@ class Native:
         run(self.addresses[f"{name}_{dtype}"], block, ranges, self.threads, call.scratch)
         return operands[len(arrays) :]
 
-    def both(self, q, k, v, ct, **attrs):
+    def both(self, q, k, v, ct, *masks, **attrs):
         """(result, log sums, gradients of q, k and v)."""
-        result, log_sums = self("attention", q, k, v, **attrs)
-        along = (ct * result).sum(-1)
-        parts = plan.gradient_parts(k.shape)
-        to_q, to_k, to_v = self("attention_gradient", q, k, v, log_sums, along, ct, parts=parts, **attrs)
+        result, log_sums = self("attention", q, k, v, *masks, **attrs)
+        operands = (q, k, v, log_sums, (ct * result).sum(-1), ct, *masks)
+        to_q, to_k, to_v = self("attention_gradient", *operands, parts=plan.gradient_parts(k.shape), **attrs)
         return result, log_sums, to_q.sum(0), to_k, to_v
 
 
-def by_definition(q, k, v, ct, scale, causal):
-    """The same in float64, with the whole matrix of weights."""
+def by_definition(q, k, v, ct, scale, causal, mask=0.0):
+    """The same in float64, with the whole matrix of weights; `mask` broadcasts to the scores."""
     q, k, v, ct = (a.astype(float) for a in (q, k, v, ct))
     heads = len(q) // len(k)
     keys, values = (a.repeat(heads, 0) for a in (k, v))
-    scores = scale * q @ keys.swapaxes(1, 2)
+    scores = scale * q @ keys.swapaxes(1, 2) + mask
     if causal:
         scores[:, ~np.tri(*scores.shape[1:], dtype=bool)] = -np.inf
     log_sums = np.logaddexp.reduce(scores, -1)
+    log_sums[log_sums == -np.inf] = np.inf  # of rows that see nothing
     weights = np.exp(scores - log_sums[..., None])
     result = weights @ values
     slopes = weights * (ct @ values.swapaxes(1, 2) - (ct * result).sum(-1, keepdims=True)) * scale
@@ -88,6 +88,27 @@ def test_blocks_give_attention_and_its_gradients(addresses, dtype, causal, sizes
     found = Native(addresses, rng).both(*arrays, scale=scale, causal=causal)
     for a, exact in zip(found, by_definition(*arrays, scale, causal), strict=True):
         assert np.abs(a - exact).max() <= 40 * np.finfo(dtype).eps * max(1, np.abs(exact).max())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("masks", "rows", "spread"), [(1, 200, 1), (2, 1, 3), (3, 200, 1), (6, 200, 1), (1, 1, 6)]
+)
+def test_masks_are_added_to_scores(addresses, dtype, causal, masks, rows, spread):
+    """For all matrices, in turn, or repeated; rows and blocks of rows that see nothing give zeros."""
+    rng = np.random.default_rng(masks)
+    arrays = operands(rng, dtype, 2, 3, 200, 333, 16, 24)
+    mask = rng.normal(size=(masks, rows, 333)).astype(dtype)
+    mask[:, :, 100:300] = -np.inf  # a block of keys that nobody sees
+    mask[:, 3:110:2] = -np.inf
+    found = Native(addresses, rng).both(*arrays, mask, scale=0.3, causal=causal, spread=spread)
+    every = mask[np.arange(6) // spread % masks].astype(float)
+    for a, exact in zip(found, by_definition(*arrays, 0.3, causal, every), strict=True):
+        finite = np.isfinite(exact)
+        assert (finite == np.isfinite(a)).all()
+        error = np.abs(a[finite] - exact[finite]).max()
+        assert error <= 40 * np.finfo(dtype).eps * max(1, np.abs(exact[finite]).max())
 
 
 def test_bits_do_not_depend_on_threads_or_ranges(addresses):

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import DTypeError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch, in_memory, promotion
+from tracejit.frontend.arrays import dispatch, in_memory, promotion, selection
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.indexing import (
     BASIC,
@@ -67,6 +67,8 @@ def setitem(x: ArrayCore, index: Any, value: Any) -> None:
         dispatch.write(ArrayCore.concrete(x._storage, view_of(x, parts)), value, casts=True)
         return
     if in_memory.setitem(x, index, value):
+        return
+    if isinstance(index, ArrayCore) and is_mask(index) and _write_selected(x, index, value):
         return
     x, parts = with_places_for_masks(x, parts)
     advanced = [p for p in parts if is_advanced(p)]
@@ -119,7 +121,19 @@ def _write_masked(x: ArrayCore, parts: list[Any], split: bool, value: Any) -> bo
         return False
     target = ArrayCore.concrete(x._storage, seen)
     content = _fitted("assignment", _stretched(value, along, mask.ndim), seen.shape)
-    dispatch.write(target, dispatch.apply(where, _with_dimensions(mask, after), content, target))
+    dispatch.write(target, dispatch.apply(where, selection.with_dimensions(mask, after), content, target))
+    return True
+
+
+def _write_selected(x: ArrayCore, mask: Any, value: Any) -> bool:
+    """Write what the same mask picked elsewhere, without counting it; False for other values."""
+    found = selection.selection_of(value)
+    if found is None or found.inner != x.ndim - mask.ndim or not found.has_mask(mask):
+        return False
+    content = found.content
+    if dispatch.broadcast_shape("assignment", [content.shape, x.shape]) != x.shape:
+        return False
+    dispatch.write(x, dispatch.apply(where, found.wide(), dispatch.cast(content, x.dtype), x))
     return True
 
 
@@ -137,14 +151,6 @@ def _stretched(value: Any, axis: int, count: int) -> Any:
     for _ in range(count - 1):
         view = view.expand(axis)
     return ArrayCore.concrete(value._storage, view)
-
-
-def _with_dimensions(x: Any, count: int) -> Any:
-    """`x` with `count` more dimensions of extent 1 at the end."""
-    view = x._view
-    for _ in range(count):
-        view = view.expand(len(view.shape))
-    return ArrayCore.concrete(x._storage, view)
 
 
 # -- integer arrays ------------------------------------------------------------------------------------------
@@ -166,7 +172,7 @@ def _write_picked(x: ArrayCore, to: Picked, value: Any) -> None:
         content = dispatch.emit(gather, content, dispatch.apply(maximum, last - 1, 0), axis=to.lead)
         content = content.reshape(to.view.shape)
     target = ArrayCore.concrete(x._storage, to.view)
-    there = _with_dimensions(there.reshape(to.extents), len(to.inner))
+    there = selection.with_dimensions(there.reshape(to.extents), len(to.inner))
     dispatch.write(target, dispatch.apply(where, there, content, target))
 
 

@@ -86,7 +86,8 @@ class ArrayCore:
         >>> tj.ones((2, 3)).ndim
         2
         """
-        return len(self.shape)
+        seen = self._memory
+        return len(self._view.shape) if seen is None else seen.ndim
 
     @property
     def size(self) -> int:

@@ -22,8 +22,9 @@ from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import NumberProxy, is_of, settled
 from tracejit.frontend.recording.recording import Recording, RuntimeNumber, lock, quiet, thread
+from tracejit.frontend.recording.storage import Uncounted
 from tracejit.ir.graph import Value
-from tracejit.ir.op import Op
+from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import CPU, Device, is_floating, is_inexact
 from tracejit.ir.view import View
 from tracejit.ops import astype, copy_to, less, where
@@ -82,8 +83,12 @@ def _record(op: Op, given: Sequence[Operand], attrs: dict[str, Any]) -> Any:
     kinds: list[Any] = []
     for x in given:
         if isinstance(x, ArrayCore):
+            storage = x._storage
+            if type(storage) is Uncounted:
+                made = storage.buffer.applied(lambda *parts: record(op, *parts, **attrs), given)
+                return _record(op, given, attrs) if made is None else made
             arrays.append(x)
-            kinds.append(x._storage.type.dtype)
+            kinds.append(storage.type.dtype)
         else:
             kinds.append(promotion.kind_of(x))
     if len(arrays) == 2 == op.arity and promotion.mixed_signs(*kinds) and promotion.is_comparison(op):
@@ -133,6 +138,11 @@ def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
     computed = immediate.evaluate(op, operands, attrs)
     if computed is not None:
         return computed
+    for x in operands:
+        if isinstance(x, ArrayCore) and type(x._storage) is Uncounted:
+            made = _emitted(op, x._storage.buffer, operands, attrs)
+            if made is not None:
+                return made
     with lock, quiet:
         recording = eager.current()
         values = read_all(
@@ -144,6 +154,14 @@ def emit(op: Op, *operands: ArrayCore | Value, **attrs: Any) -> Any:
         result = wrap(recording, recording.emit(op, *values, **attrs))
     recording.end_operation()
     return result
+
+
+def _emitted(op: Op, selection: Any, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+    """An operator on what a mask picks, if it needs no extent; None if it does, which is known then."""
+    if Trait.ELEMENTWISE in op.traits and Trait.CAN_FAIL not in op.traits:
+        return selection.applied(lambda *parts: emit(op, *parts, **attrs), operands)
+    selection.settle()
+    return None
 
 
 def full(value: Operand, shape: tuple[int, ...], dtype: np.dtype, device: Device, name: str = "full") -> Any:
@@ -272,6 +290,12 @@ def _check_stored(target: ArrayCore, value: Operand, name: str, casts: bool) -> 
 def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
     """Store ``function(target, other)`` into the elements of `target`; no other thread comes in between."""
     other = as_operand(name, other)
+    for x in (target, other):
+        if isinstance(x, ArrayCore) and type(x._storage) is Uncounted:
+            parts = x._storage.buffer.parts((target, other)) if x is target else None
+            if parts is not None:
+                return in_place(name, function, *parts)
+            x._storage.settle()
     trace = thread.trace
     if trace is not None and trace.recorded_numpy and not target.ndim and target._storage.pending is not None:
         trace.refuse_number(f"in-place {name} changes an array without dimensions")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracejit.errors import ArgumentError, OutOfBoundsError, ShapeError, locate
-from tracejit.frontend.arrays import dispatch, in_memory
+from tracejit.frontend.arrays import dispatch, in_memory, selection
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.recording import places
 from tracejit.frontend.recording.location import user_location
@@ -134,6 +134,15 @@ def getitem(x: ArrayCore, index: Any) -> Any:
     if computed is not None:
         return computed
     x, parts = with_places_for_masks(x, parts)
+    if (
+        isinstance(parts[0], ArrayCore)
+        and is_mask(parts[0])
+        and all(isinstance(p, slice) and p == _ALL for p in parts[1:])
+    ):
+        check_mask(x, parts[0], 0)
+        picked_later = selection.select(x, parts[0])
+        if picked_later is not None:
+            return picked_later
     return _gather(x, masks_to_integers(x, parts), is_split(index))
 
 
@@ -172,8 +181,7 @@ def masks_to_integers(x: ArrayCore, parts: list[Any]) -> list[Any]:
             continue
         if is_advanced(part) and is_mask(part):
             check_mask(x, part, axis)
-            positions = np.nonzero(part.numpy() if isinstance(part, ArrayCore) else part)
-            out.extend(positions)
+            out.extend(selection.positions(part))
             axis += part.ndim
         else:
             out.append(part)

@@ -19,9 +19,8 @@ from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.eager import EagerRecording
 from tracejit.frontend.recording.recording import Recording, lock, quiet
 from tracejit.ir.graph import Node
-from tracejit.passes.gradient import Step
+from tracejit.passes.gradient import Items, Step
 
-Items = Sequence[Node | Step]
 Arrange = Callable[[Items], Items]
 
 
@@ -54,6 +53,24 @@ class Tape:
         """The nodes, with the steps that stand for some of them."""
         found: list[Node | Step] = list(self.earlier + self.recording.nodes[self.start :])
         return arranged(found, self.marks)
+
+    def since(self, begin: int) -> list[Node | Step]:
+        """The nodes of the recording from number `begin` on, with the steps that stand for some of them."""
+        first = self._position_of(begin)
+        marks = [Mark(m.begin - first, m.end - first, m.arrange) for m in self.marks if m.begin >= first]
+        return arranged(self.recording.nodes[begin:], marks)
+
+    def forget(self, begin: int) -> None:
+        """The nodes of the recording from number `begin` on are about to leave it."""
+        first = self._position_of(begin)
+        self.marks = [m for m in self.marks if m.begin < first]
+
+    def stand(self, step: Step, begin: int) -> None:
+        """Let a step stand for the nodes of the recording from number `begin` on."""
+        self.marks.append(Mark(self._position_of(begin), self.position(), lambda _: [step]))
+
+    def _position_of(self, number: int) -> int:
+        return len(self.earlier) + number - self.start
 
     def flushed(self) -> None:
         """The recording is about to forget its nodes: keep those of this tape."""

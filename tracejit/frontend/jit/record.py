@@ -256,6 +256,7 @@ class _TracedCall:
                 thread.trace = trace
                 watcher.start()
                 result = function(*self.args, **self.kwargs)
+                trace.count_rest()
             finally:
                 thread.trace, thread.device = None, trace.device
                 thread.busy = busy

@@ -17,7 +17,7 @@ import types
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracejit.frontend.recording.number import Moving, NumberProxy
+from tracejit.frontend.recording.number import Moving, NumberProxy, Varying
 from tracejit.frontend.recording.places import at_start
 from tracejit.frontend.recording.recording import Window, thread
 from tracejit.frontend.recording.rounds import Hidden, Walk
@@ -138,14 +138,15 @@ class _HeadWalk(Walk):
 
     def _function(self, function: types.FunctionType) -> Hashable:
         """A function that the body may have made anew in each round."""
-        if vars(function):
-            raise Hidden
         self._open[id(function)] = len(self._open)
         cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
-        held = self.key([cells, function.__defaults__, function.__kwdefaults__])
+        held = self.key([cells, function.__defaults__, function.__kwdefaults__, dict(vars(function))])
         return "function", id(function.__code__), id(function.__globals__), held
 
     def _number(self, source: Any) -> Hashable:
+        if type(source) is Varying and source.rounds is self.rounds:
+            operands = [o if type(o) in (int, float) else self._number(o) for o in source.operands]
+            return "varying", source.form, self.rounds.round - source.round, repr(operands)
         if type(source) is not Moving or source.rounds is not self.rounds:
             return "number", id(source)
         ago = self.rounds.round - source.round

@@ -16,24 +16,37 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tracejit.frontend.recording.backwards import Keeper
 from tracejit.frontend.recording.heads import Head
 from tracejit.frontend.recording.number import Moving as MovingNumber
-from tracejit.frontend.recording.number import NumberProxy, is_of, settled
+from tracejit.frontend.recording.number import NumberProxy, Varying, is_of, settled
 from tracejit.frontend.recording.places import fixed, moves, slope_of
 from tracejit.frontend.recording.recording import Literal, RuntimeNumber, Window
-from tracejit.ir.graph import Builder, Effect, Graph, Node, Value
+from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.moving import Differs
+from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
-from tracejit.ir.types import ArrayType
+from tracejit.ir.types import HOST, ArrayType, Device
 from tracejit.ir.view import View
-from tracejit.ops import constant, copy, update, view
+from tracejit.ops import add, astype, constant, copy, divide, full, multiply, negative, subtract, update, view
 from tracejit.ops.loops import loop
+from tracejit.passes.gradient import Items, Step
+from tracejit.passes.regions import Copier
 from tracejit.passes.rolling.wiring import Unlike, check_plain
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
 
-COUNT = np.dtype("int64")
+COUNT, FLOAT64 = np.dtype("int64"), np.dtype("float64")
+
+VARYING = {
+    "({} + {})": add,
+    "({} - {})": subtract,
+    "({} * {})": multiply,
+    "({} / {})": divide,
+    "(-{})": negative,
+}
+"""Arithmetic of floats that loops do in each round."""
 
 _bodies: weakref.WeakValueDictionary[Hashable, Graph] = weakref.WeakValueDictionary()
 """Equal bodies are one graph, so that recordings with them are equal."""
@@ -45,7 +58,7 @@ class Unequal(Exception):
 
 def loop_of(trace: Trace, rounds: Any, before: Head, after: Head, count: Any, location: str) -> None:
     """Let a loop of `count` rounds stand for what was recorded between two equal heads. Raises `Unequal`
-    where that is not possible.
+    where that is not possible. While a gradient is taken, the loop keeps what its rounds need for that.
     """
     carried = _carried(before, after)
     try:
@@ -54,14 +67,18 @@ def loop_of(trace: Trace, rounds: Any, before: Head, after: Head, count: Any, lo
         raise Unequal(str(error)) from None
     if not carried:
         return  # every round computes the same again: nothing is left of it but the last one
-    body = _Body(trace, rounds, trace.nodes[before.nodes :], carried, count)
+    tape = trace.tapes[0] if trace.tapes else None
+    if tape is not None:
+        count = operator.index(count)  # a look: memory for what is kept depends on it
+    items = tape.since(before.nodes) if tape is not None else trace.nodes[before.nodes :]
+    body = _Body(trace, rounds, items, trace.nodes[before.nodes :], carried, count)
+    body.record(items)
+    keeper = Keeper(body) if tape is not None else None
     graph = body.graph()
+    if tape is not None:
+        tape.forget(before.nodes)
     _forget(trace, before, rounds)
-    if is_of(count, trace.numbers):
-        counted = trace.number(RuntimeNumber(count._value, count._source), COUNT)
-    else:
-        counted = trace.literal(settled(count), COUNT)
-    final = dict(zip(carried, body.emit(graph, counted, location), strict=True))
+    final = dict(zip(carried, body.emit(graph, keeper, location), strict=True))
     for holder, first, last in zip(after.holders, before.values, after.values, strict=True):
         if first is last:
             continue
@@ -109,52 +126,65 @@ class _Range(NamedTuple):
     step: int
 
 
-class _Body:
+class _Body(Copier):
     """The body of a loop under construction, and its operands.
 
     operands: for each input of the body, what it begins as: a value, a number, or a part of a value.
-    ranges: where carried values are read and stored, if that moves.
+    ranges: where carried values are read and stored, if that moves. While a gradient is taken, also where
+        values from before the loop are read.
     low: for recorded values that are such a part of their array in the body, where it begins.
     seen: inputs for parts of values from before the loop.
+    arrays: what stands for numbers that are computed in each round, and their operands.
+    effects: what is stored in which input.
     """
 
     def __init__(
-        self, trace: Trace, rounds: Any, nodes: list[Node], carried: dict[Value, Value], count: Any
+        self,
+        trace: Trace,
+        rounds: Any,
+        items: Items,
+        nodes: list[Node],
+        carried: dict[Value, Value],
+        count: Any,
     ) -> None:
+        super().__init__(Builder())
         self.trace, self.rounds, self.nodes, self.carried = trace, rounds, nodes, carried
         self.count = count
         self.depth = rounds.depth()
-        self.builder = Builder()
-        self.operands: list[Value | _Number | _Part] = []
+        self.operands: list[Value | Number | Part] = []
         self.moves: list[tuple[int, int]] = []
-        self.values: dict[Value, Value] = {}
         self.constants = {node.output: node for node in trace.nodes if node.op is constant}
-        self.made = {value for node in nodes for value in node.outputs}
+        self.made_here = {value for node in nodes for value in node.outputs}
         self.ranges = {value: found for value in carried if (found := self._range_of(value)) is not None}
         self.low: dict[Value, Any] = {}
         self.seen: dict[Any, Value] = {}
+        self.arrays: dict[Any, Value] = {}
+        self.effects: list[Effect] = []
+        self.items: list[Node | Step] = []
+
+    def record(self, items: Items) -> None:
+        """Append a round to the body."""
+        targets = [self._target(value) for value in self.carried]
+        self.items = self.copies(items)
+        used = set()
+        for target, last in zip(targets, self.carried.values(), strict=True):
+            value = self.found(last)
+            if last in used or last not in self.made_here:
+                value = self.builder.emit(copy, value)
+                self.items.append(self.builder.nodes[-1])
+            used.add(last)
+            self.effects.append(Effect(target, value))
 
     def graph(self) -> Graph:
         """The body; equal ones are one object."""
-        targets = [self._target(value) for value in self.carried]
-        for node in self.nodes:
-            if node.op is not constant:
-                self._copy(node)
-        effects, used = [], set()
-        for target, last in zip(targets, self.carried.values(), strict=True):
-            value = self._value(last)
-            if last in used or last not in self.made:
-                value = self.builder.emit(copy, value)
-            used.add(last)
-            effects.append(Effect(target, value))
-        made = self.builder.graph([], effects)
+        made = self.builder.graph([], self.effects)
         return _bodies.setdefault(structure(made, locations=True), made)
 
     # ---- places that move
 
     def _range_of(self, first: Value) -> _Range | None:
-        """Where a carried value is read and stored, if that moves: in one range, which moves as a whole."""
-        members, last = {first}, self.carried[first]
+        """Where a value is read and stored, if that moves: in one range, which moves as a whole."""
+        members, last = {first}, self.carried.get(first, first)
         accesses: list[View] = []
         others = False
         for node in self.nodes:
@@ -180,7 +210,7 @@ class _Body:
             raise Unequal("the places of an array move apart") from None
         return _Range(low, high - low, steps.pop())
 
-    def _input(self, type: ArrayType, operand: Value | _Number | _Part, move: tuple[int, int]) -> Value:
+    def _input(self, type: ArrayType, operand: Value | Number | Part, move: tuple[int, int]) -> Value:
         self.operands.append(operand)
         self.moves.append(move)
         return self.builder.input(type)
@@ -194,21 +224,23 @@ class _Body:
         # what moves with a loop around is narrowed there
         reach = abs(step) * (operator.index(self.count) - 1)
         start = reach if step < 0 else 0
-        part = _Part(base, View(low - start, (reach + size,), (1,)))
+        part = Part(base, View(low - start, (reach + size,), (1,)))
         return self._input(type, part, (start, step))
 
     def _target(self, value: Value) -> Value:
         place = self.ranges.get(value)
         if place is None:
-            self.values[value] = found = self._input(value.type, value, (0, 0))
+            self.replaced[value] = found = self._input(value.type, value, (0, 0))
             return found
-        self.values[value] = found = self._part_input(value, place, (place.size,))
+        self.replaced[value] = found = self._part_input(value, place, (place.size,))
         self.low[value] = place.low
         return found
 
-    def _copy(self, node: Node) -> None:
+    def copy_node(self, node: Node) -> Items:
         """Append a node of the round."""
-        attrs = node.attrs
+        if node.op is constant:
+            return []
+        start, attrs = len(self.builder.nodes), node.attrs
         if node.op in (view, update):
             seen, base = attrs["view"], node.inputs[0]
             low = self.low.get(base)
@@ -217,46 +249,57 @@ class _Body:
                 if node.op is update:
                     self.low[node.output] = low
             elif moves(seen):
-                if node.op is update or base in self.made or base in self.carried:
+                if node.op is update or base in self.made_here or base in self.carried:
                     raise Unequal("a place moves in an array that each round makes anew")
-                self.values[node.output] = self._seen(base, seen)
-                return
-        inputs = [self._value(value) for value in node.inputs]
+                self.replaced[node.output] = self._seen(base, seen)
+                return self.builder.nodes[start:]
+        varying = [v for v in node.inputs if type(self.trace.moving.get(v)) is Varying]
+        if varying and not (node.op is full or Trait.ELEMENTWISE in node.op.traits):
+            raise Unequal(f"{node.op.name} of a number that is computed in each round")
+        inputs = [self._spread(v, node) if v in varying else self.found(v) for v in node.inputs]
+        if varying and node.op is full:
+            self.replaced[node.output] = self.builder.emit(copy, inputs[0])
+            return self.builder.nodes[start:]
         outputs: tuple[Value, ...]
         if attrs is node.attrs:
             outputs = self.builder.copy(node, inputs)
         else:
             outputs = (self.builder.append(node.op, tuple(inputs), node.location, attrs),)
-        self.values.update(zip(node.outputs, outputs, strict=True))
+        self.replaced.update(zip(node.outputs, outputs, strict=True))
+        return self.builder.nodes[start:]
 
     def _seen(self, base: Value, seen: View) -> Value:
-        """A view that moves, of a value from before the loop."""
+        """A view that moves, of a value from before the loop. All that a gradient reads of it is one part."""
         low, high = seen.span()
-        contiguous = seen.is_contiguous()
         place = _Range(low, high - low, slope_of(seen.offset, self.depth))
-        shape = seen.shape if contiguous else (high - low,)
-        key = base, low, place.step, shape
+        if self.trace.tapes:
+            found = self._range_of(base)
+            assert found is not None
+            place = found
+        whole = seen.is_contiguous() and not self.trace.tapes
+        shape = seen.shape if whole else (place.size,)
+        key = base, place, shape
         if key not in self.seen:
             self.seen[key] = self._part_input(base, place, shape)
-        found = self.seen[key]
-        return found if contiguous else self.builder.emit(view, found, view=seen.moved(-low))
+        part = self.seen[key]
+        return part if whole else self.builder.emit(view, part, view=seen.moved(-place.low))
 
     # ---- values
 
-    def _value(self, value: Value) -> Value:
+    def found(self, value: Value) -> Value:
         """A value of the recording in the body."""
-        found = self.values.get(value)
+        found = self.replaced.get(value)
         if found is not None:
             return found
         dtype, moving = value.type.dtype, self.trace.moving.get(value)
-        number: _Number | None = None
+        number: Number | None = None
         while type(moving) is MovingNumber:
             if moving.rounds is self.rounds:
-                number = _Number(moving.base, dtype)
-                self.values[value] = found = self._input(value.type, number, (0, moving.slope))
+                number = Number(moving.base, dtype)
+                self.replaced[value] = found = self._input(value.type, number, (0, moving.slope))
                 return found
             if moving.rounds in self.trace.open_ranges:  # an outer loop
-                number = _Number(self.rounds.number(moving), dtype)
+                number = Number(self.rounds.number(moving), dtype)
                 break
             moving = moving.base._source if type(moving.base) is NumberProxy else None
         if number is None and value in self.constants:
@@ -265,40 +308,93 @@ class _Body:
             found = self.builder.emit(constant, **literal.attrs)
         else:
             found = self._input(value.type, number or value, (0, 0))
-        self.values[value] = found
+        self.replaced[value] = found
+        return found
+
+    # ---- numbers that are computed in each round
+
+    def _spread(self, value: Value, node: Node) -> Value:
+        """A number that varies as an array of the shape of a node's result."""
+        source, result = self.trace.moving[value], node.output.type
+        if source.rounds is not self.rounds:
+            raise Unequal("a number of a loop around is computed in each round")
+        number = self._computed(source, result.device)
+        if value.type.dtype != FLOAT64:
+            number = self.builder.emit(astype, number, dtype=value.type.dtype)
+        if result.shape:
+            number = self.builder.emit(view, number, view=View.of_shape(()).broadcast(result.shape))
+        return number
+
+    def _computed(self, source: Any, device: Device) -> Value:
+        """What stands for a number in arithmetic of floats; arrays for those that move or vary."""
+        if type(source) in (int, float):
+            number: Value = self.builder.emit(constant, **constant_of(float(source), FLOAT64))
+            return number
+        found = self.arrays.get(source)
+        if found is not None:
+            return found
+        if type(source) is Varying:
+            operands = [self._computed(o, device) for o in source.operands]
+            found = self.builder.emit(VARYING[source.form], *operands)
+        elif type(source) is MovingNumber:
+            type_ = ArrayType((), FLOAT64, HOST)
+            number = self._input(type_, Number(source.base, FLOAT64), (0, source.slope))
+            found = self.builder.emit(full, number, shape=(), device=device)
+        else:
+            held = NumberProxy(source.value, source, self.trace.numbers)
+            found = self._input(ArrayType((), FLOAT64, HOST), Number(held, FLOAT64), (0, 0))
+        self.arrays[source] = found
         return found
 
     # ---- around the loop
 
-    def emit(self, graph: Graph, counted: Value, location: str) -> list[Value]:
+    def emit(self, graph: Graph, keeper: Keeper | None, location: str) -> list[Value]:
         """Append the loop to the recording: what carried values are behind it."""
+        trace = self.trace
         operands = [self._operand(operand) for operand in self.operands]
-        attrs = {"body": graph, "moves": tuple(self.moves), "rounds": int(settled(self.count))}
-        outputs = self.trace.emit(loop, counted, *operands, location=location, **attrs)
+        begin = len(trace.nodes)
+        if is_of(self.count, trace.numbers):
+            counted = trace.number(RuntimeNumber(self.count._value, self.count._source), COUNT)
+        else:
+            counted = trace.literal(settled(self.count), COUNT)
+        if keeper is not None:
+            last = {
+                i: _number_of(trace, number.number + self.moves[i][1] * (self.count - 1), number.dtype)
+                for i, number in enumerate(self.operands)
+                if isinstance(number, Number)
+            }
+            begin = len(trace.nodes)
+            operands += keeper.memory(trace, self.count, location)
+        rounds, first = int(settled(self.count)), self.rounds.round - 1
+        attrs = {"body": graph, "moves": tuple(self.moves), "rounds": rounds, "first": first}
+        outputs = trace.emit(loop, counted, *operands, location=location, **attrs)
+        if keeper is not None:
+            step = keeper.step(self, operands, outputs, trace.nodes[begin:], last)
+            trace.tapes[0].stand(step, begin)
         finals = []
         for value, operand, result in zip(self.carried, self.operands, outputs, strict=False):
-            if isinstance(operand, _Part):
-                result = self.trace.emit(update, value, result, location=location, view=operand.view)
+            if isinstance(operand, Part):
+                result = trace.emit(update, value, result, location=location, view=operand.view)
             finals.append(result)
         return finals
 
-    def _operand(self, operand: Value | _Number | _Part) -> Value:
-        if isinstance(operand, _Number):
+    def _operand(self, operand: Value | Number | Part) -> Value:
+        if isinstance(operand, Number):
             return _number_of(self.trace, *operand)
-        if isinstance(operand, _Part):
+        if isinstance(operand, Part):
             made: Value = self.trace.emit(view, operand.base, view=operand.view)
             return made
         return operand
 
 
-class _Number(NamedTuple):
+class Number(NamedTuple):
     """A number in front of the loop, as `dtype`."""
 
     number: Any
     dtype: np.dtype
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """A part of a value, in front of the loop."""
 
     base: Value

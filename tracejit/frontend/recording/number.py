@@ -15,6 +15,7 @@ The proxy subclasses no number, because C code would read a subclass's C value a
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import types
@@ -29,7 +30,9 @@ SHOWN = 60  # characters of an expression in messages
 FORMS: dict[str, Callable[..., Any]] = {"{}": lambda x: x, "bool({})": bool} | {
     "int({})": int, "float({})": float,
 }  # fmt: skip
-"""The functions behind the forms of `Computed` and `Looked`, but for those about types."""
+"""The functions behind the forms of `Computed` and `Looked`, but for those about types of NumPy's."""
+for _kind in (int, float, complex):
+    FORMS[f"(type({{}}) is {_kind.__name__})"] = functools.partial(lambda kind, x: type(x) is kind, _kind)
 
 
 class Computed:
@@ -71,6 +74,17 @@ class Moving:
     def __init__(self, rounds: Any, slope: int, base: Any, round: int) -> None:
         self.rounds, self.slope, self.base, self.round = rounds, slope, base, round
         self.path = "the loop variable"
+
+
+class Varying:
+    """Identifies a float that a loop computes in each round: `form` of numbers that move, vary, or stay."""
+
+    __slots__ = ("form", "operands", "path", "round", "rounds", "value")
+
+    def __init__(self, rounds: Any, form: str, operands: tuple[Any, ...], value: float) -> None:
+        self.rounds, self.form, self.operands, self.value = rounds, form, operands, value
+        self.round = rounds.round
+        self.path = _read(form, operands)
 
 
 class Numbers:
@@ -127,7 +141,7 @@ class Numbers:
         """The result `value` of Python's ``form.format(*operands)``."""
         if self.closed:
             return value
-        if self.follow is not None and any(type(each) is Moving for each in operands):
+        if self.follow is not None and any(type(each) in (Moving, Varying) for each in operands):
             return self.follow(form, value, operands)
         key = form, *map(_identity, operands)
         source = self._computed.get(key)
@@ -135,9 +149,9 @@ class Numbers:
             source = self._computed[key] = Computed(form, operands, value, _read(form, operands))
             self.steps.append(source)
             known = [each for each in operands if isinstance(each, Computed | Source)]
-            for kind in (self.found, self.counted):
-                if not kind.isdisjoint(known):
-                    kind.add(source)
+            for noted in (self.found, self.counted):
+                if not noted.isdisjoint(known):
+                    noted.add(source)
         if "**" in form:  # whether powers are integers, floats or complex depends on their operands' values
             kind = type(value)
             text = f"np.{kind.__name__}" if isinstance(value, np.generic) else kind.__name__
@@ -148,7 +162,7 @@ class Numbers:
         """The body looked at ``form.format(*operands)``: the trace holds only where it is `value` again."""
         if not self.closed:
             for operand in operands:
-                if type(operand) is Moving:
+                if type(operand) in (Moving, Varying):
                     operand.rounds.unroll(
                         f"the value of the loop variable is asked for: {_read(form, operands)}"
                     )

@@ -11,6 +11,7 @@ smaller counts are recorded like those of Python's `range`.
 
 The loop variable is a number that *moves*: it has a slope, and what it is in the round being recorded
 (`Moving`). Sums and differences with whole numbers move, too, and so do views at such places (`places`).
+Floats that are computed from it (``rate / (i + 1)``) vary: the loop computes them in each round.
 Whoever asks for its value (a comparison, a shape) would get another answer in each round: then, and where
 heads stay different, the call is recorded again with Python's `range` in this place (`unroll`). ``explain()``
 tells why.
@@ -32,9 +33,17 @@ from tracejit.errors import ArgumentError, OutOfBoundsError, locate
 from tracejit.frontend.python.bytecode import instructions
 from tracejit.frontend.recording.heads import Head, head_at
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.looped import Unequal, loop_of
-from tracejit.frontend.recording.number import FORMS, Computed, Moving, NumberProxy, Numbers, settled
-from tracejit.frontend.recording.places import Outside, corners, fixed, left, slope_of
+from tracejit.frontend.recording.looped import VARYING, Unequal, loop_of
+from tracejit.frontend.recording.number import (
+    FORMS,
+    Computed,
+    Moving,
+    NumberProxy,
+    Numbers,
+    Varying,
+    settled,
+)
+from tracejit.frontend.recording.places import Outside, corners, does_move, fixed, left, slope_of
 from tracejit.frontend.recording.recording import thread
 from tracejit.ir.graph import Node
 from tracejit.ir.view import View
@@ -71,7 +80,7 @@ class Range:
 
     def __iter__(self) -> Iterator[Any]:
         trace = thread.trace
-        if trace is not None and not thread.tapes:
+        if trace is not None and thread.tapes <= 1:
             rounds = self._rounds(trace, sys._getframe(1))
             if rounds is not None:
                 return rounds
@@ -88,6 +97,8 @@ class Range:
         site = frame.f_code, frame.f_lasti
         if trace.unrolled is None or site in trace.unrolled or not _is_for(*site):
             return None
+        if len(trace.tapes) != thread.tapes:
+            return None
         step = operator.index(self.step)
         count = self.stop
         if type(self.start) is NumberProxy or self.start != 0 or step != 1:
@@ -103,9 +114,10 @@ def range(*bounds: Any) -> Range:
     kernels do not depend on the count, which is a run-time number: other counts of at least 4 replay. The
     rounds must do the same with other values: arrays are rebound (``x = f(x)``), updated in place, read and
     stored at places that move with the loop variable (``out[i] = x[i + 1]``), and the loop variable is used
-    in arithmetic. Where they differ, where the loop variable is compared, and while a gradient is taken, all
-    rounds are recorded, as with Python's `range`; results are the same, and ``explain()`` says why.
-    Elsewhere it is Python's `range`.
+    in arithmetic. Where they differ, where the loop variable is compared, and in a gradient of a gradient,
+    all rounds are recorded, as with Python's `range`; results are the same, and ``explain()`` says why.
+    While a gradient is taken, other counts are recorded anew: what a round needs for it is kept (see
+    `tj.checkpoint`). Elsewhere it is Python's `range`.
 
     Raises an `ArgumentError`, which is a `TypeError`, for bounds that are not integers and a step of 0. An
     index out of range is an `OutOfBoundsError`, an `IndexError`, that names the line and the round.
@@ -245,12 +257,15 @@ class Rounds:
             if isinstance(seen, View) and slope_of(seen.offset, depth):
                 attrs = {**node.attrs, "view": seen.moved(fixed(seen.offset, depth) - seen.offset)}
                 nodes[i] = Node(node.op, node.inputs, node.outputs, attrs, node.location)
+        moving = self.trace.moving
+        for value in [v for v, s in moving.items() if type(s) is Varying and s.rounds is self]:
+            del moving[value]  # of a round in front of the loop
         for known in self.numbers:
             proxy = known()
-            source = proxy._source if proxy is not None else None
-            if proxy is None or type(source) is not Moving or source.rounds is not self:
+            source: Any = proxy._source if proxy is not None else None
+            if proxy is None or type(source) not in (Moving, Varying) or source.rounds is not self:
                 continue
-            last = source.base + rest * source.slope
+            last = _after(source, rest, self.trace.numbers)
             if type(last) is NumberProxy:
                 proxy._value, proxy._source = last._value, last._source
                 if type(last._source) is Moving:
@@ -261,7 +276,9 @@ class Rounds:
 
 def follow(form: str, value: Any, operands: tuple[Any, ...]) -> Any:
     """The result of arithmetic on numbers that move: it moves, too, or the loop is unrolled."""
-    inner = max((o.rounds for o in operands if type(o) is Moving), key=Rounds.depth)
+    inner = max((o.rounds for o in operands if type(o) in (Moving, Varying)), key=Rounds.depth)
+    if type(value) is float:
+        return _vary(inner, form, value, operands)
     bases, slopes = [], []
     for operand in operands:
         if type(operand) is Moving and operand.rounds is inner:
@@ -281,6 +298,54 @@ def follow(form: str, value: Any, operands: tuple[Any, ...]) -> Any:
     if slope is None or type(value) is not int:
         inner.unroll(f"{form.format(*['i'] * len(operands))} does not grow evenly with the loop variable i")
     return inner.moving(slope, FORMS[form](*bases))
+
+
+def _vary(rounds: Rounds, form: str, value: float, operands: tuple[Any, ...]) -> NumberProxy:
+    """A float that is computed in each round, or the loop is unrolled."""
+    what = Varying(rounds, form, operands, value).path
+    for operand in operands:
+        if type(operand) in (Moving, Varying):
+            of_outer = type(operand) is Moving and does_move(operand.base)
+            if of_outer or (operand.rounds, operand.round) != (rounds, rounds.round):
+                rounds.unroll(f"{what} of a number of another round or loop")
+            if type(operand) is Moving:
+                check_exact(operand, np.dtype("float64"))
+        elif type(operand) not in (int, float) and type(getattr(operand, "value", None)) is not float:
+            rounds.unroll(f"arithmetic of the loop variable and {getattr(operand, 'path', operand)}")
+        elif type(operand) is int and abs(operand) >= EXACT["float64"]:
+            rounds.unroll(f"{what} of a number that float64 does not hold")
+    if form not in VARYING or (form == "({} / {})" and not _divides(rounds, operands[1])):
+        rounds.unroll(f"{what} is no arithmetic that a loop does")
+    proxy = NumberProxy(value, Varying(rounds, form, operands, value), rounds.trace.numbers)
+    rounds.numbers.append(weakref.ref(proxy))
+    return proxy
+
+
+def _divides(rounds: Rounds, divisor: Any) -> bool:
+    """Whether a divisor is not 0 in any round: Python raises an error then."""
+    if type(divisor) is not Moving:
+        return type(divisor) in (int, float)
+    number = NumberProxy(settled(divisor.base), divisor, rounds.trace.numbers)
+    ends = corners(number)
+    return all(end > 0 for end in ends) or all(end < 0 for end in ends)
+
+
+def in_front(source: Any, numbers: Numbers) -> Any:
+    """What a number is in the rounds that are being recorded: a plain number, or a run-time number."""
+    if type(source) is Varying:
+        return FORMS[source.form](*[in_front(o, numbers) for o in source.operands])
+    if type(source) is Moving:
+        return origin_of(source)
+    return source if type(source) in (int, float) else NumberProxy(source.value, source, numbers)
+
+
+def _after(source: Any, rest: Any, numbers: Numbers) -> Any:
+    """What a number is after `rest` further rounds."""
+    if type(source) is Varying:
+        return FORMS[source.form](*[_after(o, rest, numbers) for o in source.operands])
+    if type(source) is Moving:
+        return source.base + rest * source.slope
+    return in_front(source, numbers)
 
 
 def _slope(form: str, bases: list[Any], slopes: list[int]) -> int | None:

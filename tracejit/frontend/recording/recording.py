@@ -115,6 +115,7 @@ class Recording(Builder):
     marks_storages = True
     numbers: Numbers | None = None  # those that are inputs of a trace
     recorded_numpy: bool | None = None  # see `trace.Trace`
+    unrolled: dict[Any, tuple[str, str]] | None = None  # see `trace.Trace`
 
     def __init__(self) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ import numpy as np
 from tracejit.frontend.recording.counters import enclosing
 from tracejit.frontend.recording.number import Computed, NumberProxy, Source
 from tracejit.frontend.recording.recording import Extent
-from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.storage import Storage, Uncounted
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
@@ -37,11 +37,15 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, range)
 
 
 class State(NamedTuple):
-    """The state of a body: `key`, and in its order the arrays and numbers that its rest may find."""
+    """The state of a body: `key`, and in its order the arrays and numbers that its rest may find.
+
+    proxies: what the body holds of the numbers.
+    """
 
     key: Hashable
     carriers: tuple[Storage, ...]
     sources: tuple[Any, ...]
+    proxies: tuple[NumberProxy, ...] = ()
 
 
 class Hidden(Exception):
@@ -69,7 +73,7 @@ def state_at(trace: Trace, source: Source, looked: Storage) -> State | None:
         return None  # a temporary of an expression, or held by an object
     places = (frame.f_lasti for frame in frames)
     key = (*places, *loops, None, *variables, None, *written, None, *arguments, None, *changed)
-    return State(key, tuple(walk.carriers), tuple(walk.sources))
+    return State(key, tuple(walk.carriers), tuple(walk.sources), tuple(walk.proxies))
 
 
 def frames_of_body() -> list[types.FrameType]:
@@ -96,6 +100,7 @@ class Walk:
         self.carriers: dict[Storage, int] = {}
         self.sources: dict[Any, int] = {}
         self.storages: dict[Storage, int] = {}
+        self.proxies: list[NumberProxy] = []
         self._open: dict[int, int] = {}
 
     def loop(self, frame: types.FrameType, place: int) -> Hashable:
@@ -126,8 +131,11 @@ class Walk:
             source = value._source
             if not isinstance(source, Computed | Source):
                 return "number", id(source)
+            self.proxies.append(value)
             return "number", type(value._value), self.sources.setdefault(source, len(self.sources))
         storage = getattr(value, "_storage", None)
+        if type(storage) is Uncounted:
+            return "picked", self.key(storage.buffer.content), self.key(storage.buffer.mask)
         if isinstance(storage, Storage):
             if storage.pending is None:
                 return "array", id(storage), self.view(value)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracejit import compile, engine
 from tracejit.frontend.recording import eager
+from tracejit.frontend.recording.ahead import run_ahead
 from tracejit.frontend.recording.number import Source
 from tracejit.frontend.recording.recording import Bound, Extent, Literal
 from tracejit.frontend.recording.rounds import State, state_at
@@ -124,7 +125,7 @@ def cut(trace: Trace, value: Value, source: Source, looked: Storage) -> Cut:
     found = places[0].memory().reshape(-1)[0].item()
     made = Cut(segment, source, found, tuple(trace.bound), tuple(places), draws)
     _carry(trace, outputs, places)
-    return made._replace(state=state_at(trace, source, looked))
+    return run_ahead(trace, made._replace(state=state_at(trace, source, looked)))
 
 
 def _carry(trace: Trace, outputs: list[Value], places: list[Storage]) -> None:

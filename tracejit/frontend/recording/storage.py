@@ -22,6 +22,8 @@ asks for them. Until then no launch can use it, and none can start to while NumP
     s.untouched                     # True: no launch has used it. It is no longer `Computed`
     s.variable, s.address           # made now
     s.untouched                     # False
+
+What a mask picks in a traced call has an extent that depends on values: `Uncounted` until somebody asks.
 """
 
 from __future__ import annotations
@@ -201,6 +203,33 @@ class Computed(Storage):
             for name, value in UNTOUCHED.items():
                 setattr(self, name, value)
             self.__class__ = Storage  # type: ignore[assignment]
+
+
+class Uncounted(Storage):
+    """A storage whose extent nobody has asked for: what a mask picks, in a traced call.
+
+    All it has is `buffer`, which says what it holds (see `arrays.selection`). It becomes a `Storage` when any
+    other attribute is asked for.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, selection: Any) -> None:
+        self.buffer = selection
+
+    def __getattr__(self, name: str) -> Any:
+        self.settle()
+        return getattr(self, name)
+
+    def settle(self) -> None:
+        """Become a `Storage` of a known extent."""
+        self.buffer.settle()
+
+    def become(self, value: Value, recording: Recording) -> None:
+        """Be a `Storage` that holds `value`."""
+        Storage.__init__(self, value.type)
+        self.recording, self.pending = recording, value
+        self.__class__ = Storage  # type: ignore[assignment]
 
 
 UNTOUCHED: dict[str, Any] = dict.fromkeys(("recording", "pending", "made_at", "failure", "_elements"))

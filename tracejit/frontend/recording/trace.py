@@ -16,6 +16,7 @@ they change is taken back.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
@@ -24,9 +25,9 @@ import numpy as np
 from tracejit.errors import ReadOnlyError, ReplayError, locate
 from tracejit.frontend.recording.counters import CountedRange, count_in, may_count
 from tracejit.frontend.recording.location import user_location
-from tracejit.frontend.recording.number import Moving, Numbers, Source, is_of
+from tracejit.frontend.recording.number import Moving, Numbers, Source, Varying, is_of
 from tracejit.frontend.recording.numpy_views import Captured
-from tracejit.frontend.recording.ranges import check_exact, follow, origin_of
+from tracejit.frontend.recording.ranges import check_exact, follow, in_front
 from tracejit.frontend.recording.recording import (
     Bound,
     Extent,
@@ -141,7 +142,7 @@ class Trace(Recording):
         super().__init__()
         self.unrolled = unrolled  # places of `tj.range` that are Python's, and why; None: all are
         self.open_ranges: list[Any] = []  # loops whose rounds are being recorded
-        self.moving: dict[Value, Moving] = {}
+        self.moving: dict[Value, Moving | Varying] = {}
         self.segments: Any = segments  # of all paths of the function; None: a look gives up
         self.changes: Callable[[], Iterable[tuple[Any, Any]]] = tuple  # what the body has rebound so far
         self.containers: Callable[[], Iterable[Any]] = (
@@ -174,6 +175,8 @@ class Trace(Recording):
         self.device = thread.device  # at the call
         self.uses_device = False  # whether the body made arrays there without naming a device
         self.vouched = 0  # how many `tj.pure` functions are running
+        self.uncounted: list[weakref.ref[Any]] = []  # storages of what masks pick, and nobody has counted
+        self.places: weakref.WeakKeyDictionary[Storage, Any] = weakref.WeakKeyDictionary()  # by mask
 
     # -- random numbers --------------------------------------------------------------------------------------
 
@@ -307,13 +310,16 @@ class Trace(Recording):
         is made, as a value of its own.
         """
         source = number.source
-        if type(source) is not Moving:
+        if type(source) not in (Moving, Varying):
             return super().number(number, dtype)
         key = "moving", source, dtype
         value = self.scalars.get(key)
         if value is None:
-            check_exact(source, dtype)
-            first = origin_of(source)
+            if type(source) is Moving:
+                check_exact(source, dtype)
+            elif source.round != source.rounds.round:
+                source.rounds.unroll(f"{source.path} of the round before is used")
+            first = in_front(source, self.numbers)
             if is_of(first, self.numbers):
                 value = Value(number_type(dtype))
                 self._add_input(value, RuntimeNumber(first._value, first._source))
@@ -328,6 +334,14 @@ class Trace(Recording):
         if self.interruption is not None:
             raise self.interruption
         self.interrupt(Restart(unrolled=(site, (reason, line))))
+
+    def count_rest(self) -> None:
+        """The body has run: what masks picked, and is still alive, gets its extent."""
+        for found in self.uncounted:
+            storage = found()
+            if storage is not None:
+                storage.settle()
+        self.places.clear()
 
     # -- looks at values -------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 `Description.describe` walks over a recorded value and tells how it is made (see `signature.program`):
 
 - an array made by the call: a new array on the storage of an output;
+- an array of NumPy's that the body worked out: a copy of it;
 - an array given to the call, or one it reached: that very array, or a view of the same storage;
 - a number: the variable that holds it; constants, functions and types: themselves;
 - a container the caller gave: that container, with its changes written back; a new one: made again;
@@ -29,6 +30,7 @@ from tracejit.frontend.signature.program import (
     ArrayOn,
     Const,
     Container,
+    CopyOf,
     Expr,
     Known,
     Literal,
@@ -46,6 +48,10 @@ ATOMS = (
     bool, int, float, complex, str, bytes, type(None), type(Ellipsis), enum.Enum, np.generic, np.dtype, range,
     types.BuiltinFunctionType, types.ModuleType, type,
 )  # fmt: skip
+
+
+KEPT = 1 << 24
+"""Most bytes of a NumPy array that a signature keeps for replays to copy."""
 
 
 class Unreplayable(Exception):
@@ -75,6 +81,7 @@ class Description:
         self.rebinds: set[type] = set()
         self._uses: dict[int, int] = {}  # by identity: how often something the body made is to be given
         self._open: set[int] = set()
+        self._numpys: list[np.ndarray] = []  # those that are given
         self._shared: dict[int, Var] = {}  # what is given more than once
         self._written: set[int] = set()
         self._objects = {id(value): operand for operand, _path, value in arguments.objects}
@@ -115,6 +122,8 @@ class Description:
         """Describe how to make a value that the body made."""
         if isinstance(value, NDArray):
             return self._describe_array(value, path)
+        if type(value) is np.ndarray:
+            return self._describe_numpy(value, path)
         if isinstance(value, slice):
             start, stop, step = [self.describe(p, path) for p in (value.start, value.stop, value.step)]
             return SliceOf((start, stop, step))
@@ -134,6 +143,17 @@ class Description:
                 raise Unreplayable(f"{path} is a {kind.__name__} with attributes, which a replay cannot make")
             factory = self.describe(factory_of(value), path)
         return Container(kind, self._keys(keys), tuple(parts), factory)
+
+    def _describe_numpy(self, array: np.ndarray, path: str) -> Make:
+        """A NumPy array that the body worked out, of nothing but what replays check: they copy it."""
+        captured = self.arguments.trace.captured
+        is_alone = not any(held.holds(array) for held in captured) and not any(
+            np.may_share_memory(array, other) for other in self._numpys
+        )
+        if array.nbytes > KEPT or array.dtype.kind not in "biufc" or not (array.flags.writeable and is_alone):
+            raise Unreplayable(f"{path} is a {type(array).__name__}, which a replay cannot make again")
+        self._numpys.append(array)
+        return CopyOf(array.copy("K"))
 
     def _keys(self, keys: tuple[Any, ...]) -> tuple[Any, ...]:
         """Keys of a container; numbers among them have been looked at, or they had no hash."""

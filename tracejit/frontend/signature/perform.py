@@ -15,6 +15,7 @@ from tracejit.frontend.signature.program import (
     ArrayOn,
     Const,
     Container,
+    CopyOf,
     Effect,
     Expr,
     Known,
@@ -53,6 +54,8 @@ def make(value: Make) -> Any:
         return NDArray(value.storage.value, view)
     if isinstance(value, SliceOf):
         return slice(*map(make, value.parts))
+    if isinstance(value, CopyOf):
+        return value.array.copy("K")
     assert isinstance(value, Container)
     factory = None if value.factory is None else make(value.factory)
     return trees.build(value.kind, value.keys, [make(part) for part in value.parts], factory)

@@ -249,7 +249,14 @@ class SliceOf:
     parts: tuple[Make, Make, Make]
 
 
-Make = Known | ArrayOn | Container | SliceOf
+@dataclass(frozen=True, eq=False)
+class CopyOf:
+    """A copy of a NumPy array that no one else has, laid out as it is."""
+
+    array: np.ndarray
+
+
+Make = Known | ArrayOn | Container | SliceOf | CopyOf
 """How a value of the result is made."""
 
 

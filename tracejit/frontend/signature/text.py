@@ -33,7 +33,7 @@ import functools
 import itertools
 import math
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,7 @@ from tracejit.frontend.signature.program import (
     Bind,
     Check,
     Const,
+    CopyOf,
     Drawn,
     Expr,
     Form,
@@ -121,25 +122,36 @@ class Memo(dict[Any, tuple[Any, ...]]):
     """Results of the segments of a call, for the paths that are tried one after the other.
 
     last:  the segment that was launched last.
-    drawn: streams of random numbers, and the positions that segments took of each.
+    drawn: streams of random numbers, the positions that segments took of each, and how many segments came
+           before.
     """
 
     __slots__ = ("drawn", "last")
 
     def __init__(self) -> None:
         self.last: Any = None
-        self.drawn: list[tuple[Any, int, int]] = []
+        self.drawn: list[tuple[Any, int, int, int]] = []
 
     def draw(self, stream: Any, count: int) -> int:
         """Take positions of a stream; the first of them."""
         start: int = stream.advance(count)
-        self.drawn.append((stream, start, count))
+        self.drawn.append((stream, start, count, len(self)))
         return start
 
-    def give_back(self) -> None:
-        """No path fits: the call is recorded, from its start."""
-        while self.drawn:
-            stream, start, count = self.drawn.pop()
+    def keep(self, places: Iterable[Any]) -> None:
+        """The next path has these segments: only with what it begins alike may draws have happened."""
+        if not self.drawn:
+            return
+        pairs = zip(self, places, strict=False)
+        alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1], pairs))
+        self.give_back(alike)
+        while len(self) > alike:
+            self.popitem()
+
+    def give_back(self, before: int = 0) -> None:
+        """Give the positions back that others than the first segments took."""
+        while self.drawn and self.drawn[-1][3] >= before:
+            stream, start, count, _ = self.drawn.pop()
             stream.give_back(start, count)
 
 
@@ -367,6 +379,8 @@ class Writer:
             start = f"{self.write(make.offset)} + {view.offset}"
             shape, strides = self.constant(view.shape), self.constant(view.strides)
             return f"NDArray({storage}, View({start}, {shape}, {strides}, {view.writable}))"
+        if isinstance(make, CopyOf):
+            return f"{self.constant(make.array)}.copy('K')"
         if isinstance(make, SliceOf):
             return f"slice({', '.join(map(self.make, make.parts))})"
         parts = [self.make(part) for part in make.parts]

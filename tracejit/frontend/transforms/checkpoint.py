@@ -26,16 +26,16 @@ import functools
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
-from tracejit.frontend.grad.tape import Items, part, recording_operators
+from tracejit.frontend.grad.tape import part, recording_operators
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import check_callable
 from tracejit.frontend.recording.recording import Recording, thread
-from tracejit.frontend.transforms.regions import CopiedStep, Copier, defined_by, read_from_outside
 from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ir.op import Trait
 from tracejit.ir.view import View
 from tracejit.ops import after, constant, copy, empty, equal, full, iota, stop_gradient, view
-from tracejit.passes.gradient import Step, gradient
+from tracejit.passes.gradient import Items, Step, gradient
+from tracejit.passes.regions import CopiedStep, Copier, defined_by, read_from_outside
 
 FREE = frozenset({constant, empty, full, iota})
 IDENTITIES = frozenset({copy, stop_gradient})

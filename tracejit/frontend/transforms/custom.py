@@ -18,17 +18,17 @@ from tracejit.errors import ArgumentError, ShapeError, TracejitError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.dispatch import read_all, wrap
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.grad.tape import Items, part, recording_operators
+from tracejit.frontend.grad.tape import part, recording_operators
 from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.recording import Recording, thread
 from tracejit.frontend.transforms.leaves import is_differentiable, matched, types_of
-from tracejit.frontend.transforms.regions import CopiedStep, Copier, read_from_outside
 from tracejit.ir.graph import Builder, Value
 from tracejit.ir.op import Op
 from tracejit.ir.types import ArrayType, is_inexact
 from tracejit.ops import copy, full, stop_gradient
-from tracejit.passes.gradient import Step, gradient
+from tracejit.passes.gradient import Items, Step, gradient
+from tracejit.passes.regions import CopiedStep, Copier, read_from_outside
 
 
 def custom_gradient(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callable[..., Any]:

@@ -15,19 +15,19 @@ from typing import Any
 from tracejit.errors import ArgumentError, TracejitError, locate
 from tracejit.frontend.arrays.dispatch import read_all
 from tracejit.frontend.arrays.random.streams import stream_values
-from tracejit.frontend.grad.tape import Items, part, recorded, recording_operators
+from tracejit.frontend.grad.tape import part, recorded, recording_operators
 from tracejit.frontend.recording.eager import EagerRecording
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.recording import Recording, RuntimeNumber, Window, thread
 from tracejit.frontend.transforms.batch import Batch, Drawn, Example, Given
-from tracejit.frontend.transforms.regions import CopiedStep, Copier
 from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ir.view import View
 from tracejit.ops import iota, random_bits, view
 from tracejit.ops.batching import batch, maps
 from tracejit.ops.structure import callback
 from tracejit.ops.symbolic import Sym, building, emit
-from tracejit.passes.gradient import Step
+from tracejit.passes.gradient import Items, Step
+from tracejit.passes.regions import CopiedStep, Copier
 
 
 class Replay(Copier):

@@ -21,6 +21,7 @@ from tracejit.frontend.arrays.axes import normalize_axes, normalize_axis
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.arrays.functions.creation import asarray
 from tracejit.frontend.arrays.public import public
+from tracejit.frontend.arrays.selection import selection_of
 from tracejit.frontend.recording.location import user_location
 from tracejit.ir.op import Op
 from tracejit.ir.types import HALVES, is_inexact
@@ -88,6 +89,13 @@ def _chosen(name: str, x: Any, where: Any, otherwise: Any) -> Any:
     return dispatch.cast(dispatch.apply(ops.where, mask(name, where, x.shape), x, otherwise), x.dtype)
 
 
+def _selected(name: str, x: Any, axis: Any, keepdims: bool, where: Any) -> tuple[Any, Any, Any]:
+    """What is reduced, its axes, and where it counts: all elements, if `x` is what a mask picks of them."""
+    picked = selection_of(x) if where is True else None
+    found = None if picked is None else picked.reduced(name, axis, keepdims)
+    return (x, axis, where) if found is None else found
+
+
 def _count(name: str, x: Any, axes: tuple[int, ...], keepdims: bool, where: Any, dtype: np.dtype) -> Any:
     """How many elements count: a number, or for a mask an array of `dtype`."""
     if where is True:
@@ -129,7 +137,7 @@ def sum(
     computed = immediate.reduction(ops.sum, x, axis) if is_plain else None
     if computed is not None:
         return computed
-    array = dispatch.as_array("sum", x)
+    array, axis, where = _selected("sum", dispatch.as_array("sum", x), axis, keepdims, where)
     axes = normalize_axes("sum", axis, array.ndim)
     chosen = _chosen("sum", wide("sum", array, dtype), where, 0)
     return _combined(ops.add, _reduce(ops.sum, chosen, axes, keepdims), initial)
@@ -159,7 +167,7 @@ def prod(
     computed = immediate.reduction(ops.prod, x, axis) if is_plain else None
     if computed is not None:
         return computed
-    array = dispatch.as_array("prod", x)
+    array, axis, where = _selected("prod", dispatch.as_array("prod", x), axis, keepdims, where)
     axes = normalize_axes("prod", axis, array.ndim)
     chosen = _chosen("prod", wide("prod", array, dtype), where, 1)
     return _combined(ops.multiply, _reduce(ops.prod, chosen, axes, keepdims), initial)
@@ -172,6 +180,15 @@ def _extreme(op: Op, pair: Op, x: Any, axis: Any, keepdims: bool, initial: Any, 
     if computed is not None:
         return computed
     array = dispatch.as_array(name, x)
+    picked = selection_of(array) if initial is None else None
+    if picked is not None and array.dtype.kind in "biuf" and where is True:
+        found = picked.reduced(name, axis, keepdims)
+        if found is not None and picked.picks(f"{name}: whether the mask picks anything"):
+            elements, axes, where = found
+            return _reduce(op, _chosen(name, elements, where, _last(op, array.dtype)), axes, keepdims)
+    array, axis, where = (
+        (array, axis, where) if initial is None else _selected(name, array, axis, keepdims, where)
+    )
     axes = normalize_axes(name, axis, array.ndim)
     if initial is None:
         if where is not True:
@@ -183,6 +200,16 @@ def _extreme(op: Op, pair: Op, x: Any, axis: Any, keepdims: bool, initial: Any, 
         shape = tuple(1 if a in axes else n for a, n in enumerate(array.shape) if keepdims or a not in axes)
         return dispatch.full(start, shape, array.dtype, array.device, name)
     return dispatch.apply(pair, _reduce(op, _chosen(name, array, where, start), axes, keepdims), start)
+
+
+def _last(op: Op, dtype: np.dtype) -> Any:
+    """The value that `op` (max or min) gives only if there is no other."""
+    if dtype.kind == "f":
+        return -math.inf if op is ops.max else math.inf
+    if dtype.kind == "b":
+        return op is not ops.max
+    limits = np.iinfo(dtype)
+    return limits.min if op is ops.max else limits.max
 
 
 @public(names="amax", method=True)
@@ -231,7 +258,7 @@ def any(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = True) 
     >>> tj.any(tj.asarray([False, True]))
     NDArray(True, dtype=bool)
     """
-    array = dispatch.as_array("any", x)
+    array, axis, where = _selected("any", dispatch.as_array("any", x), axis, keepdims, where)
     chosen = _chosen("any", dispatch.cast(array, BOOL), where, False)
     return _reduce(ops.any, chosen, normalize_axes("any", axis, array.ndim), keepdims)
 
@@ -247,7 +274,7 @@ def all(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = True) 
     >>> tj.all(tj.asarray([False, True]))
     NDArray(False, dtype=bool)
     """
-    array = dispatch.as_array("all", x)
+    array, axis, where = _selected("all", dispatch.as_array("all", x), axis, keepdims, where)
     chosen = _chosen("all", dispatch.cast(array, BOOL), where, True)
     return _reduce(ops.all, chosen, normalize_axes("all", axis, array.ndim), keepdims)
 
@@ -271,7 +298,7 @@ def mean(
     computed = immediate.reduction(ops.sum, x, axis) if is_plain else None
     if computed is not None:
         return computed / (x.size if axis is None else x.shape[axis])
-    array = dispatch.as_array("mean", x)
+    array, axis, where = _selected("mean", dispatch.as_array("mean", x), axis, keepdims, where)
     axes = normalize_axes("mean", axis, array.ndim)
     return _mean("mean", array, _mean_dtype("mean", array, dtype), axes, keepdims, where)
 
@@ -357,6 +384,8 @@ def _variance(
         raise locate(ArgumentError(f"{name}: correction and ddof mean the same; give one"), user_location())
     less = next((c for c in (correction, ddof) if c is not None), 0)
     given = dispatch.as_array(name, x)
+    if center is None:
+        given, axis, where = _selected(name, given, axis, keepdims, where)
     wanted = _mean_dtype(name, given, dtype)
     array = dispatch.cast(given, _within(wanted))
     axes = normalize_axes(name, axis, array.ndim)
@@ -427,6 +456,9 @@ def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> NDArra
     >>> tj.count_nonzero(tj.asarray([0, 3, 0, 4]))
     NDArray(2, dtype=int64)
     """
-    array = dispatch.as_array("count_nonzero", x)
+    array, axis, where = _selected(
+        "count_nonzero", dispatch.as_array("count_nonzero", x), axis, keepdims, True
+    )
     axes = normalize_axes("count_nonzero", axis, array.ndim)
-    return _reduce(ops.sum, dispatch.cast(dispatch.cast(array, BOOL), INT64), axes, keepdims)
+    chosen = _chosen("count_nonzero", dispatch.cast(array, BOOL), where, False)
+    return _reduce(ops.sum, dispatch.cast(chosen, INT64), axes, keepdims)

@@ -21,6 +21,7 @@ from tracejit.frontend.arrays.functions.movement import concat, take
 from tracejit.frontend.arrays.functions.ranges import arange
 from tracejit.frontend.arrays.functions.scans import cumulative_sum
 from tracejit.frontend.arrays.public import public
+from tracejit.frontend.arrays.selection import positions
 from tracejit.frontend.recording.location import user_location
 
 if TYPE_CHECKING:
@@ -241,8 +242,8 @@ def searchsorted(x1: Any, x2: Any, /, side: str = "left", sorter: Any = None) ->
 def nonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> tuple[NDArray, ...]:
     """Positions (int64) of the elements that are not 0, in C order: one array for each dimension.
 
-    How many there are depends on the values, so a traced function that calls this runs piecewise. With
-    `size` there are always so many: further ones are dropped, missing ones are `fill_value`; that replays.
+    How many there are depends on the values, so a traced function looks at their number. With `size` there
+    are always so many: further ones are dropped, missing ones are `fill_value`; nothing is looked at.
     Raises ShapeError for an array without dimensions.
 
     >>> import tracejit as tj
@@ -255,7 +256,7 @@ def nonzero(x: Any, /, *, size: int | None = None, fill_value: int = 0) -> tuple
     if not array.ndim:
         raise locate(ShapeError("nonzero: the array has no dimensions; use atleast_1d"), user_location())
     if size is None:
-        return tuple(asarray(found, device=array.device) for found in np.nonzero(array.numpy()))
+        return tuple(asarray(part, device=array.device) for part in positions(array))
     count = integer("nonzero: size", size)
     if count < 0:
         raise locate(ArgumentError(f"nonzero: size {count} is negative"), user_location())

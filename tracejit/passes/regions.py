@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tracejit.frontend.grad.tape import Items
 from tracejit.ir.graph import Builder, Node, Value
-from tracejit.passes.gradient import Step
+from tracejit.passes.gradient import Items, Step
 
 
 def defined_by(items: Items) -> list[Value]:

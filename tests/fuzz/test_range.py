@@ -1,0 +1,84 @@
+"""Random programs with loops over `tj.range`, which index by the loop variable, nest, and have gradients.
+
+The oracle is Python's `range` in the place of `tj.range`, recorded with the pass `roll` left out. Values are
+equal bit for bit where all operators are elementwise. Gradients add up over rounds, which fused kernels of
+the unrolled recording may do in another order.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracejit as tj
+from tracejit import config
+
+COUNT = int(os.environ.get("TRACEJIT_FUZZ", "300")) // 75
+
+VALUES = (
+    *("x*0.5+y", "tj.tanh(x)+a[i]", "x+a[i-1]", "x-y*a[i+1]", "tj.maximum(x, y)", "x*(i*0.125)", "x+i"),
+    *("b[n-1-i]-x", "x+1/(i+1)", "y*(0.5*i-n*0.25)", "tj.where(x > y, x, y)", "x[::-1]+y", "b[2*i]*x"),
+    *("c[i]*x", "x+c[i+1]", "b[i:i+2, 1][0]+y", "a[i, ::-1]", "prev*0.5", "y+0.25", "a[i]"),
+)  # fmt: skip
+STATEMENTS = (
+    *("x = tj.tanh({})", "y = tj.tanh({})", "a[i] = tj.tanh({})", "a[i+1] = tj.tanh({})"),
+    *("x = x*1; x[1:] += y[:-1]", "b[i, 1:3] = ({})[1:3]", "prev = {}", "a[i] += tj.tanh({})"),
+    *("c[i] = tj.tanh(({})[0])", "x, y = y, tj.tanh({})", "y[i-i] = 0.5", "prev = a[i]"),
+    "x = tj.checkpoint(lambda v: tj.sin(v))({})",
+)  # fmt: skip
+
+
+def program(chance: random.Random) -> str:
+    """The text of a function ``f(x, y, a, b, c, n, rounds)``."""
+
+    def statement(depth: int) -> str:
+        return "    " * depth + chance.choice(STATEMENTS).format(chance.choice(VALUES))
+
+    lines = ["def f(x, y, a, b, c, n, rounds):", "    prev = y*1", "    for i in rounds(1, n):"]
+    lines += [statement(2) for _ in range(chance.randint(1, 4))]
+    if chance.random() < 0.4:
+        inner = chance.choice(["j", "n - 1 - i", "i"])
+        lines += [
+            f"        for j in rounds({chance.choice([4, 5, 'i'])}):",
+            statement(3).replace("[i", f"[{inner}"),
+        ]
+        lines += [statement(2)]
+    if chance.random() < 0.3:
+        lines += ["    for i in rounds(n - 1, 0, -1):", statement(2), statement(2)]
+    return "\n".join([*lines, "    return [x, y, a, b, c, prev]"])
+
+
+def arguments() -> list[Any]:
+    made = np.random.default_rng(7)
+    shapes = ((4,), (4,), (40, 4), (80, 4), (40,))
+    return [tj.asarray(made.normal(size=shape).astype(np.float32) * 0.5) for shape in shapes]
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_range(seed, monkeypatch):
+    text = program(random.Random(seed))
+    namespace: dict[str, Any] = {"tj": tj}
+    exec(compile(text, f"<program {seed}>", "exec"), namespace)
+    f = namespace["f"]
+
+    def gradient(x, y, *others):
+        return tj.grad(lambda x, y: sum(v.sum() for v in f(x * 1, y * 1, *others)), argnums=(0, 1))(x, y)
+
+    for function, exact in ((f, True), (gradient, False)):
+        traced, plain = tj.jit(function), tj.jit(function)
+        for n in (14, 14, 11):
+            found = arguments()
+            results = [np.asarray(v) for v in tj.tree.leaves((traced(*found, n, tj.range), found))]
+            with monkeypatch.context() as patched:
+                patched.setattr(config, "disable", frozenset({"roll"}))
+                wanted = arguments()
+                expected = [np.asarray(v) for v in tj.tree.leaves((plain(*wanted, n, range), wanted))]
+            for one, other in zip(results, expected, strict=True):
+                if exact:
+                    np.testing.assert_array_equal(one, other, err_msg=text)
+                else:
+                    np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6, err_msg=text)
