@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.graphs import F4, assert_same_meaning, random_graph
-from tracejit import ops
+from tracejit import compile, ops
 from tracejit.compile import plan_graph
 from tracejit.config import config
 from tracejit.ir.graph import Builder, Effect, Graph, Value, constant_of
@@ -122,3 +122,31 @@ def test_the_plan_is_that_of_the_whole_graph(monkeypatch):
     assert with_twins.naive_bytes == without.naive_bytes > 0
     assert with_twins.operations == without.operations
     assert len(with_twins.memory.tasks) == len(without.memory.tasks) == 7
+
+
+def reads_others(b, k, x):
+    """The update of an element needs the old value of another one."""
+    return b.emit(ops.add, x, b.emit(ops.view, b.inputs[-2], view=View(2, (3,), (-1,))))
+
+
+@pytest.mark.parametrize(("change", "looks"), [(lambda b, k, x: x, 0), (reads_others, 1)])
+def test_copies_of_what_is_legal_are_legal(change, looks, monkeypatch):
+    """The twins' nodes are looked at only where the first of their kind needs a copy."""
+    seen = []
+    legalized = compile.legalize
+    monkeypatch.setattr(compile, "legalize", lambda *given: seen.append(given) or legalized(*given))
+    graph = updates(8, change)
+    graph = Graph(graph.inputs, graph.nodes, (), graph.effects)
+    found = plan_graph(graph)
+    assert len(seen) == looks
+    monkeypatch.setattr(config, "disable", frozenset({"components"}))
+    wanted = plan_graph(graph)
+    assert len(found.memory.tasks) == len(wanted.memory.tasks)
+    assert found.planned_bytes == wanted.planned_bytes
+    assert_same_meaning(verify(found.memory.graph), graph)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_graphs_have_legal_copies(seed):
+    graph = copies(random_graph(seed), 3)
+    assert_same_meaning(verify(plan_graph(graph).memory.graph), graph, seed)

@@ -50,12 +50,24 @@ Aliases = Sequence[Sequence[int]]
 
 def legalize(graph: Graph, aliases: Aliases = ()) -> Graph:
     """`graph` with copies where memory needs them; `aliases`: groups of inputs that share storage."""
-    effects = tuple(e for e in graph.effects if e.value is not e.target)
-    graph = Graph(graph.inputs, graph.nodes, graph.outputs, effects)
-    graph = _copy_unowned_outputs(graph)
+    graph = _copy_unowned_outputs(with_changes(graph))
     graph = _write_late(graph)
     graph = _protect_overwritten(graph, aliases)
     return _place_effects(graph, aliases)
+
+
+def with_changes(graph: Graph) -> Graph:
+    """`graph` without effects that change nothing."""
+    effects = tuple(e for e in graph.effects if e.value is not e.target)
+    return Graph(graph.inputs, graph.nodes, graph.outputs, effects)
+
+
+def is_legal(graph: Graph) -> bool:
+    """Whether `graph` needs no copy, and its nodes can stay in their order; inputs share no storage."""
+    used = {value for node in graph.nodes for value in node.inputs}.union(graph.results())
+    used.update(effect.target for effect in graph.effects)
+    inputs = tuple([v for v in graph.inputs if v in used])
+    return legalize(Graph(inputs, graph.nodes, graph.outputs, graph.effects)).nodes == graph.nodes
 
 
 # --------------------------------------------------------------------------------------------------- outputs

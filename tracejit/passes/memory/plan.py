@@ -57,6 +57,10 @@ class Place(NamedTuple):
     number: int
     offset: int
 
+    def moved(self, nbytes: int) -> "Place":
+        """The place so many bytes further."""
+        return Place(self.kind, self.number, self.offset + nbytes)
+
     def __str__(self) -> str:
         if self.kind is BufferKind.ARENA:
             return f"arena{f' {self.number}' if self.number else ''}+{self.offset}"
@@ -111,7 +115,7 @@ def plan(graph: Graph, aliases: Sequence[Sequence[int]] = ()) -> MemoryPlan:
     places = {}
     for value, span in spans.items():
         start = buffers[span.root]
-        places[value] = Place(start.kind, start.number, start.offset + span.offset)
+        places[value] = start.moved(span.offset) if span.offset else start
     tasks = [
         PlannedTask(node, waits, _shared(node, places), cost)
         for node, waits, cost in zip(nodes, after, costs, strict=True)
@@ -243,11 +247,13 @@ def _accesses(
 
 def _shared(node: Node, places: dict[Value, Place]) -> tuple[tuple[int, int], ...]:
     """The (output, operand) pairs that are one memory."""
+    operands = [places.get(operand) for operand in node.inputs]
     return tuple(
-        (k, j)
-        for k, output in enumerate(node.outputs)
-        for j, operand in enumerate(node.inputs)
-        if output in places
-        and places.get(operand) == places[output]
-        and output.type.nbytes * operand.type.nbytes
+        [
+            (k, j)
+            for k, output in enumerate(node.outputs)
+            if (place := places.get(output)) is not None and place in operands
+            for j, operand in enumerate(node.inputs)
+            if operands[j] == place and output.type.nbytes * operand.type.nbytes
+        ]
     )
