@@ -404,8 +404,8 @@ def as_operand(name: str, x: Any) -> Operand:
 
 
 def beside(name: str, x: Any, device: Device) -> Operand:
-    """`x` as an operand; scalars of NumPy's go to `device`, where the other operands are, and arrays do if that
-    is no CPU: among CPUs they lie on the first one.
+    """`x` as an operand; scalars of NumPy's go to `device`, where the other operands are, and arrays do if
+    that is no CPU: among CPUs they lie on the first one.
     """
     known = as_operand(name, x)
     goes = isinstance(x, np.generic) or (isinstance(x, np.ndarray) and device.kind != "cpu")
