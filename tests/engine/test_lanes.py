@@ -59,6 +59,7 @@ def test_a_busy_device_does_not_keep_the_others():
     )
     second = Program([task("spin", lane=2, uses=(0,), cost=BIG)], [0, 0, 1], [(0, 0, 0)], arguments=[FRESH])
     first.launch(pack(arguments[0]), (out, long))
+    time.sleep(0.1)  # its worker begins it; a thread that waits would help
     for _ in range(20):
         second.launch(pack(arguments[1]), (out, short))
     engine.wait(short)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -48,9 +49,10 @@ def _workers():
     engine.set_workers(1)
 
 
-def helped(call, tries=100):
-    """The results of calls until one had help."""
-    for _ in range(tries):
+def helped(call, seconds=40):
+    """The results of calls until one had help: on a busy machine other threads come late."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
         before, found = number(), call()
         if number() != before:
             return found
