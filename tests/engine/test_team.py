@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
+from tests.engine.test_lifecycle import run_script
 from tracejit import engine
 from tracejit.engine.native import TEAM
 from tracejit.errors import OutOfBoundsError
@@ -61,6 +62,12 @@ def helped(call, seconds=40):
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_help_does_not_show_in_the_results(count):
+    """In a process of its own: where other tests have made more devices, there are no teams."""
+    done = run_script(f"from tests.engine.test_team import see_help; see_help({count})")
+    assert done.returncode == 0, done.stderr
+
+
+def see_help(count):
     body = tj.jit(sweep)
     engine.set_workers(0)
     alone = results(body)
