@@ -68,6 +68,25 @@ def test_numpy_data_lie_on_the_first_device_but_scalars_go_anywhere():
             call(x)
 
 
+def test_the_default_device_is_not_that_of_numpy_data():
+    numbers = np.arange(3, dtype=np.float32)
+
+    def in_place(x):
+        x += np.float32(2)
+        x[1:] *= np.float32(3)
+        return x
+
+    for default in (tj.cpu(0), tj.cpu(1)):
+        with tj.device(default):
+            for place in (tj.cpu(0), tj.cpu(1)):
+                for function in (in_place, tj.jit(in_place)):
+                    made = function(tj.ones(3, device=place))
+                    assert made.device == place
+                    np.testing.assert_array_equal(made.numpy(), [3, 9, 9])
+            made = tj.ones(3, device=tj.cpu(0)) + numbers
+            assert made.device == tj.sin(numbers).device == tj.cpu(0)
+
+
 def test_devices_that_do_not_exist():
     with pytest.raises(DeviceError, match="numbered from 0"):
         tj.cpu(-1)

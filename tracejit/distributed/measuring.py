@@ -66,23 +66,11 @@ class _Twins:
 
     def _exchange(self, outs: list[np.ndarray], combine: str) -> None:
         """Put a bucket together, send and receive it, combine, and take it apart."""
-        bucket = outs[0] if len(outs) == 1 else self._taken(outs)
-        if len(outs) > 1:
-            np.concatenate(outs, out=bucket)
-        other = self._taken([bucket])
-        other[...] = bucket
-        COMBINE[combine](bucket, other, out=bucket)
-        if len(outs) > 1:
-            start = 0
-            for out in outs:
-                out[...] = bucket[start : start + out.size]
-                start += out.size
-            self._scratch.give(bucket)
-        self._scratch.give(other)
-
-    def _taken(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """Kept memory for the elements of arrays."""
-        return self._scratch.take(np.broadcast_to(arrays[0][:1], sum(x.size for x in arrays)))
+        with self._scratch.joined(outs) as bucket:
+            other = self._scratch.take(bucket)
+            other[...] = bucket
+            COMBINE[combine](bucket, other, out=bucket)
+            self._scratch.give(other)
 
     def agree(self, node: Node, failure: BaseException | None, done: Done) -> None:
         done(None)

@@ -10,6 +10,9 @@ parts that ranks send each other go into the same memory again and again.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
 KEPT = 64 << 20  # bytes that are kept
@@ -42,3 +45,20 @@ class Scratch:
             if self._kept + buffer.nbytes <= KEPT:
                 self._kept += buffer.nbytes
                 self._free.setdefault(buffer.nbytes, []).append(buffer)
+
+    @contextlib.contextmanager
+    def joined(self, arrays: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+        """The elements of arrays of one dimension behind one another. At the end the arrays hold what is
+        there then; after an error they are as they were.
+        """
+        if len(arrays) == 1:
+            yield arrays[0]
+            return
+        whole = self.take(np.broadcast_to(arrays[0][:1], sum(array.size for array in arrays)))
+        np.concatenate(arrays, out=whole)
+        yield whole
+        start = 0
+        for array in arrays:
+            array[...] = whole[start : start + array.size]
+            start += array.size
+        self.give(whole)

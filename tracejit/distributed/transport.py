@@ -308,20 +308,11 @@ class Transport:
         return inner
 
     def _exchange(self, channel: Channel, outs: list[np.ndarray], combine: str) -> Steps:
-        flat = outs[0]
-        if len(outs) > 1:
-            flat = self._scratch.take(np.broadcast_to(flat[:1], sum(out.size for out in outs)))
-            np.concatenate(outs, out=flat)
-        if flat.nbytes <= SMALL:
-            yield from self._all_combine(channel, [flat] * self.size, flat, combine)
-        else:
-            yield from self._by_slices(channel, flat, combine)
-        if len(outs) > 1:
-            start = 0
-            for out in outs:
-                out[...] = flat[start : start + out.size]
-                start += out.size
-            self._scratch.give(flat)
+        with self._scratch.joined(outs) as flat:
+            if flat.nbytes <= SMALL:
+                yield from self._all_combine(channel, [flat] * self.size, flat, combine)
+            else:
+                yield from self._by_slices(channel, flat, combine)
 
     def _by_slices(self, channel: Channel, flat: np.ndarray, combine: str) -> Steps:
         """Chunk by chunk: while one is combined, slices of the next and sums of the one before travel."""

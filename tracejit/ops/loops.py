@@ -118,9 +118,9 @@ loop = Operator(
 register(loop)
 
 
-def body_can_fail(body: Graph) -> bool:
-    """Whether a round may report an error at run time."""
+def graph_can_fail(graph: Graph) -> bool:
+    """Whether running a graph of operators may report an error, an index out of range."""
     return any(
-        CAN_FAIL in node.op.traits or (node.op is loop and body_can_fail(node.attrs["body"]))
-        for node in body.nodes
+        CAN_FAIL in node.op.traits or (node.op is loop and graph_can_fail(node.attrs["body"]))
+        for node in graph.nodes
     )

@@ -66,10 +66,8 @@ def brought(name: str, operands: Sequence[Operand]) -> Sequence[Operand]:
             break
     else:
         return operands
-    given = []
-    for x in operands:
-        given.append(beside(name, x, device_of(operands)))
-    return given
+    device = device_of(operands)
+    return [beside(name, x, device) for x in operands]
 
 
 NATIVE = frozenset({NumberProxy, bool, int, float, complex})
@@ -287,7 +285,7 @@ def _check_stored(target: ArrayCore, value: Operand, name: str, casts: bool) -> 
 
 def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
     """Store ``function(target, other)`` into the elements of `target`; no other thread comes in between."""
-    other = as_operand(name, other)
+    other = beside(name, other, target.device)
     for x in (target, other):
         if isinstance(x, ArrayCore) and type(x._storage) is Uncounted:
             parts = x._storage.buffer.parts((target, other)) if x is target else None
@@ -381,8 +379,15 @@ def _plain_number(x: Any) -> int | float | complex:
 
 
 def as_operand(name: str, x: Any) -> Operand:
-    """`x` as an operand: NDArrays, numbers and proxies stay, NumPy arrays and scalars are brought to the
-    default device.
+    """`x` as an operand beside no others."""
+    if type(x) in NATIVE or isinstance(x, ArrayCore):
+        return x
+    return beside(name, x, default_device())
+
+
+def beside(name: str, x: Any, device: Device) -> Operand:
+    """`x` as an operand: NDArrays, numbers and proxies stay, NumPy's scalars go to `device`, where the others
+    are, and so do its arrays if that is a GPU: among CPUs they lie on the first one.
     """
     if type(x) in NATIVE or isinstance(x, ArrayCore):
         return x
@@ -390,9 +395,11 @@ def as_operand(name: str, x: Any) -> Operand:
         return _plain_number(x)
     if isinstance(x, np.float64):
         return x
-    if isinstance(x, (np.ndarray, np.generic)):
-        array = x if isinstance(x, np.ndarray) else np.asarray(x)
-        return placed(ArrayCore.from_numpy(array), default_device())
+    if isinstance(x, np.generic):
+        return placed(ArrayCore.from_numpy(np.asarray(x)), device)
+    if isinstance(x, np.ndarray):
+        made = ArrayCore.from_numpy(x)
+        return made if device.kind == "cpu" else placed(made, device)
     if hasattr(x, "__dlpack__"):
         return ArrayCore.from_numpy(dlpack.read(x))
     raise locate(
@@ -401,15 +408,6 @@ def as_operand(name: str, x: Any) -> Operand:
         ),
         user_location(),
     )
-
-
-def beside(name: str, x: Any, device: Device) -> Operand:
-    """`x` as an operand; scalars of NumPy's go to `device`, where the other operands are, and arrays do if
-    that is no CPU: among CPUs they lie on the first one.
-    """
-    known = as_operand(name, x)
-    goes = isinstance(x, np.generic) or (isinstance(x, np.ndarray) and device.kind != "cpu")
-    return placed(known, device) if goes and isinstance(known, ArrayCore) else known
 
 
 def placed(x: Any, device: Device) -> Any:

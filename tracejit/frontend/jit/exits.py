@@ -24,7 +24,7 @@ from tracejit import ops
 from tracejit.frontend.recording.number import Computed, Looked, Source
 from tracejit.frontend.recording.recording import Bound, Extent
 from tracejit.frontend.recording.rounds import State
-from tracejit.frontend.recording.segments import Cut, Segment, can_fail
+from tracejit.frontend.recording.segments import Cut, Segment
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
 from tracejit.frontend.signature.program import Var
@@ -33,7 +33,7 @@ from tracejit.ir.op import Trait
 from tracejit.ir.structure import structure
 from tracejit.ir.types import HOST, ArrayType, Device
 from tracejit.ir.view import View
-from tracejit.ops.loops import COUNT, loop
+from tracejit.ops.loops import COUNT, graph_can_fail, loop
 from tracejit.passes.rolling.roll import check_size
 from tracejit.passes.rolling.wiring import Unlike, check_plain
 
@@ -48,7 +48,6 @@ EXACT = 1 << 52
 
 FLOAT, INTEGER, TRUTH = np.dtype("float64"), np.dtype("int64"), np.dtype("bool")
 DTYPES = {float: FLOAT, int: INTEGER, bool: TRUTH}
-LARGEST = float(np.finfo(np.float32).max)
 
 COMPARISONS = {
     "({} < {})": ops.less,
@@ -81,16 +80,16 @@ class ExitLoop(NamedTuple):
     whole: tuple[Any, ...]
 
 
-def exit_loop(trace: Trace, index: int, arrays: Sequence[int], numbers: Sequence[int]) -> ExitLoop | None:
-    """The native loop of the rounds from look `index` on, which change these arrays and numbers of the state;
-    None where there is none.
+def exit_loop(
+    trace: Trace, index: int, steps: Sequence[Any], arrays: Sequence[int], numbers: Sequence[int]
+) -> ExitLoop | None:
+    """The native loop of the rounds from look `index` on, which compute and ask `steps`, and change these
+    arrays and numbers of the state; None where there is none.
     """
     cut, now = trace.cuts[index + 1], trace.cuts[index].state
-    steps = trace.numbers.steps
-    between = steps[steps.index(trace.cuts[index]) + 1 : steps.index(cut)]
     assert now is not None
     try:
-        rounds = _Rounds(trace, cut, now, between)
+        rounds = _Rounds(trace, cut, now, steps)
         graph = rounds.graph(arrays, numbers)
     except (Unfit, Unlike):
         return None
@@ -101,9 +100,9 @@ def exit_loop(trace: Trace, index: int, arrays: Sequence[int], numbers: Sequence
 class _Rounds:
     """A loop under construction: the graph around it, and its body."""
 
-    def __init__(self, trace: Trace, cut: Cut, now: State, steps: list[Any]) -> None:
+    def __init__(self, trace: Trace, cut: Cut, now: State, steps: Sequence[Any]) -> None:
         self.trace, self.cut, self.now, self.steps = trace, cut, now, steps
-        if cut.draws or can_fail(cut.segment.graph) or cut.segment.graph.effects:
+        if cut.draws or graph_can_fail(cut.segment.graph) or cut.segment.graph.effects:
             raise Unfit
         nodes = [node for node in cut.segment.graph.nodes if node.op is not ops.constant]
         check_plain(nodes)

@@ -10,7 +10,7 @@ from tracejit.frontend.jit.exits import ExitLoop
 from tracejit.frontend.recording import check, eager
 from tracejit.frontend.recording.number import Computed, Source, source_of
 from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
-from tracejit.frontend.recording.segments import Cut, Place, can_fail
+from tracejit.frontend.recording.segments import Cut, Place
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
 from tracejit.frontend.signature.arguments import Arguments
@@ -28,6 +28,7 @@ from tracejit.frontend.signature.program import (
     Var,
 )
 from tracejit.ir.graph import Graph
+from tracejit.ops.loops import graph_can_fail
 
 
 def launch(trace: Trace, graph: Graph, schedule: Any, outputs: list[Storage], *, awaited: bool) -> None:
@@ -76,7 +77,7 @@ def launch_of(
 ) -> Launch:
     """Describe how a replay launches the `schedule` of the recorded `graph`, the last of the path."""
     draws = range(trace.cuts[-1].draws.stop if trace.cuts else 0, len(trace.draws))
-    is_awaited = bool(program.effects) and can_fail(graph)
+    is_awaited = bool(program.effects) and graph_can_fail(graph)
     return Launch(
         call=check.launcher(schedule, graph, commits=is_awaited),
         pack=schedule.pack.pack,
@@ -100,7 +101,7 @@ def run_of(
         words=_words(cut.bound, arguments, computed),
         draws=tuple((index, *trace.draws[index]) for index in cut.draws),
         written=(),
-        is_awaited=can_fail(graph),
+        is_awaited=graph_can_fail(graph),
     )
     made = tuple(arguments.arrays[storage][0] for storage in cut.made)
     return Run(place, launch, made, computed[cut.source])

@@ -121,8 +121,9 @@ class Loops:
             arrays[storage] = Var("t", storage), None
         try:
             self.arguments.arrays = arrays
-            steps = self._asked(index, computed)
-            native = exit_loop(trace, index, rounds.arrays, rounds.numbers)
+            between = _between(trace, index)
+            steps = self._asked(between, computed)
+            native = exit_loop(trace, index, between, rounds.arrays, rounds.numbers)
             if native is not None:
                 launched, after = self._launch(native, rounds, computed)
             else:
@@ -141,8 +142,8 @@ class Loops:
         found = [arrays[state.carriers[k]][0] for k in rounds.arrays]
         return (*found, *(computed[state.sources[k]] for k in rounds.numbers))
 
-    def _asked(self, index: int, computed: dict[Any, Var]) -> tuple[Step, ...]:
-        """What the round that begins at a look computes of its numbers, and asks."""
+    def _asked(self, steps: list[Any], computed: dict[Any, Var]) -> tuple[Step, ...]:
+        """What a round computes of its numbers, and asks."""
 
         def operand(given: Any) -> Expr:
             if isinstance(given, Computed | Source):
@@ -150,7 +151,7 @@ class Loops:
             return given if isinstance(given, Expr) else Form(source_of(given))
 
         program = ReplayProgram()
-        for step in _between(self.trace, index):
+        for step in steps:
             expression = Form(step.form, *map(operand, step.operands))
             if isinstance(step, Computed):
                 computed[step] = Var("m", step.value, step.path)

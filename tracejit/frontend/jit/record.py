@@ -362,7 +362,7 @@ class _TracedCall:
         program.launch = launches.launch_of(program, trace, arguments, computed, graph, schedule)
         entry = Signature(_no_replay, program.requirements(), graph, schedule, used=next(CLOCK))
         entry.names = launches.names_of(program)
-        entry.segments = self._segments()
+        entry.segments = self._segments() if trace.cuts else ()
         release_callbacks(graph, entry)
         if launch:  # now, so that it is computed while Python compiles the replay function
             launches.launch(trace, graph, schedule, outputs, awaited=program.launch.is_awaited)

@@ -67,7 +67,8 @@ class Tree(Signature):
             for path in (latest, *self.paths):
                 if failed is not None and (path is latest or not _may_fit(path, *failed)):
                     continue
-                memo.keep(place for place, _answers in path.segments)
+                if memo.drawn:
+                    memo.keep(place for place, _answers in path.segments)
                 result = path.replay(args, kwargs, memo)
                 if result is not MISS:
                     self.latest = path

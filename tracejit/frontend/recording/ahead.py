@@ -21,7 +21,7 @@ from tracejit.frontend.recording import eager
 from tracejit.frontend.recording.number import FORMS, Computed, Looked, Source
 from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.storage import Storage
-from tracejit.ir.op import Trait
+from tracejit.ops.loops import graph_can_fail
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.segments import Cut
@@ -140,8 +140,8 @@ class Rounds:
                 bound.append(RuntimeNumber(values.get(each.source, each.value), each.source))
         places = [Storage(storage.type) for storage in self.cut.made]
         eager.run(segment.graph, bound, places, segment.schedule)
-        fails = any(Trait.CAN_FAIL in node.op.traits for node in segment.graph.nodes)
-        engine.wait(*(storage.variable for storage in (places if fails else places[:1])))
+        awaited = places if graph_can_fail(segment.graph) else places[:1]
+        engine.wait(*(storage.variable for storage in awaited))
         return tuple(places)
 
     def _end(

@@ -209,7 +209,7 @@ class NumberProxy:
     def converted(self, kind: type) -> Any:
         """``float`` or ``int`` of it; of a number found in an array this looks at nothing."""
         numbers = self._numbers
-        if numbers.closed or self._source not in numbers.found | numbers.counted:
+        if numbers.closed or not (self._source in numbers.found or self._source in numbers.counted):
             return kind(self._look())
         if type(self._value) is kind:
             return self

@@ -28,9 +28,9 @@ from tracejit.frontend.recording.recording import Bound, Extent, Literal
 from tracejit.frontend.recording.rounds import State, state_at
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph, Value
-from tracejit.ir.op import Trait
 from tracejit.ir.structure import copied
 from tracejit.ops import constant
+from tracejit.ops.loops import graph_can_fail
 
 if TYPE_CHECKING:
     from tracejit.frontend.recording.trace import Trace
@@ -120,7 +120,7 @@ def cut(trace: Trace, value: Value, source: Source, looked: Storage) -> Cut:
     places = [Storage(v.type) for v in outputs]
     draws = trace.take_draws()
     eager.run(graph, trace.bound, places, segment.schedule)
-    awaited = places if can_fail(graph) else places[:1]
+    awaited = places if graph_can_fail(graph) else places[:1]
     engine.wait(*(storage.variable for storage in awaited))
     found = places[0].memory().reshape(-1)[0].item()
     made = Cut(segment, source, found, tuple(trace.bound), tuple(places), draws)
@@ -139,8 +139,3 @@ def _carry(trace: Trace, outputs: list[Value], places: list[Storage]) -> None:
     for found, storage in zip(outputs, places, strict=True):
         carried.setdefault(found, Extent(storage, 0, storage.type.size))
     trace.begin_segment()
-
-
-def can_fail(graph: Graph) -> bool:
-    """Whether running `graph` may find an index out of range."""
-    return any(Trait.CAN_FAIL in node.op.traits for node in graph.nodes)

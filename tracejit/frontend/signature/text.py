@@ -141,8 +141,6 @@ class Memo(dict[Any, tuple[Any, ...]]):
 
     def keep(self, places: Iterable[Any]) -> None:
         """The next path has these segments: only with what it begins alike may draws have happened."""
-        if not self.drawn:
-            return
         pairs = zip(self, places, strict=False)
         alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] is pair[1], pairs))
         self.give_back(alike)

@@ -24,7 +24,7 @@ from tracejit.ir.graph import Graph, Node, Value
 from tracejit.ir.op import CAN_FAIL
 from tracejit.ops import constant, empty, fused, loop, update, view
 from tracejit.ops.communicate import IN_PLACE
-from tracejit.ops.loops import body_can_fail, targets
+from tracejit.ops.loops import graph_can_fail, targets
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -94,7 +94,7 @@ def can_fail(node: Node) -> bool:
     if node.op is fused:
         return _facts_of(node.attrs["body"]).can_fail
     if node.op is loop:
-        return body_can_fail(node.attrs["body"])
+        return graph_can_fail(node.attrs["body"])
     return CAN_FAIL in node.op.traits
 
 
