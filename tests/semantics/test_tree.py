@@ -743,6 +743,23 @@ def test_rounds_that_the_graph_ends(step, is_native):
     assert found == expected
     native = [path for path in f._entries[0].paths if str(exits.ROUNDS) in path.text]
     assert bool(native) == is_native, f.explain()
+    told = [line for line in f.explain().splitlines() if line.startswith("  rounds up to ")]
+    assert any(line.endswith("are one launch") for line in told) == is_native
+    if native:
+        names = {kernel.name for schedule in native[0].schedules for kernel in schedule.kernels}
+        assert "loop" in names
+
+
+def test_explain_says_why_rounds_are_a_launch_each():
+    def step(x, n, k):
+        while float(x.sum()) ** 0.5 > k:
+            x = x * 0.5
+        return x
+
+    for body, reason in (draws, "a round draws random numbers"), (step, "numbers are computed by (x ** y)"):
+        f = tj.jit(body, strict=True)
+        f(tj.full(3, 4e6), 0, 1.0)
+        assert f"are a launch each: {reason}" in f.explain()
 
 
 def test_a_launch_is_a_part_of_very_many_rounds(monkeypatch):

@@ -26,7 +26,7 @@ from tracejit.frontend.recording.recording import Bound, Extent
 from tracejit.frontend.recording.rounds import State
 from tracejit.frontend.recording.segments import Cut, Segment
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
+from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.program import Var
 from tracejit.ir.graph import Builder, Effect, Graph, Node, Value, constant_of
 from tracejit.ir.op import Trait
@@ -49,6 +49,8 @@ EXACT = 1 << 52
 FLOAT, INTEGER, TRUTH = np.dtype("float64"), np.dtype("int64"), np.dtype("bool")
 DTYPES = {float: FLOAT, int: INTEGER, bool: TRUTH}
 
+TRUTHS = "a truth value is used as a number"
+
 COMPARISONS = {
     "({} < {})": ops.less,
     "({} <= {})": ops.less_equal,
@@ -63,7 +65,7 @@ UNARY: dict[str, Any] = {"(-{})": ops.negative, "abs({})": ops.abs, "(+{})": Non
 
 
 class Unfit(Exception):
-    """The graph cannot ask what the body asks."""
+    """The graph cannot ask what the body asks; the message says why."""
 
 
 class ExitLoop(NamedTuple):
@@ -82,17 +84,17 @@ class ExitLoop(NamedTuple):
 
 def exit_loop(
     trace: Trace, index: int, steps: Sequence[Any], arrays: Sequence[int], numbers: Sequence[int]
-) -> ExitLoop | None:
+) -> ExitLoop | str:
     """The native loop of the rounds from look `index` on, which compute and ask `steps`, and change these
-    arrays and numbers of the state; None where there is none.
+    arrays and numbers of the state; or why there is none.
     """
     cut, now = trace.cuts[index + 1], trace.cuts[index].state
     assert now is not None
     try:
         rounds = _Rounds(trace, cut, now, steps)
         graph = rounds.graph(arrays, numbers)
-    except (Unfit, Unlike):
-        return None
+    except (Unfit, Unlike) as error:
+        return str(error)
     segment = trace.segments.find(("rounds", structure(graph)), graph)
     return ExitLoop(segment, tuple(rounds.words), tuple(rounds.whole))
 
@@ -102,8 +104,10 @@ class _Rounds:
 
     def __init__(self, trace: Trace, cut: Cut, now: State, steps: Sequence[Any]) -> None:
         self.trace, self.cut, self.now, self.steps = trace, cut, now, steps
-        if cut.draws or graph_can_fail(cut.segment.graph) or cut.segment.graph.effects:
-            raise Unfit
+        if cut.draws:
+            raise Unfit("a round draws random numbers")
+        if graph_can_fail(cut.segment.graph):
+            raise Unfit("an index may be out of range in a round")
         nodes = [node for node in cut.segment.graph.nodes if node.op is not ops.constant]
         check_plain(nodes)
         check_size(nodes)
@@ -136,7 +140,7 @@ class _Rounds:
         effects, used = [], set(self.body.inputs)
         for target, value in ends:
             if value is None or value.type != target.type:
-                raise Unfit
+                raise Unfit("a round hands on what was there before the loop")
             if value in used:
                 value = self.body.emit(ops.copy, value)
             used.add(value)
@@ -176,7 +180,7 @@ class _Rounds:
         for value, bound in zip(self.cut.segment.graph.inputs, self.cut.bound, strict=True):
             if isinstance(bound, Extent) and bound.storage is storage:
                 if (bound.lo, bound.hi) != (0, storage.type.size):
-                    raise Unfit
+                    raise Unfit("a round reads a part of an array that it changes")
                 kind = value.type
         return self._operand(self._input(kind, storage))
 
@@ -184,7 +188,7 @@ class _Rounds:
         """A number, as an array without dimensions."""
         kind = type(source.value if isinstance(source, Computed | Var) else self._look_of(source).value)
         if kind not in DTYPES:
-            raise Unfit
+            raise Unfit(f"a number is a {kind.__name__}")
         if kind is int:
             self.whole.append(source)
         return self._operand(self._filled(self._input(ArrayType((), DTYPES[kind], HOST), source)))
@@ -193,7 +197,7 @@ class _Rounds:
         for cut in self.trace.cuts:
             if cut.source is source:
                 return cut
-        raise Unfit
+        raise Unfit("a number comes from elsewhere")
 
     # -- numbers ---------------------------------------------------------------------------------------------
 
@@ -207,14 +211,14 @@ class _Rounds:
                 truth = self._truth(step.form, operands, conditions)
                 conditions.append(truth if step.value else self.body.emit(ops.logical_not, truth))
             else:
-                raise Unfit
+                raise Unfit(f"the value of {step.path} is asked for")
 
     def _goes_on(self, numbers: dict[Any, Any]) -> Value:
         """Whether the round that finds these numbers asks its questions with the answers of this one."""
         conditions: list[Value] = []
         self._ask(numbers, conditions)
         if not conditions:
-            raise Unfit
+            raise Unfit("nothing is asked in a round")
         found = conditions[0]
         for condition in conditions[1:]:
             found = self.body.emit(ops.logical_and, found, condition)
@@ -228,13 +232,13 @@ class _Rounds:
                 self.known[operand] = self._number(operand)
             return self.known[operand]
         if type(operand) not in DTYPES or (type(operand) is int and abs(operand) > EXACT):
-            raise Unfit
+            raise Unfit(f"{operand} is no number that the graph has exactly")
         return self._literal(self.body, operand)
 
     def _compute(self, form: str, operands: list[Value], conditions: list[Value]) -> Value:
         emit = self.body.emit
         if any(value.type.dtype == TRUTH for value in operands):
-            raise Unfit
+            raise Unfit(TRUTHS)
         if form == "float({})":
             return self._as_float(operands[0], conditions)
         if form in UNARY:
@@ -244,12 +248,12 @@ class _Rounds:
             conditions.append(emit(ops.not_equal, y, self._literal(self.body, 0.0)))
             return emit(ops.divide, x, y)
         if form not in ARITHMETIC:
-            raise Unfit
+            raise Unfit(f"numbers are computed by {form.format('x', 'y')}")
         operands = self._together(operands, conditions)
         made = emit(ARITHMETIC[form], *operands)
         if made.type.dtype == INTEGER:
             if ARITHMETIC[form] is ops.multiply:
-                raise Unfit
+                raise Unfit("whole numbers are multiplied")
             self._bounded(made, EXACT, conditions)
         return made
 
@@ -257,7 +261,7 @@ class _Rounds:
         if form in COMPARISONS:
             return self.body.emit(COMPARISONS[form], *self._together(operands, conditions))
         if form != "bool({})":
-            raise Unfit
+            raise Unfit(f"a round asks for {form.format('x', 'y')}")
         (x,) = operands
         if x.type.dtype == TRUTH:
             return x
@@ -270,14 +274,14 @@ class _Rounds:
         if len(dtypes) == 1:
             return operands
         if TRUTH in dtypes:
-            raise Unfit
+            raise Unfit(TRUTHS)
         return [self._as_float(value, conditions) for value in operands]
 
     def _as_float(self, value: Value, conditions: list[Value]) -> Value:
         if value.type.dtype == FLOAT:
             return value
         if value.type.dtype != INTEGER:
-            raise Unfit
+            raise Unfit(TRUTHS)
         self._bounded(value, EXACT, conditions)
         return self.body.emit(ops.astype, value, dtype=FLOAT)
 
@@ -299,7 +303,7 @@ class _Rounds:
         elif dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8):
             wanted = INTEGER
         else:
-            raise Unfit
+            raise Unfit(f"a number is a {dtype}")
         value = looked if looked.type.shape == () else self._viewed(looked, View.of_shape(()))
         return value if dtype == wanted else self.body.emit(ops.astype, value, dtype=wanted)
 
@@ -323,15 +327,13 @@ class _Rounds:
             if bound.storage in places:
                 return places[bound.storage]
             return self._operand(self._input(value.type, bound))
-        if isinstance(bound.source, DrawKey | DrawCounter):
-            raise Unfit
         if bound.source not in numbers:
             return self._operand(self._input(value.type, bound))
         number, dtype = numbers[bound.source], value.type.dtype
         if dtype == number.type.dtype:
             return number
         if dtype.kind != "f" or number.type.dtype == TRUTH:
-            raise Unfit
+            raise Unfit(f"a number that rounds change becomes a {dtype}")
         return self.body.emit(ops.astype, number, dtype=dtype)
 
     def _node(self, node: Node, inputs: list[Value]) -> Sequence[Value]:
@@ -343,7 +345,7 @@ class _Rounds:
         if node.op is ops.full:
             return [self._spread(inputs[0], node.output.type.shape)]
         if Trait.ELEMENTWISE not in node.op.traits:
-            raise Unfit
+            raise Unfit(f"{node.op.name} takes a number that rounds change")
         spread = [
             self._spread(value, shape) if given.type.on_host and not value.type.on_host else value
             for given, value in pairs

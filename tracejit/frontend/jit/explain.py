@@ -76,7 +76,11 @@ def _describe(number: int, entry: Any) -> list[str]:
     for path in paths or [entry]:
         for place, _answers in path.segments:
             parts[id(place.segment.schedule)] = place.segment.graph, place.segment.schedule
+        for told in path.loops:
+            if told.segment is not None:
+                parts[id(told.segment.schedule)] = told.segment.graph, told.segment.schedule
         parts[id(path.schedule)] = path.graph, path.schedule
+    lines += dict.fromkeys(f"  {_rounds(told)}" for path in paths for told in path.loops)
     operations = sum(len(graph.nodes) for graph, _schedule in parts.values())
     schedules = [schedule for _graph, schedule in parts.values()]
     kernels = [kernel for schedule in schedules for kernel in schedule.kernels]
@@ -102,6 +106,13 @@ def _path(path: Any) -> str:
     asked = [answer.text for _segment, answers in path.segments for answer in answers]
     shown = asked[:6] + [f"and {len(asked) - 6} more"] * (len(asked) > 6)
     return f"{path.replays} replays, {len(path.segments)} looks: {'; '.join(shown) or 'nothing is asked'}"
+
+
+def _rounds(told: Any) -> str:
+    """How equal rounds between looks run."""
+    if told.segment is not None:
+        return f"rounds up to {told.path} are one launch"
+    return f"rounds up to {told.path} are a launch each: {told.reason}"
 
 
 def _widened(graph: Any) -> list[str]:

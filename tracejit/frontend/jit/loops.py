@@ -19,7 +19,7 @@ from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit.exits import EXACT, ExitLoop, exit_loop
 from tracejit.frontend.recording.number import Computed, Looked, Source, source_of
 from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
-from tracejit.frontend.recording.segments import Cut, Place
+from tracejit.frontend.recording.segments import Cut, Place, Segment
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
 from tracejit.frontend.signature.arguments import Arguments
@@ -40,12 +40,26 @@ class Rounds(NamedTuple):
     numbers: tuple[int, ...]
 
 
+class Told(NamedTuple):
+    """What became of rounds, for people.
+
+    path:    the look with which they end.
+    segment: the rounds as one launch, if they are one.
+    reason:  why they are not.
+    """
+
+    path: str
+    segment: Segment | None
+    reason: str
+
+
 class Loops:
     """Emits the looks of a trace; made before results are described: these are in variables of loops."""
 
     def __init__(self, trace: Trace, arguments: Arguments, computed: dict[Computed | Source, Var]) -> None:
         self.trace, self.arguments, self.computed = trace, arguments, computed
         self.place: Place | None = None
+        self.told: list[Told] = []
         self.until: Cut | None = None  # the last look of the rounds that are being left out
         for cut in trace.cuts:
             for storage in cut.made:
@@ -124,10 +138,12 @@ class Loops:
             between = _between(trace, index)
             steps = self._asked(between, computed)
             native = exit_loop(trace, index, between, rounds.arrays, rounds.numbers)
-            if native is not None:
+            cut = cuts[index + 1]
+            if isinstance(native, ExitLoop):
+                self.told.append(Told(cut.source.path, native.segment, ""))
                 launched, after = self._launch(native, rounds, computed)
             else:
-                cut = cuts[index + 1]
+                self.told.append(Told(cut.source.path, None, native))
                 computed[cut.source] = Var("l", cut.value, cut.source.path)
                 launched = (self._run(cut, None, computed),)
                 after = self._held(second, rounds, arrays, computed)

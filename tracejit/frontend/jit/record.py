@@ -23,7 +23,7 @@ from tracejit import collector, compile, engine
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import launch as launches
-from tracejit.frontend.jit.loops import Loops
+from tracejit.frontend.jit.loops import Loops, Told
 from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.content import GONE, is_stored_plainly
 from tracejit.frontend.recording.number import Computed, Source, source_of
@@ -110,11 +110,13 @@ class Signature:
     timing: Timing | None = None
     names: tuple[str, ...] = ()  # of the graph's inputs
     segments: tuple[tuple[Place, tuple[Answer, ...]], ...] = ()
+    loops: tuple[Told, ...] = ()  # rounds between the looks of a path
 
     @property
     def schedules(self) -> list[Any]:
         """The schedules of all that it launches, in order."""
         known = [place.segment.schedule for place, _answers in self.segments]
+        known += [told.segment.schedule for told in self.loops if told.segment is not None]
         return known + ([self.schedule] if self.schedule is not None else [])
 
 
@@ -363,6 +365,7 @@ class _TracedCall:
         entry = Signature(_no_replay, program.requirements(), graph, schedule, used=next(CLOCK))
         entry.names = launches.names_of(program)
         entry.segments = self._segments() if trace.cuts else ()
+        entry.loops = tuple(self.loops.told)
         release_callbacks(graph, entry)
         if launch:  # now, so that it is computed while Python compiles the replay function
             launches.launch(trace, graph, schedule, outputs, awaited=program.launch.is_awaited)

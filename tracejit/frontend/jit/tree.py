@@ -36,7 +36,7 @@ class Tree(Signature):
     def __init__(self, path: Signature) -> None:
         super().__init__(self._replay, path.requirements, path.graph, path.schedule, used=path.used)
         self.timing = path.timing
-        self.names, self.text, self.segments = path.names, path.text, path.segments
+        self.names, self.text, self.segments, self.loops = path.names, path.text, path.segments, path.loops
         self.paths = [path]
         self.latest = path
         self.traces = 1
@@ -54,7 +54,8 @@ class Tree(Signature):
     def add(self, path: Signature) -> None:
         """Add a path, which has just been recorded."""
         self.traces += 1
-        self.graph, self.schedule, self.segments = path.graph, path.schedule, path.segments
+        self.graph, self.schedule = path.graph, path.schedule
+        self.segments, self.loops = path.segments, path.loops
         self.names, self.text, self.requirements = path.names, path.text, path.requirements
         self.latest = path
         kept = sorted(self.paths, key=lambda known: known.used)[-PATHS + 1 :]

@@ -1,4 +1,4 @@
-"""Numbers that count the rounds of loops with looks, as run-time numbers.
+"""Numbers that count the rounds of loops with looks (induction variables), as run-time numbers.
 
     n = 0
     while n < 300:                       n is a number of Python's, another one in each round
