@@ -37,7 +37,6 @@ from tracejit.distributed.channel import PHASES, Arrival, Channel
 from tracejit.distributed.outbox import Handle, Outbox
 from tracejit.distributed.scratch import Scratch
 from tracejit.distributed.window import BLOCK, Window
-from tracejit.engine.machine import crowded
 from tracejit.engine.threads import computing
 from tracejit.errors import PeerError, locate, text
 from tracejit.ir.graph import Node
@@ -47,8 +46,6 @@ SMALL = 1 << 15  # bytes up to which an array is sent whole to all ranks
 CONTROL = 4096  # bytes of a message of control
 NUMBERS = 1 << 28  # of operations before they begin anew
 GRACE = 1.0  # seconds in which the last messages of a rank that has ended arrive
-CHUNKS = (1 << 20, 4 << 20)  # bytes of an array that are exchanged at a time: the least, and the most
-PIECES = 4  # into which an array falls, between these bounds
 SPIN = 3e-4  # seconds of polling before the thread sleeps between polls
 REST = 3e-4  # seconds of sleep after each poll while kernels run, whose processor a poll takes
 NAPS = (20e-6, 1e-3)  # seconds: the first, and the longest
@@ -115,9 +112,6 @@ class Transport:
         self._peers = [r for r in range(self.size) if r != self.rank]
         self._members = tuple(range(self.size))
         self._outbox, self._scratch, self._window = Outbox(link), Scratch(), window
-        near = window is not None and link is None and len(window.peers) == len(self._peers)
-        self._least = BLOCK if near else CHUNKS[0]
-        self._crowded = crowded()
         self._lock = threading.Lock()
         self._active: list[Operation] = []
         self._heard: dict[int, deque[Any]] = {peer: deque() for peer in self._peers}
@@ -170,8 +164,7 @@ class Transport:
                 if wanted(min(REST, max(self._outbox.due(), NAPS[0]))):
                     return
             elif time.monotonic() - moving < SPIN:
-                if self._crowded:
-                    give_way()
+                give_way()
             elif wanted(min(nap, self._outbox.due())):
                 return
             else:
@@ -315,26 +308,19 @@ class Transport:
                 yield from self._by_slices(channel, flat, combine)
 
     def _by_slices(self, channel: Channel, flat: np.ndarray, combine: str) -> Steps:
-        """Chunk by chunk: while one is combined, slices of the next and sums of the one before travel."""
+        """A block at a time: while the sums of one travel, so do the slices of the next."""
         if flat.nbytes > BLOCK:
             channel = channel.apart()  # messages take fewer copies, and less of the caches
-        back, step = channel.next(), max(1, self._chunk(flat.nbytes) // flat.itemsize)
-        chunks = [self._slices(flat[start : start + step]) for start in range(0, flat.size, step)]
-        scattering = self._scatter(channel, chunks[0])
+        back, step = channel.next(), max(1, BLOCK // flat.itemsize)
         spreading: list[Any] = []
-        for number, slices in enumerate(chunks):
-            given, arrivals = scattering
-            if number + 1 < len(chunks):
-                scattering = self._scatter(channel, chunks[number + 1])
+        for start in range(0, flat.size, step):
+            slices = self._slices(flat[start : start + step])
+            given, arrivals = self._scatter(channel, slices)
             yield [*arrivals, *given, *spreading]
             mine = slices[self.rank]
             self._combine(mine, arrivals, combine, mine)
             spreading = self._spread(back, mine, slices)
         yield spreading
-
-    def _chunk(self, nbytes: int) -> int:
-        """Bytes of an array that are exchanged at a time."""
-        return min(max(nbytes // PIECES, self._least), CHUNKS[1])
 
     def _slices(self, array: np.ndarray) -> list[np.ndarray]:
         ends = [array.size * r // self.size for r in range(self.size + 1)]

@@ -82,11 +82,6 @@ def share_processors(processes: int) -> None:
     _sharing[0] = processes
 
 
-def crowded() -> bool:
-    """Whether there are more such processes than processors."""
-    return _sharing[0] > processors()
-
-
 def spin_time(workers: int) -> int:
     """Nanoseconds that idle threads spin: 0 when there are more threads than processors for this process."""
     return SPIN if workers < processors() // _sharing[0] else 0
