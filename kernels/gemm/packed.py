@@ -24,6 +24,7 @@ from tracejit.kernels.gemm.plan import (
     DEPTH,
     PADDING,
     SPAN_BYTES,
+    SQUARE,
     TILE_BYTES,
     TILE_ROWS,
     VECTOR_BYTES,
@@ -85,7 +86,7 @@ def make_packed_product(dtype, itemsize, slivers=None):
     def packed(left, right, target, extents, add, copied, memory):
         (a, a_down, a_across), (c, c_down) = left, target
         rows, width, depth = extents
-        height, step = part_of(rows, BLOCK_ROWS, TILE_ROWS), part_of(depth, DEPTH, SIDE)
+        height, step = part_of(rows, BLOCK_ROWS, TILE_ROWS), part_of(depth, DEPTH, SQUARE)
         span, room = step * (SPAN_BYTES // (DEPTH * itemsize)), memory + step * TILE_BYTES
         for i in range(0, rows, height):
             count = min(height, rows - i)

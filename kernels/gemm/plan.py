@@ -38,6 +38,7 @@ TILE_ROWS = 6  # the most rows of a tile
 VECTOR_BYTES = 64
 TILED = 5  # with fewer rows or columns most of a tile is wasted, and BLAS is faster
 DEPTH = 128  # rows of a sliver of B, see `tracejit.kernels.gemm.packed`: 32 KB
+SQUARE = 8  # slivers have a multiple of so many rows: they are copied in squares
 BLOCK_ROWS = 44 * TILE_ROWS  # rows of a block of A
 SPAN_BYTES = 2048  # bytes of a row of a block of A, so of 560 KB: a quarter to half of common L2 caches
 PADDING = (
@@ -264,7 +265,7 @@ def packing(layout: GemmLayout, plan: GemmPlan, itemsize: int) -> int:
     """Bytes of scratch memory of `tracejit.kernels.gemm.packed`, for a sliver of B and a block of A."""
     if not is_tiled(layout.m, layout.n, layout.k):
         return 0
-    depth, span = min(layout.k, DEPTH), min(layout.k, SPAN_BYTES // itemsize)
+    depth, span = min(ceil_div(layout.k, SQUARE) * SQUARE, DEPTH), min(layout.k, SPAN_BYTES // itemsize)
     lines, length = min(BLOCK_ROWS, ceil_div(plan.panel_rows, TILE_ROWS) * TILE_ROWS), span
     if layout.a.transposed:
         lines, length = length, lines

@@ -159,6 +159,24 @@ def test_a_large_first_factor_is_copied_and_a_small_one_is_not(dtype, transposed
     assert_product(all_rows, a, b, dtype)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("k", [9, 50, 100, 121, DEPTH - 1, DEPTH + 1, 3 * DEPTH - 7])
+def test_copies_of_any_depth_have_room(dtype, transposed, k):
+    """Depths that are no multiples of the squares in which slivers are copied; gradients to weights have
+    that of the batch.
+    """
+    rng = np.random.default_rng(k)
+    itemsize = np.dtype(dtype).itemsize
+    m, n = NEAR_BYTES // (k * itemsize) + 1, 4 * TILE_BYTES // itemsize
+    for flips in (False, True):
+        a = placed(random_array(rng, (m, k), dtype), at_end=True, transposed=transposed)
+        b = placed(random_array(rng, (k, n), dtype), at_end=True, transposed=flips)
+        c = guarded((m, n), dtype)
+        assert multiply(a, b, c)[Gemm.A_COPIED] == 1
+        assert_product(c, a, b, dtype)
+
+
 def test_few_rows_or_columns_are_left_to_blas():
     tiled = {shape: is_tiled(*shape) for shape in [(5, 5, 2), (4, 50, 9), (50, 4, 9), (50, 50, 1)]}
     assert tiled == {(5, 5, 2): True, (4, 50, 9): False, (50, 4, 9): False, (50, 50, 1): False}
