@@ -285,7 +285,8 @@ def _check_stored(target: ArrayCore, value: Operand, name: str, casts: bool) -> 
 
 def in_place(name: str, function: Callable[[Any, Any], Any], target: ArrayCore, other: Operand) -> None:
     """Store ``function(target, other)`` into the elements of `target`; no other thread comes in between."""
-    other = beside(name, other, target.device)
+    if type(other) not in NATIVE and not isinstance(other, ArrayCore):
+        other = beside(name, other, target.device)
     for x in (target, other):
         if isinstance(x, ArrayCore) and type(x._storage) is Uncounted:
             parts = x._storage.buffer.parts((target, other)) if x is target else None

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -52,8 +52,10 @@ class Hidden(Exception):
     """Something that the rest of the body may depend on cannot be compared."""
 
 
-def state_at(trace: Trace, source: Source, looked: Storage) -> State | None:
-    """The state of a trace that was just cut by a look at the only element of `looked`, now `source`."""
+def state_at(trace: Trace, source: Source, looked: Collection[Storage]) -> State | None:
+    """The state of a trace that was just cut by a look, now `source`, at the only element of the arrays on
+    `looked`, which it lets go of.
+    """
     frames = frames_of_body()
     if not frames or trace.tapes or sys.exc_info()[0] is not None:
         return None
@@ -69,7 +71,7 @@ def state_at(trace: Trace, source: Source, looked: Storage) -> State | None:
         changed = [(id(slot), walk.key(now)) for slot, now in trace.changes()]
     except Hidden:
         return None
-    if any(storage not in walk.storages and storage is not looked for storage in trace.live()):
+    if any(storage not in walk.storages and storage not in looked for storage in trace.live()):
         return None  # a temporary of an expression, or held by an object
     places = (frame.f_lasti for frame in frames)
     key = (*places, *loops, None, *variables, None, *written, None, *arguments, None, *changed)

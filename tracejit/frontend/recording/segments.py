@@ -17,7 +17,7 @@ What always holds:
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracejit import compile, engine
@@ -105,8 +105,8 @@ class Cut(NamedTuple):
     state: State | None = None
 
 
-def cut(trace: Trace, value: Value, source: Source, looked: Storage) -> Cut:
-    """End the segment of a trace by a look at `value`, the only element of an array on `looked`."""
+def cut(trace: Trace, value: Value, source: Source, looked: Collection[Storage]) -> Cut:
+    """End the segment of a trace by a look at `value`, the only element of the arrays on `looked`."""
     value = trace.known(value)
     alive = [s.pending for s in trace.live()] + [w.value for w in trace.written()]
     if trace.tapes:

@@ -45,6 +45,7 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph, Value, constant_of
 from tracejit.ir.moving import Differs
 from tracejit.ir.op import Op, Trait
+from tracejit.ir.types import CPU
 from tracejit.ir.view import View
 from tracejit.ops import constant
 
@@ -353,6 +354,10 @@ class Trace(Recording):
         content = self._content(array)
         if content in self.looked_at:
             return self.looked_at[content]
+        looked = [array._storage]
+        if array.device.kind != "cpu":
+            array = array.to(CPU)  # by a copy in the graph
+            looked.append(array._storage)
         location = user_location()
         if self.counted:
             for frame in frames_of_body():
@@ -364,7 +369,7 @@ class Trace(Recording):
         try:
             value = self.read(array._storage, array._view)
             source = Source(f"{what} of line {str(location).rpartition(':')[2]}")
-            made = cut(self, value, source, array._storage)
+            made = cut(self, value, source, looked)
         finally:
             thread.trace, thread.watcher = self, watcher
             if thread.hook is not None:
