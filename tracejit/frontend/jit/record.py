@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tracejit import collector, compile, engine
+from tracejit.errors import DeviceError
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import launch as launches
@@ -35,6 +36,7 @@ from tracejit.frontend.signature.arguments import (
     Arguments,
     described,
     parameter_names,
+    place_of_numpy,
     shared_storages,
     shows_keywords,
 )
@@ -61,7 +63,7 @@ from tracejit.frontend.surroundings.guards import Guards, Refused, check_separat
 from tracejit.frontend.surroundings.numbers_found import with_own_builtins
 from tracejit.frontend.surroundings.watch import LIBRARY, OWNER, Watcher
 from tracejit.ir.graph import Graph
-from tracejit.ir.types import CPU
+from tracejit.ir.types import CPU, Device
 
 
 class Timing(NamedTuple):
@@ -169,6 +171,7 @@ def record(
     aliased: set[Storage] = set()
     plain = False
     numpy: bool | None = None
+    place = place_of_numpy(args, kwargs)
     unrolled: dict[Any, tuple[str, str]] | None = {} if compiled else None
     name = getattr(function, "__qualname__", type(function).__name__)
     with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
@@ -183,7 +186,7 @@ def record(
                 unrolled=unrolled,
             )
             try:
-                call = _TracedCall(trace, function, args, kwargs, whole | aliased, reached)
+                call = _TracedCall(trace, function, args, kwargs, whole | aliased, reached, place)
                 result = call.run_body()
                 call.compiled = compiled
                 return call.conclude(result, launch=launch)._replace(aliased=aliased)
@@ -199,6 +202,9 @@ def record(
                     numpy = restart.numpy
                 if restart.counted is not None and segments is not None:
                     segments.counted = restart.counted
+                    continue
+                if restart.place is not None:
+                    place = restart.place
                     continue
                 if restart.unrolled is not None and unrolled is not None:
                     site, why = restart.unrolled
@@ -217,13 +223,20 @@ class _TracedCall:
     """The state of one recording."""
 
     def __init__(
-        self, trace: Trace, function: Any, args: Any, kwargs: Any, whole: set[Storage], reached: set[int]
+        self,
+        trace: Trace,
+        function: Any,
+        args: Any,
+        kwargs: Any,
+        whole: set[Storage],
+        reached: set[int],
+        place: Device,
     ):
         self.trace, self.function = trace, function
         compile.anticipate()
         self.started = time.perf_counter()
         self.program = program = ReplayProgram()
-        self.arguments = Arguments(trace, program, whole | shared_storages(args, kwargs), reached)
+        self.arguments = Arguments(trace, program, whole | shared_storages(args, kwargs), reached, place)
         program.require(f"len(args) == {len(args)}")
         if kwargs:
             in_order = shows_keywords(function)
@@ -270,14 +283,25 @@ class _TracedCall:
             for rounds in trace.open_ranges:
                 rounds.unroll("the loop is left before its end")
         except BaseException as error:
+            place = self._place_found(error)
             self._take_back()
             self._break_off()
+            if place is not None:
+                raise Restart(place=place) from None
             if isinstance(error, Exception):
                 self._check_caught(error)
             if not isinstance(error, Restart):
                 without_stand_ins(error, self.arguments)
             raise
         return result
+
+    def _place_found(self, error: BaseException) -> Device | None:
+        """The GPU of an array that the body has reached by name and used with a NumPy array, so that all of
+        these have to be there.
+        """
+        trace = self.trace
+        may_move = trace.read_only and self.arguments.place.kind == CPU.kind
+        return trace.gpu() if may_move and isinstance(error, DeviceError) else None
 
     def _check_caught(self, error: Exception | None) -> None:
         """Raise what aborted the body if the body caught it; start again if stand-ins were seen for what they
@@ -544,7 +568,7 @@ class _TracedCall:
 
     def _check_escapes(self, description: Description) -> None:
         """Arrays that the body made and that are still alive must be among the results."""
-        expected = {*self.program.outputs, *description.carried}
+        expected = {*self.program.outputs, *description.carried, *self.arguments.placed}
         if all(s in expected for s in self.trace.live()):
             return
         gc.collect(collector.YOUNG)  # what only a cycle keeps alive has not escaped

@@ -45,7 +45,7 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph, Value, constant_of
 from tracejit.ir.moving import Differs
 from tracejit.ir.op import Op, Trait
-from tracejit.ir.types import CPU
+from tracejit.ir.types import CPU, Device
 from tracejit.ir.view import View
 from tracejit.ops import constant
 
@@ -93,6 +93,7 @@ class Restart(BaseException):
     numpy:     whether the body is to find NumPy's functions (False), or ours in place of those that make
                arrays (True).
     counted:   whether what counts rounds is to be a run-time number.
+    place:     where NumPy arrays among the arguments are to be.
 
     None of them: code compares types, or keeps numbers or NumPy arrays in a class: stand-ins for them will
     not do.
@@ -105,6 +106,7 @@ class Restart(BaseException):
         numpy: bool | None = None,
         unrolled: tuple[Any, tuple[str, str]] | None = None,
         counted: bool | None = None,
+        place: Device | None = None,
     ):
         super().__init__("recording starts again")
         self.container = container
@@ -112,6 +114,7 @@ class Restart(BaseException):
         self.numpy = numpy
         self.unrolled = unrolled
         self.counted = counted
+        self.place = place
 
 
 class GivenUp(BaseException):
@@ -195,6 +198,12 @@ class Trace(Recording):
         counter = RuntimeNumber((stream.counter + drawn) % WORD, DrawCounter(index, drawn))
         self.counters.append(Draw(counter, index, drawn))
         return self.number(key, UINT64), self.number(counter, UINT64)
+
+    def gpu(self) -> Device | None:
+        """A GPU on which the body has an array."""
+        made = (value.type for node in self.nodes for value in node.outputs if not value.type.on_host)
+        devices = (kind.device for kind in (*(storage.type for storage in self.windows), *made))
+        return next((device for device in devices if device.kind != CPU.kind), None)
 
     def take_draws(self) -> range:
         """Take the numbers drawn since the last look from their streams; threads that share one get other
