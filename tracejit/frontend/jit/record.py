@@ -246,7 +246,7 @@ class _TracedCall:
         trace, surroundings = self.trace, self.surroundings
         try:
             surroundings.scan(self.arguments.objects)
-            trace.changes = surroundings.changes
+            trace.changes, trace.executed = surroundings.changes, surroundings.executed
             trace.containers = lambda: [known.copy for known in self.arguments.containers.values()]
             function = self.function
             if trace.segments is not None:

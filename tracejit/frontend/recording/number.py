@@ -19,6 +19,7 @@ import functools
 import math
 import operator
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -115,6 +116,7 @@ class Numbers:
         self._looked: set[Any] = set()
         self.found: set[Any] = set()
         self.counted: set[Any] = set()
+        self._alive: list[weakref.ref[NumberProxy]] = []
 
     def argument(self, value: Any, source: Any) -> NumberProxy:
         """The number that replays find at `source`, which has a `path` for people."""
@@ -127,7 +129,21 @@ class Numbers:
         self.steps.append(cut)
         self.found.add(source)
         self._computed, self._looked = {}, set()  # the next round of a loop asks again
-        return NumberProxy(value, source, self)
+        return self.proxy(value, source)
+
+    def proxy(self, value: Any, source: Any) -> NumberProxy:
+        """A stand-in for a number that was computed or found, which is among those `alive`."""
+        made = NumberProxy(value, source, self)
+        self._alive.append(weakref.ref(made))
+        return made
+
+    def alive(self) -> list[NumberProxy]:
+        """The stand-ins for numbers computed or found that somebody holds, in the order in which they were
+        made: variables, containers, and what an expression has computed so far.
+        """
+        held = [(reference, proxy) for reference in self._alive if (proxy := reference()) is not None]
+        self._alive = [reference for reference, _ in held]
+        return [proxy for _, proxy in held]
 
     def check(self, proxy: NumberProxy) -> None:
         """Refuse a guard that would hold once: on all digits of a number that was computed."""
@@ -156,7 +172,7 @@ class Numbers:
             kind = type(value)
             text = f"np.{kind.__name__}" if isinstance(value, np.generic) else kind.__name__
             self.look(True, f"(type({{}}) is {text})", source)
-        return NumberProxy(value, source, self)
+        return self.proxy(value, source)
 
     def look(self, value: Any, form: str, *operands: Any) -> None:
         """The body looked at ``form.format(*operands)``: the trace holds only where it is `value` again."""

@@ -16,8 +16,9 @@ they change is taken back.
 from __future__ import annotations
 
 import sys
+import types
 import weakref
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -149,6 +150,7 @@ class Trace(Recording):
         self.containers: Callable[[], Iterable[Any]] = (
             tuple  # the arguments' containers, as the body has them
         )
+        self.executed: Collection[types.CodeType] = ()  # code of the user's that ran
         self.recorded_numpy = recorded_numpy  # whether what NumPy makes is recorded; None: not yet
         self.makes_arrays = False  # whether code that ran names functions of NumPy's that make arrays
         self.name = name
@@ -159,7 +161,7 @@ class Trace(Recording):
         self.numbers.recount = lambda: self.interrupt(Restart(counted=False))
         self.counted: bool | None = segments.counted if segments is not None else False
         self.counting: dict[tuple[int, int], CountedRange] = {}  # by frame and place: the loops over ranges
-        self.looked_at: dict[Value, Any] = {}  # values of one element: the numbers that they are
+        self.looked_at: dict[Value, Cut] = {}  # by value of one element: the look at it
         self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
         self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it), for each segment anew
         self.counters: list[Draw] = []
@@ -353,7 +355,8 @@ class Trace(Recording):
             self.look(array, what, reason)
         content = self._content(array)
         if content in self.looked_at:
-            return self.looked_at[content]
+            known = self.looked_at[content]
+            return self.numbers.proxy(known.value, known.source)
         looked = [array._storage]
         if array.device.kind != "cpu":
             array = array.to(CPU)  # by a copy in the graph
@@ -380,7 +383,7 @@ class Trace(Recording):
             self._consider_counting(made.state)
         found = self.numbers.looked(made.value, source, made)
         if content is not None:
-            self.looked_at[content] = found
+            self.looked_at[content] = made
         return found
 
     def _content(self, array: Any) -> Value | None:
@@ -450,6 +453,10 @@ class Trace(Recording):
             self.give_up("a value from before a look is used that was not kept for it", remedy="")
         else:
             super().adopt(value)
+
+    def defines(self, code: types.CodeType) -> bool:
+        """Whether a function with this code is made by code that ran."""
+        return any(code in maker.co_consts for maker in self.executed)
 
     def forget_functions(self) -> None:
         """The recording has ended: nothing that leads back to it is kept, so that it goes at once."""
