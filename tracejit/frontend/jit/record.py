@@ -200,6 +200,9 @@ def record(
                 if restart.counted is not None and segments is not None:
                     segments.counted = restart.counted
                     continue
+                if restart.math and segments is not None:
+                    segments.computes_math = True
+                    continue
                 if restart.unrolled is not None and unrolled is not None:
                     site, why = restart.unrolled
                     unrolled[site] = why

@@ -120,7 +120,7 @@ class Rounds:
             operands = [values[o] if o in values else getattr(o, "value", o) for o in step.operands]
             try:
                 found = FORMS[step.form](*operands)
-            except ArithmeticError:
+            except (ArithmeticError, ValueError):
                 return False  # the body will raise it
             if type(found) is not type(step.value):
                 return False

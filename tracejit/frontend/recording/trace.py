@@ -94,6 +94,7 @@ class Restart(BaseException):
     numpy:     whether the body is to find NumPy's functions (False), or ours in place of those that make
                arrays (True).
     counted:   whether what counts rounds is to be a run-time number.
+    math:      whether `math` is to compute with run-time numbers.
 
     None of them: code compares types, or keeps numbers or NumPy arrays in a class: stand-ins for them will
     not do.
@@ -106,6 +107,7 @@ class Restart(BaseException):
         numpy: bool | None = None,
         unrolled: tuple[Any, tuple[str, str]] | None = None,
         counted: bool | None = None,
+        math: bool = False,
     ):
         super().__init__("recording starts again")
         self.container = container
@@ -113,6 +115,7 @@ class Restart(BaseException):
         self.numpy = numpy
         self.unrolled = unrolled
         self.counted = counted
+        self.math = math
 
 
 class GivenUp(BaseException):
@@ -160,6 +163,8 @@ class Trace(Recording):
         self.numbers.follow = follow
         self.numbers.recount = lambda: self.interrupt(Restart(counted=False))
         self.counted: bool | None = segments.counted if segments is not None else False
+        self.names_math = False  # whether code that ran names `math`, or functions of it
+        self.computes_math = segments is not None and segments.computes_math
         self.counting: dict[tuple[int, int], CountedRange] = {}  # by frame and place: the loops over ranges
         self.looked_at: dict[Value, Cut] = {}  # by value of one element: the look at it
         self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
@@ -421,6 +426,8 @@ class Trace(Recording):
 
     def _refuse_digits(self, path: str) -> NoReturn:
         """The body wants all digits of a number that it found in an array: no other call has the same."""
+        if self.names_math and not self.computes_math and self.interruption is None:
+            self.interrupt(Restart(math=True))
         self.give_up(
             f"the value of {path} is used in a way that arrays, arithmetic and comparisons do not cover",
             remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
