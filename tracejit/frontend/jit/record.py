@@ -200,6 +200,9 @@ def record(
                 if restart.counted is not None and segments is not None:
                     segments.counted = restart.counted
                     continue
+                if restart.math and segments is not None:
+                    segments.computes_math = True
+                    continue
                 if restart.unrolled is not None and unrolled is not None:
                     site, why = restart.unrolled
                     unrolled[site] = why
@@ -246,7 +249,7 @@ class _TracedCall:
         trace, surroundings = self.trace, self.surroundings
         try:
             surroundings.scan(self.arguments.objects)
-            trace.changes = surroundings.changes
+            trace.changes, trace.executed = surroundings.changes, surroundings.executed
             trace.containers = lambda: [known.copy for known in self.arguments.containers.values()]
             function = self.function
             if trace.segments is not None:

@@ -16,8 +16,9 @@ they change is taken back.
 from __future__ import annotations
 
 import sys
+import types
 import weakref
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -71,6 +72,7 @@ class Restart(BaseException):
     numpy:     whether the body is to find NumPy's functions (False), or ours in place of those that make
                arrays (True).
     counted:   whether what counts rounds is to be a run-time number.
+    math:      whether `math` is to compute with run-time numbers.
 
     None of them: code compares types, or keeps numbers or NumPy arrays in a class: stand-ins for them will
     not do.
@@ -83,6 +85,7 @@ class Restart(BaseException):
         numpy: bool | None = None,
         unrolled: tuple[Any, tuple[str, str]] | None = None,
         counted: bool | None = None,
+        math: bool = False,
     ):
         super().__init__("recording starts again")
         self.container = container
@@ -90,6 +93,7 @@ class Restart(BaseException):
         self.numpy = numpy
         self.unrolled = unrolled
         self.counted = counted
+        self.math = math
 
 
 class GivenUp(BaseException):
@@ -127,6 +131,7 @@ class Trace(Recording):
         self.containers: Callable[[], Iterable[Any]] = (
             tuple  # the arguments' containers, as the body has them
         )
+        self.executed: Collection[types.CodeType] = ()  # code of the user's that ran
         self.recorded_numpy = recorded_numpy  # whether what NumPy makes is recorded; None: not yet
         self.makes_arrays = False  # whether code that ran names functions of NumPy's that make arrays
         self.name = name
@@ -136,8 +141,10 @@ class Trace(Recording):
         self.numbers.follow = follow
         self.numbers.recount = lambda: self.interrupt(Restart(counted=False))
         self.counted: bool | None = segments.counted if segments is not None else False
+        self.names_math = False  # whether code that ran names `math`, or functions of it
+        self.computes_math = segments is not None and segments.computes_math
         self.counting: dict[tuple[int, int], CountedRange] = {}  # by frame and place: the loops over ranges
-        self.looked_at: dict[Value, Any] = {}  # values of one element: the numbers that they are
+        self.looked_at: dict[Value, Cut] = {}  # by value of one element: the look at it
         self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
         self.draws = Draws()
         self.makes_classes = False  # whether the body defines classes
@@ -300,7 +307,8 @@ class Trace(Recording):
             self.look(array, what, reason)
         content = self._content(array)
         if content in self.looked_at:
-            return self.looked_at[content]
+            known = self.looked_at[content]
+            return self.numbers.proxy(known.value, known.source)
         looked = [array._storage]
         if array.device.kind != "cpu":
             array = array.to(CPU)  # by a copy in the graph
@@ -327,7 +335,7 @@ class Trace(Recording):
             self._consider_counting(made.state)
         found = self.numbers.looked(made.value, source, made)
         if content is not None:
-            self.looked_at[content] = found
+            self.looked_at[content] = made
         return found
 
     def _content(self, array: Any) -> Value | None:
@@ -365,6 +373,8 @@ class Trace(Recording):
 
     def _refuse_digits(self, path: str) -> NoReturn:
         """The body wants all digits of a number that it found in an array: no other call has the same."""
+        if self.names_math and not self.computes_math and self.interruption is None:
+            self.interrupt(Restart(math=True))
         self.give_up(
             f"the value of {path} is used in a way that arrays, arithmetic and comparisons do not cover",
             remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
@@ -397,6 +407,10 @@ class Trace(Recording):
             self.give_up("a value from before a look is used that was not kept for it", remedy="")
         else:
             super().adopt(value)
+
+    def defines(self, code: types.CodeType) -> bool:
+        """Whether a function with this code is made by code that ran."""
+        return any(code in maker.co_consts for maker in self.executed)
 
     def forget_functions(self) -> None:
         """The recording has ended: nothing that leads back to it is kept, so that it goes at once."""
