@@ -156,7 +156,7 @@ class Walk:
             return "same", id(value)
         if isinstance(value, PLAIN) and not has_attributes(value):
             return kind, repr(value)
-        if kind not in (list, tuple, dict) and kind not in OBJECTS:
+        if kind not in (list, tuple, dict) and kind not in OBJECTS and not _is_named_tuple(value):
             raise Hidden
         if id(value) in self._open:
             return "again", self._open[id(value)]
@@ -173,3 +173,8 @@ class Walk:
         cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
         held = *cells, None, function.__defaults__, function.__kwdefaults__, vars(function)
         return "function", id(function.__code__), id(function.__globals__), *map(self.key, held)
+
+
+def _is_named_tuple(value: Any) -> bool:
+    """Whether a value is a named tuple, and nothing but its items."""
+    return isinstance(value, tuple) and hasattr(type(value), "_fields") and not hasattr(value, "__dict__")
