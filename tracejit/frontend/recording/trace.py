@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 import types
 import weakref
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -43,9 +43,8 @@ from tracejit.frontend.recording.recording import (
 )
 from tracejit.frontend.recording.rounds import State, frames_of_body
 from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
-from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.storage import Computed, Storage
 from tracejit.ir.graph import Graph, Value, constant_of
-from tracejit.ir.moving import Differs
 from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import CPU
 from tracejit.ir.view import View
@@ -148,7 +147,7 @@ class Trace(Recording):
         self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
         self.draws = Draws()
         self.makes_classes = False  # whether the body defines classes
-        self.families: dict[Storage, dict[Storage, None]] = {}  # used parts of a storage, and itself
+        self.used_parts: dict[Storage, tuple[Storage, ...]] = {}  # by the storage that they are parts of
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
         self.captured: list[Captured] = []  # NumPy arrays it may bring in that a replay finds again
         self.callbacks: list[Any] = []  # functions given to `tj.callback`
@@ -193,24 +192,37 @@ class Trace(Recording):
             self._mark(storage)
             return known[0]
         if not known:
-            family = self.families.setdefault(self.parents.get(storage, storage), {})
-            candidates = self.windows if storage.shared else family  # no other can share its memory
-            others = [s for s in candidates if self.windows.get(s) and self.share(s, storage)]
-            family[storage] = None
-            parts = {self.parents[s] for s in (storage, *others) if s in self.parents}
-            if others and parts:
-                self.interrupt(Restart(aliased=parts))
-            if others:
-                what = "an argument and another array the body uses share memory"
-                self.give_up(what, remedy="", later=True)
             self._mark(storage)
+            others = [s for s in self._candidates(storage) if self.windows.get(s) and self.share(s, storage)]
+            if others:
+                self._refuse_shared(storage, *others)
             return self._new_window(storage, wanted, self.windows.setdefault(storage, []))
         return super().window(storage, wanted, write=write)
+
+    def _refuse_shared(self, *storages: Storage) -> NoReturn:
+        """Begin again with storages that share memory as views of one, or give up."""
+        parts = {self.parents[s] for s in storages if s in self.parents}
+        if parts:
+            self.interrupt(Restart(aliased=parts))
+        what = "an argument and another array the body uses share memory"
+        self.give_up(what, remedy="", later=True)
+
+    def _candidates(self, storage: Storage) -> Iterable[Storage]:
+        """The storages in use that may share the memory of one that is used from now on."""
+        root = self.parents.get(storage, storage)
+        used_parts = self.used_parts.get(root, ())
+        if root is not storage:
+            self.used_parts[root] = (*used_parts, storage)
+        if storage.shared:
+            return self.windows  # wherever Python sees it
+        return used_parts if root is storage else (root, *used_parts)
 
     def _mark(self, storage: Storage) -> None:
         """Mark a storage; a launch of pending eager code, and its compilation, are no part of the
         body.
         """
+        if type(storage) is Computed:
+            storage.settle()
         if type(storage) is Storage and storage.recording is None and storage.failure is None:
             return  # nothing is pending
         watcher, thread.watcher = thread.watcher, None
@@ -253,12 +265,9 @@ class Trace(Recording):
 
     # -- numbers that move -----------------------------------------------------------------------------------
 
-    def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
-        """Append a node; where a place that moves asks for different ones, all rounds are recorded."""
-        try:
-            return super().emit(op, *inputs, location=location, **attrs)
-        except Differs:
-            self.open_ranges[-1].unroll(f"the place of {op.name} moves to where another one is needed")
+    def differ(self, op: Op) -> None:
+        """A place that moves asks for different operators: all rounds are recorded."""
+        self.open_ranges[-1].unroll(f"the place of {op.name} moves to where another one is needed")
 
     def number(self, number: RuntimeNumber, dtype: np.dtype) -> Value:
         """A run-time number: an input on the host. One that moves is what it is in this round until its loop
@@ -380,16 +389,12 @@ class Trace(Recording):
             remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
         )
 
-    def key_of_segment(self, outputs: list[Value]) -> Hashable:
-        """Equal for segments of one structure, with these outputs."""
-        return (*self.structure, len(outputs), *(self.defined[value] for value in outputs))
-
     def begin_segment(self) -> None:
         """Forget what was recorded, but for what arrays hold (see `carried`), and gradients need."""
         for tape in self.tapes:
             tape.flushed()
         self.inputs, self.nodes, self.bound = [], [], []
-        self.defined, self.scalars, self.structure = {}, {}, []
+        self.defined, self.scalars = set(), {}
         self.draws.counters = []
         self.bytes = 0
         for windows in self.windows.values():
