@@ -245,9 +245,9 @@ class _Search:
         first = self.made_by(scores, ops.matmul)
         if first is None or first.output.type != product.inputs[0].type or not _is_worth_it(product, causal):
             return None
-        operands = (*first.inputs, product.inputs[1])
-        rest = (scale, tuple(factors), causal, tuple(masks))
-        return Attention(product, frozenset([first, *inner]), *operands, *rest)
+        (q, kt), (_, v) = first.inputs, product.inputs
+        nodes, numbers = frozenset([first, *inner]), tuple(factors)
+        return Attention(product, nodes, q, kt, v, scale, numbers, causal, tuple(masks))
 
     def masked(self, scores: Value) -> tuple[Node, Mask, Value] | None:
         """The node that masks scores, its mask, and the scores before."""

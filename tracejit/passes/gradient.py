@@ -103,9 +103,9 @@ def gradient(
         with guard():
             operands = node.inputs
             if isinstance(node, Node):
-                location, attention = node.location, attentions.get(node)
-                if attention is not None and attention.takes_all(active, wrt):
-                    operands, found = attention.operands, attention.pull_back(builder, known[0])
+                location, attention, ct = node.location, attentions.get(node), known[0]
+                if attention is not None and ct is not None and attention.takes_all(active, wrt):
+                    operands, found = attention.operands, attention.pull_back(builder, ct)
                 else:
                     found = pull_back(builder, node, known)
             for value, cotangent in zip(operands, found, strict=True):
