@@ -161,7 +161,7 @@ def _draws(
     found = []
     for index in indices:
         stream, total = trace.draws.totals[index]
-        found.append((index, stream, _count(total.fixed, total.source, computed)))
+        found.append((index, stream, _count(total.fixed, total.further, computed)))
     return tuple(found)
 
 

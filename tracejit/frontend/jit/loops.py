@@ -263,7 +263,7 @@ def _describe(trace: Trace, index: int) -> Hashable:
     names[cut.source] = "found"
     ends = [*map(name, then.carriers), *map(name, then.sources)]
     totals = [trace.draws.totals[index][1] for index in cut.draws]
-    ends += [(total.fixed, name(total.source)) for total in totals]
+    ends += [(total.fixed, name(total.further)) for total in totals]
     return id(cut.segment), tuple(steps), tuple(_origin(b, cut, trace, name) for b in cut.bound), tuple(ends)
 
 
