@@ -57,7 +57,7 @@ from tracejit.frontend.signature.slots import Attribute, Slot, Whole
 from tracejit.frontend.signature.stand_ins import without_stand_ins
 from tracejit.frontend.signature.text import CLOCK, PIECEWISE, recogniser_of, replay_of
 from tracejit.frontend.surroundings.changes import Surroundings
-from tracejit.frontend.surroundings.guards import Guards, Refused, check_separate
+from tracejit.frontend.surroundings.guards import Guards, check_separate
 from tracejit.frontend.surroundings.numbers_found import with_own_builtins
 from tracejit.frontend.surroundings.watch import LIBRARY, OWNER, Watcher
 from tracejit.ir.graph import Graph
@@ -304,11 +304,8 @@ class _TracedCall:
         try:
             try:
                 return self.finish(result, launch=launch)
-            except (Unreplayable, Refused) as error:
-                remedy, line = "return arrays, numbers and containers of them", None
-                if isinstance(error, Refused):
-                    remedy, line = error.remedy, error.line
-                self.trace.give_up(str(error), remedy, line=line or _line_of(self.function))
+            except Unreplayable as error:
+                self.trace.give_up(str(error), error.remedy, line=error.line or _line_of(self.function))
         except BaseException:
             self._break_off()
             raise

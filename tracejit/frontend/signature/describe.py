@@ -54,8 +54,18 @@ KEPT = 1 << 24
 """Most bytes of a NumPy array that a signature keeps for replays to copy."""
 
 
+RETURN = "return arrays, numbers and containers of them"
+
+
 class Unreplayable(Exception):
-    """A result that a replay cannot make again; the message says which and why."""
+    """The body has run, and something that it returns, keeps or read cannot be replayed.
+
+    remedy, line: what the user can do, and the line that is the reason (None: where the function begins).
+    """
+
+    def __init__(self, reason: str, remedy: str = RETURN, line: str | None = None) -> None:
+        super().__init__(reason)
+        self.remedy, self.line = remedy, line
 
 
 class Description:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Set
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +46,6 @@ INNER = frozenset(
 class Surroundings(Visitor):
     """The surroundings of a function, and its changes to them.
 
-    executed: code that ran.
     captured: by identity: NumPy arrays of which the body gets watched views.
     met:      storages of arguments that are also found by name, and of which the body gets windows.
     logs:     ids of containers that only callbacks write.
@@ -58,23 +57,34 @@ class Surroundings(Visitor):
         super().__init__(function, arguments.trace.numbers, arguments.originals)
         self.arguments = arguments
         self.met: set[Storage] = set()
-        self.executed: set[types.CodeType] = set()
         self.captured: dict[int, Captured] = {}
         self.logs: set[int] = set()
         self.touched: set[int] = set()
 
-    def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
-        """A Python function is about to run for the first time; whether what it captured is known."""
-        known = super().enter(code, namespace)
-        self.install()
+    def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
+        """A Python function is about to run for the first time: visit what it names, and give up if that
+        cannot be replayed.
+        """
         trace = self.arguments.trace
+        is_known = self.visit_code(code, namespace)
+        self.install()
+        trace.captured = list(self.captured.values())
         trace.makes_arrays |= numpy_module.makes_arrays(code, namespace)
         if trace.recorded_numpy and (teller := numpy_module.tells(code)):
             what = f"{teller} may tell the arrays that NumPy would make from recorded ones"
             trace.give_up(what, "make them with functions of tj instead of NumPy's")
-        if self.met and any(facts(each).compares for each in self.entered):
+        if self.met and any(facts(each).compares for each in self.executed):
             raise Restart(aliased=self.met)
-        return known
+        is_generated = is_made_by_dataclass(code)
+        if not is_generated:
+            self._refuse_names(code)
+        self._refuse_slots()
+        if not is_known and not is_generated:
+            trace.give_up(
+                f"{code.co_qualname} is a closure that was not found by name, so what it captured cannot be "
+                "watched",
+                "call it by a global or local name of the traced function",
+            )
 
     def install(self) -> None:
         """Give the body run-time numbers where some code assigns them, and watched views of NumPy arrays.
@@ -221,30 +231,23 @@ class Surroundings(Visitor):
         uses = {attribute for code in self.executed for name, attribute in facts(code).uses if name in names}
         return bool(uses) and all(attribute and hasattr(holder, attribute) for attribute in uses)
 
-    def refusal(self, code: types.CodeType) -> Refusal | None:
-        """Why `code`, which is about to run, cannot be replayed, if it names something that is refused."""
+    def _refuse_names(self, code: types.CodeType) -> None:
+        """Give up if `code`, which is about to run, reaches values in a way that names do not tell."""
         remedy = "use what is found there by its own name"
-        if not is_made_by_dataclass(code):
-            if inner := (own(code)[1] | facts(code).strings) & INNER or self.stored & {"__class__"}:
-                name = min(inner)
-                what = f"the body uses {name}, which a replay cannot follow"
-                return Refusal(what, remedy, mention(self.codes, name))
-            if accessor := computed_access(code):
-                what = f"{accessor} looks up names that the body computes, which a replay cannot follow"
-                return Refusal(what, remedy, mention({code}, accessor))
+        if inner := (own(code)[1] | facts(code).strings) & INNER or self.stored & {"__class__"}:
+            name = min(inner)
+            what = f"the body uses {name}, which a replay cannot follow"
+            self.arguments.trace.give_up(what, remedy, line=mention(self.codes, name))
+        if accessor := computed_access(code):
+            what = f"{accessor} looks up names that the body computes, which a replay cannot follow"
+            self.arguments.trace.give_up(what, remedy, line=mention({code}, accessor))
+
+    def _refuse_slots(self) -> None:
+        """Give up if code that runs reads something that a replay cannot check."""
         attributes = self.attributes_read()
         for slot in self.refused:
             if slot.refusal is not None and self.was_read(slot, attributes):
-                return Refusal(*slot.refusal, mention(self.codes, str(slot.key)))
-        return None
-
-
-class Refusal(NamedTuple):
-    """Why a replay cannot check something, what to do about it, and the line that mentions it."""
-
-    reason: str
-    remedy: str
-    line: str | None
+                self.arguments.trace.give_up(*slot.refusal, line=mention(self.codes, str(slot.key)))
 
 
 def _same_plain(before: Any, after: Any) -> bool:

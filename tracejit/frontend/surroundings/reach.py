@@ -73,7 +73,7 @@ class Visitor:
         self.slots: dict[Any, Slot] = {}  # by place; cells by identity
         self.fresh: list[Slot] = []  # found just now: the body has not run since
         self.codes: set[types.CodeType] = set()  # code whose names were visited, and code inside it
-        self.entered: set[types.CodeType] = set()
+        self.executed: set[types.CodeType] = set()  # code that runs, which this keeps alive
         self.key_kinds: set[type] = set()  # types of keys that are told apart by identity, maybe
         self.matched: set[str] = set()  # names of attributes that patterns look up (``case Point(x, y)``)
         self.functions: dict[types.CodeType, list[tuple[Any, Expr]]] = {}  # found by name
@@ -97,13 +97,13 @@ class Visitor:
             self.visit(Slot(None, path, operand, path, value, guarded=False))
         self._settle()
 
-    def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
-        """A Python function is about to run for the first time: visit what it names.
+    def visit_code(self, code: types.CodeType, namespace: dict[str, Any]) -> bool:
+        """Visit what a Python function names that is about to run for the first time.
 
         Whether what it captured is known: its function was found by name, or made by code that was.
         """
         inside = code in self.codes
-        self.entered.add(code)
+        self.executed.add(code)
         self._code(code, namespace)
         found = self.functions.get(code, ())
         for function, base in found:
@@ -188,7 +188,7 @@ class Visitor:
         self.seen.append(SeenFunction(function, base, slot.path))
         self.functions.setdefault(function.__code__, []).append((function, base))
         self.peek(function)
-        if function.__code__ in self.entered:
+        if function.__code__ in self.executed:
             self._closure(function, base, function.__code__)
 
     def _closure(self, function: Any, base: Expr, code: types.CodeType | None) -> None:
