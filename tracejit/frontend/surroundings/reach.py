@@ -378,10 +378,6 @@ class Visitor:
         slot.refusal = what, remedy
         self.refused.append(slot)
 
-    def _cache(self, slot: Slot) -> None:
-        what = f"{slot.path} keeps results (functools.lru_cache), which a replay cannot check"
-        self.refuse(slot, what, "call it outside and pass the result as an argument")
-
     def _keys(self, slot: Slot, keys: list[Any], whole: bool) -> None:
         """Visit keys that are objects: they may hold something. Whoever has one as an argument finds it."""
         for index, key in enumerate(keys):
@@ -403,7 +399,6 @@ class Visitor:
         (type, _class),
         ((dict, list, tuple, set, frozenset, collections.deque), _container),
         (np.ndarray, _ndarray),
-        (functools._lru_cache_wrapper, _cache),
         (kinds.Transparent, _wrapped),
     ]
 
