@@ -20,7 +20,7 @@ def _names(*lines: str) -> frozenset[str]:
 
 PURE_BUILTINS = _names(
     "abs all any ascii bin callable chr delattr divmod format getattr hasattr hex isinstance",
-    "issubclass iter len locals max min oct ord pow repr round setattr sorted sum __build_class__",
+    "issubclass iter len locals max min oct ord pow repr round setattr sorted sum",
 )
 PURE_MODULES = _names(
     "math cmath operator _operator _functools functools itertools _collections _abc _struct copy _copy _sre",

@@ -94,8 +94,7 @@ class Restart(BaseException):
                arrays (True).
     counted:   whether what counts rounds is to be a run-time number.
 
-    None of them: code compares types, or keeps numbers or NumPy arrays in a class: stand-ins for them will
-    not do.
+    None of them: code compares types: stand-ins for numbers and NumPy arrays will not do.
     """
 
     def __init__(
@@ -164,7 +163,6 @@ class Trace(Recording):
         self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it), for each segment anew
         self.counters: list[Draw] = []
         self.taken: list[tuple[Any, int, int]] = []  # (stream, start, total) of segments that were launched
-        self.makes_classes = False  # whether the body defines classes
         self.families: dict[Storage, dict[Storage, None]] = {}  # used parts of a storage, and itself
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
         self.captured: list[Captured] = []  # NumPy arrays it may bring in that a replay finds again

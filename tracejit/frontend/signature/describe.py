@@ -104,8 +104,6 @@ class Description:
             source = value._source
             return Known(self.computed[source] if isinstance(source, Computed | Source) else source)
         value = numpy_views.settled(settled(value))
-        if isinstance(value, type):
-            self._check_class(value, path)
         if isinstance(value, ATOMS):
             return Known(Literal(value) if isinstance(value, (bool, type(None))) else Const(value))
         found = self._known(value)
@@ -145,7 +143,6 @@ class Description:
         if found is None:
             raise Unreplayable(f"{path} is a {type(value).__name__}, which a replay cannot make again")
         kind, keys, children = found
-        self._check_class(kind, path)
         parts = [self.describe(c, path + trees.step(kind, k)) for k, c in zip(keys, children, strict=True)]
         factory = None
         if isinstance(value, dict) and kind is not dict:
@@ -223,11 +220,6 @@ class Description:
             for child in _parts_again(rebuilt.copy)[2]:
                 if id(child) not in before:
                     self.count(child)
-
-    def _check_class(self, kind: type, path: str) -> None:
-        """Each call of a body that defines a class makes another one."""
-        if self.arguments.trace.makes_classes and "<locals>" in kind.__qualname__:
-            raise Unreplayable(f"{path} is of the class {kind.__qualname__}, which the body defines")
 
     # -- effects ---------------------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ with those of this package among them, which the hook drops by the identity of t
 
 from __future__ import annotations
 
-import builtins
 import collections
 import inspect
 import os
@@ -136,10 +135,6 @@ class Watcher:
         name = impure(function)
         if name is not None:
             self._refuse(name, frame)
-        if function is builtins.__build_class__:
-            self.trace.makes_classes = True
-            if not self.trace.numbers.plain:
-                self.trace.interrupt(Restart())  # a class keeps what is in it, also stand-ins
         owner = function.__self__
         if isinstance(owner, CONTAINERS):
             self.surroundings.touched.add(id(owner))
