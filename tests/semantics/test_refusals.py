@@ -3,6 +3,7 @@
 import builtins
 import collections
 import dataclasses
+import decimal
 import functools
 import inspect
 import operator
@@ -103,6 +104,7 @@ def define_class(model):
     return Local.rate
 
 
+HALF = decimal.Decimal("0.5")
 HELD, FACTOR, LEFT, ALIAS, DESCRIBED = Model(), closure(2.0), iter(range(2, 99)), Alias(), Described()
 
 BODIES = {
@@ -136,6 +138,7 @@ BODIES = {
     "code that is swapped": lambda model: swap_code(lambda x: x * 2, lambda x: x * 3),
     "a class that is assigned": change_class,
     "a class statement": define_class,
+    "a decimal": lambda model: float(HALF),
     "an iterator": lambda model: next(LEFT) * 0 + 1.0,
 }
 

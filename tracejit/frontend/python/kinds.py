@@ -25,17 +25,6 @@ class Vouched:
     """A callable of this package whose calls a trace does not watch."""
 
 
-class _ClassOf(type):
-    """A class whose module is imported only by who has instances: decimal and fractions take 2 ms."""
-
-    def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, getattr(sys.modules.get(cls.__module__), cls.__name__, ()))
-
-
-NUMBERS = tuple(
-    _ClassOf(n, (), {"__module__": m}) for m, n in (("decimal", "Decimal"), ("fractions", "Fraction"))
-)
-
 PLAIN = (
     *(bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented)),
     *(enum.Enum, np.generic, np.dtype, range),
@@ -47,7 +36,6 @@ FIXED: tuple[type, ...] = (
     *(types.MethodWrapperType, types.GenericAlias, types.CodeType, np.ufunc, type(np.sum), re.Pattern),
     *(datetime.date, datetime.timedelta, datetime.tzinfo, slice, functools.cached_property),
     *(operator.itemgetter, Vouched, property),
-    *NUMBERS,
 )
 """Values that never change: the same object is the same thing."""
 

@@ -31,7 +31,7 @@ from tracejit.frontend.python.content import (
     is_stored_plainly,
     own_way,
 )
-from tracejit.frontend.python.kinds import FIXED, NUMBERS, has_attributes, is_tree, trusted
+from tracejit.frontend.python.kinds import FIXED, has_attributes, is_tree, trusted
 from tracejit.frontend.recording.number import settled
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Restart, Trace
@@ -81,7 +81,7 @@ def is_told_by_repr(value: Any) -> bool:
     return isinstance(value, _WRITTEN) and trusted(type(value).__module__)
 
 
-_WRITTEN = (range, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, np.generic, *NUMBERS)
+_WRITTEN = (range, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, np.generic)
 
 
 def described(array: NDArray) -> str:
