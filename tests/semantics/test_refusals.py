@@ -104,7 +104,7 @@ def define_class(model):
     return Local.rate
 
 
-HALF = decimal.Decimal("0.5")
+HALF, FAILURE = decimal.Decimal("0.5"), ValueError(2.0)
 HELD, FACTOR, LEFT, ALIAS, DESCRIBED = Model(), closure(2.0), iter(range(2, 99)), Alias(), Described()
 
 BODIES = {
@@ -138,6 +138,7 @@ BODIES = {
     "code that is swapped": lambda model: swap_code(lambda x: x * 2, lambda x: x * 3),
     "a class that is assigned": change_class,
     "a class statement": define_class,
+    "an error": lambda model: FAILURE.args[0],
     "a decimal": lambda model: float(HALF),
     "an iterator": lambda model: next(LEFT) * 0 + 1.0,
 }

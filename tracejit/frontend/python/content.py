@@ -119,13 +119,13 @@ class Attributes:
         found = list(self.namespace())
         for base in type(self.holder).__mro__:
             if "__slots__" in vars(base) or issubclass(base, BaseException):
-                found += [n for n, held in vars(base).items() if _reaches(held) and self.get(n) is not GONE]
+                found += [n for n, held in vars(base).items() if _is_slot(held) and self.get(n) is not GONE]
         return found
 
     def _slot(self, name: str) -> Any:
         """The descriptor of a slot (``__slots__``); None if there is none of this name."""
         for base in type(self.holder).__mro__:
-            if _reaches(held := vars(base).get(name)):
+            if _is_slot(held := vars(base).get(name)):
                 return held
         return None
 
@@ -167,12 +167,9 @@ class Attributes:
     __delitem__ = remove
 
 
-def _reaches(held: Any) -> bool:
-    """Whether what a class holds reaches a slot; exceptions have something like it for their arguments."""
-    return isinstance(held, types.MemberDescriptorType) or held is _ARGS
-
-
-_ARGS = vars(BaseException)["args"]
+def _is_slot(held: Any) -> bool:
+    """Whether what a class holds reaches a slot of its instances."""
+    return isinstance(held, types.MemberDescriptorType)
 
 
 def fill(container: Any, content: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import collections
 import dataclasses
 import datetime
@@ -40,16 +39,8 @@ FIXED: tuple[type, ...] = (
 """Values that never change: the same object is the same thing."""
 
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
-BASES: tuple[type, ...] = (
-    *(object, types.SimpleNamespace, dict, list, tuple, set, frozenset, collections.deque),
-    *(
-        e
-        for e in vars(builtins).values()
-        if isinstance(e, type)
-        and issubclass(e, BaseException)
-        and e.__basicsize__ == BaseException.__basicsize__
-    ),
-)
+BASES = (object, types.SimpleNamespace, dict, list, tuple, set, frozenset, collections.deque)
+"""Classes written in C whose behaviour is known."""
 
 
 def is_record(cls: type) -> bool:
