@@ -30,7 +30,7 @@ from tracejit.frontend.python.bytecode import codes, facts, handles_errors
 from tracejit.frontend.recording.recording import thread
 
 TELLS = frozenset(
-    ["isinstance", "issubclass", "type", "hasattr", "getattr", "callable", "dir", "vars", "id", "isscalar"]
+    ["isinstance", "issubclass", "type", "hasattr", "getattr", "callable", "dir", "vars", "isscalar"]
 )
 """Functions that tell NumPy's arrays and numbers from others."""
 
