@@ -180,8 +180,7 @@ class Jitted(Transparent, Generic[P, R]):
             self.__wrapped__, args, kwargs, set(self._whole), strict=self._strict, segments=self._segments
         )
         self._traces += 1
-        for storage in recorded.aliased:
-            self._whole.add(storage)
+        self._whole.update(recorded.whole)
         entry = recorded.entry
         if entry is not None and entry.segments:
             self._add_path(entry)

@@ -28,9 +28,10 @@ from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.content import GONE, is_stored_plainly
 from tracejit.frontend.recording.number import Computed, Source, source_of
 from tracejit.frontend.recording.recording import Extent, device_contexts, thread
+from tracejit.frontend.recording.restart import Assumptions, GivenUp, Restart
 from tracejit.frontend.recording.segments import Cut, Place, Segments
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import GivenUp, Restart, Trace
+from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import (
     Arguments,
     described,
@@ -122,12 +123,12 @@ class Signature:
 
 class Recorded(NamedTuple):
     """The outcome of recording a call: its result, the entry for later calls (None: record again), and
-    storages of which views share memory, so that they have to enter as one.
+    storages that have to enter whole.
     """
 
     result: Any
     entry: Signature | None
-    aliased: Set[Storage] = frozenset()
+    whole: Set[Storage] = frozenset()
 
 
 class Described(NamedTuple):
@@ -165,48 +166,28 @@ def record(
     `compiled` nothing is compiled either, and the result is the description (`Described`). `segments` are
     those of the function's paths; without them a look at a value gives up.
     """
-    reached: set[int] = set()
-    aliased: set[Storage] = set()
-    plain = False
-    numpy: bool | None = None
-    unrolled: dict[Any, tuple[str, str]] | None = {} if compiled else None
+    assumed = Assumptions(
+        whole=set(whole),
+        unrolled={} if compiled else None,
+        counted=False if segments is None else segments.counted,
+    )
     name = getattr(function, "__qualname__", type(function).__name__)
     with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
         while True:
-            trace = Trace(
-                name,
-                strict=strict,
-                dry=not launch,
-                plain=plain,
-                recorded_numpy=numpy,
-                segments=segments,
-                unrolled=unrolled,
-            )
+            trace = Trace(name, assumed, strict=strict, dry=not launch, segments=segments)
             try:
-                call = _TracedCall(trace, function, args, kwargs, whole | aliased, reached)
+                call = _TracedCall(trace, function, args, kwargs, assumed)
                 result = call.run_body()
                 call.compiled = compiled
-                return call.conclude(result, launch=launch)._replace(aliased=aliased)
+                return call.conclude(result, launch=launch)._replace(whole=assumed.whole)
             except GivenUp as end:
                 end.__traceback__ = None  # which holds all that the body had
-                return Recorded(PIECEWISE, call.piecewise_entry(), aliased)
+                return Recorded(PIECEWISE, call.piecewise_entry(), assumed.whole)
             except Restart as restart:
                 restart.__traceback__ = None
-                aliased |= restart.aliased
-                if restart.container is not None:
-                    reached.add(id(restart.container))
-                if restart.numpy is not None:
-                    numpy = restart.numpy
-                if restart.counted is not None and segments is not None:
-                    segments.counted = restart.counted
-                    continue
-                if restart.unrolled is not None and unrolled is not None:
-                    site, why = restart.unrolled
-                    unrolled[site] = why
-                    continue
-                plain = plain or not (
-                    restart.aliased or restart.container is not None or restart.numpy is not None
-                )
+                restart.correct(assumed)
+                if segments is not None:
+                    segments.counted = assumed.counted
             finally:
                 trace.numbers.closed = True
                 trace.interruption = None
@@ -216,14 +197,13 @@ def record(
 class _TracedCall:
     """The state of one recording."""
 
-    def __init__(
-        self, trace: Trace, function: Any, args: Any, kwargs: Any, whole: set[Storage], reached: set[int]
-    ):
+    def __init__(self, trace: Trace, function: Any, args: Any, kwargs: Any, assumed: Assumptions):
         self.trace, self.function = trace, function
         compile.anticipate()
         self.started = time.perf_counter()
         self.program = program = ReplayProgram()
-        self.arguments = Arguments(trace, program, whole | shared_storages(args, kwargs), reached)
+        whole = assumed.whole | shared_storages(args, kwargs)
+        self.arguments = Arguments(trace, program, whole, assumed.reached)
         program.require(f"len(args) == {len(args)}")
         if kwargs:
             in_order = shows_keywords(function)
@@ -290,7 +270,7 @@ class _TracedCall:
             raise Restart(numpy=False) from None  # a recorded array may have been the reason
         has_stand_ins = (trace.numbers.given or trace.captured) and not trace.numbers.plain
         if has_stand_ins and (isinstance(error, TypeError) or (error is not None and _is_librarys(error))):
-            raise Restart from None
+            raise Restart(plain=True) from None
 
     def _break_off(self) -> None:
         """After an error: a launch that was made has happened, otherwise nothing has."""

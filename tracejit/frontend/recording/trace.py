@@ -39,6 +39,7 @@ from tracejit.frontend.recording.recording import (
     number_type,
     thread,
 )
+from tracejit.frontend.recording.restart import Assumptions, GivenUp, Restart
 from tracejit.frontend.recording.rounds import State, frames_of_body
 from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
 from tracejit.frontend.recording.storage import Storage
@@ -81,45 +82,6 @@ class Draw:
         self.number, self.stream, self.drawn = number, stream, drawn
 
 
-class Restart(BaseException):
-    """The body has to be recorded again, from the start.
-
-    container: one among the arguments that is also reached by name, or a NumPy array: the body has to get it
-               itself.
-    aliased:   storages of which an argument views a part, and which the body also uses, or of which it may
-               compare that argument with what it finds by name: they enter whole.
-
-    unrolled:  a place of `tj.range` where all rounds have to be recorded, and (why, the line).
-    numpy:     whether the body is to find NumPy's functions (False), or ours in place of those that make
-               arrays (True).
-    counted:   whether what counts rounds is to be a run-time number.
-
-    None of them: code compares types: stand-ins for numbers and NumPy arrays will not do.
-    """
-
-    def __init__(
-        self,
-        container: Any = None,
-        aliased: set[Storage] | None = None,
-        numpy: bool | None = None,
-        unrolled: tuple[Any, tuple[str, str]] | None = None,
-        counted: bool | None = None,
-    ):
-        super().__init__("recording starts again")
-        self.container = container
-        self.aliased = aliased or set()
-        self.numpy = numpy
-        self.unrolled = unrolled
-        self.counted = counted
-
-
-class GivenUp(BaseException):
-    """The recording is aborted: the body has to run itself, from the start."""
-
-    def __init__(self) -> None:
-        super().__init__("the body runs itself")
-
-
 class Trace(Recording):
     """The recording of one call. See the module."""
 
@@ -128,19 +90,17 @@ class Trace(Recording):
     def __init__(
         self,
         name: str,
+        assumed: Assumptions,
         *,
         strict: bool,
         dry: bool = False,
-        plain: bool = False,
-        recorded_numpy: bool | None = None,
         segments: Segments | None = None,
-        unrolled: dict[Any, tuple[str, str]] | None = None,
     ) -> None:
         self.cuts: list[Cut] = []  # the looks at values so far
         self.segments_found: set[Segment] = set()  # those that they ended
         self.carried: dict[Value, Bound | Literal] = {}  # values of earlier segments: where they are found
         super().__init__()
-        self.unrolled = unrolled  # places of `tj.range` that are Python's, and why; None: all are
+        self.unrolled = assumed.unrolled  # places of `tj.range` that are Python's, and why; None: all are
         self.open_ranges: list[Any] = []  # loops whose rounds are being recorded
         self.moving: dict[Value, Moving | Varying] = {}
         self.segments: Any = segments  # of all paths of the function; None: a look gives up
@@ -148,15 +108,15 @@ class Trace(Recording):
         self.containers: Callable[[], Iterable[Any]] = (
             tuple  # the arguments' containers, as the body has them
         )
-        self.recorded_numpy = recorded_numpy  # whether what NumPy makes is recorded; None: not yet
+        self.recorded_numpy = assumed.numpy  # whether what NumPy makes is recorded; None: not yet
         self.makes_arrays = False  # whether code that ran names functions of NumPy's that make arrays
         self.name = name
         self.strict = strict
         self.dry = dry  # nothing may be computed: `warm`, `graph`, ...
-        self.numbers: Numbers = Numbers(plain=plain, refuse=self._refuse_digits)
+        self.numbers: Numbers = Numbers(plain=assumed.plain, refuse=self._refuse_digits)
         self.numbers.follow = follow
         self.numbers.recount = lambda: self.interrupt(Restart(counted=False))
-        self.counted: bool | None = segments.counted if segments is not None else False
+        self.counted = assumed.counted  # whether what counts rounds is a run-time number
         self.counting: dict[tuple[int, int], CountedRange] = {}  # by frame and place: the loops over ranges
         self.looked_at: dict[Value, Any] = {}  # values of one element: the numbers that they are
         self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
@@ -243,7 +203,7 @@ class Trace(Recording):
             family[storage] = None
             parts = {self.parents[s] for s in (storage, *others) if s in self.parents}
             if others and parts:
-                self.interrupt(Restart(aliased=parts))
+                self.interrupt(Restart(whole=parts))
             if others:
                 what = "an argument and another array the body uses share memory"
                 self.give_up(what, remedy="", later=True)

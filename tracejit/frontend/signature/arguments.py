@@ -33,8 +33,9 @@ from tracejit.frontend.python.content import (
 )
 from tracejit.frontend.python.kinds import FIXED, has_attributes, is_tree, trusted
 from tracejit.frontend.recording.number import settled
+from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import Restart, Trace
+from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.many import are_alike, release
 from tracejit.frontend.signature.program import (
     Const,
@@ -185,7 +186,7 @@ class Arguments:
             program.require("{} is {}", var, seen.var)
             return seen.copy
         if id(value) in self._open:
-            raise Restart(value)
+            raise Restart(reached=value)
         self._open.add(id(value))
         kind, keys, children = found
         parts = ", ".join(map(str, keys)) if is_record(kind) else len(keys)

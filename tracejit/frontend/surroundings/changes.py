@@ -25,8 +25,8 @@ from tracejit.frontend.python.content import GONE
 from tracejit.frontend.python.kinds import FUNCTIONS, PLAIN, is_seen_as_tree, is_tree
 from tracejit.frontend.python.purity import runs_library_code
 from tracejit.frontend.recording.numpy_views import Captured
+from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import Restart
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import Var
 from tracejit.frontend.signature.slots import Attribute, Cell, ClassItem, Global, Item, Slot, Whole
@@ -74,7 +74,7 @@ class Surroundings(Visitor):
             what = f"{teller} may tell the arrays that NumPy would make from recorded ones"
             trace.give_up(what, "make them with functions of tj instead of NumPy's")
         if self.met and any(facts(each).compares for each in self.executed):
-            raise Restart(aliased=self.met)
+            raise Restart(whole=self.met)
         is_generated = is_made_by_dataclass(code)
         if not is_generated:
             self._refuse_names(code)
@@ -121,7 +121,7 @@ class Surroundings(Visitor):
                 self.refuse(slot, *held.too_large(slot.path))
         if held.is_watched:
             if not slot.assignable:
-                raise Restart(array)
+                raise Restart(reached=array)
             slot.replace(held.watched)
 
     def _assigned(self, slot: Slot) -> bool:

@@ -45,7 +45,7 @@ from tracejit.frontend.python.kinds import (
 )
 from tracejit.frontend.recording import numpy_views
 from tracejit.frontend.recording.number import Numbers, settled
-from tracejit.frontend.recording.trace import Restart
+from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.signature.program import Const, Expr, Form, Var, item
 from tracejit.frontend.signature.slots import Cell, Global, Item, Slot, Whole
 from tracejit.frontend.surroundings import numpy_module
@@ -242,7 +242,7 @@ class Visitor:
         if (asks or any(namespace.get(n) is type for n in found.globals)) and not (
             self.numbers.plain or ours
         ):
-            raise Restart
+            raise Restart(plain=True)
         holder = Const(namespace)
         for name in sorted((found.globals | found.written) & namespace.keys()):
             self.visit(Global(namespace, name, item(holder, name), name, namespace[name], code=code))
@@ -316,7 +316,7 @@ class Visitor:
 
     def _object(self, slot: Slot) -> None:
         if id(slot.value) in self.rebuilt:
-            raise Restart(slot.value)
+            raise Restart(reached=slot.value)
         cls, var = type(slot.value), self._bind(slot)
         if (method := own_way(cls)) is not None and not trusted(cls.__module__):
             what = f"{slot.path} is a {cls.__qualname__}, which finds or stores attributes in its own way"
@@ -329,7 +329,7 @@ class Visitor:
     def _container(self, slot: Slot) -> None:
         value = slot.value
         if id(value) in self.rebuilt:
-            raise Restart(value)
+            raise Restart(reached=value)
         var = self._bind(slot)
         if not is_plain(type(value)):
             what = f"{slot.path} is a {type(value).__qualname__}, which finds or stores items in its own way"
@@ -382,7 +382,7 @@ class Visitor:
         """Visit keys that are objects: they may hold something. Whoever has one as an argument finds it."""
         for index, key in enumerate(keys):
             if id(key) in self.rebuilt:
-                raise Restart(key)
+                raise Restart(reached=key)
             if type(key) is str or (isinstance(key, PLAIN) and not has_attributes(key)):
                 continue
             self.key_kinds.add(type(key))

@@ -35,7 +35,8 @@ from tracejit.frontend.arrays import random
 from tracejit.frontend.python.kinds import trusted
 from tracejit.frontend.python.purity import REMEDY, impure, impure_library
 from tracejit.frontend.recording.recording import thread
-from tracejit.frontend.recording.trace import Restart, Trace
+from tracejit.frontend.recording.restart import Restart
+from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.surroundings.changes import Surroundings
 
 NO_ARRAY_WORK = {
