@@ -15,13 +15,11 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import (
-    Bind,
     Drawn,
     Expr,
     Form,
     Launch,
     Literal,
-    ManyArrays,
     ReplayProgram,
     Run,
     StorageAddress,
@@ -47,24 +45,13 @@ def launch(trace: Trace, graph: Graph, schedule: Any, outputs: list[Storage], *,
 def names_of(program: ReplayProgram) -> tuple[str, ...]:
     """Names of the graph's inputs, for people."""
     assert program.launch is not None
-    paths = {
-        step.var: step.value.operands[0].path
-        for step in program.steps
-        if isinstance(step, Bind) and isinstance(step.value, Form) and step.value.form == "{}._storage"
-        if isinstance(step.value.operands[0], Var)
-    }
-    for step in program.steps:
-        if isinstance(step, ManyArrays):
-            paths.update(zip(step.storages, [array.path for array in step.arrays], strict=True))
-    names = []
-    for word in program.launch.words:
+
+    def name(word: StorageAddress | Drawn | Expr) -> str:
         if isinstance(word, StorageAddress):
-            names.append(paths.get(word.storage) or "constant")
-        elif isinstance(word, Drawn):
-            names.append("random numbers")
-        else:
-            names.append(getattr(word, "path", "") or "number")
-    return tuple(names)
+            return word.storage.path or "constant"
+        return "random numbers" if isinstance(word, Drawn) else getattr(word, "path", "") or "number"
+
+    return tuple(map(name, program.launch.words))
 
 
 def launch_of(

@@ -242,7 +242,7 @@ class Arguments:
         vars, places = [], []
         for array, path in zip(arrays, paths, strict=True):
             storage = array._storage
-            var, place = Var("v", array, path), Var("s", storage)
+            var, place = Var("v", array, path), Var("s", storage, path)
             var.bound = place.bound = True
             vars.append(var)
             places.append(place)
@@ -291,7 +291,7 @@ class Arguments:
 
     def copy_in(self, storage: Storage, array: Expr) -> None:
         """The replay makes `storage` anew from the NumPy array at `array`."""
-        var = Var("s", storage)
+        var = Var("s", storage, getattr(array, "path", ""))
         var.bound = True
         self.program.copies.append((var, Form("from_numpy({})._storage", array)))
         self.arrays[storage] = (var, None)
