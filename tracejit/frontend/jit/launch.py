@@ -7,8 +7,8 @@ from typing import Any
 
 from tracejit import engine
 from tracejit.frontend.jit.exits import ExitLoop
+from tracejit.frontend.jit.numbers import Variables, operand
 from tracejit.frontend.recording import check, eager
-from tracejit.frontend.recording.number import Computed, Source, source_of
 from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.segments import Cut, Place
 from tracejit.frontend.recording.storage import Storage
@@ -17,13 +17,11 @@ from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import (
     Drawn,
     Expr,
-    Form,
     Launch,
     Literal,
     ReplayProgram,
     Run,
     StorageAddress,
-    Var,
 )
 from tracejit.ir.graph import Graph
 from tracejit.ops.loops import graph_can_fail
@@ -58,7 +56,7 @@ def launch_of(
     program: ReplayProgram,
     trace: Trace,
     arguments: Arguments,
-    computed: dict[Computed | Source, Var],
+    computed: Variables,
     graph: Graph,
     schedule: Any,
 ) -> Launch:
@@ -76,9 +74,7 @@ def launch_of(
     )
 
 
-def run_of(
-    cut: Cut, place: Place | None, trace: Trace, arguments: Arguments, computed: dict[Computed | Source, Var]
-) -> Run:
+def run_of(cut: Cut, place: Place | None, trace: Trace, arguments: Arguments, computed: Variables) -> Run:
     """Describe how a replay launches the segment that a look ended. Later launches find what it makes."""
     graph, schedule = cut.segment.graph, cut.segment.schedule
     launch = Launch(
@@ -94,19 +90,15 @@ def run_of(
     return Run(place, launch, made, computed[cut.source])
 
 
-def launch_of_rounds(
-    native: ExitLoop, trace: Trace, arguments: Arguments, computed: dict[Computed | Source, Var]
-) -> Launch:
+def launch_of_rounds(native: ExitLoop, trace: Trace, arguments: Arguments, computed: Variables) -> Launch:
     """Describe how a replay launches rounds with an exit. All that they make is awaited."""
 
     def word(given: Any) -> StorageAddress | Drawn | Expr:
         if isinstance(given, Storage):
             return StorageAddress(*arguments.arrays[given])
-        if isinstance(given, Computed | Source):
-            return computed[given]
         if isinstance(given, Extent | RuntimeNumber):
             return _words((given,), arguments, computed)[0]
-        return given if isinstance(given, Expr) else Literal(given)
+        return Literal(given) if type(given) is int else operand(given, computed)
 
     return Launch(
         call=check.launcher(native.segment.schedule, native.segment.graph),
@@ -120,7 +112,7 @@ def launch_of_rounds(
 
 
 def _words(
-    bound: Iterable[Bound], arguments: Arguments, computed: dict[Computed | Source, Var]
+    bound: Iterable[Bound], arguments: Arguments, computed: Variables
 ) -> tuple[StorageAddress | Drawn | Expr, ...]:
     """Words that are packed for the inputs of a graph."""
 
@@ -133,8 +125,6 @@ def _words(
             return Drawn(source.stream)
         if isinstance(source, DrawCounter):
             return Drawn(source.stream, source.drawn)
-        if isinstance(source, Computed | Source):
-            return computed[source]
-        return source if isinstance(source, Expr) else Form(source_of(source))
+        return operand(source, computed)
 
     return tuple(map(word, bound))

@@ -23,13 +23,13 @@ from tracejit import collector, compile, engine
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.jit import launch as launches
+from tracejit.frontend.jit import numbers
 from tracejit.frontend.jit.loops import Loops, Told
 from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.content import GONE, is_stored_plainly
-from tracejit.frontend.recording.number import Computed, Source, source_of
 from tracejit.frontend.recording.recording import Extent, device_contexts, thread
 from tracejit.frontend.recording.restart import Assumptions, GivenUp, Restart
-from tracejit.frontend.recording.segments import Cut, Place, Segments
+from tracejit.frontend.recording.segments import Place, Segments
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import (
@@ -52,7 +52,6 @@ from tracejit.frontend.signature.program import (
     Loop,
     ReplayProgram,
     Run,
-    Var,
 )
 from tracejit.frontend.signature.slots import Attribute, Slot, Whole
 from tracejit.frontend.signature.stand_ins import without_stand_ins
@@ -143,7 +142,7 @@ class Described(NamedTuple):
     graph: Graph
     program: ReplayProgram
     arguments: Arguments
-    computed: dict[Computed | Source, Var]
+    computed: numbers.Variables
     numbers: list[Any]
     bound: tuple[Any, ...]
     draws: tuple[tuple[Any, int], ...]
@@ -313,7 +312,7 @@ class _TracedCall:
         trace, program, arguments = self.trace, self.program, self.arguments
         if trace.numbers.raised:
             raise Unreplayable("the body catches an error of arithmetic on a number found in an array")
-        guards, computed = Guards(self.surroundings, program), self._computed()
+        guards, computed = Guards(self.surroundings, program), numbers.variables_of(trace.numbers.steps)
         guards.emit()
         description = Description(program, arguments, guards.var_of, computed)
         self._find_arrays(guards)
@@ -370,7 +369,7 @@ class _TracedCall:
         else:
             self.program.require("{}", is_it, says=says)
 
-    def _described(self, graph: Graph, guards: Guards, computed: dict[Computed | Source, Var]) -> Described:
+    def _described(self, graph: Graph, guards: Guards, computed: numbers.Variables) -> Described:
         """Describe the recording before anything is compiled."""
         trace = self.trace
         captured = {slot.value._storage: slot.path for slot in reversed(guards.arrays)}
@@ -393,17 +392,6 @@ class _TracedCall:
         self.surroundings.restore_contents()
         self.trace.reset()
 
-    def _computed(self) -> dict[Computed | Source, Var]:
-        """Variables for the numbers that the body computed, or found in arrays."""
-        steps = self.trace.numbers.steps
-        computed: dict[Computed | Source, Var] = {}
-        for step in steps:
-            if isinstance(step, Computed):
-                computed[step] = Var("m", step.value, step.path)
-            elif isinstance(step, Cut):
-                computed[step.source] = Var("l", step.value, step.source.path)
-        return computed
-
     def _segments(self) -> tuple[tuple[Place, tuple[Answer, ...]], ...]:
         """The segments of the path, and what is checked after each."""
         found: list[tuple[Place, list[Answer]]] = []
@@ -422,25 +410,13 @@ class _TracedCall:
                 found[-1][1].append(Answer(" ".join(step.says), _meaning(asked, meanings), value))
         return tuple((place, tuple(answers)) for place, answers in found)
 
-    def _numbers(self, computed: dict[Computed | Source, Var]) -> None:
+    def _numbers(self, computed: numbers.Variables) -> None:
         """Compute what the body computed of its numbers, launch the segments that looks ended, and check what
         it looked at, in its order.
         """
-        program = self.program
-
-        def operand(given: Any) -> Expr:
-            if isinstance(given, Computed | Source):
-                return computed[given]
-            return given if isinstance(given, Expr) else Form(source_of(given))
-
         for step in self.trace.numbers.steps:
-            if self.loops.emit(step, program):
-                continue
-            expression = Form(step.form, *map(operand, step.operands))
-            if isinstance(step, Computed):
-                program.define(computed[step], expression)
-            else:
-                program.same(expression, step.value, (step.path, repr(step.value)))
+            if not self.loops.emit(step, self.program):
+                numbers.emit(step, computed, self.program)
 
     def _describe(self, result: Any, description: Description) -> None:
         """Describe how the result is made, and what is written back."""
