@@ -49,7 +49,7 @@ from tracejit.frontend.recording.location import check_callable, user_location
 from tracejit.frontend.recording.recording import thread
 from tracejit.frontend.recording.segments import Segments
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.signature.text import MISS, PIECEWISE
+from tracejit.frontend.signature.runtime import MISS, PIECEWISE
 from tracejit.ir.graph import Graph
 
 

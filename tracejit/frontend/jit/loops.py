@@ -25,7 +25,7 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import Const, Expr, Form, Loop, ReplayProgram, Run, Step, Var
-from tracejit.frontend.signature.text import element_of
+from tracejit.frontend.signature.runtime import element_of
 
 
 class Rounds(NamedTuple):

@@ -40,7 +40,6 @@ from tracejit.frontend.signature.arguments import (
     shows_keywords,
 )
 from tracejit.frontend.signature.describe import Description, Unreplayable
-from tracejit.frontend.signature.many import release
 from tracejit.frontend.signature.perform import make, write_back
 from tracejit.frontend.signature.program import (
     Bind,
@@ -53,9 +52,10 @@ from tracejit.frontend.signature.program import (
     ReplayProgram,
     Run,
 )
+from tracejit.frontend.signature.runtime import CLOCK, PIECEWISE, release
 from tracejit.frontend.signature.slots import Attribute, Slot, Whole
 from tracejit.frontend.signature.stand_ins import without_stand_ins
-from tracejit.frontend.signature.text import CLOCK, PIECEWISE, recogniser_of, replay_of
+from tracejit.frontend.signature.text import recogniser_of, replay_of
 from tracejit.frontend.surroundings.changes import Surroundings
 from tracejit.frontend.surroundings.guards import Guards, check_separate
 from tracejit.frontend.surroundings.numbers_found import with_own_builtins

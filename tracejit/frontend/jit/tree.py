@@ -16,7 +16,7 @@ from typing import Any
 
 from tracejit.frontend.jit.record import Signature
 from tracejit.frontend.recording.segments import Place
-from tracejit.frontend.signature.text import MISS, Memo
+from tracejit.frontend.signature.runtime import MISS, Memo
 
 PATHS = 64
 """Most paths of a signature."""

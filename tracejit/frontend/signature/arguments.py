@@ -36,7 +36,7 @@ from tracejit.frontend.recording.number import settled
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.recording.trace import Trace
-from tracejit.frontend.signature.many import are_alike, release
+from tracejit.frontend.signature.many import are_alike
 from tracejit.frontend.signature.program import (
     Const,
     Expr,
@@ -47,6 +47,7 @@ from tracejit.frontend.signature.program import (
     Var,
     attribute,
 )
+from tracejit.frontend.signature.runtime import release
 from tracejit.ir.types import ArrayType, name_of
 
 PLAIN = (
