@@ -40,8 +40,8 @@ from tracejit.config import config
 from tracejit.errors import ArgumentError, locate
 from tracejit.forking import make_rlock
 from tracejit.frontend.jit import explain, record, specs
+from tracejit.frontend.jit.entries import Signature, Timing
 from tracejit.frontend.jit.piecewise import run_piecewise
-from tracejit.frontend.jit.record import Signature
 from tracejit.frontend.jit.tree import Tree
 from tracejit.frontend.python.kinds import Transparent
 from tracejit.frontend.recording.eager import no_memory
@@ -371,7 +371,7 @@ class Jitted(Transparent, Generic[P, R]):
         known = {id(schedule): schedule for path in reversed(paths) for schedule in path.schedules}
         return list(known.values())
 
-    def first_call(self) -> record.Timing:
+    def first_call(self) -> Timing:
         """Time that the first call of the oldest signature took: record, compile (or load), run.
 
         Seconds. Raises ArgumentError if no call could be replayed yet.
