@@ -67,6 +67,7 @@ def record(
         whole=set(whole),
         unrolled={} if compiled else None,
         counted=False if segments is None else segments.counted,
+        math=segments is not None and segments.computes_math,
     )
     name = getattr(function, "__qualname__", type(function).__name__)
     with collector.at_rest():  # no decorator: errors name the nearest frame outside of this package
@@ -84,7 +85,7 @@ def record(
                 restart.__traceback__ = None
                 restart.correct(assumed)
                 if segments is not None:
-                    segments.counted = assumed.counted
+                    segments.counted, segments.computes_math = assumed.counted, assumed.math
             finally:
                 trace.numbers.closed = True
                 trace.interruption = None
@@ -123,7 +124,7 @@ class _TracedCall:
         trace, surroundings = self.trace, self.surroundings
         try:
             surroundings.scan(self.arguments.objects)
-            trace.changes = surroundings.changes
+            trace.changes, trace.executed = surroundings.changes, surroundings.executed
             trace.containers = lambda: [known.copy for known in self.arguments.containers.values()]
             function = self.function
             if trace.segments is not None:

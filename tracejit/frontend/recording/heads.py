@@ -132,16 +132,7 @@ class _HeadWalk(Walk):
         kind = type(value)
         if kind is NumberProxy and not value._numbers.closed:
             return self._number(value._source)
-        if kind is types.FunctionType and id(value) not in self._open:
-            return self._function(value)
         return super().key(value)
-
-    def _function(self, function: types.FunctionType) -> Hashable:
-        """A function that the body may have made anew in each round."""
-        self._open[id(function)] = len(self._open)
-        cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
-        held = self.key([cells, function.__defaults__, function.__kwdefaults__, dict(vars(function))])
-        return "function", id(function.__code__), id(function.__globals__), held
 
     def _number(self, source: Any) -> Hashable:
         if type(source) is Varying and source.rounds is self.rounds:

@@ -26,6 +26,7 @@ class Assumptions:
     plain:    the body gets plain numbers and NumPy's arrays, which are guarded: code compares types.
     numpy:    the body finds functions of ours for those of NumPy's that make arrays. None: it need not yet.
     counted:  what counts rounds is a run-time number (see `counters`). None: it need not be yet.
+    math:     functions of `math` compute with run-time numbers.
     reached:  ids of containers among the arguments, and of NumPy arrays, that the body gets themselves, as it
               also finds them by name.
     whole:    storages that enter the trace whole, though arguments view parts of them: the body uses other
@@ -36,6 +37,7 @@ class Assumptions:
     plain: bool = False
     numpy: bool | None = None
     counted: bool | None = None
+    math: bool = False
     reached: set[int] = field(default_factory=set)
     whole: set[Storage] = field(default_factory=set)
     unrolled: dict[Any, tuple[str, str]] | None = field(default_factory=dict)
@@ -54,12 +56,13 @@ class Restart(BaseException):
         plain: bool | None = None,
         numpy: bool | None = None,
         counted: bool | None = None,
+        math: bool | None = None,
         reached: Any = None,
         whole: Collection[Storage] = (),
         unrolled: tuple[Any, tuple[str, str]] | None = None,
     ):
         super().__init__("recording starts again")
-        self._flags = {"plain": plain, "numpy": numpy, "counted": counted}
+        self._flags = {"plain": plain, "numpy": numpy, "counted": counted, "math": math}
         self._reached, self._whole, self._unrolled = reached, whole, unrolled
 
     def correct(self, assumed: Assumptions) -> None:

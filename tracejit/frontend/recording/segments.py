@@ -60,11 +60,13 @@ class Segments:
     ended: how many paths there were when it was found that new ones keep coming, so that looks give up;
            else 0.
     counted: whether what counts rounds is a run-time number (see `counters`); None: this is not known yet.
+    computes_math: whether `math` computes with run-time numbers (see `surroundings.math_module`).
     """
 
     def __init__(self) -> None:
         self.ended = 0
         self.counted: bool | None = None
+        self.computes_math = False
         self._known: weakref.WeakValueDictionary[Any, Segment] = weakref.WeakValueDictionary()
         self._places: weakref.WeakValueDictionary[Any, Place] = weakref.WeakValueDictionary()
 

@@ -16,8 +16,9 @@ they change is taken back.
 from __future__ import annotations
 
 import sys
+import types
 import weakref
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -108,6 +109,7 @@ class Trace(Recording):
         self.containers: Callable[[], Iterable[Any]] = (
             tuple  # the arguments' containers, as the body has them
         )
+        self.executed: Collection[types.CodeType] = ()  # code of the user's that ran
         self.recorded_numpy = assumed.numpy  # whether what NumPy makes is recorded; None: not yet
         self.makes_arrays = False  # whether code that ran names functions of NumPy's that make arrays
         self.name = name
@@ -117,8 +119,10 @@ class Trace(Recording):
         self.numbers.follow = follow
         self.numbers.recount = lambda: self.interrupt(Restart(counted=False))
         self.counted = assumed.counted  # whether what counts rounds is a run-time number
+        self.names_math = False  # whether code that ran names `math`, or functions of it
+        self.computes_math = assumed.math
         self.counting: dict[tuple[int, int], CountedRange] = {}  # by frame and place: the loops over ranges
-        self.looked_at: dict[Value, Any] = {}  # values of one element: the numbers that they are
+        self.looked_at: dict[Value, Cut] = {}  # by value of one element: the look at it
         self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
         self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it), for each segment anew
         self.counters: list[Draw] = []
@@ -311,7 +315,8 @@ class Trace(Recording):
             self.look(array, what, reason)
         content = self._content(array)
         if content in self.looked_at:
-            return self.looked_at[content]
+            known = self.looked_at[content]
+            return self.numbers.proxy(known.value, known.source)
         looked = [array._storage]
         if array.device.kind != "cpu":
             array = array.to(CPU)  # by a copy in the graph
@@ -338,7 +343,7 @@ class Trace(Recording):
             self._consider_counting(made.state)
         found = self.numbers.looked(made.value, source, made)
         if content is not None:
-            self.looked_at[content] = found
+            self.looked_at[content] = made
         return found
 
     def _content(self, array: Any) -> Value | None:
@@ -376,6 +381,8 @@ class Trace(Recording):
 
     def _refuse_digits(self, path: str) -> NoReturn:
         """The body wants all digits of a number that it found in an array: no other call has the same."""
+        if self.names_math and not self.computes_math and self.interruption is None:
+            self.interrupt(Restart(math=True))
         self.give_up(
             f"the value of {path} is used in a way that arrays, arithmetic and comparisons do not cover",
             remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
@@ -408,6 +415,10 @@ class Trace(Recording):
             self.give_up("a value from before a look is used that was not kept for it", remedy="")
         else:
             super().adopt(value)
+
+    def defines(self, code: types.CodeType) -> bool:
+        """Whether a function with this code is made by code that ran."""
+        return any(code in maker.co_consts for maker in self.executed)
 
     def forget_functions(self) -> None:
         """The recording has ended: nothing that leads back to it is kept, so that it goes at once."""

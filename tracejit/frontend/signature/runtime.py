@@ -187,7 +187,7 @@ HELPERS: dict[str, Any] = {
     "any_shared": any_shared, "addresses": addresses, "variables": variables,
     "variable_addresses": variable_addresses,
     "wait": engine.wait, "wait_unsettled": wait_unsettled, "settle": settle,
-    "np": np, "nan": math.nan, "inf": math.inf, "GONE": GONE, "EMPTY": EMPTY,
+    "np": np, "math": math, "nan": math.nan, "inf": math.inf, "GONE": GONE, "EMPTY": EMPTY,
     "Attributes": Attributes,
     "fill": fill, "same_items": same_items,
     "same_parts": same_parts, "same_array": same_array, "read_part": read_part,
