@@ -121,7 +121,7 @@ class Completion:
             computed=self.computed,
             numbers=list(trace.numbers.steps),
             bound=tuple(trace.bound),
-            draws=tuple(trace.draws),
+            draws=tuple((stream, total.value) for stream, total in trace.draws.totals),
             captured=captured,
             rules=tuple(trace.rules),
         )

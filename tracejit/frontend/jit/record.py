@@ -174,7 +174,7 @@ class _TracedCall:
         """After an error: a launch that was made has happened, otherwise nothing has."""
         if not self.launched:
             self.surroundings.restore_contents()
-            self.trace.give_draws_back()
+            self.trace.draws.give_back()
         self.trace.reset()
 
     def conclude(self, result: Any, *, launch: bool) -> Recorded:

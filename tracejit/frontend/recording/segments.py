@@ -94,7 +94,7 @@ class Cut(NamedTuple):
 
     source: what identifies the value looked at, which is element 0 of the first of `made`.
     value:  that element.
-    draws:  numbers of the random streams (in `Trace.draws`) that the segment draws from.
+    draws:  numbers of the random streams (in `Draws.totals`) that the segment draws from.
     state:  what the rest of the body depends on; None where that is not known.
     """
 
@@ -120,7 +120,7 @@ def cut(trace: Trace, value: Value, source: Source, looked: Collection[Storage])
     graph = trace.graph(outputs)
     segment = trace.segments.find(key, graph)
     places = [Storage(v.type) for v in outputs]
-    draws = trace.take_draws()
+    draws = trace.draws.take()
     eager.run(graph, trace.bound, places, segment.schedule)
     awaited = places if graph_can_fail(graph) else places[:1]
     engine.wait(*(storage.variable for storage in awaited))

@@ -19,12 +19,13 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Collection, Hashable, Iterable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tracejit.errors import ReadOnlyError, ReplayError, locate
 from tracejit.frontend.recording.counters import CountedRange, count_in, may_count
+from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import Moving, Numbers, Source, Varying, is_of
 from tracejit.frontend.recording.numpy_views import Captured
@@ -58,29 +59,6 @@ MOST = 1 << 17
 """Most operations of a recording. Planning takes some 0.1 ms for each, and two bits for a pair of tasks."""
 
 UINT64 = np.dtype("uint64")
-WORD = 1 << 64
-
-
-class DrawKey(NamedTuple):
-    """Stands for the key of a stream of random numbers, by its number in `Trace.draws`."""
-
-    stream: int
-
-
-class DrawCounter(NamedTuple):
-    """Stands for the counter of a stream at the launch, plus what the body had drawn from it by then."""
-
-    stream: int
-    drawn: int
-
-
-class Draw:
-    """A counter of random numbers: that of stream number `stream` (see `Trace.draws`) at the launch, plus
-    `drawn`.
-    """
-
-    def __init__(self, number: RuntimeNumber, stream: int, drawn: int):
-        self.number, self.stream, self.drawn = number, stream, drawn
 
 
 class Trace(Recording):
@@ -124,9 +102,7 @@ class Trace(Recording):
         self.counting: dict[tuple[int, int], CountedRange] = {}  # by frame and place: the loops over ranges
         self.looked_at: dict[Value, Cut] = {}  # by value of one element: the look at it
         self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
-        self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it), for each segment anew
-        self.counters: list[Draw] = []
-        self.taken: list[tuple[Any, int, int]] = []  # (stream, start, total) of segments that were launched
+        self.draws = Draws()
         self.families: dict[Storage, dict[Storage, None]] = {}  # used parts of a storage, and itself
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
         self.captured: list[Captured] = []  # NumPy arrays it may bring in that a replay finds again
@@ -141,39 +117,10 @@ class Trace(Recording):
         self.uncounted: list[weakref.ref[Any]] = []  # storages of what masks pick, and nobody has counted
         self.places: weakref.WeakKeyDictionary[Storage, Any] = weakref.WeakKeyDictionary()  # by mask
 
-    # -- random numbers --------------------------------------------------------------------------------------
-
     def draw(self, stream: Any, count: int) -> tuple[Value, Value]:
-        """Key and counter for `count` random numbers; replays take them from the stream as it is then."""
-        first = len(self.taken)
-        index = next(
-            (i for i, (s, _) in enumerate(self.draws) if s is stream and i >= first), len(self.draws)
-        )
-        if index == len(self.draws):
-            self.draws.append((stream, 0))
-        drawn = self.draws[index][1]
-        self.draws[index] = (stream, drawn + count)
-        key = RuntimeNumber(stream.key, DrawKey(index))
-        counter = RuntimeNumber((stream.counter + drawn) % WORD, DrawCounter(index, drawn))
-        self.counters.append(Draw(counter, index, drawn))
+        """Key and counter for `count` random numbers."""
+        key, counter = self.draws.draw(stream, count)
         return self.number(key, UINT64), self.number(counter, UINT64)
-
-    def take_draws(self) -> range:
-        """Take the numbers drawn since the last look from their streams; threads that share one get other
-        positions. Gives their numbers in `draws`.
-        """
-        first = len(self.taken)
-        for stream, total in self.draws[first:]:
-            self.taken.append((stream, stream.advance(total), total))
-        for draw in self.counters:
-            draw.number.value = (self.taken[draw.stream][1] + draw.drawn) % WORD
-        return range(first, len(self.draws))
-
-    def give_draws_back(self) -> None:
-        """The call is recorded again, or runs itself: nothing was drawn."""
-        while self.taken:
-            stream, start, total = self.taken.pop()
-            stream.give_back(start, total)
 
     def note_device(self) -> None:
         """Note that the call's own device is used, not one that the body has named."""
@@ -398,7 +345,7 @@ class Trace(Recording):
             tape.flushed()
         self.inputs, self.nodes, self.bound = [], [], []
         self.defined, self.scalars, self.structure = {}, {}, []
-        self.counters = []
+        self.draws.counters = []
         self.bytes = 0
         for windows in self.windows.values():
             for window in windows:
