@@ -30,7 +30,9 @@ from tracejit.frontend.recording.storage import Storage
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import Var
 from tracejit.frontend.signature.slots import Attribute, Cell, ClassItem, Global, Item, Slot, Whole
-from tracejit.frontend.surroundings import math_module, numpy_module
+from tracejit.frontend.surroundings import numpy_module
+from tracejit.frontend.surroundings.math_module import MATH
+from tracejit.frontend.surroundings.numpy_module import NUMPY
 from tracejit.frontend.surroundings.reach import Visitor
 from tracejit.ir.types import DTYPES
 
@@ -99,16 +101,21 @@ class Surroundings(Visitor):
                 self.met.add(self.arguments.windows[id(slot.value)])
             elif not slot.assignable:
                 continue
-            elif isinstance(slot, Global | Cell) and numpy_module.stand_in(slot.value) is not None:
-                if self.arguments.trace.recorded_numpy and not self.numbers.plain:
-                    slot.replace(numpy_module.stand_in(slot.value))
-            elif isinstance(slot, Global | Cell) and math_module.stand_in(slot.value) is not None:
-                self.arguments.trace.names_math = True
-                if self.arguments.trace.computes_math and not self.numbers.plain:
-                    slot.replace(math_module.stand_in(slot.value))
-            elif type(slot.value) in (int, float) and self._assigned(slot) and not self.numbers.plain:
-                slot.var = Var("n", slot.value, slot.path)
-                slot.replace(self.numbers.argument(slot.value, slot.var))
+            elif type(slot.value) in (int, float):
+                if self._assigned(slot) and not self.numbers.plain:
+                    slot.var = Var("n", slot.value, slot.path)
+                    slot.replace(self.numbers.argument(slot.value, slot.var))
+            elif isinstance(slot, Global | Cell):
+                self._replace_module(slot)
+
+    def _replace_module(self, slot: Slot) -> None:
+        """Put a stand-in there for NumPy or `math`, or a function of theirs, if the trace uses it."""
+        trace, value = self.arguments.trace, slot.value
+        trace.names_math |= MATH.stand_in(value) is not None
+        for module, is_used in ((NUMPY, trace.recorded_numpy), (MATH, trace.computes_math)):
+            made = module.stand_in(value)
+            if made is not None and is_used and not self.numbers.plain:
+                slot.replace(made)
 
     def _hold(self, slot: Slot) -> None:
         """Note what a NumPy array holds, and watch its use, unless there must be no stand-in for it: then it

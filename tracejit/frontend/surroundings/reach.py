@@ -48,8 +48,9 @@ from tracejit.frontend.recording.number import Numbers, settled
 from tracejit.frontend.recording.restart import Restart
 from tracejit.frontend.signature.program import Const, Expr, Form, Var, item
 from tracejit.frontend.signature.slots import Cell, Global, Item, Slot, Whole
-from tracejit.frontend.surroundings import math_module, numpy_module
+from tracejit.frontend.surroundings.math_module import MATH
 from tracejit.frontend.surroundings.members import Seen, SeenClass, SeenFunction, SeenModule, SeenObject
+from tracejit.frontend.surroundings.numpy_module import NUMPY
 
 MANY = 8  # plain items; longer tables are guarded as a whole
 STORED = 64  # the same, where code stores some of them
@@ -131,8 +132,8 @@ class Visitor:
         self.slots[key] = slot
         self.fresh.append(slot)
         # another thread may be recording
-        found = numpy_module.settled(numpy_views.settled(slot.value))
-        value = slot.value = slot.given = settled(math_module.settled(found))
+        found = MATH.original(NUMPY.original(numpy_views.settled(slot.value)))
+        value = slot.value = slot.given = settled(found)
         if isinstance(value, str) and looks_up(value):
             self.refuse(slot, f"{slot.path} is a format string that looks up attributes", "use an f-string")
         elif id(value) in _ACCESSORS:  # under another name, or it would not be found here
@@ -259,9 +260,7 @@ class Visitor:
                 self.visit(Global(vars(builtins), name, place, name, value, code=code))
         names = {name for name, attribute in found.uses if attribute == "random"}
         imports_numpy = (0, "numpy") in found.imports and "random" in found.attributes
-        for name in [n for n in names if numpy_module.settled(namespace.get(n)) is np] + [
-            "numpy"
-        ] * imports_numpy:
+        for name in [n for n in names if NUMPY.original(namespace.get(n)) is np] + ["numpy"] * imports_numpy:
             path = f"{name}.random"
             refusal = (f"{path} gives other numbers on every call", "use tj.random")
             random = Slot(None, "random", holder, path, np.random, guarded=False, code=code, refusal=refusal)
