@@ -173,7 +173,7 @@ class Numbers:
         return [proxy for _, proxy in held]
 
     def is_noted(self, source: Any) -> bool:
-        """Whether this is the source of a number found in an array, or counts rounds, or is made of these."""
+        """Whether a number is found in an array, counts rounds, or is computed of such."""
         return source in self.found or source in self.counted
 
     def check(self, proxy: NumberProxy) -> None:
