@@ -299,7 +299,7 @@ class _TracedCall:
         """After an error: a launch that was made has happened, otherwise nothing has."""
         if not self.launched:
             self.surroundings.restore_contents()
-            self.trace.give_draws_back()
+            self.trace.draws.give_back()
         self.trace.reset()
 
     def conclude(self, result: Any, *, launch: bool) -> Recorded:
@@ -409,7 +409,7 @@ class _TracedCall:
             computed=computed,
             numbers=list(trace.numbers.steps),
             bound=tuple(trace.bound),
-            draws=tuple(trace.draws),
+            draws=tuple((stream, total.value) for stream, total in trace.draws.totals),
             captured=captured,
             rules=tuple(trace.rules),
         )

@@ -38,19 +38,19 @@ class Head:
     values:  those of the graph that are held, in an order that parts decide.
     holders: what holds them, until the next round begins.
     moving:  arrays that variables hold, whose views move with the rounds.
-    nodes, structure, inputs, scalars: how far the recording was.
+    nodes, inputs, scalars: how far the recording was; drawn: how much of each random stream.
     difference: what was not equal.
     """
 
     __slots__ = (
         "difference",
+        "drawn",
         "holders",
         "inputs",
         "moving",
         "nodes",
         "parts",
         "scalars",
-        "structure",
         "values",
     )
 
@@ -59,8 +59,9 @@ class Head:
         self.holders: list[Storage | Window] = []
         self.values: list[Value] = []
         self.moving: list[Any] = []
-        self.nodes, self.structure, self.inputs = len(trace.nodes), len(trace.structure), len(trace.inputs)
+        self.nodes, self.inputs = len(trace.nodes), len(trace.inputs)
         self.scalars = dict(trace.scalars)
+        self.drawn = trace.draws.begin()
         self.difference = ""
 
     def equals(self, later: Head) -> bool:
@@ -100,7 +101,7 @@ def head_at(rounds: Rounds, frame: types.FrameType) -> Head:
     windows = [w for windows in trace.windows.values() for w in windows]
     parts.append(("an array that no variable holds", tuple((id(s), id(s.pending)) for s in outside)))
     parts.append(("the arrays that are used", tuple(map(id, windows))))
-    parts.append(("random numbers that are drawn", tuple((id(s), total) for s, total in trace.draws)))
+    parts.append(("random numbers that are drawn", tuple(id(s) for s, _ in trace.draws.totals)))
     parts.append(("a look at a value", len(trace.cuts)))
     parts.append(("a call of Python's", (len(trace.callbacks), len(trace.rules), len(trace.imports))))
     parts.append(("the device", (thread.device, thread.tapes, trace.vouched)))

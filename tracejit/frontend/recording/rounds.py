@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 LOOPS: set[types.CodeType] = set()
 """Functions of this package that loop over the user's functions: their variables count as the body's."""
 
+OBJECTS: set[type] = set()
+"""Classes of this package whose instances are nothing but their attributes, which are arrays and the like."""
+
 SAME = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, np.dtype, enum.Enum)
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, range)
 
@@ -153,14 +156,14 @@ class Walk:
             return "same", id(value)
         if isinstance(value, PLAIN) and not has_attributes(value):
             return kind, repr(value)
-        if kind not in (list, tuple, dict):
+        if kind not in (list, tuple, dict) and kind not in OBJECTS:
             raise Hidden
         if id(value) in self._open:
             return "again", self._open[id(value)]
         self._open[id(value)] = len(self._open)
         if kind is dict:
             return "dict", *((self.key(k), self.key(v)) for k, v in value.items())
-        return kind, *(self.key(each) for each in value)
+        return kind, *(self.key(each) for each in (vars(value).items() if kind in OBJECTS else value))
 
     def _function(self, function: types.FunctionType) -> Hashable:
         """A function that the body has made, maybe anew in each round: what it holds may change. What others
