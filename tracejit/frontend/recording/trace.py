@@ -16,14 +16,16 @@ they change is taken back.
 from __future__ import annotations
 
 import sys
+import types
 import weakref
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tracejit.errors import ReadOnlyError, ReplayError, locate
 from tracejit.frontend.recording.counters import CountedRange, count_in, may_count
+from tracejit.frontend.recording.draws import Draws
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import Moving, Numbers, Source, Varying, is_of
 from tracejit.frontend.recording.numpy_views import Captured
@@ -55,29 +57,6 @@ MOST = 1 << 17
 """Most operations of a recording. Planning takes some 0.1 ms for each, and two bits for a pair of tasks."""
 
 UINT64 = np.dtype("uint64")
-WORD = 1 << 64
-
-
-class DrawKey(NamedTuple):
-    """Stands for the key of a stream of random numbers, by its number in `Trace.draws`."""
-
-    stream: int
-
-
-class DrawCounter(NamedTuple):
-    """Stands for the counter of a stream at the launch, plus what the body had drawn from it by then."""
-
-    stream: int
-    drawn: int
-
-
-class Draw:
-    """A counter of random numbers: that of stream number `stream` (see `Trace.draws`) at the launch, plus
-    `drawn`.
-    """
-
-    def __init__(self, number: RuntimeNumber, stream: int, drawn: int):
-        self.number, self.stream, self.drawn = number, stream, drawn
 
 
 class Restart(BaseException):
@@ -92,6 +71,7 @@ class Restart(BaseException):
     numpy:     whether the body is to find NumPy's functions (False), or ours in place of those that make
                arrays (True).
     counted:   whether what counts rounds is to be a run-time number.
+    math:      whether `math` is to compute with run-time numbers.
 
     None of them: code compares types, or keeps numbers or NumPy arrays in a class: stand-ins for them will
     not do.
@@ -104,6 +84,7 @@ class Restart(BaseException):
         numpy: bool | None = None,
         unrolled: tuple[Any, tuple[str, str]] | None = None,
         counted: bool | None = None,
+        math: bool = False,
     ):
         super().__init__("recording starts again")
         self.container = container
@@ -111,6 +92,7 @@ class Restart(BaseException):
         self.numpy = numpy
         self.unrolled = unrolled
         self.counted = counted
+        self.math = math
 
 
 class GivenUp(BaseException):
@@ -148,6 +130,7 @@ class Trace(Recording):
         self.containers: Callable[[], Iterable[Any]] = (
             tuple  # the arguments' containers, as the body has them
         )
+        self.executed: Collection[types.CodeType] = ()  # code of the user's that ran
         self.recorded_numpy = recorded_numpy  # whether what NumPy makes is recorded; None: not yet
         self.makes_arrays = False  # whether code that ran names functions of NumPy's that make arrays
         self.name = name
@@ -157,12 +140,12 @@ class Trace(Recording):
         self.numbers.follow = follow
         self.numbers.recount = lambda: self.interrupt(Restart(counted=False))
         self.counted: bool | None = segments.counted if segments is not None else False
+        self.names_math = False  # whether code that ran names `math`, or functions of it
+        self.computes_math = segments is not None and segments.computes_math
         self.counting: dict[tuple[int, int], CountedRange] = {}  # by frame and place: the loops over ranges
-        self.looked_at: dict[Value, Any] = {}  # values of one element: the numbers that they are
+        self.looked_at: dict[Value, Cut] = {}  # by value of one element: the look at it
         self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
-        self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it), for each segment anew
-        self.counters: list[Draw] = []
-        self.taken: list[tuple[Any, int, int]] = []  # (stream, start, total) of segments that were launched
+        self.draws = Draws()
         self.makes_classes = False  # whether the body defines classes
         self.used_parts: dict[Storage, tuple[Storage, ...]] = {}  # by the storage that they are parts of
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
@@ -178,39 +161,10 @@ class Trace(Recording):
         self.uncounted: list[weakref.ref[Any]] = []  # storages of what masks pick, and nobody has counted
         self.places: weakref.WeakKeyDictionary[Storage, Any] = weakref.WeakKeyDictionary()  # by mask
 
-    # -- random numbers --------------------------------------------------------------------------------------
-
     def draw(self, stream: Any, count: int) -> tuple[Value, Value]:
-        """Key and counter for `count` random numbers; replays take them from the stream as it is then."""
-        first = len(self.taken)
-        index = next(
-            (i for i, (s, _) in enumerate(self.draws) if s is stream and i >= first), len(self.draws)
-        )
-        if index == len(self.draws):
-            self.draws.append((stream, 0))
-        drawn = self.draws[index][1]
-        self.draws[index] = (stream, drawn + count)
-        key = RuntimeNumber(stream.key, DrawKey(index))
-        counter = RuntimeNumber((stream.counter + drawn) % WORD, DrawCounter(index, drawn))
-        self.counters.append(Draw(counter, index, drawn))
+        """Key and counter for `count` random numbers."""
+        key, counter = self.draws.draw(stream, count)
         return self.number(key, UINT64), self.number(counter, UINT64)
-
-    def take_draws(self) -> range:
-        """Take the numbers drawn since the last look from their streams; threads that share one get other
-        positions. Gives their numbers in `draws`.
-        """
-        first = len(self.taken)
-        for stream, total in self.draws[first:]:
-            self.taken.append((stream, stream.advance(total), total))
-        for draw in self.counters:
-            draw.number.value = (self.taken[draw.stream][1] + draw.drawn) % WORD
-        return range(first, len(self.draws))
-
-    def give_draws_back(self) -> None:
-        """The call is recorded again, or runs itself: nothing was drawn."""
-        while self.taken:
-            stream, start, total = self.taken.pop()
-            stream.give_back(start, total)
 
     def note_device(self) -> None:
         """Note that the call's own device is used, not one that the body has named."""
@@ -362,7 +316,8 @@ class Trace(Recording):
             self.look(array, what, reason)
         content = self._content(array)
         if content in self.looked_at:
-            return self.looked_at[content]
+            known = self.looked_at[content]
+            return self.numbers.proxy(known.value, known.source)
         looked = [array._storage]
         if array.device.kind != "cpu":
             array = array.to(CPU)  # by a copy in the graph
@@ -389,7 +344,7 @@ class Trace(Recording):
             self._consider_counting(made.state)
         found = self.numbers.looked(made.value, source, made)
         if content is not None:
-            self.looked_at[content] = found
+            self.looked_at[content] = made
         return found
 
     def _content(self, array: Any) -> Value | None:
@@ -427,6 +382,8 @@ class Trace(Recording):
 
     def _refuse_digits(self, path: str) -> NoReturn:
         """The body wants all digits of a number that it found in an array: no other call has the same."""
+        if self.names_math and not self.computes_math and self.interruption is None:
+            self.interrupt(Restart(math=True))
         self.give_up(
             f"the value of {path} is used in a way that arrays, arithmetic and comparisons do not cover",
             remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
@@ -438,7 +395,7 @@ class Trace(Recording):
             tape.flushed()
         self.inputs, self.nodes, self.bound = [], [], []
         self.defined, self.scalars = set(), {}
-        self.counters = []
+        self.draws.counters = []
         self.bytes = 0
         for windows in self.windows.values():
             for window in windows:
@@ -455,6 +412,10 @@ class Trace(Recording):
             self.give_up("a value from before a look is used that was not kept for it", remedy="")
         else:
             super().adopt(value)
+
+    def defines(self, code: types.CodeType) -> bool:
+        """Whether a function with this code is made by code that ran."""
+        return any(code in maker.co_consts for maker in self.executed)
 
     def forget_functions(self) -> None:
         """The recording has ended: nothing that leads back to it is kept, so that it goes at once."""
