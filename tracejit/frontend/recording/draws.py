@@ -14,33 +14,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tracejit.frontend.recording.number import NumberProxy, settled
+from tracejit.frontend.recording.number import Computed, NumberProxy
 from tracejit.frontend.recording.recording import RuntimeNumber
 
 WORD = 1 << 64
 
 
 class Total(NamedTuple):
-    """`fixed` numbers, and `further` ones, a run-time number, if there are any."""
+    """`fixed` numbers, and as many further ones as a run-time number says, if there is one."""
 
     fixed: int = 0
-    further: Any = None
+    further: Computed | None = None
 
     def plus(self, count: Any) -> Total:
         """So many more."""
         if type(count) is not NumberProxy:
             return Total(self.fixed + count, self.further)
-        return Total(self.fixed, count if self.further is None else self.further + count)
-
-    @property
-    def source(self) -> Any:
-        """That of the run-time number."""
-        return None if self.further is None else self.further._source
+        if self.further is not None:
+            drawn: Any = NumberProxy(self.further.value, self.further, count._numbers)
+            count = drawn + count
+        return Total(self.fixed, count._source)
 
     @property
     def value(self) -> int:
         """What it is in this call."""
-        value: int = self.fixed + (0 if self.further is None else settled(self.further))
+        value: int = self.fixed + (0 if self.further is None else self.further.value)
         return value
 
 
@@ -51,13 +49,11 @@ class DrawKey(NamedTuple):
 
 
 class DrawCounter(NamedTuple):
-    """Stands for the counter of a stream at the launch, plus what the body had drawn from it by then: `fixed`
-    numbers, and as many as the run-time number with the source `further` says.
-    """
+    """Stands for the counter of a stream at the launch, plus the total of what the body had drawn by then."""
 
     stream: int
     fixed: int
-    further: Any = None
+    further: Computed | None = None
 
 
 class Draws:
@@ -87,7 +83,7 @@ class Draws:
 
     def counter(self, index: int, drawn: Total) -> RuntimeNumber:
         """The counter of a stream after what was `drawn` from it."""
-        source = DrawCounter(index, drawn.fixed, drawn.source)
+        source = DrawCounter(index, drawn.fixed, drawn.further)
         made = RuntimeNumber((self.totals[index][0].counter + drawn.value) % WORD, source)
         self.counters.append((made, index, drawn))
         return made

@@ -175,7 +175,7 @@ class _Body(Copier):
             if type(source) is not DrawCounter:
                 continue
             begin, stream = before.drawn[source.stream], source.stream
-            if source.further is begin.source and source.fixed >= begin.fixed:
+            if source.further is begin.further and source.fixed >= begin.fixed:
                 drawn = begin.plus(source.fixed - begin.fixed)
                 self.counters[value] = Counter(value, stream, drawn, of_round[stream])
 

@@ -173,7 +173,7 @@ class Numbers:
         return [proxy for _, proxy in held]
 
     def is_noted(self, source: Any) -> bool:
-        """Whether a number is found in an array, counts rounds, or is computed of such that count."""
+        """Whether a number is found in an array, counts rounds, or is computed of such."""
         return source in self.found or source in self.counted
 
     def check(self, proxy: NumberProxy) -> None:

@@ -202,7 +202,9 @@ class Recording(Builder):
 
     def literal(self, number: Any, dtype: np.dtype) -> Value:
         """A number written in the program: part of the graph."""
-        key = ("literal", number or repr(number), number.__class__, dtype)  # 0.0 and -0.0 are equal
+        kind = number.__class__
+        told = repr(number) if not number or isinstance(number, complex) else number  # 0.0 and -0.0 are equal
+        key = ("literal", told, kind, dtype)
         value = self.scalars.get(key)
         if value is None:
             value = self.scalars[key] = self.emit(constant, **constant_of(number, dtype))

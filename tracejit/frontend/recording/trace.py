@@ -41,6 +41,7 @@ from tracejit.frontend.recording.recording import (
     number_type,
     thread,
 )
+from tracejit.frontend.recording.restart import Assumptions, GivenUp, Restart
 from tracejit.frontend.recording.rounds import State, frames_of_body
 from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
 from tracejit.frontend.recording.storage import Computed, Storage
@@ -59,49 +60,6 @@ MOST = 1 << 17
 UINT64 = np.dtype("uint64")
 
 
-class Restart(BaseException):
-    """The body has to be recorded again, from the start.
-
-    container: one among the arguments that is also reached by name, or a NumPy array: the body has to get it
-               itself.
-    aliased:   storages of which an argument views a part, and which the body also uses, or of which it may
-               compare that argument with what it finds by name: they enter whole.
-
-    unrolled:  a place of `tj.range` where all rounds have to be recorded, and (why, the line).
-    numpy:     whether the body is to find NumPy's functions (False), or ours in place of those that make
-               arrays (True).
-    counted:   whether what counts rounds is to be a run-time number.
-    math:      whether `math` is to compute with run-time numbers.
-
-    None of them: code compares types, or keeps numbers or NumPy arrays in a class: stand-ins for them will
-    not do.
-    """
-
-    def __init__(
-        self,
-        container: Any = None,
-        aliased: set[Storage] | None = None,
-        numpy: bool | None = None,
-        unrolled: tuple[Any, tuple[str, str]] | None = None,
-        counted: bool | None = None,
-        math: bool = False,
-    ):
-        super().__init__("recording starts again")
-        self.container = container
-        self.aliased = aliased or set()
-        self.numpy = numpy
-        self.unrolled = unrolled
-        self.counted = counted
-        self.math = math
-
-
-class GivenUp(BaseException):
-    """The recording is aborted: the body has to run itself, from the start."""
-
-    def __init__(self) -> None:
-        super().__init__("the body runs itself")
-
-
 class Trace(Recording):
     """The recording of one call. See the module."""
 
@@ -110,19 +68,17 @@ class Trace(Recording):
     def __init__(
         self,
         name: str,
+        assumed: Assumptions,
         *,
         strict: bool,
         dry: bool = False,
-        plain: bool = False,
-        recorded_numpy: bool | None = None,
         segments: Segments | None = None,
-        unrolled: dict[Any, tuple[str, str]] | None = None,
     ) -> None:
         self.cuts: list[Cut] = []  # the looks at values so far
         self.segments_found: set[Segment] = set()  # those that they ended
         self.carried: dict[Value, Bound | Literal] = {}  # values of earlier segments: where they are found
         super().__init__()
-        self.unrolled = unrolled  # places of `tj.range` that are Python's, and why; None: all are
+        self.unrolled = assumed.unrolled  # places of `tj.range` that are Python's, and why; None: all are
         self.open_ranges: list[Any] = []  # loops whose rounds are being recorded
         self.moving: dict[Value, Moving | Varying] = {}
         self.segments: Any = segments  # of all paths of the function; None: a look gives up
@@ -131,22 +87,21 @@ class Trace(Recording):
             tuple  # the arguments' containers, as the body has them
         )
         self.executed: Collection[types.CodeType] = ()  # code of the user's that ran
-        self.recorded_numpy = recorded_numpy  # whether what NumPy makes is recorded; None: not yet
+        self.recorded_numpy = assumed.numpy  # whether what NumPy makes is recorded; None: not yet
         self.makes_arrays = False  # whether code that ran names functions of NumPy's that make arrays
         self.name = name
         self.strict = strict
         self.dry = dry  # nothing may be computed: `warm`, `graph`, ...
-        self.numbers: Numbers = Numbers(plain=plain, refuse=self._refuse_digits)
+        self.numbers: Numbers = Numbers(plain=assumed.plain, refuse=self._refuse_digits)
         self.numbers.follow = follow
         self.numbers.recount = lambda: self.interrupt(Restart(counted=False))
-        self.counted: bool | None = segments.counted if segments is not None else False
+        self.counted = assumed.counted  # whether what counts rounds is a run-time number
         self.names_math = False  # whether code that ran names `math`, or functions of it
-        self.computes_math = segments is not None and segments.computes_math
+        self.computes_math = assumed.math
         self.counting: dict[tuple[int, int], CountedRange] = {}  # by frame and place: the loops over ranges
         self.looked_at: dict[Value, Cut] = {}  # by value of one element: the look at it
         self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
         self.draws = Draws()
-        self.makes_classes = False  # whether the body defines classes
         self.used_parts: dict[Storage, tuple[Storage, ...]] = {}  # by the storage that they are parts of
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
         self.captured: list[Captured] = []  # NumPy arrays it may bring in that a replay finds again
@@ -203,7 +158,7 @@ class Trace(Recording):
         """Begin again with storages that share memory as views of one, or give up."""
         parts = {self.parents[s] for s in storages if s in self.parents}
         if parts:
-            self.interrupt(Restart(aliased=parts))
+            self.interrupt(Restart(whole=parts))
         what = "an argument and another array the body uses share memory"
         self.give_up(what, remedy="", later=True)
 
