@@ -72,8 +72,8 @@ def hear(board):
     for seat in range(get(board, BOARD_SEATS)):
         peer = board + BOARD_PEERS + seat * PEER_BYTES
         heard, ring = get(peer, PEER_HEARD), part_of(board, seat) + me * RING_BYTES
-        if seat != me and load_acquire(ring) != heard:  # pairs with store_release in `tell`
-            count = get(ring, 0)
+        count = load_acquire(ring)  # pairs with store_release in `tell`
+        if seat != me and count != heard:
             while heard < count:
                 noted = get(board, BOARD_HEARD_COUNT)
                 if noted == get(board, BOARD_HEARD_ROOM):

@@ -8,11 +8,12 @@ from typing import Any
 from tracejit import engine
 from tracejit.frontend.jit.exits import ExitLoop
 from tracejit.frontend.recording import check, eager
+from tracejit.frontend.recording.draws import DrawCounter, DrawKey
 from tracejit.frontend.recording.number import Computed, Source, source_of
 from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.segments import Cut, Place
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
+from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import (
     Bind,
@@ -38,7 +39,7 @@ def launch(trace: Trace, graph: Graph, schedule: Any, outputs: list[Storage], *,
     """
     written = [window.storage for window in trace.written()] if awaited else []
     engine.wait(*(storage.variable for storage in written))  # older failures are not this call's
-    trace.take_draws()
+    trace.draws.take()
     eager.run(graph, trace.bound, outputs, schedule)
     if awaited:
         engine.wait(*(storage.variable for storage in (*outputs, *written)))
@@ -76,14 +77,14 @@ def launch_of(
     schedule: Any,
 ) -> Launch:
     """Describe how a replay launches the `schedule` of the recorded `graph`, the last of the path."""
-    draws = range(trace.cuts[-1].draws.stop if trace.cuts else 0, len(trace.draws))
+    draws = range(trace.cuts[-1].draws.stop if trace.cuts else 0, len(trace.draws.totals))
     is_awaited = bool(program.effects) and graph_can_fail(graph)
     return Launch(
         call=check.launcher(schedule, graph, commits=is_awaited),
         pack=schedule.pack.pack,
         storages=tuple(arguments.storages.values()),
         words=_words(trace.bound, arguments, computed),
-        draws=tuple((index, *trace.draws[index]) for index in draws),
+        draws=_draws(trace, draws, computed),
         written=tuple(arguments.arrays[window.storage][0] for window in trace.written()),
         is_awaited=is_awaited,
     )
@@ -99,7 +100,7 @@ def run_of(
         pack=schedule.pack.pack,
         storages=(),
         words=_words(cut.bound, arguments, computed),
-        draws=tuple((index, *trace.draws[index]) for index in cut.draws),
+        draws=_draws(trace, cut.draws, computed),
         written=(),
         is_awaited=graph_can_fail(graph),
     )
@@ -145,9 +146,25 @@ def _words(
         if isinstance(source, DrawKey):
             return Drawn(source.stream)
         if isinstance(source, DrawCounter):
-            return Drawn(source.stream, source.drawn)
+            return Drawn(source.stream, _count(source.fixed, source.further, computed))
         if isinstance(source, Computed | Source):
             return computed[source]
         return source if isinstance(source, Expr) else Form(source_of(source))
 
     return tuple(map(word, bound))
+
+
+def _draws(
+    trace: Trace, indices: range, computed: dict[Computed | Source, Var]
+) -> tuple[tuple[int, Any, Expr], ...]:
+    """Streams that a launch draws from, by their numbers in the call, and how much of each."""
+    found = []
+    for index in indices:
+        stream, total = trace.draws.totals[index]
+        found.append((index, stream, _count(total.fixed, total.further, computed)))
+    return tuple(found)
+
+
+def _count(fixed: int, further: Any, computed: dict[Computed | Source, Var]) -> Expr:
+    """How many random numbers were drawn: a whole number, and what a run-time number says."""
+    return Literal(fixed) if further is None else Form(f"({{}} + {fixed})", computed[further])

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 
 from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit.exits import EXACT, ExitLoop, exit_loop
+from tracejit.frontend.recording.draws import DrawCounter, DrawKey
 from tracejit.frontend.recording.number import Computed, Looked, Source, source_of
 from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.segments import Cut, Place, Segment
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
+from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import Const, Expr, Form, Loop, ReplayProgram, Run, Step, Var
 from tracejit.frontend.signature.text import element_of
@@ -261,6 +262,8 @@ def _describe(trace: Trace, index: int) -> Hashable:
             steps.append((type(step.value), repr(step.value)))
     names[cut.source] = "found"
     ends = [*map(name, then.carriers), *map(name, then.sources)]
+    totals = [trace.draws.totals[index][1] for index in cut.draws]
+    ends += [(total.fixed, name(total.further)) for total in totals]
     return id(cut.segment), tuple(steps), tuple(_origin(b, cut, trace, name) for b in cut.bound), tuple(ends)
 
 
@@ -272,7 +275,7 @@ def _origin(bound: Bound, cut: Cut, trace: Trace, name: Callable[[Any], Hashable
     if not isinstance(source, DrawKey | DrawCounter):
         return name(source)
     position = source.stream - cut.draws.start  # within the round; one of another round is another
-    return type(source), position, id(trace.draws[source.stream][0]), source[1:]
+    return type(source), position, id(trace.draws.totals[source.stream][0]), *map(name, source[1:])
 
 
 def _is_complete(trace: Trace, rounds: Rounds) -> bool:

@@ -200,6 +200,9 @@ def record(
                 if restart.counted is not None and segments is not None:
                     segments.counted = restart.counted
                     continue
+                if restart.math and segments is not None:
+                    segments.computes_math = True
+                    continue
                 if restart.unrolled is not None and unrolled is not None:
                     site, why = restart.unrolled
                     unrolled[site] = why
@@ -246,7 +249,7 @@ class _TracedCall:
         trace, surroundings = self.trace, self.surroundings
         try:
             surroundings.scan(self.arguments.objects)
-            trace.changes = surroundings.changes
+            trace.changes, trace.executed = surroundings.changes, surroundings.executed
             trace.containers = lambda: [known.copy for known in self.arguments.containers.values()]
             function = self.function
             if trace.segments is not None:
@@ -296,7 +299,7 @@ class _TracedCall:
         """After an error: a launch that was made has happened, otherwise nothing has."""
         if not self.launched:
             self.surroundings.restore_contents()
-            self.trace.give_draws_back()
+            self.trace.draws.give_back()
         self.trace.reset()
 
     def conclude(self, result: Any, *, launch: bool) -> Recorded:
@@ -406,7 +409,7 @@ class _TracedCall:
             computed=computed,
             numbers=list(trace.numbers.steps),
             bound=tuple(trace.bound),
-            draws=tuple(trace.draws),
+            draws=tuple((stream, total.value) for stream, total in trace.draws.totals),
             captured=captured,
             rules=tuple(trace.rules),
         )

@@ -296,7 +296,7 @@ class Drawn:
     """A word of a random stream: its key, or its counter after `drawn` others of this call."""
 
     stream: int
-    drawn: int | None = None
+    drawn: Expr | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,7 +315,7 @@ class Launch:
     pack: Any
     storages: tuple[Var, ...]
     words: tuple[StorageAddress | Drawn | Expr, ...]
-    draws: tuple[tuple[int, Any, int], ...]
+    draws: tuple[tuple[int, Any, Expr], ...]
     written: tuple[Var, ...]
     is_awaited: bool
 

@@ -43,10 +43,10 @@ from tracejit.engine.variable import settle, wait_unsettled
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
 from tracejit.frontend.python.content import GONE, Attributes, fill, same_items, same_parts
+from tracejit.frontend.recording.draws import WORD
 from tracejit.frontend.recording.number import source_of
 from tracejit.frontend.recording.numpy_views import read_part
 from tracejit.frontend.recording.storage import Storage, interned
-from tracejit.frontend.recording.trace import WORD
 from tracejit.frontend.signature import many
 from tracejit.frontend.signature.program import (
     ArrayCheck,
@@ -174,7 +174,7 @@ HELPERS: dict[str, Any] = {
     "MISS": MISS, "MISFITS": MISFITS, "NDArray": NDArray, "Storage": Storage, "View": View,
     "ndarray": np.ndarray, "disjoint": disjoint, **many.HELPERS,
     "wait": engine.wait, "wait_unsettled": wait_unsettled, "settle": settle,
-    "np": np, "nan": math.nan, "inf": math.inf, "GONE": GONE, "EMPTY": EMPTY,
+    "np": np, "math": math, "nan": math.nan, "inf": math.inf, "GONE": GONE, "EMPTY": EMPTY,
     "Attributes": Attributes,
     "fill": fill, "same_items": same_items,
     "same_parts": same_parts, "same_array": same_array, "read_part": read_part,
@@ -337,7 +337,7 @@ class Writer:
         lines = []
         for index, stream, total in launch.draws:
             held = self.constant(stream)
-            lines.append(f"key{index} = {held}.key; counter{index} = memo.draw({held}, {total})")
+            lines.append(f"key{index} = {held}.key; counter{index} = memo.draw({held}, {self.write(total)})")
         lines += [self._new(var.value, var) for var in run.made]
         lines.append(self._call(launch, made, self.constant(launch.call), self.constant(launch.pack)))
         lines.append(f"wait({self._waited(made if launch.is_awaited else made[:1])})")
@@ -433,7 +433,7 @@ class Writer:
             actions.append(f"wait_unsettled({self._waited(written)})")  # older failures are not this call's
         for index, stream, total in launch.draws:
             held = self.constant(stream)
-            actions.append(f"key{index} = {held}.key; counter{index} = {held}.advance({total})")
+            actions.append(f"key{index} = {held}.key; counter{index} = {held}.advance({self.write(total)})")
         outputs = [self.write(var) for var in program.outputs.values()]
         actions.append(self._call(launch, outputs, "launch", "pack", actions))
         if written:
@@ -482,23 +482,22 @@ class Writer:
                     variables.append(f"{name}.variable.address")
                     keep.append(name)
                 else:
-                    values.append(_drawn(word) if isinstance(word, Drawn) else self.write(word))
+                    values.append(self._drawn(word) if isinstance(word, Drawn) else self.write(word))
                     variables.append("0")
         add(outputs)
         held = "".join(f"{name}, " for name in dict.fromkeys(keep))
         return f"{call}({pack}({', '.join(values + variables)}), ({held}))"
 
+    def _drawn(self, word: Drawn) -> str:
+        """A word of a random stream."""
+        if word.drawn is None:
+            return f"key{word.stream}"
+        return f"((counter{word.stream} + {self.write(word.drawn)}) & {WORD - 1})"
+
 
 def _is_plain(word: StorageAddress | Drawn | Expr) -> bool:
     """Whether a word of a launch is a storage from its start on."""
     return isinstance(word, StorageAddress) and word.offset is None
-
-
-def _drawn(word: Drawn) -> str:
-    """A word of a random stream."""
-    if word.drawn is None:
-        return f"key{word.stream}"
-    return f"((counter{word.stream} + {word.drawn}) & {WORD - 1})"
 
 
 def replay_of(program: ReplayProgram, name: str, entry: Any) -> tuple[Callable[..., Any], str]:

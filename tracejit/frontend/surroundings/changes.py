@@ -30,7 +30,7 @@ from tracejit.frontend.recording.trace import Restart
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import Var
 from tracejit.frontend.signature.slots import Attribute, Cell, ClassItem, Global, Item, Slot, Whole
-from tracejit.frontend.surroundings import numpy_module
+from tracejit.frontend.surroundings import math_module, numpy_module
 from tracejit.frontend.surroundings.reach import Visitor
 from tracejit.ir.types import DTYPES
 
@@ -92,6 +92,10 @@ class Surroundings(Visitor):
             elif isinstance(slot, Global | Cell) and numpy_module.stand_in(slot.value) is not None:
                 if self.arguments.trace.recorded_numpy and not self.numbers.plain:
                     slot.replace(numpy_module.stand_in(slot.value))
+            elif isinstance(slot, Global | Cell) and math_module.stand_in(slot.value) is not None:
+                self.arguments.trace.names_math = True
+                if self.arguments.trace.computes_math and not self.numbers.plain:
+                    slot.replace(math_module.stand_in(slot.value))
             elif type(slot.value) in (int, float) and self._assigned(slot) and not self.numbers.plain:
                 slot.var = Var("n", slot.value, slot.path)
                 slot.replace(self.numbers.argument(slot.value, slot.var))

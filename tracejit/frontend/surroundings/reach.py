@@ -48,7 +48,7 @@ from tracejit.frontend.recording.number import Numbers, settled
 from tracejit.frontend.recording.trace import Restart
 from tracejit.frontend.signature.program import Const, Expr, Form, Var, item
 from tracejit.frontend.signature.slots import Cell, Global, Item, Slot, Whole
-from tracejit.frontend.surroundings import numpy_module
+from tracejit.frontend.surroundings import math_module, numpy_module
 from tracejit.frontend.surroundings.members import Seen, SeenClass, SeenFunction, SeenModule, SeenObject
 
 MANY = 8  # plain items; longer tables are guarded as a whole
@@ -131,7 +131,8 @@ class Visitor:
         self.slots[key] = slot
         self.fresh.append(slot)
         # another thread may be recording
-        value = slot.value = slot.given = settled(numpy_module.settled(numpy_views.settled(slot.value)))
+        found = numpy_module.settled(numpy_views.settled(slot.value))
+        value = slot.value = slot.given = settled(math_module.settled(found))
         if isinstance(value, str) and looks_up(value):
             self.refuse(slot, f"{slot.path} is a format string that looks up attributes", "use an f-string")
         elif id(value) in _ACCESSORS:  # under another name, or it would not be found here
