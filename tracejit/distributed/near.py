@@ -52,7 +52,8 @@ class Near:
 
     def begin(self, array: np.ndarray, kind: int, key: int, *, whole: bool) -> bool:
         """Begin to combine an array (see `Window.exchange`), if there is a free block for it."""
-        words, self._array, self._key = self._words, array, key
+        words, self._key = self._words, key
+        self._array: np.ndarray | None = array
         words[EXCHANGE_KEY >> 3] = key
         words[EXCHANGE_ARRAY >> 3] = array.__array_interface__["data"][0]
         words[EXCHANGE_COUNT >> 3] = array.size
