@@ -23,9 +23,12 @@ from tracejit.kernels.executor.threads import BILLION, MONOTONIC, clock_gettime,
 from tracejit.kernels.ranks.layout import (
     AWAITING_SLICES,
     AWAITING_SUMS,
+    BOARD_ACTIVE,
     BOARD_EXCHANGES,
     BOARD_HEAD,
+    BOARD_LOOKS,
     BOARD_NANOSECONDS,
+    BOARD_READY,
     BOARD_SCRATCH,
     BOARD_SEAT,
     BOARD_SEATS,
@@ -57,10 +60,6 @@ from tracejit.kernels.ranks.layout import (
     TELLING_SUMS,
 )
 from tracejit.kernels.ranks.notices import expect, find, hear, leave, lend, part_of, take_notice, tell
-
-POLLS = 16
-"""Looks between which others may run: where ranks share a processor, what is waited for is up to them."""
-
 
 # --- Combining ----------------------------------------------------------------------------------------------
 
@@ -128,6 +127,8 @@ def combine(board, exchange, out, copy, count):
         if copy != 0:
             copy_bytes(copy + start, out + start, nbytes)
 
+
+ENDS = 1 << 32
 
 # --- The steps ----------------------------------------------------------------------------------------------
 
@@ -269,12 +270,13 @@ def run(board, exchange):
 
 @native
 def run_all(board):
-    """Take the steps that can be taken now of all exchanges; returns how many moved."""
+    """Take the steps that can be taken now of all exchanges; returns how many moved, or ended: by ENDS."""
     moved, previous = 0, board + BOARD_EXCHANGES
     exchange = get(previous, 0)
     while exchange != 0:
         moved += run(board, exchange)
         if get(exchange, EXCHANGE_STATE) >= ENDED:
+            moved += ENDS
             put(previous, 0, get(exchange, EXCHANGE_NEXT))
         else:
             previous = exchange + EXCHANGE_NEXT
@@ -291,8 +293,12 @@ def begin(board, exchange):
     if block == 0:
         return 0
     put(exchange, EXCHANGE_BLOCK, block)
+    put(exchange, EXCHANGE_STATE, TELLING_SLICES)
+    put(exchange, EXCHANGE_TOLD, 0)
+    put(exchange, EXCHANGE_COPIED, 0)
     me, whole = get(exchange, EXCHANGE_MEMBER), get(exchange, EXCHANGE_WHOLE)
     for member in range(get(exchange, EXCHANGE_MEMBERS)):
+        put(seat_at(exchange, member), SEAT_COPIED, 0)
         if member != me:
             seat = get(seat_at(exchange, member), 0)
             expect(board, block, seat, 0, 1)
@@ -325,28 +331,34 @@ def now(board):
     return get(board, BOARD_SECONDS) * BILLION + get(board, BOARD_NANOSECONDS)
 
 
-def advance(board, duration):
-    """Take all steps that can be taken. If there is none, look for one for so many nanoseconds.
+@native
+def has_time(board):
+    """Whether nothing else is to be done on this thread or its processor."""
+    ready, active = get(get(board, BOARD_READY), 0), get(get(board, BOARD_ACTIVE), 0)
+    return int64(ready == 0 and active == 0)
 
-    Returns how many notices have come and how many exchanges have moved, or FULL (see `hear`).
+
+def advance(board, duration):
+    """Take all steps that can be taken. Go on for so many nanoseconds, or until an exchange ends or there is
+    other work.
+
+    Returns whether anything has come or moved, or FULL (see `hear`).
     """
     found = hear(board)
-    if get(board, BOARD_EXCHANGES) == 0:
-        return found
     moved = run_all(board)
-    if found < 0 or found + moved > 0 or duration <= 0:
-        return min(found, found + moved)
-    deadline = now(board) + duration
-    while found == 0 and moved == 0 and now(board) < deadline:
-        looks = 0
-        while found == 0 and looks < POLLS:
-            pause()
-            found = hear(board)
-            looks += 1
-        moved = run_all(board)
-        if found == 0 and moved == 0:
-            sched_yield()
-    return FULL if found < 0 else found + moved
+    if found >= 0 and duration > 0 and get(board, BOARD_EXCHANGES) != 0:
+        deadline = now(board) + duration
+        while found >= 0 and moved < ENDS and now(board) < deadline and has_time(board) != 0:
+            looks, come = 0, 0
+            while come == 0 and looks < get(board, BOARD_LOOKS):
+                pause()
+                come = hear(board)
+                looks += 1
+            more = run_all(board)
+            if come == 0 and more == 0:
+                sched_yield()
+            found, moved = come if come < 0 else found + come, moved + more
+    return FULL if found < 0 else int64(found + moved > 0)
 
 
 def tell_notice(board, seat, key, word):

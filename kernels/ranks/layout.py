@@ -62,8 +62,11 @@ FULL = -1  # there is no room on the board for what has come
     BOARD_SCRATCH,  # address of memory for the tree (`scratch_bytes`)
     BOARD_SECONDS,  # the clock
     BOARD_NANOSECONDS,
-) = range(0, 16 * 8, 8)
-BOARD_PEERS = 16 * 8  # for each seat:
+    BOARD_LOOKS,  # how often to look before others may run
+    BOARD_READY,  # address of a word; who looks has other work when it is not 0
+    BOARD_ACTIVE,  # the same: its processor is needed
+) = range(0, 19 * 8, 8)
+BOARD_PEERS = 19 * 8  # for each seat:
 PEER_PART, PEER_TOLD, PEER_HEARD = 0, 8, 16  # address; how many notices it was told, and has told
 PEER_BYTES = 24
 

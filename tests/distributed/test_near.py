@@ -37,7 +37,7 @@ def advance(windows, exchanges, rounds=50):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
 def test_all_ranks_have_the_bits_of_the_tree(ranks, dtype, whole):
-    members = list(range(ranks))
+    members = tuple(range(ranks))
     board = windows(members, blocks=1)
     for number, size in enumerate((ranks, 9_001, 70_000)):  # blocks are used again
         arrays = values(ranks, size, dtype)
@@ -62,7 +62,7 @@ def test_exchanges_begun_in_other_orders_and_by_some_of_the_ranks():
     for seat in (2, 0, 3, 1):
         keys = [key for key, seats in groups.items() if seat in seats]
         for key in keys if seat % 2 else reversed(keys):
-            members = [NUMBERS[s] for s in groups[key]]
+            members = tuple(NUMBERS[s] for s in groups[key])
             array = arrays[key][groups[key].index(seat)]
             begun.append(board[seat].exchange(array, "sum", members, key, whole=False))
             board[seat].notices.poll()
@@ -74,12 +74,12 @@ def test_exchanges_begun_in_other_orders_and_by_some_of_the_ranks():
 def test_who_is_awaited_is_known():
     board = windows([0, 1, 2], blocks=2)
     arrays = values(3, 9000)
-    first = board[0].exchange(arrays[0], "sum", [0, 1, 2], KEY, whole=False)
+    first = board[0].exchange(arrays[0], "sum", (0, 1, 2), KEY, whole=False)
     assert (first.Test(), first.peers) == (False, [1, 2])
-    second = board[1].exchange(arrays[1], "sum", [0, 1, 2], KEY, whole=False)
+    second = board[1].exchange(arrays[1], "sum", (0, 1, 2), KEY, whole=False)
     board[0].notices.poll()
     assert (first.peers, second.peers) == ([2], [0, 2])
-    third = board[2].exchange(arrays[2], "sum", [0, 1, 2], KEY, whole=False)
+    third = board[2].exchange(arrays[2], "sum", (0, 1, 2), KEY, whole=False)
     board[0].notices.poll()
     assert first.peers == [1, 2]  # it has combined its slice
     board[2].notices.poll()
@@ -94,7 +94,7 @@ def test_an_exchange_stops_where_slices_come_as_messages():
     one, two = windows([0, 1], blocks=1)
     a, b = values(2, 9000)
     before = a.copy()
-    near = one.exchange(a, "sum", [0, 1], KEY, whole=False)
+    near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
     two.notices.tell(0, KEY, -1)
     advance([one, two], [near])
     assert not near.ended
@@ -113,7 +113,7 @@ def test_an_exchange_stops_where_sums_come_as_messages():
     one, two = windows([0, 1], blocks=1)
     a, b = values(2, 9000)
     expected = tree_of([a, b])
-    near = one.exchange(a, "sum", [0, 1], KEY, whole=False)
+    near = one.exchange(a, "sum", (0, 1), KEY, whole=False)
     places = two.store({0: b[:4500]})
     two.notices.tell(0, KEY, places[0])
     two.notices.tell(0, KEY + 1, -1)
@@ -134,25 +134,26 @@ def test_an_exchange_stops_where_sums_come_as_messages():
 def test_what_machine_code_does_not_combine_is_not_begun():
     one, _ = windows([0, 1], blocks=1)
     a = np.ones(9000, np.float32)
-    assert one.exchange(a.astype(np.int32), "sum", [0, 1], KEY, whole=False) is None
-    assert one.exchange(a, "max", [0, 1], KEY, whole=False) is None
-    assert one.exchange(np.ones((4 << 18) + 1, np.float32), "sum", [0, 1], KEY, whole=False) is None
-    assert one.exchange(a, "sum", [0, 1], KEY, whole=False) is not None
-    assert one.exchange(a, "sum", [0, 1], KEY + 2, whole=False) is None  # no block is free
+    assert one.exchange(a.astype(np.int32), "sum", (0, 1), KEY, whole=False) is None
+    assert one.exchange(a, "max", (0, 1), KEY, whole=False) is None
+    assert one.exchange(np.ones((4 << 18) + 1, np.float32), "sum", (0, 1), KEY, whole=False) is None
+    assert one.exchange(a, "sum", (0, 1), KEY, whole=False) is not None
+    assert one.exchange(a, "sum", (0, 1), KEY + 2, whole=False) is None  # no block is free
 
 
 def test_a_cancelled_exchange_leaves_its_array_alone():
     one, two = windows([0, 1], blocks=2)
     a, b = values(2, 9000)
     before = a.copy()
-    cancelled = one.exchange(a, "sum", [0, 1], KEY, whole=False)
-    kept = one.exchange(b, "sum", [0, 1], KEY + 2, whole=False)
+    cancelled = one.exchange(a, "sum", (0, 1), KEY, whole=False)
+    kept = one.exchange(b, "sum", (0, 1), KEY + 2, whole=False)
     one.forget(cancelled)
-    others = [
-        two.exchange(array.copy(), "sum", [0, 1], key, whole=False) for array, key in ((a, KEY), (b, KEY + 2))
-    ]
-    advance([one, two], [kept, others[1]])
+    expected = b + b
+    two.exchange(a.copy(), "sum", (0, 1), KEY, whole=False)
+    other = two.exchange(b.copy(), "sum", (0, 1), KEY + 2, whole=False)
+    advance([one, two], [kept, other])
     assert kept.ended
+    assert b.tobytes() == expected.tobytes()
     assert a.tobytes() == before.tobytes()
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tracejit as tj
-from tracejit.passes import attend as module
+from tracejit.passes import attention as module
 
 ALONE = ["attention", "attention_gradient"]
 

@@ -13,11 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracejit.codegen.objects.loader import Kernel, Recipe, load
-from tracejit.engine.native import Record, function
+from tracejit.engine.machine import processors
+from tracejit.engine.native import ENGINE, LANES, Record, function
+from tracejit.kernels.executor.layout import COMMUNICATION, ENGINE_ACTIVE, LANE_READY
 from tracejit.kernels.ranks import layout
 
 MODULE = "tracejit.kernels.ranks.exchange"
 RECIPE = Recipe("ranks", ("ranks",), lambda: f"from {MODULE} import RANKS\n", entries=(MODULE, "RANKS"))
+
+ALONE, CROWDED = 200, 16
+"""Looks until others may run, where each rank has a processor and where they share them."""
 
 
 class _Calls(NamedTuple):
@@ -85,6 +90,9 @@ class Board:
             (layout.BOARD_HEARD, self._heard.address),
             (layout.BOARD_HEARD_ROOM, 64),
             (layout.BOARD_SCRATCH, self._scratch.address),
+            (layout.BOARD_LOOKS, ALONE if seats <= processors() else CROWDED),
+            (layout.BOARD_READY, LANES[COMMUNICATION].address + LANE_READY),
+            (layout.BOARD_ACTIVE, ENGINE.address + ENGINE_ACTIVE),
         ):
             self._words[place >> 3] = word
         for number, part in enumerate(parts):
@@ -93,8 +101,8 @@ class Board:
         self.blocks = blocks
 
     def advance(self, seconds: float = 0.0) -> bool:
-        """Take what steps the exchanges can take, and note what has come; if there is nothing, wait for it at
-        most so long. Returns whether there was something.
+        """Take what steps the exchanges can take, and note what has come; go on for so long, or until an
+        exchange ends or the engine needs this thread or its processor. Returns whether there was something.
         """
         moved = self._calls.advance(self._address, int(seconds * 1e9))
         while moved == layout.FULL:

@@ -12,7 +12,6 @@ from tracejit.kernels.ranks.layout import (
     AWAITING_SLICES,
     ENDED,
     EXCHANGE_ARRAY,
-    EXCHANGE_COPIED,
     EXCHANGE_COUNT,
     EXCHANGE_KEY,
     EXCHANGE_MEMBER,
@@ -20,14 +19,13 @@ from tracejit.kernels.ranks.layout import (
     EXCHANGE_SEATS,
     EXCHANGE_STATE,
     EXCHANGE_SUM,
-    EXCHANGE_TOLD,
     EXCHANGE_WHOLE,
     SEAT_BYTES,
     SEAT_COPIED,
     SLICES_NOWHERE,
     SUM_FLOAT32,
     SUM_FLOAT64,
-    TELLING_SLICES,
+    exchange_bytes,
 )
 
 KINDS = {(np.dtype(np.float32), "sum"): SUM_FLOAT32, (np.dtype(np.float64), "sum"): SUM_FLOAT64}
@@ -35,38 +33,39 @@ KINDS = {(np.dtype(np.float32), "sum"): SUM_FLOAT32, (np.dtype(np.float64), "sum
 
 
 class Near:
-    """An exchange under way: ended, or stopped where some come as messages, once its test is true."""
+    """An exchange of some ranks: ended, or stopped where some come as messages, once its test is true.
 
-    __slots__ = ("_array", "_board", "_key", "_record", "_seats", "_words", "members")
+    members: numbers in the world. seats: theirs on the board, whose own is among them.
+    """
 
-    def __init__(
-        self,
-        board: Board,
-        record: Record,
-        array: np.ndarray,
-        kind: int,
-        members: Sequence[int],
-        seats: Sequence[int],
-        key: int,
-        *,
-        whole: bool,
-    ) -> None:
-        """members: numbers in the world. seats: theirs on the board, whose own is among them."""
-        self._board, self._record, self._array, self.members = board, record, array, members
-        self._seats, self._key, words = seats, key, record.words
-        self._words = words
-        words[EXCHANGE_STATE >> 3] = TELLING_SLICES
+    __slots__ = ("_array", "_board", "_key", "_others", "_record", "_seats", "_words", "members")
+
+    def __init__(self, board: Board, members: tuple[int, ...], seats: Sequence[int]) -> None:
+        self._board, self.members, self._seats = board, members, seats
+        self._record = Record(exchange_bytes(len(members)))
+        self._words = words = self._record.words
+        words[EXCHANGE_MEMBERS >> 3] = len(members)
+        words[EXCHANGE_MEMBER >> 3] = seats.index(board.seat)
+        for at, seat in enumerate(seats):
+            words[(EXCHANGE_SEATS + at * SEAT_BYTES) >> 3] = seat
+        self._others = [at for at, seat in enumerate(seats) if seat != board.seat]
+
+    def begin(self, array: np.ndarray, kind: int, key: int, *, whole: bool) -> bool:
+        """Begin to combine an array (see `Window.exchange`), if there is a free block for it."""
+        words, self._key = self._words, key
+        self._array: np.ndarray | None = array
         words[EXCHANGE_KEY >> 3] = key
-        words[EXCHANGE_ARRAY >> 3] = array.ctypes.data
+        words[EXCHANGE_ARRAY >> 3] = array.__array_interface__["data"][0]
         words[EXCHANGE_COUNT >> 3] = array.size
         words[EXCHANGE_SUM >> 3] = kind
         words[EXCHANGE_WHOLE >> 3] = whole
-        words[EXCHANGE_MEMBERS >> 3] = len(members)
-        words[EXCHANGE_MEMBER >> 3] = seats.index(board.seat)
-        words[EXCHANGE_TOLD >> 3] = words[EXCHANGE_COPIED >> 3] = 0
-        for at, seat in enumerate(seats):
-            about = (EXCHANGE_SEATS + at * SEAT_BYTES) >> 3
-            words[about], words[about + (SEAT_COPIED >> 3)] = seat, 0
+        return self._board.begin(self._record)
+
+    def cancel(self) -> None:
+        """Forget it, unless it has ended."""
+        if not self.Test():
+            self._board.cancel(self._record)
+        self._array = None
 
     def Test(self) -> bool:
         """Whether it has ended or stopped."""
@@ -84,22 +83,14 @@ class Near:
 
     def without_sums(self) -> list[int]:
         """The positions among the members of those whose sums are not in the array."""
-        copied = [self._words[(EXCHANGE_SEATS + at * SEAT_BYTES + SEAT_COPIED) >> 3] for at in self._others()]
-        return [at for at, done in zip(self._others(), copied, strict=True) if not done]
+        copied = (EXCHANGE_SEATS + SEAT_COPIED) >> 3
+        return [at for at in self._others if not self._words[copied + at * SEAT_BYTES // 8]]
 
     @property
     def peers(self) -> list[int]:
         """The ranks that it waits for."""
         if self._words[EXCHANGE_STATE >> 3] <= AWAITING_SLICES:
-            late = [at for at in self._others() if not self._board.has_notice(self._seats[at], self._key)]
+            late = [at for at in self._others if not self._board.has_notice(self._seats[at], self._key)]
         else:
             late = self.without_sums()
         return [self.members[at] for at in late]
-
-    def _others(self) -> list[int]:
-        return [at for at, seat in enumerate(self._seats) if seat != self._board.seat]
-
-    def cancel(self) -> Record:
-        """Forget it; its record is free."""
-        self._board.cancel(self._record)
-        return self._record

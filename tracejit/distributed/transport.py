@@ -48,7 +48,6 @@ CONTROL = 4096  # bytes of a message of control
 NUMBERS = 1 << 28  # of operations before they begin anew
 GRACE = 1.0  # seconds in which the last messages of a rank that has ended arrive
 SPIN = 3e-4  # seconds of polling before the thread sleeps between polls
-LOOK = 5e-5  # seconds of these in which machine code looks into shared memory between two polls
 REST = 3e-4  # seconds of sleep after each poll while kernels run, whose processor a poll takes
 NAPS = (20e-6, 1e-3)  # seconds: the first, and the longest
 
@@ -237,7 +236,7 @@ class Transport:
         if window is not None:
             with self._lock:
                 if all(type(each) is Near for operation in self._active for each in operation.waiting):
-                    window.notices.poll(LOOK)
+                    window.notices.poll(SPIN)
                     return
         give_way()
 

@@ -29,8 +29,7 @@ import numpy as np
 from tracejit.distributed.board import Board
 from tracejit.distributed.near import KINDS, Near
 from tracejit.distributed.notices import Notices
-from tracejit.engine.native import Record
-from tracejit.kernels.ranks.layout import LINE, exchange_bytes, head_bytes, notices_bytes
+from tracejit.kernels.ranks.layout import LINE, head_bytes, notices_bytes
 
 BLOCK = 4 << 20
 """Bytes of arrays in a block."""
@@ -59,7 +58,8 @@ class Window:
         self._board = Board(memory, seat, start, self._head + BLOCK, TURN)
         self.notices = Notices(self._board, self._seats)
         self.blocks = self._board.blocks
-        self._records: dict[int, list[Record]] = {}  # of exchanges that have ended, by number of members
+        self._begun: set[Near] = set()  # machine code writes to their memory
+        self._ended: dict[tuple[int, ...], list[Near]] = {}  # exchanges that have ended, by members
 
     @classmethod
     def allocate(cls, world: Any, nbytes: int) -> Window | None:
@@ -111,7 +111,7 @@ class Window:
         return places
 
     def exchange(
-        self, array: np.ndarray, combine: str, members: Sequence[int], key: int, *, whole: bool
+        self, array: np.ndarray, combine: str, members: tuple[int, ...], key: int, *, whole: bool
     ) -> Near | None:
         """Begin to combine a contiguous array, where it lies, with those of other ranks; all `members` have a
         part of this memory.
@@ -122,18 +122,19 @@ class Window:
         kind = KINDS.get((array.dtype, combine))
         if kind is None or array.nbytes > BLOCK:
             return None
-        records = self._records.setdefault(len(members), [])
-        record = records.pop() if records else Record(exchange_bytes(len(members)))
-        seats = [self._seats[number] for number in members]
-        near = Near(self._board, record, array, kind, members, seats, key, whole=whole)
-        if not self._board.begin(record):
-            records.append(record)
+        ended = self._ended.setdefault(members, [])
+        near = ended.pop() if ended else Near(self._board, members, [self._seats[m] for m in members])
+        if not near.begin(array, kind, key, whole=whole):
+            ended.append(near)
             return None
+        self._begun.add(near)
         return near
 
     def forget(self, near: Near) -> None:
-        """Cancel an exchange, unless it has ended."""
-        self._records[len(near.members)].append(near.cancel())
+        """Cancel an exchange, unless it has ended; the object stands for another one later."""
+        near.cancel()
+        self._begun.discard(near)
+        self._ended[near.members].append(near)
 
     # -- of the others' memory -------------------------------------------------------------------------------
 

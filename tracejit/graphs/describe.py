@@ -15,7 +15,7 @@ from tracejit.drawing.sources import line_of
 from tracejit.errors import ArgumentError, locate
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.ndarray import NDArray
-from tracejit.frontend.jit.record import Described
+from tracejit.frontend.jit.complete import Described
 from tracejit.frontend.python.content import GONE
 from tracejit.frontend.recording.draws import DrawCounter, DrawKey
 from tracejit.frontend.recording.number import Computed

@@ -102,7 +102,8 @@ def _index(
     if node.op is ops.constant:
         return 0, 0, node.attrs["value"]
     if node.op is ops.iota:
-        return (*view.strides, view.offset)
+        down, across = view.strides
+        return down, across, view.offset
     if node.op is ops.full:
         return _index(producers, node.inputs[0], view, depth - 1)
     if node.op is ops.view:

@@ -12,7 +12,7 @@ same builder, derivatives of any order come from applying the function again, an
 in the middle of a recording. Each emitted node carries the location of the forward node it comes from.
 
 A `Step` may stand in the list in place of nodes, or beside them: it has a rule of its own. Attention that is
-written out has the rule of the operator that it is (`tracejit.passes.attend`).
+written out has the rule of the operator that it is (`tracejit.passes.attention`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tracejit.errors import VerificationError
 from tracejit.ir.graph import Builder, Node, Value
 from tracejit.ops import add
 from tracejit.ops.symbolic import pull_back
-from tracejit.passes.attend import written_out
+from tracejit.passes.attention import written_out
 
 
 class Step:
@@ -103,9 +103,9 @@ def gradient(
         with guard():
             operands = node.inputs
             if isinstance(node, Node):
-                location, attention = node.location, attentions.get(node)
-                if attention is not None and attention.takes_all(active, wrt):
-                    operands, found = attention.operands, attention.pull_back(builder, known[0])
+                location, attention, ct = node.location, attentions.get(node), known[0]
+                if attention is not None and ct is not None and attention.takes_all(active, wrt):
+                    operands, found = attention.operands, attention.pull_back(builder, ct)
                 else:
                     found = pull_back(builder, node, known)
             for value, cotangent in zip(operands, found, strict=True):

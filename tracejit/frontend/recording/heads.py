@@ -38,7 +38,7 @@ class Head:
     values:  those of the graph that are held, in an order that parts decide.
     holders: what holds them, until the next round begins.
     moving:  arrays that variables hold, whose views move with the rounds.
-    nodes, structure, inputs, scalars: how far the recording was; drawn: how much of each random stream.
+    nodes, inputs, scalars: how far the recording was; drawn: how much of each random stream.
     difference: what was not equal.
     """
 
@@ -51,7 +51,6 @@ class Head:
         "nodes",
         "parts",
         "scalars",
-        "structure",
         "values",
     )
 
@@ -60,7 +59,7 @@ class Head:
         self.holders: list[Storage | Window] = []
         self.values: list[Value] = []
         self.moving: list[Any] = []
-        self.nodes, self.structure, self.inputs = len(trace.nodes), len(trace.structure), len(trace.inputs)
+        self.nodes, self.inputs = len(trace.nodes), len(trace.inputs)
         self.scalars = dict(trace.scalars)
         self.drawn = trace.draws.begin()
         self.difference = ""

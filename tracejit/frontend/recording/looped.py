@@ -102,12 +102,11 @@ def _carried(before: Head, after: Head) -> dict[Value, Value]:
 def _forget(trace: Trace, head: Head, rounds: Any) -> None:
     """Take back what was recorded since a head, but for inputs."""
     for node in trace.nodes[head.nodes :]:
-        for value in node.outputs:
-            trace.defined.pop(value, None)
+        trace.defined.difference_update(node.outputs)
     added = list(zip(trace.inputs, trace.bound, strict=True))[head.inputs :]
     for value, _ in added:
-        trace.defined.pop(value)
-    del trace.nodes[head.nodes :], trace.structure[head.structure :]
+        trace.defined.remove(value)
+    del trace.nodes[head.nodes :]
     del trace.inputs[head.inputs :], trace.bound[head.inputs :]
     for value, bound in added:
         moving = trace.moving.get(value)

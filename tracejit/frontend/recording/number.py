@@ -28,6 +28,9 @@ import numpy as np
 
 SHOWN = 60  # characters of an expression in messages
 
+ANSWERING: set[type] = set()
+"""Classes of arrays of this package, which answer for themselves beside a number (see `_answers`)."""
+
 FORMS: dict[str, Callable[..., Any]] = {"{}": lambda x: x, "bool({})": bool} | {
     "int({})": int, "float({})": float,
 }  # fmt: skip
@@ -170,7 +173,7 @@ class Numbers:
         return [proxy for _, proxy in held]
 
     def is_noted(self, source: Any) -> bool:
-        """Whether a number is found in an array, counts rounds, or is computed of such that count."""
+        """Whether a number is found in an array, counts rounds, or is computed of such."""
         return source in self.found or source in self.counted
 
     def check(self, proxy: NumberProxy) -> None:
@@ -425,6 +428,8 @@ def _binary(name: str, symbol: str, function: Callable[[Any, Any], Any]) -> tupl
     def forward(self: NumberProxy, other: Any) -> Any:
         if self._numbers.closed:
             return function(self._value, other)
+        if type(other) in ANSWERING:
+            return NotImplemented
         known = _operand(other, self._numbers)
         if known is None:
             return NotImplemented if _answers(other, f"__r{name}__") else function(self._look(), other)
@@ -463,6 +468,8 @@ def _comparison(mirrored: str, symbol: str, function: Callable[[Any, Any], Any])
     def compare(self: NumberProxy, other: Any) -> Any:
         if self._numbers.closed:
             return function(self._value, other)
+        if type(other) in ANSWERING:
+            return NotImplemented
         known = _operand(other, self._numbers)
         if known is None:
             return NotImplemented if _answers(other, f"__{mirrored}__") else function(self._look(), other)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracejit.frontend.python.kinds import has_attributes, trusted
+from tracejit.frontend.python.kinds import has_attributes
 from tracejit.frontend.recording.counters import enclosing
 from tracejit.frontend.recording.number import Computed, NumberProxy, Source
 from tracejit.frontend.recording.recording import Extent
@@ -150,8 +150,6 @@ class Walk:
             return self._function(value)
         if kind is types.BuiltinFunctionType and not isinstance(value.__self__, types.ModuleType | type):
             return "method", value.__name__, self.key(value.__self__)
-        if isinstance(value, type) and self.trace.makes_classes and not trusted(value.__module__):
-            raise Hidden  # the body may have made it, and gives it attributes
         if isinstance(value, SAME):
             return "same", id(value)
         if isinstance(value, PLAIN) and not has_attributes(value):

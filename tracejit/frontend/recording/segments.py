@@ -28,7 +28,7 @@ from tracejit.frontend.recording.recording import Bound, Extent, Literal
 from tracejit.frontend.recording.rounds import State, state_at
 from tracejit.frontend.recording.storage import Storage
 from tracejit.ir.graph import Graph, Value
-from tracejit.ir.structure import copied
+from tracejit.ir.structure import copied, structure
 from tracejit.ops import constant
 from tracejit.ops.loops import graph_can_fail
 
@@ -116,9 +116,8 @@ def cut(trace: Trace, value: Value, source: Source, looked: Collection[Storage])
     inputs = dict(zip(trace.inputs, trace.bound, strict=True))
     fresh = [v for v in dict.fromkeys(alive) if v is not value and v in trace.defined and v not in inputs]
     outputs = [value, *fresh]
-    key = trace.key_of_segment(outputs)
     graph = trace.graph(outputs)
-    segment = trace.segments.find(key, graph)
+    segment = trace.segments.find(structure(graph), graph)
     places = [Storage(v.type) for v in outputs]
     draws = trace.draws.take()
     eager.run(graph, trace.bound, places, segment.schedule)

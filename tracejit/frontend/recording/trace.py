@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 import types
 import weakref
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -41,11 +41,11 @@ from tracejit.frontend.recording.recording import (
     number_type,
     thread,
 )
+from tracejit.frontend.recording.restart import Assumptions, GivenUp, Restart
 from tracejit.frontend.recording.rounds import State, frames_of_body
 from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
-from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.storage import Computed, Storage
 from tracejit.ir.graph import Graph, Value, constant_of
-from tracejit.ir.moving import Differs
 from tracejit.ir.op import Op, Trait
 from tracejit.ir.types import CPU
 from tracejit.ir.view import View
@@ -60,49 +60,6 @@ MOST = 1 << 17
 UINT64 = np.dtype("uint64")
 
 
-class Restart(BaseException):
-    """The body has to be recorded again, from the start.
-
-    container: one among the arguments that is also reached by name, or a NumPy array: the body has to get it
-               itself.
-    aliased:   storages of which an argument views a part, and which the body also uses, or of which it may
-               compare that argument with what it finds by name: they enter whole.
-
-    unrolled:  a place of `tj.range` where all rounds have to be recorded, and (why, the line).
-    numpy:     whether the body is to find NumPy's functions (False), or ours in place of those that make
-               arrays (True).
-    counted:   whether what counts rounds is to be a run-time number.
-    math:      whether `math` is to compute with run-time numbers.
-
-    None of them: code compares types, or keeps numbers or NumPy arrays in a class: stand-ins for them will
-    not do.
-    """
-
-    def __init__(
-        self,
-        container: Any = None,
-        aliased: set[Storage] | None = None,
-        numpy: bool | None = None,
-        unrolled: tuple[Any, tuple[str, str]] | None = None,
-        counted: bool | None = None,
-        math: bool = False,
-    ):
-        super().__init__("recording starts again")
-        self.container = container
-        self.aliased = aliased or set()
-        self.numpy = numpy
-        self.unrolled = unrolled
-        self.counted = counted
-        self.math = math
-
-
-class GivenUp(BaseException):
-    """The recording is aborted: the body has to run itself, from the start."""
-
-    def __init__(self) -> None:
-        super().__init__("the body runs itself")
-
-
 class Trace(Recording):
     """The recording of one call. See the module."""
 
@@ -111,19 +68,17 @@ class Trace(Recording):
     def __init__(
         self,
         name: str,
+        assumed: Assumptions,
         *,
         strict: bool,
         dry: bool = False,
-        plain: bool = False,
-        recorded_numpy: bool | None = None,
         segments: Segments | None = None,
-        unrolled: dict[Any, tuple[str, str]] | None = None,
     ) -> None:
         self.cuts: list[Cut] = []  # the looks at values so far
         self.segments_found: set[Segment] = set()  # those that they ended
         self.carried: dict[Value, Bound | Literal] = {}  # values of earlier segments: where they are found
         super().__init__()
-        self.unrolled = unrolled  # places of `tj.range` that are Python's, and why; None: all are
+        self.unrolled = assumed.unrolled  # places of `tj.range` that are Python's, and why; None: all are
         self.open_ranges: list[Any] = []  # loops whose rounds are being recorded
         self.moving: dict[Value, Moving | Varying] = {}
         self.segments: Any = segments  # of all paths of the function; None: a look gives up
@@ -132,23 +87,22 @@ class Trace(Recording):
             tuple  # the arguments' containers, as the body has them
         )
         self.executed: Collection[types.CodeType] = ()  # code of the user's that ran
-        self.recorded_numpy = recorded_numpy  # whether what NumPy makes is recorded; None: not yet
+        self.recorded_numpy = assumed.numpy  # whether what NumPy makes is recorded; None: not yet
         self.makes_arrays = False  # whether code that ran names functions of NumPy's that make arrays
         self.name = name
         self.strict = strict
         self.dry = dry  # nothing may be computed: `warm`, `graph`, ...
-        self.numbers: Numbers = Numbers(plain=plain, refuse=self._refuse_digits)
+        self.numbers: Numbers = Numbers(plain=assumed.plain, refuse=self._refuse_digits)
         self.numbers.follow = follow
         self.numbers.recount = lambda: self.interrupt(Restart(counted=False))
-        self.counted: bool | None = segments.counted if segments is not None else False
+        self.counted = assumed.counted  # whether what counts rounds is a run-time number
         self.names_math = False  # whether code that ran names `math`, or functions of it
-        self.computes_math = segments is not None and segments.computes_math
+        self.computes_math = assumed.math
         self.counting: dict[tuple[int, int], CountedRange] = {}  # by frame and place: the loops over ranges
         self.looked_at: dict[Value, Cut] = {}  # by value of one element: the look at it
         self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
         self.draws = Draws()
-        self.makes_classes = False  # whether the body defines classes
-        self.families: dict[Storage, dict[Storage, None]] = {}  # used parts of a storage, and itself
+        self.used_parts: dict[Storage, tuple[Storage, ...]] = {}  # by the storage that they are parts of
         self.imports: dict[Storage, np.ndarray] = {}  # NumPy arrays the body brought in
         self.captured: list[Captured] = []  # NumPy arrays it may bring in that a replay finds again
         self.callbacks: list[Any] = []  # functions given to `tj.callback`
@@ -193,24 +147,37 @@ class Trace(Recording):
             self._mark(storage)
             return known[0]
         if not known:
-            family = self.families.setdefault(self.parents.get(storage, storage), {})
-            candidates = self.windows if storage.shared else family  # no other can share its memory
-            others = [s for s in candidates if self.windows.get(s) and self.share(s, storage)]
-            family[storage] = None
-            parts = {self.parents[s] for s in (storage, *others) if s in self.parents}
-            if others and parts:
-                self.interrupt(Restart(aliased=parts))
-            if others:
-                what = "an argument and another array the body uses share memory"
-                self.give_up(what, remedy="", later=True)
             self._mark(storage)
+            others = [s for s in self._candidates(storage) if self.windows.get(s) and self.share(s, storage)]
+            if others:
+                self._refuse_shared(storage, *others)
             return self._new_window(storage, wanted, self.windows.setdefault(storage, []))
         return super().window(storage, wanted, write=write)
+
+    def _refuse_shared(self, *storages: Storage) -> NoReturn:
+        """Begin again with storages that share memory as views of one, or give up."""
+        parts = {self.parents[s] for s in storages if s in self.parents}
+        if parts:
+            self.interrupt(Restart(whole=parts))
+        what = "an argument and another array the body uses share memory"
+        self.give_up(what, remedy="", later=True)
+
+    def _candidates(self, storage: Storage) -> Iterable[Storage]:
+        """The storages in use that may share the memory of one that is used from now on."""
+        root = self.parents.get(storage, storage)
+        used_parts = self.used_parts.get(root, ())
+        if root is not storage:
+            self.used_parts[root] = (*used_parts, storage)
+        if storage.shared:
+            return self.windows  # wherever Python sees it
+        return used_parts if root is storage else (root, *used_parts)
 
     def _mark(self, storage: Storage) -> None:
         """Mark a storage; a launch of pending eager code, and its compilation, are no part of the
         body.
         """
+        if type(storage) is Computed:
+            storage.settle()
         if type(storage) is Storage and storage.recording is None and storage.failure is None:
             return  # nothing is pending
         watcher, thread.watcher = thread.watcher, None
@@ -253,12 +220,9 @@ class Trace(Recording):
 
     # -- numbers that move -----------------------------------------------------------------------------------
 
-    def emit(self, op: Op, *inputs: Value, location: str | None = None, **attrs: Any) -> Any:
-        """Append a node; where a place that moves asks for different ones, all rounds are recorded."""
-        try:
-            return super().emit(op, *inputs, location=location, **attrs)
-        except Differs:
-            self.open_ranges[-1].unroll(f"the place of {op.name} moves to where another one is needed")
+    def differ(self, op: Op) -> None:
+        """A place that moves asks for different operators: all rounds are recorded."""
+        self.open_ranges[-1].unroll(f"the place of {op.name} moves to where another one is needed")
 
     def number(self, number: RuntimeNumber, dtype: np.dtype) -> Value:
         """A run-time number: an input on the host. One that moves is what it is in this round until its loop
@@ -380,16 +344,12 @@ class Trace(Recording):
             remedy="keep it in arrays (tj.where), return it and look outside, or use tj.callback",
         )
 
-    def key_of_segment(self, outputs: list[Value]) -> Hashable:
-        """Equal for segments of one structure, with these outputs."""
-        return (*self.structure, len(outputs), *(self.defined[value] for value in outputs))
-
     def begin_segment(self) -> None:
         """Forget what was recorded, but for what arrays hold (see `carried`), and gradients need."""
         for tape in self.tapes:
             tape.flushed()
         self.inputs, self.nodes, self.bound = [], [], []
-        self.defined, self.scalars, self.structure = {}, {}, []
+        self.defined, self.scalars = set(), {}
         self.draws.counters = []
         self.bytes = 0
         for windows in self.windows.values():
