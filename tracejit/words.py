@@ -102,9 +102,12 @@ def kernel_name(node: Node) -> str:
     body: Graph | None = node.attrs.get("body")
     if body is None:
         return node.op.name
-    names = [n.op.name for n in body.nodes if Trait.VIEW not in n.op.traits and n.op is not ops.constant]
-    text = "+".join(dict.fromkeys(names)) or "view"
-    return text if len(text) <= 60 else text[:57] + "..."
+    name: str | None = body.notes.get("name")
+    if name is None:
+        names = [n.op.name for n in body.nodes if Trait.VIEW not in n.op.traits and n.op is not ops.constant]
+        text = "+".join(dict.fromkeys(names)) or "view"
+        name = body.notes["name"] = text if len(text) <= 60 else text[:57] + "..."
+    return name
 
 
 def known_numbers(graph: Graph) -> dict[Value, np.ndarray]:

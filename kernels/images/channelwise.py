@@ -1,6 +1,6 @@
 """Convolution where every group is one channel and one filter, in vectors of channels.
 
-As `tracejit.kernels.images.depthwise`, for more than a few channels: `LANES` of them are transposed to a
+As `tracejit.kernels.images.depthwise`, for narrow images of some channels: `LANES` are transposed to a
 patch (`tracejit.kernels.images.patches`), and then neighbouring places, however few there are in a row, are
 sums of products of vectors. The blocks are `tracejit.kernels.images.window_blocks.Convolution`; GROUPS are
 the channels, a *panel* is ROWS rows of a result.

@@ -12,100 +12,19 @@ loop over channels is a few instructions. Places beyond the image are zeros by t
 Rows of some length are worth that (`are_gathered`); other columns are gathered as whole panels.
 """
 
-from llvmlite import ir
-from numba import int64, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import int64
 
-from tracejit.kernels.compiler.memory import I64, slot, vector_type
+from tracejit.kernels.compiler.memory import slot
 from tracejit.kernels.compiler.target import subroutine
 from tracejit.kernels.gemm.plan import TILE_BYTES, VECTOR_BYTES
+from tracejit.kernels.images.vectors import copy_every_second, copy_neighbours
 from tracejit.kernels.images.window_blocks import Convolution as C
-
-I32 = ir.IntType(32)
 
 LEAST_CHANNELS = 3
 """Channels below which masks and addresses take longer than what they save (one: 1.3 of the time)."""
 
 LEAST_PLACES = 14
 """Places in a row below which too many lanes of a chunk are idle (7: 1.15 of the time)."""
-
-
-class _Lanes:
-    """Vectors of elements at addresses, by masks."""
-
-    def __init__(self, context, builder, element):
-        self.builder, self.itemsize = builder, context.get_abi_sizeof(element)
-        self.lanes = VECTOR_BYTES // self.itemsize
-        self.vector = vector_type(context, element, self.lanes)
-        self.suffix = f"v{self.lanes}f{8 * self.itemsize}"
-
-    def between(self, first, last, start=0):
-        """The mask of the lanes i for which ``first <= start + i < last``."""
-        numbers = ir.Constant(ir.VectorType(I32, self.lanes), list(range(start, start + self.lanes)))
-        low, high = (self._spread(self.builder.trunc(bound, I32)) for bound in (first, last))
-        below = self.builder.icmp_signed("<", numbers, high)
-        return self.builder.and_(self.builder.icmp_signed(">=", numbers, low), below)
-
-    def _spread(self, number):
-        vector = ir.VectorType(I32, self.lanes)
-        one = self.builder.insert_element(ir.Constant(vector, ir.Undefined), number, I32(0))
-        return self.builder.shuffle_vector(one, one, ir.Constant(vector, None))
-
-    def load(self, address, mask):
-        place, zero = self.builder.inttoptr(address, self.vector.as_pointer()), ir.Constant(self.vector, None)
-        return self._call("load", self.vector, [place, I32(self.itemsize), mask, zero])
-
-    def store(self, value, address, mask):
-        place = self.builder.inttoptr(address, self.vector.as_pointer())
-        self._call("store", ir.VoidType(), [value, place, I32(self.itemsize), mask])
-
-    def _call(self, what, result, args):
-        kind = ir.FunctionType(result, [a.type for a in args])
-        name = f"llvm.masked.{what}.{self.suffix}.p0"
-        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), args)
-
-
-def _chunk(step):
-    """Make the intrinsic ``copy(source, target, seen, count, dtype)``: a chunk of places, `step` (1 or 2)
-    elements from one to the next, from `count` planes.
-
-    source: address of what its first place sees (perhaps beyond the image), bytes to the next plane
-    target: address of the first place, bytes to the same in the next plane
-    seen: first and last place that see the image, and the number of places
-    """
-
-    @intrinsic
-    def copy(typingctx, source, target, seen, count, dtype):
-        def codegen(context, builder, signature, args):
-            (x, plane), (y, down), (first, last, places) = (
-                cgutils.unpack_tuple(builder, argument) for argument in args[:3]
-            )
-            work = _Lanes(context, builder, context.get_data_type(dtype.dtype))
-            kept = work.between(I64(0), places)
-            low, high = (builder.mul(edge, I64(step)) for edge in (first, last))
-            high = builder.sub(high, I64(step - 1))  # nothing behind the last element
-            masks = [work.between(low, high, half * work.lanes) for half in range(step)]
-            with cgutils.for_range(builder, args[3], intp=I64) as loop:
-                start = builder.add(x, builder.mul(loop.index, plane))
-                halves = [
-                    work.load(builder.add(start, I64(half * VECTOR_BYTES)), mask)
-                    for half, mask in enumerate(masks)
-                ]
-                value = halves[0]
-                if step == 2:
-                    even = ir.Constant(ir.VectorType(I32, work.lanes), list(range(0, 2 * work.lanes, 2)))
-                    value = builder.shuffle_vector(*halves, even)
-                work.store(value, builder.add(y, builder.mul(loop.index, down)), kept)
-            return context.get_dummy_value()
-
-        words = [types.UniTuple(int64, size) for size in (2, 2, 3)]
-        return types.void(*words, int64, dtype), codegen
-
-    return copy
-
-
-copy_neighbours, copy_every_second = _chunk(1), _chunk(2)
 
 
 @subroutine

@@ -10,8 +10,8 @@ for a panel of rows of places in the worker's scratch memory, right before a pro
 Puri and Simard, 2006, by panels), or a sliver at a time (`tracejit.kernels.images.slivers`). Where the window
 is one element and the stride 1, an image is its own columns (DIRECT = 1). Where images are small, several are
 one product (TOGETHER). Products are those of `tracejit.kernels.images.products`. Groups of one channel and
-one filter have kernels of their own (see `tracejit.kernels.images.channelwise`, and for a few channels
-`tracejit.kernels.images.depthwise`). Windows of 3 x 3 take fewer multiplications (see
+one filter have kernels of their own (see `tracejit.kernels.images.depthwise`, and for many narrow images
+`tracejit.kernels.images.channelwise`). Windows of 3 x 3 take fewer multiplications (see
 `tracejit.kernels.images.winograd_plan`) where that is worth it.
 
     conv2d                  unit = (images, group, panel): gather columns, multiply
@@ -56,8 +56,9 @@ SUMS_BYTES = 1 << 23  # of all sums
 LEAST_CHANNELS = 16  # in a part of an input's gradient
 CHUNK_WORK = 1 << 19  # multiply-adds in a chunk of units
 LANES = 16  # channels that are computed side by side: a cache line of float32
-LEAST_GROUPS = 6  # of one channel, below which most lanes would be idle
-PATCH_BYTES = 1 << 17  # of a panel of an image in lanes
+LEAST_GROUPS = 6  # of one channel, below which most lanes of channels would be idle
+LEAST_PLACES = 20  # in a row, below which most lanes of rows would be
+PATCH_BYTES = 1 << 17  # of a panel of an image in lanes, or of a plane
 PLANE_WORK = 1 << 15  # elements of windows in a unit of planes: some 10 us
 
 
@@ -102,11 +103,13 @@ def convolution_call(
     sizes = _sizes(x, w, y, stride, low, groups, itemsize)
     sums = name == "conv2d_weight_sums"
     depthwise = sizes.channels == sizes.filters == 1 and not sums
-    in_lanes = depthwise and groups >= LEAST_GROUPS
+    in_lanes = depthwise and _is_in_lanes(name, sizes, stride)
     if in_lanes:
         slots, units, scratch = _channelwise(name, sizes, x, (w[2], w[3]), stride, dilation)
+    elif depthwise:
+        slots, units, scratch = _depthwise(name, sizes, x, (w[2], w[3]), stride, dilation, low)
     else:
-        slots, units, scratch = _depthwise(name, sizes) if depthwise else split(sizes)
+        slots, units, scratch = split(sizes)
     work = ceil_div(x[0] * w[0] * w[1] * w[2] * w[3] * y[2] * y[3], max(units, 1))
     start = ceil_div(scratch, LINE) * LINE
     room = 0 if depthwise else PACKING
@@ -223,13 +226,44 @@ def weight_sum_rows(x: Shape, w: Shape, y: Shape, attrs: Mapping[str, Any], dtyp
     return ceil_div(every, min(most, ceil_div(UNITS, sizes.groups * parts)))
 
 
-def _depthwise(name: str, sizes: Sizes) -> Split:
-    """Groups of one channel and one filter: some planes, or for a weight's gradient one group."""
+def _is_in_lanes(name: str, sizes: Sizes, stride: Shape) -> bool:
+    """Whether groups of one channel are computed side by side, and not the places of a row."""
+    narrow = sizes.out_width < LEAST_PLACES
+    to_weight = name == "conv2d_weight_gradient" and tuple(stride) != (1, 1)
+    return (narrow or to_weight) and sizes.groups >= LEAST_GROUPS
+
+
+def _depthwise(
+    name: str, sizes: Sizes, x: Shape, window: Shape, stride: Shape, dilation: Shape, low: Shape
+) -> Split:
+    """Groups of one channel and one filter: some planes, by panels of rows; a weight's gradient: one group.
+
+    Scratch memory holds tables, a panel of a plane (in a phase for each stride) and the lines of its result.
+    """
+    itemsize, (down, across) = sizes.row_bytes // sizes.out_width, stride
+    more, margin = ((n - 1) * d // s for n, d, s in zip(window, dilation, stride, strict=True))
+    head = _lines(8 * (2 * sizes.window + down * across + 1))
+    to_image = name == "conv2d_input_gradient"
+    columns = (x[3] - 1 + low[1]) // across + 1 if to_image else sizes.out_width
+    line = (columns + margin) * itemsize
+    phases, step = (1, down) if to_image else (down * across, 1)
+    most = max(1, PATCH_BYTES // (phases * line) - more) * step
+    extent = x[2] if to_image else sizes.out_height
+    panels = ceil_div(extent, min(most, extent))
+    rows = ceil_div(extent, panels)
+    panels = ceil_div(extent, rows)
+    if to_image:
+        seen = ceil_div(rows - 1, down) + 1
+        patch = _lines((seen + more) * line) + _lines(margin * itemsize) + LINE
+        scratch = head + patch + across * (_lines(seen * line) + LINE)
+    else:
+        patch = _lines(phases * (rows + more) * line) + LINE
+        scratch = head + patch + max(_lines(rows * line) + LINE, sizes.window * LINE)
     if name == "conv2d_weight_gradient":
-        return (sizes.out_height, 1, 1, 1, 1), sizes.groups, sizes.window * sizes.row_bytes
+        return (rows, panels, 1, 1, 1), sizes.groups, scratch
     planes, work = sizes.images * sizes.groups, sizes.window * sizes.out_height * sizes.out_width
-    part = max(1, PLANE_WORK // work)
-    return (sizes.out_height, 1, part, 1, 1), ceil_div(planes, part), 0
+    part = max(1, PLANE_WORK // work) if panels == 1 else 1
+    return (rows, panels, part, 1, 1), ceil_div(planes, part) * panels, scratch
 
 
 def _channelwise(name: str, sizes: Sizes, x: Shape, window: Shape, stride: Shape, dilation: Shape) -> Split:
@@ -253,6 +287,11 @@ def _channelwise(name: str, sizes: Sizes, x: Shape, window: Shape, stride: Shape
     if name != "conv2d_weight_gradient":
         units *= sizes.images * panels
     return (rows, panels, 1, 1, 1), units, scratch
+
+
+def _lines(nbytes: int) -> int:
+    """Bytes of whole cache lines."""
+    return ceil_div(nbytes, LINE) * LINE
 
 
 def pool_call(name: str, x: Shape, y: Shape, window: Shape, stride: Shape, low: Shape, dtype: str) -> Call:

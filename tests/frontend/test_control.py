@@ -1,5 +1,7 @@
 """`scan`, `fori_loop`, `while_loop`, `cond`, `switch` against the same in NumPy: eager, traced, gradients."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
 
@@ -170,3 +172,80 @@ def x():
 def test_mistakes(call, kind, message):
     with pytest.raises(kind, match=f"(?s){message}.*test_control.py"):
         call()
+
+
+class Named(NamedTuple):
+    x: Any
+    count: Any
+
+
+def scans(w, h, xs):
+    """A scan of scans, with random numbers, over a named tuple."""
+
+    def row(carry, x):
+        def element(h, x):
+            h = tj.sin(h * w[0, 0] + x)
+            return h, {"half": h * 0.5, "none": None}
+
+        h, ys = tj.scan(element, carry.x, x)
+        return Named(h * 0.5 + tj.random.uniform(shape=3), carry.count + 1), (ys, carry.count)
+
+    return tj.scan(row, Named(h[0], 0), xs)
+
+
+def test_a_scan_is_recorded_a_few_times_and_equals_the_loop_of_all_rounds():
+    arrays = [tj.asarray(a, dtype="float32") for a in (W, H, X.reshape(8, 5, 3))]
+    found, counters = [], []
+    traced = tj.jit(scans, strict=True)
+    for call in (scans, traced, traced):
+        tj.random.seed(3)
+        found.append(tj.tree.leaves(call(*arrays)))
+        counters.append(tj.random.stream().counter)
+    for one, *others in zip(*found, strict=True):
+        for other in others:
+            np.testing.assert_array_equal(one, other)
+    assert len(set(counters)) == 1
+    assert "loop [" in traced.explain()
+    assert "not rolled" not in traced.explain()
+    few, many = (len(traced.graph(*arrays[:2], tj.zeros((count, 5, 3))).nodes) for count in (6, 600))
+    assert few == many
+
+
+def test_the_gradient_of_a_rolled_scan():
+    def loss(w, h, xs):
+        carry, ys = recurrent(w, h, xs, reverse=True)
+        return (carry["h"] ** 2).sum() + (ys * ys).sum()
+
+    arrays = [tj.asarray(a) for a in (W, H, X)]
+    traced = tj.jit(tj.grad(loss, argnums=(0, 1, 2)))
+    for one, other in zip(traced(*arrays), tj.grad(loss, argnums=(0, 1, 2))(*arrays), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+    assert "loop [" in traced.explain()
+    few, many = (len(traced.graph(W, H, np.zeros((count, 2, 3))).nodes) for count in (6, 600))
+    assert few == many
+
+
+def test_a_scan_without_ys_has_a_run_time_number_of_rounds():
+    def decay(x, n):
+        return tj.scan(lambda x, _: (x * 0.5 + 1, None), x, length=n)[0]
+
+    traced = tj.jit(decay)
+    for n in (9, 30, 6):
+        np.testing.assert_array_equal(traced(tj.zeros(2), n), decay(tj.zeros(2), n))
+    assert traced.cache_info().traces == 1
+    with pytest.raises(ArgumentError, match="0 rounds"):
+        traced(tj.zeros(2), 0)
+
+
+def test_ys_of_different_types_are_stacked_as_ever():
+    def widens(x):
+        kinds = ["float32"] * 3 + ["float64"] * 9
+        return tj.scan(lambda x, _: (x + 1, x.astype(kinds.pop())), x, length=8)[1]
+
+    def known(x):
+        return tj.scan(lambda x, _: (x + 1, x), x, length=8)[1]
+
+    for call in calls(lambda x: (widens(x), known(x))):
+        wide, plain = call(tj.zeros(2))
+        assert wide.dtype == tj.float64
+        np.testing.assert_array_equal(wide, plain)

@@ -1,6 +1,7 @@
 """Small operations that NumPy computes at once: the values, the order and the errors of recorded ones."""
 
 import itertools
+import math
 import operator
 import threading
 import time
@@ -122,6 +123,21 @@ def test_operations_on_small_arrays_are_computed_at_once():
     ):
         assert is_computed(y)
     assert not is_computed(tj.asarray(np.zeros(eager.SMALL + 1)) + 1)
+
+
+@pytest.mark.parametrize("shape", [(50, 50), (eager.SMALL,), (4, 4, 4)])
+@pytest.mark.parametrize("dtype", ["float64", "complex128", "uint8"])
+def test_elements_of_numpy_data_are_read_and_written_at_once(shape, dtype):
+    wanted = (np.arange(math.prod(shape)).reshape(shape) % 100).astype(dtype)
+    x = tj.asarray(wanted)
+    assert is_computed(x)
+    for n in range(1, 4):
+        index = (n,) * len(shape)
+        x[index] = x[(n - 1,) * len(shape)]
+        wanted[index] = wanted[(n - 1,) * len(shape)]
+        assert is_computed(x)
+        assert is_computed(x[index])
+    np.testing.assert_array_equal(x.numpy(), wanted)
 
 
 def test_operands_that_are_not_there_are_recorded(monkeypatch):

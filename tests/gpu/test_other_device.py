@@ -1,7 +1,6 @@
 """Tests of other folders with arrays on the GPU, in ordinary CI, and the list of those that cannot pass yet.
 
-All of `tests/semantics`: `make gpu-semantics`. Here run copies, failures and loops of looks; other mechanisms have
-tests of their own in this folder.
+All of `tests/semantics`: `make gpu-semantics`. Here run copies, failures and loops of looks.
 """
 
 import ast

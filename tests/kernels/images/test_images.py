@@ -141,13 +141,18 @@ def test_columns_in_slivers_equal_numpy(kernels, dtype, seed):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("lanes", ["channels", "places"])
 @pytest.mark.parametrize("seed", range(8))
-def test_single_channels_in_lanes_equal_numpy(kernels, name, dtype, seed, monkeypatch):
+def test_single_channels_equal_numpy(kernels, name, dtype, lanes, seed, monkeypatch):
     rng = np.random.default_rng([seed, len(name)])
-    monkeypatch.setattr(windows, "LEAST_GROUPS", 1)
+    monkeypatch.setattr(windows, "LEAST_GROUPS", 1 if lanes == "channels" else 100)
+    monkeypatch.setattr(windows, "LEAST_PLACES", 1000)
     if seed % 2:  # one row in a panel
         monkeypatch.setattr(windows, "PATCH_BYTES", 1)
     attrs, extents, window = attributes(name, rng)
+    if seed % 4 == 3:
+        attrs["padding"] = tuple(tuple(int(n) for n in rng.integers(0, 9, 2)) for _ in range(2))
+        attrs["stride"] = tuple(int(n) for n in rng.integers(1, 5, 2))
     groups = attrs["groups"] = int(rng.integers(1, 40))
     x = rng.normal(size=(2, groups, *extents)).astype(dtype)
     w = rng.normal(size=(groups, 1, *window)).astype(dtype)
@@ -182,10 +187,11 @@ def test_a_window_of_one_element_reads_images_in_place(kernels):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("groups", [2, 12])
+@pytest.mark.parametrize(("groups", "least"), [(2, 6), (12, 6), (12, 100)])
 @pytest.mark.parametrize("name", WINDOWS)
-def test_bits_do_not_depend_on_threads_or_ranges(kernels, name, groups, dtype):
+def test_bits_do_not_depend_on_threads_or_ranges(kernels, name, groups, least, dtype, monkeypatch):
     rng = np.random.default_rng(3)
+    monkeypatch.setattr(windows, "LEAST_GROUPS", least)  # of single channels in lanes
     x = rng.normal(size=(5, 12, 40, 30)).astype(dtype)
     pairs = {"stride": (1, 2), "padding": ((1, 0), (1, 1))}
     attrs = pairs | ({"dilation": (1, 1), "groups": groups} if name in CONVOLUTIONS else {"window": (3, 3)})

@@ -15,13 +15,13 @@ import numpy as np
 from tracejit import engine
 from tracejit.errors import ArgumentError, DeviceError, OutOfBoundsError, ReplayError, ShapeError, locate
 from tracejit.frontend.arrays import dlpack
+from tracejit.frontend.recording.eager import SMALL
 from tracejit.frontend.recording.location import user_location
+from tracejit.frontend.recording.number import ANSWERING
 from tracejit.frontend.recording.recording import lock, thread
 from tracejit.frontend.recording.storage import Computed, Storage
 from tracejit.ir.types import CPU, DTYPES, ArrayType, Device
 from tracejit.ir.view import WHOLE, NumPyView, View
-
-SMALL = 1 << 14  # bytes; up to this size the memory of imported data is NumPy's
 
 
 class ArrayCore:
@@ -33,6 +33,7 @@ class ArrayCore:
 
     def __init_subclass__(cls) -> None:
         ArrayCore.concrete = cls
+        ANSWERING.add(cls)
 
     @staticmethod
     def new(storage: Storage, view: View | None = None) -> Any:
@@ -418,7 +419,7 @@ def computed(elements: np.ndarray) -> Any:
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> Any:
     """A new array with undefined elements in memory, on ``cpu:0``."""
-    if math.prod(shape) * dtype.itemsize <= SMALL:
+    if math.prod(shape) <= SMALL:
         return computed(np.empty(shape, dtype))
     storage = Storage(ArrayType(shape, dtype))
     storage.materialise()

@@ -16,15 +16,17 @@ from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 from tracejit.frontend.jit import launch as launches
+from tracejit.frontend.jit import numbers
 from tracejit.frontend.jit.exits import EXACT, ExitLoop, exit_loop
-from tracejit.frontend.recording.number import Computed, Looked, Source, source_of
+from tracejit.frontend.recording.draws import DrawCounter, DrawKey
+from tracejit.frontend.recording.number import Computed, Looked, Source
 from tracejit.frontend.recording.recording import Bound, Extent, RuntimeNumber
 from tracejit.frontend.recording.segments import Cut, Place, Segment
 from tracejit.frontend.recording.storage import Storage
-from tracejit.frontend.recording.trace import DrawCounter, DrawKey, Trace
+from tracejit.frontend.recording.trace import Trace
 from tracejit.frontend.signature.arguments import Arguments
 from tracejit.frontend.signature.program import Const, Expr, Form, Loop, ReplayProgram, Run, Step, Var
-from tracejit.frontend.signature.text import element_of
+from tracejit.frontend.signature.runtime import element_of
 
 
 class Rounds(NamedTuple):
@@ -160,20 +162,10 @@ class Loops:
 
     def _asked(self, steps: list[Any], computed: dict[Any, Var]) -> tuple[Step, ...]:
         """What a round computes of its numbers, and asks."""
-
-        def operand(given: Any) -> Expr:
-            if isinstance(given, Computed | Source):
-                return computed[given]
-            return given if isinstance(given, Expr) else Form(source_of(given))
-
         program = ReplayProgram()
+        computed |= numbers.variables_of(steps)
         for step in steps:
-            expression = Form(step.form, *map(operand, step.operands))
-            if isinstance(step, Computed):
-                computed[step] = Var("m", step.value, step.path)
-                program.define(computed[step], expression)
-            else:
-                program.same(expression, step.value, (step.path, repr(step.value)))
+            numbers.emit(step, computed, program)
         return tuple(program.steps)
 
     def _launch(
@@ -261,6 +253,8 @@ def _describe(trace: Trace, index: int) -> Hashable:
             steps.append((type(step.value), repr(step.value)))
     names[cut.source] = "found"
     ends = [*map(name, then.carriers), *map(name, then.sources)]
+    totals = [trace.draws.totals[index][1] for index in cut.draws]
+    ends += [(total.fixed, name(total.further)) for total in totals]
     return id(cut.segment), tuple(steps), tuple(_origin(b, cut, trace, name) for b in cut.bound), tuple(ends)
 
 
@@ -272,7 +266,7 @@ def _origin(bound: Bound, cut: Cut, trace: Trace, name: Callable[[Any], Hashable
     if not isinstance(source, DrawKey | DrawCounter):
         return name(source)
     position = source.stream - cut.draws.start  # within the round; one of another round is another
-    return type(source), position, id(trace.draws[source.stream][0]), source[1:]
+    return type(source), position, id(trace.draws.totals[source.stream][0]), *map(name, source[1:])
 
 
 def _is_complete(trace: Trace, rounds: Rounds) -> bool:

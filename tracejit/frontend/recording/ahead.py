@@ -120,7 +120,7 @@ class Rounds:
             operands = [values[o] if o in values else getattr(o, "value", o) for o in step.operands]
             try:
                 found = FORMS[step.form](*operands)
-            except ArithmeticError:
+            except (ArithmeticError, ValueError):
                 return False  # the body will raise it
             if type(found) is not type(step.value):
                 return False
@@ -156,8 +156,8 @@ class Rounds:
         for source in self.last.sources:
             if isinstance(source, Computed):
                 source.value = numbers[source]
-        for proxy in self.last.proxies:
-            proxy._value = numbers[proxy._source]
+        for proxy in self.trace.numbers.alive():
+            proxy._value = numbers.get(proxy._source, proxy._value)
         state = self.last._replace(carriers=carriers)
         return self.cut._replace(value=numbers[self.cut.source], made=made, state=state)
 

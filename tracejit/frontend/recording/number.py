@@ -19,7 +19,8 @@ import functools
 import math
 import operator
 import types
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,12 +28,39 @@ import numpy as np
 
 SHOWN = 60  # characters of an expression in messages
 
+ANSWERING: set[type] = set()
+"""Classes of arrays of this package, which answer for themselves beside a number (see `_answers`)."""
+
 FORMS: dict[str, Callable[..., Any]] = {"{}": lambda x: x, "bool({})": bool} | {
     "int({})": int, "float({})": float,
 }  # fmt: skip
 """The functions behind the forms of `Computed` and `Looked`, but for those about types of NumPy's."""
 for _kind in (int, float, complex):
     FORMS[f"(type({{}}) is {_kind.__name__})"] = functools.partial(lambda kind, x: type(x) is kind, _kind)
+
+FUNCTIONS = (
+    *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh"),
+    *("degrees", "erf", "erfc", "exp", "exp2", "expm1", "fabs", "floor", "fmod", "gamma", "hypot", "ldexp"),
+    *("lgamma", "log", "log10", "log1p", "log2", "nextafter", "pow", "radians", "remainder", "sin", "sinh"),
+    *("sqrt", "tan", "tanh", "trunc", "ulp"),
+)
+"""Functions of `math` that give a number for one or two."""
+
+TESTS = ("isfinite", "isinf", "isnan")
+"""Functions of `math` that give a truth."""
+
+TWO = "({}, {})"
+FORMS |= {
+    "round({})": round, f"round{TWO}": round, f"min{TWO}": min, f"max{TWO}": max,
+    "min({}, {}, {})": min, "max({}, {}, {})": max,
+}  # fmt: skip
+for _name in FUNCTIONS:
+    FORMS |= {f"math.{_name}{operands}": getattr(math, _name) for operands in ("({})", TWO)}
+FORMS |= {f"bool(math.{_name}({{}}))": getattr(math, _name) for _name in TESTS}
+for _name, _ufunc in vars(np).items():
+    if isinstance(_ufunc, np.ufunc) and _ufunc.nout == 1 and _ufunc.nin <= 2:
+        _form = f"np.{_name}({', '.join(['{}'] * _ufunc.nin)})"
+        FORMS |= {_form: _ufunc, f"bool({_form})": functools.partial(lambda f, *x: bool(f(*x)), _ufunc)}
 
 
 class Computed:
@@ -115,6 +143,7 @@ class Numbers:
         self._looked: set[Any] = set()
         self.found: set[Any] = set()
         self.counted: set[Any] = set()
+        self._alive: list[weakref.ref[NumberProxy]] = []
 
     def argument(self, value: Any, source: Any) -> NumberProxy:
         """The number that replays find at `source`, which has a `path` for people."""
@@ -127,7 +156,25 @@ class Numbers:
         self.steps.append(cut)
         self.found.add(source)
         self._computed, self._looked = {}, set()  # the next round of a loop asks again
-        return NumberProxy(value, source, self)
+        return self.proxy(value, source)
+
+    def proxy(self, value: Any, source: Any) -> NumberProxy:
+        """A stand-in for a number that was computed or found, which is among those `alive`."""
+        made = NumberProxy(value, source, self)
+        self._alive.append(weakref.ref(made))
+        return made
+
+    def alive(self) -> list[NumberProxy]:
+        """The stand-ins for numbers computed or found that somebody holds, in the order in which they were
+        made: variables, containers, and what an expression has computed so far.
+        """
+        held = [(reference, proxy) for reference in self._alive if (proxy := reference()) is not None]
+        self._alive = [reference for reference, _ in held]
+        return [proxy for _, proxy in held]
+
+    def is_noted(self, source: Any) -> bool:
+        """Whether a number is found in an array, counts rounds, or is computed of such."""
+        return source in self.found or source in self.counted
 
     def check(self, proxy: NumberProxy) -> None:
         """Refuse a guard that would hold once: on all digits of a number that was computed."""
@@ -156,7 +203,7 @@ class Numbers:
             kind = type(value)
             text = f"np.{kind.__name__}" if isinstance(value, np.generic) else kind.__name__
             self.look(True, f"(type({{}}) is {text})", source)
-        return NumberProxy(value, source, self)
+        return self.proxy(value, source)
 
     def look(self, value: Any, form: str, *operands: Any) -> None:
         """The body looked at ``form.format(*operands)``: the trace holds only where it is `value` again."""
@@ -209,7 +256,7 @@ class NumberProxy:
     def converted(self, kind: type) -> Any:
         """``float`` or ``int`` of it; of a number found in an array this looks at nothing."""
         numbers = self._numbers
-        if numbers.closed or not (self._source in numbers.found or self._source in numbers.counted):
+        if numbers.closed or not numbers.is_noted(self._source):
             return kind(self._look())
         if type(self._value) is kind:
             return self
@@ -246,16 +293,17 @@ class NumberProxy:
         return format(self._look(), spec)
 
     def __round__(self, digits: int | None = None) -> Any:
-        return round(self._look(), digits) if digits is not None else round(self._look())
+        given = (self,) if digits is None else (self, digits)
+        return computed_by(round, "round", given, self._numbers)
 
-    def __trunc__(self) -> int:
-        return int(self._look())
+    def __trunc__(self) -> Any:
+        return computed_by(math.trunc, "math.trunc", (self,), self._numbers)
 
-    def __floor__(self) -> int:
-        return math.floor(self._look())
+    def __floor__(self) -> Any:
+        return computed_by(math.floor, "math.floor", (self,), self._numbers)
 
-    def __ceil__(self) -> int:
-        return math.ceil(self._look())
+    def __ceil__(self) -> Any:
+        return computed_by(math.ceil, "math.ceil", (self,), self._numbers)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -277,10 +325,14 @@ class NumberProxy:
         return np.asarray(self._look(), dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's functions get the plain number; arrays of other kinds answer for themselves."""
+        """NumPy's functions compute with numbers that were found in arrays, and get others as plain ones;
+        arrays of other kinds answer for themselves.
+        """
         known = (NumberProxy, np.ndarray, np.generic, bool, int, float, list, tuple)
         if not all(issubclass(type(x), known) for x in inputs):
             return NotImplemented
+        if method == "__call__" and not options:
+            return computed_by(ufunc, f"np.{ufunc.__name__}", inputs, self._numbers)
         return getattr(ufunc, method)(*map(plain, inputs), **options)
 
     def __getattr__(self, name: str) -> Any:
@@ -335,6 +387,24 @@ def _answers(other: Any, method: str) -> bool:
     return found is not None and not isinstance(found, types.WrapperDescriptorType)
 
 
+def computed_by(function: Callable[..., Any], name: str, given: Sequence[Any], numbers: Numbers) -> Any:
+    """``function(*given)``, which a replay computes anew where a number that was found in an array, or counts
+    rounds, is among what is given; a truth is asked for. Others are plain numbers.
+    """
+    form = f"{name}({', '.join(['{}'] * len(given))})"
+    asks = any(is_of(each, numbers) and numbers.is_noted(each._source) for each in given)
+    operands = [_operand(each, numbers) for each in given] if asks else []
+    if not asks or None in operands or not {form, f"bool({form})"} & FORMS.keys():
+        return function(*map(plain, given))
+    with looked_at(*given):
+        result = function(*(value for value, _ in operands))  # type: ignore[misc]
+    sources = [source for _, source in operands]  # type: ignore[misc]
+    if isinstance(result, bool | np.bool_):
+        numbers.look(bool(result), f"bool({form})", *sources)
+        return result
+    return numbers.compute(form, result, *sources)
+
+
 @contextmanager
 def looked_at(*operands: Any) -> Iterator[None]:
     """Guard the operands of a computation that raises: the body may catch the error and go on. For numbers
@@ -358,6 +428,8 @@ def _binary(name: str, symbol: str, function: Callable[[Any, Any], Any]) -> tupl
     def forward(self: NumberProxy, other: Any) -> Any:
         if self._numbers.closed:
             return function(self._value, other)
+        if type(other) in ANSWERING:
+            return NotImplemented
         known = _operand(other, self._numbers)
         if known is None:
             return NotImplemented if _answers(other, f"__r{name}__") else function(self._look(), other)
@@ -396,6 +468,8 @@ def _comparison(mirrored: str, symbol: str, function: Callable[[Any, Any], Any])
     def compare(self: NumberProxy, other: Any) -> Any:
         if self._numbers.closed:
             return function(self._value, other)
+        if type(other) in ANSWERING:
+            return NotImplemented
         known = _operand(other, self._numbers)
         if known is None:
             return NotImplemented if _answers(other, f"__{mirrored}__") else function(self._look(), other)

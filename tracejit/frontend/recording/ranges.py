@@ -24,7 +24,7 @@ import operator
 import sys
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -80,7 +80,7 @@ class Range:
 
     def __iter__(self) -> Iterator[Any]:
         trace = thread.trace
-        if trace is not None and thread.tapes <= 1:
+        if trace is not None:
             rounds = self._rounds(trace, sys._getframe(1))
             if rounds is not None:
                 return rounds
@@ -94,10 +94,7 @@ class Range:
 
     def _rounds(self, trace: Trace, frame: types.FrameType) -> Rounds | None:
         """The rounds of a ``for`` statement, if a loop may stand for them."""
-        site = frame.f_code, frame.f_lasti
-        if trace.unrolled is None or site in trace.unrolled or not _is_for(*site):
-            return None
-        if len(trace.tapes) != thread.tapes:
+        if not may_roll(frame) or not _is_for(frame.f_code, frame.f_lasti):
             return None
         step = operator.index(self.step)
         count = self.stop
@@ -150,6 +147,29 @@ def range(*bounds: Any) -> Range:
     return Range(start, stop, step)
 
 
+def may_roll(frame: types.FrameType) -> bool:
+    """Whether the rounds of a loop in this frame may be recorded a few times."""
+    trace = thread.trace
+    if trace is None or trace.unrolled is None or len(trace.tapes) != thread.tapes or thread.tapes > 1:
+        return False
+    return _site_of(frame) not in trace.unrolled
+
+
+def record_all(reason: str) -> None:
+    """Record all rounds of the innermost loop that is being recorded, if there is one."""
+    if thread.trace is not None and thread.trace.open_ranges:
+        thread.trace.open_ranges[-1].unroll(reason)
+
+
+def _site_of(frame: types.FrameType) -> Hashable:
+    """Where a loop is; one of this package is where people's code calls it."""
+    caller: types.FrameType | None = frame
+    while caller is not None and str(caller.f_globals.get("__name__")).partition(".")[0] == "tracejit":
+        caller = caller.f_back
+    place = frame if caller is None else caller
+    return place.f_code, place.f_lasti
+
+
 def _is_for(code: types.CodeType, offset: int) -> bool:
     """Whether the iterator that is made at an instruction is that of a ``for``, and nobody else's."""
     if code.co_flags & GENERATORS:
@@ -167,7 +187,7 @@ class Rounds:
 
     def __init__(self, trace: Trace, frame: types.FrameType, start: Any, step: int, count: Any) -> None:
         self.trace = trace
-        self.site = frame.f_code, frame.f_lasti
+        self.site = _site_of(frame)
         self.location = user_location() or frame.f_code.co_filename
         self.start, self.step, self.count = start, step, count
         self.round = -1  # the one being recorded
@@ -240,9 +260,18 @@ class Rounds:
             after.difference = str(error)
             self.head = after
             return False
+        self._draw_on(before)
         self._settle(after)
         trace.open_ranges.remove(self)
         return True
+
+    def _draw_on(self, before: Head) -> None:
+        """The further rounds draw random numbers, each as many as the one recorded since `before`."""
+        trace, rest = self.trace, self.count - self.round
+        of_round = trace.draws.of_round(before.drawn) or []
+        if any(of_round) and (trace.tapes or len(trace.open_ranges) > 1):
+            rest = operator.index(rest)  # a look: a round of the loop around draws the same in all calls
+        trace.draws.go_on(of_round, rest)
 
     def _settle(self, head: Head) -> None:
         """Numbers and views that move are what they are in the last round, those in recorded nodes what they

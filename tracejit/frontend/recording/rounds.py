@@ -14,6 +14,7 @@ an array is alive that is in no variable.
 
 from __future__ import annotations
 
+import enum
 import sys
 import types
 from collections.abc import Collection, Hashable
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tracejit.frontend.python.kinds import has_attributes
 from tracejit.frontend.recording.counters import enclosing
 from tracejit.frontend.recording.number import Computed, NumberProxy, Source
 from tracejit.frontend.recording.recording import Extent
@@ -32,20 +34,19 @@ if TYPE_CHECKING:
 LOOPS: set[types.CodeType] = set()
 """Functions of this package that loop over the user's functions: their variables count as the body's."""
 
-SAME = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, np.dtype)
+OBJECTS: set[type] = set()
+"""Classes of this package whose instances are nothing but their attributes, which are arrays and the like."""
+
+SAME = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, np.dtype, enum.Enum)
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, range)
 
 
 class State(NamedTuple):
-    """The state of a body: `key`, and in its order the arrays and numbers that its rest may find.
-
-    proxies: what the body holds of the numbers.
-    """
+    """The state of a body: `key`, and in its order the arrays and numbers that its rest may find."""
 
     key: Hashable
     carriers: tuple[Storage, ...]
     sources: tuple[Any, ...]
-    proxies: tuple[NumberProxy, ...] = ()
 
 
 class Hidden(Exception):
@@ -75,7 +76,8 @@ def state_at(trace: Trace, source: Source, looked: Collection[Storage]) -> State
         return None  # a temporary of an expression, or held by an object
     places = (frame.f_lasti for frame in frames)
     key = (*places, *loops, None, *variables, None, *written, None, *arguments, None, *changed)
-    return State(key, tuple(walk.carriers), tuple(walk.sources), tuple(walk.proxies))
+    key += None, *(walk.key(number) for number in trace.numbers.alive() if id(number) not in walk.proxies)
+    return State(key, tuple(walk.carriers), tuple(walk.sources))
 
 
 def frames_of_body() -> list[types.FrameType]:
@@ -102,7 +104,7 @@ class Walk:
         self.carriers: dict[Storage, int] = {}
         self.sources: dict[Any, int] = {}
         self.storages: dict[Storage, int] = {}
-        self.proxies: list[NumberProxy] = []
+        self.proxies: set[int] = set()  # ids of stand-ins for numbers
         self._open: dict[int, int] = {}
 
     def loop(self, frame: types.FrameType, place: int) -> Hashable:
@@ -133,25 +135,44 @@ class Walk:
             source = value._source
             if not isinstance(source, Computed | Source):
                 return "number", id(source)
-            self.proxies.append(value)
+            self.proxies.add(id(value))
             return "number", type(value._value), self.sources.setdefault(source, len(self.sources))
         storage = getattr(value, "_storage", None)
         if type(storage) is Uncounted:
-            return "picked", self.key(storage.buffer.content), self.key(storage.buffer.mask)
+            number = self.storages.setdefault(storage, len(self.storages))
+            return "picked", number, self.key(storage.buffer.content), self.key(storage.buffer.mask)
         if isinstance(storage, Storage):
             if storage.pending is None:
                 return "array", id(storage), self.view(value)
             number = self.storages.setdefault(storage, len(self.storages))
             return "new", number, self.carried(storage.pending), self.view(value)
+        if kind is types.FunctionType and id(value) not in self._open and self.trace.defines(value.__code__):
+            return self._function(value)
+        if kind is types.BuiltinFunctionType and not isinstance(value.__self__, types.ModuleType | type):
+            return "method", value.__name__, self.key(value.__self__)
         if isinstance(value, SAME):
             return "same", id(value)
-        if isinstance(value, PLAIN):
+        if isinstance(value, PLAIN) and not has_attributes(value):
             return kind, repr(value)
-        if kind not in (list, tuple, dict):
+        if kind not in (list, tuple, dict) and kind not in OBJECTS and not _is_named_tuple(value):
             raise Hidden
         if id(value) in self._open:
             return "again", self._open[id(value)]
         self._open[id(value)] = len(self._open)
         if kind is dict:
             return "dict", *((self.key(k), self.key(v)) for k, v in value.items())
-        return kind, *(self.key(each) for each in value)
+        return kind, *(self.key(each) for each in (vars(value).items() if kind in OBJECTS else value))
+
+    def _function(self, function: types.FunctionType) -> Hashable:
+        """A function that the body has made, maybe anew in each round: what it holds may change. What others
+        hold is told by the changes of the surroundings.
+        """
+        self._open[id(function)] = len(self._open)
+        cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
+        held = *cells, None, function.__defaults__, function.__kwdefaults__, vars(function)
+        return "function", id(function.__code__), id(function.__globals__), *map(self.key, held)
+
+
+def _is_named_tuple(value: Any) -> bool:
+    """Whether a value is a named tuple, and nothing but its items."""
+    return isinstance(value, tuple) and hasattr(type(value), "_fields") and not hasattr(value, "__dict__")

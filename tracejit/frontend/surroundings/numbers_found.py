@@ -1,9 +1,11 @@
-"""`float` and `int` as a traced body finds them, so that what they give of an array stays a run-time number.
+"""`float`, `int`, `min`, `max` as a traced body finds them, so that what they give stays a run-time number.
 
 ``float(x)`` of an array ends a segment (`recording.segments`), and its result is to be a stand-in for a
 number. Python allows no such result from ``__float__``. So the traced function runs as a copy of itself:
-the same code, globals and closure, but with builtins of its own, in which these two names are functions
-that give stand-ins. For everything but arrays, and numbers that were found in arrays, they are Python's.
+the same code, globals and closure, but with builtins of its own, in which these names are functions that
+give stand-ins. For everything but arrays, and numbers that were found in arrays, they are Python's. The
+smaller of two numbers is one that a replay computes if both are of one type; else Python compares them, and
+the answer is guarded.
 
 Only where a body does nothing but call the name: `isinstance(x, float)` needs the class. Functions that the
 body calls, and those it defines, have Python's builtins. Nobody else ever sees a copy, or the changed
@@ -23,7 +25,7 @@ from typing import Any
 from tracejit.frontend.arrays.core import ArrayCore
 from tracejit.frontend.python.bytecode import facts
 from tracejit.frontend.recording.counters import counted_range
-from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.number import NumberProxy, computed_by, is_number, settled
 from tracejit.frontend.recording.recording import thread
 
 
@@ -47,7 +49,21 @@ def _int(value: Any = 0, /, *rest: Any, **options: Any) -> Any:
     return _found(int, value, rest, options)
 
 
-OURS = {"float": _float, "int": _int}
+def _of_numbers(function: Callable[..., Any], *values: Any, **options: Any) -> Any:
+    """``min(x, y)`` or ``max(x, y)`` of numbers of one type in a body."""
+    trace = thread.trace
+    one_kind = len({type(settled(value)) for value in values}) == 1
+    if trace is None or options or not one_kind or not all(map(is_number, values)):
+        return function(*values, **options)
+    return computed_by(function, function.__name__, values, trace.numbers)
+
+
+OURS = {
+    "float": _float,
+    "int": _int,
+    "min": functools.partial(_of_numbers, min),
+    "max": functools.partial(_of_numbers, max),
+}
 COUNTING = {**OURS, "range": counted_range}
 
 

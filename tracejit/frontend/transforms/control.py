@@ -10,6 +10,8 @@ through all of them, `while_loop` too.
 
 from __future__ import annotations
 
+import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,10 +19,11 @@ from tracejit.errors import ArgumentError, DTypeError, ShapeError, TracejitError
 from tracejit.frontend.arrays import trees
 from tracejit.frontend.arrays.axes import integer
 from tracejit.frontend.arrays.core import ArrayCore
-from tracejit.frontend.arrays.functions.creation import asarray
+from tracejit.frontend.arrays.functions.creation import asarray, empty
 from tracejit.frontend.arrays.functions.movement import stack
 from tracejit.frontend.recording.location import check_callable, user_location
-from tracejit.frontend.recording.number import NumberProxy
+from tracejit.frontend.recording.number import NumberProxy, settled
+from tracejit.frontend.recording.ranges import LEAST, may_roll, record_all
 from tracejit.frontend.recording.ranges import range as rounds_of
 from tracejit.frontend.recording.rounds import LOOPS
 
@@ -40,7 +43,8 @@ def scan(
           begins with the last element; the ys lie beside their xs.
     Raises ShapeError, DTypeError or ArgumentError for a carry of another form, for xs of different lengths,
     where neither `xs` nor `length` says how long the loop is, and for a loop without a round: nothing says
-    what its ys are. As `jax.lax.scan`.
+    what its ys are. As `jax.lax.scan`. In a traced function it is a loop over `tj.range`: a few rounds are
+    recorded, and `length` may be a run-time number where there are neither xs nor ys.
 
     >>> import tracejit as tj
     >>> tj.scan(lambda total, x: (total + x, total + x), tj.zeros(()), tj.asarray([1.0, 2.0, 3.0]))
@@ -49,23 +53,67 @@ def scan(
     check_callable("scan", f)
     rounds = _rounds(xs, length)
     carry = trees.map(asarray, init)
+    if rounds > LEAST and may_roll(sys._getframe()):
+        return _rolled(f, carry, xs, rounds, reverse)
+    rounds = operator.index(rounds)
     found: list[Any] = [None] * rounds
     for i in reversed(range(rounds)) if reverse else range(rounds):
-        result = f(carry, trees.map(lambda x, i=i: x[i], xs))
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise _error(f"scan: the function must return (carry, y), got {_named(result)}")
-        carry = _like("scan", carry, result[0])
-        found[i] = result[1]
+        carry, found[i] = _round(f, carry, trees.map(lambda x, i=i: x[i], xs))
     return carry, _stacked(found)
 
 
-def _rounds(xs: Any, length: int | None) -> int:
-    """The number of rounds of a `scan`."""
+def _round(f: Callable[[Any, Any], tuple[Any, Any]], carry: Any, x: Any) -> tuple[Any, Any]:
+    """What a round carries on, and its y."""
+    result = f(carry, x)
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise _error(f"scan: the function must return (carry, y), got {_named(result)}")
+    return _like("scan", carry, result[0]), result[1]
+
+
+def _rolled(f: Any, carry: Any, xs: Any, rounds: Any, reverse: bool) -> tuple[Any, Any]:
+    """A scan of which a few rounds are recorded: each stores its y in its row. The first stands in front of
+    the loop, as it says what the ys are.
+    """
+    first = rounds - 1 if reverse else 0
+    carry, y = _round(f, carry, trees.map(lambda x: x[first], xs))
+    if trees.leaves(y):
+        rounds = operator.index(rounds)  # a look: it is a part of a shape
+    ys = trees.map(lambda leaf: _rows(rounds, first, asarray(leaf)), y)
+    del y
+    for i in rounds_of(rounds - 2, -1, -1) if reverse else rounds_of(1, rounds):
+        carry, y = _round(f, carry, trees.map(lambda x, i=i: x[i], xs))
+        _store(ys, y, i)
+        del y
+    return carry, ys
+
+
+def _rows(rounds: int, first: int, row: Any) -> Any:
+    """An array of so many rows like this one, which it holds in its place."""
+    made = empty((rounds, *row.shape), dtype=row.dtype, device=row.device)
+    made[first] = row
+    return made
+
+
+def _store(ys: Any, y: Any, i: Any) -> None:
+    """Store the leaves of a y in row `i`; the rounds are all recorded where they are no such rows."""
+    if trees.flatten(y)[1] != trees.flatten(ys)[1]:
+        record_all("the ys of a scan have different structures")
+    for rows, leaf in zip(trees.leaves(ys), trees.leaves(y), strict=True):
+        row = asarray(leaf)
+        if (row.shape, row.dtype, row.device) != (rows.shape[1:], rows.dtype, rows.device):
+            record_all("the ys of a scan have different types")
+        rows[i] = row
+
+
+def _rounds(xs: Any, length: Any) -> Any:
+    """The number of rounds of a `scan`; without arrays to loop over it may be a run-time number."""
     extents: dict[int, str] = {}
     for path, leaf in trees.leaves_with_paths(xs, "xs"):
         if not isinstance(leaf, ArrayCore) or not leaf.ndim:
             raise _error(f"scan: {path} must be an array with a first axis, got {_named(leaf)}")
         extents.setdefault(leaf.shape[0], path)
+    if type(length) is NumberProxy and type(settled(length)) is int and not extents:
+        return _at_least_one(length)
     if length is not None:
         extents.setdefault(integer("scan: length", length), "length")
     if not extents:
@@ -74,6 +122,10 @@ def _rounds(xs: Any, length: int | None) -> int:
         said = ", ".join(f"{path} {extent}" for extent, path in extents.items())
         raise _error(f"scan: the numbers of rounds differ: {said}", ShapeError)
     (rounds,) = extents
+    return _at_least_one(rounds)
+
+
+def _at_least_one(rounds: Any) -> Any:
     if rounds < 1:
         raise _error(f"scan: {rounds} rounds, so nothing says what the ys are; there must be one at least")
     return rounds

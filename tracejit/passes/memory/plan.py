@@ -26,7 +26,7 @@ index ranges do not count. Inputs, outputs and the storages that effects write c
 
 import enum
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tracejit import ops
@@ -236,12 +236,12 @@ def _accesses(
     graph: Graph, buffers: dict[Value, Place], aliases: Sequence[Sequence[int]]
 ) -> dict[Value, _Accesses]:
     """One record for each root, shared by the roots that may be the same memory."""
-    groups = alias_groups(graph, aliases)
-    shared = {group: _Accesses() for group in set(groups.values())}
+    groups = alias_groups(graph, aliases) if aliases else {}
+    shared: dict[Hashable, _Accesses] = defaultdict(_Accesses)
     accesses: dict[Value, _Accesses] = defaultdict(_Accesses)
     for root, place in buffers.items():
         if place.kind is BufferKind.INPUT:
-            accesses[root] = shared[groups[graph.inputs[place.number]]]
+            accesses[root] = shared[groups.get(graph.inputs[place.number], place.number)]
     return accesses
 
 
