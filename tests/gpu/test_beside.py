@@ -95,3 +95,18 @@ def test_callbacks_get_copies(gpu):
     assert [(float(total), number, text) for total, number, text in seen] == [
         (6.0 * i, i, "text") for i in range(3)
     ]
+
+
+class Exported:
+    """Another library's array on the CPU."""
+
+    def __dlpack__(self, **options):
+        return DATA.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return DATA.__dlpack_device__()
+
+
+def test_arrays_of_other_libraries_on_the_cpu_go_along(gpu):
+    there = tj.ones((2, 3), device=gpu)
+    np.testing.assert_array_equal(twice(lambda x: tj.add(x, Exported()), there), 1 + DATA)

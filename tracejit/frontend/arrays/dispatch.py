@@ -449,11 +449,9 @@ def beside(name: str, x: Any, device: Device) -> Operand:
         return x
     if isinstance(x, np.generic):
         return placed(ArrayCore.from_numpy(np.asarray(x)), device)
-    if isinstance(x, np.ndarray):
-        made = ArrayCore.from_numpy(x)
+    if isinstance(x, np.ndarray) or hasattr(x, "__dlpack__"):
+        made = ArrayCore.from_numpy(x if isinstance(x, np.ndarray) else dlpack.read(x))
         return made if device.kind == "cpu" else placed(made, device)
-    if hasattr(x, "__dlpack__"):
-        return ArrayCore.from_numpy(dlpack.read(x))
     raise locate(
         ArgumentError(
             f"{name}: expected an array or a number, got {type(x).__name__}; convert it with tj.asarray(...)"
