@@ -26,7 +26,7 @@ from tracejit.frontend.jit import launch as launches
 from tracejit.frontend.jit.loops import Loops, Told
 from tracejit.frontend.jit.vouch import release_callbacks
 from tracejit.frontend.python.content import GONE, is_stored_plainly
-from tracejit.frontend.recording.number import Computed, Source, source_of
+from tracejit.frontend.recording.number import Computed, Source
 from tracejit.frontend.recording.recording import Extent, device_contexts, thread
 from tracejit.frontend.recording.segments import Cut, Place, Segments
 from tracejit.frontend.recording.storage import Storage
@@ -52,6 +52,7 @@ from tracejit.frontend.signature.program import (
     ReplayProgram,
     Run,
     Var,
+    meaning,
 )
 from tracejit.frontend.signature.slots import Attribute, Slot, Whole
 from tracejit.frontend.signature.stand_ins import without_stand_ins
@@ -352,7 +353,7 @@ class _TracedCall:
         self._keep_constants(frozen, description)
         if trace.cuts:  # before anything is launched
             check_separate(program, self.surroundings, description.rebinds)
-        self._numbers(computed)
+        self.loops.emit(program)
         if not trace.cuts:
             check_separate(program, self.surroundings, description.rebinds)
         outputs = list(program.outputs)
@@ -427,7 +428,7 @@ class _TracedCall:
             if isinstance(step, Computed):
                 computed[step] = Var("m", step.value, step.path)
             elif isinstance(step, Cut):
-                computed[step.source] = Var("l", step.value, step.source.path)
+                computed[step.source] = Var("l", step.source.value, step.source.path)
         return computed
 
     def _segments(self) -> tuple[tuple[Place, tuple[Answer, ...]], ...]:
@@ -438,35 +439,17 @@ class _TracedCall:
         for step in self.program.steps:
             if isinstance(step, Run | Loop):
                 found.append((step.place, []))
-                made = (step.found,) if isinstance(step, Run) else step.state
+                made = (step.found,) if isinstance(step, Run) else step.states[step.ends].vars
+                if isinstance(step, Loop) and len(step.states) > 1:
+                    found[-1][1].append(Answer("", hash(("left", id(step.place))), step.ends))
                 meanings |= {var: hash((id(step.place), k)) for k, var in enumerate(made)}
             elif isinstance(step, Bind):
-                meanings[step.var] = _meaning(step.value, meanings)
+                meanings[step.var] = meaning(step.value, meanings)
             elif isinstance(step, Check) and found and step.says is not None:
                 asked, *rest = step.condition.operands
-                value = step.condition.form, *(_meaning(each, meanings) for each in rest)
-                found[-1][1].append(Answer(" ".join(step.says), _meaning(asked, meanings), value))
+                value = step.condition.form, *(meaning(each, meanings) for each in rest)
+                found[-1][1].append(Answer(" ".join(step.says), meaning(asked, meanings), value))
         return tuple((place, tuple(answers)) for place, answers in found)
-
-    def _numbers(self, computed: dict[Computed | Source, Var]) -> None:
-        """Compute what the body computed of its numbers, launch the segments that looks ended, and check what
-        it looked at, in its order.
-        """
-        program = self.program
-
-        def operand(given: Any) -> Expr:
-            if isinstance(given, Computed | Source):
-                return computed[given]
-            return given if isinstance(given, Expr) else Form(source_of(given))
-
-        for step in self.trace.numbers.steps:
-            if self.loops.emit(step, program):
-                continue
-            expression = Form(step.form, *map(operand, step.operands))
-            if isinstance(step, Computed):
-                program.define(computed[step], expression)
-            else:
-                program.same(expression, step.value, (step.path, repr(step.value)))
 
     def _describe(self, result: Any, description: Description) -> None:
         """Describe how the result is made, and what is written back."""
@@ -585,10 +568,3 @@ def _stored(slot: Slot) -> Expr:
     if is_stored_plainly(cls, slot.key):
         return slot.place
     return Form("Attributes({})[{}]", slot.place.root, Literal(slot.key))
-
-
-def _meaning(operand: Expr, known: dict[Expr, int]) -> int:
-    """Equal for operands that are computed alike, where variables mean what is `known`."""
-    if isinstance(operand, Form):
-        return hash((operand.form, *(_meaning(each, known) for each in operand.operands)))
-    return known.get(operand) or hash(operand.key)

@@ -19,6 +19,7 @@ import functools
 import math
 import operator
 import types
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -82,12 +83,12 @@ class Looked:
 
 
 class Source:
-    """Identifies a number that the body found in an array; `path` is how people call it."""
+    """A number `value` that the body found in an array; `path` is how people call it."""
 
-    __slots__ = ("path",)
+    __slots__ = ("path", "value")
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, value: Any = None) -> None:
+        self.path, self.value = path, value
 
 
 class Moving:
@@ -139,19 +140,31 @@ class Numbers:
         self._looked: set[Any] = set()
         self.found: set[Any] = set()
         self.counted: set[Any] = set()
+        self._proxies: list[weakref.ref[NumberProxy]] = []
 
     def argument(self, value: Any, source: Any) -> NumberProxy:
         """The number that replays find at `source`, which has a `path` for people."""
         self.given = True
         return NumberProxy(value, source, self)
 
-    def looked(self, value: Any, source: Source, cut: Any) -> NumberProxy:
-        """The number that the body found in an array, by a look that replays repeat."""
+    def looked(self, source: Source, cut: Any) -> None:
+        """The body has found a number in an array, by a look that replays repeat."""
         self.given = True
         self.steps.append(cut)
         self.found.add(source)
         self._computed, self._looked = {}, set()  # the next round of a loop asks again
-        return NumberProxy(value, source, self)
+
+    def proxy(self, source: Computed | Source) -> NumberProxy:
+        """What the body gets for a number that it has computed or found."""
+        proxy = NumberProxy(source.value, source, self)
+        self._proxies.append(weakref.ref(proxy))
+        return proxy
+
+    def alive(self) -> list[NumberProxy]:
+        """What somebody still holds of such numbers, in the order in which it was made."""
+        alive = [proxy for each in self._proxies if (proxy := each()) is not None]
+        self._proxies = [weakref.ref(proxy) for proxy in alive]
+        return alive
 
     def check(self, proxy: NumberProxy) -> None:
         """Refuse a guard that would hold once: on all digits of a number that was computed."""
@@ -180,7 +193,7 @@ class Numbers:
             kind = type(value)
             text = f"np.{kind.__name__}" if isinstance(value, np.generic) else kind.__name__
             self.look(True, f"(type({{}}) is {text})", source)
-        return NumberProxy(value, source, self)
+        return self.proxy(source)
 
     def look(self, value: Any, form: str, *operands: Any) -> None:
         """The body looked at ``form.format(*operands)``: the trace holds only where it is `value` again."""

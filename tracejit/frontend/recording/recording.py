@@ -44,6 +44,9 @@ from tracejit.ir.types import CPU, HOST, ArrayType, Device
 from tracejit.ir.view import View
 from tracejit.ops import constant, update, view
 
+WORD = 1 << 64
+"""Counters of random numbers are less."""
+
 
 class Extent:
     """Elements ``lo`` to ``hi`` of a materialised storage.

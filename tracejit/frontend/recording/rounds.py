@@ -3,13 +3,15 @@
 ``while float(err) > tol:`` looks in every round. If all that the rest of the body can depend on is the same
 at two looks, but for what arrays hold and numbers are, then the second round is the first one again, with
 other values, and so is every further one, as long as the body's questions have the same answers. A replay
-makes a loop of Python's of such rounds (`signature.program.Loop`), whose exit is the first other answer.
+makes a loop of Python's of such rounds (`signature.program.Loop`), whose exit is the first new answer. How
+one gets from state to state: `ways`.
 
 `state_at` tells what a look's continuation depends on: the traced function's place and variables, what it
-wrote into existing arrays, what it changed in its surroundings. It gives None where something may be
-hidden: the look is made by a function that the body calls, inside a ``for`` (whose iterator nobody sees,
-unless it is one of `counters`), while a gradient is taken, where a variable holds an object of the user's, or
-an array is alive that is in no variable.
+wrote into existing arrays, what it changed in its surroundings; numbers that are alive and in no variable are
+operands of an expression, ``float(a) > float(b)``, in the order in which they were made. It gives None where
+something may be hidden: the look is made by a function that the body calls, inside a ``for`` (whose iterator
+nobody sees, unless it is one of `counters`), while a gradient is taken, where a variable holds an object of
+the user's, or an array is alive that is in no variable.
 """
 
 from __future__ import annotations
@@ -37,15 +39,11 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, range)
 
 
 class State(NamedTuple):
-    """The state of a body: `key`, and in its order the arrays and numbers that its rest may find.
-
-    proxies: what the body holds of the numbers.
-    """
+    """The state of a body: `key`, and in its order the arrays and numbers that its rest may find."""
 
     key: Hashable
     carriers: tuple[Storage, ...]
     sources: tuple[Any, ...]
-    proxies: tuple[NumberProxy, ...] = ()
 
 
 class Hidden(Exception):
@@ -69,13 +67,15 @@ def state_at(trace: Trace, source: Source, looked: Collection[Storage]) -> State
         written = [(id(w.storage), walk.carried(w.value)) for w in trace.written()]
         arguments = [walk.key(copy) for copy in trace.containers()]
         changed = [(id(slot), walk.key(now)) for slot, now in trace.changes()]
+        known = {id(proxy) for proxy in walk.proxies}
+        operands = [walk.key(each) for each in trace.numbers.alive() if id(each) not in known]
     except Hidden:
         return None
     if any(storage not in walk.storages and storage not in looked for storage in trace.live()):
         return None  # a temporary of an expression, or held by an object
     places = (frame.f_lasti for frame in frames)
-    key = (*places, *loops, None, *variables, None, *written, None, *arguments, None, *changed)
-    return State(key, tuple(walk.carriers), tuple(walk.sources), tuple(walk.proxies))
+    parts: list[Any] = [loops, variables, written, arguments, changed, operands]
+    return State((*places, *map(tuple, parts)), tuple(walk.carriers), tuple(walk.sources))
 
 
 def frames_of_body() -> list[types.FrameType]:
@@ -107,7 +107,8 @@ class Walk:
 
     def loop(self, frame: types.FrameType, place: int) -> Hashable:
         """A ``for`` around the look: the numbers of its range."""
-        known = self.trace.counting.get((id(frame), place))
+        counting = self.trace.counting.get((id(frame), place))
+        known = counting() if counting is not None else None
         if known is None:
             raise Hidden
         return self.key(known.next), self.key(known.stop), known.step
@@ -119,7 +120,13 @@ class Walk:
             raise Hidden
         if type(bound) is not Extent:
             return "window", id(bound.storage)
-        return "carried", self.carriers.setdefault(bound.storage, len(self.carriers))
+        number = self.carriers.setdefault(bound.storage, len(self.carriers))
+        looked = self.trace.looked_at.get(value)  # there is no second look at it
+        return "carried", number, looked if looked is None else self.number(looked)
+
+    def number(self, source: Computed | Source) -> Hashable:
+        """A number that the body has computed or found."""
+        return "number", type(source.value), self.sources.setdefault(source, len(self.sources))
 
     def view(self, array: Any) -> Hashable:
         """Equal for views of an array that mean the same."""
@@ -134,7 +141,7 @@ class Walk:
             if not isinstance(source, Computed | Source):
                 return "number", id(source)
             self.proxies.append(value)
-            return "number", type(value._value), self.sources.setdefault(source, len(self.sources))
+            return self.number(source)
         storage = getattr(value, "_storage", None)
         if type(storage) is Uncounted:
             return "picked", self.key(storage.buffer.content), self.key(storage.buffer.mask)

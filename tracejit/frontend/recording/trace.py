@@ -23,12 +23,14 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from tracejit.errors import ReadOnlyError, ReplayError, locate
+from tracejit.frontend.recording.ahead import run_ahead
 from tracejit.frontend.recording.counters import CountedRange, count_in, may_count
 from tracejit.frontend.recording.location import user_location
 from tracejit.frontend.recording.number import Moving, Numbers, Source, Varying, is_of
 from tracejit.frontend.recording.numpy_views import Captured
 from tracejit.frontend.recording.ranges import check_exact, follow, in_front
 from tracejit.frontend.recording.recording import (
+    WORD,
     Bound,
     Extent,
     Literal,
@@ -42,6 +44,7 @@ from tracejit.frontend.recording.recording import (
 from tracejit.frontend.recording.rounds import State, frames_of_body
 from tracejit.frontend.recording.segments import Cut, Segment, Segments, cut
 from tracejit.frontend.recording.storage import Storage
+from tracejit.frontend.recording.ways import Looks
 from tracejit.ir.graph import Graph, Value, constant_of
 from tracejit.ir.moving import Differs
 from tracejit.ir.op import Op, Trait
@@ -56,7 +59,6 @@ MOST = 1 << 17
 """Most operations of a recording. Planning takes some 0.1 ms for each, and two bits for a pair of tasks."""
 
 UINT64 = np.dtype("uint64")
-WORD = 1 << 64
 
 
 class DrawKey(NamedTuple):
@@ -141,6 +143,7 @@ class Trace(Recording):
         unrolled: dict[Any, tuple[str, str]] | None = None,
     ) -> None:
         self.cuts: list[Cut] = []  # the looks at values so far
+        self.looks = Looks(self)
         self.segments_found: set[Segment] = set()  # those that they ended
         self.carried: dict[Value, Bound | Literal] = {}  # values of earlier segments: where they are found
         super().__init__()
@@ -163,8 +166,8 @@ class Trace(Recording):
         self.counted: bool | None = segments.counted if segments is not None else False
         self.names_math = False  # whether code that ran names `math`, or functions of it
         self.computes_math = segments is not None and segments.computes_math
-        self.counting: dict[tuple[int, int], CountedRange] = {}  # by frame and place: the loops over ranges
-        self.looked_at: dict[Value, Any] = {}  # values of one element: the numbers that they are
+        self.counting: dict[tuple[int, int], weakref.ref[CountedRange]] = {}  # by frame and place: loops
+        self.looked_at: dict[Value, Source] = {}  # values of one element: the numbers that they are
         self.visited: dict[tuple[int, ...], Any] = {}  # by place: the state at the last look there
         self.draws: list[tuple[Any, int]] = []  # (stream, total drawn from it), for each segment anew
         self.counters: list[Draw] = []
@@ -358,7 +361,7 @@ class Trace(Recording):
             self.look(array, what, reason)
         content = self._content(array)
         if content in self.looked_at:
-            return self.looked_at[content]
+            return self.numbers.proxy(self.looked_at[content])
         looked = [array._storage]
         if array.device.kind != "cpu":
             array = array.to(CPU)  # by a copy in the graph
@@ -375,18 +378,20 @@ class Trace(Recording):
             value = self.read(array._storage, array._view)
             source = Source(f"{what} of line {str(location).rpartition(':')[2]}")
             made = cut(self, value, source, looked)
+            self.cuts.append(made)
+            self.segments_found.add(made.segment)
+            self.numbers.looked(source, made)
+            self.looks.note(made)
+            run_ahead(self)
         finally:
             thread.trace, thread.watcher = self, watcher
             if thread.hook is not None:
                 sys.setprofile(thread.hook)
-        self.cuts.append(made)
-        self.segments_found.add(made.segment)
         if self.counted is None:
             self._consider_counting(made.state)
-        found = self.numbers.looked(made.value, source, made)
         if content is not None:
-            self.looked_at[content] = found
-        return found
+            self.looked_at[content] = source
+        return self.numbers.proxy(source)
 
     def _content(self, array: Any) -> Value | None:
         """The value of an array that this recording has made, if the array is all of it."""
